@@ -1,0 +1,1 @@
+"""Model cards of the published checkpoints, one folder each."""

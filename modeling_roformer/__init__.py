@@ -1,0 +1,1 @@
+"""RoFormer, the transformer with rotary position embedding, for the Hugging Face Hub."""

@@ -1,0 +1,47 @@
+"""The command line: `roformer COMMAND …`.
+
+Every command ends in one of two ways: its result on stdout and exit code 0, or one sentence on stderr and exit code 1
+(2 where the command itself was mistyped). Set ROFORMER_DEBUG=1 to see where an error came from.
+"""
+
+import os
+import sys
+
+import typer
+from rich.console import Console
+
+app = typer.Typer(
+    name="roformer",
+    help="Convert, publish and inspect RoFormer checkpoints.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+stdout = Console()
+stderr = Console(stderr=True)
+
+
+@app.callback()
+def commands() -> None:
+    """Convert, publish and inspect RoFormer checkpoints."""
+
+
+def main() -> None:
+    """Entry point of the `roformer` script."""
+    try:
+        app()
+    except KeyboardInterrupt:
+        stderr.print("roformer: interrupted; nothing was left half-written")
+        sys.exit(130)
+    except Exception as error:
+        if os.environ.get("ROFORMER_DEBUG"):
+            raise
+        # Our errors, and those of the libraries that a user's input can cause, are sentences; the first line of any
+        # other says at least what it was.
+        sentence = " ".join(str(error).split()) or type(error).__name__
+        stderr.print(f"roformer: {sentence}", highlight=False, markup=False, soft_wrap=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Word-level and character-level tokenization of RoFormer checkpoints."""
