@@ -1,1 +1,5 @@
-"""Model cards of the published checkpoints, one folder each."""
+"""Model cards: one folder for each published checkpoint, and a template for any other."""
+
+from .cards import card_for, published_checkpoints
+
+__all__ = ["card_for", "published_checkpoints"]
