@@ -1,0 +1,5 @@
+"""The one error that a checkpoint can cause."""
+
+
+class CheckpointError(ValueError):
+    """A legacy checkpoint that cannot be converted; its text is one sentence that names the file and the trouble."""

@@ -1,0 +1,63 @@
+"""Writing a TensorBundle, the format of TensorFlow's checkpoints, without TensorFlow; tensor_bundle.py describes it."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from . import crc32c
+from .dtypes import CODES, STORAGE
+from .protobuf import BYTES, FIXED32, VARINT, write_field
+from .sstable import write_table
+from .tensor_bundle import Entry
+
+
+def write_bundle(
+    prefix: str | Path, tensors: Iterable[tuple[str, np.ndarray]], *, dtype: str | None = None, num_shards: int = 1
+) -> None:
+    """Write a checkpoint that TensorFlow reads, taking the tensors one at a time.
+
+    `tensors` are pairs of name and array; `dtype` is the name of the arrays' number format where NumPy does not know it
+    (arrays of uint16 as "bfloat16"). With several shards, tensor i goes to shard i mod num_shards.
+
+    >>> write_bundle("model.ckpt", [("bert/embeddings/LayerNorm/gamma", np.ones(768, "float32"))])
+    """
+    prefix = Path(prefix)
+    paths = [prefix.with_name(f"{prefix.name}.data-{i:05d}-of-{num_shards:05d}") for i in range(num_shards)]
+    files = [open(path, "wb") for path in paths]  # noqa: SIM115 - as many as there are shards, closed below
+    entries = {}
+    try:
+        for number, (name, array) in enumerate(tensors):
+            if not name or name in entries:
+                raise ValueError(f"a variable needs a name of its own, and {name!r} is not one")
+            shard = number % num_shards
+            kind = dtype or array.dtype.name
+            data = np.ascontiguousarray(array, STORAGE[kind]).reshape(-1).view(np.uint8)
+            crc = crc32c.masked(data)
+            entries[name] = Entry(name, kind, array.shape, shard, files[shard].tell(), len(data), crc)
+            files[shard].write(data)
+    finally:
+        for file in files:
+            file.close()
+    write_index(prefix, entries.values(), num_shards)
+
+
+def write_index(prefix: str | Path, entries: Iterable[Entry], num_shards: int) -> None:
+    """Write only the index, of tensors that lie in their shards already."""
+    prefix = Path(prefix)
+    table = {b"": _header(num_shards)} | {entry.name.encode(): _record(entry) for entry in entries}
+    write_table(prefix.with_name(f"{prefix.name}.index"), sorted(table.items()))
+
+
+def _header(num_shards: int) -> bytes:
+    version = write_field(1, VARINT, 1)
+    return write_field(1, VARINT, num_shards) + write_field(3, BYTES, version)
+
+
+def _record(entry: Entry) -> bytes:
+    code = next(code for code, name in CODES.items() if name == entry.dtype)
+    dims = b"".join(write_field(2, BYTES, write_field(1, VARINT, size) if size else b"") for size in entry.shape)
+    fields = [(1, VARINT, code), (2, BYTES, dims)]
+    # Like every encoder of protocol buffers, leave out numbers that are zero.
+    fields += [(i, VARINT, n) for i, n in ((3, entry.shard), (4, entry.offset), (5, entry.size)) if n]
+    return b"".join(write_field(*field) for field in [*fields, (6, FIXED32, entry.crc)])
