@@ -1,0 +1,155 @@
+"""Configuration of RoFormer models."""
+
+from typing import Any
+
+from huggingface_hub.dataclasses import strict
+from transformers import PreTrainedConfig
+
+# What a checkpoint is called on disk when plain transformers would load it without complaint and compute something
+# else: names that it does not know, so that it refuses. One class reads them all.
+MODEL_TYPE = "roformer"
+MODEL_TYPE_V2 = "roformer_v2"
+MODEL_TYPE_EXTENDED = "roformer_x"
+MODEL_TYPES = (MODEL_TYPE, MODEL_TYPE_V2, MODEL_TYPE_EXTENDED)
+
+NORM_TYPES = ("layer_norm", "rms_norm")
+
+
+@strict
+class RoFormerConfig(PreTrainedConfig):
+    r"""Configuration of a RoFormer (arXiv:2104.09864).
+
+    Fields and defaults are those of transformers' `RoFormerConfig`; `norm_type`, `use_bias`, `pooler_activation` and
+    `add_pooling_layer` are those of the `roformer` package 0.4.3, and `prefix_lm` is this package's own. Every
+    checkpoint of either loads unchanged. The defaults describe
+    [junnyu/roformer_chinese_base](https://huggingface.co/junnyu/roformer_chinese_base).
+
+    Args:
+        vocab_size: number of entries in the vocabulary.
+        embedding_size: width of the embeddings; `hidden_size` where None. Another width adds a projection
+            (`embeddings_project`), as ALBERT has.
+        hidden_size: width of the hidden states, a multiple of `num_attention_heads`.
+        num_hidden_layers: number of transformer layers.
+        num_attention_heads: heads a layer; `hidden_size / num_attention_heads` is even, since RoPE turns dimensions
+            in pairs.
+        intermediate_size: width of the feed-forward layer.
+        hidden_act: activation of the feed-forward layer, a name in `transformers.activations.ACT2FN`.
+        hidden_dropout_prob: dropout on embeddings and on what each sub-layer adds.
+        attention_probs_dropout_prob: dropout on the attention probabilities.
+        max_position_embeddings: told to others, never a limit here: positions are computed, not looked up. Plain
+            transformers stops at this length.
+        type_vocab_size: number of segments (`token_type_ids`).
+        initializer_range: standard deviation of fresh weights.
+        layer_norm_eps: epsilon of the layer norms.
+        rotary_value: rotate the values too, not only queries and keys.
+        use_cache: return the key-value cache, where the model is a decoder.
+        is_decoder: causal attention.
+        add_cross_attention: cross-attention in each layer of a decoder.
+        tie_word_embeddings: the MLM head's decoder shares the word embeddings.
+        norm_type: `"layer_norm"`, or `"rms_norm"` for RoFormer-V2.
+        use_bias: biases in attention and feed-forward layers; False for RoFormer-V2.
+        add_pooling_layer: a pooler over the first token, as RoFormer-Sim has.
+        pooler_activation: activation of that pooler.
+        prefix_lm: UniLM's mask: segment 0 sees itself, segment 1 all before it.
+
+    Raises:
+        ValueError: where `hidden_size`, `num_attention_heads` or `norm_type` describe no model.
+
+    ```python
+    >>> from modeling_roformer import RoFormerConfig
+    >>> RoFormerConfig(hidden_size=384, num_hidden_layers=6, num_attention_heads=6).head_dim
+    64
+    ```
+    """
+
+    model_type = MODEL_TYPE
+
+    vocab_size: int = 50000
+    embedding_size: int | None = None
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    hidden_act: str = "gelu"
+    hidden_dropout_prob: float | int = 0.1
+    attention_probs_dropout_prob: float | int = 0.1
+    max_position_embeddings: int = 1536
+    type_vocab_size: int = 2
+    initializer_range: float = 0.02
+    layer_norm_eps: float = 1e-12
+    pad_token_id: int | None = 0
+    bos_token_id: int | None = None
+    eos_token_id: int | list[int] | None = None
+    rotary_value: bool = False
+    use_cache: bool = True
+    is_decoder: bool = False
+    add_cross_attention: bool = False
+    tie_word_embeddings: bool = True
+    norm_type: str = "layer_norm"
+    use_bias: bool = True
+    add_pooling_layer: bool = False
+    pooler_activation: str | None = None
+    prefix_lm: bool = False
+
+    def __post_init__(self, **kwargs):
+        # The name on disk follows from the fields (see `to_dict`); what a file says of it is not kept.
+        kwargs.pop("model_type", None)
+        self.embedding_size = self.hidden_size if self.embedding_size is None else self.embedding_size
+        super().__post_init__(**kwargs)
+        self.check()
+
+    def check(self) -> None:
+        """Raises a ValueError that names the field where the sizes describe no model."""
+        for name in ("vocab_size", "embedding_size", "hidden_size", "num_attention_heads", "intermediate_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}, but must be at least 1")
+        if self.hidden_size % self.num_attention_heads:
+            raise ValueError(
+                f"hidden_size ({self.hidden_size}) is not a multiple of num_attention_heads ({self.num_attention_heads})"
+            )
+        if self.head_dim % 2:
+            raise ValueError(
+                f"hidden_size / num_attention_heads is {self.head_dim}, an odd number, "
+                "but rotary position embedding turns dimensions in pairs"
+            )
+        if self.norm_type not in NORM_TYPES:
+            raise ValueError(f"norm_type is {self.norm_type!r}, but must be one of {', '.join(NORM_TYPES)}")
+
+    @property
+    def head_dim(self) -> int:
+        """Width of one attention head."""
+        return self.hidden_size // self.num_attention_heads
+
+    @property
+    def output_attentions(self) -> bool | None:
+        """Whether models return the attention matrices; allowed under any attention implementation."""
+        return self._output_attentions
+
+    @output_attentions.setter
+    def output_attentions(self, value: bool | None) -> None:
+        # transformers refuses this next to any implementation but eager; here a call that wants the matrices is
+        # computed eagerly (see attention.py), so both may be asked for.
+        self._output_attentions = value
+
+    def validate_output_attentions(self) -> None:
+        """Nothing to refuse: see `output_attentions`."""
+
+    def saved_model_type(self) -> str:
+        """The model_type that this configuration is written under, by what plain transformers would make of it."""
+        if self.norm_type != "layer_norm" or not self.use_bias:
+            return MODEL_TYPE_V2
+        if self.prefix_lm or getattr(self, "rope_parameters", None):
+            return MODEL_TYPE_EXTENDED
+        return MODEL_TYPE
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as plain data, `model_type` being `saved_model_type()`."""
+        return {**super().to_dict(), "model_type": self.saved_model_type()}
+
+    @classmethod
+    def get_config_dict(cls, pretrained_model_name_or_path, **kwargs) -> tuple[dict[str, Any], dict[str, Any]]:
+        """As in transformers; all three names on disk are this class's own, so none calls for a warning."""
+        config_dict, kwargs = super().get_config_dict(pretrained_model_name_or_path, **kwargs)
+        if config_dict.get("model_type") in MODEL_TYPES:
+            config_dict["model_type"] = cls.model_type
+        return config_dict, kwargs

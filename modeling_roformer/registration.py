@@ -1,0 +1,73 @@
+"""Makes transformers' Auto classes and pipelines use this package for RoFormer checkpoints.
+
+Every Auto class that knows "roformer" gives a class of ours, or refuses by name: none falls back to transformers' own
+class, which would answer wrongly for some checkpoints that ours reads.
+"""
+
+from transformers import AutoConfig, AutoTokenizer
+from transformers.models.auto import modeling_auto
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers.utils import is_torch_available
+
+from .configuration import MODEL_TYPE, MODEL_TYPES, RoFormerConfig
+
+
+def auto_model_classes() -> dict[str, type]:
+    """Name of each Auto class that serves RoFormer, and the class that it gives."""
+    from . import heads, model
+
+    return {
+        "AutoModel": model.RoFormerModel,
+        "AutoModelForPreTraining": heads.RoFormerForMaskedLM,
+        "AutoModelForMaskedLM": heads.RoFormerForMaskedLM,
+        "AutoModelForSequenceClassification": heads.RoFormerForSequenceClassification,
+        "AutoModelForTokenClassification": heads.RoFormerForTokenClassification,
+        "AutoModelForQuestionAnswering": heads.RoFormerForQuestionAnswering,
+    }
+
+
+def _refusing_class(auto_name: str, name: str) -> type:
+    """Stands in for a head that this package lacks, so that transformers' own is not used in its place."""
+
+    def refuse(cls, *args, **kwargs):
+        raise ValueError(
+            f"{auto_name} finds no class for RoFormer: this version of modeling_roformer has no {name}, and "
+            "transformers' own would not compute every checkpoint that this package reads"
+        )
+
+    members = {
+        "config_class": RoFormerConfig,
+        "from_pretrained": classmethod(refuse),
+        "_from_config": classmethod(refuse),
+    }
+    return type(name, (), members)
+
+
+def register() -> None:
+    """Registers configuration, models and tokenizer; called by `import modeling_roformer`, and harmless if repeated."""
+    AutoConfig.register(MODEL_TYPE, RoFormerConfig, exist_ok=True)
+    for model_type in MODEL_TYPES:
+        # AutoConfig.register allows one name a class.
+        CONFIG_MAPPING.register(model_type, RoFormerConfig, exist_ok=True)
+    if is_torch_available():
+        _register_models()
+
+
+def _register_tokenizer() -> None:
+    from .tokenization import RoFormerTokenizer
+
+    AutoTokenizer.register(RoFormerConfig, tokenizer_class=RoFormerTokenizer, exist_ok=True)
+
+
+def _register_models() -> None:
+    served = auto_model_classes()
+    for auto_class in vars(modeling_auto).values():
+        mapping = getattr(auto_class, "_model_mapping", None)
+        if not isinstance(auto_class, type) or mapping is None:
+            continue
+        ours = served.get(auto_class.__name__)
+        theirs = mapping._model_mapping.get(MODEL_TYPE)
+        if ours is None and theirs is not None:
+            ours = _refusing_class(auto_class.__name__, theirs)
+        if ours is not None:
+            auto_class.register(RoFormerConfig, ours, exist_ok=True)

@@ -1,0 +1,89 @@
+"""Rotary position embedding (RoPE): equations 12 to 16 and 34 of the RoFormer paper (arXiv:2104.09864).
+
+Where is the position put in? Here, and nowhere else. A query or key at position m is multiplied by the block-diagonal
+rotation matrix of equation 15,
+
+    R(m) = diag(R_1, …, R_{d/2}),   R_i = [[cos m·θ_i, −sin m·θ_i],
+                                           [sin m·θ_i,  cos m·θ_i]],   θ_i = 10000^(−2(i−1)/d),
+
+so that the product of a query at m and a key at n depends on n − m alone (equation 16): R(m)ᵀ R(n) = R(n − m).
+Dimensions (1, 2), (3, 4), … form the pairs ("interleaved"), as in the original.
+
+Dimensions in the shapes: b batch, s sequence length, h heads, d head_dim.
+"""
+
+import torch
+
+THETA = 10000.0
+
+
+def rotary_angles(position_ids: torch.Tensor, head_dim: int, theta: float = THETA) -> torch.Tensor:
+    """Angles m·θ_i of equation 15.
+
+    Computed in float64 for exactly the positions asked for: there is no table, hence no longest length, and no drift
+    with the position (in float32, angles at position 1,500 are off by up to 6e-5). Nothing is kept in a buffer, which
+    would be garbage after `from_pretrained`, where modules are made on the meta device.
+
+    Args:
+        position_ids: integer positions of any shape (…).
+        head_dim: d, an even number.
+        theta: the base of the frequencies.
+
+    Returns:
+        float64 tensor of shape (…, d / 2), in radians.
+    """
+    device = position_ids.device
+    if device.type == "mps":  # has no float64
+        position_ids = position_ids.cpu()
+    exponents = torch.arange(0, head_dim, 2, dtype=torch.float64, device=position_ids.device) / head_dim
+    return position_ids.to(torch.float64)[..., None] / torch.pow(theta, exponents)
+
+
+def rotary_position_embeddings(
+    position_ids: torch.Tensor, head_dim: int, theta: float = THETA
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Cosine and sine of the angles, rounded once, to float32, whatever the model's dtype.
+
+    Args:
+        position_ids: integer positions, shape (b, s), or (1, s) where all samples share them.
+        head_dim: d, an even number.
+        theta: the base of the frequencies.
+
+    Returns:
+        cos and sin, float32, each of shape (b or 1, s, 1, d / 2): ready to multiply (b, s, h, d / 2).
+
+    ```python
+    >>> cos, sin = rotary_position_embeddings(torch.tensor([[0, 1, 2]]), head_dim=4)
+    >>> cos[0, :, 0]
+    tensor([[ 1.0000,  1.0000],
+            [ 0.5403,  0.9999],
+            [-0.4161,  0.9998]])
+    ```
+    """
+    angles = rotary_angles(position_ids, head_dim, theta)[..., None, :]
+    return (
+        angles.cos().to(device=position_ids.device, dtype=torch.float32),
+        angles.sin().to(device=position_ids.device, dtype=torch.float32),
+    )
+
+
+def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """Multiplies every head's vector by its position's R(m), the cheap way (equation 34).
+
+    Args:
+        x: queries, keys or values, shape (b, s, h, d).
+        cos, sin: of `rotary_position_embeddings`.
+
+    Returns:
+        Tensor of the shape and dtype of x. In half precision the products are formed in float32 and rounded once.
+    """
+    pairs = x.unflatten(-1, (-1, 2))  # (b, s, h, d / 2, 2)
+    if x.device.type in ("cpu", "cuda") and not (torch.compiler.is_compiling() or torch.jit.is_tracing()):
+        # Equations 12 and 13: a pair is a complex number, its rotation the product with e^(i·m·θ). One kernel, several
+        # times faster than the five of the real form; compilers fuse those, and cannot export complex numbers.
+        pairs = pairs if x.dtype == torch.float64 else pairs.float()
+        rotated = torch.view_as_real(torch.view_as_complex(pairs) * torch.complex(cos, sin))
+    else:
+        even, odd = pairs.unbind(-1)  # x_1, x_3, … and x_2, x_4, …
+        rotated = torch.stack((even * cos - odd * sin, odd * cos + even * sin), dim=-1)
+    return rotated.flatten(-2).to(x.dtype)
