@@ -89,7 +89,9 @@ class TensorBundle:
             while entry is not None and entry.shard == number:
                 if entry.offset != end:
                     trouble = "overlap in" if entry.offset < end else "leave a gap in"
-                    raise CheckpointError(f"{self.index} is damaged: the variables {trouble} {path.name} at {entry.name}")
+                    raise CheckpointError(
+                        f"{self.index} is damaged: the variables {trouble} {path.name} at {entry.name}"
+                    )
                 end += entry.size
                 entry = next(entries, None)
             size = path.stat().st_size

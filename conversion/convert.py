@@ -1,0 +1,143 @@
+"""Turn a legacy TensorFlow checkpoint into a folder that `from_pretrained` reads."""
+
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from math import prod
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+from ..model_cards import card_for
+from ..tokenization import RoFormerTokenizer
+from .dtypes import FLOATS, STORAGE, cast
+from .errors import CheckpointError
+from .family import Weight
+from .legacy_folder import VOCABULARY, legacy_files
+from .output_folder import output_folder
+from .plan import Plan, make_plan
+from .registry import AUTO, choose
+from .report import ConversionReport
+from .safetensors_file import TensorSpec, write_safetensors
+from .settings import read_settings
+from .tensor_bundle import TensorBundle
+from .verify import verify_weights
+from .vocabulary import read_vocabulary
+
+SLAB = 64  # rows of a transposed matrix made at a time
+
+
+def convert(
+    legacy_dir: str | Path,
+    output_dir: str | Path,
+    *,
+    family: str = AUTO,
+    checkpoint: str | None = None,
+    dtype: str = "float32",
+    verify: bool = False,
+    progress: bool = False,
+) -> ConversionReport:
+    """Convert a legacy checkpoint.
+
+    Args:
+        legacy_dir: folder or .zip with bert_config.json (or config.json), vocab.txt and a TensorFlow checkpoint.
+        output_dir: folder to make; nothing is there afterwards unless all went well.
+        family: "auto", or the family that the checkpoint is of (`registry.TITLES`).
+        checkpoint: prefix of the TensorFlow checkpoint, where the folder has several.
+        dtype: number format of the weights that are written: float32, float16, bfloat16 or float64.
+        verify: load the result with transformers and compare every tensor with the source.
+        progress: show a progress bar on stderr.
+
+    Returns:
+        What was found and done.
+
+    Raises:
+        CheckpointError: the checkpoint is damaged, incomplete, or of a kind that is not converted.
+        OSError: a file cannot be read or written; FileExistsError where `output_dir` is not empty.
+
+    Example:
+        >>> report = convert("chinese_roformer_L-12_H-768_A-12.zip", "roformer-base-zh", verify=True)
+        >>> AutoModelForMaskedLM.from_pretrained("roformer-base-zh")
+    """
+    started = time.perf_counter()
+    if dtype not in FLOATS:
+        raise ValueError(f"weights cannot be written as {dtype!r}: choose one of {', '.join(FLOATS)}")
+    source, output = Path(legacy_dir), Path(output_dir).resolve()
+    with output_folder(output) as folder, legacy_files(source, checkpoint, unpack_beside=output) as files:
+        settings = read_settings(files.config)
+        vocabulary = read_vocabulary(files.vocab)
+        bundle = TensorBundle(files.prefix)
+        kind = choose(family, bundle.entries, settings, str(bundle.index))
+        config = kind.config(settings, vocabulary)
+        config.dtype = dtype
+        plan = make_plan(bundle, kind, config, settings, vocabulary)
+        parameters = sum(prod(weight.shape) for weight in plan.weights)
+
+        _write_weights(folder / "model.safetensors", bundle, plan, dtype, progress)
+        config.save_pretrained(folder)
+        RoFormerTokenizer.from_pretrained(files.vocab.parent).save_pretrained(folder)
+        shutil.copyfile(files.vocab, folder / VOCABULARY)
+        described = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        card = card_for(
+            source.resolve().name, described, vocabulary.word_level, parameters=f"{parameters:,}", dtype=dtype
+        )
+        (folder / "README.md").write_text(card, encoding="utf-8")
+        if verify:
+            verify_weights(folder, bundle, plan, dtype)
+        return ConversionReport(
+            source=source,
+            output=output,
+            family=kind.title,
+            word_level=vocabulary.word_level,
+            vocab_size=len(vocabulary.entries),
+            words=vocabulary.words,
+            layers=config.num_hidden_layers,
+            parameters=parameters,
+            dtype=dtype,
+            variables=len(plan.weights),
+            extras=plan.extras,
+            ignored_settings=sorted(settings.ignored),
+            files=sorted(file.name for file in folder.iterdir()),
+            verified=verify,
+            seconds=time.perf_counter() - started,
+        )
+
+
+def _write_weights(path: Path, bundle: TensorBundle, plan: Plan, dtype: str, progress: bool) -> None:
+    """Stream every weight into the file, and read what is left out for its checksum."""
+    specs = [
+        TensorSpec(weight.key, dtype, weight.shape[::-1] if weight.transpose else weight.shape)
+        for weight in plan.weights
+    ]
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), disable=not progress, transient=True) as bar:
+        task = bar.add_task("converting", total=sum(entry.size for entry in bundle.entries.values()))
+        for names in plan.extras.values():
+            for name in names:
+                bundle.check(name)
+                bar.advance(task, bundle.entries[name].size)
+
+        def chunks() -> Iterator[np.ndarray]:
+            for weight in plan.weights:
+                yield from _weight_chunks(bundle, weight, dtype)
+                bar.advance(task, bundle.entries[weight.variable].size)
+
+        write_safetensors(path, specs, chunks())
+
+
+def _weight_chunks(bundle: TensorBundle, weight: Weight, dtype: str) -> Iterator[np.ndarray]:
+    """The numbers of one weight, as its model wants them, in pieces."""
+    stored = bundle.entries[weight.variable].dtype
+    try:
+        if weight.transpose:
+            matrix = bundle.read(weight.variable)
+            for row in range(0, matrix.shape[1], SLAB):
+                yield cast(np.ascontiguousarray(matrix[:, row : row + SLAB].T), stored, dtype)
+        else:
+            for chunk in bundle.chunks(weight.variable):
+                yield cast(chunk.view(STORAGE[stored]), stored, dtype)
+    except OverflowError as error:
+        raise CheckpointError(f"{bundle.prefix}: {weight.variable} cannot be written: {error}") from None

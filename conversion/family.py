@@ -1,0 +1,80 @@
+"""What makes a family of checkpoints: which variable becomes which weight.
+
+A family is one small object of data, in a file of its own (see roformer_v1.py); registry.py lists them.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from transformers import PreTrainedConfig
+
+from .settings import Settings
+from .vocabulary import Vocabulary
+
+
+@dataclass(frozen=True)
+class Weight:
+    """One tensor: the variable `variable` of shape `shape` becomes the weight `key`, transposed where that is said.
+
+    TensorFlow's dense kernels are (in, out), PyTorch's (out, in).
+    """
+
+    key: str
+    variable: str
+    shape: tuple[int, ...]
+    transpose: bool = False
+
+
+@dataclass(frozen=True)
+class Family:
+    """A family of checkpoints.
+
+    `config` makes the new configuration; `weights` lists every weight that the model has under it. `dropped` are
+    beginnings of variables that the family may do without, with what the summary calls them.
+    """
+
+    name: str
+    title: str
+    config: Callable[[Settings, Vocabulary], PreTrainedConfig]
+    weights: Callable[[PreTrainedConfig], list[Weight]]
+    dropped: dict[str, str] = field(default_factory=dict)
+
+
+def dense(key: str, variable: str, inputs: int, outputs: int) -> list[Weight]:
+    """A dense layer's kernel and bias."""
+    return [
+        Weight(f"{key}.weight", f"{variable}/kernel", (inputs, outputs), transpose=True),
+        Weight(f"{key}.bias", f"{variable}/bias", (outputs,)),
+    ]
+
+
+def layer_norm(key: str, variable: str, width: int) -> list[Weight]:
+    """A layer norm's gain and offset."""
+    return [
+        Weight(f"{key}.weight", f"{variable}/gamma", (width,)),
+        Weight(f"{key}.bias", f"{variable}/beta", (width,)),
+    ]
+
+
+# What training leaves in a checkpoint beside the model. A slot belongs to a variable: `bert/…/kernel/adam_m`.
+_SLOT = re.compile(
+    r"(?P<variable>.+)(/|_slot_)"
+    r"(adam_[mv]|lamb_[mv]|Adam(_1)?|AdamW(_1)?|LAMB(_1)?|Momentum|RMSProp(_1)?|Adagrad|Adadelta(_1)?|Adafactor(_1)?"
+    r"|m|v|vr|vc|ag|ema|slow_var|ExponentialMovingAverage)"
+)
+_STEPS = {"global_step", "beta1_power", "beta2_power"}
+
+
+def extra(name: str, variables: Iterable[str]) -> str | None:
+    """What a variable is that no model needs, or None where it is not one of these.
+
+    >>> extra("bert/pooler/dense/bias/adam_m", {"bert/pooler/dense/bias"})
+    'optimiser state'
+    """
+    if name in _STEPS:
+        return "training step"
+    if name in ("cls/seq_relationship/output_weights", "cls/seq_relationship/output_bias"):
+        return "next-sentence head"
+    slot = _SLOT.fullmatch(name)
+    return "optimiser state" if slot and slot["variable"] in variables else None

@@ -1,0 +1,98 @@
+"""Find the files of a legacy checkpoint, in a folder or in the .zip as it was published."""
+
+import shutil
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from .errors import CheckpointError
+from .output_folder import temporary_sibling
+
+CONFIGS = ("bert_config.json", "config.json")
+VOCABULARY = "vocab.txt"
+INDEX = ".index"
+
+
+@dataclass(frozen=True)
+class LegacyFiles:
+    """The paths of one checkpoint: configuration, vocabulary, and the prefix of the TensorFlow checkpoint."""
+
+    config: Path
+    vocab: Path
+    prefix: Path
+
+
+@contextmanager
+def legacy_files(path: str | Path, checkpoint: str | None, unpack_beside: Path) -> Iterator[LegacyFiles]:
+    """The files at `path`, a folder or a .zip, which is unpacked beside another path for as long as the block lasts.
+
+    `checkpoint` chooses one prefix, where there are several. Raises CheckpointError, one sentence, where a file is
+    missing or the choice is open.
+    """
+    path = Path(path)
+    if path.is_dir():
+        yield _find(path, checkpoint)
+    elif path.is_file():
+        with temporary_sibling(unpack_beside) as folder:
+            try:
+                _unpack(path, folder)
+                yield _find(folder, checkpoint)
+            except CheckpointError as error:
+                # Whoever reads this knows the archive, not the place where it was unpacked for a moment.
+                raise CheckpointError(str(error).replace(str(folder), str(path))) from None
+    else:
+        raise CheckpointError(f"{path} does not exist: name a folder or a .zip with a legacy checkpoint")
+
+
+def _find(folder: Path, checkpoint: str | None) -> LegacyFiles:
+    config = next((folder / name for name in CONFIGS if (folder / name).is_file()), None)
+    if config is None:
+        raise CheckpointError(f"{folder} has no {' or '.join(CONFIGS)}")
+    vocab = folder / VOCABULARY
+    if not vocab.is_file():
+        raise CheckpointError(f"{vocab} is missing")
+    if checkpoint is not None:
+        return LegacyFiles(config, vocab, folder / checkpoint.removesuffix(INDEX))
+    prefixes = sorted(file.name.removesuffix(INDEX) for file in folder.glob(f"*{INDEX}") if file.is_file())
+    if not prefixes:
+        raise CheckpointError(f"{folder} has no TensorFlow checkpoint: no file in it ends in {INDEX}")
+    if len(prefixes) > 1:
+        raise CheckpointError(f"{folder} has several checkpoints, choose one with --checkpoint: {', '.join(prefixes)}")
+    return LegacyFiles(config, vocab, folder / prefixes[0])
+
+
+def _unpack(path: Path, folder: Path) -> None:
+    """Unpack the one folder of a .zip that has a configuration; members keep their last name only, so none escapes."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = [member for member in archive.infolist() if not member.is_dir() and not _is_litter(member)]
+            places = {_name(member).parent for member in members if _name(member).name in CONFIGS}
+            if len(places) != 1:
+                found = f"{len(places)} folders with" if places else "no"
+                raise CheckpointError(f"{path} has {found} {' or '.join(CONFIGS)}")
+            members = [member for member in members if _name(member).parent in places]
+            size, free = sum(member.file_size for member in members), shutil.disk_usage(folder).free
+            if size > free:
+                raise CheckpointError(
+                    f"{path} unpacks to {size:,} bytes, and only {free:,} are free in {folder.parent}"
+                )
+            for member in members:
+                target = folder / _name(member).name
+                if target.exists():
+                    raise CheckpointError(f"{path} has two files {_name(member)}")
+                with archive.open(member) as source, open(target, "wb") as file:
+                    shutil.copyfileobj(source, file, 1 << 20)
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, zipfile.zlib.error) as error:
+        raise CheckpointError(f"{path} is neither a folder nor a .zip that can be read: {error}") from None
+
+
+def _name(member: zipfile.ZipInfo) -> PurePosixPath:
+    return PurePosixPath(member.filename.replace("\\", "/"))
+
+
+def _is_litter(member: zipfile.ZipInfo) -> bool:
+    """Whether a member is what macOS adds to archives, or has no name to be written under."""
+    name = _name(member)
+    return name.name.startswith(".") or not name.name or "__MACOSX" in name.parts

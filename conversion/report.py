@@ -1,0 +1,65 @@
+"""What a conversion did, for people and for programs."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.table import Table
+
+
+@dataclass(frozen=True)
+class ConversionReport:
+    """The result of one conversion.
+
+    `extras` names the variables that were left out, by kind; `ignored_settings` the fields of the old configuration
+    that mean nothing to the new one; `verified` is whether every tensor was compared after reloading.
+    """
+
+    source: Path
+    output: Path
+    family: str
+    word_level: bool
+    vocab_size: int
+    words: int
+    layers: int
+    parameters: int
+    dtype: str
+    variables: int
+    extras: dict[str, list[str]]
+    ignored_settings: list[str]
+    files: list[str]
+    verified: bool
+    seconds: float
+
+    def table(self) -> Table:
+        """The summary as a rich table."""
+        unit = f"word-level: {self.words:,} words among {self.vocab_size:,} entries"
+        if not self.word_level:
+            unit = f"character-level: {self.vocab_size:,} entries, no words"
+        rows = {
+            "source": str(self.source),
+            "output": str(self.output),
+            "family": self.family,
+            "vocabulary": unit,
+            "layers": str(self.layers),
+            "parameters": f"{self.parameters:,}",
+            "dtype": self.dtype,
+            "variables used": str(self.variables),
+        }
+        for kind, names in self.extras.items():
+            rows[f"left out: {kind}"] = _shortened(names)
+        if self.ignored_settings:
+            rows["settings ignored"] = ", ".join(self.ignored_settings)
+        rows |= {
+            "files": ", ".join(self.files),
+            "verified": "every tensor, after reloading" if self.verified else "no (--verify does)",
+            "seconds": f"{self.seconds:.1f}",
+        }
+        table = Table(show_header=False)
+        for name, value in rows.items():
+            table.add_row(name, value)
+        return table
+
+
+def _shortened(names: list[str], shown: int = 4) -> str:
+    more = f", … ({len(names)} in all)" if len(names) > shown else ""
+    return ", ".join(names[:shown]) + more

@@ -1,0 +1,29 @@
+"""Compare a converted folder with the checkpoint it was made from, through the door that users take."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+from .dtypes import cast
+from .errors import CheckpointError
+from .plan import Plan
+from .tensor_bundle import TensorBundle
+
+
+def verify_weights(folder: Path, bundle: TensorBundle, plan: Plan, dtype: str) -> None:
+    """Load the folder with transformers; raise CheckpointError unless every number is the source's, bit for bit."""
+    AutoTokenizer.from_pretrained(folder)
+    model, info = AutoModelForMaskedLM.from_pretrained(folder, dtype="auto", output_loading_info=True)
+    trouble = [f"{what.replace('_', ' ')}: {sorted(keys)}" for what, keys in info.items() if keys]
+    if trouble:
+        raise CheckpointError(f"the converted model does not load completely: {'; '.join(trouble)}")
+    state = model.state_dict()
+    for weight in plan.weights:
+        source = bundle.read(weight.variable)
+        expected = cast(source.T if weight.transpose else source, bundle.entries[weight.variable].dtype, dtype)
+        found = state[weight.key]
+        found = found.view(torch.int16).numpy().view(np.uint16) if dtype == "bfloat16" else found.numpy()
+        if found.shape != expected.shape or found.tobytes() != np.ascontiguousarray(expected).tobytes():
+            raise CheckpointError(f"the converted weight {weight.key} is not the variable {weight.variable} any more")
