@@ -86,7 +86,7 @@ def encoder_mask(
     if not isinstance(attention_mask, torch.Tensor):  # a flex BlockMask
         return attention_mask
     if attention_mask.ndim == 4 and attention_mask.shape[-2:] == (s, s) and attention_mask.shape[0] in (1, b):
-        if "flash" in implementation:
+        if implementation not in ("sdpa", "eager"):
             raise ValueError(
                 f'attn_implementation="{implementation}" takes an attention_mask of shape (batch, length) only; '
                 'use "sdpa" for one of four dimensions'

@@ -6,6 +6,8 @@ Every command ends in one of two ways: its result on stdout and exit code 0, or 
 
 import os
 import sys
+from pathlib import Path
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -24,6 +26,21 @@ stderr = Console(stderr=True)
 @app.callback()
 def commands() -> None:
     """Convert, publish and inspect RoFormer checkpoints."""
+
+
+@app.command()
+def push(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A saved model with its tokenizer.")],
+    repo_id: Annotated[str, typer.Argument(metavar="REPO_ID", help="NAME/REPOSITORY on the Hub; made where missing.")],
+    with_code: Annotated[
+        bool, typer.Option("--with-code", help="Send the code too, for machines without this package.")
+    ] = False,
+    private: Annotated[bool, typer.Option("--private", help="Make a repository that only its owner sees.")] = False,
+) -> None:
+    """Publish a saved model on the Hugging Face Hub, and print its address."""
+    from .hub import push as push_folder
+
+    print(push_folder(directory, repo_id, with_code=with_code, private=private))
 
 
 def main() -> None:

@@ -18,6 +18,7 @@ def auto_model_classes() -> dict[str, type]:
 
     return {
         "AutoModel": model.RoFormerModel,
+        "AutoModelForTextEncoding": model.RoFormerModel,
         "AutoModelForPreTraining": heads.RoFormerForMaskedLM,
         "AutoModelForMaskedLM": heads.RoFormerForMaskedLM,
         "AutoModelForSequenceClassification": heads.RoFormerForSequenceClassification,

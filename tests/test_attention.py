@@ -1,0 +1,159 @@
+"""Attention implementations: equal where they are offered, one sentence where they are not."""
+
+import pytest
+import torch
+
+from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM, RoFormerModel
+
+SIZES = dict(vocab_size=100, hidden_size=64, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
+
+
+def make_model(implementation="sdpa", **changes):
+    torch.manual_seed(0)
+    config = RoFormerConfig(**{**SIZES, "initializer_range": 0.1, **changes})
+    model = RoFormerModel(config).eval()
+    model.config._attn_implementation = implementation
+    return model
+
+
+@pytest.fixture
+def batch():
+    ids = torch.randint(5, 100, (2, 24), generator=torch.Generator().manual_seed(3))
+    mask = torch.ones_like(ids)
+    mask[1, 15:] = 0
+    return {"input_ids": ids, "attention_mask": mask}
+
+
+def test_sdpa_is_the_default():
+    assert RoFormerModel(RoFormerConfig(**SIZES)).config._attn_implementation == "sdpa"
+
+
+@pytest.mark.parametrize("implementation", ["eager", "flex_attention"])
+def test_implementations_agree(implementation, batch):
+    model = make_model()
+    with torch.no_grad():
+        expected = model(**batch).last_hidden_state
+        model.set_attn_implementation(implementation)
+        found = model(**batch).last_hidden_state
+        unpadded = model(batch["input_ids"]).last_hidden_state
+        model.set_attn_implementation("sdpa")
+        expected_unpadded = model(batch["input_ids"]).last_hidden_state
+    keep = batch["attention_mask"].bool()
+    torch.testing.assert_close(found[keep], expected[keep], atol=1e-5, rtol=0)
+    torch.testing.assert_close(unpadded, expected_unpadded, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa", "flex_attention"])
+def test_matrices_under_every_implementation(implementation, batch):
+    eager, model = make_model("eager"), make_model(implementation)
+    with torch.no_grad():
+        expected, found = eager(**batch, output_attentions=True), model(**batch, output_attentions=True)
+    for one, other in zip(found.attentions, expected.attentions, strict=True):
+        torch.testing.assert_close(one, other)
+        assert (one[1, :, :, 15:] == 0).all()  # nobody looks at padding
+        torch.testing.assert_close(one.sum(-1), torch.ones(2, 2, 24))
+    assert model.config._attn_implementation == implementation
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+@pytest.mark.parametrize("form", ["boolean", "integer", "added"])
+def test_masks_of_four_dimensions(implementation, form, batch):
+    """Each sample sees its first 9 tokens and its last 15 as two texts."""
+    block = torch.zeros(24, 24, dtype=torch.bool)
+    block[:9, :9] = block[9:, 9:] = True
+    mask = block.expand(2, 1, 24, 24)
+    if form == "integer":
+        mask = mask.long()
+    elif form == "added":
+        mask = torch.zeros(mask.shape).masked_fill(~mask, torch.finfo(torch.float32).min)
+    model = make_model(implementation)
+    with torch.no_grad():
+        found = model(batch["input_ids"], attention_mask=mask).last_hidden_state
+        model.config._attn_implementation = "sdpa"
+        first = model(batch["input_ids"][:, :9]).last_hidden_state
+        second = model(batch["input_ids"][:, 9:]).last_hidden_state
+    torch.testing.assert_close(found, torch.cat([first, second], dim=1), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("shape", [(2, 23), (2, 25), (1, 24), (2, 1, 24, 23), (2, 24, 24), (3, 1, 24, 24), (24,)])
+def test_masks_of_other_shapes_are_refused(shape, batch):
+    with pytest.raises(ValueError, match=r"attention_mask has shape .* needs \(2, 24\)"):
+        make_model()(batch["input_ids"], attention_mask=torch.ones(shape))
+
+
+@pytest.mark.parametrize("shape", [(2, 23), (3, 24), (24,), (2, 24, 1)])
+def test_positions_of_other_shapes_are_refused(shape, batch):
+    with pytest.raises(ValueError, match=r"position_ids has shape .* needs \(2, 24\)"):
+        make_model()(batch["input_ids"], position_ids=torch.zeros(shape, dtype=torch.long))
+
+
+def test_ids_or_embeddings(batch):
+    model = make_model()
+    with pytest.raises(ValueError, match="either input_ids or inputs_embeds"):
+        model()
+    with pytest.raises(ValueError, match="either input_ids or inputs_embeds"):
+        model(batch["input_ids"], inputs_embeds=torch.zeros(2, 24, 64))
+
+
+def test_flex_refuses_dropout_in_training(batch):
+    model = make_model("flex_attention").train()
+    with pytest.raises(ValueError, match="flex_attention.*has no dropout.*attention_probs_dropout_prob"):
+        model(**batch)
+
+
+def test_flex_refuses_gradients_on_a_cpu(batch):
+    model = make_model("flex_attention", attention_probs_dropout_prob=0.0).train()
+    with pytest.raises(ValueError, match="flex_attention.*no gradients on a CPU"):
+        model(**batch)
+
+
+def test_flash_refuses_float32(batch):
+    with pytest.raises(ValueError, match="flash_attention_2.*float16 or bfloat16.*float32"):
+        make_model("flash_attention_2")(**batch)
+
+
+@pytest.mark.parametrize("implementation", ["flash_attention_2", "flex_attention"])
+def test_some_refuse_masks_of_four_dimensions(implementation, batch):
+    model = make_model(implementation).to(torch.bfloat16)
+    with pytest.raises(ValueError, match=r"shape \(batch, length\) only"), torch.no_grad():
+        model(batch["input_ids"], attention_mask=torch.ones(2, 1, 24, 24))
+
+
+def test_flash_gives_the_matrices_eagerly(batch):
+    """No kernel is called for it, so this runs where flash attention is not installed."""
+    model, eager = make_model("flash_attention_2").to(torch.bfloat16), make_model("eager").to(torch.bfloat16)
+    with torch.no_grad():
+        found, expected = model(**batch, output_attentions=True), eager(**batch, output_attentions=True)
+    torch.testing.assert_close(found.attentions, expected.attentions)
+
+
+def test_dropout_is_off_in_evaluation_and_on_in_training(batch):
+    model = make_model(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.5)
+    assert torch.equal(model(**batch).last_hidden_state, model(**batch).last_hidden_state)
+    model.train()
+    assert not torch.equal(model(**batch).last_hidden_state, model(**batch).last_hidden_state)
+
+
+def test_a_registered_implementation_is_used(batch):
+    """As transformers' AttentionInterface promises; what arrives is already rotated."""
+    from transformers import AttentionInterface
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    seen = []
+
+    def recording(module, query, key, value, attention_mask, **kwargs):
+        seen.append(query.shape)
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
+
+    AttentionInterface.register("recording", recording)
+    model = make_model()
+    with torch.no_grad():
+        expected = model(batch["input_ids"]).last_hidden_state
+        model.set_attn_implementation("recording")
+        torch.testing.assert_close(model(batch["input_ids"]).last_hidden_state, expected)
+    assert seen == [(2, 2, 24, 32)] * 2
+
+
+def test_unknown_implementations_are_refused():
+    with pytest.raises(ValueError, match="attn_implementation"):
+        RoFormerForMaskedLM._from_config(RoFormerConfig(**SIZES), attn_implementation="fast_and_wrong")

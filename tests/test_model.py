@@ -1,0 +1,320 @@
+"""Models against transformers' own RoFormer, in both directions, and against the formulas written out in float64."""
+
+import math
+
+import pytest
+import torch
+import transformers.models.roformer.modeling_roformer as theirs
+from transformers.models.roformer.configuration_roformer import RoFormerConfig as TheirConfig
+
+import modeling_roformer as ours
+
+SIZES = dict(
+    vocab_size=300, hidden_size=64, num_hidden_layers=3, num_attention_heads=4, intermediate_size=128, num_labels=5
+)
+VARIANTS = {
+    "plain": {},
+    "factorised": {"embedding_size": 32},
+    "rotary_value": {"rotary_value": True},
+    "chunked": {"chunk_size_feed_forward": 8},
+}
+HEADS = [
+    "RoFormerModel",
+    "RoFormerForMaskedLM",
+    "RoFormerForSequenceClassification",
+    "RoFormerForTokenClassification",
+    "RoFormerForQuestionAnswering",
+]
+TABLE = "encoder.embed_positions.weight"
+
+
+def make_pair(head="RoFormerForMaskedLM", **changes):
+    """Our model and transformers', with the same weights."""
+    torch.manual_seed(1)
+    fields = {**SIZES, "initializer_range": 0.1, **changes}
+    their_model = getattr(theirs, head)(TheirConfig(**fields)).eval()
+    our_model = getattr(ours, head)(ours.RoFormerConfig(**fields)).eval()
+    with torch.no_grad():  # biases and norms are trivial at the start: make them count
+        for parameter in their_model.parameters():
+            if parameter.requires_grad and parameter.ndim == 1:
+                parameter.add_(torch.randn_like(parameter) * 0.1)
+    our_model.load_state_dict(their_model.state_dict())
+    return our_model, their_model
+
+
+def make_batch(b=3, s=40, padded=True):
+    generator = torch.Generator().manual_seed(0)
+    batch = {
+        "input_ids": torch.randint(5, SIZES["vocab_size"], (b, s), generator=generator),
+        "token_type_ids": torch.randint(0, 2, (b, s), generator=generator),
+        "attention_mask": torch.ones(b, s, dtype=torch.long),
+    }
+    if padded and b > 1:
+        batch["attention_mask"][1, s // 2 :] = 0
+        batch["input_ids"][1, s // 2 :] = 0
+    return batch
+
+
+def assert_same(one, other, mask, atol=5e-5):
+    """Outputs of two models, padding positions aside; those of whole texts have one row each."""
+    assert list(one.keys()) == list(other.keys())
+    for name in one:
+        if not isinstance(one[name], torch.Tensor):
+            continue
+        a, b = one[name], other[name]
+        if a.ndim >= 2 and a.shape[:2] == mask.shape:
+            a, b = a[mask.bool()], b[mask.bool()]
+        torch.testing.assert_close(a, b, atol=atol, rtol=0)
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_equals_transformers(head, variant):
+    our_model, their_model = make_pair(head, **VARIANTS[variant])
+    batch = make_batch()
+    with torch.no_grad():
+        assert_same(our_model(**batch), their_model(**batch), batch["attention_mask"])
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_equals_transformers_at_its_longest(head):
+    our_model, their_model = make_pair(head)
+    batch = make_batch(b=2, s=1536)
+    with torch.no_grad():
+        assert_same(our_model(**batch), their_model(**batch), batch["attention_mask"])
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_state_dict_loads_in_transformers(head):
+    our_model, their_model = make_pair(head, embedding_size=32)
+    fresh = getattr(theirs, head)(their_model.config).eval()
+    result = fresh.load_state_dict(our_model.state_dict(), strict=False)
+    assert not result.unexpected_keys
+    assert all(key.endswith(TABLE) for key in result.missing_keys)
+    assert not any(TABLE in key for key in our_model.state_dict())
+    batch = make_batch()
+    with torch.no_grad():
+        assert_same(fresh(**batch), our_model(**batch), batch["attention_mask"])
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_saved_folder_loads_in_transformers_and_back(head, tmp_path):
+    our_model, their_model = make_pair(head)
+    batch = make_batch()
+    our_model.save_pretrained(tmp_path / "ours")
+    theirs_loaded = getattr(theirs, head).from_pretrained(tmp_path / "ours").eval()
+    their_model.save_pretrained(tmp_path / "theirs")
+    ours_loaded = getattr(ours, head).from_pretrained(tmp_path / "theirs")
+    with torch.no_grad():
+        expected = our_model(**batch)
+        assert_same(theirs_loaded(**batch), expected, batch["attention_mask"])
+        assert_same(ours_loaded(**batch), expected, batch["attention_mask"])
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_matrices_and_hidden_states_equal_transformers(variant):
+    our_model, their_model = make_pair("RoFormerModel", **VARIANTS[variant])
+    batch = make_batch()
+    want = dict(output_attentions=True, output_hidden_states=True)
+    with torch.no_grad():
+        one, other = our_model(**batch, **want), their_model(**batch, **want)
+    keep = batch["attention_mask"].bool()
+    assert len(one.attentions) == len(other.attentions) == SIZES["num_hidden_layers"]
+    assert len(one.hidden_states) == len(other.hidden_states) == SIZES["num_hidden_layers"] + 1
+    for a, b in zip(one.attentions, other.attentions, strict=True):
+        torch.testing.assert_close(a.transpose(1, 2)[keep], b.transpose(1, 2)[keep], atol=1e-5, rtol=0)
+    for a, b in zip(one.hidden_states, other.hidden_states, strict=True):
+        torch.testing.assert_close(a[keep], b[keep], atol=5e-5, rtol=0)
+
+
+def test_the_config_asks_for_matrices_too():
+    our_model, _ = make_pair("RoFormerModel")
+    our_model.config.output_attentions = True
+    outputs = our_model(**make_batch())
+    assert our_model.config._attn_implementation == "sdpa"
+    assert len(outputs.attentions) == SIZES["num_hidden_layers"]
+
+
+def test_tuples_equal_transformers():
+    our_model, their_model = make_pair()
+    batch = make_batch(padded=False)
+    want = dict(labels=batch["input_ids"], output_hidden_states=True, return_dict=False)
+    with torch.no_grad():
+        one, other = our_model(**batch, **want), their_model(**batch, **want)
+    assert isinstance(one, tuple)
+    assert len(one) == len(other)
+    torch.testing.assert_close(one[0], other[0], atol=5e-5, rtol=0)
+    torch.testing.assert_close(one[1], other[1], atol=5e-5, rtol=0)
+    assert len(one[2]) == len(other[2])
+
+
+LABELS = {
+    "RoFormerForMaskedLM": [{}],
+    "RoFormerForTokenClassification": [{}],
+    "RoFormerForQuestionAnswering": [{}],
+    "RoFormerForSequenceClassification": [
+        {"num_labels": 5},
+        {"num_labels": 1},
+        {"num_labels": 5, "problem_type": "regression"},
+        {"num_labels": 5, "problem_type": "multi_label_classification"},
+        {"num_labels": 5, "problem_type": None, "float_labels": True},
+    ],
+}
+
+
+def labels_for(head, fields, batch):
+    b, s = batch["input_ids"].shape
+    if head == "RoFormerForQuestionAnswering":
+        return {"start_positions": torch.tensor([3, 8, s + 4]), "end_positions": torch.tensor([5, 9, s + 9])}
+    if head != "RoFormerForSequenceClassification":
+        high = SIZES["vocab_size"] if head == "RoFormerForMaskedLM" else SIZES["num_labels"]
+        labels = torch.randint(0, high, (b, s))
+        labels[:, ::2] = -100
+        return {"labels": labels}
+    if fields["num_labels"] == 1:
+        return {"labels": torch.rand(b)}
+    if fields.get("problem_type") or fields.get("float_labels"):
+        return {"labels": torch.randint(0, 2, (b, fields["num_labels"])).float()}
+    return {"labels": torch.randint(0, fields["num_labels"], (b,))}
+
+
+@pytest.mark.parametrize(
+    ("head", "fields"), [(head, fields) for head, variants in LABELS.items() for fields in variants]
+)
+def test_losses_and_gradients_equal_transformers(head, fields):
+    our_model, their_model = make_pair(head, **{k: v for k, v in fields.items() if k != "float_labels"})
+    batch = make_batch()
+    labels = labels_for(head, fields, batch)
+    our_loss, their_loss = our_model(**batch, **labels).loss, their_model(**batch, **labels).loss
+    torch.testing.assert_close(our_loss, their_loss, atol=1e-5, rtol=0)
+    assert our_model.config.problem_type == their_model.config.problem_type
+    our_loss.backward()
+    their_loss.backward()
+    gradients = {name: p.grad for name, p in their_model.named_parameters() if p.grad is not None}
+    assert gradients
+    for name, parameter in our_model.named_parameters():
+        torch.testing.assert_close(parameter.grad, gradients[name], atol=5e-5, rtol=0, msg=name)
+
+
+def test_equals_the_formulas_in_float64():
+    """The whole encoder written out: equations 2 and 16 for attention, post-norm residuals around it."""
+    model, _ = make_pair("RoFormerModel", num_hidden_layers=2)
+    batch = make_batch(b=1, s=50, padded=False)
+    weights = {name: tensor.double() for name, tensor in model.state_dict().items()}
+
+    def linear(name, x):
+        return x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
+
+    def norm(name, x):
+        x = (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True, unbiased=False) + 1e-12).sqrt()
+        return x * weights[f"{name}.weight"] + weights[f"{name}.bias"]
+
+    d = SIZES["hidden_size"] // SIZES["num_attention_heads"]
+    theta = torch.tensor([10000.0 ** (-2 * i / d) for i in range(d // 2)], dtype=torch.float64)
+    x = weights["embeddings.word_embeddings.weight"][batch["input_ids"][0]]
+    x = norm("embeddings.LayerNorm", x + weights["embeddings.token_type_embeddings.weight"][batch["token_type_ids"][0]])
+    for layer in range(2):
+        name = f"encoder.layer.{layer}"
+        q, k, v = (linear(f"{name}.attention.self.{part}", x) for part in ("query", "key", "value"))
+        context = torch.zeros_like(x)
+        for head in range(SIZES["num_attention_heads"]):
+            at = slice(head * d, (head + 1) * d)
+            q_pairs, k_pairs = (torch.view_as_complex(y[:, at].reshape(50, -1, 2).contiguous()) for y in (q, k))
+            turns = torch.polar(torch.ones(50, d // 2, dtype=torch.float64), torch.arange(50)[:, None] * theta)
+            scores = ((q_pairs * turns) @ (k_pairs * turns).conj().T).real / math.sqrt(d)  # equation 12
+            context[:, at] = scores.softmax(-1) @ v[:, at]
+        x = norm(f"{name}.attention.output.LayerNorm", linear(f"{name}.attention.output.dense", context) + x)
+        hidden = torch.nn.functional.gelu(linear(f"{name}.intermediate.dense", x))
+        x = norm(f"{name}.output.LayerNorm", linear(f"{name}.output.dense", hidden) + x)
+    with torch.no_grad():
+        torch.testing.assert_close(model(**batch).last_hidden_state[0].double(), x, atol=1e-5, rtol=0)
+
+
+def test_only_differences_of_positions_matter():
+    model, _ = make_pair("RoFormerModel")
+    batch = make_batch(b=2, s=30, padded=False)
+    shifted = torch.arange(30)[None] + torch.tensor([[500], [12_345]])
+    with torch.no_grad():
+        expected = model(**batch).last_hidden_state
+        torch.testing.assert_close(model(**batch, position_ids=shifted).last_hidden_state, expected, atol=5e-5, rtol=0)
+        other = model(**batch, position_ids=torch.arange(0, 60, 2)[None]).last_hidden_state
+    assert (other - expected).abs().max() > 1e-2
+
+
+def test_padding_changes_nothing():
+    model, _ = make_pair("RoFormerModel")
+    batch = make_batch(b=1, s=20)
+    longer = {name: torch.nn.functional.pad(tensor, (0, 13)) for name, tensor in batch.items()}
+    left = {name: torch.nn.functional.pad(tensor, (13, 0)) for name, tensor in batch.items()}
+    with torch.no_grad():
+        expected = model(**batch).last_hidden_state
+        torch.testing.assert_close(model(**longer).last_hidden_state[:, :20], expected, atol=1e-5, rtol=0)
+        torch.testing.assert_close(model(**left).last_hidden_state[:, 13:], expected, atol=1e-5, rtol=0)
+
+
+def test_embeddings_in_place_of_ids():
+    model, _ = make_pair("RoFormerModel", embedding_size=32)
+    batch = make_batch()
+    embeds = model.get_input_embeddings()(batch["input_ids"])
+    rest = {name: tensor for name, tensor in batch.items() if name != "input_ids"}
+    with torch.no_grad():
+        expected = model(**batch).last_hidden_state
+        torch.testing.assert_close(model(inputs_embeds=embeds, **rest).last_hidden_state, expected)
+
+
+@pytest.mark.parametrize("length", [8192, 16384])
+def test_long_texts_run(length):
+    config = ours.RoFormerConfig(**{**SIZES, "num_hidden_layers": 1, "num_attention_heads": 1, "hidden_size": 32})
+    model = ours.RoFormerModel(config).eval()
+    ids = torch.randint(5, SIZES["vocab_size"], (1, length))
+    with torch.no_grad():
+        hidden = model(ids).last_hidden_state
+        # The end of a long text, seen alone at its own positions, agrees where it attends to itself only.
+        keep = torch.zeros(1, length, dtype=torch.long)
+        keep[:, -64:] = 1
+        masked = model(ids, attention_mask=keep).last_hidden_state[:, -64:]
+        alone = model(ids[:, -64:], position_ids=torch.arange(length - 64, length)[None]).last_hidden_state
+    assert hidden.shape == (1, length, 32)
+    assert hidden.isfinite().all()
+    torch.testing.assert_close(masked, alone, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_gradient_checkpointing_gives_the_same_gradients(use_reentrant):
+    model, _ = make_pair(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    batch = make_batch()
+    model.train()
+    model(**batch, labels=batch["input_ids"]).loss.backward()
+    expected = {name: p.grad.clone() for name, p in model.named_parameters()}
+    model.zero_grad()
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": use_reentrant})
+    model.enable_input_require_grads()
+    model(**batch, labels=batch["input_ids"]).loss.backward()
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(parameter.grad, expected[name], msg=name)
+
+
+def test_compiles_whole():
+    model, _ = make_pair()
+    batch = make_batch()
+    compiled = torch.compile(model, fullgraph=True)
+    with torch.no_grad():
+        assert_same(compiled(**batch), model(**batch), batch["attention_mask"])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_as_close_as_transformers(dtype):
+    our_model, their_model = make_pair("RoFormerModel")
+    batch = make_batch(padded=False)
+    with torch.no_grad():
+        exact = our_model(**batch).last_hidden_state
+        our_error = (our_model.to(dtype)(**batch).last_hidden_state.float() - exact).abs().mean()
+        their_error = (their_model.to(dtype)(**batch).last_hidden_state.float() - exact).abs().mean()
+    assert our_error <= their_error * 1.1
+
+
+def test_vocabulary_can_be_resized():
+    model, _ = make_pair()
+    model.resize_token_embeddings(SIZES["vocab_size"] + 7)
+    assert model(torch.tensor([[SIZES["vocab_size"] + 6]])).logits.shape[-1] == SIZES["vocab_size"] + 7
+    assert model.cls.predictions.decoder.weight is model.get_input_embeddings().weight
