@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ..model_cards import card_for
-from ..tokenization import RoFormerTokenizer
+from ..tokenization.tokenizer import RoFormerTokenizer
 from .dtypes import FLOATS, STORAGE, cast
 from .errors import CheckpointError
 from .family import Weight
@@ -70,7 +70,7 @@ def convert(
         settings = read_settings(files.config)
         vocabulary = read_vocabulary(files.vocab)
         bundle = TensorBundle(files.prefix)
-        kind = choose(family, bundle.entries, settings, str(bundle.index))
+        kind = choose(family, bundle.entries, settings, source.resolve().name, str(bundle.index))
         config = kind.config(settings, vocabulary)
         config.dtype = dtype
         plan = make_plan(bundle, kind, config, settings, vocabulary)
@@ -78,7 +78,7 @@ def convert(
 
         _write_weights(folder / "model.safetensors", bundle, plan, dtype, progress)
         config.save_pretrained(folder)
-        RoFormerTokenizer.from_pretrained(files.vocab.parent).save_pretrained(folder)
+        RoFormerTokenizer(vocabulary.ids).save_pretrained(folder)
         shutil.copyfile(files.vocab, folder / VOCABULARY)
         described = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         card = card_for(
@@ -92,7 +92,7 @@ def convert(
             output=output,
             family=kind.title,
             word_level=vocabulary.word_level,
-            vocab_size=len(vocabulary.entries),
+            vocab_size=len(vocabulary.ids),
             words=vocabulary.words,
             layers=config.num_hidden_layers,
             parameters=parameters,

@@ -48,9 +48,9 @@ def make_plan(bundle: TensorBundle, family: Family, config, settings: Settings, 
             )
         if entry.dtype not in FLOATS:
             raise CheckpointError(f"{bundle.index} holds the weight {name} as {entry.dtype}, which is no kind of float")
-    if len(vocabulary.entries) != config.vocab_size:
+    if len(vocabulary.ids) != config.vocab_size:
         raise CheckpointError(
-            f"{vocabulary.path} has {len(vocabulary.entries):,} entries, and the embedding matrix in {bundle.index.name} "
+            f"{vocabulary.path} has {len(vocabulary.ids):,} entries, and the embedding matrix in {bundle.index.name} "
             f"{config.vocab_size:,} rows"
         )
     return Plan([wanted[entry.name] for entry in bundle.in_file_order() if entry.name in wanted], extras)

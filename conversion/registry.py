@@ -19,16 +19,21 @@ TITLES = {
     "wonezha": "WoNEZHA",
 }
 AUTO = "auto"
+WAYS_OUT = {
+    "sim": "--family roformer converts it without its pooler",
+    "gpt": "--family roformer converts it, if it is a plain RoFormer all the same",
+    "wonezha": "--family roformer converts it, if it is a plain RoFormer all the same",
+}
 
 _WORDS = "bert/embeddings/word_embeddings"
 _POSITIONS = "bert/embeddings/position_embeddings"
 
 
-def choose(name: str, variables: Collection[str], settings: Settings, where: str) -> Family:
-    """The family asked for or, for "auto", the one that the names of the variables show.
+def choose(name: str, variables: Collection[str], settings: Settings, source: str, where: str) -> Family:
+    """The family asked for or, for "auto", the one that the checkpoint shows itself to be.
 
-    RoFormer-GPT has RoFormer's own names, and is only found where it is asked for. Raises CheckpointError, naming the
-    checkpoint as `where`, for a family that is not converted yet.
+    `source` is the name of the folder or archive it came in. Raises CheckpointError, which names the checkpoint as
+    `where`, for a family that is not converted yet.
     """
     if name != AUTO:
         if name not in TITLES:
@@ -36,25 +41,32 @@ def choose(name: str, variables: Collection[str], settings: Settings, where: str
         if name not in BUILT:
             raise CheckpointError(f"{where} cannot be converted: {TITLES[name]} (--family {name}) is not supported yet")
         return BUILT[name]
-    name, sign = recognise(variables, settings, where)
+    name, sign = recognise(variables, settings, source, where)
     if name not in BUILT:
-        way_out = "; --family roformer converts it without its pooler" if name == "sim" else ""
+        way_out = f"; {WAYS_OUT[name]}" if name in WAYS_OUT else ""
         raise CheckpointError(f"{where} is of {TITLES[name]} ({sign}), which is not supported yet{way_out}")
     return BUILT[name]
 
 
-def recognise(variables: Collection[str], settings: Settings, where: str) -> tuple[str, str]:
-    """The family's name, and the sign by which it is known."""
+def recognise(variables: Collection[str], settings: Settings, source: str, where: str) -> tuple[str, str]:
+    """The family's name, and the sign by which it is known.
+
+    RoFormer, RoFormer-GPT and WoNEZHA have the same variables; what tells them apart is how the released archives are
+    called, and what some configurations say.
+    """
     if _WORDS not in variables:
         first = ", ".join(sorted(variables)[:3]) or "none at all"
         raise CheckpointError(f"{where} is of no RoFormer: it has no variable {_WORDS} (its first ones: {first})")
     if _POSITIONS in variables:
         return "wobert", "it has a table of positions, as BERT has"
-    if settings.ignored.get("use_relative_position"):
-        return "wonezha", f"{settings.path.name} says use_relative_position"
+    called = f"{source} {settings.ignored.get('model_type', '')}".lower()
+    if "nezha" in called or settings.ignored.get("use_relative_position"):
+        return "wonezha", "its name or its configuration says so"
     encoder = [name for name in variables if name.startswith("bert/encoder/layer_")]
     if encoder and all(name.endswith("/kernel") for name in encoder):
         return "v2", "its layers have no biases and no layer norms"
     if any(name.startswith("bert/pooler/") for name in variables):
         return "sim", "it has a pooler and no table of positions"
+    if "gpt" in called:
+        return "gpt", "its name or its configuration says so"
     return "roformer", "it has neither a table of positions nor a pooler"

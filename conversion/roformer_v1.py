@@ -10,11 +10,12 @@ PLAIN_TRANSFORMERS_POSITIONS = 1536
 
 
 def config(settings: Settings, vocabulary: Vocabulary) -> RoFormerConfig:
-    """The new configuration; the vocabulary says which id is padding."""
+    """The new configuration; the vocabulary says which id is padding, and must have all that MLM needs."""
+    special = {entry: vocabulary.id_of(entry) for entry in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")}
     values = dict(settings.values)
     values["max_position_embeddings"] = max(values["max_position_embeddings"], PLAIN_TRANSFORMERS_POSITIONS)
     return RoFormerConfig(
-        **values, pad_token_id=vocabulary.id_of("[PAD]"), architectures=["RoFormerForMaskedLM"], layer_norm_eps=1e-12
+        **values, pad_token_id=special["[PAD]"], architectures=["RoFormerForMaskedLM"], layer_norm_eps=1e-12
     )
 
 

@@ -1,10 +1,13 @@
 """Compare a converted folder with the checkpoint it was made from, through the door that users take."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer
+from transformers.utils import logging
 
 from .dtypes import cast
 from .errors import CheckpointError
@@ -15,7 +18,8 @@ from .tensor_bundle import TensorBundle
 def verify_weights(folder: Path, bundle: TensorBundle, plan: Plan, dtype: str) -> None:
     """Load the folder with transformers; raise CheckpointError unless every number is the source's, bit for bit."""
     AutoTokenizer.from_pretrained(folder)
-    model, info = AutoModelForMaskedLM.from_pretrained(folder, dtype="auto", output_loading_info=True)
+    with _no_progress_bar():
+        model, info = AutoModelForMaskedLM.from_pretrained(folder, dtype="auto", output_loading_info=True)
     trouble = [f"{what.replace('_', ' ')}: {sorted(keys)}" for what, keys in info.items() if keys]
     if trouble:
         raise CheckpointError(f"the converted model does not load completely: {'; '.join(trouble)}")
@@ -27,3 +31,15 @@ def verify_weights(folder: Path, bundle: TensorBundle, plan: Plan, dtype: str) -
         found = found.view(torch.int16).numpy().view(np.uint16) if dtype == "bfloat16" else found.numpy()
         if found.shape != expected.shape or found.tobytes() != np.ascontiguousarray(expected).tobytes():
             raise CheckpointError(f"the converted weight {weight.key} is not the variable {weight.variable} any more")
+
+
+@contextmanager
+def _no_progress_bar() -> Iterator[None]:
+    """Keep transformers' own bar away from the converter's."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()

@@ -29,6 +29,30 @@ def commands() -> None:
 
 
 @app.command()
+def convert(
+    legacy_dir: Annotated[
+        Path, typer.Argument(metavar="LEGACY_DIR", help="Folder, or .zip as published, of a TensorFlow checkpoint.")
+    ],
+    output_dir: Annotated[Path, typer.Argument(metavar="OUTPUT_DIR", help="Folder to make.")],
+    family: Annotated[
+        str, typer.Option(help="What the checkpoint is: auto, roformer, gpt, sim, v2, wobert or wonezha.")
+    ] = "auto",
+    checkpoint: Annotated[
+        str | None, typer.Option(metavar="PREFIX", help="Which checkpoint, where there are several.")
+    ] = None,
+    dtype: Annotated[str, typer.Option(help="Write float32, float16, bfloat16 or float64.")] = "float32",
+    verify: Annotated[bool, typer.Option("--verify", help="Load the result and compare every tensor.")] = False,
+) -> None:
+    """Convert a checkpoint of the original framework into a folder that from_pretrained reads."""
+    from .conversion.convert import convert as convert_checkpoint
+
+    report = convert_checkpoint(
+        legacy_dir, output_dir, family=family, checkpoint=checkpoint, dtype=dtype, verify=verify, progress=True
+    )
+    stdout.print(report.table())
+
+
+@app.command()
 def push(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="A saved model with its tokenizer.")],
     repo_id: Annotated[str, typer.Argument(metavar="REPO_ID", help="NAME/REPOSITORY on the Hub; made where missing.")],
