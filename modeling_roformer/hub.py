@@ -52,7 +52,7 @@ def push(
 
     Raises:
         ValueError: where the folder is not a complete model; nothing has been sent then.
-        HubError: where the Hub refused, or could not be reached; nothing has been published then.
+        HubError: where the Hub refused, or could not be reached; says whether anything can have been published.
 
     Example:
         >>> push("my-model", "me/my-model", with_code=True, private=True)
@@ -151,7 +151,7 @@ def _tensor_names(path: Path) -> set[str]:
         with safe_open(path, "np") as weights:
             return set(weights.keys())
     except (SafetensorError, OSError) as error:
-        raise ValueError(f"{path} is not a whole safetensors file: {error}") from error
+        raise ValueError(f"{path} is not a whole safetensors file: {_line(error)}") from error
 
 
 def _check_card(path: Path) -> None:
@@ -159,7 +159,7 @@ def _check_card(path: Path) -> None:
         try:
             ModelCard(path.read_text(encoding="utf-8"))
         except Exception as error:
-            raise ValueError(f"the metadata at the head of {path} cannot be read: {error}") from error
+            raise ValueError(f"the metadata at the head of {path} cannot be read: {_line(error)}") from error
 
 
 def _card(directory: Path) -> str:
@@ -208,25 +208,46 @@ def _sentence(error: BaseException, repo_id: str) -> str:
     chain = [error]
     while cause := chain[-1].__cause__ or chain[-1].__context__:
         chain.append(cause)
-    answers = [link.response for link in chain if isinstance(link, HfHubHTTPError) and link.response is not None]
-    if answers:
-        status = answers[0].status_code
-        said = answers[0].headers.get("X-Error-Message") or f"HTTP {status}"
-        reasons = {
-            400: f"the Hub found something wrong with the files ({_server_message(answers[0]) or said})",
-            401: f"the Hub does not accept the token ({said}): {LOG_IN}",
-            403: f"the token may not write to {repo_id} ({said}): {LOG_IN}",
-            404: f"the Hub does not know {repo_id} ({said}), or the token may not see it",
-            409: f"{repo_id} was changed by somebody else at the same time: push again",
-            412: f"{repo_id} was changed by somebody else at the same time: push again",
-            413: f"the files are too large for the Hub ({said})",
-            429: "the Hub takes no more requests for now (HTTP 429): push again later",
-        }
-        reason = reasons.get(status) or f"the Hub answered {said}" + (": push again later" if status >= 500 else "")
-        return f"nothing was published: {reason}"
-    if any(type(link).__module__.partition(".")[0] in ("httpx", "httpx2", "httpcore") for link in chain):
-        return f"nothing was published: the Hub could not be reached, or the connection broke ({error})"
-    return f"nothing was published: {error}"
+    response = next((link.response for link in chain if isinstance(link, HfHubHTTPError)), None)
+    status = 0 if response is None else response.status_code
+    if status:
+        reason = _refusal(response, repo_id)
+    elif any(type(link).__module__.partition(".")[0] in ("httpx", "httpx2", "httpcore") for link in chain):
+        reason = f"the Hub could not be reached, or the connection broke ({_line(error)})"
+    else:
+        reason = _line(error)
+    if (not status or status >= 500) and any("/commit/" in _address(link) for link in chain):
+        return f"{reason}; it had the commit already, so look at {repo_id} there before pushing again"
+    return f"nothing was published: {reason}"
+
+
+def _refusal(response, repo_id: str) -> str:
+    """The meaning of an answer that is not what was asked for."""
+    status = response.status_code
+    said = response.headers.get("X-Error-Message") or f"HTTP {status}"
+    changed = f"{repo_id} was changed by somebody else at the same time: push again"
+    reasons = {
+        400: f"the Hub found something wrong with the files ({_server_message(response) or said})",
+        401: f"the Hub does not accept the token ({said}): {LOG_IN}",
+        403: f"the token may not write to {repo_id} ({said}): {LOG_IN}",
+        404: f"the Hub does not know {repo_id} ({said}), or the token may not see it",
+        409: changed,
+        412: changed,
+        413: f"the files are too large for the Hub ({said})",
+        429: "the Hub takes no more requests for now (HTTP 429): push again later",
+    }
+    return reasons.get(status) or f"the Hub answered {said}"
+
+
+def _address(error: BaseException) -> str:
+    try:
+        return str(error.request.url)
+    except (AttributeError, RuntimeError):  # no request belongs to it
+        return ""
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())
 
 
 def _server_message(response) -> str:

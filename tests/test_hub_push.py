@@ -1,0 +1,264 @@
+"""`push`: complete folders arrive in one commit, incomplete ones cause no traffic, and every failure is one sentence."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import hub_server
+import numpy as np
+import pytest
+import torch
+from hub_server import Fault
+from huggingface_hub import ModelCard
+from safetensors.numpy import load_file, save_file
+
+from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM
+from modeling_roformer.hub import HubError, push
+
+hub = hub_server.hub  # the fixture
+REPO = "somebody/model"
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "今天", "天气", "很", "好", "。"]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = tmp_path / "my-model"
+    torch.manual_seed(0)
+    config = RoFormerConfig(
+        vocab_size=len(VOCABULARY),
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+    )
+    RoFormerForMaskedLM(config).save_pretrained(folder)
+    (folder / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n", encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "RoFormerTokenizer"}')
+    return folder
+
+
+def content(folder):
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def published(hub):
+    """What the repository holds beside the file that the Hub makes by itself."""
+    repo = hub.repos.get(REPO)
+    return {} if repo is None else {name: d for name, d in repo.files().items() if name != ".gitattributes"}
+
+
+def test_a_folder_arrives_whole_in_one_commit(hub, folder):
+    before = content(folder)
+    url = push(folder, REPO, commit_message="first")
+    assert url == f"{hub.url}/{REPO}"
+    assert content(folder) == before, "push wrote into the folder"
+    arrived = published(hub)
+    assert {name: data for name, data in arrived.items() if name != "README.md"} == before
+    assert list(hub.repos[REPO].messages.values()) == ["initial commit", "first"]
+    assert not hub.repos[REPO].private
+    loaded, info = RoFormerForMaskedLM.from_pretrained(REPO, output_loading_info=True)
+    assert not info["missing_keys"] and not info["unexpected_keys"]
+    for name, tensor in load_file(folder / "model.safetensors").items():
+        assert np.array_equal(loaded.state_dict()[name].numpy(), tensor)
+
+
+def test_a_missing_card_is_written_from_the_folder(hub, folder):
+    push(folder, REPO)
+    card = ModelCard(published(hub)["README.md"].decode())
+    parameters = sum(tensor.size for tensor in load_file(folder / "model.safetensors").values())
+    assert card.data.pipeline_tag == "fill-mask" and card.data.language == "zh"
+    assert f"| parameters | {parameters:,} |" in card.text and "| dtype | F32 |" in card.text
+    assert "my-model" in card.text
+
+
+def test_the_folders_own_card_is_kept(hub, folder):
+    card = "---\nlicense: mit\n---\n\n# Mine\n"
+    (folder / "README.md").write_text(card)
+    push(folder, REPO)
+    assert published(hub)["README.md"].decode() == card
+
+
+def test_what_training_and_tools_leave_behind_stays_here(hub, folder):
+    for name in (
+        ".env",
+        ".git/config",
+        "checkpoint-10/optimizer.pt",
+        "__pycache__/a.pyc",
+        "_draft.txt",
+        "sub/kept.txt",
+    ):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("x")
+    push(folder, REPO)
+    arrived = set(published(hub))
+    assert "sub/kept.txt" in arrived
+    assert not arrived & {".env", ".git/config", "checkpoint-10/optimizer.pt", "__pycache__/a.pyc", "_draft.txt"}
+
+
+def test_shards_arrive(hub, folder, tmp_path):
+    model = RoFormerForMaskedLM.from_pretrained(folder)
+    (folder / "model.safetensors").unlink()
+    model.save_pretrained(folder, max_shard_size="4KB")
+    assert len(list(folder.glob("model-*.safetensors"))) > 1
+    push(folder, REPO)
+    assert set(content(folder)) <= set(published(hub))
+    loaded = RoFormerForMaskedLM.from_pretrained(REPO).state_dict()
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in model.state_dict().items())
+
+
+def test_a_branch_and_a_private_repository(hub, folder):
+    assert push(folder, REPO, private=True, revision="trial").endswith(f"/{REPO}/tree/trial")
+    assert hub.repos[REPO].private
+    assert "model.safetensors" in hub.repos[REPO].files("trial") and not published(hub)
+    push(folder, REPO, private=True)
+    assert published(hub)
+
+
+def test_private_is_not_promised_of_a_public_repository(hub, folder):
+    push(folder, REPO)
+    (folder / "secret.txt").write_text("x")
+    with pytest.raises(HubError, match="is public"):
+        push(folder, REPO, private=True)
+    assert "secret.txt" not in published(hub)
+
+
+def test_an_old_revision_still_loads(hub, folder):
+    push(folder, REPO)
+    first = hub.repos[REPO].branches["main"]
+    old = load_file(folder / "model.safetensors")
+    save_file({name: tensor + 1 for name, tensor in old.items()}, folder / "model.safetensors", {"format": "pt"})
+    push(folder, REPO)
+    name = "roformer.embeddings.word_embeddings.weight"
+    for revision, shift in ((first, 0), ("main", 1)):
+        state = RoFormerForMaskedLM.from_pretrained(REPO, revision=revision).state_dict()
+        assert np.array_equal(state[name].numpy(), old[name] + shift)
+
+
+def drop(name):
+    return lambda folder: (folder / name).unlink()
+
+
+def write(name, text):
+    return lambda folder: (folder / name).write_text(text)
+
+
+def cut(name, size):
+    return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:size])
+
+
+def index(weight_map):
+    def change(folder):
+        (folder / "model.safetensors").rename(folder / "model-00001-of-00002.safetensors")
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+
+    return change
+
+
+BROKEN = {
+    "no config": (drop("config.json"), "config.json"),
+    "config that is no JSON": (write("config.json", "{"), "config.json cannot be read as JSON"),
+    "config that is no object": (write("config.json", "[]"), "config.json is not a JSON object"),
+    "config of no model": (write("config.json", "{}"), "model_type"),
+    "config in Latin-1": (lambda f: (f / "config.json").write_bytes(b'{"a": "\xe9"}'), "config.json cannot be read"),
+    "no weights": (drop("model.safetensors"), "has no weights"),
+    "weights cut off": (cut("model.safetensors", 3000), "model.safetensors is not a whole safetensors file"),
+    "empty weights": (cut("model.safetensors", 0), "model.safetensors is not a whole safetensors file"),
+    "missing shard": (index({"a": "model-00002-of-00002.safetensors"}), "lacks model-00002-of-00002.safetensors"),
+    "shard without its tensor": (index({"a.b": "model-00001-of-00002.safetensors"}), "lacks a.b"),
+    "empty index": (index({}), "weight_map"),
+    "no vocabulary": (drop("vocab.txt"), "has no tokenizer"),
+    "broken tokenizer_config": (write("tokenizer_config.json", "nothing"), "tokenizer_config.json cannot be read"),
+    "broken card": (write("README.md", "---\na: [\n---\n"), "README.md cannot be read"),
+    "code that is not there": (
+        write("config.json", '{"model_type": "roformer", "auto_map": {"AutoModel": "model.RoFormerModel"}}'),
+        "model.py, which is not there",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_an_incomplete_folder_causes_no_traffic(hub, folder, case):
+    break_it, says = BROKEN[case]
+    break_it(folder)
+    with pytest.raises(ValueError) as refused:
+        push(folder, REPO)
+    assert says in str(refused.value) and "\n" not in str(refused.value)
+    assert not hub.requests
+
+
+def test_other_bad_arguments_cause_no_traffic(hub, folder, monkeypatch):
+    with pytest.raises(ValueError, match="is not a folder"):
+        push(folder / "nothing", REPO)
+    with pytest.raises(ValueError, match="Repo id"):
+        push(folder, "a/b/c")
+    (folder / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(ValueError, match="model_type 'bert'"):
+        push(folder, REPO, with_code=True)
+    monkeypatch.delenv("HF_TOKEN")
+    with pytest.raises(ValueError, match="no token"):
+        push(folder, REPO)
+    assert not hub.requests
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        (Fault("POST .*/repos/create", status=401), "does not accept the token"),
+        (Fault("POST .*/preupload", status=403), "may not write"),
+        (Fault("POST .*/preupload", status=404), "does not know"),
+        (Fault("POST .*/objects/batch", status=413), "too large"),
+        (Fault("POST .*/commit/", status=400), "injected 400"),
+        (Fault("POST .*/commit/", status=412), "push again"),
+        (Fault("POST .*/commit/", status=429), "push again later"),
+        (Fault("POST .*/repos/create", cut=0), "connection broke"),
+        (Fault("POST .*/repos/create", status=500), "HTTP 500"),
+        (Fault("PUT /lfs/", status=400), "something wrong with the files"),
+    ],
+    ids=lambda value: f"{value.route} {value.status or 'cut'}" if isinstance(value, Fault) else "",
+)
+def test_what_the_hub_refuses_is_told_in_one_sentence(hub, folder, fault, says):
+    hub.faults.append(replace(fault))
+    with pytest.raises(HubError) as refused:
+        push(folder, REPO)
+    message = str(refused.value)
+    assert says in message and "nothing was published" in message and "\n" not in message
+    assert hub.token not in message and not published(hub)
+
+
+@pytest.mark.parametrize(
+    "fault", [Fault("", status=503), Fault("", cut=0), Fault("", cut=5)], ids=["503", "cut", "late"]
+)
+def test_a_commit_without_an_answer_is_not_called_unpublished(hub, folder, fault):
+    hub.faults.append(replace(fault, route="POST .*/commit/"))
+    with pytest.raises(HubError) as broken:
+        push(folder, REPO)
+    message = str(broken.value)
+    assert f"look at {REPO}" in message and "nothing was published" not in message and "\n" not in message
+    assert bool(published(hub)) == (fault.cut == 5)
+
+
+def test_tokens_that_may_not_write(hub, folder):
+    hub.tokens["hf_reader"] = "somebody"
+    hub.read_only.add("hf_reader")
+    for token, says in {
+        "hf_reader": "may not write to somebody/model",
+        "hf_unknown": "does not accept the token",
+    }.items():
+        with pytest.raises(HubError) as refused:
+            push(folder, REPO, token=token)
+        assert says in str(refused.value) and token not in str(refused.value)
+    assert not published(hub)
+
+
+def test_the_command(hub, folder):
+    command = [sys.executable, "-m", "modeling_roformer.cli", "push", str(folder), REPO, "--with-code", "--private"]
+    done = subprocess.run(command, env=hub.environment, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout.strip()) == (0, f"{hub.url}/{REPO}"), done.stderr
+    assert hub.repos[REPO].private and "model.py" in published(hub)
+
+    (folder / "vocab.txt").unlink()
+    done = subprocess.run(command, env=hub.environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1 and not done.stdout
+    (line,) = done.stderr.strip().splitlines()
+    assert line.startswith("roformer: ") and "has no tokenizer" in line
