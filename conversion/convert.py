@@ -113,7 +113,9 @@ def _write_weights(path: Path, bundle: TensorBundle, plan: Plan, dtype: str, pro
         for weight in plan.weights
     ]
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=not progress, transient=True) as bar:
+    console = Console(stderr=True)
+    shown = progress and console.is_terminal
+    with Progress(*columns, console=console, disable=not shown, transient=True) as bar:
         task = bar.add_task("converting", total=sum(entry.size for entry in bundle.entries.values()))
         for names in plan.extras.values():
             for name in names:

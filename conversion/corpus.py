@@ -1,0 +1,112 @@
+"""A corpus that need not fit in memory: its files, and their documents in chunks that processes can share out.
+
+A document is a line of a text file, or a field of a line of a JSON Lines file (.jsonl or .json); either may be
+compressed (.gz). Lines end at "\\n" and nowhere else.
+"""
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+CHUNK = 4 << 20  # bytes, after decompression, that are handed out at once
+LONGEST_LINE = 16 << 20  # bytes; memory is bounded by what a line can take
+_JSON = (".jsonl", ".json")
+_TEXT = (".txt", ".text")
+
+
+class CorpusError(ValueError):
+    """A corpus that cannot be read; its text is one sentence that names the file, the line and the trouble."""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Whole lines of one file.
+
+    path: the file; first_line: number of the first of the lines, from 1; data: their bytes; consumed: bytes of the
+    file, as it is stored, that were read for them.
+    """
+
+    path: Path
+    first_line: int
+    data: bytes
+    consumed: int
+
+    def documents(self, field: str) -> Iterator[str]:
+        """The texts in it; empty lines hold none. `field` names the one that JSON Lines keep it in."""
+        try:
+            lines = self.data.decode("utf-8").split("\n")
+        except UnicodeDecodeError as error:
+            number = self.first_line + self.data.count(b"\n", 0, error.start)
+            raise CorpusError(f"{self.path}, line {number}: not UTF-8") from None
+        is_json = _kind(self.path) in _JSON
+        for number, line in enumerate(lines, self.first_line):
+            line = line.removesuffix("\r")
+            if line and not line.isspace():
+                yield self._text(line, number, field) if is_json else line
+
+    def _text(self, line: str, number: int, field: str) -> str:
+        where = f"{self.path}, line {number}"
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            raise CorpusError(f"{where}: not JSON (JSON Lines have one object a line)") from None
+        if not isinstance(record, dict) or field not in record:
+            raise CorpusError(f"{where}: no field {field!r} (--field names the one that holds the text)")
+        if not isinstance(record[field], str):
+            raise CorpusError(f"{where}: the field {field!r} holds no text")
+        return record[field]
+
+
+def corpus_files(paths: Iterable[str | Path]) -> list[Path]:
+    """The files to read, each once: those named, and of folders all text and JSON Lines files in them, in order of
+    their names. Other files of a folder are not part of a corpus and are passed over."""
+    files = {}
+    for path in map(Path, paths):
+        if path.is_dir():
+            found = [file for file in sorted(path.rglob("*")) if _kind(file) in _TEXT + _JSON and file.is_file()]
+            if not found:
+                raise CorpusError(f"{path} holds no .txt or .jsonl file, compressed (.gz) or not")
+        elif path.exists():
+            found = [path]
+        else:
+            raise CorpusError(f"{path} does not exist")
+        files |= {file.resolve(): file for file in found if file.resolve() not in files}
+    return list(files.values())
+
+
+def read_chunks(path: Path) -> Iterator[Chunk]:
+    """The file as chunks, in order; memory stays near one chunk.
+
+    >>> [text for chunk in read_chunks(Path("laws.jsonl.gz")) for text in chunk.documents("text")]
+    """
+    line, consumed = 1, 0
+    with open(path, "rb") as stored:
+        lines = gzip.GzipFile(fileobj=stored) if path.suffix == ".gz" else stored
+        while data := _whole_lines(lines, path, line):
+            position = stored.tell()
+            yield Chunk(path, line, data.removeprefix(b"\xef\xbb\xbf") if line == 1 else data, position - consumed)
+            line, consumed = line + data.count(b"\n"), position
+
+
+def _whole_lines(lines, path: Path, first_line: int) -> bytes:
+    try:
+        data = lines.read(CHUNK)
+        if data and not data.endswith(b"\n"):
+            rest = lines.readline(LONGEST_LINE)
+            if len(rest) == LONGEST_LINE:
+                number = first_line + data.count(b"\n")
+                raise CorpusError(
+                    f"{path}, line {number}: longer than {LONGEST_LINE >> 20} MiB; write a document a line"
+                )
+            data += rest
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise CorpusError(f"{path} is not a whole gzip file: {str(error).rstrip('.')}") from None
+    return data
+
+
+def _kind(path: Path) -> str:
+    """The ending of the name that tells text from JSON Lines."""
+    return (path.with_suffix("") if path.suffix == ".gz" else path).suffix.lower()
