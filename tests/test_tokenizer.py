@@ -1,0 +1,369 @@
+"""The tokenizer's ids, against bert4keras and jieba (recorded), however it was loaded and wherever it runs."""
+
+import copy
+import json
+import multiprocessing
+import pickle
+import re
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from paths import REPOSITORY, SHARED, needs_shared
+from tokenizers import Tokenizer
+from transformers.models.roformer.tokenization_roformer import RoFormerTokenizer as TheirTokenizer
+
+from modeling_roformer.tokenization import RoFormerTokenizer, RoFormerTokenizerFast
+
+FIXTURES = REPOSITORY / "tests" / "fixtures" / "tokenization"
+
+
+def read_lines(path):
+    with open(path, encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+TEXTS = read_lines(FIXTURES / "texts.jsonl")
+PAIRS = read_lines(FIXTURES / "pairs.jsonl")
+ALL_TEXTS = [row["text"] for row in TEXTS]
+
+
+def folder_with(tmp_path, name="vocab.txt", **config):
+    """A folder with a vocab.txt, and a tokenizer_config.json where one is given."""
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    shutil.copy(FIXTURES / name, folder / "vocab.txt")
+    if config:
+        (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return folder
+
+
+def column(name):
+    return [row[name] for row in TEXTS]
+
+
+@pytest.fixture(scope="module")
+def words():
+    return RoFormerTokenizer(str(FIXTURES / "vocab.txt"))
+
+
+@pytest.fixture(scope="module")
+def characters():
+    return RoFormerTokenizer(str(FIXTURES / "vocab_chars.txt"))
+
+
+def test_one_class_under_both_names():
+    assert RoFormerTokenizer is RoFormerTokenizerFast
+    assert RoFormerTokenizer(str(FIXTURES / "vocab.txt")).is_fast
+
+
+def test_ids_are_those_of_bert4keras(words, characters):
+    assert words.word_segmentation == "jieba"
+    assert words(ALL_TEXTS).input_ids == column("word_ids")
+    assert characters.word_segmentation is None
+    assert characters(ALL_TEXTS).input_ids == column("char_vocab_ids")
+    # One by one, and where the encodings are built as well.
+    for row in TEXTS:
+        assert words(row["text"]).input_ids == row["word_ids"]
+        assert words(row["text"])[0].ids == row["word_ids"]
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"word_segmentation": "jieba"}, "word_ids"),
+        ({"word_segmentation": None}, "char_ids"),
+        ({"do_lower_case": False}, "cased_ids"),
+        ({"user_dict": str(FIXTURES / "user_dict.txt")}, "user_dict_ids"),
+        ({"user_dict": (FIXTURES / "user_dict.txt").read_text(encoding="utf-8").splitlines()}, "user_dict_ids"),
+    ],
+)
+def test_options_give_bert4keras_ids_and_survive_saving(tmp_path, options, name):
+    tokenizer = RoFormerTokenizer.from_pretrained(folder_with(tmp_path), **options)
+    assert tokenizer(ALL_TEXTS).input_ids == column(name)
+    tokenizer.save_pretrained(tmp_path / "saved")
+    again = RoFormerTokenizer.from_pretrained(tmp_path / "saved")
+    assert again(ALL_TEXTS).input_ids == column(name)
+    assert (tmp_path / "saved" / "vocab.txt").read_bytes() == (FIXTURES / "vocab.txt").read_bytes()
+    saved = json.loads((tmp_path / "saved" / "tokenizer.json").read_text(encoding="utf-8"))
+    assert saved["model"]["type"] == "WordPiece"
+    assert saved["model"]["vocab"] == again.get_vocab()
+
+
+def test_pairs_and_their_segments(words):
+    batch = words([pair["first"] for pair in PAIRS], [pair["second"] for pair in PAIRS])
+    assert batch.input_ids == [pair["token_ids"] for pair in PAIRS]
+    assert batch.token_type_ids == [pair["segment_ids"] for pair in PAIRS]
+    for pair in PAIRS[:20]:
+        single = words(pair["first"], pair["second"])
+        assert single.input_ids == pair["token_ids"]
+        assert single.token_type_ids == pair["segment_ids"] == single[0].type_ids
+
+
+@needs_shared
+def test_reference_texts_of_the_project():
+    data = SHARED / "tokenization"
+    rows = read_lines(data / "reference.jsonl")
+    texts = [row["text"] for row in rows]
+    tokenizer = RoFormerTokenizer.from_pretrained(data)
+    assert tokenizer(texts).input_ids == [row["word_ids"] for row in rows]
+    tokenizer = RoFormerTokenizer.from_pretrained(data, word_segmentation=None)
+    assert tokenizer(texts).input_ids == [row["char_ids"] for row in rows]
+
+
+@needs_shared
+def test_reference_pairs_and_chinese_bert():
+    pairs = read_lines(SHARED / "tokenization" / "pairs.jsonl")
+    tokenizer = RoFormerTokenizer.from_pretrained(SHARED / "tokenization")
+    batch = tokenizer([pair["first"] for pair in pairs], [pair["second"] for pair in pairs])
+    assert batch.input_ids == [pair["token_ids"] for pair in pairs]
+    assert batch.token_type_ids == [pair["segment_ids"] for pair in pairs]
+    rows = read_lines(SHARED / "tokenization" / "bert_chars.jsonl")
+    tokenizer = RoFormerTokenizer.from_pretrained(SHARED / "bert_chinese")
+    assert tokenizer.word_segmentation is None
+    assert tokenizer([row["text"] for row in rows]).input_ids == [row["token_ids"] for row in rows]
+
+
+# However it is loaded
+
+
+def transformers_4_tokenizer_json(vocabulary, lowercase, added):
+    """tokenizer.json as transformers 4 saves RoFormerTokenizerFast."""
+    special = [
+        {"id": vocabulary[token], "content": token, "special": True, "normalized": False}
+        for token in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+    ]
+    extra = [
+        {"id": len(vocabulary) + i, "content": t, "special": False, "normalized": True} for i, t in enumerate(added)
+    ]
+    return {
+        "version": "1.0",
+        "truncation": {"max_length": 4, "strategy": "LongestFirst", "stride": 0, "direction": "Right"},
+        "padding": None,
+        "added_tokens": [
+            {**token, "single_word": False, "lstrip": False, "rstrip": False} for token in special + extra
+        ],
+        "normalizer": {
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": False,
+            "strip_accents": None,
+            "lowercase": lowercase,
+        },
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": {
+            "type": "BertProcessing",
+            "sep": ["[SEP]", vocabulary["[SEP]"]],
+            "cls": ["[CLS]", vocabulary["[CLS]"]],
+        },
+        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+        "model": {
+            "type": "WordPiece",
+            "unk_token": "[UNK]",
+            "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": 100,
+            "vocab": vocabulary,
+        },
+    }
+
+
+@pytest.mark.parametrize(("lowercase", "name"), [(True, "word_ids"), (False, "cased_ids")])
+def test_folder_with_tokenizer_json_of_transformers_4(tmp_path, words, lowercase, name):
+    saved = transformers_4_tokenizer_json(dict(words.get_vocab()), lowercase, ["小词典外"])
+    (tmp_path / "tokenizer.json").write_text(json.dumps(saved))
+    tokenizer = RoFormerTokenizer.from_pretrained(tmp_path)
+    assert tokenizer.do_lower_case is lowercase
+    assert tokenizer(ALL_TEXTS).input_ids == column(name)
+    number = len(saved["model"]["vocab"])
+    assert tokenizer("今天小词典外")["input_ids"][-2] == number
+    assert len(tokenizer) == number + 1
+
+
+@pytest.mark.parametrize("keep", [("tokenizer.json",), ("tokenizer.json", "tokenizer_config.json")])
+@pytest.mark.parametrize(("lowercase", "name"), [(True, "word_ids"), (False, "cased_ids")])
+def test_folder_saved_by_transformers_5(tmp_path, words, keep, lowercase, name):
+    theirs = TheirTokenizer(dict(words.get_vocab()), do_lower_case=lowercase)
+    theirs.add_tokens(["小词典外"])
+    theirs.save_pretrained(tmp_path / "theirs")
+    (tmp_path / "kept").mkdir()
+    for file in keep:
+        shutil.copy(tmp_path / "theirs" / file, tmp_path / "kept" / file)
+    tokenizer = RoFormerTokenizer.from_pretrained(tmp_path / "kept")
+    assert tokenizer(ALL_TEXTS).input_ids == column(name)
+    assert tokenizer.get_vocab() == theirs.get_vocab()
+
+
+def test_added_and_renamed_tokens_survive_saving(tmp_path):
+    tokenizer = RoFormerTokenizer(str(FIXTURES / "vocab.txt"), model_max_length=77, padding_side="left")
+    tokenizer.add_tokens(["新词新词", "Ünter"])
+    tokenizer.add_special_tokens({"extra_special_tokens": ["<e>"]})
+    text = "今天新词新词<e>天气unter。"
+    before = tokenizer(text).input_ids
+    n = len(tokenizer) - 3
+    assert [i for i in before if i >= n] == [n, n + 2, n + 1]
+    tokenizer.save_pretrained(tmp_path)
+    again = RoFormerTokenizer.from_pretrained(tmp_path)
+    assert again(text).input_ids == before
+    assert (again.model_max_length, again.padding_side) == (77, "left")
+    assert again("今天<e>", split_special_tokens=True).input_ids != again("今天<e>").input_ids
+
+
+# What plain transformers does with what we save
+
+PLAIN = """
+import json, sys
+import transformers
+assert "modeling_roformer" not in sys.modules
+folder, texts = sys.argv[1], json.loads(sys.stdin.read())
+answers = {}
+for name in ("AutoTokenizer", "RoFormerTokenizer", "PreTrainedTokenizerFast"):
+    try:
+        tokenizer = getattr(transformers, name).from_pretrained(folder)
+        answers[name] = [type(tokenizer).__name__, tokenizer(texts)["input_ids"]]
+    except Exception as error:
+        answers[name] = str(error)
+print("\\n" + json.dumps(answers))
+"""
+
+
+def ask_plain_transformers(folder, texts):
+    done = subprocess.run(
+        [sys.executable, "-c", PLAIN, str(folder)], input=json.dumps(texts), capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_plain_transformers_gives_the_same_ids(tmp_path, words):
+    words.save_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "roformer"}))
+    texts = [text for text in ALL_TEXTS[:20] if re.fullmatch(r"[\u4e00-\u9fff，。：0-9,]*", text)]
+    assert len(texts) > 5
+    answers = ask_plain_transformers(tmp_path, texts)
+    for name in ("AutoTokenizer", "RoFormerTokenizer"):
+        assert answers[name] == ["RoFormerTokenizer", words(texts).input_ids]
+
+
+@pytest.mark.parametrize("with_config", [True, False])
+@pytest.mark.parametrize(
+    "options", [{"word_segmentation": None}, {"user_dict": ["非常好"]}, {"word_segmentation": list}]
+)
+def test_plain_transformers_refuses_what_it_cannot_do(tmp_path, options, with_config):
+    tokenizer = RoFormerTokenizer(str(FIXTURES / "vocab.txt"), truncation_side="left", **options)
+    tokenizer.save_pretrained(tmp_path)
+    if with_config:
+        (tmp_path / "config.json").write_text(json.dumps({"model_type": "roformer"}))
+    answers = ask_plain_transformers(tmp_path, ["今天"])
+    for answer in answers.values():
+        assert isinstance(answer, str)
+        assert "modeling_roformer" in answer
+    again = RoFormerTokenizer.from_pretrained(tmp_path, **{k: v for k, v in options.items() if callable(v)})
+    assert again.truncation_side == "left"
+    assert again(ALL_TEXTS).input_ids == tokenizer(ALL_TEXTS).input_ids
+
+
+def test_character_level_vocabulary_is_open_to_plain_transformers(tmp_path, characters):
+    characters.save_pretrained(tmp_path)
+    answers = ask_plain_transformers(tmp_path, ["今天天气非常好。"])
+    assert answers["RoFormerTokenizer"] == ["RoFormerTokenizer", characters(["今天天气非常好。"]).input_ids]
+
+
+# Wherever it runs
+
+
+def test_copies_give_the_same_ids(words):
+    words(ALL_TEXTS, truncation=True, max_length=9, padding=True)
+    with_user_words = RoFormerTokenizer(str(FIXTURES / "vocab.txt"), user_dict=str(FIXTURES / "user_dict.txt"))
+    for tokenizer, name in ((words, "word_ids"), (with_user_words, "user_dict_ids")):
+        for clone in (pickle.loads(pickle.dumps(tokenizer)), copy.deepcopy(tokenizer)):
+            assert clone(ALL_TEXTS).input_ids == column(name)
+    assert len(pickle.dumps(words)) < 1_000_000  # no dictionary inside
+
+
+def test_threads_with_different_settings(words):
+    def encode(number):
+        if number % 2:
+            return words(ALL_TEXTS).input_ids
+        return words(ALL_TEXTS, truncation=True, max_length=8, padding="max_length").input_ids
+
+    expected = [encode(0), encode(1)]
+    fresh = copy.deepcopy(words)
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(encode, range(12))) == expected * 6
+        assert list(pool.map(lambda _: fresh(ALL_TEXTS).input_ids, range(8))) == [expected[1]] * 8
+
+
+class Dataset:
+    def __init__(self, tokenizer):
+        self.tokenizer = tokenizer
+
+    def __len__(self):
+        return len(ALL_TEXTS)
+
+    def __getitem__(self, index):
+        return self.tokenizer(ALL_TEXTS[index])
+
+
+def as_it_is(batch):
+    return batch
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_data_loader_workers(words, method):
+    if method not in multiprocessing.get_all_start_methods():
+        pytest.skip(f"this system cannot {method} processes")
+    data = pytest.importorskip("torch.utils.data")
+    loader = data.DataLoader(
+        Dataset(words), batch_size=32, num_workers=2, collate_fn=as_it_is, multiprocessing_context=method
+    )
+    items = [item for batch in loader for item in batch]
+    assert [item.input_ids for item in items] == column("word_ids")
+    assert items[5].tokens() == words(ALL_TEXTS[5]).tokens()
+
+
+def test_import_reads_no_dictionary():
+    code = (
+        "import sys, modeling_roformer.tokenization\n"
+        "print([name for name in ('jieba', 'rjieba', 'torch', 'datasets') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    loaded = done.stdout.strip().splitlines()[-1]
+    assert "jieba" not in loaded
+    assert "datasets" not in loaded
+
+
+def test_jieba_alone_does(words):
+    """Without rjieba the same words come from jieba itself."""
+    code = (
+        "import sys, json; sys.modules['rjieba'] = None\n"
+        "from modeling_roformer.tokenization import RoFormerTokenizer\n"
+        "rows = [json.loads(line) for line in open(sys.argv[2], encoding='utf-8')]\n"
+        "texts = [row['text'] for row in rows]\n"
+        "for name, options in (('word_ids', {}), ('user_dict_ids', {'user_dict': sys.argv[3]})):\n"
+        "    ids = RoFormerTokenizer(sys.argv[1], **options)(texts).input_ids\n"
+        "    assert ids == [row[name] for row in rows]\n"
+    )
+    files = [str(FIXTURES / name) for name in ("vocab.txt", "texts.jsonl", "user_dict.txt")]
+    done = subprocess.run([sys.executable, "-c", code, *files], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+
+
+@pytest.mark.live
+def test_bert4keras_live(words):
+    pytest.importorskip("bert4keras", reason="bert4keras is not installed; its recorded answers are tested above")
+    import jieba
+    from bert4keras.tokenizers import Tokenizer as Original
+
+    vocabulary = {token: number for token, number in words.get_vocab().items() if token.split() == [token]}
+    original = Original(vocabulary, do_lower_case=True, pre_tokenize=lambda text: jieba.cut(text, HMM=False))
+    assert words(ALL_TEXTS).input_ids == [original.encode(text)[0] for text in ALL_TEXTS]
+
+
+def test_backend_reads_what_we_save(tmp_path, words):
+    words.save_pretrained(tmp_path)
+    backend = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    assert backend.get_vocab() == words.get_vocab()

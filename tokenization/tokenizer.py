@@ -1,0 +1,493 @@
+"""The tokenizer of RoFormer, WoBERT and their kin: jieba's words where the vocabulary has them, WordPiece elsewhere.
+
+Exactly what bert4keras' `Tokenizer(vocab, do_lower_case=True, pre_tokenize=lambda text: jieba.cut(text, HMM=False))`
+does, which is what these checkpoints were trained with, as a fast tokenizer of transformers.
+"""
+
+import functools
+import json
+import os
+from itertools import accumulate, chain
+
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from transformers import BatchEncoding, PreTrainedTokenizerFast
+from transformers.tokenization_utils_base import TruncationStrategy
+from transformers.utils import PaddingStrategy
+
+from .added_tokens import AddedTokenSplitter
+from .encoding import Assembler, LazyEncodings, Tokens, pad_rows
+from .normalization import Normalizer
+from .segmentation import CustomSegmenter, JiebaSegmenter, cut_characters, read_user_dict
+from .vocabulary import VocabularyError, check_vocabulary, has_words, read_vocabulary, write_vocabulary
+from .wordpiece import LONGEST_WORD, PREFIX, WordPiece
+
+# What transformers' own classes do not have is saved under this name, which they do not know ...
+_BEYOND_TRANSFORMERS = "RoFormerWordTokenizer"
+# ... but an unknown name alone makes AutoTokenizer read tokenizer.json and give other ids without a word. Every
+# tokenizer of transformers refuses a truncation side that it does not know, and says which, so this stands there.
+_REFUSAL = "none: this tokenizer segments words as only the package modeling_roformer can; import it first"
+
+# Latin words are joined with a space, Chinese ones are not, nor a Latin word with a Chinese one.
+_CHINESE = r"[\p{Han}\p{Hiragana}\p{Katakana}\u3000-\u303f\uff00-\uffef]"
+_SPACE_BESIDE_CHINESE = rf"(?<={_CHINESE}) | (?={_CHINESE})"
+
+
+class RoFormerTokenizer(PreTrainedTokenizerFast):
+    """Tokenizer of RoFormer checkpoints, word-level and character-level.
+
+    Args:
+        vocab: dict of entry -> id, or the path of a vocab.txt.
+        do_lower_case: lower-case, and strip accents unless `strip_accents` says otherwise.
+        word_segmentation: "jieba" (words as jieba cuts them without HMM), None (character level), or a callable that
+            takes a normalized text and gives its words in order, for those who need another segmenter. "auto", the
+            default, is "jieba" where the vocabulary has an entry of two or more Han characters, else None. Saved in
+            tokenizer_config.json; of a callable only the fact is saved, and loading asks for it again.
+        user_dict: words for jieba to know as well: the path of a jieba dictionary file, or a list of its lines
+            ("word", "word 100", "word 100 n"). The words are saved with the tokenizer.
+        tokenize_chinese_chars: ignored, as by transformers' RoFormerTokenizer: Han characters always stand alone.
+        strip_accents: drop accents; None means as `do_lower_case`.
+
+    Raises:
+        VocabularyError (a ValueError): no [UNK], an entry twice, or "jieba" for a vocabulary that has no words.
+        UserDictionaryError (a ValueError): a line that is not a word, a frequency and a tag.
+
+    ```python
+    tokenizer = RoFormerTokenizer.from_pretrained("roformer_chinese_base")
+    tokenizer.tokenize("今天天气非常好。")   # ['今', '天', '天气', '非常', '好', '。']
+    tokenizer("今天天气非常好。", return_offsets_mapping=True)
+    ```
+    """
+
+    vocab_files_names = {"vocab_file": "vocab.txt", "tokenizer_file": "tokenizer.json"}
+    model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
+    model = models.WordPiece
+
+    def __init__(
+        self,
+        vocab=None,
+        do_lower_case=None,
+        word_segmentation="auto",
+        user_dict=None,
+        unk_token="[UNK]",
+        sep_token="[SEP]",
+        pad_token="[PAD]",
+        cls_token="[CLS]",
+        mask_token="[MASK]",
+        tokenize_chinese_chars=True,
+        strip_accents=None,
+        **kwargs,
+    ):
+        source = "the vocabulary"
+        if (backend := kwargs.pop("tokenizer_object", None)) is not None:
+            vocab = backend.get_vocab(with_added_tokens=False)
+        elif vocab is None and kwargs.get("tokenizer_file") is not None:
+            source = kwargs["tokenizer_file"]
+            vocab, saved_lower_case, saved_strip_accents = _read_tokenizer_json(source)
+            do_lower_case = saved_lower_case if do_lower_case is None else do_lower_case
+            strip_accents = saved_strip_accents if strip_accents is None else strip_accents
+        elif vocab is None:
+            vocab = kwargs.get("vocab_file")
+        kwargs.pop("tokenizer_file", None)
+        if isinstance(vocab, (str, os.PathLike)):
+            source = os.fspath(vocab)
+            vocab = read_vocabulary(vocab)
+        if vocab is None:
+            raise VocabularyError("There is no vocabulary: give vocab.txt or tokenizer.json.")
+        do_lower_case = True if do_lower_case is None else bool(do_lower_case)
+        check_vocabulary(vocab, str(unk_token), source)
+
+        self.user_dict = list(read_user_dict(user_dict))
+        self.word_segmentation = word_segmentation
+        self._segment = self._choose_segmenter(vocab, source)
+        self._normalizer = Normalizer(do_lower_case, do_lower_case if strip_accents is None else strip_accents)
+        self._vocabulary = dict(vocab)
+        self._tokenizer = _backend(self._vocabulary, str(unk_token), do_lower_case, strip_accents)
+        if kwargs.get("truncation_side") == _REFUSAL:
+            kwargs["truncation_side"] = kwargs.pop("saved_truncation_side", "right")
+
+        super().__init__(
+            do_lower_case=do_lower_case,
+            word_segmentation=self.word_segmentation,
+            user_dict=self.user_dict,
+            unk_token=unk_token,
+            sep_token=sep_token,
+            pad_token=pad_token,
+            cls_token=cls_token,
+            mask_token=mask_token,
+            tokenize_chinese_chars=tokenize_chinese_chars,
+            strip_accents=strip_accents,
+            **kwargs,
+        )
+
+    def _choose_segmenter(self, vocab, source):
+        chosen = self.word_segmentation
+        if self.user_dict and (callable(chosen) or chosen is None):
+            raise ValueError("user_dict adds words to jieba, so it needs word_segmentation='jieba'.")
+        if callable(chosen):
+            self.word_segmentation = "custom"
+            return CustomSegmenter(chosen)
+        if chosen is None:
+            return cut_characters
+        if chosen == "custom":
+            raise ValueError(
+                "This tokenizer was saved with a segmenter of its user's own, which is not saved with it: give it as "
+                "word_segmentation=."
+            )
+        if chosen not in ("auto", "jieba"):
+            raise ValueError(f"word_segmentation is {chosen!r}; it can be 'jieba', None, 'auto' or a callable.")
+        words = has_words(vocab)
+        if not words and (chosen == "jieba" or self.user_dict):
+            raise VocabularyError(
+                f"word_segmentation='jieba' needs a vocabulary with words, and {source} has no entry of two or more "
+                "Han characters: give word_segmentation=None for a character-level vocabulary."
+            )
+        self.word_segmentation = "jieba" if words else None
+        return JiebaSegmenter(tuple(self.user_dict)) if words else cut_characters
+
+    @property
+    def do_lower_case(self):
+        """Whether texts are lower-cased; chosen when the tokenizer is made."""
+        return self._normalizer.lowercase
+
+    # Loading and saving
+
+    @classmethod
+    def convert_to_native_format(cls, trust_remote_code=False, **kwargs):
+        """Leave the files to `__init__`, which reads the vocabulary from them and builds the rest itself."""
+        return kwargs
+
+    def update_post_processor(self):
+        """[CLS] A [SEP], and [CLS] A [SEP] B [SEP] with segments 0 and 1."""
+        cls, sep = self.cls_token, self.sep_token
+        start, end = f"{cls}:0 " if cls else "", f" {sep}:{{}}" if sep else ""
+        self._tokenizer.post_processor = processors.TemplateProcessing(
+            single=start + "$A:0" + end.format(0),
+            pair=start + "$A:0" + end.format(0) + " $B:1" + end.format(1),
+            special_tokens=[
+                (token, self.convert_tokens_to_ids(token)) for token in dict.fromkeys([cls, sep]) if token is not None
+            ],
+        )
+
+    def _is_beyond_transformers(self):
+        """Whether transformers' RoFormerTokenizer, reading the same files, would give other ids."""
+        if self.user_dict or self.word_segmentation == "custom":
+            return True
+        return self.word_segmentation is None and has_words(self._vocabulary)
+
+    # tokenizer.json is always WordPiece over the same vocabulary, whatever segments here, so that transformers' own
+    # class, which makes words by itself, reads it.
+    def _save_pretrained(self, save_directory, file_names, legacy_format=None, filename_prefix=None):
+        if self._is_beyond_transformers():
+            config_file = file_names[0]
+            with open(config_file, encoding="utf-8") as file:
+                config = json.load(file)
+            config["tokenizer_class"] = _BEYOND_TRANSFORMERS
+            config["saved_truncation_side"] = self.truncation_side
+            config["truncation_side"] = _REFUSAL
+            with open(config_file, "w", encoding="utf-8") as file:
+                file.write(json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
+        saved = super()._save_pretrained(save_directory, file_names, legacy_format, filename_prefix)
+        return saved + self.save_vocabulary(save_directory, filename_prefix)
+
+    def save_vocabulary(self, save_directory, filename_prefix=None):
+        """Write vocab.txt; returns its path in a tuple."""
+        name = (filename_prefix + "-" if filename_prefix else "") + self.vocab_files_names["vocab_file"]
+        path = os.path.join(save_directory, name)
+        write_vocabulary(self._vocabulary, path)
+        return (path,)
+
+    def __getstate__(self):
+        state = self.__dict__.copy()
+        for name in ("_word_piece", "_splitters"):  # made anew where they are needed
+            state.pop(name, None)
+        return state
+
+    # From text to tokens
+
+    @functools.cached_property
+    def _word_piece(self):
+        return WordPiece(self._vocabulary, self.unk_token_id, self._normalizer, self.word_segmentation is not None)
+
+    def _ids(self, text):
+        words = self._segment(self._normalizer(text))
+        return list(chain.from_iterable(map(self._word_piece.ids.__getitem__, words)))
+
+    def _tokens(self, text):
+        """Tokens with offsets into `text` and word numbers."""
+        normalized, origins = self._normalizer.align(text)
+        words = self._segment(normalized)
+        ids = list(chain.from_iterable(map(self._word_piece.ids.__getitem__, words)))
+        offsets, numbers, number = [], [], 0
+        starts = accumulate(map(len, words), initial=0)
+        for at, (count, spans) in zip(starts, map(self._word_piece.spans.__getitem__, words), strict=False):
+            for start, end, k in spans:
+                offsets.append((at + start, at + end))
+                numbers.append(number + k)
+            number += count
+        if origins is not None:
+            offsets = [(origins[start], origins[end - 1] + 1) for start, end in offsets]
+        return Tokens(ids, offsets, numbers)
+
+    def _add_tokens(self, new_tokens, special_tokens=False):
+        self.__dict__.pop("_splitters", None)
+        return super()._add_tokens(new_tokens, special_tokens)
+
+    @functools.cached_property
+    def _splitters(self):
+        added = list(self.added_tokens_decoder.values())
+        return {
+            split_special: AddedTokenSplitter(
+                [token for token in added if not (split_special and token.special)], self._normalizer
+            )
+            for split_special in (False, True)
+        }
+
+    def _encode_text(self, text, split_special_tokens, with_offsets):
+        parts = self._splitters[bool(split_special_tokens)](text)
+        if parts is None:
+            return self._tokens(text) if with_offsets else Tokens(self._ids(text))
+        ids, offsets, words = [], [], []
+        for token, start, end in parts:
+            if token is not None:
+                part = Tokens([self._tokenizer.token_to_id(token)], [(0, end - start)], [0])
+            elif with_offsets:
+                part = self._tokens(text[start:end])
+            else:
+                part = Tokens(self._ids(text[start:end]), [], [])
+            ids += part.ids
+            offsets += [(start + first, start + last) for first, last in part.offsets]
+            number = words[-1] + 1 if words else 0
+            words += [number + word for word in part.words]
+        return Tokens(ids, offsets, words)
+
+    def _encode_sequence(self, sequence, split_special_tokens, with_offsets):
+        """Tokens of a text, or of a list of words, whose offsets are then within each word."""
+        if isinstance(sequence, str):
+            return self._encode_text(sequence, split_special_tokens, with_offsets)
+        ids, offsets, words = [], [], []
+        for number, word in enumerate(sequence):
+            part = self._encode_text(word, split_special_tokens, with_offsets)
+            ids += part.ids
+            if with_offsets:
+                offsets += part.offsets
+                words += [number] * len(part.ids)
+        return Tokens(ids, offsets, words)
+
+    def _encode_without_added_tokens(self, text):
+        return self._ids(text)
+
+    # The call
+
+    def _encode_plus(
+        self,
+        text,
+        text_pair=None,
+        add_special_tokens=True,
+        padding_strategy=PaddingStrategy.DO_NOT_PAD,
+        truncation_strategy=TruncationStrategy.DO_NOT_TRUNCATE,
+        max_length=None,
+        stride=0,
+        is_split_into_words=False,
+        pad_to_multiple_of=None,
+        padding_side=None,
+        return_tensors=None,
+        return_token_type_ids=None,
+        return_attention_mask=None,
+        return_overflowing_tokens=False,
+        return_special_tokens_mask=False,
+        return_offsets_mapping=False,
+        return_length=False,
+        verbose=True,
+        split_special_tokens=None,
+        **kwargs,
+    ):
+        if kwargs.get("sanitize_control_tokens"):  # chats, which transformers takes apart itself
+            return super()._encode_plus(
+                text,
+                text_pair,
+                add_special_tokens=add_special_tokens,
+                padding_strategy=padding_strategy,
+                truncation_strategy=truncation_strategy,
+                max_length=max_length,
+                pad_to_multiple_of=pad_to_multiple_of,
+                padding_side=padding_side,
+                return_tensors=return_tensors,
+                return_attention_mask=return_attention_mask,
+                **kwargs,
+            )
+        is_batched, samples = _as_samples(text, text_pair, is_split_into_words)
+        if split_special_tokens is None:
+            split_special_tokens = self.split_special_tokens
+        truncates = truncation_strategy != TruncationStrategy.DO_NOT_TRUNCATE
+        assembler = Assembler(
+            self._tokenizer.post_processor,
+            add_special_tokens,
+            truncation_strategy.value if truncates else None,
+            max_length,
+            stride,
+            self.truncation_side,
+        )
+
+        def tokens(sample, with_offsets):
+            return [self._encode_sequence(sequence, split_special_tokens, with_offsets) for sequence in sample]
+
+        def encoding(sample):
+            return assembler.encoding(tokens(sample, True), self.convert_ids_to_tokens)
+
+        data = {}
+        if return_overflowing_tokens:
+            encodings, origin = [], []
+            for number, sample in enumerate(samples):
+                whole = encoding(sample)
+                parts = [whole, *whole.overflowing]
+                encodings += parts
+                origin += [number] * len(parts)
+            columns = [[e.ids, e.type_ids, e.special_tokens_mask, e.offsets] for e in encodings]
+        else:
+            columns = [assembler.rows(tokens(sample, return_offsets_mapping)) for sample in samples]
+        ids, types, specials, offsets = (
+            (list(column) for column in zip(*columns, strict=True)) if columns else ([], [], [], [])
+        )
+        lengths = [len(row) for row in ids]
+        masks = [[1] * length for length in lengths]
+        for row in ids:
+            self._eventual_warn_about_too_long_sequence(row, max_length, verbose)
+
+        padded = _padded_length(padding_strategy, max(lengths, default=0), max_length, pad_to_multiple_of)
+        padding_side = padding_side if padding_side is not None else self.padding_side
+        data = {"input_ids": (ids, self.pad_token_id)}
+        if _wanted(return_token_type_ids, "token_type_ids" in self.model_input_names):
+            data["token_type_ids"] = (types, self.pad_token_type_id)
+        if _wanted(return_attention_mask, "attention_mask" in self.model_input_names):
+            data["attention_mask"] = (masks, 0)
+        if return_special_tokens_mask:
+            data["special_tokens_mask"] = (specials, 1)
+        if return_offsets_mapping:
+            data["offset_mapping"] = (offsets, (0, 0))
+        if padded is not None:
+            for rows, value in data.values():
+                pad_rows(rows, padded, padding_side, value)
+        data = {key: rows for key, (rows, _) in data.items()}
+        if return_length:
+            data["length"] = [len(row) for row in ids]
+
+        def pad(encoding):
+            if padded is not None:
+                encoding.pad(
+                    padded,
+                    direction=padding_side,
+                    pad_id=self.pad_token_id,
+                    pad_type_id=self.pad_token_type_id,
+                    pad_token=self.pad_token,
+                )
+            return encoding
+
+        if return_overflowing_tokens:
+            data["overflow_to_sample_mapping"] = origin
+            encodings = [pad(encoding) for encoding in encodings]
+        else:
+            encodings = LazyEncodings(lambda index: pad(encoding(samples[index])), len(samples))
+        batch = BatchEncoding(
+            data, encodings, tensor_type=return_tensors, n_sequences=len(samples[0]) if samples else None
+        )
+        if not is_batched and return_tensors is None and not return_overflowing_tokens:
+            data = {key: rows[0] for key, rows in data.items()}
+            batch = BatchEncoding(data, encodings, n_sequences=batch.n_sequences)
+        return batch
+
+
+RoFormerTokenizerFast = RoFormerTokenizer
+
+
+def _wanted(asked, default):
+    return default if asked is None else asked
+
+
+def _padded_length(strategy, longest, max_length, multiple):
+    """What a batch is padded to, None for no padding; rows that are longer stay as they are."""
+    if strategy == PaddingStrategy.DO_NOT_PAD:
+        return None
+    length = longest if strategy == PaddingStrategy.LONGEST or max_length is None else max_length
+    return -(-length // multiple) * multiple if multiple else length
+
+
+def _as_samples(text, text_pair, is_split_into_words):
+    """(is_batched, samples): each sample a list of one or two sequences; a sequence is a str, or a list of str where
+    `is_split_into_words`."""
+
+    def is_sequence(value):
+        if not is_split_into_words:
+            return isinstance(value, str)
+        return isinstance(value, (list, tuple)) and all(isinstance(word, str) for word in value)
+
+    kind = "a list of str" if is_split_into_words else "a str"
+
+    def checked(value, where):
+        if not is_sequence(value):
+            raise ValueError(f"{where} is {_shown(value)}, and should be {kind}.")
+        return value
+
+    batched = isinstance(text, (list, tuple))
+    if is_split_into_words:
+        batched = batched and len(text) > 0 and isinstance(text[0], (list, tuple))
+    if not batched:
+        sample = [checked(text, "The text")]
+        if text_pair is not None:
+            sample.append(checked(text_pair, "The second text"))
+        return False, [sample]
+    if text_pair is None:
+        samples = []
+        for number, value in enumerate(text):
+            if not is_sequence(value) and isinstance(value, (list, tuple)) and len(value) == 2:
+                samples.append([checked(part, f"Half of the pair {number}") for part in value])
+            else:
+                samples.append([checked(value, f"Text {number}")])
+        return True, samples
+    if not isinstance(text_pair, (list, tuple)):
+        raise TypeError("A batch of texts needs a list of second texts, as many as there are texts.")
+    if len(text) != len(text_pair):
+        raise ValueError(f"There are {len(text)} texts and {len(text_pair)} second texts; each text needs one.")
+    return True, [
+        [checked(first, f"Text {number}"), checked(second, f"Second text {number}")]
+        for number, (first, second) in enumerate(zip(text, text_pair, strict=True))
+    ]
+
+
+def _shown(value):
+    return "None" if value is None else f"a {type(value).__name__}"
+
+
+def _read_tokenizer_json(path):
+    """(vocabulary, lowercase, strip_accents) of a tokenizer.json; the last two None where it does not say."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            saved = json.load(file)
+        model = saved["model"]
+        vocabulary = model["vocab"]
+        kind = model.get("type", "WordPiece")
+    except (UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError, AttributeError):
+        raise VocabularyError(f"{path} is broken: it is not JSON as tokenizers write it.") from None
+    if kind != "WordPiece" or not isinstance(vocabulary, dict):
+        raise VocabularyError(f"{path} holds a {kind} model; RoFormer's tokenizers are WordPiece.")
+    normalizer = saved.get("normalizer") or {}
+    parts = normalizer.get("normalizers", [normalizer])
+    bert = next((part for part in parts if part.get("type") == "BertNormalizer"), {})
+    lowercase = bert.get("lowercase", True if any(part.get("type") == "Lowercase" for part in parts) else None)
+    return vocabulary, lowercase, bert.get("strip_accents")
+
+
+def _backend(vocabulary, unk_token, lowercase, strip_accents):
+    """The `tokenizers.Tokenizer` that is saved as tokenizer.json: all but the words."""
+    backend = Tokenizer(
+        models.WordPiece(
+            vocabulary, unk_token=unk_token, max_input_chars_per_word=LONGEST_WORD, continuing_subword_prefix=PREFIX
+        )
+    )
+    backend.normalizer = normalizers.BertNormalizer(
+        clean_text=True, handle_chinese_chars=True, strip_accents=strip_accents, lowercase=lowercase
+    )
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.Sequence(
+        [decoders.WordPiece(prefix=PREFIX), decoders.Fuse(), decoders.Replace(Regex(_SPACE_BESIDE_CHINESE), "")]
+    )
+    return backend

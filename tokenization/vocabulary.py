@@ -1,0 +1,78 @@
+"""The vocabulary: vocab.txt, one entry a line, its number the id.
+
+Lines end at "\\n" and nowhere else: Chinese BERT's file holds an entry U+2028, and WoBERT's an empty line where that
+character was stripped, so `str.splitlines` and universal newlines would shift every id behind them.
+"""
+
+import os
+import tempfile
+
+from .characters import is_cjk
+
+
+class VocabularyError(ValueError):
+    """The vocabulary cannot be used; the message says which entry or file is wrong."""
+
+
+def read_vocabulary(path):
+    """Read vocab.txt.
+
+    Args:
+        path: file in UTF-8; an empty line is an entry, one final "\\n" ends the last line.
+
+    Returns:
+        dict of entry -> id.
+
+    Raises:
+        VocabularyError: not UTF-8, or an entry occurs twice.
+    """
+    with open(path, "rb") as file:
+        data = file.read()
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise VocabularyError(f"{path} is not UTF-8: see line {line}.") from None
+    entries = text.removesuffix("\n").split("\n") if text else []
+    if entries and all(entry.endswith("\r") for entry in entries):  # written by a Windows editor
+        entries = [entry[:-1] for entry in entries]
+    vocabulary = {}
+    for number, entry in enumerate(entries, 1):
+        first = vocabulary.setdefault(entry, number - 1)
+        if first != number - 1:
+            raise VocabularyError(f"{path} has the entry {entry!r} twice, in lines {first + 1} and {number}.")
+    return vocabulary
+
+
+def check_vocabulary(vocabulary, unk_token, source="the vocabulary"):
+    """Refuse what no tokenizer can be built on: no entries, a missing unknown token, ids with gaps."""
+    if not vocabulary:
+        raise VocabularyError(f"{source} is empty.")
+    if unk_token not in vocabulary:
+        raise VocabularyError(f"{source} has no {unk_token}, which stands for everything that it does not have.")
+    if set(vocabulary.values()) != set(range(len(vocabulary))):
+        raise VocabularyError(f"{source} does not number its {len(vocabulary)} entries from 0 without gaps.")
+
+
+def write_vocabulary(vocabulary, path):
+    """Write vocab.txt beside its final name, then rename it, so that no half file is ever seen."""
+    entries = sorted(vocabulary, key=vocabulary.get)
+    broken = next((entry for entry in entries if "\n" in entry), None)
+    if broken is not None:
+        raise VocabularyError(f"The entry {broken!r} holds a line break and cannot be written to {path}.")
+    descriptor, beside = tempfile.mkstemp(dir=os.path.dirname(os.path.abspath(path)), prefix=".vocab")
+    try:
+        with open(descriptor, "w", encoding="utf-8", newline="\n") as file:
+            file.writelines(entry + "\n" for entry in entries)
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(beside, 0o666 & ~umask)
+        os.replace(beside, path)
+    except BaseException:
+        os.unlink(beside)
+        raise
+
+
+def has_words(vocabulary):
+    """Whether the vocabulary is word-level: some entry has two or more Han characters."""
+    return any(sum(map(is_cjk, entry)) > 1 for entry in vocabulary if len(entry) > 1)
