@@ -87,15 +87,21 @@ def is_published(name: str, config: dict, word_level: bool) -> bool:
         and word_level == ("-char" not in name)
         and config.get("vocab_size") == vocab_size
         and config.get("model_type", "roformer") == "roformer"
-        and (config.get("architectures") or [MASKED_LM])[0] == MASKED_LM
+        and (architecture_of(config) or MASKED_LM) == MASKED_LM
     )
+
+
+def architecture_of(config: dict) -> str | None:
+    """The class that the checkpoint was saved from, where the config names one."""
+    named = config.get("architectures")
+    return named[0] if isinstance(named, list) and named and isinstance(named[0], str) else None
 
 
 def facts_table(name: str, config: dict, word_level: bool, facts: dict) -> str:
     """A Markdown table of what is known about this copy."""
     rows: dict[str, object] = {
         "source": name,
-        "architecture": (config.get("architectures") or [None])[0],
+        "architecture": architecture_of(config),
         "layers": config.get("num_hidden_layers"),
         "hidden size": config.get("hidden_size"),
         "attention heads": config.get("num_attention_heads"),
@@ -117,7 +123,7 @@ def generic_card(
     title: str | None = None,
 ) -> str:
     """The card of a checkpoint about which nothing was published."""
-    architecture = (config.get("architectures") or [MASKED_LM])[0]
+    architecture = architecture_of(config) or MASKED_LM
     task = next((tag for head, tag in TASKS.items() if architecture.endswith(head)), "feature-extraction")
     metadata = ModelCardData(
         language=language or ("zh" if word_level else None),

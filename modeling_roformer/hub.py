@@ -1,6 +1,7 @@
 """Publish a model folder on the Hugging Face Hub, in one commit, after checking that it is complete."""
 
 import json
+from collections.abc import Iterable
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from safetensors import SafetensorError, safe_open
 
 from .model_cards import card_for
 from .remote_code import files_with_code, missing_code
+from .tokenization.characters import is_cjk
+from .tokenization.vocabulary import has_words, read_vocabulary
 
 # Left behind: hidden files, caches, and what training leaves beside a model.
 IGNORED = (".*", "__pycache__", "_*", "checkpoint-*", "*.pyc")
@@ -39,7 +42,8 @@ def push(
 
     Args:
         directory: model and tokenizer as `save_pretrained` or `roformer convert` wrote them. Hidden files and what
-            training leaves beside a model (`checkpoint-*`) are not sent; a missing README.md is written for it.
+            training leaves beside a model (`checkpoint-*`) are not sent. Where neither it nor the repository has a
+            README.md, a card is written from what the folder says of itself.
         repo_id: `name/repository`; made if it does not exist.
         with_code: send the code too, so that `trust_remote_code=True` loads the model without this package.
         private: make a repository that only its owner can see. An existing public one is refused.
@@ -67,15 +71,14 @@ def push(
         raise ValueError(
             f"auto_map in {directory} names {', '.join(absent)}, which is not there: push it with its code"
         )
-    if "README.md" not in files:
-        files["README.md"] = _card(directory).encode("utf-8")
+    new_card = None if "README.md" in files else _card(directory)
     token = token or get_token()
     if not token:
         raise ValueError(f"there is no token for the Hub: {LOG_IN}")
     message = commit_message or f"Upload {directory.resolve().name}{' with code' if with_code else ''}"
     operations = [CommitOperationAdd(path_in_repo=name, path_or_fileobj=files[name]) for name in sorted(files)]
     try:
-        return _commit(HfApi(token=token), repo_id, operations, private, revision, message)
+        return _commit(HfApi(token=token), repo_id, operations, new_card, private, revision, message)
     except HubError:
         raise
     except Exception as error:
@@ -86,6 +89,7 @@ def _commit(
     api: HfApi,
     repo_id: str,
     operations: list[CommitOperationAdd],
+    new_card: str | None,
     private: bool,
     revision: str | None,
     message: str,
@@ -96,6 +100,8 @@ def _commit(
         raise HubError(f"{repo_id} exists on the Hub and is public: make it private there, or choose another name")
     if revision:
         api.create_branch(repo_id, branch=revision, exist_ok=True)
+    if new_card and not api.file_exists(repo_id, "README.md", revision=revision):
+        operations.append(CommitOperationAdd(path_in_repo="README.md", path_or_fileobj=new_card.encode("utf-8")))
     api.create_commit(repo_id, operations, commit_message=message, revision=revision)
     return f"{url}/tree/{revision}" if revision else str(url)
 
@@ -129,15 +135,19 @@ def check_model_folder(directory: str | Path) -> dict[str, Path]:
 
 
 def _check_weights(directory: Path) -> None:
-    index = directory / WEIGHTS_INDEX
-    if not index.exists():
-        if not (directory / WEIGHTS).exists():
-            raise ValueError(f"{directory} has no weights ({WEIGHTS} or {WEIGHTS_INDEX}): save the model there first")
-        _tensor_names(directory / WEIGHTS)
-        return
-    weight_map = _read_json(index).get("weight_map")
-    if not isinstance(weight_map, dict) or not weight_map:
-        raise ValueError(f"{index} has no weight_map, so nobody could load these weights")
+    whole, index = directory / WEIGHTS, directory / WEIGHTS_INDEX
+    if not whole.exists() and not index.exists():
+        raise ValueError(f"{directory} has no weights ({WEIGHTS} or {WEIGHTS_INDEX}): save the model there first")
+    if whole.exists():
+        _tensor_names(whole)
+    if index.exists():
+        _check_shards(directory, _read_json(index).get("weight_map"))
+
+
+def _check_shards(directory: Path, weight_map: object) -> None:
+    """Whether each shard is there, and holds the tensors that the index says are in it."""
+    if not isinstance(weight_map, dict) or not weight_map or not all(isinstance(f, str) for f in weight_map.values()):
+        raise ValueError(f"{directory / WEIGHTS_INDEX} has no weight_map, so nobody could load these weights")
     for shard in sorted(set(weight_map.values())):
         if not (directory / shard).is_file():
             raise ValueError(f"{directory} lacks {shard}, which {WEIGHTS_INDEX} names")
@@ -174,21 +184,22 @@ def _card(directory: Path) -> str:
                     size *= length
                 parameters += size
                 dtypes.add(tensor.get_dtype())
+    vocabulary = _vocabulary(directory)
     return card_for(
         directory.resolve().name,
         _read_json(directory / "config.json"),
-        _has_words(directory),
+        has_words(vocabulary),
         parameters=parameters,
-        dtype=", ".join(sorted(dtypes)),
+        dtype=", ".join(sorted(dtypes)).replace("BF", "bfloat").replace("F", "float"),
+        language="zh" if any(is_cjk(entry) for entry in vocabulary if len(entry) == 1) else None,
     )
 
 
-def _has_words(directory: Path) -> bool:
-    from .tokenization.vocabulary import has_words, read_vocabulary
-
+def _vocabulary(directory: Path) -> Iterable[str]:
     if (directory / "vocab.txt").exists():
-        return has_words(read_vocabulary(directory / "vocab.txt"))
-    return has_words(_read_json(directory / "tokenizer.json").get("model", {}).get("vocab", {}))
+        return read_vocabulary(directory / "vocab.txt")
+    model = _read_json(directory / "tokenizer.json").get("model")
+    return model["vocab"] if isinstance(model, dict) and isinstance(model.get("vocab"), dict) else {}
 
 
 def _read_json(path: Path) -> dict:

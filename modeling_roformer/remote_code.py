@@ -13,6 +13,7 @@ from pathlib import Path
 
 from .configuration import MODEL_TYPES, RoFormerConfig
 from .registration import auto_model_classes
+from .tokenization import RoFormerTokenizer
 
 
 def files_with_code(directory: str | Path) -> dict[str, bytes]:
@@ -33,8 +34,6 @@ def files_with_code(directory: str | Path) -> dict[str, bytes]:
         >>> for name, content in files_with_code("my-model").items():
         ...     (copy / name).write_bytes(content)
     """
-    from .tokenization import RoFormerTokenizer
-
     directory = Path(directory)
     config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
     if config.get("model_type") not in MODEL_TYPES:
@@ -80,16 +79,22 @@ def source_files(files: Iterable[Path]) -> dict[str, Path]:
 def missing_code(directory: str | Path) -> list[str]:
     """The Python files that `auto_map` in a folder names and that are not in it."""
     directory = Path(directory)
-    missing = set()
+    named = set()
     for name in ("config.json", "tokenizer_config.json"):
         if (directory / name).exists():
-            auto_map = json.loads((directory / name).read_text(encoding="utf-8")).get("auto_map") or {}
-            for references in auto_map.values():
-                for reference in [references] if isinstance(references, str) else references:
-                    # `repository--file.Class` is code in another repository.
-                    if reference and "--" not in reference:
-                        missing.add(f"{reference.partition('.')[0]}.py")
-    return sorted(name for name in missing if not (directory / name).exists())
+            auto_map = json.loads((directory / name).read_text(encoding="utf-8")).get("auto_map")
+            # `repository--file.Class` is code in another repository.
+            named |= {f"{text.partition('.')[0]}.py" for text in _texts(auto_map) if "--" not in text}
+    return sorted(name for name in named if not (directory / name).exists())
+
+
+def _texts(content: object) -> Iterable[str]:
+    """Every string in a piece of JSON: `auto_map` holds names, pairs of names, or is itself a pair."""
+    if isinstance(content, str):
+        yield content
+    elif isinstance(content, (list, dict)):
+        for part in content.values() if isinstance(content, dict) else content:
+            yield from _texts(part)
 
 
 def _siblings(path: Path) -> set[str]:

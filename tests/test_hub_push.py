@@ -11,6 +11,8 @@ import pytest
 import torch
 from hub_server import Fault
 from huggingface_hub import ModelCard
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM
@@ -68,8 +70,24 @@ def test_a_missing_card_is_written_from_the_folder(hub, folder):
     card = ModelCard(published(hub)["README.md"].decode())
     parameters = sum(tensor.size for tensor in load_file(folder / "model.safetensors").values())
     assert card.data.pipeline_tag == "fill-mask" and card.data.language == "zh"
-    assert f"| parameters | {parameters:,} |" in card.text and "| dtype | F32 |" in card.text
+    assert f"| parameters | {parameters:,} |" in card.text and "| dtype | float32 |" in card.text
     assert "my-model" in card.text
+
+
+def test_the_card_knows_a_vocabulary_of_characters(hub, folder):
+    entries = VOCABULARY[:5] + list("今天气很好")
+    (folder / "vocab.txt").write_text("\n".join(entries) + "\n", encoding="utf-8")
+    push(folder, REPO)
+    card = ModelCard(published(hub)["README.md"].decode())
+    assert card.data.language == "zh" and "character-level" in card.data.tags
+
+
+def test_a_card_that_was_edited_on_the_hub_is_kept(hub, folder):
+    push(folder, REPO)
+    ModelCard("---\nlicense: mit\n---\n\n# Edited there\n").push_to_hub(REPO)
+    edited = published(hub)["README.md"]
+    push(folder, REPO)
+    assert published(hub)["README.md"] == edited
 
 
 def test_the_folders_own_card_is_kept(hub, folder):
@@ -166,6 +184,10 @@ BROKEN = {
     "empty weights": (cut("model.safetensors", 0), "model.safetensors is not a whole safetensors file"),
     "missing shard": (index({"a": "model-00002-of-00002.safetensors"}), "lacks model-00002-of-00002.safetensors"),
     "shard without its tensor": (index({"a.b": "model-00001-of-00002.safetensors"}), "lacks a.b"),
+    "broken weights beside whole shards": (
+        lambda f: (index({"a": "x"})(f), write("model.safetensors", "rest")(f)),
+        "model.safetensors is not a whole safetensors file",
+    ),
     "empty index": (index({}), "weight_map"),
     "no vocabulary": (drop("vocab.txt"), "has no tokenizer"),
     "broken tokenizer_config": (write("tokenizer_config.json", "nothing"), "tokenizer_config.json cannot be read"),
@@ -185,6 +207,37 @@ def test_an_incomplete_folder_causes_no_traffic(hub, folder, case):
         push(folder, REPO)
     assert says in str(refused.value) and "\n" not in str(refused.value)
     assert not hub.requests
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+FIELDS = {
+    "config.json": ["model_type", "auto_map", "architectures", "vocab_size"],
+    "tokenizer_config.json": ["auto_map", "tokenizer_class"],
+    "tokenizer.json": ["model", "added_tokens"],
+    "model.safetensors.index.json": ["weight_map", "metadata"],
+}
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), name=st.sampled_from(sorted(FIELDS)))
+def test_any_json_is_published_or_refused_in_a_sentence(hub, folder, data, name):
+    before = content(folder)
+    whole = json.loads(before.get(name, b"{}"))
+    changes = st.dictionaries(st.sampled_from(FIELDS[name]), JSON, max_size=3).map(lambda fields: whole | fields)
+    (folder / name).write_text(json.dumps(data.draw(changes | JSON)))
+    try:
+        push(folder, REPO)
+    except ValueError as refused:
+        assert "\n" not in str(refused) and str(refused)
+    finally:
+        for path in folder.iterdir():
+            path.unlink()
+        for path, its_content in before.items():
+            (folder / path).write_bytes(its_content)
 
 
 def test_other_bad_arguments_cause_no_traffic(hub, folder, monkeypatch):
