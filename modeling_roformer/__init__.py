@@ -8,14 +8,17 @@ from transformers.utils import is_torch_available
 
 from .configuration import RoFormerConfig
 from .registration import register
+from .tokenization import RoFormerTokenizer, RoFormerTokenizerFast
 
 __version__ = "0.1.0"
 
-__all__ = ["RoFormerConfig"]
+__all__ = ["RoFormerConfig", "RoFormerTokenizer", "RoFormerTokenizerFast"]
 
 if is_torch_available():
     from .heads import (
+        RoFormerForCausalLM,
         RoFormerForMaskedLM,
+        RoFormerForMultipleChoice,
         RoFormerForQuestionAnswering,
         RoFormerForSequenceClassification,
         RoFormerForTokenClassification,
@@ -23,7 +26,9 @@ if is_torch_available():
     from .model import RoFormerModel, RoFormerPreTrainedModel
 
     __all__ += [
+        "RoFormerForCausalLM",
         "RoFormerForMaskedLM",
+        "RoFormerForMultipleChoice",
         "RoFormerForQuestionAnswering",
         "RoFormerForSequenceClassification",
         "RoFormerForTokenClassification",

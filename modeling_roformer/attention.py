@@ -1,16 +1,19 @@
 """Multi-head attention with rotary position embedding: equations 2 and 16 of the RoFormer paper (arXiv:2104.09864).
 
-The kernels are transformers' (`ALL_ATTENTION_FUNCTIONS`); the masks they need are made once per forward, here.
+The kernels are transformers' (`ALL_ATTENTION_FUNCTIONS`).
 
-Dimensions in the shapes: b batch, s sequence length, h heads, d head_dim.
+Dimensions in the shapes: b batch, s sequence length, k length of the keys, h heads, d head_dim.
 """
 
 import torch
 from torch import nn
-from transformers.masking_utils import bidirectional_mask_function, create_bidirectional_mask, eager_mask
+from transformers.cache_utils import Cache, EncoderDecoderCache
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .configuration import RoFormerConfig
+from .masks import implementation_for
+from .norm import make_norm
+from .rope_scaling import attention_factor
 from .rotary import rotate
 
 
@@ -27,11 +30,12 @@ def eager_attention_forward(
     """softmax(q·kᵀ / √d + mask)·v, with the matrix of probabilities in memory.
 
     Args:
-        query, key, value: shape (b, h, s, d).
-        attention_mask: added to the scores, shape broadcastable to (b, h, s, s), or None.
+        query: shape (b, h, s, d).
+        key, value: shape (b, h, k, d).
+        attention_mask: added to the scores, shape broadcastable to (b, h, s, k), or None.
 
     Returns:
-        The output, shape (b, s, h, d), and the probabilities, shape (b, h, s, s).
+        The output, shape (b, s, h, d), and the probabilities, shape (b, h, s, k).
     """
     scores = torch.matmul(query, key.transpose(-1, -2)) * scaling
     if attention_mask is not None:
@@ -41,83 +45,11 @@ def eager_attention_forward(
     return torch.matmul(probabilities, value).transpose(1, 2).contiguous(), probabilities
 
 
-def implementation_for(config: RoFormerConfig, output_attentions: bool | None) -> str:
-    """The attention implementation of one call: eager where the matrices are asked for, since no other has them."""
-    return "eager" if output_attentions else config._attn_implementation
+class _MultiHeadAttention(nn.Module):
+    """Projections to query, key and value, and softmax attention over heads.
 
-
-def check_implementation(config: RoFormerConfig, implementation: str, hidden_states: torch.Tensor, training: bool):
-    """Refuses, in one sentence, what an implementation cannot compute, before anything is computed."""
-    if implementation == "flex_attention":
-        if training and config.attention_probs_dropout_prob > 0:
-            raise ValueError(
-                'attn_implementation="flex_attention" has no dropout: set attention_probs_dropout_prob to 0 for '
-                'training, or use "sdpa"'
-            )
-        if hidden_states.device.type == "cpu" and torch.is_grad_enabled() and hidden_states.requires_grad:
-            raise ValueError(
-                'attn_implementation="flex_attention" computes no gradients on a CPU: run it under torch.no_grad(), '
-                'or use "sdpa"'
-            )
-    if "flash" in implementation and hidden_states.dtype not in (torch.float16, torch.bfloat16):
-        raise ValueError(
-            f'attn_implementation="{implementation}" computes in float16 or bfloat16, but the model is in '
-            f'{str(hidden_states.dtype).removeprefix("torch.")}: load it with dtype="bfloat16", or use "sdpa"'
-        )
-
-
-def encoder_mask(
-    config: RoFormerConfig, implementation: str, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None
-) -> torch.Tensor | None:
-    """The mask of bidirectional attention in the form that an implementation takes.
-
-    Args:
-        hidden_states: shape (b, s, hidden_size).
-        attention_mask: None; or shape (b, s), not 0 for tokens that are attended to; or shape (b or 1, h or 1, s, s),
-            boolean (True for what is attended to) or floating (added to the scores).
-
-    Raises:
-        ValueError: for any other shape.
-    """
-    b, s = hidden_states.shape[:2]
-    dtype = hidden_states.dtype
-    if attention_mask is None:
-        return None
-    if not isinstance(attention_mask, torch.Tensor):  # a flex BlockMask
-        return attention_mask
-    if attention_mask.ndim == 4 and attention_mask.shape[-2:] == (s, s) and attention_mask.shape[0] in (1, b):
-        if implementation not in ("sdpa", "eager"):
-            raise ValueError(
-                f'attn_implementation="{implementation}" takes an attention_mask of shape (batch, length) only; '
-                'use "sdpa" for one of four dimensions'
-            )
-        if attention_mask.is_floating_point():
-            return attention_mask.to(dtype)
-        keep = attention_mask.bool()
-        return keep if implementation == "sdpa" else torch.where(keep, 0.0, torch.finfo(dtype).min).to(dtype)
-    if attention_mask.shape != (b, s):
-        raise ValueError(
-            f"attention_mask has shape {tuple(attention_mask.shape)}, but the input needs ({b}, {s}) "
-            f"or ({b}, 1, {s}, {s})"
-        )
-    if implementation == config._attn_implementation:
-        return create_bidirectional_mask(config=config, inputs_embeds=hidden_states, attention_mask=attention_mask)
-    return eager_mask(
-        batch_size=b,
-        q_length=s,
-        kv_length=s,
-        mask_function=bidirectional_mask_function,
-        attention_mask=attention_mask.to(device=hidden_states.device, dtype=torch.bool),
-        dtype=dtype,
-        device=hidden_states.device,
-    )
-
-
-class RoFormerSelfAttention(nn.Module):
-    """Projections to query, key and value, and softmax attention over the rotated ones.
-
-    The projections know nothing of positions: what follows them may rotate before its product, as `attend` does
-    (equation 16), or after a feature map, as linear attention will (equation 19).
+    The projections know nothing of positions: what follows them may rotate before its product, as self-attention does
+    (equation 16), not at all, as cross-attention, or after a feature map, as linear attention will (equation 19).
     """
 
     def __init__(self, config: RoFormerConfig, layer_idx: int):
@@ -126,33 +58,15 @@ class RoFormerSelfAttention(nn.Module):
         self.layer_idx = layer_idx
         self.head_dim = config.head_dim
         self.scaling = self.head_dim**-0.5
-        self.rotary_value = config.rotary_value
-        self.is_causal = False  # read by the kernels
-
-        self.query = nn.Linear(config.hidden_size, config.hidden_size)
-        self.key = nn.Linear(config.hidden_size, config.hidden_size)
-        self.value = nn.Linear(config.hidden_size, config.hidden_size)
+        self.is_causal = False  # read by the kernels, where there is no mask
+        self.query = nn.Linear(config.hidden_size, config.hidden_size, bias=config.use_bias)
+        self.key = nn.Linear(config.hidden_size, config.hidden_size, bias=config.use_bias)
+        self.value = nn.Linear(config.hidden_size, config.hidden_size, bias=config.use_bias)
         self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
 
-    def forward(
-        self,
-        hidden_states: torch.Tensor,
-        attention_mask: torch.Tensor | None,
-        position_embeddings: tuple[torch.Tensor, torch.Tensor],
-        output_attentions: bool | None = None,
-        **kwargs,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        by_head = (*hidden_states.shape[:-1], -1, self.head_dim)  # (b, s, h, d)
-        context, probabilities = self.attend(
-            self.query(hidden_states).view(by_head),
-            self.key(hidden_states).view(by_head),
-            self.value(hidden_states).view(by_head),
-            attention_mask,
-            position_embeddings,
-            implementation_for(self.config, output_attentions),
-            **kwargs,
-        )
-        return context.reshape(hidden_states.shape).contiguous(), probabilities
+    def by_head(self, x: torch.Tensor) -> torch.Tensor:
+        """(b, s, hidden_size) to (b, s, h, d)."""
+        return x.view(*x.shape[:-1], -1, self.head_dim)
 
     def attend(
         self,
@@ -160,26 +74,83 @@ class RoFormerSelfAttention(nn.Module):
         key: torch.Tensor,
         value: torch.Tensor,
         attention_mask: torch.Tensor | None,
-        position_embeddings: tuple[torch.Tensor, torch.Tensor],
-        implementation: str,
+        output_attentions: bool | None,
         **kwargs,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Equation 16: (R(m)·q)ᵀ(R(n)·k) in place of qᵀk. query, key, value have shape (b, s, h, d)."""
-        query = rotate(query, *position_embeddings)
-        key = rotate(key, *position_embeddings)
-        if self.rotary_value:
-            value = rotate(value, *position_embeddings)
-        attention = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
-        return attention(
+        """Softmax attention of query, key and value of shape (b, h, s or k, d): output (b, s, hidden_size), and the
+        probabilities where the implementation has them."""
+        attention = ALL_ATTENTION_FUNCTIONS.get_interface(
+            implementation_for(self.config, output_attentions), eager_attention_forward
+        )
+        context, probabilities = attention(
             self,
-            query.transpose(1, 2),
-            key.transpose(1, 2),
-            value.transpose(1, 2),
+            query,
+            key,
+            value,
             attention_mask,
             dropout=self.dropout.p if self.training else 0.0,
             scaling=self.scaling,
             **kwargs,
         )
+        return context.flatten(-2).contiguous(), probabilities
+
+
+class RoFormerSelfAttention(_MultiHeadAttention):
+    """Equation 16: (R(m)·q)ᵀ(R(n)·k) in place of qᵀk."""
+
+    def __init__(self, config: RoFormerConfig, layer_idx: int):
+        super().__init__(config, layer_idx)
+        self.is_causal = config.is_decoder and not config.prefix_lm
+        self.rotary_value = config.rotary_value
+        self.scaling *= attention_factor(config)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        position_embeddings: tuple[torch.Tensor, torch.Tensor],
+        past_key_values: Cache | None = None,
+        output_attentions: bool | None = None,
+        **kwargs,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        query = rotate(self.by_head(self.query(hidden_states)), *position_embeddings).transpose(1, 2)
+        key = rotate(self.by_head(self.key(hidden_states)), *position_embeddings).transpose(1, 2)
+        value = self.by_head(self.value(hidden_states))
+        if self.rotary_value:
+            value = rotate(value, *position_embeddings)
+        value = value.transpose(1, 2)
+        if past_key_values is not None:
+            if isinstance(past_key_values, EncoderDecoderCache):
+                past_key_values = past_key_values.self_attention_cache
+            # Keys are kept rotated by their own positions: equation 16 needs no more of them.
+            key, value = past_key_values.update(key, value, self.layer_idx)
+        return self.attend(query, key, value, attention_mask, output_attentions, **kwargs)
+
+
+class RoFormerCrossAttention(_MultiHeadAttention):
+    """Attention of a decoder to an encoder's output. Two texts have no common positions, so nothing is rotated."""
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        encoder_hidden_states: torch.Tensor,
+        past_key_values: Cache | None = None,
+        output_attentions: bool | None = None,
+        **kwargs,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        query = self.by_head(self.query(hidden_states)).transpose(1, 2)
+        cached = isinstance(past_key_values, EncoderDecoderCache)
+        if cached and past_key_values.is_updated.get(self.layer_idx):
+            layer = past_key_values.cross_attention_cache.layers[self.layer_idx]
+            key, value = layer.keys, layer.values
+        else:
+            key = self.by_head(self.key(encoder_hidden_states)).transpose(1, 2)
+            value = self.by_head(self.value(encoder_hidden_states)).transpose(1, 2)
+            if cached:
+                key, value = past_key_values.cross_attention_cache.update(key, value, self.layer_idx)
+                past_key_values.is_updated[self.layer_idx] = True
+        return self.attend(query, key, value, attention_mask, output_attentions, **kwargs)
 
 
 class RoFormerSelfOutput(nn.Module):
@@ -187,8 +158,8 @@ class RoFormerSelfOutput(nn.Module):
 
     def __init__(self, config: RoFormerConfig):
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size, bias=config.use_bias)
+        self.LayerNorm = make_norm(config, config.hidden_size)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
     def forward(self, hidden_states: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
@@ -196,11 +167,11 @@ class RoFormerSelfOutput(nn.Module):
 
 
 class RoFormerAttention(nn.Module):
-    """Self-attention sub-layer."""
+    """An attention sub-layer, of either kind."""
 
-    def __init__(self, config: RoFormerConfig, layer_idx: int):
+    def __init__(self, config: RoFormerConfig, layer_idx: int, attention: type[_MultiHeadAttention]):
         super().__init__()
-        self.self = RoFormerSelfAttention(config, layer_idx)
+        self.self = attention(config, layer_idx)
         self.output = RoFormerSelfOutput(config)
 
     def forward(self, hidden_states: torch.Tensor, *args, **kwargs) -> torch.Tensor:

@@ -13,6 +13,8 @@ MODEL_TYPE_EXTENDED = "roformer_x"
 MODEL_TYPES = (MODEL_TYPE, MODEL_TYPE_V2, MODEL_TYPE_EXTENDED)
 
 NORM_TYPES = ("layer_norm", "rms_norm")
+ROPE_TYPES = ("default", "linear", "dynamic", "yarn")
+ROPE_THETA = 10000.0
 
 
 @strict
@@ -20,8 +22,8 @@ class RoFormerConfig(PreTrainedConfig):
     r"""Configuration of a RoFormer (arXiv:2104.09864).
 
     Fields and defaults are those of transformers' `RoFormerConfig`; `norm_type`, `use_bias`, `pooler_activation` and
-    `add_pooling_layer` are those of the `roformer` package 0.4.3, and `prefix_lm` is this package's own. Every
-    checkpoint of either loads unchanged. The defaults describe
+    `add_pooling_layer` are those of the `roformer` package 0.4.3; the rest is this package's own. Every checkpoint of
+    either loads unchanged. The defaults describe
     [junnyu/roformer_chinese_base](https://huggingface.co/junnyu/roformer_chinese_base).
 
     Args:
@@ -49,11 +51,18 @@ class RoFormerConfig(PreTrainedConfig):
         norm_type: `"layer_norm"`, or `"rms_norm"` for RoFormer-V2.
         use_bias: biases in attention and feed-forward layers; False for RoFormer-V2.
         add_pooling_layer: a pooler over the first token, as RoFormer-Sim has.
-        pooler_activation: activation of that pooler.
-        prefix_lm: UniLM's mask: segment 0 sees itself, segment 1 all before it.
+        pooler_activation: activation of that pooler, a name in `ACT2FN` ("linear" for RoFormer-Sim); it has no
+            default, since a wrong one answers wrongly.
+        prefix_lm: UniLM's mask (arXiv:1905.03197): tokens of segment 0 see each other, tokens of segment 1 all
+            before them.
+        rope_parameters: longer texts than were trained on: a dict with `rope_type` ("default", "linear", "dynamic" or
+            "yarn"), `rope_theta`, `factor` and, for "dynamic" and "yarn", `original_max_position_embeddings`, the
+            trained length. None is the paper's RoPE.
+        trainable_rope: the frequencies are parameters, which start where the formula has them.
+        sparse_prediction: in training, the MLM head computes logits only where there are labels.
 
     Raises:
-        ValueError: where `hidden_size`, `num_attention_heads` or `norm_type` describe no model.
+        ValueError: naming the field that describes no model.
 
     ```python
     >>> from modeling_roformer import RoFormerConfig
@@ -90,6 +99,9 @@ class RoFormerConfig(PreTrainedConfig):
     add_pooling_layer: bool = False
     pooler_activation: str | None = None
     prefix_lm: bool = False
+    rope_parameters: dict | None = None
+    trainable_rope: bool = False
+    sparse_prediction: bool = False
 
     def __post_init__(self, **kwargs):
         # The name on disk follows from the fields (see `to_dict`); what a file says of it is not kept.
@@ -114,6 +126,63 @@ class RoFormerConfig(PreTrainedConfig):
             )
         if self.norm_type not in NORM_TYPES:
             raise ValueError(f"norm_type is {self.norm_type!r}, but must be one of {', '.join(NORM_TYPES)}")
+        if self.add_pooling_layer and self.pooler_activation is None:
+            raise ValueError(
+                "add_pooling_layer=True needs pooler_activation, which the checkpoint does not name: "
+                'pass "linear" for RoFormer-Sim, "tanh" for a pooler as BERT has'
+            )
+        if self.add_cross_attention and not self.is_decoder:
+            raise ValueError("add_cross_attention=True needs is_decoder=True")
+        self.check_rope()
+
+    def check_rope(self) -> None:
+        """Raises a ValueError that names what is wrong in `rope_parameters`."""
+        parameters = self.rope_parameters
+        if parameters is None:
+            return
+        rope_type = parameters["rope_type"]
+        if rope_type not in ROPE_TYPES:
+            raise ValueError(f"rope_type is {rope_type!r}, but must be one of {', '.join(ROPE_TYPES)}")
+        allowed = {"rope_type", "rope_theta"}
+        if rope_type != "default":
+            allowed |= {"factor", "original_max_position_embeddings"}
+            factor = parameters.get("factor")
+            if not isinstance(factor, (int, float)) or factor < 1:
+                raise ValueError(f"rope_parameters of type {rope_type!r} need a factor of at least 1, not {factor!r}")
+        if rope_type == "yarn":
+            allowed |= {"attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate"}
+        if rope_type in ("dynamic", "yarn"):
+            length = parameters.get("original_max_position_embeddings")
+            if not isinstance(length, int) or length < 1:
+                raise ValueError(
+                    f"rope_parameters of type {rope_type!r} need original_max_position_embeddings, "
+                    "the length in tokens that the model was trained at"
+                )
+        if unknown := sorted(set(parameters) - allowed):
+            raise ValueError(f"rope_parameters of type {rope_type!r} do not know {', '.join(unknown)}")
+        if not parameters["rope_theta"] > 1:
+            raise ValueError(f"rope_theta is {parameters['rope_theta']!r}, but must be greater than 1")
+
+    def convert_rope_params_to_dict(self, **kwargs) -> dict[str, Any]:
+        """Takes `rope_scaling` and `rope_theta`, as older configs have them, into `rope_parameters`.
+
+        Called by transformers; its own would fill a missing trained length in from `max_position_embeddings`, which is
+        only told to others here, and write the paper's defaults into every config.
+        """
+        parameters = dict(kwargs.pop("rope_scaling", None) or self.rope_parameters or {})
+        if "type" in parameters:
+            parameters.setdefault("rope_type", parameters.pop("type"))
+        if (theta := kwargs.pop("rope_theta", None)) is not None:
+            parameters.setdefault("rope_theta", theta)
+        parameters = {"rope_type": "default", "rope_theta": ROPE_THETA, **parameters}
+        self.rope_parameters = None if parameters == {"rope_type": "default", "rope_theta": ROPE_THETA} else parameters
+        return kwargs
+
+    def standardize_rope_params(self) -> None:
+        """Nothing left to do: see `convert_rope_params_to_dict`."""
+
+    def validate_rope(self) -> None:
+        """See `check_rope`."""
 
     @property
     def head_dim(self) -> int:
@@ -138,7 +207,7 @@ class RoFormerConfig(PreTrainedConfig):
         """The model_type that this configuration is written under, by what plain transformers would make of it."""
         if self.norm_type != "layer_norm" or not self.use_bias:
             return MODEL_TYPE_V2
-        if self.prefix_lm or getattr(self, "rope_parameters", None):
+        if self.prefix_lm or self.rope_parameters is not None or self.trainable_rope:
             return MODEL_TYPE_EXTENDED
         return MODEL_TYPE
 

@@ -1,14 +1,20 @@
-"""Task heads over the encoder: masked language model, classification of texts and of tokens, question answering.
+"""Task heads: language models, classification of texts and of tokens, question answering, multiple choice.
 
 Dimensions in the shapes: b batch, s sequence length.
 """
+
+from dataclasses import dataclass
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 from transformers.activations import ACT2FN
+from transformers.cache_utils import Cache
+from transformers.generation import GenerationMixin
 from transformers.modeling_outputs import (
+    CausalLMOutputWithCrossAttentions,
     MaskedLMOutput,
+    MultipleChoiceModelOutput,
     QuestionAnsweringModelOutput,
     SequenceClassifierOutput,
     TokenClassifierOutput,
@@ -16,6 +22,7 @@ from transformers.modeling_outputs import (
 from transformers.utils.generic import can_return_tuple
 
 from .configuration import RoFormerConfig
+from .masks import self_attention_mask
 from .model import RoFormerModel, RoFormerPreTrainedModel
 
 
@@ -45,26 +52,33 @@ class RoFormerLMPredictionHead(nn.Module):
         return self.decoder(self.transform(hidden_states))
 
 
+class RoFormerV2LMPredictionHead(nn.Module):
+    """RoFormer-V2's: the product with the word embeddings, and nothing else."""
+
+    def __init__(self, config: RoFormerConfig):
+        super().__init__()
+        if config.embedding_size != config.hidden_size:
+            self.mapping = nn.Linear(config.hidden_size, config.embedding_size, bias=False)
+        self.decoder = nn.Linear(config.embedding_size, config.vocab_size, bias=False)
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        return self.decoder(self.mapping(hidden_states) if hasattr(self, "mapping") else hidden_states)
+
+
 class RoFormerOnlyMLMHead(nn.Module):
     """The name under which checkpoints keep the head: `cls.predictions`."""
 
     def __init__(self, config: RoFormerConfig):
         super().__init__()
-        self.predictions = RoFormerLMPredictionHead(config)
+        head = RoFormerV2LMPredictionHead if config.norm_type == "rms_norm" else RoFormerLMPredictionHead
+        self.predictions = head(config)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         return self.predictions(hidden_states)
 
 
-class RoFormerForMaskedLM(RoFormerPreTrainedModel):
-    """Predicts masked words.
-
-    ```python
-    >>> from transformers import pipeline
-    >>> pipeline("fill-mask", model=DIR)("北京是中国的[MASK]。")[0]["token_str"]
-    '城市'
-    ```
-    """
+class _LanguageModel(RoFormerPreTrainedModel):
+    """What masked and causal language models share: the head, and its ties to the word embeddings."""
 
     _tied_weights_keys = {
         "cls.predictions.decoder.bias": "cls.predictions.bias",
@@ -72,6 +86,10 @@ class RoFormerForMaskedLM(RoFormerPreTrainedModel):
     }
 
     def __init__(self, config: RoFormerConfig):
+        if config.norm_type == "rms_norm":  # that head has no bias to tie
+            self._tied_weights_keys = {
+                name: source for name, source in self._tied_weights_keys.items() if name.endswith("weight")
+            }
         super().__init__(config)
         self.roformer = RoFormerModel(config)
         self.cls = RoFormerOnlyMLMHead(config)
@@ -82,7 +100,19 @@ class RoFormerForMaskedLM(RoFormerPreTrainedModel):
 
     def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
         self.cls.predictions.decoder = new_embeddings
-        self.cls.predictions.bias = new_embeddings.bias
+        if new_embeddings.bias is not None:
+            self.cls.predictions.bias = new_embeddings.bias
+
+
+class RoFormerForMaskedLM(_LanguageModel):
+    """Predicts masked words.
+
+    ```python
+    >>> from transformers import pipeline
+    >>> pipeline("fill-mask", model=DIR)("北京是中国的[MASK]。")[0]["token_str"]
+    '城市'
+    ```
+    """
 
     @can_return_tuple
     def forward(
@@ -91,6 +121,8 @@ class RoFormerForMaskedLM(RoFormerPreTrainedModel):
         attention_mask: torch.Tensor | None = None,
         token_type_ids: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
+        encoder_hidden_states: torch.Tensor | None = None,
+        encoder_attention_mask: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         **kwargs,
     ) -> MaskedLMOutput:
@@ -100,17 +132,131 @@ class RoFormerForMaskedLM(RoFormerPreTrainedModel):
             labels: ids of the words that were masked, shape (b, s), and -100 elsewhere.
 
         Returns:
-            `logits` of shape (b, s, vocab_size), and `loss`, the mean cross-entropy over the labels.
+            `logits` of shape (b, s, vocab_size), and `loss`, the mean cross-entropy over the labels. In training
+            with `config.sparse_prediction`, `logits` has shape (n, vocab_size), a row for each of the n labels.
         """
         outputs = self.roformer(
-            input_ids, attention_mask, token_type_ids, inputs_embeds, **{**kwargs, "return_dict": True}
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            inputs_embeds,
+            encoder_hidden_states,
+            encoder_attention_mask,
+            **{**kwargs, "return_dict": True},
         )
-        logits = self.cls(outputs.last_hidden_state)
+        hidden_states = outputs.last_hidden_state
+        if labels is not None:
+            labels = labels.to(hidden_states.device)
+            if self.config.sparse_prediction and self.training:
+                # The vocabulary is the widest layer by far, and a sixth of the words have a label.
+                has_label = labels != -100
+                hidden_states, labels = hidden_states[has_label], labels[has_label]
+        logits = self.cls(hidden_states)
         loss = None
         if labels is not None:
-            loss = F.cross_entropy(logits.view(-1, self.config.vocab_size), labels.view(-1).to(logits.device))
+            loss = F.cross_entropy(logits.view(-1, self.config.vocab_size), labels.view(-1))
         return MaskedLMOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )
+
+
+@dataclass
+class RoFormerCausalLMOutput(CausalLMOutputWithCrossAttentions):
+    """transformers' output, and `pooler_output` of shape (b, hidden_size) where the model has a pooler."""
+
+    pooler_output: torch.FloatTensor | None = None
+
+
+class RoFormerForCausalLM(_LanguageModel, GenerationMixin):
+    """Predicts the next word: RoFormer-GPT, and with `prefix_lm` RoFormer-Sim, which rewrites its prompt.
+
+    In a prefix language model the prompt is segment 0, which sees itself whole, and what is generated is segment 1.
+
+    ```python
+    >>> from transformers import pipeline
+    >>> pipeline("text-generation", model=DIR)("北京", max_new_tokens=20)[0]["generated_text"]
+    ```
+    """
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        encoder_hidden_states: torch.Tensor | None = None,
+        encoder_attention_mask: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        labels: torch.Tensor | None = None,
+        use_cache: bool | None = None,
+        position_ids: torch.Tensor | None = None,
+        logits_to_keep: int | torch.Tensor = 0,
+        **kwargs,
+    ) -> RoFormerCausalLMOutput:
+        """Inputs as in `RoFormerModel.forward`.
+
+        Args:
+            labels: the ids themselves, shape (b, s), and -100 for words that don't count; they are shifted here.
+            logits_to_keep: compute the last so many logits (0: all), or those at the given positions.
+
+        Returns:
+            `logits` of shape (b, s, vocab_size), and `loss`, the mean cross-entropy over the next words.
+        """
+        outputs = self.roformer(
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            inputs_embeds,
+            encoder_hidden_states,
+            encoder_attention_mask,
+            past_key_values,
+            use_cache,
+            position_ids,
+            **{**kwargs, "return_dict": True},
+        )
+        keep = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+        logits = self.cls(outputs.last_hidden_state[:, keep])
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size, **kwargs)
+        return RoFormerCausalLMOutput(
+            loss=loss,
+            logits=logits,
+            past_key_values=outputs.past_key_values,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+            cross_attentions=outputs.cross_attentions,
+            pooler_output=outputs.pooler_output if self.config.add_pooling_layer else None,
+        )
+
+    def prepare_inputs_for_generation(self, input_ids, *args, token_type_ids=None, **kwargs):
+        """As in transformers; what a prefix language model has generated is segment 1."""
+        if self.config.prefix_lm and token_type_ids is not None:
+            new = input_ids.shape[1] - token_type_ids.shape[1]
+            token_type_ids = F.pad(token_type_ids, (0, new), value=1) if new > 0 else token_type_ids
+        return super().prepare_inputs_for_generation(input_ids, *args, token_type_ids=token_type_ids, **kwargs)
+
+    def _update_model_kwargs_for_generation(self, outputs, model_kwargs, *args, **kwargs):
+        # transformers repeats the last segment; a prefix language model goes on in segment 1 (see above).
+        token_type_ids = model_kwargs.pop("token_type_ids", None) if self.config.prefix_lm else None
+        model_kwargs = super()._update_model_kwargs_for_generation(outputs, model_kwargs, *args, **kwargs)
+        if token_type_ids is not None:
+            model_kwargs["token_type_ids"] = token_type_ids
+        return model_kwargs
+
+    def _prepare_model_inputs(self, inputs=None, bos_token_id=None, model_kwargs=None):
+        inputs, name, model_kwargs = super()._prepare_model_inputs(inputs, bos_token_id, model_kwargs)
+        if self.config.prefix_lm and model_kwargs.get("token_type_ids") is None:
+            model_kwargs["token_type_ids"] = torch.zeros(inputs.shape[:2], dtype=torch.long, device=inputs.device)
+        return inputs, name, model_kwargs
+
+    def create_masks_for_generate(
+        self, config, inputs_embeds, attention_mask, past_key_values, token_type_ids=None, **kwargs
+    ):
+        """The mask of a step whose cache has a fixed size, which `generate` makes ahead for the sake of compilation."""
+        return self_attention_mask(
+            config, config._attn_implementation, inputs_embeds, attention_mask, token_type_ids, past_key_values
         )
 
 
@@ -272,4 +418,84 @@ class RoFormerForQuestionAnswering(RoFormerPreTrainedModel):
             end_logits=end_logits.contiguous(),
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
+        )
+
+
+class RoFormerSequenceSummary(nn.Module):
+    """One vector for a text, as `config.summary_type` says: "last" (default), "first", "mean" or "cls_index".
+
+    `summary_use_proj`, `summary_proj_to_labels`, `summary_activation`, `summary_first_dropout` and
+    `summary_last_dropout` are read from the config where it has them, as in transformers' RoFormer.
+    """
+
+    def __init__(self, config: RoFormerConfig):
+        super().__init__()
+        self.summary_type = getattr(config, "summary_type", "last")
+        if self.summary_type not in ("last", "first", "mean", "cls_index"):
+            raise ValueError(f"summary_type is {self.summary_type!r}, but must be one of last, first, mean, cls_index")
+        self.summary = nn.Identity()
+        if getattr(config, "summary_use_proj", False):
+            to_labels = getattr(config, "summary_proj_to_labels", False) and config.num_labels > 0
+            self.summary = nn.Linear(config.hidden_size, config.num_labels if to_labels else config.hidden_size)
+        activation = getattr(config, "summary_activation", None)
+        self.activation = ACT2FN[activation] if activation else nn.Identity()
+        self.first_dropout = nn.Dropout(getattr(config, "summary_first_dropout", 0.0))
+        self.last_dropout = nn.Dropout(getattr(config, "summary_last_dropout", 0.0))
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        if self.summary_type == "first":
+            vector = hidden_states[:, 0]
+        elif self.summary_type == "mean":
+            vector = hidden_states.mean(dim=1)
+        else:  # without a cls_index, that is the last token too
+            vector = hidden_states[:, -1]
+        return self.last_dropout(self.activation(self.summary(self.first_dropout(vector))))
+
+
+class RoFormerForMultipleChoice(RoFormerPreTrainedModel):
+    """Which of several continuations fits."""
+
+    def __init__(self, config: RoFormerConfig):
+        super().__init__(config)
+        self.roformer = RoFormerModel(config)
+        self.sequence_summary = RoFormerSequenceSummary(config)
+        self.classifier = nn.Linear(config.hidden_size, 1)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        **kwargs,
+    ) -> MultipleChoiceModelOutput:
+        """Inputs as in `RoFormerModel.forward`, with one more dimension: (b, choices, s).
+
+        Args:
+            labels: index of the right choice, shape (b,).
+
+        Returns:
+            `logits` of shape (b, choices), and `loss`, the mean cross-entropy over the choices.
+        """
+        choices = (input_ids if input_ids is not None else inputs_embeds).shape[1]
+        input_ids, attention_mask, token_type_ids, inputs_embeds, position_ids = (
+            None if x is None else x.flatten(0, 1)
+            for x in (input_ids, attention_mask, token_type_ids, inputs_embeds, position_ids)
+        )
+        outputs = self.roformer(
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            inputs_embeds,
+            position_ids=position_ids,
+            **{**kwargs, "return_dict": True},
+        )
+        logits = self.classifier(self.sequence_summary(outputs.last_hidden_state)).view(-1, choices)
+        loss = None if labels is None else F.cross_entropy(logits, labels.to(logits.device))
+        return MultipleChoiceModelOutput(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )

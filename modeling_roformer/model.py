@@ -1,4 +1,4 @@
-"""RoFormer: a post-norm transformer encoder whose attention is rotary (arXiv:2104.09864).
+"""RoFormer: a post-norm transformer whose attention is rotary (arXiv:2104.09864), as encoder and as decoder.
 
 Dimensions in the shapes: b batch, s sequence length.
 """
@@ -8,20 +8,21 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.activations import ACT2FN
+from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 from transformers.modeling_layers import GradientCheckpointingLayer
-from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
+from transformers.modeling_outputs import (
+    BaseModelOutputWithPastAndCrossAttentions,
+    BaseModelOutputWithPoolingAndCrossAttentions,
+)
 from transformers.pytorch_utils import apply_chunking_to_forward
 from transformers.utils.output_capturing import capture_outputs
 
-from .attention import (
-    RoFormerAttention,
-    RoFormerSelfAttention,
-    check_implementation,
-    encoder_mask,
-    implementation_for,
-)
+from .attention import RoFormerAttention, RoFormerCrossAttention, RoFormerSelfAttention
 from .configuration import RoFormerConfig
-from .rotary import rotary_position_embeddings
+from .masks import check_implementation, cross_attention_mask, implementation_for, self_attention_mask
+from .norm import make_norm
+from .rope_scaling import depends_on_length, scaled_inverse_frequencies
+from .rotary import inverse_frequencies, rotary_position_embeddings
 
 
 class RoFormerEmbeddings(nn.Module):
@@ -31,7 +32,7 @@ class RoFormerEmbeddings(nn.Module):
         super().__init__()
         self.word_embeddings = nn.Embedding(config.vocab_size, config.embedding_size, padding_idx=config.pad_token_id)
         self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.embedding_size)
-        self.LayerNorm = nn.LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
+        self.LayerNorm = make_norm(config, config.embedding_size)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
     def forward(
@@ -55,7 +56,7 @@ class RoFormerIntermediate(nn.Module):
 
     def __init__(self, config: RoFormerConfig):
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.intermediate_size)
+        self.dense = nn.Linear(config.hidden_size, config.intermediate_size, bias=config.use_bias)
         self.intermediate_act_fn = ACT2FN[config.hidden_act]
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
@@ -67,8 +68,8 @@ class RoFormerOutput(nn.Module):
 
     def __init__(self, config: RoFormerConfig):
         super().__init__()
-        self.dense = nn.Linear(config.intermediate_size, config.hidden_size)
-        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dense = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.use_bias)
+        self.LayerNorm = make_norm(config, config.hidden_size)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
     def forward(self, hidden_states: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
@@ -76,12 +77,14 @@ class RoFormerOutput(nn.Module):
 
 
 class RoFormerLayer(GradientCheckpointingLayer):
-    """Attention, then feed-forward."""
+    """Self-attention, cross-attention where the model is such a decoder, then feed-forward."""
 
     def __init__(self, config: RoFormerConfig, layer_idx: int):
         super().__init__()
         self.chunk_size_feed_forward = config.chunk_size_feed_forward
-        self.attention = RoFormerAttention(config, layer_idx)
+        self.attention = RoFormerAttention(config, layer_idx, RoFormerSelfAttention)
+        if config.add_cross_attention:
+            self.crossattention = RoFormerAttention(config, layer_idx, RoFormerCrossAttention)
         self.intermediate = RoFormerIntermediate(config)
         self.output = RoFormerOutput(config)
 
@@ -90,9 +93,13 @@ class RoFormerLayer(GradientCheckpointingLayer):
         hidden_states: torch.Tensor,
         attention_mask: torch.Tensor | None,
         position_embeddings: tuple[torch.Tensor, torch.Tensor],
+        encoder_hidden_states: torch.Tensor | None = None,
+        encoder_attention_mask: torch.Tensor | None = None,
         **kwargs,
     ) -> torch.Tensor:
         hidden_states = self.attention(hidden_states, attention_mask, position_embeddings, **kwargs)
+        if encoder_hidden_states is not None:
+            hidden_states = self.crossattention(hidden_states, encoder_attention_mask, encoder_hidden_states, **kwargs)
         return apply_chunking_to_forward(self.feed_forward, self.chunk_size_feed_forward, 1, hidden_states)
 
     def feed_forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
@@ -105,12 +112,26 @@ class RoFormerEncoder(nn.Module):
     def __init__(self, config: RoFormerConfig):
         super().__init__()
         self.layer = nn.ModuleList([RoFormerLayer(config, layer_idx) for layer_idx in range(config.num_hidden_layers)])
+        if config.trainable_rope:
+            self.inv_freq = nn.Parameter(torch.empty(config.head_dim // 2))
         self.register_load_state_dict_pre_hook(drop_position_table)
 
     def forward(self, hidden_states: torch.Tensor, *args, **kwargs) -> torch.Tensor:
         for layer in self.layer:
             hidden_states = layer(hidden_states, *args, **kwargs)
         return hidden_states
+
+
+class RoFormerPooler(nn.Module):
+    """A layer over the first token."""
+
+    def __init__(self, config: RoFormerConfig):
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.activation = ACT2FN[config.pooler_activation]
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        return self.activation(self.dense(hidden_states[:, 0]))
 
 
 def drop_position_table(module: nn.Module, state_dict: dict, prefix: str, *args) -> None:
@@ -131,18 +152,35 @@ class RoFormerPreTrainedModel(PreTrainedModel):
     _supports_attention_backend = True
     _no_split_modules = ["RoFormerEmbeddings", "RoFormerLayer"]
     _keys_to_ignore_on_load_unexpected = [r"(^|\.)encoder\.embed_positions\.weight$"]
-    _can_record_outputs = {"hidden_states": RoFormerLayer, "attentions": RoFormerSelfAttention}
+    _can_record_outputs = {
+        "hidden_states": RoFormerLayer,
+        "attentions": RoFormerSelfAttention,
+        "cross_attentions": RoFormerCrossAttention,
+    }
 
     def __init__(self, config: RoFormerConfig, *args, **kwargs):
-        refuse_unbuilt(config)
         config.check()
         super().__init__(config, *args, **kwargs)
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
-        if type(module).__name__ == "RoFormerLMPredictionHead":
+        if self.config.norm_type == "rms_norm" and isinstance(module, (nn.Linear, nn.Embedding)):
+            # bert4keras' RoFormerV2: truncated at two deviations, which 1.1368 makes up for, and smaller for deep ones
+            std = 1.13684723 / (module.weight.shape[1] * self.config.num_hidden_layers) ** 0.5
+            init.trunc_normal_(module.weight, std=std, a=-2 * std, b=2 * std)
+            if getattr(module, "padding_idx", None) is not None:
+                init.zeros_(module.weight[module.padding_idx])
+        elif isinstance(module, RoFormerEncoder) and self.config.trainable_rope:
+            init.copy_(module.inv_freq, self.initial_frequencies())
+        elif type(module).__name__ == "RoFormerLMPredictionHead":
             init.zeros_(module.bias)
+
+    def initial_frequencies(self) -> torch.Tensor:
+        """Where trainable frequencies start: the paper's, or those of `rope_parameters`."""
+        if depends_on_length(self.config):
+            return inverse_frequencies(self.config.head_dim, self.config.rope_parameters["rope_theta"])
+        return scaled_inverse_frequencies(self.config, 1, torch.device("cpu"))[0]
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, *args, **kwargs):
@@ -163,16 +201,38 @@ class RoFormerPreTrainedModel(PreTrainedModel):
         )
         if report_is_asked_for:
             return super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
-        kwargs.update(output_loading_info=True, ignore_mismatched_sizes=True)
-        model, report = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
+        quiet = {**kwargs, "output_loading_info": True, "ignore_mismatched_sizes": True}
+        model, report = super().from_pretrained(pretrained_model_name_or_path, *args, **quiet)
+        if model.has_pooler_weights(report, pretrained_model_name_or_path):
+            # The roformer package writes a pooler's weights and activation, and no field that says there is one.
+            quiet["config"] = model.config
+            quiet["config"].add_pooling_layer = True
+            args = args[1:] if args and isinstance(args[0], RoFormerConfig) else args
+            model, report = super().from_pretrained(pretrained_model_name_or_path, *args, **quiet)
         model.check_loaded(report, pretrained_model_name_or_path)
         return model
+
+    def has_pooler_weights(self, report: dict, source: str) -> bool:
+        """Whether the checkpoint holds a pooler that the config did not announce; without its activation, an error."""
+        if not any(name.removeprefix("roformer.").startswith("pooler.") for name in report["unexpected_keys"]):
+            return False
+        if self.config.pooler_activation is None:
+            raise ValueError(
+                f"{source} holds a pooler's weights, and its config does not say what follows them: pass "
+                'pooler_activation="linear" for RoFormer-Sim, "tanh" for a pooler as BERT has'
+            )
+        return True
 
     def check_loaded(self, report: dict, source: str) -> None:
         """Raises a ValueError that names what transformers' load report holds against the backbone."""
         prefix = f"{self.base_model_prefix}."
         backbone = prefix if hasattr(self, self.base_model_prefix) else ""
-        missing = sorted(name for name in report["missing_keys"] if name.startswith(backbone))
+        missing = sorted(
+            name
+            for name in report["missing_keys"]
+            # Frequencies that are to be trained start where the formula has them.
+            if name.startswith(backbone) and not name.endswith("encoder.inv_freq")
+        )
         without_place = sorted(
             name
             for name in report["unexpected_keys"]
@@ -199,27 +259,12 @@ def _some(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
-def refuse_unbuilt(config: RoFormerConfig) -> None:
-    """Raises a ValueError for a config that asks for what these models would otherwise ignore in silence."""
-    asked_for = {
-        'norm_type="rms_norm" (RoFormer-V2)': config.norm_type != "layer_norm",
-        "use_bias=False (RoFormer-V2)": not config.use_bias,
-        "is_decoder=True": config.is_decoder,
-        "add_cross_attention=True": config.add_cross_attention,
-        "prefix_lm=True": config.prefix_lm,
-        "add_pooling_layer=True": config.add_pooling_layer,
-        "rope_parameters": bool(getattr(config, "rope_parameters", None)),
-    }
-    for feature, is_asked_for in asked_for.items():
-        if is_asked_for:
-            raise ValueError(
-                f"the config asks for {feature}, which this version of modeling_roformer does not compute yet; "
-                "nothing was loaded, since ignoring it would give wrong answers"
-            )
-
-
 class RoFormerModel(RoFormerPreTrainedModel):
-    """The bare encoder: token ids in, hidden states out.
+    """The bare transformer: token ids in, hidden states out. An encoder, or with `is_decoder` a decoder.
+
+    Args:
+        config: its configuration.
+        add_pooling_layer: sets `config.add_pooling_layer`, where given.
 
     ```python
     >>> from modeling_roformer import RoFormerConfig, RoFormerModel
@@ -229,12 +274,17 @@ class RoFormerModel(RoFormerPreTrainedModel):
     ```
     """
 
-    def __init__(self, config: RoFormerConfig):
+    def __init__(self, config: RoFormerConfig, add_pooling_layer: bool | None = None):
+        if add_pooling_layer is not None:
+            config.add_pooling_layer = add_pooling_layer
         super().__init__(config)
+        self.gradient_checkpointing = False
         self.embeddings = RoFormerEmbeddings(config)
         if config.embedding_size != config.hidden_size:
             self.embeddings_project = nn.Linear(config.embedding_size, config.hidden_size)
         self.encoder = RoFormerEncoder(config)
+        if config.add_pooling_layer:
+            self.pooler = RoFormerPooler(config)
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:
@@ -250,44 +300,57 @@ class RoFormerModel(RoFormerPreTrainedModel):
         attention_mask: torch.Tensor | None = None,
         token_type_ids: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
+        encoder_hidden_states: torch.Tensor | None = None,
+        encoder_attention_mask: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        use_cache: bool | None = None,
         position_ids: torch.Tensor | None = None,
         output_attentions: bool | None = None,
-        use_cache: bool | None = None,
         **kwargs,
     ) -> BaseModelOutputWithPastAndCrossAttentions:
         """Encodes token ids, or embeddings in their place.
 
         Args:
             input_ids: shape (b, s).
-            attention_mask: shape (b, s), 0 for padding; or (b, 1, s, s), boolean or added to the scores.
+            attention_mask: shape (b, s), 0 for padding, the tokens in the cache included; or (b, 1, s, s), boolean or
+                added to the scores, which then is the whole mask.
             token_type_ids: segments, shape (b, s); all 0 where None.
             inputs_embeds: shape (b, s, embedding_size), instead of `input_ids`.
-            position_ids: integers, shape (b, s) or (1, s); 0, 1, 2, … where None. Only their differences matter
-                (equation 16), unless `rotary_value` is set.
-            output_attentions: return the attention probabilities, one tensor of shape (b, h, s, s) a layer. That
+            encoder_hidden_states: what a decoder with cross-attention attends to, shape (b, k, hidden_size).
+            encoder_attention_mask: its padding, shape (b, k).
+            past_key_values: keys and values of the tokens before these; a decoder makes it where `use_cache` is set.
+            use_cache: return `past_key_values`; a decoder's default is the config's, an encoder has none.
+            position_ids: integers, shape (b, s) or (1, s); 0, 1, 2, … after the cache where None. Only their
+                differences matter (equation 16), unless `rotary_value` is set.
+            output_attentions: return the attention probabilities, one tensor of shape (b, h, s, k) a layer. That
                 call is computed eagerly, whatever the attention implementation.
-            use_cache: accepted, as everywhere; an encoder has none.
             output_hidden_states: return the embeddings and every layer's output, each of shape (b, s, hidden_size).
 
         Returns:
-            `last_hidden_state` of shape (b, s, hidden_size), `hidden_states` and `attentions`.
+            `last_hidden_state` of shape (b, s, hidden_size); where there are such, `pooler_output` of shape
+            (b, hidden_size), `past_key_values`, `hidden_states`, `attentions` and `cross_attentions`.
 
         Raises:
-            ValueError: where both or neither of `input_ids` and `inputs_embeds` are given, where a mask or positions
-                have another shape, or where the attention implementation cannot compute the call.
+            ValueError: naming the argument that does not fit, before anything is computed.
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("give either input_ids or inputs_embeds, and not both")
         if input_ids is not None:
             self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
+        if not self.config.is_decoder:
+            encoder_hidden_states = None  # as in transformers
+        elif encoder_hidden_states is not None and not self.config.add_cross_attention:
+            raise ValueError("encoder_hidden_states need a model with add_cross_attention=True")
 
+        past_key_values = self.make_cache(past_key_values, use_cache, encoder_hidden_states is not None)
         hidden_states = self.embeddings(input_ids, token_type_ids, inputs_embeds)
         if hasattr(self, "embeddings_project"):
             hidden_states = self.embeddings_project(hidden_states)
 
         b, s = hidden_states.shape[:2]
         if position_ids is None:
-            position_ids = torch.arange(s, device=hidden_states.device)[None]
+            past = 0 if past_key_values is None else past_key_values.get_seq_length()
+            position_ids = torch.arange(s, device=hidden_states.device)[None] + past
         elif position_ids.ndim != 2 or position_ids.shape[0] not in (1, b) or position_ids.shape[1] != s:
             raise ValueError(
                 f"position_ids has shape {tuple(position_ids.shape)}, but the input needs ({b}, {s}) or (1, {s})"
@@ -297,11 +360,52 @@ class RoFormerModel(RoFormerPreTrainedModel):
             output_attentions = self.config.output_attentions
         implementation = implementation_for(self.config, output_attentions)
         check_implementation(self.config, implementation, hidden_states, self.training)
+        mask = self_attention_mask(
+            self.config, implementation, hidden_states, attention_mask, token_type_ids, past_key_values
+        )
+        if encoder_hidden_states is not None:
+            encoder_attention_mask = cross_attention_mask(
+                self.config, implementation, hidden_states, encoder_attention_mask, encoder_hidden_states
+            )
         hidden_states = self.encoder(
             hidden_states,
-            encoder_mask(self.config, implementation, hidden_states, attention_mask),
-            rotary_position_embeddings(position_ids, self.config.head_dim),
+            mask,
+            rotary_position_embeddings(position_ids, self.frequencies(attention_mask, s, hidden_states.device)),
+            encoder_hidden_states,
+            encoder_attention_mask=encoder_attention_mask,
+            past_key_values=past_key_values,
             output_attentions=output_attentions,
             **kwargs,
         )
-        return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=hidden_states)
+        outputs = {"last_hidden_state": hidden_states, "past_key_values": past_key_values}
+        if self.config.add_pooling_layer:
+            return BaseModelOutputWithPoolingAndCrossAttentions(**outputs, pooler_output=self.pooler(hidden_states))
+        return BaseModelOutputWithPastAndCrossAttentions(**outputs)
+
+    def frequencies(self, attention_mask: torch.Tensor | None, s: int, device: torch.device) -> torch.Tensor:
+        """θ_i of equation 15, shape (d / 2,), or (b, d / 2) where they depend on each sequence's length."""
+        if self.config.trainable_rope:
+            return self.encoder.inv_freq
+        lengths = s
+        if depends_on_length(self.config) and attention_mask is not None and attention_mask.ndim == 2:
+            lengths = (attention_mask != 0).sum(dim=-1)
+        return scaled_inverse_frequencies(self.config, lengths, device)[0]
+
+    def make_cache(self, past_key_values: Cache | None, use_cache: bool | None, has_encoder: bool) -> Cache | None:
+        """The cache that this call reads and writes, if any."""
+        if not self.config.is_decoder:
+            return None
+        use_cache = self.config.use_cache if use_cache is None else use_cache
+        if use_cache and self.training and any(layer.gradient_checkpointing for layer in self.encoder.layer):
+            return None
+        if depends_on_length(self.config):
+            if past_key_values is not None and past_key_values.get_seq_length() > 0:
+                raise ValueError(
+                    'rope_type "dynamic" turns every key anew as a text grows, so none can be kept: pass use_cache=False'
+                )
+            return None
+        if past_key_values is None and use_cache:
+            past_key_values = DynamicCache(config=self.config)
+            if has_encoder:
+                past_key_values = EncoderDecoderCache(past_key_values, DynamicCache(config=self.config))
+        return past_key_values

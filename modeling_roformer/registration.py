@@ -7,9 +7,13 @@ class, which would answer wrongly for some checkpoints that ours reads.
 from transformers import AutoConfig, AutoTokenizer
 from transformers.models.auto import modeling_auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers.models.auto.tokenization_auto import REGISTERED_TOKENIZER_CLASSES
 from transformers.utils import is_torch_available
 
 from .configuration import MODEL_TYPE, MODEL_TYPES, RoFormerConfig
+
+# The names under which tokenizers are saved; plain transformers lacks the last, and refuses what it would read wrongly.
+TOKENIZER_NAMES = ("RoFormerTokenizer", "RoFormerTokenizerFast", "RoFormerWordTokenizer")
 
 
 def auto_model_classes() -> dict[str, type]:
@@ -21,9 +25,11 @@ def auto_model_classes() -> dict[str, type]:
         "AutoModelForTextEncoding": model.RoFormerModel,
         "AutoModelForPreTraining": heads.RoFormerForMaskedLM,
         "AutoModelForMaskedLM": heads.RoFormerForMaskedLM,
+        "AutoModelForCausalLM": heads.RoFormerForCausalLM,
         "AutoModelForSequenceClassification": heads.RoFormerForSequenceClassification,
         "AutoModelForTokenClassification": heads.RoFormerForTokenClassification,
         "AutoModelForQuestionAnswering": heads.RoFormerForQuestionAnswering,
+        "AutoModelForMultipleChoice": heads.RoFormerForMultipleChoice,
     }
 
 
@@ -50,14 +56,20 @@ def register() -> None:
     for model_type in MODEL_TYPES:
         # AutoConfig.register allows one name a class.
         CONFIG_MAPPING.register(model_type, RoFormerConfig, exist_ok=True)
+    _register_tokenizer()
     if is_torch_available():
+        from .pipelines import register_pipelines
+
         _register_models()
+        register_pipelines()
 
 
 def _register_tokenizer() -> None:
     from .tokenization import RoFormerTokenizer
 
     AutoTokenizer.register(RoFormerConfig, tokenizer_class=RoFormerTokenizer, exist_ok=True)
+    # AutoTokenizer looks for a saved name here first, before transformers' own classes.
+    REGISTERED_TOKENIZER_CLASSES.update(dict.fromkeys(TOKENIZER_NAMES, RoFormerTokenizer))
 
 
 def _register_models() -> None:

@@ -17,54 +17,43 @@ import torch
 THETA = 10000.0
 
 
-def rotary_angles(position_ids: torch.Tensor, head_dim: int, theta: float = THETA) -> torch.Tensor:
-    """Angles m·θ_i of equation 15.
-
-    Computed in float64 for exactly the positions asked for: there is no table, hence no longest length, and no drift
-    with the position (in float32, angles at position 1,500 are off by up to 6e-5). Nothing is kept in a buffer, which
-    would be garbage after `from_pretrained`, where modules are made on the meta device.
-
-    Args:
-        position_ids: integer positions of any shape (…).
-        head_dim: d, an even number.
-        theta: the base of the frequencies.
-
-    Returns:
-        float64 tensor of shape (…, d / 2), in radians.
-    """
-    device = position_ids.device
-    if device.type == "mps":  # has no float64
-        position_ids = position_ids.cpu()
-    exponents = torch.arange(0, head_dim, 2, dtype=torch.float64, device=position_ids.device) / head_dim
-    return position_ids.to(torch.float64)[..., None] / torch.pow(theta, exponents)
+def inverse_frequencies(head_dim: int, theta: float = THETA, device: torch.device | str | None = None) -> torch.Tensor:
+    """θ_1, …, θ_{d/2} of equation 15, float64, shape (head_dim / 2,), in radians a position."""
+    if device is not None and torch.device(device).type == "mps":  # has no float64
+        device = "cpu"
+    exponents = torch.arange(0, head_dim, 2, dtype=torch.float64, device=device) / head_dim
+    return 1.0 / torch.pow(theta, exponents)
 
 
-def rotary_position_embeddings(
-    position_ids: torch.Tensor, head_dim: int, theta: float = THETA
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Cosine and sine of the angles, rounded once, to float32, whatever the model's dtype.
+def rotary_position_embeddings(position_ids: torch.Tensor, inv_freq: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Cosine and sine of the angles m·θ_i of equation 15, rounded once, to float32, whatever the model's dtype.
+
+    Angles are computed in float64 for exactly the positions asked for: there is no table, hence no longest length, and
+    no drift with the position (in float32, angles at position 1,500 are off by up to 6e-5). Nothing is kept in a
+    buffer, which would be garbage after `from_pretrained`, where modules are made on the meta device.
 
     Args:
         position_ids: integer positions, shape (b, s), or (1, s) where all samples share them.
-        head_dim: d, an even number.
-        theta: the base of the frequencies.
+        inv_freq: the frequencies, shape (d / 2,), or (b, d / 2) where samples differ.
 
     Returns:
         cos and sin, float32, each of shape (b or 1, s, 1, d / 2): ready to multiply (b, s, h, d / 2).
 
     ```python
-    >>> cos, sin = rotary_position_embeddings(torch.tensor([[0, 1, 2]]), head_dim=4)
+    >>> cos, sin = rotary_position_embeddings(torch.tensor([[0, 1, 2]]), inverse_frequencies(head_dim=4))
     >>> cos[0, :, 0]
     tensor([[ 1.0000,  1.0000],
             [ 0.5403,  0.9999],
             [-0.4161,  0.9998]])
     ```
     """
-    angles = rotary_angles(position_ids, head_dim, theta)[..., None, :]
-    return (
-        angles.cos().to(device=position_ids.device, dtype=torch.float32),
-        angles.sin().to(device=position_ids.device, dtype=torch.float32),
-    )
+    device = position_ids.device
+    if device.type == "mps":  # has no float64
+        position_ids = position_ids.cpu()
+    inv_freq = inv_freq.to(device=position_ids.device, dtype=torch.float64)
+    inv_freq = inv_freq[:, None] if inv_freq.ndim == 2 else inv_freq
+    angles = (position_ids.to(torch.float64)[..., None] * inv_freq)[..., None, :]
+    return angles.cos().to(device=device, dtype=torch.float32), angles.sin().to(device=device, dtype=torch.float32)
 
 
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:

@@ -18,7 +18,16 @@ def saved(config, folder):
 def test_fields_and_defaults_are_those_of_transformers():
     ours, expected = RoFormerConfig().to_dict(), theirs.RoFormerConfig().to_dict()
     assert {name: ours[name] for name in expected} == expected
-    assert set(ours) - set(expected) == {"norm_type", "use_bias", "add_pooling_layer", "pooler_activation", "prefix_lm"}
+    assert {name: ours[name] for name in set(ours) - set(expected)} == {
+        "norm_type": "layer_norm",
+        "use_bias": True,
+        "add_pooling_layer": False,
+        "pooler_activation": None,
+        "prefix_lm": False,
+        "rope_parameters": None,
+        "trainable_rope": False,
+        "sparse_prediction": False,
+    }
 
 
 def test_fields_of_the_roformer_package_are_read():
@@ -49,6 +58,10 @@ def test_fields_of_the_roformer_package_are_read():
         ({"use_bias": False}, "roformer_v2"),
         ({"prefix_lm": True}, "roformer_x"),
         ({"rope_parameters": {"rope_type": "linear", "factor": 2.0}}, "roformer_x"),
+        ({"rope_parameters": {"rope_theta": 5000.0}}, "roformer_x"),
+        ({"rope_parameters": {"rope_type": "default"}}, "roformer"),
+        ({"rope_theta": 10000.0}, "roformer"),
+        ({"trainable_rope": True}, "roformer_x"),
     ],
 )
 def test_the_name_on_disk_says_whether_plain_transformers_computes_it(fields, name, tmp_path, caplog):
@@ -82,6 +95,17 @@ def test_a_v2_checkpoint_published_as_roformer_is_read(tmp_path):
         ({"num_attention_heads": 0}, "num_attention_heads is 0"),
         ({"vocab_size": 0}, "vocab_size is 0"),
         ({"embedding_size": -1}, "embedding_size is -1"),
+        ({"add_pooling_layer": True}, "add_pooling_layer=True needs pooler_activation"),
+        ({"add_cross_attention": True}, "add_cross_attention=True needs is_decoder=True"),
+        ({"rope_parameters": {"rope_type": "spiral"}}, "rope_type is 'spiral', but must be one of default, linear"),
+        ({"rope_parameters": {"rope_type": "llama3", "factor": 2.0}}, "rope_type is 'llama3'"),
+        ({"rope_parameters": {"rope_type": "linear"}}, "'linear' need a factor of at least 1, not None"),
+        ({"rope_parameters": {"rope_type": "linear", "factor": 0.5}}, "need a factor of at least 1, not 0.5"),
+        ({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, "'dynamic' need original_max_position_embed"),
+        ({"rope_parameters": {"rope_type": "yarn", "factor": 2.0}}, "'yarn' need original_max_position_embeddings"),
+        ({"rope_scaling": {"type": "yarn", "factor": 2.0}}, "'yarn' need original_max_position_embeddings"),
+        ({"rope_parameters": {"rope_type": "linear", "factor": 2.0, "fraction": 1}}, "do not know fraction"),
+        ({"rope_parameters": {"rope_theta": 0.5}}, "rope_theta is 0.5"),
     ],
 )
 def test_sizes_that_describe_no_model_are_refused(fields, sentence):
@@ -92,3 +116,9 @@ def test_sizes_that_describe_no_model_are_refused(fields, sentence):
 def test_embedding_size_follows_hidden_size():
     assert RoFormerConfig(hidden_size=24, num_attention_heads=2).embedding_size == 24
     assert RoFormerConfig(hidden_size=24, num_attention_heads=2, embedding_size=8).embedding_size == 8
+
+
+def test_older_names_of_rope_parameters_are_read():
+    expected = {"rope_type": "linear", "rope_theta": 5000.0, "factor": 4.0}
+    assert RoFormerConfig(rope_scaling={"type": "linear", "factor": 4.0}, rope_theta=5000.0).rope_parameters == expected
+    assert RoFormerConfig(rope_parameters=expected).rope_parameters == expected

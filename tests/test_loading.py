@@ -1,6 +1,7 @@
 """A backbone is loaded whole or not at all; tables of sinusoids are dropped; heads may be fresh."""
 
 import copy
+import json
 import logging
 
 import pytest
@@ -123,24 +124,47 @@ def test_dtype_on_request(folder, dtype):
     assert RoFormerForMaskedLM.from_pretrained(folder, dtype=dtype).dtype == getattr(torch, dtype)
 
 
-@pytest.mark.parametrize(
-    ("fields", "named"),
-    [
-        ({"norm_type": "rms_norm"}, "rms_norm.*RoFormer-V2"),
-        ({"use_bias": False}, "use_bias=False.*RoFormer-V2"),
-        ({"is_decoder": True}, "is_decoder"),
-        ({"prefix_lm": True}, "prefix_lm"),
-        ({"add_pooling_layer": True}, "add_pooling_layer"),
-        ({"rope_parameters": {"rope_type": "linear", "factor": 4.0}}, "rope_parameters"),
-    ],
-)
-def test_what_cannot_be_honoured_yet_is_refused(fields, named, folder):
-    config = RoFormerConfig(**SIZES, **fields)
-    with pytest.raises(ValueError, match=named):
-        RoFormerModel(config)
-    config.save_pretrained(folder)
-    with pytest.raises(ValueError, match=named):
-        AutoModel.from_pretrained(folder)
+def save_with_pooler(folder, **fields):
+    """A checkpoint as the roformer package leaves it: a pooler's weights, and no field that says so."""
+    config = RoFormerConfig(**SIZES, add_pooling_layer=True, pooler_activation="tanh")
+    torch.manual_seed(1)
+    model = RoFormerForMaskedLM(config).eval()
+    model.save_pretrained(folder)
+    file = folder / "config.json"
+    saved = {
+        k: v for k, v in json.loads(file.read_text()).items() if k not in ("add_pooling_layer", "pooler_activation")
+    }
+    file.write_text(json.dumps({**saved, **fields}))
+    return model
+
+
+@pytest.mark.parametrize("load", [RoFormerModel, RoFormerForMaskedLM, AutoModel])
+def test_a_pooler_whose_activation_nobody_names_is_asked_for(load, tmp_path):
+    save_with_pooler(tmp_path)
+    with pytest.raises(ValueError, match=r"holds a pooler's weights.*pooler_activation="):
+        load.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("activation", ["linear", "tanh"])
+def test_a_pooler_whose_activation_is_named_is_used(activation, tmp_path):
+    model = save_with_pooler(tmp_path, pooler_activation=activation)
+    loaded = AutoModel.from_pretrained(tmp_path)
+    ids = torch.tensor([[2, 30, 7, 3]])
+    first = model.roformer(ids).last_hidden_state[:, 0]
+    expected = first @ model.roformer.pooler.dense.weight.T + model.roformer.pooler.dense.bias
+    expected = expected.tanh() if activation == "tanh" else expected
+    torch.testing.assert_close(loaded(ids).pooler_output, expected)
+    on_request = AutoModel.from_pretrained(tmp_path, pooler_activation=activation)
+    torch.testing.assert_close(on_request(ids).pooler_output, expected)
+    loaded.save_pretrained(tmp_path / "again")
+    torch.testing.assert_close(AutoModel.from_pretrained(tmp_path / "again")(ids).pooler_output, expected)
+
+
+def test_a_pooler_is_never_made_up(folder):
+    with pytest.raises(ValueError, match=r"no weight for pooler\.dense\.bias and 1 more"):
+        RoFormerModel.from_pretrained(folder, add_pooling_layer=True, pooler_activation="linear")
+    assert not hasattr(RoFormerModel.from_pretrained(folder), "pooler")
+    assert RoFormerModel(RoFormerConfig(**SIZES, pooler_activation="tanh"), add_pooling_layer=True).pooler
 
 
 def test_sizes_changed_after_the_config_was_made_are_checked_again():

@@ -24,6 +24,8 @@ HEADS = [
     "RoFormerForSequenceClassification",
     "RoFormerForTokenClassification",
     "RoFormerForQuestionAnswering",
+    "RoFormerForCausalLM",
+    "RoFormerForMultipleChoice",
 ]
 TABLE = "encoder.embed_positions.weight"
 
@@ -31,7 +33,7 @@ TABLE = "encoder.embed_positions.weight"
 def make_pair(head="RoFormerForMaskedLM", **changes):
     """Our model and transformers', with the same weights."""
     torch.manual_seed(1)
-    fields = {**SIZES, "initializer_range": 0.1, **changes}
+    fields = {**SIZES, "initializer_range": 0.1, "is_decoder": head == "RoFormerForCausalLM", **changes}
     their_model = getattr(theirs, head)(TheirConfig(**fields)).eval()
     our_model = getattr(ours, head)(ours.RoFormerConfig(**fields)).eval()
     with torch.no_grad():  # biases and norms are trivial at the start: make them count
@@ -55,6 +57,14 @@ def make_batch(b=3, s=40, padded=True):
     return batch
 
 
+def batch_for(head, **sizes):
+    """A batch in the form that a head takes: multiple choice has a dimension of choices."""
+    batch = make_batch(**sizes)
+    if head == "RoFormerForMultipleChoice":
+        return {name: torch.stack([tensor, tensor.flip(0)], dim=1) for name, tensor in batch.items()}
+    return batch
+
+
 def assert_same(one, other, mask, atol=5e-5):
     """Outputs of two models, padding positions aside; those of whole texts have one row each."""
     assert list(one.keys()) == list(other.keys())
@@ -71,7 +81,7 @@ def assert_same(one, other, mask, atol=5e-5):
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_equals_transformers(head, variant):
     our_model, their_model = make_pair(head, **VARIANTS[variant])
-    batch = make_batch()
+    batch = batch_for(head)
     with torch.no_grad():
         assert_same(our_model(**batch), their_model(**batch), batch["attention_mask"])
 
@@ -79,7 +89,7 @@ def test_equals_transformers(head, variant):
 @pytest.mark.parametrize("head", HEADS)
 def test_equals_transformers_at_its_longest(head):
     our_model, their_model = make_pair(head)
-    batch = make_batch(b=2, s=1536)
+    batch = batch_for(head, b=2, s=1536)
     with torch.no_grad():
         assert_same(our_model(**batch), their_model(**batch), batch["attention_mask"])
 
@@ -92,7 +102,7 @@ def test_state_dict_loads_in_transformers(head):
     assert not result.unexpected_keys
     assert all(key.endswith(TABLE) for key in result.missing_keys)
     assert not any(TABLE in key for key in our_model.state_dict())
-    batch = make_batch()
+    batch = batch_for(head)
     with torch.no_grad():
         assert_same(fresh(**batch), our_model(**batch), batch["attention_mask"])
 
@@ -100,7 +110,7 @@ def test_state_dict_loads_in_transformers(head):
 @pytest.mark.parametrize("head", HEADS)
 def test_saved_folder_loads_in_transformers_and_back(head, tmp_path):
     our_model, their_model = make_pair(head)
-    batch = make_batch()
+    batch = batch_for(head)
     our_model.save_pretrained(tmp_path / "ours")
     theirs_loaded = getattr(theirs, head).from_pretrained(tmp_path / "ours").eval()
     their_model.save_pretrained(tmp_path / "theirs")
@@ -152,6 +162,12 @@ LABELS = {
     "RoFormerForMaskedLM": [{}],
     "RoFormerForTokenClassification": [{}],
     "RoFormerForQuestionAnswering": [{}],
+    "RoFormerForCausalLM": [{}],
+    "RoFormerForMultipleChoice": [
+        {},
+        {"summary_type": "first", "summary_use_proj": True, "summary_activation": "tanh"},
+        {"summary_type": "mean"},
+    ],
     "RoFormerForSequenceClassification": [
         {"num_labels": 5},
         {"num_labels": 1},
@@ -166,8 +182,10 @@ def labels_for(head, fields, batch):
     b, s = batch["input_ids"].shape
     if head == "RoFormerForQuestionAnswering":
         return {"start_positions": torch.tensor([3, 8, s + 4]), "end_positions": torch.tensor([5, 9, s + 9])}
+    if head == "RoFormerForMultipleChoice":
+        return {"labels": torch.tensor([0, 1, 0])}
     if head != "RoFormerForSequenceClassification":
-        high = SIZES["vocab_size"] if head == "RoFormerForMaskedLM" else SIZES["num_labels"]
+        high = SIZES["num_labels"] if head == "RoFormerForTokenClassification" else SIZES["vocab_size"]
         labels = torch.randint(0, high, (b, s))
         labels[:, ::2] = -100
         return {"labels": labels}
@@ -183,8 +201,8 @@ def labels_for(head, fields, batch):
 )
 def test_losses_and_gradients_equal_transformers(head, fields):
     our_model, their_model = make_pair(head, **{k: v for k, v in fields.items() if k != "float_labels"})
-    batch = make_batch()
-    labels = labels_for(head, fields, batch)
+    batch = batch_for(head)
+    labels = labels_for(head, fields, make_batch())
     our_loss, their_loss = our_model(**batch, **labels).loss, their_model(**batch, **labels).loss
     torch.testing.assert_close(our_loss, their_loss, atol=1e-5, rtol=0)
     assert our_model.config.problem_type == their_model.config.problem_type

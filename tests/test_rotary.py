@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from modeling_roformer.rotary import rotary_angles, rotary_position_embeddings, rotate
+from modeling_roformer.rotary import inverse_frequencies, rotary_position_embeddings, rotate
 
 EVEN = st.integers(1, 24).map(lambda half: 2 * half)
 POSITION = st.integers(0, 20_000)
@@ -25,7 +25,7 @@ def rotation_matrix(position: int, head_dim: int) -> torch.Tensor:
 
 def rotate_at(x: torch.Tensor, position: int) -> torch.Tensor:
     """One vector, rotated by the package."""
-    cos, sin = rotary_position_embeddings(torch.tensor([[position]]), x.shape[-1])
+    cos, sin = rotary_position_embeddings(torch.tensor([[position]]), inverse_frequencies(x.shape[-1]))
     return rotate(x.view(1, 1, 1, -1), cos, sin).view(-1)
 
 
@@ -64,7 +64,7 @@ def test_decay_with_distance(head_dim):
     difference = (torch.cat([h[1:], torch.zeros(1, dtype=h.dtype)]) - h).abs().max()
     bounds = []
     for distance in range(257):
-        angles = rotary_angles(torch.tensor(distance), head_dim)
+        angles = distance * inverse_frequencies(head_dim)
         partial_sums = torch.polar(torch.ones_like(angles), angles).cumsum(0).abs()
         product = rotate_at(query, distance) @ rotate_at(key, 0)
         assert product.abs() <= difference * partial_sums.sum() * (1 + 1e-6)
@@ -78,7 +78,7 @@ def test_decay_with_distance(head_dim):
 def test_angles_are_exact_at_any_position():
     """Against exact arithmetic: float32 angles would be off by 6e-5 at position 1,500, and by 1e-2 at a million."""
     positions = torch.tensor([[1, 511, 1535, 16_383, 1_000_000]])
-    cos, sin = rotary_position_embeddings(positions, 64)
+    cos, sin = rotary_position_embeddings(positions, inverse_frequencies(64))
     for column, position in enumerate(positions[0].tolist()):
         for i in range(32):
             angle = position / 10000 ** (2 * i / 64)
@@ -90,14 +90,14 @@ def test_equals_the_table_of_transformers():
     from transformers.models.roformer.modeling_roformer import RoFormerSinusoidalPositionalEmbedding
 
     table = RoFormerSinusoidalPositionalEmbedding(1536, 64).create_weight()
-    cos, sin = rotary_position_embeddings(torch.arange(1536)[None], 64)
+    cos, sin = rotary_position_embeddings(torch.arange(1536)[None], inverse_frequencies(64))
     torch.testing.assert_close(torch.cat([sin, cos], -1)[0, :, 0], table, atol=6e-8, rtol=0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_rounds_once(dtype):
     x = torch.randn(2, 600, 3, 64, generator=torch.Generator().manual_seed(0)).to(dtype)
-    cos, sin = rotary_position_embeddings(torch.arange(600)[None], 64)
+    cos, sin = rotary_position_embeddings(torch.arange(600)[None], inverse_frequencies(64))
     assert cos.dtype == sin.dtype == torch.float32
     rotated = rotate(x, cos, sin)
     assert rotated.dtype == dtype
@@ -107,7 +107,7 @@ def test_half_precision_rounds_once(dtype):
 def test_positions_are_per_sample():
     position_ids = torch.tensor([[0, 1, 2, 3], [7, 3, 900, 0]])
     x = torch.randn(2, 4, 2, 8)
-    rotated = rotate(x, *rotary_position_embeddings(position_ids, 8))
+    rotated = rotate(x, *rotary_position_embeddings(position_ids, inverse_frequencies(8)))
     for sample in range(2):
         for token in range(4):
             for head in range(2):
@@ -119,7 +119,7 @@ def test_compiles_whole_and_gives_the_same():
     """The compiled form is the real one of equation 34; the eager one multiplies complex numbers."""
 
     def embed(x, position_ids):
-        return rotate(x, *rotary_position_embeddings(position_ids, x.shape[-1]))
+        return rotate(x, *rotary_position_embeddings(position_ids, inverse_frequencies(x.shape[-1])))
 
     x, position_ids = torch.randn(2, 33, 4, 16), torch.arange(33)[None]
     compiled = torch.compile(embed, fullgraph=True)
@@ -128,7 +128,7 @@ def test_compiles_whole_and_gives_the_same():
 
 def test_gradient_is_the_inverse_rotation():
     x = torch.randn(1, 5, 2, 8, dtype=torch.float64, requires_grad=True)
-    cos, sin = rotary_position_embeddings(torch.arange(5)[None], 8)
+    cos, sin = rotary_position_embeddings(torch.arange(5)[None], inverse_frequencies(8))
     weight = torch.randn_like(x)
     rotate(x, cos, sin).backward(weight)
     torch.testing.assert_close(x.grad, rotate(weight, cos, -sin))
@@ -136,7 +136,7 @@ def test_gradient_is_the_inverse_rotation():
 
 def test_on_the_meta_device():
     position_ids = torch.zeros(2, 5, dtype=torch.long, device="meta")
-    cos, sin = rotary_position_embeddings(position_ids, 8)
+    cos, sin = rotary_position_embeddings(position_ids, inverse_frequencies(8))
     rotated = rotate(torch.empty(2, 5, 3, 8, device="meta"), cos, sin)
     assert cos.shape == (2, 5, 1, 4)
     assert rotated.shape == (2, 5, 3, 8)

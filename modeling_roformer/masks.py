@@ -1,0 +1,145 @@
+"""Which token sees which: bidirectional, causal, and UniLM's prefix mask.
+
+The masks are made by transformers, in the form that each attention implementation takes.
+
+Dimensions in the shapes: b batch, s sequence length, k length of the keys (those in the cache included).
+"""
+
+import copy
+
+import torch
+from transformers.cache_utils import Cache
+from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
+
+from .configuration import RoFormerConfig
+
+
+def implementation_for(config: RoFormerConfig, output_attentions: bool | None) -> str:
+    """The attention implementation of one call: eager where the matrices are asked for, since no other has them."""
+    return "eager" if output_attentions else config._attn_implementation
+
+
+def check_implementation(
+    config: RoFormerConfig, implementation: str, hidden_states: torch.Tensor, training: bool
+) -> None:
+    """Refuses, in one sentence, what an implementation cannot compute, before anything is computed."""
+    if implementation == "flex_attention":
+        if training and config.attention_probs_dropout_prob > 0:
+            raise ValueError(
+                'attn_implementation="flex_attention" has no dropout: set attention_probs_dropout_prob to 0 for '
+                'training, or use "sdpa"'
+            )
+        if hidden_states.device.type == "cpu" and torch.is_grad_enabled() and hidden_states.requires_grad:
+            raise ValueError(
+                'attn_implementation="flex_attention" computes no gradients on a CPU: run it under torch.no_grad(), '
+                'or use "sdpa"'
+            )
+    if "flash" in implementation:
+        if config.prefix_lm:
+            raise ValueError(f'attn_implementation="{implementation}" has no prefix mask (prefix_lm): use "sdpa"')
+        if hidden_states.dtype not in (torch.float16, torch.bfloat16):
+            raise ValueError(
+                f'attn_implementation="{implementation}" computes in float16 or bfloat16, but the model is in '
+                f'{str(hidden_states.dtype).removeprefix("torch.")}: load it with dtype="bfloat16", or use "sdpa"'
+            )
+
+
+def self_attention_mask(
+    config: RoFormerConfig,
+    implementation: str,
+    hidden_states: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    token_type_ids: torch.Tensor | None = None,
+    past_key_values: Cache | None = None,
+) -> torch.Tensor | None:
+    """The mask of self-attention in the form that an implementation takes; None where all see all that they may.
+
+    Args:
+        hidden_states: shape (b, s, hidden_size).
+        attention_mask: None; or shape (b, k), not 0 for tokens that are attended to; or shape (b or 1, h or 1, s, k),
+            boolean (True for what is attended to) or floating (added to the scores), which replaces the mask.
+        token_type_ids: segments, shape (b, s); read by `prefix_lm` only, all 0 where None.
+
+    Raises:
+        ValueError: for any other shape.
+    """
+    b, s = hidden_states.shape[:2]
+    past = 0 if past_key_values is None else past_key_values.get_seq_length()
+    if isinstance(attention_mask, torch.Tensor):
+        if attention_mask.ndim == 4 and (
+            past_key_values is not None or (attention_mask.shape[0] in (1, b) and attention_mask.shape[-2:] == (s, s))
+        ):
+            return _ready_made(implementation, hidden_states, attention_mask)
+        # A cache of fixed size has a mask of its own length, and counts its tokens in a tensor.
+        fixed = getattr(past_key_values, "is_compileable", False)
+        if attention_mask.ndim != 2 or (not fixed and attention_mask.shape != (b, s + past)):
+            raise ValueError(
+                f"attention_mask has shape {tuple(attention_mask.shape)}, but the input needs ({b}, {s + past}) "
+                f"or ({b}, 1, {s}, {s + past})"
+            )
+    elif attention_mask is not None:  # a flex BlockMask
+        return attention_mask
+    config = _with_implementation(config, implementation)
+    if config.prefix_lm:
+        return create_causal_mask(
+            config, hidden_states, attention_mask, past_key_values, or_mask_function=_prefix(token_type_ids, b, s, past)
+        )
+    if config.is_decoder:
+        return create_causal_mask(config, hidden_states, attention_mask, past_key_values)
+    if attention_mask is None:
+        return None
+    return create_bidirectional_mask(config, hidden_states, attention_mask)
+
+
+def cross_attention_mask(
+    config: RoFormerConfig,
+    implementation: str,
+    hidden_states: torch.Tensor,
+    encoder_attention_mask: torch.Tensor | None,
+    encoder_hidden_states: torch.Tensor,
+) -> torch.Tensor | None:
+    """The mask of cross-attention, from an `encoder_attention_mask` of shape (b, k)."""
+    if encoder_attention_mask is None:
+        return None
+    return create_bidirectional_mask(
+        _with_implementation(config, implementation),
+        hidden_states,
+        encoder_attention_mask,
+        encoder_hidden_states=encoder_hidden_states,
+    )
+
+
+def _with_implementation(config: RoFormerConfig, implementation: str) -> RoFormerConfig:
+    if config._attn_implementation == implementation:
+        return config
+    config = copy.copy(config)
+    config._attn_implementation = implementation
+    return config
+
+
+def _prefix(token_type_ids: torch.Tensor | None, b: int, s: int, past: int):
+    """What UniLM's mask adds to the causal one: i sees j where Σ_{t≤j} segment_t ≤ Σ_{t≤i} segment_t, so that a run of
+    segment 0 sees itself whole. What is in the cache lies before i, and is seen anyway."""
+    if token_type_ids is None:
+        return lambda batch_idx, head_idx, q_idx, kv_idx: (kv_idx >= past) & (kv_idx < past + s)
+    group = token_type_ids.cumsum(dim=1)
+
+    def prefix(batch_idx, head_idx, q_idx, kv_idx):
+        q, k = q_idx - past, kv_idx - past
+        inside = (k >= 0) & (k < s)
+        return inside & (group[batch_idx, k.clamp(0, s - 1)] <= group[batch_idx, q.clamp(0, s - 1)])
+
+    return prefix
+
+
+def _ready_made(implementation: str, hidden_states: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+    if implementation not in ("sdpa", "eager"):
+        raise ValueError(
+            f'attn_implementation="{implementation}" takes an attention_mask of shape (batch, length) only; '
+            'use "sdpa" for one of four dimensions'
+        )
+    dtype = hidden_states.dtype
+    if attention_mask.is_floating_point():
+        return attention_mask.to(dtype)
+    keep = attention_mask.bool()
+    return keep if implementation == "sdpa" else torch.where(keep, 0.0, torch.finfo(dtype).min).to(dtype)

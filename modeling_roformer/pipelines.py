@@ -1,0 +1,170 @@
+"""Pipelines that transformers lacks: extractive question answering, which its version 5 has removed."""
+
+import numpy as np
+import torch
+from transformers import AutoModelForQuestionAnswering
+from transformers.pipelines import PIPELINE_REGISTRY
+from transformers.pipelines.base import ChunkPipeline
+
+
+class ExtractiveQuestionAnsweringPipeline(ChunkPipeline):
+    """Finds the answer to a question inside a text of any length.
+
+    A context longer than `max_seq_len` tokens is read in overlapping windows; start and end probabilities are taken
+    over the tokens of all windows together, so that scores compare across them.
+
+    Args (of a call):
+        question, context: texts; or one dict, or a list of dicts, with these two keys.
+        top_k: how many answers, best first; a list of them where it is more than 1.
+        max_answer_len: longest answer, in tokens.
+        max_seq_len: longest window, in tokens, question and special tokens included.
+        doc_stride: tokens that one window shares with the next.
+        handle_impossible_answer: allow the empty answer, where the first token ([CLS]) scores highest.
+
+    Returns:
+        `{"score": float, "start": int, "end": int, "answer": str}` with `context[start:end] == answer`.
+
+    ```python
+    >>> qa = pipeline("extractive-question-answering", model=DIR)
+    >>> qa(question="谁提出了旋转位置编码？", context="旋转位置编码由苏剑林提出。")["answer"]
+    '苏剑林'
+    ```
+    """
+
+    _load_tokenizer = True
+    _load_processor = False
+    _load_image_processor = False
+    _load_feature_extractor = False
+
+    def __call__(self, inputs=None, *, question=None, context=None, **kwargs):
+        if inputs is None:
+            inputs = {"question": question, "context": context}
+        elif question is not None or context is not None:
+            raise ValueError("give either a dict (or a list of dicts), or question= and context=, and not both")
+        return super().__call__(inputs, **kwargs)
+
+    def _sanitize_parameters(
+        self,
+        top_k: int | None = None,
+        max_answer_len: int | None = None,
+        max_seq_len: int | None = None,
+        doc_stride: int | None = None,
+        handle_impossible_answer: bool | None = None,
+    ):
+        for name, value in (("top_k", top_k), ("max_answer_len", max_answer_len)):
+            if value is not None and value < 1:
+                raise ValueError(f"{name} is {value}, but must be at least 1")
+        windows = {"max_seq_len": max_seq_len, "doc_stride": doc_stride}
+        answers = {
+            "top_k": top_k,
+            "max_answer_len": max_answer_len,
+            "handle_impossible_answer": handle_impossible_answer,
+        }
+        return (
+            {name: value for name, value in windows.items() if value is not None},
+            {},
+            {name: value for name, value in answers.items() if value is not None},
+        )
+
+    def preprocess(self, example: dict, max_seq_len: int | None = None, doc_stride: int | None = None):
+        question, context = _texts(example)
+        max_seq_len = min(self.tokenizer.model_max_length, 512) if max_seq_len is None else max_seq_len
+        question_len = len(self.tokenizer(question, add_special_tokens=False)["input_ids"])
+        room = max_seq_len - question_len - self.tokenizer.num_special_tokens_to_add(pair=True)
+        if room < 1:
+            raise ValueError(
+                f"the question alone is {question_len} tokens long and leaves no room for the context: "
+                f"raise max_seq_len (now {max_seq_len})"
+            )
+        doc_stride = min(128, room // 2) if doc_stride is None else doc_stride
+        if not 0 <= doc_stride < room:
+            raise ValueError(f"doc_stride is {doc_stride}, but windows have room for {room} tokens of the context")
+        windows = self.tokenizer(
+            question,
+            context,
+            truncation="only_second",
+            max_length=max_seq_len,
+            stride=doc_stride,
+            return_overflowing_tokens=True,
+            return_offsets_mapping=True,
+        )
+        for i, offsets in enumerate(windows["offset_mapping"]):
+            tensors = {
+                name: torch.tensor([windows[name][i]]) for name in self.tokenizer.model_input_names if name in windows
+            }
+            in_context = [part == 1 for part in windows.sequence_ids(i)]
+            yield {
+                **tensors,
+                "context": context,
+                "offsets": [offset if inside else None for offset, inside in zip(offsets, in_context, strict=True)],
+                "is_last": i == len(windows["input_ids"]) - 1,
+            }
+
+    def _forward(self, window: dict):
+        rest = {name: window.pop(name) for name in ("context", "offsets", "is_last")}
+        outputs = self.model(**window)
+        return {"start_logits": outputs.start_logits, "end_logits": outputs.end_logits, **rest}
+
+    def postprocess(
+        self, windows: list[dict], top_k: int = 1, max_answer_len: int = 30, handle_impossible_answer: bool = False
+    ):
+        context = windows[0]["context"]
+        inside = [np.array([offset is not None for offset in window["offsets"]]) for window in windows]
+        if handle_impossible_answer:
+            for mask in inside:
+                mask[0] = True
+        padded_left = self.tokenizer.padding_side == "left"
+        starts = _probabilities([window["start_logits"] for window in windows], inside, padded_left)
+        ends = _probabilities([window["end_logits"] for window in windows], inside, padded_left)
+
+        scores: dict[tuple[int, int], float] = {}
+        for window, start, end in zip(windows, starts, ends, strict=True):
+            if handle_impossible_answer:
+                scores[0, 0] = max(scores.get((0, 0), 0.0), float(start[0] * end[0]))
+                start[0] = end[0] = 0.0
+            # An answer ends where it starts or after, and within max_answer_len tokens.
+            products = np.tril(np.triu(np.outer(start, end)), max_answer_len - 1)
+            best = np.argsort(products, axis=None)[::-1][: 4 * top_k]
+            for first, last in zip(*np.unravel_index(best, products.shape), strict=True):
+                if products[first, last] > 0:
+                    span = (window["offsets"][first][0], window["offsets"][last][1])
+                    scores[span] = max(scores.get(span, 0.0), float(products[first, last]))
+        answers = [
+            {"score": score, "start": start, "end": end, "answer": context[start:end]}
+            for (start, end), score in sorted(scores.items(), key=lambda item: -item[1])[:top_k]
+        ]
+        return answers[0] if top_k == 1 and answers else answers
+
+
+def _texts(example: dict) -> tuple[str, str]:
+    if not isinstance(example, dict) or set(example) != {"question", "context"}:
+        raise ValueError('an input is a dict with the keys "question" and "context"')
+    for name in ("question", "context"):
+        if not isinstance(example[name], str) or not example[name].strip():
+            raise ValueError(f"the {name} is empty or no text")
+    return example["question"], example["context"]
+
+
+def _probabilities(logits: list[torch.Tensor], inside: list[np.ndarray], padded_left: bool) -> list[np.ndarray]:
+    """Softmax over the allowed tokens of all windows together; 0 elsewhere."""
+    values = []
+    for tensor, mask in zip(logits, inside, strict=True):
+        value = tensor.reshape(-1).float().cpu().numpy().astype(np.float64)
+        # In a batch, shorter windows were padded.
+        value = value[-len(mask) :] if padded_left else value[: len(mask)]
+        values.append(np.where(mask, value, -np.inf))
+    highest = max(value.max() for value in values)
+    exponentials = [np.exp(value - highest) for value in values]
+    total = sum(exponential.sum() for exponential in exponentials)
+    return [exponential / total for exponential in exponentials]
+
+
+def register_pipelines() -> None:
+    """Makes the pipelines known to `transformers.pipeline`."""
+    PIPELINE_REGISTRY.supported_tasks.pop("extractive-question-answering", None)  # repeated registration would warn
+    PIPELINE_REGISTRY.register_pipeline(
+        "extractive-question-answering",
+        pipeline_class=ExtractiveQuestionAnsweringPipeline,
+        pt_model=AutoModelForQuestionAnswering,
+        type="text",
+    )

@@ -1,0 +1,55 @@
+"""Frequencies for texts longer than those a model was trained on: interpolation, dynamic NTK, YaRN.
+
+The formulas are transformers' (`ROPE_INIT_FUNCTIONS`). Here they are pure functions of the config and, for dynamic NTK,
+of each sequence's own length: nothing is remembered from one call to the next, and no text changes its neighbour's.
+"""
+
+from types import SimpleNamespace
+
+import torch
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+from .configuration import RoFormerConfig
+from .rotary import inverse_frequencies
+
+
+def scaled_inverse_frequencies(
+    config: RoFormerConfig, lengths: int | torch.Tensor, device: torch.device
+) -> tuple[torch.Tensor, float]:
+    """The frequencies θ_i that a config asks for, and the factor that its scores are multiplied by.
+
+    Args:
+        lengths: number of tokens of each sequence, shape (b,), or one number for all; only dynamic NTK looks at it.
+
+    Returns:
+        Frequencies of shape (head_dim / 2,), or (b, head_dim / 2) where they differ, in radians a position, and YaRN's
+        attention factor (1.0 for the others), which applies to query and key alike.
+    """
+    parameters = config.rope_parameters
+    if parameters is None:
+        return inverse_frequencies(config.head_dim, device=device), 1.0
+    if parameters["rope_type"] == "default":
+        return inverse_frequencies(config.head_dim, parameters["rope_theta"], device=device), 1.0
+    # What the functions read of a config; they take the trained length from max_position_embeddings.
+    view = SimpleNamespace(
+        standardize_rope_params=lambda: None,
+        rope_parameters=parameters,
+        head_dim=config.head_dim,
+        hidden_size=config.hidden_size,
+        num_attention_heads=config.num_attention_heads,
+        max_position_embeddings=parameters.get("original_max_position_embeddings"),
+    )
+    seq_len = lengths[:, None] if isinstance(lengths, torch.Tensor) else lengths
+    return ROPE_INIT_FUNCTIONS[parameters["rope_type"]](view, device, seq_len=seq_len)
+
+
+def attention_factor(config: RoFormerConfig) -> float:
+    """YaRN's factor on the scores: on query and key each, hence squared."""
+    if config.rope_parameters is None or config.rope_parameters["rope_type"] != "yarn":
+        return 1.0
+    return scaled_inverse_frequencies(config, 1, torch.device("cpu"))[1] ** 2
+
+
+def depends_on_length(config: RoFormerConfig) -> bool:
+    """Whether the frequencies change with a sequence's length, so that no rotated key can be kept for longer ones."""
+    return config.rope_parameters is not None and config.rope_parameters["rope_type"] == "dynamic"

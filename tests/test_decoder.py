@@ -1,0 +1,236 @@
+"""Causal and prefix language models: against transformers, against the masks written out, and with and without cache."""
+
+import pytest
+import torch
+import transformers.models.roformer.modeling_roformer as theirs
+from transformers import StaticCache
+from transformers.models.roformer.configuration_roformer import RoFormerConfig as TheirConfig
+
+import modeling_roformer as ours
+
+SIZES = dict(
+    vocab_size=120, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, is_decoder=True
+)
+KINDS = {"causal": {}, "prefix": {"prefix_lm": True}, "rotary_value": {"rotary_value": True}}
+
+
+def make_model(**fields):
+    torch.manual_seed(2)
+    config = ours.RoFormerConfig(**{**SIZES, "initializer_range": 0.3, **fields})
+    model = ours.RoFormerForCausalLM(config).eval()
+    model.generation_config.eos_token_id = None
+    model.generation_config.pad_token_id = 0
+    return model
+
+
+def prompt(b=2, s=9):
+    return torch.randint(5, 120, (b, s), generator=torch.Generator().manual_seed(5))
+
+
+def naive_greedy(model, ids, steps, segments=None):
+    """Greedy decoding that computes everything anew for each word."""
+    segments = torch.zeros_like(ids) if segments is None else segments
+    for _ in range(steps):
+        with torch.no_grad():
+            logits = model(ids, token_type_ids=segments, use_cache=False).logits[:, -1]
+        ids = torch.cat([ids, logits.argmax(-1, keepdim=True)], dim=1)
+        new = torch.ones_like(ids[:, :1]) if model.config.prefix_lm else segments[:, -1:]
+        segments = torch.cat([segments, new], dim=1)
+    return ids
+
+
+def make_cross_pair():
+    torch.manual_seed(2)
+    fields = {**SIZES, "add_cross_attention": True, "initializer_range": 0.3}
+    their_model = theirs.RoFormerForCausalLM(TheirConfig(**fields)).eval()
+    our_model = ours.RoFormerForCausalLM(ours.RoFormerConfig(**fields)).eval()
+    our_model.load_state_dict(their_model.state_dict())
+    return our_model, their_model
+
+
+def test_cross_attention_equals_transformers():
+    our_model, their_model = make_cross_pair()
+    encoded, padding = torch.randn(2, 7, 32), torch.ones(2, 7, dtype=torch.long)
+    padding[1, 4:] = 0
+    batch = dict(
+        input_ids=prompt(), encoder_hidden_states=encoded, encoder_attention_mask=padding, output_attentions=True
+    )
+    with torch.no_grad():
+        one, other = our_model(**batch), their_model(**batch)
+    torch.testing.assert_close(one.logits, other.logits, atol=5e-5, rtol=0)
+    for a, b in zip(one.cross_attentions, other.cross_attentions, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=0)
+
+
+def test_cross_attention_with_a_cache_is_the_same():
+    model, _ = make_cross_pair()
+    ids, encoded = prompt(s=8), torch.randn(2, 7, 32)
+    with torch.no_grad():
+        expected = model(ids, encoder_hidden_states=encoded, use_cache=False).logits
+        first = model(ids[:, :5], encoder_hidden_states=encoded, use_cache=True)
+        second = model(ids[:, 5:], encoder_hidden_states=encoded, past_key_values=first.past_key_values)
+    torch.testing.assert_close(torch.cat([first.logits, second.logits], 1), expected, atol=1e-5, rtol=0)
+
+
+def test_cross_attention_that_the_model_lacks_is_refused():
+    with pytest.raises(ValueError, match="add_cross_attention=True"):
+        make_model()(prompt(), encoder_hidden_states=torch.zeros(2, 3, 32))
+
+
+def test_causal_equals_transformers_step_by_step():
+    fields = {**SIZES, "initializer_range": 0.3}
+    their_model = theirs.RoFormerForCausalLM(TheirConfig(**fields)).eval()
+    our_model = ours.RoFormerForCausalLM(ours.RoFormerConfig(**fields)).eval()
+    our_model.load_state_dict(their_model.state_dict())
+    for model in (our_model, their_model):
+        model.generation_config.eos_token_id = None
+        model.generation_config.pad_token_id = 0
+    with torch.no_grad():
+        one = our_model.generate(prompt(), max_new_tokens=12, do_sample=False)
+        other = their_model.generate(prompt(), max_new_tokens=12, do_sample=False)
+    assert one.tolist() == other.tolist()
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+@pytest.mark.parametrize("segments", ["all 0", "0 then 1", "0 1 0 1"])
+def test_prefix_mask_written_out(implementation, segments):
+    """bert4keras' UniLM_Mask: i sees j where the sum of segments up to j is not greater than that up to i."""
+    s = 9
+    rows = {"all 0": [0] * s, "0 then 1": [0] * 4 + [1] * 5, "0 1 0 1": [0, 0, 1, 1, 0, 0, 0, 1, 1]}[segments]
+    token_type_ids = torch.tensor([rows, [0] * s])
+    allowed = torch.zeros(2, s, s, dtype=torch.bool)
+    for b in range(2):
+        for i in range(s):
+            for j in range(s):
+                sums = [sum(token_type_ids[b, : n + 1].tolist()) for n in (j, i)]
+                allowed[b, i, j] = sums[0] <= sums[1]
+    model = make_model(prefix_lm=True)
+    model.set_attn_implementation(implementation)
+    with torch.no_grad():
+        found = model(prompt(s=s), token_type_ids=token_type_ids, output_attentions=True)
+        assert ((found.attentions[0] > 0) == allowed[:, None]).all()
+        fast = model(prompt(s=s), token_type_ids=token_type_ids).logits
+        explicit = model(prompt(s=s), token_type_ids=token_type_ids, attention_mask=allowed[:, None]).logits
+    torch.testing.assert_close(fast, found.logits, atol=1e-5, rtol=0)
+    torch.testing.assert_close(explicit, found.logits, atol=1e-5, rtol=0)
+
+
+def test_prefix_without_segments_sees_all():
+    model = make_model(prefix_lm=True)
+    with torch.no_grad():
+        attentions = model(prompt(), output_attentions=True).attentions
+    assert (attentions[0] > 0).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("use_cache", [True, False])
+def test_greedy_is_what_it_should_be(kind, use_cache):
+    model = make_model(**KINDS[kind])
+    with torch.no_grad():
+        found = model.generate(prompt(), max_new_tokens=12, do_sample=False, use_cache=use_cache)
+    assert found.tolist() == naive_greedy(model, prompt(), 12).tolist()
+
+
+@pytest.mark.parametrize("kind", ["causal", "prefix"])
+def test_a_static_cache_gives_the_same(kind):
+    model = make_model(**KINDS[kind])
+    with torch.no_grad():
+        found = model.generate(
+            prompt(), max_new_tokens=8, do_sample=False, cache_implementation="static", disable_compile=True
+        )
+    assert found.tolist() == naive_greedy(model, prompt(), 8).tolist()
+
+
+def test_prefix_generation_goes_on_from_given_segments():
+    """The first words of the answer may be given: they are segment 1 of the prompt."""
+    model = make_model(prefix_lm=True)
+    segments = torch.tensor([[0] * 6 + [1] * 3] * 2)
+    with torch.no_grad():
+        found = model.generate(prompt(), token_type_ids=segments, max_new_tokens=8, do_sample=False)
+    assert found.tolist() == naive_greedy(model, prompt(), 8, segments).tolist()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_left_padding_changes_nothing(kind):
+    model = make_model(**KINDS[kind])
+    ids = torch.nn.functional.pad(prompt(), (5, 0))
+    mask = torch.nn.functional.pad(torch.ones_like(prompt()), (5, 0))
+    ids[1, :3] = torch.tensor([7, 8, 9])  # the second prompt is longer
+    mask[1, :5], ids[1, 3:5] = torch.tensor([1, 1, 1, 1, 1]), torch.tensor([10, 11])
+    with torch.no_grad():
+        found = model.generate(ids, attention_mask=mask, max_new_tokens=8, do_sample=False)
+    assert found[0, 5:].tolist() == naive_greedy(model, prompt()[:1], 8)[0].tolist()
+    assert found[1].tolist() == naive_greedy(model, ids[1:], 8)[0].tolist()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_beams_are_the_same_with_and_without_cache(kind):
+    model = make_model(**KINDS[kind])
+    with torch.no_grad():
+        found = [
+            model.generate(prompt(), max_new_tokens=8, num_beams=4, do_sample=False, use_cache=use_cache).tolist()
+            for use_cache in (True, False)
+        ]
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sampling_is_the_same_with_and_without_cache(kind):
+    model = make_model(**KINDS[kind])
+    found = []
+    for use_cache in (True, False):
+        torch.manual_seed(11)
+        with torch.no_grad():
+            found.append(model.generate(prompt(), max_new_tokens=8, do_sample=True, use_cache=use_cache).tolist())
+    assert found[0] == found[1]
+
+
+def test_a_cache_continued_by_several_words_is_the_same():
+    for kind, fields in KINDS.items():
+        model = make_model(**fields)
+        ids = prompt(s=10)
+        segments = torch.tensor([[0] * 4 + [1] * 6] * 2)
+        with torch.no_grad():
+            expected = model(ids, token_type_ids=segments, use_cache=False).logits
+            first = model(ids[:, :4], token_type_ids=segments[:, :4], use_cache=True)
+            second = model(ids[:, 4:], token_type_ids=segments[:, 4:], past_key_values=first.past_key_values)
+        found = torch.cat([first.logits, second.logits], 1)
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=0, msg=kind)
+
+
+def test_a_compiled_step_with_a_static_cache():
+    model = make_model()
+    cache = StaticCache(config=model.config, max_cache_len=16)
+    with torch.no_grad():
+        first = model(prompt(), past_key_values=cache, use_cache=True).logits
+        step = torch.compile(model, fullgraph=True)
+        mask = torch.ones(2, 16, dtype=torch.long)
+        mask[:, 10:] = 0
+        second = step(prompt(s=1), past_key_values=cache, position_ids=torch.tensor([[9]]), attention_mask=mask).logits
+        expected = model(torch.cat([prompt(), prompt(s=1)], 1), use_cache=False).logits
+    torch.testing.assert_close(torch.cat([first, second], 1), expected, atol=1e-5, rtol=0)
+
+
+def test_the_pooler_of_sim_comes_with_the_logits():
+    model = make_model(prefix_lm=True, add_pooling_layer=True, pooler_activation="linear")
+    with torch.no_grad():
+        outputs = model(prompt())
+        pooler = model.roformer.pooler.dense
+        expected = model.roformer(prompt()).last_hidden_state[:, 0] @ pooler.weight.T + pooler.bias
+    torch.testing.assert_close(outputs.pooler_output, expected)
+
+
+@pytest.mark.parametrize("keep", [1, 3, torch.tensor([0, 4])])
+def test_logits_of_some_positions_only(keep):
+    model = make_model()
+    with torch.no_grad():
+        everything, some = model(prompt()).logits, model(prompt(), logits_to_keep=keep).logits
+    expected = everything[:, keep] if isinstance(keep, torch.Tensor) else everything[:, -keep:]
+    torch.testing.assert_close(some, expected)
+
+
+def test_flash_refuses_the_prefix_mask():
+    model = make_model(prefix_lm=True).to(torch.bfloat16)
+    model.config._attn_implementation = "flash_attention_2"
+    with pytest.raises(ValueError, match="no prefix mask"):
+        model(prompt())
