@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
-from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM
+from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM, cli
 from modeling_roformer.hub import HubError, push
 
 hub = hub_server.hub  # the fixture
@@ -309,9 +309,15 @@ def test_the_command(hub, folder):
     done = subprocess.run(command, env=hub.environment, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout.strip()) == (0, f"{hub.url}/{REPO}"), done.stderr
     assert hub.repos[REPO].private and "model.py" in published(hub)
+    assert hub.token not in done.stderr
 
+
+def test_the_command_says_what_is_missing(hub, folder, monkeypatch, capsys):
     (folder / "vocab.txt").unlink()
-    done = subprocess.run(command, env=hub.environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 1 and not done.stdout
-    (line,) = done.stderr.strip().splitlines()
-    assert line.startswith("roformer: ") and "has no tokenizer" in line
+    monkeypatch.setattr(sys, "argv", ["roformer", "push", str(folder), REPO])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    out, err = capsys.readouterr()
+    assert ended.value.code == 1 and not out
+    (line,) = [line for line in err.splitlines() if line.startswith("roformer: ")]
+    assert "has no tokenizer" in line and "Traceback" not in err and not hub.requests

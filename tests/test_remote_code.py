@@ -101,9 +101,12 @@ def classifier(tmp_path, word_vocabulary):
     return save(tmp_path / "classifier", RoFormerForSequenceClassification, word_vocabulary, None, num_labels=3)
 
 
-def test_with_code_it_loads_without_this_package(hub, tmp_path, masked_lm, classifier):
+def test_with_code_it_loads_without_this_package(hub, tmp_path, word_vocabulary, masked_lm, classifier):
     folder, model, tokenizer = masked_lm
     push(folder, REPO, with_code=True)
+    v2_fields = {"norm_type": "rms_norm", "use_bias": False}
+    v2_folder, v2, _ = save(tmp_path / "v2", RoFormerForMaskedLM, word_vocabulary, **v2_fields)
+    push(v2_folder, f"{REPO}-v2", with_code=True)
     local, classifier_model, classifier_tokenizer = classifier
     for name, content in files_with_code(local).items():
         (local / name).write_bytes(content)
@@ -126,6 +129,9 @@ def test_with_code_it_loads_without_this_package(hub, tmp_path, masked_lm, class
                 objects += [model, model.config]
             for thing in objects:
                 assert type(thing).__module__.startswith("transformers_modules."), type(thing)
+        # A model_type that transformers does not know at all.
+        v2 = AutoModelForMaskedLM.from_pretrained(f"{repo}-v2", trust_remote_code=True)
+        results["v2"] = compute(v2, AutoTokenizer.from_pretrained(f"{repo}-v2", trust_remote_code=True), texts)
         fill_mask = pipeline("fill-mask", model=repo, trust_remote_code=True)
         assert type(fill_mask.model).__module__.startswith("transformers_modules.")
         results["guesses"] = [guess["token"] for guess in fill_mask(texts[4])]
@@ -147,6 +153,7 @@ def test_with_code_it_loads_without_this_package(hub, tmp_path, masked_lm, class
         "hub AutoModel": compute(encoder, tokenizer, TEXTS),
         "hub AutoModelForMaskedLM": logits,
         "hub AutoModelForPreTraining": logits,
+        "v2": compute(v2, tokenizer, TEXTS),
         "local AutoModel": compute(classifier_encoder, classifier_tokenizer, TEXTS),
         "local AutoModelForSequenceClassification": compute(classifier_model, classifier_tokenizer, TEXTS),
     }
