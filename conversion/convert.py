@@ -99,7 +99,7 @@ def convert(
             dtype=dtype,
             variables=len(plan.weights),
             extras=plan.extras,
-            ignored_settings=sorted(settings.ignored),
+            ignored_settings=sorted(settings.ignored.keys() - {"model_type"}),  # which the family is recognised by
             files=sorted(file.name for file in folder.iterdir()),
             verified=verify,
             seconds=time.perf_counter() - started,
