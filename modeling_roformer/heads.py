@@ -24,6 +24,7 @@ from transformers.utils.generic import can_return_tuple
 from .configuration import RoFormerConfig
 from .masks import self_attention_mask
 from .model import RoFormerModel, RoFormerPreTrainedModel
+from .rope_scaling import depends_on_length
 
 
 class RoFormerPredictionHeadTransform(nn.Module):
@@ -229,6 +230,12 @@ class RoFormerForCausalLM(_LanguageModel, GenerationMixin):
             cross_attentions=outputs.cross_attentions,
             pooler_output=outputs.pooler_output if self.config.add_pooling_layer else None,
         )
+
+    def generate(self, *args, **kwargs):
+        """As in transformers; where frequencies depend on the length (dynamic NTK), without a cache."""
+        if depends_on_length(self.config):
+            kwargs.setdefault("use_cache", False)
+        return super().generate(*args, **kwargs)
 
     def prepare_inputs_for_generation(self, input_ids, *args, token_type_ids=None, **kwargs):
         """As in transformers; what a prefix language model has generated is segment 1."""

@@ -399,7 +399,7 @@ class RoFormerModel(RoFormerPreTrainedModel):
         if use_cache and self.training and any(layer.gradient_checkpointing for layer in self.encoder.layer):
             return None
         if depends_on_length(self.config):
-            if past_key_values is not None and past_key_values.get_seq_length() > 0:
+            if past_key_values is not None:
                 raise ValueError(
                     'rope_type "dynamic" turns every key anew as a text grows, so none can be kept: pass use_cache=False'
                 )

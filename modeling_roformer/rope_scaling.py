@@ -4,13 +4,25 @@ The formulas are transformers' (`ROPE_INIT_FUNCTIONS`). Here they are pure funct
 of each sequence's own length: nothing is remembered from one call to the next, and no text changes its neighbour's.
 """
 
-from types import SimpleNamespace
-
 import torch
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from .configuration import RoFormerConfig
 from .rotary import inverse_frequencies
+
+
+class _TrainedConfig:
+    """What transformers' functions read of a config; they take the trained length from max_position_embeddings."""
+
+    def __init__(self, config: RoFormerConfig):
+        self.rope_parameters = config.rope_parameters
+        self.head_dim = config.head_dim
+        self.hidden_size = config.hidden_size
+        self.num_attention_heads = config.num_attention_heads
+        self.max_position_embeddings = config.rope_parameters.get("original_max_position_embeddings")
+
+    def standardize_rope_params(self) -> None:
+        """Done when the config was made."""
 
 
 def scaled_inverse_frequencies(
@@ -30,15 +42,7 @@ def scaled_inverse_frequencies(
         return inverse_frequencies(config.head_dim, device=device), 1.0
     if parameters["rope_type"] == "default":
         return inverse_frequencies(config.head_dim, parameters["rope_theta"], device=device), 1.0
-    # What the functions read of a config; they take the trained length from max_position_embeddings.
-    view = SimpleNamespace(
-        standardize_rope_params=lambda: None,
-        rope_parameters=parameters,
-        head_dim=config.head_dim,
-        hidden_size=config.hidden_size,
-        num_attention_heads=config.num_attention_heads,
-        max_position_embeddings=parameters.get("original_max_position_embeddings"),
-    )
+    view = _TrainedConfig(config)
     seq_len = lengths[:, None] if isinstance(lengths, torch.Tensor) else lengths
     return ROPE_INIT_FUNCTIONS[parameters["rope_type"]](view, device, seq_len=seq_len)
 
@@ -47,7 +51,8 @@ def attention_factor(config: RoFormerConfig) -> float:
     """YaRN's factor on the scores: on query and key each, hence squared."""
     if config.rope_parameters is None or config.rope_parameters["rope_type"] != "yarn":
         return 1.0
-    return scaled_inverse_frequencies(config, 1, torch.device("cpu"))[1] ** 2
+    with torch.device("cpu"):  # models are made on the meta device
+        return scaled_inverse_frequencies(config, 1, torch.device("cpu"))[1] ** 2
 
 
 def depends_on_length(config: RoFormerConfig) -> bool:

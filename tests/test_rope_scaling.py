@@ -1,0 +1,173 @@
+"""Length extension: the formulas written out, and no sequence changes another's output."""
+
+import math
+
+import pytest
+import torch
+
+from modeling_roformer import RoFormerConfig, RoFormerForCausalLM, RoFormerForMaskedLM, RoFormerModel
+
+SIZES = dict(vocab_size=90, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
+HEAD_DIM = 16
+TYPES = {
+    "linear": {"rope_type": "linear", "factor": 4.0},
+    "dynamic": {"rope_type": "dynamic", "factor": 4.0, "original_max_position_embeddings": 16},
+    "yarn": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16},
+}
+
+
+def make_model(head=RoFormerModel, **fields):
+    torch.manual_seed(0)
+    return head(RoFormerConfig(**{**SIZES, "initializer_range": 0.3, **fields})).eval()
+
+
+def make_ids(b=1, s=50):
+    return torch.randint(5, 90, (b, s), generator=torch.Generator().manual_seed(1))
+
+
+def expected_frequencies(name, length, theta=10000.0):
+    """The papers' formulas, in Python's floats."""
+    plain = [theta ** (-2 * i / HEAD_DIM) for i in range(HEAD_DIM // 2)]
+    if name == "linear":
+        return [f / 4.0 for f in plain]
+    if name == "dynamic":
+        grown = theta * (4.0 * max(length, 16) / 16 - 3.0) ** (HEAD_DIM / (HEAD_DIM - 2))
+        return [grown ** (-2 * i / HEAD_DIM) for i in range(HEAD_DIM // 2)]
+
+    def dimension(rotations):  # where a dimension turns so many times within the trained length
+        return HEAD_DIM * math.log(16 / (rotations * 2 * math.pi)) / (2 * math.log(theta))
+
+    low, high = max(math.floor(dimension(32)), 0), min(math.ceil(dimension(1)), HEAD_DIM - 1)
+    ramp = [min(max((i - low) / (high - low), 0.0), 1.0) for i in range(HEAD_DIM // 2)]
+    return [f / 4.0 * r + f * (1 - r) for f, r in zip(plain, ramp, strict=True)]
+
+
+@pytest.mark.parametrize("name", TYPES)
+@pytest.mark.parametrize("length", [10, 50])
+def test_frequencies_are_the_papers(name, length):
+    model = make_model(rope_parameters=TYPES[name])
+    found = model.frequencies(None, length, torch.device("cpu"))
+    expected = torch.tensor(expected_frequencies(name, length), dtype=torch.float64)
+    torch.testing.assert_close(found.double().flatten(), expected, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_frequencies_reach_the_scores(name):
+    """One layer's attention, written out with those frequencies and YaRN's factor."""
+    model = make_model(rope_parameters=TYPES[name], num_hidden_layers=1)
+    ids = make_ids()
+    theta = torch.tensor(expected_frequencies(name, 50), dtype=torch.float64)
+    factor = (0.1 * math.log(4.0) + 1.0) ** 2 if name == "yarn" else 1.0
+    with torch.no_grad():
+        x = model.embeddings(ids).double()[0]
+        attention = model.encoder.layer[0].attention.self.double()
+        turns = torch.polar(torch.ones(50, HEAD_DIM // 2, dtype=torch.float64), torch.arange(50)[:, None] * theta)
+        expected = []
+        for head in range(2):
+            at = slice(head * HEAD_DIM, (head + 1) * HEAD_DIM)
+            q, k = (
+                torch.view_as_complex(layer(x)[:, at].reshape(50, -1, 2).contiguous()) * turns
+                for layer in (attention.query, attention.key)
+            )
+            expected.append(((q @ k.conj().T).real * factor / math.sqrt(HEAD_DIM)).softmax(-1))
+        attention.float()
+        found = model(ids, output_attentions=True).attentions[0][0].double()
+    torch.testing.assert_close(found, torch.stack(expected), atol=2e-5, rtol=0)
+
+
+def test_rope_theta():
+    found = make_model(rope_theta=500.0).frequencies(None, 5, torch.device("cpu"))
+    torch.testing.assert_close(found, 500.0 ** (-torch.arange(0, 16, 2, dtype=torch.float64) / 16))
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_the_same_text_gives_the_same_output_whatever_stands_beside_it(name):
+    model = make_model(rope_parameters=TYPES[name])
+    short, long = make_ids(s=20), make_ids(s=60)
+    batch = torch.cat([torch.nn.functional.pad(short, (0, 40)), long])
+    mask = torch.ones_like(batch)
+    mask[0, 20:] = 0
+    with torch.no_grad():
+        alone = model(short).last_hidden_state
+        model(long)  # remembers nothing
+        again = model(short).last_hidden_state
+        together = model(batch, attention_mask=mask).last_hidden_state
+        long_alone = model(long).last_hidden_state
+    assert torch.equal(alone, again)
+    torch.testing.assert_close(together[:1, :20], alone, atol=1e-5, rtol=0)
+    torch.testing.assert_close(together[1:], long_alone, atol=1e-5, rtol=0)
+
+
+def test_dynamic_is_the_papers_rope_up_to_the_trained_length():
+    plain, dynamic = make_model(), make_model(rope_parameters=TYPES["dynamic"])
+    with torch.no_grad():
+        torch.testing.assert_close(
+            dynamic(make_ids(s=16)).last_hidden_state, plain(make_ids(s=16)).last_hidden_state, atol=1e-5, rtol=0
+        )
+        assert (dynamic(make_ids()).last_hidden_state - plain(make_ids()).last_hidden_state).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_compiles_whole(name):
+    model = make_model(rope_parameters=TYPES[name])
+    mask = torch.ones(2, 40, dtype=torch.long)
+    mask[1, 25:] = 0
+    compiled = torch.compile(model, fullgraph=True)
+    with torch.no_grad():
+        found = compiled(make_ids(2, 40), attention_mask=mask).last_hidden_state
+        expected = model(make_ids(2, 40), attention_mask=mask).last_hidden_state
+    torch.testing.assert_close(found[mask.bool()], expected[mask.bool()], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_generation_is_the_same_with_and_without_cache(name):
+    """Dynamic NTK has none: each new word turns all keys anew."""
+    model = make_model(RoFormerForCausalLM, rope_parameters=TYPES[name], is_decoder=True)
+    model.generation_config.eos_token_id, model.generation_config.pad_token_id = None, 0
+    with torch.no_grad():
+        found = [
+            model.generate(make_ids(s=12), max_new_tokens=10, do_sample=False, **kwargs).tolist()
+            for kwargs in ({}, {"use_cache": False})
+        ]
+    assert found[0] == found[1]
+    if name == "dynamic":
+        with pytest.raises(ValueError, match="use_cache=False"):
+            model.generate(make_ids(s=12), max_new_tokens=2, use_cache=True)
+
+
+def test_the_config_survives_saving(tmp_path):
+    make_model(RoFormerForMaskedLM, rope_parameters=TYPES["yarn"]).save_pretrained(tmp_path)
+    loaded = RoFormerForMaskedLM.from_pretrained(tmp_path)
+    assert loaded.config.rope_parameters == {**TYPES["yarn"], "rope_theta": 10000.0}
+
+
+def test_the_trained_length_is_never_guessed():
+    """transformers' own config would fill it in from max_position_embeddings."""
+    with pytest.raises(ValueError, match="original_max_position_embeddings"):
+        RoFormerConfig(rope_parameters={"rope_type": "yarn", "factor": 2.0}, max_position_embeddings=512)
+
+
+def test_a_longer_text_than_was_trained_on_can_be_asked_for_when_loading(tmp_path):
+    make_model(RoFormerForMaskedLM).save_pretrained(tmp_path)
+    loaded = RoFormerForMaskedLM.from_pretrained(tmp_path, rope_parameters={"rope_theta": 10000.0, **TYPES["linear"]})
+    expected = torch.tensor(expected_frequencies("linear", 1), dtype=torch.float64)
+    found = loaded.roformer.frequencies(None, 1, torch.device("cpu")).double()
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=0)
+
+
+def test_trainable_frequencies(tmp_path):
+    plain = make_model(RoFormerForMaskedLM)
+    plain.save_pretrained(tmp_path / "plain")
+    model = RoFormerForMaskedLM.from_pretrained(tmp_path / "plain", trainable_rope=True)
+    ids = make_ids()
+    with torch.no_grad():  # they start where the formula has them, rounded to float32
+        torch.testing.assert_close(model(ids).logits, plain(ids).logits, atol=1e-4, rtol=0)
+    model(ids, labels=ids).loss.backward()
+    gradient = model.roformer.encoder.inv_freq.grad
+    assert gradient.abs().min() > 0
+    with torch.no_grad():
+        model.roformer.encoder.inv_freq.sub_(gradient * 1e-4)
+    model.save_pretrained(tmp_path / "trained")
+    loaded = RoFormerForMaskedLM.from_pretrained(tmp_path / "trained")
+    assert torch.equal(loaded.roformer.encoder.inv_freq, model.roformer.encoder.inv_freq)
+    assert loaded.config.trainable_rope

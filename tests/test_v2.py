@@ -1,0 +1,152 @@
+"""RoFormer-V2: bert4keras' formulas written out, the roformer package's weights, and its own initialisation."""
+
+import json
+import math
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from transformers import AutoModelForMaskedLM
+
+from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM, RoFormerForSequenceClassification, RoFormerModel
+
+SIZES = dict(
+    vocab_size=80,
+    hidden_size=32,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=64,
+    hidden_act="relu",
+    norm_type="rms_norm",
+    use_bias=False,
+)
+
+
+def make_model(head=RoFormerForMaskedLM, **fields):
+    torch.manual_seed(4)
+    return head(RoFormerConfig(**{**SIZES, **fields})).eval()
+
+
+def test_equals_the_formulas_in_float64():
+    model = make_model()
+    ids = torch.randint(5, 80, (30,), generator=torch.Generator().manual_seed(0))
+    weights = {name: tensor.double() for name, tensor in model.state_dict().items()}
+
+    def norm(x):
+        return x / (x.square().mean(-1, keepdim=True) + 1e-12).sqrt()
+
+    theta = torch.tensor([10000.0 ** (-2 * i / 16) for i in range(8)], dtype=torch.float64)
+    turns = torch.polar(torch.ones(30, 8, dtype=torch.float64), torch.arange(30)[:, None] * theta)
+    words = weights["roformer.embeddings.word_embeddings.weight"]
+    x = norm(words[ids] + weights["roformer.embeddings.token_type_embeddings.weight"][0])
+    for layer in range(2):
+        name = f"roformer.encoder.layer.{layer}"
+        q, k, v = (x @ weights[f"{name}.attention.self.{part}.weight"].T for part in ("query", "key", "value"))
+        context = torch.zeros_like(x)
+        for head in range(2):
+            at = slice(head * 16, (head + 1) * 16)
+            q_turned, k_turned = (
+                torch.view_as_complex(y[:, at].reshape(30, 8, 2).contiguous()) * turns for y in (q, k)
+            )
+            context[:, at] = ((q_turned @ k_turned.conj().T).real / 4).softmax(-1) @ v[:, at]
+        x = norm(context @ weights[f"{name}.attention.output.dense.weight"].T + x)
+        hidden = (x @ weights[f"{name}.intermediate.dense.weight"].T).relu()
+        x = norm(hidden @ weights[f"{name}.output.dense.weight"].T + x)
+    with torch.no_grad():
+        torch.testing.assert_close(model(ids[None]).logits[0].double(), x @ words.T, atol=2e-5, rtol=0)
+
+
+def test_weights_are_those_of_the_roformer_package():
+    """Its RoFormerForMaskedLM with norm_type="rms_norm": no norms, no biases, a bare decoder."""
+    parts = ["attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense"]
+    expected = {"roformer.embeddings.word_embeddings.weight", "roformer.embeddings.token_type_embeddings.weight"}
+    for layer in range(2):
+        for part in [*parts, "intermediate.dense", "output.dense"]:
+            expected.add(f"roformer.encoder.layer.{layer}.{part}.weight")
+    assert set(make_model().state_dict()) == expected | {"cls.predictions.decoder.weight"}
+
+
+def test_task_heads_keep_their_biases():
+    classifier = make_model(RoFormerForSequenceClassification, embedding_size=16)
+    names = set(classifier.state_dict())
+    assert {"classifier.dense.bias", "classifier.out_proj.bias", "roformer.embeddings_project.bias"} <= names
+    assert make_model(RoFormerModel, add_pooling_layer=True, pooler_activation="tanh").pooler.dense.bias is not None
+
+
+@pytest.mark.parametrize("model_type", ["roformer", "roformer_v2"])
+def test_a_checkpoint_of_the_roformer_package_loads(model_type, tmp_path):
+    """It is saved there as model_type "roformer", which plain transformers loads, and answers garbage."""
+    model = make_model()
+    weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    config = {**SIZES, "model_type": model_type, "pooler_activation": "tanh", "architectures": ["RoFormerForMaskedLM"]}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    loaded = AutoModelForMaskedLM.from_pretrained(tmp_path)
+    ids = torch.randint(5, 80, (2, 20))
+    with torch.no_grad():
+        torch.testing.assert_close(loaded(ids).logits, model(ids).logits)
+
+
+def test_saved_under_a_name_that_plain_transformers_refuses(tmp_path):
+    make_model().save_pretrained(tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["model_type"] == "roformer_v2"
+    assert type(AutoModelForMaskedLM.from_pretrained(tmp_path)) is RoFormerForMaskedLM
+
+
+def test_initialisation_is_bert4keras_own():
+    """Truncated normal of deviation 1 / √(fan_in · layers), cut at two of the untruncated deviations."""
+    torch.manual_seed(0)
+    model = RoFormerModel(
+        RoFormerConfig(**{**SIZES, "hidden_size": 512, "intermediate_size": 1024, "vocab_size": 2000})
+    )
+    layer = model.encoder.layer[1]
+    for weight, fan_in in (
+        (layer.attention.self.query.weight, 512),
+        (layer.output.dense.weight, 1024),
+        (model.embeddings.word_embeddings.weight[1:], 512),
+    ):
+        deviation = 1 / math.sqrt(fan_in * 2)
+        assert weight.std().item() == pytest.approx(deviation, rel=0.02)
+        assert weight.abs().max().item() <= 2 * 1.13684723 * deviation * 1.0001
+
+
+def test_factorised_embeddings():
+    model = make_model(embedding_size=16)
+    ids = torch.randint(5, 80, (2, 20))
+    with torch.no_grad():
+        hidden = model.roformer(ids).last_hidden_state
+        mapped = hidden @ model.cls.predictions.mapping.weight.T
+        expected = mapped @ model.get_input_embeddings().weight.T
+        torch.testing.assert_close(model(ids).logits, expected)
+
+
+def test_vocabulary_can_be_resized():
+    model = make_model()
+    model.resize_token_embeddings(85)
+    assert model(torch.tensor([[84]])).logits.shape[-1] == 85
+    assert model.cls.predictions.decoder.weight is model.get_input_embeddings().weight
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision(dtype):
+    model = make_model()
+    ids = torch.randint(5, 80, (2, 20))
+    with torch.no_grad():
+        exact = model(ids).logits
+        torch.testing.assert_close(model.to(dtype)(ids).logits.float(), exact, atol=0.15, rtol=0)
+
+
+def test_sparse_prediction_gives_the_same_loss_and_gradients():
+    ids = torch.randint(5, 80, (3, 20))
+    labels = ids.masked_fill(torch.rand(ids.shape, generator=torch.Generator().manual_seed(0)) > 0.2, -100)
+    results = []
+    for sparse in (False, True):
+        model = make_model(sparse_prediction=sparse, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0).train()
+        outputs = model(ids, labels=labels)
+        outputs.loss.backward()
+        results.append((outputs.loss, model.roformer.encoder.layer[0].output.dense.weight.grad))
+        expected_shape = (int((labels != -100).sum()), 80) if sparse else (3, 20, 80)
+        assert outputs.logits.shape == expected_shape
+        assert model.eval()(ids, labels=labels).logits.shape == (3, 20, 80)
+    torch.testing.assert_close(results[0][0], results[1][0])
+    torch.testing.assert_close(results[0][1], results[1][1])
