@@ -1,6 +1,6 @@
 """Configuration of RoFormer models."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
@@ -15,6 +15,8 @@ MODEL_TYPES = (MODEL_TYPE, MODEL_TYPE_V2, MODEL_TYPE_EXTENDED)
 NORM_TYPES = ("layer_norm", "rms_norm")
 ROPE_TYPES = ("default", "linear", "dynamic", "yarn")
 ROPE_THETA = 10000.0
+# Scorers of triplet matching, and the losses of each, its default first.
+TRIPLET_LOSSES = {"cross": ("binary_cross_entropy", "softmax"), "bi": ("softmax", "margin")}
 
 
 @strict
@@ -60,6 +62,12 @@ class RoFormerConfig(PreTrainedConfig):
             trained length. None is the paper's RoPE.
         trainable_rope: the frequencies are parameters, which start where the formula has them.
         sparse_prediction: in training, the MLM head computes logits only where there are labels.
+        triplet_scorer: how triplet matching compares A with B and C: `"cross"` reads the pairs (A, B) and (A, C), as
+            in the paper; `"bi"` encodes each text apart.
+        triplet_loss: `"binary_cross_entropy"` on each pair (default of "cross", the paper's script),
+            `"softmax"` over the two (default of "bi"), or `"margin"` ("bi" only).
+        triplet_temperature: what the cosines of "bi" are divided by (0.05 as in arXiv:2104.08821).
+        triplet_margin: how far the cosines of the loss "margin" are to be apart.
 
     Raises:
         ValueError: naming the field that describes no model.
@@ -102,10 +110,23 @@ class RoFormerConfig(PreTrainedConfig):
     rope_parameters: dict | None = None
     trainable_rope: bool = False
     sparse_prediction: bool = False
+    triplet_scorer: str = "cross"
+    triplet_loss: str | None = None
+    triplet_temperature: float | int = 0.05
+    triplet_margin: float | int = 0.2
+
+    # Pipelines that the installed package brings; a copy of this file beside a checkpoint has none.
+    installed_pipelines: ClassVar[set[str]] = set()
 
     def __post_init__(self, **kwargs):
         # The name on disk follows from the fields (see `to_dict`); what a file says of it is not kept.
         kwargs.pop("model_type", None)
+        # Code beside a checkpoint is not asked for where the package has the pipeline itself.
+        custom_pipelines = kwargs.pop("custom_pipelines", None) or {}
+        if custom_pipelines := {
+            task: info for task, info in custom_pipelines.items() if task not in self.installed_pipelines
+        }:
+            kwargs["custom_pipelines"] = custom_pipelines
         self.embedding_size = self.hidden_size if self.embedding_size is None else self.embedding_size
         super().__post_init__(**kwargs)
         self.check()
@@ -134,6 +155,23 @@ class RoFormerConfig(PreTrainedConfig):
         if self.add_cross_attention and not self.is_decoder:
             raise ValueError("add_cross_attention=True needs is_decoder=True")
         self.check_rope()
+        self.check_triplets()
+
+    def check_triplets(self) -> None:
+        """Raises a ValueError that names what is wrong in the fields of triplet matching."""
+        if self.triplet_scorer not in TRIPLET_LOSSES:
+            raise ValueError(
+                f"triplet_scorer is {self.triplet_scorer!r}, but must be one of {', '.join(TRIPLET_LOSSES)}"
+            )
+        losses = TRIPLET_LOSSES[self.triplet_scorer]
+        if self.triplet_loss is not None and self.triplet_loss not in losses:
+            raise ValueError(
+                f"triplet_loss is {self.triplet_loss!r}, but with triplet_scorer={self.triplet_scorer!r} it must be "
+                f"one of {', '.join(losses)}"
+            )
+        for name in ("triplet_temperature", "triplet_margin"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} is {getattr(self, name)}, but must be greater than 0")
 
     def check_rope(self) -> None:
         """Raises a ValueError that names what is wrong in `rope_parameters`."""

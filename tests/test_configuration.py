@@ -27,6 +27,10 @@ def test_fields_and_defaults_are_those_of_transformers():
         "rope_parameters": None,
         "trainable_rope": False,
         "sparse_prediction": False,
+        "triplet_scorer": "cross",
+        "triplet_loss": None,
+        "triplet_temperature": 0.05,
+        "triplet_margin": 0.2,
     }
 
 
@@ -106,6 +110,12 @@ def test_a_v2_checkpoint_published_as_roformer_is_read(tmp_path):
         ({"rope_scaling": {"type": "yarn", "factor": 2.0}}, "'yarn' need original_max_position_embeddings"),
         ({"rope_parameters": {"rope_type": "linear", "factor": 2.0, "fraction": 1}}, "do not know fraction"),
         ({"rope_parameters": {"rope_theta": 0.5}}, "rope_theta is 0.5"),
+        ({"triplet_scorer": "tri"}, "triplet_scorer is 'tri', but must be one of cross, bi"),
+        ({"triplet_loss": "hinge"}, "triplet_loss is 'hinge'.*one of binary_cross_entropy, softmax"),
+        ({"triplet_loss": "margin"}, "triplet_loss is 'margin', but with triplet_scorer='cross'"),
+        ({"triplet_scorer": "bi", "triplet_loss": "binary_cross_entropy"}, "one of softmax, margin"),
+        ({"triplet_temperature": 0.0}, "triplet_temperature is 0.0, but must be greater than 0"),
+        ({"triplet_margin": -0.1}, "triplet_margin is -0.1, but must be greater than 0"),
     ],
 )
 def test_sizes_that_describe_no_model_are_refused(fields, sentence):
