@@ -35,7 +35,7 @@ class Chunk:
     consumed: int
 
     def documents(self, field: str) -> Iterator[str]:
-        """The texts in it; empty lines hold none. `field` names the one that JSON Lines keep it in."""
+        """The texts in it, without blank ones. `field` names the one that JSON Lines keep it in."""
         try:
             lines = self.data.decode("utf-8").split("\n")
         except UnicodeDecodeError as error:
@@ -43,9 +43,11 @@ class Chunk:
             raise CorpusError(f"{self.path}, line {number}: not UTF-8") from None
         is_json = _kind(self.path) in _JSON
         for number, line in enumerate(lines, self.first_line):
-            line = line.removesuffix("\r")
-            if line and not line.isspace():
-                yield self._text(line, number, field) if is_json else line
+            text = line.removesuffix("\r")
+            if is_json and text:
+                text = self._text(text, number, field)
+            if text and not text.isspace():
+                yield text
 
     def _text(self, line: str, number: int, field: str) -> str:
         where = f"{self.path}, line {number}"
@@ -86,7 +88,7 @@ def read_chunks(path: Path) -> Iterator[Chunk]:
     with open(path, "rb") as stored:
         lines = gzip.GzipFile(fileobj=stored) if path.suffix == ".gz" else stored
         while data := _whole_lines(lines, path, line):
-            position = stored.tell()
+            position = stored.tell() if stored.seekable() else 0  # a pipe, whose length nobody knows
             yield Chunk(path, line, data.removeprefix(b"\xef\xbb\xbf") if line == 1 else data, position - consumed)
             line, consumed = line + data.count(b"\n"), position
 

@@ -14,8 +14,6 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from ..tokenization.characters import is_cjk, is_punctuation
@@ -25,6 +23,7 @@ from ..tokenization.vocabulary import VocabularyError, check_vocabulary, has_wor
 from ..tokenization.wordpiece import PREFIX, WordPiece
 from .corpus import Chunk, CorpusError, corpus_files, read_chunks
 from .output_folder import temporary_sibling
+from .progress_bar import byte_progress
 
 UNKNOWN = "[UNK]"
 _RESERVED = re.compile(r"\[[^\[\]]+\]")  # special tokens, and the [unused1] ... that users make theirs
@@ -154,8 +153,7 @@ def count_words(
     files = corpus_files(paths)
     chunks = (chunk for file in files for chunk in read_chunks(file))
     total = Counts()
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    bar = Progress(*columns, console=Console(stderr=True), disable=not progress, transient=True)
+    bar = byte_progress(progress)
     task = bar.add_task("counting words", total=sum(file.stat().st_size for file in files))
     results = _in_parallel(base, field, chunks, num_proc) if num_proc > 1 else _in_turn(base, field, chunks)
     try:

@@ -67,6 +67,35 @@ def push(
     print(push_folder(directory, repo_id, with_code=with_code, private=private))
 
 
+@app.command()
+def vocab(
+    corpus: Annotated[
+        list[Path],
+        typer.Argument(metavar="CORPUS...", help="Text (a document a line), JSON Lines, .gz of them, folders of such."),
+    ],
+    base: Annotated[
+        Path, typer.Option(metavar="VOCAB_TXT", help="Character vocabulary to start from, Chinese BERT's for example.")
+    ],
+    output: Annotated[Path, typer.Option(metavar="VOCAB_TXT", help="File to write.")],
+    size: Annotated[int, typer.Option(help="Entries in all, at most.")] = 50_000,
+    min_count: Annotated[int, typer.Option(help="Least occurrences of a word.")] = 5,
+    max_length: Annotated[int, typer.Option(help="Most characters of a word.")] = 16,
+    field: Annotated[str, typer.Option(help="Where JSON Lines hold the text.")] = "text",
+    num_proc: Annotated[
+        int | None, typer.Option(help="Processes; one a core where not given. The result is the same.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the output where it exists.")] = False,
+) -> None:
+    """Make a word vocabulary: a character vocabulary and the most frequent words of a corpus."""
+    from .conversion.word_vocabulary import make_word_vocabulary
+
+    report = make_word_vocabulary(
+        corpus, base, output, size=size, min_count=min_count, max_length=max_length, field=field, num_proc=num_proc,
+        force=force, progress=True,
+    )  # fmt: skip
+    stdout.print(report.table())
+
+
 def main() -> None:
     """Entry point of the `roformer` script."""
     try:
