@@ -216,58 +216,61 @@ PLAIN = """
 import json, sys
 import transformers
 assert "modeling_roformer" not in sys.modules
-folder, texts = sys.argv[1], json.loads(sys.stdin.read())
 answers = {}
-for name in ("AutoTokenizer", "RoFormerTokenizer", "PreTrainedTokenizerFast"):
-    try:
-        tokenizer = getattr(transformers, name).from_pretrained(folder)
-        answers[name] = [type(tokenizer).__name__, tokenizer(texts)["input_ids"]]
-    except Exception as error:
-        answers[name] = str(error)
+for folder, texts in json.loads(sys.stdin.read()).items():
+    for name in ("AutoTokenizer", "RoFormerTokenizer", "PreTrainedTokenizerFast"):
+        try:
+            tokenizer = getattr(transformers, name).from_pretrained(folder)
+            answer = [type(tokenizer).__name__, tokenizer(texts)["input_ids"]]
+        except Exception as error:
+            answer = str(error)
+        answers.setdefault(folder, {})[name] = answer
 print("\\n" + json.dumps(answers))
 """
+BEYOND = [{"word_segmentation": None}, {"user_dict": ["非常好"]}, {"word_segmentation": list}]
+SIMPLE = [text for text in ALL_TEXTS[:20] if re.fullmatch(r"[\u4e00-\u9fff，。：0-9,]*", text)]
 
 
-def ask_plain_transformers(folder, texts):
-    done = subprocess.run(
-        [sys.executable, "-c", PLAIN, str(folder)], input=json.dumps(texts), capture_output=True, text=True, timeout=120
-    )
+@pytest.fixture(scope="module")
+def plain_transformers(tmp_path_factory, words, characters):
+    """What a Python without this package answers for each of our folders: a function of the folder's name."""
+    root = tmp_path_factory.mktemp("saved")
+    tokenizers = {"words": words, "characters": characters}
+    for number, options in enumerate(BEYOND):
+        tokenizer = RoFormerTokenizer(str(FIXTURES / "vocab.txt"), truncation_side="left", **options)
+        tokenizers[f"beyond {number}"] = tokenizers[f"beyond {number} without config"] = tokenizer
+    for name, tokenizer in tokenizers.items():
+        tokenizer.save_pretrained(root / name)
+        if not name.endswith("without config"):
+            (root / name / "config.json").write_text(json.dumps({"model_type": "roformer"}))
+    folders = json.dumps({str(root / name): SIMPLE for name in tokenizers})
+    done = subprocess.run([sys.executable, "-c", PLAIN], input=folders, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    answers = json.loads(done.stdout.splitlines()[-1])
+    return lambda name: (root / name, answers[str(root / name)])
 
 
-def test_plain_transformers_gives_the_same_ids(tmp_path, words):
-    words.save_pretrained(tmp_path)
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "roformer"}))
-    texts = [text for text in ALL_TEXTS[:20] if re.fullmatch(r"[\u4e00-\u9fff，。：0-9,]*", text)]
-    assert len(texts) > 5
-    answers = ask_plain_transformers(tmp_path, texts)
-    for name in ("AutoTokenizer", "RoFormerTokenizer"):
-        assert answers[name] == ["RoFormerTokenizer", words(texts).input_ids]
+@pytest.mark.parametrize("name", ["words", "characters"])
+def test_plain_transformers_gives_the_same_ids(plain_transformers, words, characters, name):
+    assert len(SIMPLE) > 5
+    expected = {"words": words, "characters": characters}[name](SIMPLE).input_ids
+    _, answers = plain_transformers(name)
+    for auto in ("AutoTokenizer", "RoFormerTokenizer"):
+        assert answers[auto] == ["RoFormerTokenizer", expected]
 
 
-@pytest.mark.parametrize("with_config", [True, False])
-@pytest.mark.parametrize(
-    "options", [{"word_segmentation": None}, {"user_dict": ["非常好"]}, {"word_segmentation": list}]
-)
-def test_plain_transformers_refuses_what_it_cannot_do(tmp_path, options, with_config):
-    tokenizer = RoFormerTokenizer(str(FIXTURES / "vocab.txt"), truncation_side="left", **options)
-    tokenizer.save_pretrained(tmp_path)
-    if with_config:
-        (tmp_path / "config.json").write_text(json.dumps({"model_type": "roformer"}))
-    answers = ask_plain_transformers(tmp_path, ["今天"])
+@pytest.mark.parametrize("without_config", ["", " without config"])
+@pytest.mark.parametrize("number", range(len(BEYOND)))
+def test_plain_transformers_refuses_what_it_cannot_do(plain_transformers, number, without_config):
+    folder, answers = plain_transformers(f"beyond {number}{without_config}")
     for answer in answers.values():
         assert isinstance(answer, str)
         assert "modeling_roformer" in answer
-    again = RoFormerTokenizer.from_pretrained(tmp_path, **{k: v for k, v in options.items() if callable(v)})
+    given = {key: value for key, value in BEYOND[number].items() if callable(value)}
+    again = RoFormerTokenizer.from_pretrained(folder, **given)
     assert again.truncation_side == "left"
-    assert again(ALL_TEXTS).input_ids == tokenizer(ALL_TEXTS).input_ids
-
-
-def test_character_level_vocabulary_is_open_to_plain_transformers(tmp_path, characters):
-    characters.save_pretrained(tmp_path)
-    answers = ask_plain_transformers(tmp_path, ["今天天气非常好。"])
-    assert answers["RoFormerTokenizer"] == ["RoFormerTokenizer", characters(["今天天气非常好。"]).input_ids]
+    expected = RoFormerTokenizer(str(FIXTURES / "vocab.txt"), **BEYOND[number])
+    assert again(ALL_TEXTS).input_ids == expected(ALL_TEXTS).input_ids
 
 
 # Wherever it runs
@@ -316,7 +319,11 @@ def test_data_loader_workers(words, method):
         pytest.skip(f"this system cannot {method} processes")
     data = pytest.importorskip("torch.utils.data")
     loader = data.DataLoader(
-        Dataset(words), batch_size=32, num_workers=2, collate_fn=as_it_is, multiprocessing_context=method
+        Dataset(words),
+        batch_size=32,
+        num_workers=1 + (method == "fork"),
+        collate_fn=as_it_is,
+        multiprocessing_context=method,
     )
     items = [item for batch in loader for item in batch]
     assert [item.input_ids for item in items] == column("word_ids")

@@ -126,8 +126,10 @@ class Assembler:
             tokens_of: function from ids to tokens.
         """
         encodings = []
-        for sequence, length in zip(sequences, self.lengths(sequences), strict=True):
-            encoding = build_encoding(sequence.ids, tokens_of(sequence.ids), sequence.words, sequence.offsets)
+        for number, (sequence, length) in enumerate(zip(sequences, self.lengths(sequences), strict=True)):
+            encoding = build_encoding(
+                sequence.ids, tokens_of(sequence.ids), sequence.words, sequence.offsets, type_id=number
+            )
             if length < len(sequence.ids):
                 if 0 < length <= self.stride:
                     raise ValueError(
@@ -149,12 +151,12 @@ def pad_rows(rows, length, side, value):
             row[:0] = padding
 
 
-def build_encoding(ids, tokens, words, offsets):
+def build_encoding(ids, tokens, words, offsets, type_id=0):
     """A `tokenizers.Encoding` of what is given; there is no constructor, but the form that it is pickled in is JSON."""
     n = len(ids)
     state = {
         "ids": ids,
-        "type_ids": [0] * n,
+        "type_ids": [type_id] * n,
         "tokens": tokens,
         "words": words,
         "offsets": offsets,

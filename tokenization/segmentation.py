@@ -44,8 +44,10 @@ def read_user_dict(user_dict):
             raise UserDictionaryError(f"{source} is not UTF-8.") from None
         except OSError as error:
             raise UserDictionaryError(f"{source} cannot be read: {error.strerror}.") from None
+    elif isinstance(user_dict, (list, tuple)):
+        source, lines = "The user dictionary", user_dict
     else:
-        source, lines = "The user dictionary", list(user_dict)
+        raise UserDictionaryError(f"The user dictionary is {user_dict!r}, neither a path nor a list of lines.")
     words = []
     for number, line in enumerate(lines, 1):
         if not isinstance(line, str):

@@ -483,10 +483,13 @@ def _backend(vocabulary, unk_token, lowercase, strip_accents):
             vocabulary, unk_token=unk_token, max_input_chars_per_word=LONGEST_WORD, continuing_subword_prefix=PREFIX
         )
     )
+    # Not the normalizer's handle_chinese_chars, which would put spaces into added tokens.
     backend.normalizer = normalizers.BertNormalizer(
-        clean_text=True, handle_chinese_chars=True, strip_accents=strip_accents, lowercase=lowercase
+        clean_text=True, handle_chinese_chars=False, strip_accents=strip_accents, lowercase=lowercase
     )
-    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(Regex(r"\p{Han}"), "isolated"), pre_tokenizers.BertPreTokenizer()]
+    )
     backend.decoder = decoders.Sequence(
         [decoders.WordPiece(prefix=PREFIX), decoders.Fuse(), decoders.Replace(Regex(_SPACE_BESIDE_CHINESE), "")]
     )

@@ -1,0 +1,101 @@
+"""transformers' token classification pipeline finds the right characters in Chinese text."""
+
+import pytest
+from paths import REPOSITORY
+
+from modeling_roformer import RoFormerConfig, RoFormerForTokenClassification
+from modeling_roformer.tokenization import RoFormerTokenizer
+
+torch = pytest.importorskip("torch")
+from transformers import pipeline  # noqa: E402
+
+VOCABULARY = REPOSITORY / "tests" / "fixtures" / "tokenization" / "vocab.txt"
+#       0    5      0 1     6 8        1 3    8  9    2 4      ...
+TEXT = "今天的天气，ＡＢ中文cafe\u0301很好😀我们2023hello Wörld。公园"
+
+
+class ById(torch.nn.Module):
+    """A classifier that knows the label of each token id: 1 for `marked`, else 0."""
+
+    def __init__(self, ids):
+        super().__init__()
+        self.ids = ids
+
+    def forward(self, input_ids):
+        logits = torch.zeros(*input_ids.shape, 2)
+        marked = torch.isin(input_ids, torch.tensor(self.ids))
+        logits[..., 0] = torch.where(marked, -4.0, 4.0)
+        return logits
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return RoFormerTokenizer(str(VOCABULARY))
+
+
+def entities(tokenizer, strategy, marked, text, **options):
+    """What the pipeline finds where exactly the tokens with ids `marked` are entities."""
+    config = RoFormerConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        id2label={0: "O", 1: "B-X"},
+        label2id={"O": 0, "B-X": 1},
+    )
+    model = RoFormerForTokenClassification(config)
+    classify = ById(marked)
+    forward = model.forward
+
+    def labelled(input_ids, **kwargs):
+        output = forward(input_ids=input_ids, **kwargs)
+        output.logits = classify(input_ids)
+        return output
+
+    model.forward = labelled
+    finder = pipeline("token-classification", model=model, tokenizer=tokenizer, aggregation_strategy=strategy)
+    return [(found["start"], found["end"]) for found in finder(text, **options)]
+
+
+STRATEGIES = ["none", "simple", "first", "average", "max"]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_chinese_words(tokenizer, strategy):
+    wanted = ["今天", "天气", "我们", "公园"]
+    marked = tokenizer.convert_tokens_to_ids(wanted)
+    found = entities(tokenizer, strategy, marked, TEXT)
+    assert [TEXT[start:end] for start, end in found] == wanted
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_token_where_it_stands(tokenizer, strategy):
+    """One kind of token at a time, words of several pieces as a whole where the strategy says so."""
+    batch = tokenizer(TEXT, return_offsets_mapping=True)
+    words = batch.word_ids()
+    for index, (token, (start, end)) in enumerate(zip(batch.tokens(), batch.offset_mapping, strict=True)):
+        if words[index] is None or token.startswith("##") or batch.input_ids.count(batch.input_ids[index]) > 1:
+            continue
+        found = entities(tokenizer, strategy, [batch.input_ids[index]], TEXT)
+        if strategy == "first":
+            last = max(place for place, word in enumerate(words) if word == words[index])
+            end = batch.offset_mapping[last][1]
+        if words.count(words[index]) == 1 or strategy in ("none", "simple", "first"):
+            assert found == [(start, end)], token
+
+
+def test_windows(tokenizer):
+    text = "，".join(["今天的天气非常好"] * 30)
+    tokenizer = RoFormerTokenizer(str(VOCABULARY), model_max_length=24)
+    marked = [tokenizer.convert_tokens_to_ids("天气")]
+    found = entities(tokenizer, "first", marked, text, stride=6)
+    assert [text[start:end] for start, end in found] == ["天气"] * 30
+
+
+def test_words_given_by_the_user(tokenizer):
+    marked = [tokenizer.convert_tokens_to_ids("天气")]
+    given = ["今天", "的", "天气", "Wörld"]
+    joined = " ".join(given)
+    found = entities(tokenizer, "first", marked, given, is_split_into_words=True)
+    assert [joined[start:end] for start, end in found] == ["天气"]
