@@ -55,7 +55,10 @@ def entities(tokenizer, strategy, marked, text, **options):
 
     model.forward = labelled
     finder = pipeline("token-classification", model=model, tokenizer=tokenizer, aggregation_strategy=strategy)
-    return [(found["start"], found["end"]) for found in finder(text, **options)]
+    found = finder(text, **options)
+    if options.get("is_split_into_words"):  # then a list of words comes back as a batch of one
+        (found,) = found
+    return [(entity["start"], entity["end"]) for entity in found]
 
 
 STRATEGIES = ["none", "simple", "first", "average", "max"]
