@@ -24,14 +24,17 @@ if is_torch_available():
         RoFormerForTokenClassification,
     )
     from .model import RoFormerModel, RoFormerPreTrainedModel
+    from .triplet_matching import AutoModelForTripletMatching, RoFormerForTripletMatching
 
     __all__ += [
+        "AutoModelForTripletMatching",
         "RoFormerForCausalLM",
         "RoFormerForMaskedLM",
         "RoFormerForMultipleChoice",
         "RoFormerForQuestionAnswering",
         "RoFormerForSequenceClassification",
         "RoFormerForTokenClassification",
+        "RoFormerForTripletMatching",
         "RoFormerModel",
         "RoFormerPreTrainedModel",
     ]

@@ -18,7 +18,7 @@ TOKENIZER_NAMES = ("RoFormerTokenizer", "RoFormerTokenizerFast", "RoFormerWordTo
 
 def auto_model_classes() -> dict[str, type]:
     """Name of each Auto class that serves RoFormer, and the class that it gives."""
-    from . import heads, model
+    from . import heads, model, triplet_matching
 
     return {
         "AutoModel": model.RoFormerModel,
@@ -30,6 +30,7 @@ def auto_model_classes() -> dict[str, type]:
         "AutoModelForTokenClassification": heads.RoFormerForTokenClassification,
         "AutoModelForQuestionAnswering": heads.RoFormerForQuestionAnswering,
         "AutoModelForMultipleChoice": heads.RoFormerForMultipleChoice,
+        "AutoModelForTripletMatching": triplet_matching.RoFormerForTripletMatching,
     }
 
 
@@ -62,6 +63,7 @@ def register() -> None:
 
         _register_models()
         register_pipelines()
+        _register_triplet_pipeline()
 
 
 def _register_tokenizer() -> None:
@@ -84,3 +86,18 @@ def _register_models() -> None:
             ours = _refusing_class(auto_class.__name__, theirs)
         if ours is not None:
             auto_class.register(RoFormerConfig, ours, exist_ok=True)
+
+
+def _register_triplet_pipeline() -> None:
+    from transformers.pipelines import PIPELINE_REGISTRY
+
+    from .remote_code import files_with_code
+    from .triplet_matching import AutoModelForTripletMatching
+    from .triplet_pipeline import TASK, TripletMatchingPipeline
+
+    TripletMatchingPipeline.files_with_code = staticmethod(files_with_code)
+    RoFormerConfig.installed_pipelines.add(TASK)
+    PIPELINE_REGISTRY.supported_tasks.pop(TASK, None)  # repeated registration would warn
+    PIPELINE_REGISTRY.register_pipeline(
+        TASK, pipeline_class=TripletMatchingPipeline, pt_model=AutoModelForTripletMatching, type="text"
+    )

@@ -15,6 +15,10 @@ from .configuration import MODEL_TYPES, RoFormerConfig
 from .registration import auto_model_classes
 from .tokenization import RoFormerTokenizer
 
+# `pipeline` looks for the model of a custom task among transformers' own Auto classes, of which none is for triplets.
+# This one is free: RoFormer has no such head.
+AUTO_CLASS_FOR_TRIPLETS = "AutoModelForNextSentencePrediction"
+
 
 def files_with_code(directory: str | Path) -> dict[str, bytes]:
     """The files that a model folder needs beside its own to be loadable without this package.
@@ -25,7 +29,8 @@ def files_with_code(directory: str | Path) -> dict[str, bytes]:
     Returns:
         Name -> content: config.json and tokenizer_config.json with `auto_map`, which take the place of the folder's
         own, and the Python files. Every Auto class that this package serves is in `auto_map`, whatever the folder
-        holds: for those that are not, transformers would use its own class without a word.
+        holds: for those that are not, transformers would use its own class without a word. The folder of a model for
+        triplet matching gets that pipeline too.
 
     Raises:
         ValueError: where the folder's model is not one that this package computes.
@@ -47,11 +52,19 @@ def files_with_code(directory: str | Path) -> dict[str, bytes]:
         tokenizer_config = json.loads(tokenizer_file.read_text(encoding="utf-8"))
 
     classes = {"AutoConfig": RoFormerConfig} | auto_model_classes()
+    also_needed = [RoFormerTokenizer]
+    if "RoFormerForTripletMatching" in (config.get("architectures") or ()):
+        from .triplet_pipeline import TASK, TripletMatchingPipeline
+
+        classes[AUTO_CLASS_FOR_TRIPLETS] = classes["AutoModelForTripletMatching"]
+        also_needed.append(TripletMatchingPipeline)
+        info = {"impl": _reference(TripletMatchingPipeline), "pt": [AUTO_CLASS_FOR_TRIPLETS], "type": "text"}
+        config["custom_pipelines"] = {TASK: info}
     config["auto_map"] = {auto_class: _reference(cls) for auto_class, cls in classes.items()}
     # A pair, of which transformers takes the second: once the slow tokenizer and the fast one.
     tokenizer_config["auto_map"] = {"AutoTokenizer": [None, _reference(RoFormerTokenizer)]}
 
-    sources = source_files(Path(inspect.getsourcefile(cls)) for cls in [*classes.values(), RoFormerTokenizer])
+    sources = source_files(Path(inspect.getsourcefile(cls)) for cls in [*classes.values(), *also_needed])
     return {
         "config.json": _json(config),
         "tokenizer_config.json": _json(tokenizer_config),

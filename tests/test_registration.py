@@ -23,13 +23,14 @@ SERVED = {
     "AutoModelForQuestionAnswering": "RoFormerForQuestionAnswering",
     "AutoModelForCausalLM": "RoFormerForCausalLM",
     "AutoModelForMultipleChoice": "RoFormerForMultipleChoice",
+    "AutoModelForTripletMatching": "RoFormerForTripletMatching",
 }
 
 
 def auto_classes():
     return {
         name: value
-        for name, value in vars(modeling_auto).items()
+        for name, value in {**vars(modeling_auto), **vars(modeling_roformer)}.items()
         if inspect.isclass(value) and getattr(value, "_model_mapping", None) is not None
     }
 

@@ -1,0 +1,288 @@
+"""Triplet matching: is text A closer to B or to C? (section 4.5 of the paper, CAIL2019-SCM)
+
+Dimensions in the shapes: b batch, n texts or pairs of a triplet, s sequence length.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from transformers import PreTrainedTokenizerBase
+from transformers.modeling_outputs import MultipleChoiceModelOutput
+from transformers.models.auto.auto_factory import _BaseAutoModelClass, _LazyAutoMapping
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+from transformers.utils import logging
+from transformers.utils.generic import can_return_tuple
+
+from .configuration import TRIPLET_LOSSES, RoFormerConfig
+from .model import RoFormerModel, RoFormerPreTrainedModel
+
+# The paper's RoFormer-1024. The model has no longest length, but a tokenizer that names none would let
+# texts of any length through.
+DEFAULT_MAX_LENGTH = 1024
+_INPUTS = {"cross": ("(A, B)", "(A, C)"), "bi": ("A", "B", "C")}
+
+
+class RoFormerForTripletMatching(RoFormerPreTrainedModel):
+    """Scores B and C by how close they are to A; the label is 0 where B is the closer one, 1 where C is.
+
+    `config.triplet_scorer` says how:
+
+    - `"cross"`: the pairs (A, B) and (A, C) are read whole, as in the paper. One logit a pair, from the mean over its
+      tokens (padding left out). The loss is binary cross-entropy on each pair, as in the original script, or softmax
+      over the two.
+    - `"bi"`: A, B and C are encoded apart, each as the mean over its tokens. The logits are the cosines of (A, B) and
+      (A, C) over `config.triplet_temperature`; the loss is softmax over the two, or the margin between the cosines.
+      Vectors are made once (`encode`) and compared with one text after the other (`rank`).
+
+    ```python
+    >>> from transformers import pipeline
+    >>> pipeline("triplet-matching", model=DIR)({"A": "借款合同纠纷", "B": "民间借贷纠纷", "C": "离婚纠纷"})
+    {'label': 'B', 'score': 0.97}
+    ```
+    """
+
+    def __init__(self, config: RoFormerConfig):
+        super().__init__(config)
+        self.roformer = RoFormerModel(config)
+        if config.triplet_scorer == "cross":
+            self.dropout = nn.Dropout(config.hidden_dropout_prob)
+            # Not `classifier`, which multiple choice would take for its own and apply to other vectors.
+            self.scorer = nn.Linear(config.hidden_size, 1)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        **kwargs,
+    ) -> MultipleChoiceModelOutput:
+        """Inputs as in `RoFormerModel.forward`, with one more dimension n: 2 for "cross", 3 for "bi".
+
+        Args:
+            input_ids: shape (b, 2, s), the pairs (A, B) and (A, C); or (b, 3, s), the texts A, B and C.
+            attention_mask, token_type_ids, position_ids: shape (b, n, s).
+            inputs_embeds: shape (b, n, s, embedding_size), instead of `input_ids`.
+            labels: 0 where B is closer to A, 1 where C is, shape (b,).
+
+        Returns:
+            `logits` of shape (b, 2), for B and for C, and `loss`. `hidden_states` and `attentions` are those of the
+            b·n sequences.
+
+        Raises:
+            ValueError: naming the argument that does not fit, before anything is computed.
+        """
+        self.check_inputs(input_ids, attention_mask, token_type_ids, inputs_embeds, labels, position_ids)
+        b, n = (input_ids if input_ids is not None else inputs_embeds).shape[:2]
+        input_ids, attention_mask, token_type_ids, inputs_embeds, position_ids = (
+            None if x is None else x.flatten(0, 1)
+            for x in (input_ids, attention_mask, token_type_ids, inputs_embeds, position_ids)
+        )
+        outputs = self.roformer(
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            inputs_embeds,
+            position_ids=position_ids,
+            **{**kwargs, "return_dict": True},
+        )
+        vectors = mean_over_tokens(outputs.last_hidden_state, attention_mask).unflatten(0, (b, n))
+        logits = self.scores(vectors)
+        loss = None if labels is None else self.triplet_loss(logits, labels.to(logits.device, torch.long))
+        return MultipleChoiceModelOutput(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )
+
+    def scores(self, vectors: torch.Tensor) -> torch.Tensor:
+        """Logits, shape (b, 2), of vectors of shape (b, n, hidden_size)."""
+        if self.config.triplet_scorer == "cross":
+            return self.scorer(self.dropout(vectors)).squeeze(-1)
+        return F.cosine_similarity(vectors[:, :1], vectors[:, 1:], dim=-1) / self.config.triplet_temperature
+
+    def triplet_loss(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """The mean over the batch of the loss that the config names.
+
+        Args:
+            logits: shape (b, 2). labels: integers 0 and 1, shape (b,).
+        """
+        kind = self.config.triplet_loss or TRIPLET_LOSSES[self.config.triplet_scorer][0]
+        if kind == "softmax":
+            return F.cross_entropy(logits, labels)
+        is_closer = F.one_hot(labels, 2).to(logits.dtype)
+        if kind == "binary_cross_entropy":
+            return F.binary_cross_entropy_with_logits(logits, is_closer)
+        # max(0, margin + cos(A, further) - cos(A, closer))
+        lead = ((2 * is_closer - 1) * logits).sum(dim=-1) * self.config.triplet_temperature
+        return F.relu(self.config.triplet_margin - lead).mean()
+
+    def check_inputs(self, input_ids, attention_mask, token_type_ids, inputs_embeds, labels, position_ids) -> None:
+        """Raises a ValueError that names the argument of `forward` that does not fit."""
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("give either input_ids or inputs_embeds, and not both")
+        name, ndim, inputs = (
+            ("input_ids", 3, input_ids) if inputs_embeds is None else ("inputs_embeds", 4, inputs_embeds)
+        )
+        scorer = self.config.triplet_scorer
+        n = len(_INPUTS[scorer])
+        if inputs.ndim != ndim or inputs.shape[1] != n or 0 in inputs.shape:
+            raise ValueError(
+                f"{name} has shape {tuple(inputs.shape)}, but triplet_scorer={scorer!r} needs (batch, {n}, length"
+                f"{', embedding_size' if ndim == 4 else ''}): {', '.join(_INPUTS[scorer])}"
+            )
+        shape = tuple(inputs.shape[:3])
+        for name, value in (
+            ("attention_mask", attention_mask),
+            ("token_type_ids", token_type_ids),
+            ("position_ids", position_ids),
+        ):
+            if value is not None and tuple(value.shape) != shape:
+                raise ValueError(f"{name} has shape {tuple(value.shape)}, but the input needs {shape}")
+        if labels is not None and (labels.shape != shape[:1] or labels.is_floating_point()):
+            raise ValueError(
+                f"labels are {labels.dtype} of shape {tuple(labels.shape)}, but must be integers of shape ({shape[0]},)"
+            )
+        if torch.compiler.is_compiling():  # what follows depends on values
+            return
+        if labels is not None and not ((labels == 0) | (labels == 1)).all():
+            raise ValueError("labels must be 0 (B is closer to A) or 1 (C is)")
+        if attention_mask is not None and not attention_mask.any(dim=-1).all():
+            i, text = (~attention_mask.any(dim=-1)).nonzero()[0].tolist()
+            raise ValueError(f"attention_mask leaves no token of {_INPUTS[scorer][text]} in triplet {i}")
+
+    @torch.no_grad()
+    def encode(
+        self,
+        texts: Sequence[str],
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        batch_size: int = 32,
+        max_length: int | None = None,
+        progress: bool | None = None,
+    ) -> torch.Tensor:
+        """Vectors of texts, for `rank`; made once, they serve for every comparison.
+
+        Texts of like length share a batch, so that little is computed on padding. No dropout, no gradients.
+
+        Args:
+            texts: none of them empty.
+            tokenizer: the model's.
+            batch_size: texts in a batch.
+            max_length: cut texts after so many tokens; see `longest_input`.
+            progress: show a progress bar; where None, if there are more than 20 batches.
+
+        Returns:
+            Shape (len(texts), hidden_size), each row of length 1, float32 on the CPU, in the order of `texts`.
+
+        ```python
+        >>> vectors = model.encode(cases, tokenizer)
+        >>> cosines, indices = model.rank(model.encode([text], tokenizer)[0], vectors, top_k=10)
+        ```
+        """
+        if self.config.triplet_scorer != "bi":
+            raise ValueError('encode needs a model with triplet_scorer="bi": "cross" has no vectors of single texts')
+        if isinstance(texts, str):
+            raise ValueError("texts is one text, but must be a list of them")
+        if batch_size < 1:
+            raise ValueError(f"batch_size is {batch_size}, but must be at least 1")
+        for i, text in enumerate(texts):
+            check_text(text, f"texts[{i}]")
+        max_length = longest_input(tokenizer, max_length)
+        ids = tokenizer(list(texts), truncation=True, max_length=max_length)["input_ids"] if len(texts) else []
+        for i, row in enumerate(ids):
+            if len(row) <= tokenizer.num_special_tokens_to_add():
+                raise ValueError(f"texts[{i}] has no token in it")
+        order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
+        starts = range(0, len(order), batch_size)
+        vectors = torch.empty(len(ids), self.config.hidden_size)
+        was_training = self.training
+        self.eval()
+        try:
+            for start in logging.tqdm(starts, disable=len(starts) <= 20 if progress is None else not progress):
+                batch = order[start : start + batch_size]
+                inputs = tokenizer.pad(
+                    {"input_ids": [ids[i] for i in batch]}, return_tensors="pt", padding_side="right"
+                )
+                inputs = inputs.to(self.device)
+                hidden_states = self.roformer(inputs["input_ids"], inputs["attention_mask"]).last_hidden_state
+                vectors[batch] = mean_over_tokens(hidden_states, inputs["attention_mask"]).float().cpu()
+        finally:
+            self.train(was_training)
+        return F.normalize(vectors, dim=-1)
+
+    @staticmethod
+    def rank(
+        vector: torch.Tensor, vectors: torch.Tensor, top_k: int | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The texts that are closest to one, best first.
+
+        Args:
+            vector: of the one text, shape (hidden_size,), from `encode`.
+            vectors: of the others, shape (n, hidden_size).
+            top_k: how many; all where None.
+
+        Returns:
+            `values`, their cosines with the one text, and `indices`, their rows; each of shape (min(top_k, n),).
+        """
+        if vector.ndim != 1 or vectors.ndim != 2 or vectors.shape[1] != len(vector):
+            raise ValueError(
+                f"vector and vectors have shapes {tuple(vector.shape)} and {tuple(vectors.shape)}, "
+                "but must have (hidden_size,) and (n, hidden_size)"
+            )
+        if top_k is not None and top_k < 1:
+            raise ValueError(f"top_k is {top_k}, but must be at least 1")
+        n = len(vectors)
+        return torch.topk(vectors @ vector, n if top_k is None else min(top_k, n))
+
+
+def mean_over_tokens(hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
+    """Shape (b, hidden_size), of hidden states of shape (b, s, hidden_size); padding does not count."""
+    if attention_mask is None:
+        return hidden_states.mean(dim=1)
+    is_token = (attention_mask != 0).to(torch.promote_types(hidden_states.dtype, torch.float32))
+    weights = is_token / is_token.sum(dim=-1, keepdim=True)
+    # As a product, which accumulates in float32: the sum over thousands of tokens could leave float16's range.
+    return (weights[:, None].to(hidden_states.dtype) @ hidden_states).squeeze(1)
+
+
+def check_text(text: object, name: str) -> None:
+    """Raises a ValueError where `text` is none, or an empty one."""
+    if not isinstance(text, str):
+        raise ValueError(f"{name} is {type(text).__name__}, but must be a text")
+    if not text.strip():
+        raise ValueError(f"{name} is an empty text")
+
+
+def longest_input(tokenizer: PreTrainedTokenizerBase, max_length: int | None) -> int:
+    """After how many tokens, special ones included, inputs are cut.
+
+    `max_length` where given, else the tokenizer's `model_max_length`, else 1,024 as in the paper.
+    """
+    least = tokenizer.num_special_tokens_to_add(pair=True) + 2
+    if max_length is None:
+        limit = tokenizer.model_max_length
+        max_length = DEFAULT_MAX_LENGTH if limit > 10**20 else limit  # transformers' "none" is 10^30
+    if max_length < least:
+        raise ValueError(f"max_length is {max_length}, but a pair needs at least {least} tokens")
+    return max_length
+
+
+class AutoModelForTripletMatching(_BaseAutoModelClass):
+    """Gives the class for triplet matching that fits a checkpoint, as transformers' Auto classes do for other tasks.
+
+    ```python
+    >>> from modeling_roformer import AutoModelForTripletMatching
+    >>> model = AutoModelForTripletMatching.from_pretrained(DIR, triplet_scorer="bi")
+    ```
+    """
+
+    _model_mapping = _LazyAutoMapping(CONFIG_MAPPING_NAMES, OrderedDict())
+
+
+AutoModelForTripletMatching.register(RoFormerConfig, RoFormerForTripletMatching, exist_ok=True)
