@@ -15,6 +15,7 @@ from .masks import implementation_for
 from .norm import make_norm
 from .rope_scaling import attention_factor
 from .rotary import rotate
+from .unpadding import Packing
 
 
 def eager_attention_forward(
@@ -73,7 +74,7 @@ class _MultiHeadAttention(nn.Module):
         query: torch.Tensor,
         key: torch.Tensor,
         value: torch.Tensor,
-        attention_mask: torch.Tensor | None,
+        attention_mask: torch.Tensor | Packing | None,
         output_attentions: bool | None,
         **kwargs,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -82,16 +83,10 @@ class _MultiHeadAttention(nn.Module):
         attention = ALL_ATTENTION_FUNCTIONS.get_interface(
             implementation_for(self.config, output_attentions), eager_attention_forward
         )
-        context, probabilities = attention(
-            self,
-            query,
-            key,
-            value,
-            attention_mask,
-            dropout=self.dropout.p if self.training else 0.0,
-            scaling=self.scaling,
-            **kwargs,
-        )
+        kwargs |= {"dropout": self.dropout.p if self.training else 0.0, "scaling": self.scaling}
+        if isinstance(attention_mask, Packing):
+            return attention_mask.attend(attention, self, query, key, value, **kwargs).flatten(-2), None
+        context, probabilities = attention(self, query, key, value, attention_mask, **kwargs)
         return context.flatten(-2).contiguous(), probabilities
 
 

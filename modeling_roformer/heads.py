@@ -493,6 +493,8 @@ class RoFormerForMultipleChoice(RoFormerPreTrainedModel):
             None if x is None else x.flatten(0, 1)
             for x in (input_ids, attention_mask, token_type_ids, inputs_embeds, position_ids)
         )
+        if self.sequence_summary.summary_type != "first":
+            kwargs["unpad_inputs"] = False  # as in transformers, the others read padding, too
         outputs = self.roformer(
             input_ids,
             attention_mask,

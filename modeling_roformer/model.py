@@ -23,6 +23,7 @@ from .masks import check_implementation, cross_attention_mask, implementation_fo
 from .norm import make_norm
 from .rope_scaling import depends_on_length, scaled_inverse_frequencies
 from .rotary import inverse_frequencies, rotary_position_embeddings
+from .unpadding import Packing, can_be_unpadded
 
 
 class RoFormerEmbeddings(nn.Module):
@@ -306,6 +307,7 @@ class RoFormerModel(RoFormerPreTrainedModel):
         use_cache: bool | None = None,
         position_ids: torch.Tensor | None = None,
         output_attentions: bool | None = None,
+        unpad_inputs: bool | None = None,
         **kwargs,
     ) -> BaseModelOutputWithPastAndCrossAttentions:
         """Encodes token ids, or embeddings in their place.
@@ -324,6 +326,7 @@ class RoFormerModel(RoFormerPreTrainedModel):
                 differences matter (equation 16), unless `rotary_value` is set.
             output_attentions: return the attention probabilities, one tensor of shape (b, h, s, k) a layer. That
                 call is computed eagerly, whatever the attention implementation.
+            unpad_inputs: leave padding out of the computation (see `RoFormerConfig`); the config's where None.
             output_hidden_states: return the embeddings and every layer's output, each of shape (b, s, hidden_size).
 
         Returns:
@@ -360,9 +363,25 @@ class RoFormerModel(RoFormerPreTrainedModel):
             output_attentions = self.config.output_attentions
         implementation = implementation_for(self.config, output_attentions)
         check_implementation(self.config, implementation, hidden_states, self.training)
-        mask = self_attention_mask(
-            self.config, implementation, hidden_states, attention_mask, token_type_ids, past_key_values
+        position_embeddings = rotary_position_embeddings(
+            position_ids, self.frequencies(attention_mask, s, hidden_states.device)
         )
+        packing = None
+        if (
+            (self.config.unpad_inputs if unpad_inputs is None else unpad_inputs)
+            and past_key_values is None
+            and encoder_hidden_states is None
+            # what layers give by themselves is wanted in the shape of the input
+            and not (output_attentions or kwargs.get("output_hidden_states", self.config.output_hidden_states))
+            and can_be_unpadded(self.config, implementation, attention_mask, (b, s))
+        ):
+            packing = mask = Packing(attention_mask)
+            hidden_states = packing.pack(hidden_states)
+            position_embeddings = tuple(packing.pack(x) for x in position_embeddings)
+        else:
+            mask = self_attention_mask(
+                self.config, implementation, hidden_states, attention_mask, token_type_ids, past_key_values
+            )
         if encoder_hidden_states is not None:
             encoder_attention_mask = cross_attention_mask(
                 self.config, implementation, hidden_states, encoder_attention_mask, encoder_hidden_states
@@ -370,13 +389,15 @@ class RoFormerModel(RoFormerPreTrainedModel):
         hidden_states = self.encoder(
             hidden_states,
             mask,
-            rotary_position_embeddings(position_ids, self.frequencies(attention_mask, s, hidden_states.device)),
+            position_embeddings,
             encoder_hidden_states,
             encoder_attention_mask=encoder_attention_mask,
             past_key_values=past_key_values,
             output_attentions=output_attentions,
             **kwargs,
         )
+        if packing is not None:
+            hidden_states = packing.unpack(hidden_states)
         outputs = {"last_hidden_state": hidden_states, "past_key_values": past_key_values}
         if self.config.add_pooling_layer:
             return BaseModelOutputWithPoolingAndCrossAttentions(**outputs, pooler_output=self.pooler(hidden_states))

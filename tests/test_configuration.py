@@ -27,6 +27,7 @@ def test_fields_and_defaults_are_those_of_transformers():
         "rope_parameters": None,
         "trainable_rope": False,
         "sparse_prediction": False,
+        "unpad_inputs": False,
         "triplet_scorer": "cross",
         "triplet_loss": None,
         "triplet_temperature": 0.05,
