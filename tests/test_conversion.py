@@ -165,6 +165,7 @@ def test_the_file_is_what_save_pretrained_would_write(output, tmp_path):
     assert all(torch.equal(ours[key], saved[key]) for key in ours)
     with safe_open(output / "model.safetensors", "pt") as file:
         assert file.metadata() == {"format": "pt"}
+    assert int.from_bytes((output / "model.safetensors").read_bytes()[:8], "little") % 8 == 0  # so numbers are aligned
     ours, saved = (json.loads((folder / "config.json").read_text()) for folder in (output, tmp_path / "saved"))
     assert ours == saved and ours["architectures"] == ["RoFormerForMaskedLM"] and ours["dtype"] == "float32"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from modeling_roformer.conversion import crc32c, dtypes, sstable
@@ -146,6 +146,8 @@ def test_bfloat16_as_tensorflow_wrote_it():
 
 
 @given(st.lists(st.floats(width=32), min_size=1), st.sampled_from(["float16", "bfloat16", "float64"]))
+@example([1 + 2**-8, 1 + 3 * 2**-8, -1 - 2**-8], "bfloat16")  # half-way between two neighbours
+@example([1 + 2**-11, 1 + 3 * 2**-11, 2**-25], "float16")
 def test_rounding_is_torchs(numbers, target):
     array = np.array(numbers, "float32")
     expected = torch.from_numpy(array).to(getattr(torch, target))
@@ -248,15 +250,21 @@ def block_with_trailer(block: bytes, compression: int = 0) -> bytes:
     return block + bytes([compression]) + struct.pack("<I", crc32c.masked(block + bytes([compression])))
 
 
-def table_of_blocks(*blocks: bytes, metaindex: bytes = struct.pack("<II", 0, 1), compression: int = 0) -> bytes:
-    """A table of data blocks made by hand, each under a key that comes after all others."""
-    content, handles = b"", []
+def table_of_blocks(
+    *blocks: bytes,
+    metaindex: bytes = struct.pack("<II", 0, 1),
+    compression: int = 0,
+    before: bytes = b"",
+    last: int = 0xFF,
+) -> bytes:
+    """A table of data blocks made by hand: after some bytes of no block, each under a key that begins with `last`."""
+    content, handles = before, []
     for block in [*blocks, metaindex]:
         handles.append(write_varint(len(content)) + write_varint(len(block)))
         content += block_with_trailer(block, compression if block is not metaindex else 0)
     index = b""
     for number, handle in enumerate(handles[:-1]):
-        index += write_varint(0) + write_varint(2) + write_varint(len(handle)) + bytes([0xFF, number]) + handle
+        index += write_varint(0) + write_varint(2) + write_varint(len(handle)) + bytes([last, number]) + handle
     index += struct.pack("<II", 0, 1)
     footer = handles[-1] + write_varint(len(content)) + write_varint(len(index))
     content += block_with_trailer(index)
@@ -274,6 +282,40 @@ def test_a_metaindex_that_says_something_is_refused(tmp_path):
     (tmp_path / "m.index").write_bytes(table_of_blocks(metaindex=entry + struct.pack("<II", 0, 1)))
     with pytest.raises(CheckpointError, match="metaindex"):
         TensorBundle(tmp_path / "m")
+
+
+BLOCK = write_varint(0) + write_varint(0) + write_varint(len(HEADER)) + HEADER + b"\0\1\0n"
+RESTART = struct.pack("<II", 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("table", "sentence"),
+    [
+        (table_of_blocks(BLOCK + RESTART, before=b"?"), "a block should begin at byte 0, not at 1"),
+        (table_of_blocks(BLOCK + RESTART, last=0), "does not fit its data blocks"),
+        (table_of_blocks(RESTART), "does not fit its data blocks"),
+        (table_of_blocks(BLOCK + struct.pack("<II", 1, 1)), "restart point"),
+        (table_of_blocks(BLOCK + struct.pack("<III", 0, 1, 2)), "restart point"),
+        (table_of_blocks(BLOCK + struct.pack("<III", 0, 0, 2)), "restart point"),
+        (table_of_blocks(BLOCK + struct.pack("<II", 0, 9)), "restart points of a block do not fit"),
+        (table_of_blocks(BLOCK + struct.pack("<I", 0)), "restart points of a block do not fit"),
+        (table_of_blocks(BLOCK[:-1] + RESTART), "does not fit into its block"),
+        (table_of_blocks(b"\1\0\0" + RESTART), "does not fit into its block"),
+        (table_of_blocks(b"\xff" * 9 + b"\2" + RESTART), "number"),
+        (table_of_blocks(b"\xff" * 10 + b"\1" + RESTART), "number"),
+        (table_of_blocks(b"\x80\0\0\0" + RESTART), "number"),
+    ],
+)
+def test_tables_whose_checksums_are_right(tmp_path, table, sentence):
+    (tmp_path / "m.index").write_bytes(table)
+    with pytest.raises(CheckpointError, match=rf"m\.index .*{sentence}"):
+        TensorBundle(tmp_path / "m")
+
+
+def test_a_table_made_by_hand_is_read(tmp_path):
+    """The one that the tables above are spoilt versions of; only its second record is no entry of a checkpoint."""
+    (tmp_path / "m.index").write_bytes(table_of_blocks(BLOCK + RESTART))
+    assert sstable.read_table(tmp_path / "m.index") == [(b"", HEADER), (b"n", b"")]
 
 
 def test_names_that_unfold_to_gigabytes_cost_nothing(tmp_path):
