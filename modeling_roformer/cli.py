@@ -96,6 +96,20 @@ def vocab(
     stdout.print(report.table())
 
 
+@app.command()
+def vocab_init(
+    checkpoint_dir: Annotated[
+        Path, typer.Argument(metavar="CHECKPOINT_DIR", help="A saved BERT or RoFormer, with its tokenizer.")
+    ],
+    new_vocab: Annotated[Path, typer.Argument(metavar="VOCAB_TXT", help="What `roformer vocab` made.")],
+    output_dir: Annotated[Path, typer.Argument(metavar="OUTPUT_DIR", help="Folder to make.")],
+) -> None:
+    """Give a checkpoint a new vocabulary; a new word's embedding is the mean of its characters'."""
+    from .conversion.word_embeddings import initialise_words
+
+    stdout.print(initialise_words(checkpoint_dir, new_vocab, output_dir, progress=True).table())
+
+
 def main() -> None:
     """Entry point of the `roformer` script."""
     try:

@@ -1,0 +1,361 @@
+"""A word-level start made of a character-level checkpoint: the same model with a vocabulary of words.
+
+As WoBERT began (https://github.com/ZhuiyiTechnology/WoBERT), and as bert4keras' `keep_tokens` and `compound_tokens` do:
+an entry of both vocabularies keeps its embedding, and a new word's is the mean of those of the tokens that the old
+tokenizer makes of it, its characters. The output bias of the masked language model is treated alike, and every other
+weight stays as it is.
+"""
+
+import json
+import logging
+import pickle
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.table import Table
+from safetensors import SafetensorError, safe_open
+
+from ..configuration import MODEL_TYPES as ROFORMER_TYPES
+from ..tokenization import RoFormerTokenizer
+from ..tokenization.vocabulary import VocabularyError, check_vocabulary, read_vocabulary
+from .dtypes import FLOATS
+from .errors import CheckpointError
+from .output_folder import output_folder
+from .progress_bar import byte_progress
+from .safetensors_file import TensorSpec, write_safetensors
+
+MODEL_TYPES = ("bert", "nezha", *ROFORMER_TYPES)
+SLAB = 1024  # rows of a new matrix made at a time
+
+_EMBEDDING = re.compile(r"(.*\.)?embeddings\.word_embeddings\.weight")
+_ONE_ROW_AN_ENTRY = re.compile(_EMBEDDING.pattern + r"|(.*\.)?predictions\.(bias|decoder\.(weight|bias))")
+_NO_WEIGHT = re.compile(r"(.*\.)?embeddings\.position_ids")  # 0, 1, 2, ... which old versions of transformers saved
+_FORMATS = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}  # safetensors' names
+
+
+@dataclass(frozen=True)
+class Composition:
+    """What the new embeddings are made of.
+
+    rows: for each new entry the ids of the old embeddings that it is the mean of.
+    copied: entries of both vocabularies; averaged: new ones; incomplete: those of them of which a part was unknown and
+    left out; unknown: those of which nothing was known, which begin as [UNK].
+    """
+
+    rows: list[list[int]]
+    copied: int
+    averaged: int
+    incomplete: int
+    unknown: int
+
+
+def compose(entries: list[str], tokenizer) -> Composition:
+    """Make up each entry of the old tokenizer's tokens.
+
+    >>> compose(["天", "天气"], tokenizer).rows
+    [[1921], [1921, 3698]]
+    """
+    old, unknown_id = tokenizer.get_vocab(), tokenizer.unk_token_id
+    new = [entry for entry in entries if entry not in old]
+    texts = [entry.removeprefix("##") or entry for entry in new]
+    tokens = tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
+    known = [[token for token in ids if token != unknown_id] for ids in tokens]
+    made = dict(zip(new, known, strict=True))
+    return Composition(
+        rows=[[old[entry]] if entry in old else made[entry] or [unknown_id] for entry in entries],
+        copied=len(entries) - len(new),
+        averaged=sum(map(bool, known)),
+        incomplete=sum(0 < len(some) < len(ids) for some, ids in zip(known, tokens, strict=True)),
+        unknown=sum(not some for some in known),
+    )
+
+
+def mean_rows(old: torch.Tensor, rows: list[list[int]]) -> Iterator[torch.Tensor]:
+    """The means of rows of `old`, of shape (vocabulary, ...), in slabs, summed in float64 and in the dtype of `old`."""
+    for first in range(0, len(rows), SLAB):
+        slab = rows[first : first + SLAB]
+        lengths = np.array([len(ids) for ids in slab])
+        parts = old[[row for ids in slab for row in ids]].reshape(lengths.sum(), -1).double().numpy()
+        starts = np.concatenate([[0], lengths.cumsum()[:-1]])
+        means = np.add.reduceat(parts, starts, axis=0) / lengths[:, None]
+        yield torch.from_numpy(means).to(old.dtype)
+
+
+class SavedWeights:
+    """The tensors of a folder that `save_pretrained` made, in safetensors or in PyTorch's own format, one file or
+    several, read one at a time.
+
+    Attributes:
+        files: their names; read: key -> function that gives the tensor; specs: key -> its `TensorSpec`.
+    """
+
+    def __init__(self, folder: Path):
+        self.read: dict[str, Callable[[], torch.Tensor]] = {}
+        self.specs: dict[str, TensorSpec] = {}
+        names = [
+            "model.safetensors",
+            "model.safetensors.index.json",
+            "pytorch_model.bin",
+            "pytorch_model.bin.index.json",
+        ]
+        name = next((name for name in names if (folder / name).is_file()), None)
+        if name is None:
+            raise CheckpointError(f"{folder} holds no weights: neither model.safetensors nor pytorch_model.bin")
+        self.files = [name]
+        if name.endswith(".json"):
+            places = _read_json(folder / name).get("weight_map")
+            if not isinstance(places, dict) or not all(isinstance(place, str) for place in places.values()):
+                raise CheckpointError(f"{folder / name} is no index of weights")
+            self.files = sorted(set(places.values()))
+        for file in self.files:
+            path = folder / file
+            if path.parent != folder or not path.is_file():
+                raise CheckpointError(f"{folder / name} names the file {file}, which is not there")
+            if path.suffix == ".safetensors":
+                self._open_safetensors(path)
+            else:
+                self._open_pytorch(path)
+
+    def _open_safetensors(self, path: Path) -> None:
+        try:
+            file = safe_open(path, "pt")
+            for key in file.keys():  # noqa: SIM118, it is no dict
+                self.read[key] = lambda key=key: file.get_tensor(key)
+                part = file.get_slice(key)
+                self._add(path, key, _FORMATS.get(part.get_dtype(), part.get_dtype()), part.get_shape())
+        except SafetensorError as error:
+            raise CheckpointError(f"{path} is damaged: {error}") from None
+
+    def _open_pytorch(self, path: Path) -> None:
+        try:
+            try:
+                state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+            except RuntimeError:  # the format of before PyTorch 1.6 cannot be mapped
+                state = torch.load(path, map_location="cpu", weights_only=True)
+        except (RuntimeError, EOFError, ValueError, pickle.UnpicklingError):
+            raise CheckpointError(f"{path} is damaged, or holds more than tensors") from None
+        if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
+            raise CheckpointError(f"{path} is no state dict: it does not hold tensors by name")
+        for key, tensor in state.items():
+            self.read[key] = lambda tensor=tensor: tensor
+            self._add(path, key, str(tensor.dtype).removeprefix("torch."), tensor.shape)
+
+    def _add(self, path: Path, key: str, dtype: str, shape) -> None:
+        if _NO_WEIGHT.fullmatch(key):
+            return
+        if dtype not in FLOATS:
+            raise CheckpointError(f"{path}: {key} is of {dtype}; give a checkpoint in one of {', '.join(FLOATS)}")
+        self.specs[key] = TensorSpec(key, dtype, tuple(shape))
+
+
+@dataclass(frozen=True)
+class WordEmbeddingsReport:
+    """Where the new embeddings come from; see `Composition`. `dropped`: old entries that the new vocabulary lacks."""
+
+    source: Path
+    output: Path
+    model: str
+    entries_before: int
+    entries: int
+    dropped: int
+    composition: Composition
+    resized: list[str]
+    unchanged: int
+    seconds: float
+
+    def table(self) -> Table:
+        """The summary as a rich table."""
+        made = self.composition
+        rows = {
+            "source": str(self.source),
+            "output": str(self.output),
+            "model": self.model,
+            "entries": f"{self.entries:,} (before: {self.entries_before:,})",
+            "copied by name": f"{made.copied:,}",
+            "mean of their tokens": f"{made.averaged:,} ({made.incomplete:,} of them with a part unknown)",
+            "begin as [UNK]": f"{made.unknown:,}",
+            "dropped": f"{self.dropped:,}",
+            "tensors with new rows": ", ".join(self.resized),
+            "tensors as they were": f"{self.unchanged:,}",
+            "seconds": f"{self.seconds:.1f}",
+        }
+        table = Table(show_header=False)
+        for name, value in rows.items():
+            table.add_row(name, value)
+        return table
+
+
+def initialise_words(
+    checkpoint_dir: str | Path, new_vocab: str | Path, output_dir: str | Path, *, progress: bool = False
+) -> WordEmbeddingsReport:
+    """Write a checkpoint with a new vocabulary. The class of the model stays; the tokenizer is a RoFormerTokenizer.
+
+    Args:
+        checkpoint_dir: a saved BERT, NEZHA or RoFormer with its tokenizer.
+        new_vocab: vocab.txt with words.
+        output_dir: folder to make; nothing is there afterwards unless all went well.
+        progress: show a progress bar on stderr.
+
+    Raises:
+        CheckpointError: the checkpoint is incomplete, damaged or of another kind.
+        VocabularyError: the new vocabulary cannot be used.
+        OSError: a file cannot be read or written; FileExistsError where `output_dir` is not empty.
+
+    >>> initialise_words("bert-base-chinese", "words.txt", "bert-words").composition.averaged
+    36316
+    """
+    started = time.perf_counter()
+    source = Path(checkpoint_dir)
+    if not source.is_dir():
+        raise CheckpointError(f"{source} is not a folder (roformer pull fetches one from the Hub)")
+    with output_folder(output_dir) as folder:
+        entries = read_vocabulary(new_vocab)
+        old = _read_tokenizer(source)
+        tokenizer = _with_vocabulary(old, entries, new_vocab)
+        configs = {name: _read_json(source / name) for name in ("config.json", "generation_config.json")
+                   if name == "config.json" or (source / name).exists()}  # fmt: skip
+        config = configs["config.json"]
+        if config.get("model_type") not in MODEL_TYPES:
+            raise CheckpointError(
+                f"{source / 'config.json'}: model_type is {config.get('model_type')!r}; only {', '.join(MODEL_TYPES)} "
+                "can be given a new vocabulary"
+            )
+        weights = SavedWeights(source)
+        resized = _rows_to_make(source, weights, config, old)
+        composition = compose(list(entries), old)
+
+        _write_weights(folder / "model.safetensors", weights, resized, composition.rows, progress)
+        for name, values in configs.items():
+            values = _translated(source / name, values, old.get_vocab(), entries)
+            if name == "config.json":
+                values |= {"vocab_size": len(entries), "pad_token_id": tokenizer.pad_token_id}
+                if "tokenizer_class" in values:
+                    values["tokenizer_class"] = type(tokenizer).__name__
+            (folder / name).write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        tokenizer.save_pretrained(folder)
+        if "auto_map" in config:
+            for file in source.glob("*.py"):
+                shutil.copyfile(file, folder / file.name)
+        return WordEmbeddingsReport(
+            source=source,
+            output=Path(output_dir),
+            model=", ".join(config.get("architectures") or [config["model_type"]]),
+            entries_before=len(old),
+            entries=len(entries),
+            dropped=len(old.get_vocab().keys() - entries.keys()),
+            composition=composition,
+            resized=resized,
+            unchanged=len(weights.specs) - len(resized),
+            seconds=time.perf_counter() - started,
+        )
+
+
+def _read_json(path: Path) -> dict:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path} is not JSON: {error}") from None
+    if not isinstance(values, dict):
+        raise CheckpointError(f"{path} holds no object of fields")
+    return values
+
+
+def _read_tokenizer(source: Path) -> RoFormerTokenizer:
+    """The tokenizer of the checkpoint, whatever class saved it: BERT's differs only in what segments words."""
+    if not any((source / name).is_file() for name in ("vocab.txt", "tokenizer.json")):
+        raise CheckpointError(f"{source} holds no tokenizer: neither vocab.txt nor tokenizer.json")
+    with _no_warnings():
+        return RoFormerTokenizer.from_pretrained(source)
+
+
+@contextmanager
+def _no_warnings() -> Iterator[None]:
+    """transformers warns where a tokenizer was saved by another class, which is what happens here on purpose."""
+    logger = logging.getLogger("transformers.tokenization_utils_base")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _with_vocabulary(old: RoFormerTokenizer, entries: dict[str, int], path: str | Path) -> RoFormerTokenizer:
+    """The same tokenizer over the new vocabulary, cutting words."""
+    check_vocabulary(entries, old.unk_token, str(path))
+    needed = dict.fromkeys([*old.all_special_tokens, *old.get_added_vocab()])
+    missing = [token for token in needed if token not in entries]
+    if missing:
+        raise VocabularyError(f"{path} lacks {', '.join(missing)}, which the checkpoint's tokenizer uses")
+    return RoFormerTokenizer(
+        entries,
+        do_lower_case=old.init_kwargs["do_lower_case"],
+        strip_accents=old.init_kwargs["strip_accents"],
+        word_segmentation="jieba",
+        user_dict=old.user_dict,
+        model_max_length=old.model_max_length,
+        **old.special_tokens_map,
+    )
+
+
+def _rows_to_make(source: Path, weights: SavedWeights, config: dict, tokenizer: RoFormerTokenizer) -> list[str]:
+    """The keys of the tensors that have a row an entry, checked."""
+    keys = [key for key in weights.specs if _ONE_ROW_AN_ENTRY.fullmatch(key)]
+    if sum(bool(_EMBEDDING.fullmatch(key)) for key in keys) != 1:
+        raise CheckpointError(f"{source} holds no word_embeddings.weight, or several")
+    for key in keys:
+        shape = weights.specs[key].shape
+        if not shape or shape[0] != config.get("vocab_size"):
+            raise CheckpointError(
+                f"{source}: {key} is of shape {list(shape)}, but vocab_size is {config.get('vocab_size')!r}"
+            )
+    if max(tokenizer.get_vocab().values()) >= config["vocab_size"]:
+        raise CheckpointError(
+            f"{source}: the tokenizer has {len(tokenizer):,} entries, but the model has embeddings for "
+            f"{config['vocab_size']:,}"
+        )
+    return keys
+
+
+def _write_weights(
+    path: Path, weights: SavedWeights, resized: list[str], rows: list[list[int]], progress: bool
+) -> None:
+    """Stream every tensor into the file."""
+    specs = [
+        TensorSpec(spec.key, spec.dtype, (len(rows), *spec.shape[1:])) if spec.key in resized else spec
+        for spec in weights.specs.values()
+    ]
+    with byte_progress(progress) as bar:
+        task = bar.add_task("writing", total=sum(spec.size for spec in specs))
+
+        def chunks() -> Iterator[np.ndarray]:
+            for spec in specs:
+                tensor = weights.read[spec.key]()
+                for part in mean_rows(tensor, rows) if spec.key in resized else [tensor]:
+                    yield part.contiguous().reshape(-1).view(torch.uint8).numpy()
+                bar.advance(task, spec.size)
+
+        write_safetensors(path, specs, chunks())
+
+
+def _translated(path: Path, values: dict, old: dict[str, int], new: dict[str, int]) -> dict:
+    """A configuration in which ids of tokens (pad_token_id, eos_token_id ...) are those of the new vocabulary."""
+    entry_of = {number: entry for entry, number in old.items()}
+
+    def translate(key, value):
+        if isinstance(value, list):
+            return [translate(key, item) for item in value]
+        if value is None:
+            return None
+        if entry_of.get(value) not in new:
+            raise VocabularyError(f"{path}: {key} is {value}, and the new vocabulary has no entry for it")
+        return new[entry_of[value]]
+
+    return {key: translate(key, value) if key.endswith("_token_id") else value for key, value in values.items()}

@@ -1,0 +1,443 @@
+"""`roformer vocab-init`: the rows of a new vocabulary, against means taken one by one, and the model around them."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+from transformers import AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertForMaskedLM, BertForSequenceClassification
+
+from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM
+from modeling_roformer.cli import main
+from modeling_roformer.conversion import word_embeddings
+from modeling_roformer.conversion.errors import CheckpointError
+from modeling_roformer.conversion.word_embeddings import initialise_words, mean_rows
+from modeling_roformer.tokenization import RoFormerTokenizer
+from modeling_roformer.tokenization.vocabulary import VocabularyError
+
+OLD = [
+    "[PAD]",
+    "[unused1]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    *"今天气非常好我们去公园玩，。",
+    "the",
+    "##s",
+    "##天",
+    "a",
+]
+NEW = ["[UNK]", "[PAD]", *"天今气非常好我们去公园玩，。", "the", "##s", "[CLS]", "[SEP]", "[MASK]"]
+WORDS = ["天气", "公园", "我们", "非常", "天花板", "龘龘"]
+NEW += WORDS
+RESIZED = {"embeddings.word_embeddings.weight", "cls.predictions.bias", "cls.predictions.decoder.weight",
+           "cls.predictions.decoder.bias"}  # fmt: skip
+SIZES = dict(
+    vocab_size=len(OLD) + 3,  # more rows than entries, as where they were padded to a multiple
+    hidden_size=16,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=24,
+    max_position_embeddings=64,
+    type_vocab_size=2,
+)
+
+
+def write_entries(path, entries):
+    path.write_text("".join(entry + "\n" for entry in entries), encoding="utf-8")
+    return path
+
+
+def make_model(kind):
+    torch.manual_seed(0)
+    if kind == "bert":
+        model = BertForMaskedLM(BertConfig(**SIZES))
+    elif kind == "untied":
+        model = BertForMaskedLM(BertConfig(**SIZES, tie_word_embeddings=False))
+    else:
+        model = RoFormerForMaskedLM(RoFormerConfig(**SIZES, embedding_size=8))
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return model.eval()
+
+
+@pytest.fixture
+def new_vocab(tmp_path):
+    return write_entries(tmp_path / "words.txt", NEW)
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    """Make a folder of a character-level model; `form` is how its weights are saved."""
+
+    def checkpoint(kind="bert", form="safetensors", dtype=torch.float32):
+        folder = tmp_path / "characters"
+        model = make_model(kind).to(dtype)
+        model.save_pretrained(folder, max_shard_size="4KB" if "sharded" in form else "1GB")
+        if form in ("bin", "old bin", "sharded bin"):
+            as_pytorch(folder, new_zipfile=form != "old bin")
+        write_entries(folder / "vocab.txt", OLD)
+        saved = {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "model_max_length": 64, "never_split": None}
+        (folder / "tokenizer_config.json").write_text(json.dumps(saved))
+        return folder, model
+
+    return checkpoint
+
+
+def as_pytorch(folder, new_zipfile):
+    """Turn the safetensors of a folder into what older versions saved."""
+    files = sorted(folder.glob("*.safetensors"))
+    for file in files:
+        name = file.name.replace("model", "pytorch_model", 1).replace(".safetensors", ".bin")
+        state = load_file(file)
+        if file is files[0]:
+            state["bert.embeddings.position_ids"] = torch.arange(64).unsqueeze(0)
+        torch.save(state, folder / name, _use_new_zipfile_serialization=new_zipfile)
+        file.unlink()
+    index = folder / "model.safetensors.index.json"
+    if index.exists():
+        text = index.read_text().replace("model-", "pytorch_model-").replace(".safetensors", ".bin")
+        (folder / "pytorch_model.bin.index.json").write_text(text)
+        index.unlink()
+
+
+def naive(old: torch.Tensor) -> torch.Tensor:
+    """The new rows, one by one: the words of this test under its old vocabulary."""
+    rows = []
+    for entry in NEW:
+        known = [entry] if entry in OLD else [c for c in entry if c in OLD] or ["[UNK]"]
+        rows.append(sum(old[OLD.index(part)].double() for part in known) / len(known))
+    return torch.stack(rows).to(old.dtype)
+
+
+def is_resized(key):
+    return key.removeprefix("bert.").removeprefix("roformer.") in RESIZED
+
+
+def saved_state(folder):
+    """All that a folder's files hold, read with the libraries' own readers."""
+    state = {}
+    for file in folder.glob("*.safetensors"):
+        state |= load_file(file)
+    for file in folder.glob("*.bin"):
+        state |= torch.load(file, weights_only=True)
+    return state
+
+
+@pytest.mark.parametrize("form", ["safetensors", "sharded", "bin", "old bin", "sharded bin"])
+@pytest.mark.parametrize("kind", ["bert", "untied", "roformer"])
+def test_every_row_and_every_other_weight(checkpoint, new_vocab, tmp_path, kind, form):
+    folder, _ = checkpoint(kind, form)
+    before = saved_state(folder)
+    before.pop("bert.embeddings.position_ids", None)
+    report = initialise_words(folder, new_vocab, tmp_path / "out")
+    after = load_file(tmp_path / "out" / "model.safetensors")
+    assert after.keys() == before.keys()
+    assert sorted(report.resized) == sorted(key for key in before if is_resized(key))
+    assert report.unchanged == len(before) - len(report.resized)
+    for key, tensor in before.items():
+        expected = naive(tensor) if is_resized(key) else tensor
+        assert after[key].dtype == tensor.dtype
+        if is_resized(key):
+            torch.testing.assert_close(after[key], expected, rtol=1e-6, atol=1e-7)
+            copied = [n for n, entry in enumerate(NEW) if entry in OLD]
+            assert torch.equal(after[key][copied], expected[copied])
+        else:
+            assert after[key].numpy().tobytes() == expected.numpy().tobytes()
+    made = report.composition
+    assert (made.copied, made.averaged, made.incomplete, made.unknown) == (len(NEW) - len(WORDS), 5, 1, 1)
+    assert report.dropped == len(set(OLD) - set(NEW))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_the_number_format_stays(checkpoint, new_vocab, tmp_path, dtype):
+    folder, _ = checkpoint(dtype=dtype)
+    before = saved_state(folder)
+    initialise_words(folder, new_vocab, tmp_path / "out")
+    after = load_file(tmp_path / "out" / "model.safetensors")
+    for key, tensor in before.items():
+        assert after[key].dtype == dtype
+        assert torch.equal(after[key], naive(tensor) if is_resized(key) else tensor)
+
+
+@pytest.mark.parametrize("kind", ["bert", "roformer"])
+def test_it_loads_and_answers_as_before(checkpoint, new_vocab, tmp_path, kind):
+    """Where a text has no new word its tokens are the same, and so are hidden states and the logits of old entries."""
+    folder, model = checkpoint(kind)
+    initialise_words(folder, new_vocab, tmp_path / "out")
+    loaded, info = AutoModelForMaskedLM.from_pretrained(tmp_path / "out", output_loading_info=True)
+    assert not any(info.values()), info
+    assert type(loaded) is type(model)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert type(tokenizer) is RoFormerTokenizer and tokenizer.word_segmentation == "jieba"
+    assert tokenizer.model_max_length == 64
+    assert tokenizer.get_vocab() == {entry: number for number, entry in enumerate(NEW)}
+    assert tokenizer.tokenize("我们去公园玩，天气非常好。") == [
+        "我们",
+        "去",
+        "公园",
+        "玩",
+        "，",
+        "天气",
+        "非常",
+        "好",
+        "。",
+    ]
+    config = loaded.config
+    assert (config.vocab_size, config.pad_token_id) == (len(NEW), NEW.index("[PAD]"))
+
+    text = "去玩，好好玩。thes"
+    old_tokenizer = RoFormerTokenizer(str(folder / "vocab.txt"))
+    old_inputs, inputs = (t([text, "去"], padding=True, return_tensors="pt") for t in (old_tokenizer, tokenizer))
+    assert [t.convert_ids_to_tokens(i["input_ids"][0]) for t, i in ((old_tokenizer, old_inputs),)] == [
+        tokenizer.convert_ids_to_tokens(inputs["input_ids"][0])
+    ]
+    with torch.no_grad():
+        before = model(**old_inputs, output_hidden_states=True)
+        after = loaded(**inputs, output_hidden_states=True)
+    for old, new in zip(before.hidden_states, after.hidden_states, strict=True):
+        assert torch.equal(old, new)
+    shared = [entry for entry in NEW if entry in OLD]
+    columns = [[entries.index(entry) for entry in shared] for entries in (OLD, NEW)]
+    torch.testing.assert_close(before.logits[..., columns[0]], after.logits[..., columns[1]])
+
+
+def test_a_new_word_answers_like_its_characters(checkpoint, new_vocab, tmp_path):
+    """The logit of a word is the mean of its characters' logits: the head is linear in embedding and bias."""
+    folder, model = checkpoint("roformer")
+    initialise_words(folder, new_vocab, tmp_path / "out")
+    loaded = AutoModelForMaskedLM.from_pretrained(tmp_path / "out").eval()
+    tokens = ["[CLS]", "去", "[MASK]", "玩", "[SEP]"]
+    with torch.no_grad():
+        before = model(torch.tensor([[OLD.index(token) for token in tokens]])).logits
+        after = loaded(torch.tensor([[NEW.index(token) for token in tokens]])).logits
+    expected = (before[..., OLD.index("公")] + before[..., OLD.index("园")]) / 2
+    torch.testing.assert_close(after[..., NEW.index("公园")], expected)
+
+
+def test_a_classifier_keeps_its_head(checkpoint, new_vocab, tmp_path):
+    folder, _ = checkpoint()
+    model = BertForSequenceClassification(BertConfig(**SIZES, num_labels=3, id2label={0: "a", 1: "b", 2: "c"}))
+    model.save_pretrained(folder)
+    initialise_words(folder, new_vocab, tmp_path / "out")
+    loaded = BertForSequenceClassification.from_pretrained(tmp_path / "out")
+    assert torch.equal(loaded.classifier.weight, model.classifier.weight)
+    assert loaded.config.id2label == {0: "a", 1: "b", 2: "c"}
+    assert loaded.config.architectures == ["BertForSequenceClassification"]
+
+
+def test_ids_in_the_configurations_are_translated(checkpoint, new_vocab, tmp_path):
+    folder, _ = checkpoint()
+    config = json.loads((folder / "config.json").read_text())
+    changes = {"eos_token_id": [OLD.index("[SEP]")], "bos_token_id": OLD.index("[CLS]"), "sep_token_id": None}
+    (folder / "config.json").write_text(json.dumps(config | changes | {"tokenizer_class": "BertTokenizer", "mine": 1}))
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": OLD.index("[SEP]"), "max_length": 9}))
+    initialise_words(folder, new_vocab, tmp_path / "out")
+    made = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert made["eos_token_id"] == [NEW.index("[SEP]")] and made["bos_token_id"] == NEW.index("[CLS]")
+    assert made["sep_token_id"] is None and made["mine"] == 1 and made["tokenizer_class"] == "RoFormerTokenizer"
+    generation = json.loads((tmp_path / "out" / "generation_config.json").read_text())
+    assert generation == {"eos_token_id": NEW.index("[SEP]"), "max_length": 9}
+
+
+def test_a_word_level_checkpoint_gets_more_words(checkpoint, new_vocab, tmp_path):
+    """A second time, from its own result: nothing changes but what is new."""
+    folder, _ = checkpoint("roformer")
+    initialise_words(folder, new_vocab, tmp_path / "first")
+    more = write_entries(tmp_path / "more.txt", [*NEW, "今天"])
+    report = initialise_words(tmp_path / "first", more, tmp_path / "second")
+    first, second = (load_file(tmp_path / name / "model.safetensors") for name in ("first", "second"))
+    key = "roformer.embeddings.word_embeddings.weight"
+    assert torch.equal(first[key], second[key][:-1])
+    expected = (first[key][NEW.index("今")] + first[key][NEW.index("天")]) / 2
+    torch.testing.assert_close(second[key][-1], expected)
+    assert (report.composition.copied, report.composition.averaged) == (len(NEW), 1)
+
+
+@given(st.data())
+@settings(max_examples=50, deadline=None)
+def test_means_of_any_rows(data):
+    """Any numbers of rows over any slabs, of matrices and of vectors."""
+    entries = data.draw(st.integers(1, 9))
+    rows = data.draw(st.lists(st.lists(st.integers(0, entries - 1), min_size=1, max_size=5), min_size=1, max_size=30))
+    shape = data.draw(st.sampled_from([(entries,), (entries, 3)]))
+    old = torch.randn(shape, generator=torch.Generator().manual_seed(entries))
+    slab, word_embeddings.SLAB = word_embeddings.SLAB, data.draw(st.integers(1, 31))
+    try:
+        found = torch.cat(list(mean_rows(old, rows))).reshape(len(rows), *shape[1:])
+    finally:
+        word_embeddings.SLAB = slab
+    for row, ids in zip(found, rows, strict=True):
+        torch.testing.assert_close(row, torch.stack([old[i] for i in ids]).double().mean(0).float())
+        if len(ids) == 1:
+            assert torch.equal(row, old[ids[0]])
+
+
+# What can be wrong
+
+
+def edit_config(folder, **changes):
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | changes))
+
+
+def not_tensors(folder):
+    (folder / "model.safetensors").unlink()
+    torch.save({"weight": object()}, folder / "pytorch_model.bin")
+
+
+def nested(folder):
+    state = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    torch.save({"model": state}, folder / "pytorch_model.bin")
+
+
+def whole_numbers(folder):
+    state = load_file(folder / "model.safetensors") | {"bert.quantised": torch.zeros(3, dtype=torch.int8)}
+    (folder / "model.safetensors").unlink()
+    torch.save(state, folder / "pytorch_model.bin")
+
+
+def no_embeddings(folder):
+    (folder / "model.safetensors").unlink()
+    torch.save({"other": torch.zeros(2)}, folder / "pytorch_model.bin")
+
+
+TROUBLES = {
+    "no folder": (lambda f: shutil.rmtree(f), ["characters", "not a folder"]),
+    "no weights": (lambda f: (f / "model.safetensors").unlink(), ["no weights"]),
+    "no config": (lambda f: (f / "config.json").unlink(), ["config.json"]),
+    "broken config": (lambda f: (f / "config.json").write_text("{"), ["config.json", "JSON"]),
+    "config of a list": (lambda f: (f / "config.json").write_text("[]"), ["config.json"]),
+    "another model": (lambda f: edit_config(f, model_type="gpt2"), ["model_type", "'gpt2'"]),
+    "another size": (lambda f: edit_config(f, vocab_size=99), ["vocab_size", "99"]),
+    "an id of nothing": (lambda f: edit_config(f, eos_token_id=1), ["eos_token_id", "1"]),
+    "no tokenizer": (lambda f: [(f / n).unlink() for n in ("vocab.txt", "tokenizer_config.json")], ["no tokenizer"]),
+    "long vocabulary": (lambda f: write_entries(f / "vocab.txt", OLD + list("一二三四")), ["entries", "embeddings"]),
+    "cut safetensors": (lambda f: os.truncate(f / "model.safetensors", 3000), ["model.safetensors", "damaged"]),
+    "no safetensors": (lambda f: (f / "model.safetensors").write_bytes(b"x" * 99), ["model.safetensors", "damaged"]),
+    "pickled objects": (not_tensors, ["pytorch_model.bin", "tensors"]),
+    "nested": (nested, ["pytorch_model.bin", "state dict"]),
+    "whole numbers": (whole_numbers, ["bert.quantised", "int8"]),
+    "no embeddings": (no_embeddings, ["word_embeddings"]),
+}
+
+
+@pytest.fixture
+def run(monkeypatch, capfd):
+    """Run `roformer …` in this process; gives exit code, stdout and stderr."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["roformer", *map(str, arguments)])
+        capfd.readouterr()
+        try:
+            main()
+            code = 0
+        except SystemExit as stop:
+            code = stop.code
+        return (code or 0, *capfd.readouterr())
+
+    return run
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_a_broken_checkpoint_gets_one_sentence(run, checkpoint, new_vocab, tmp_path, trouble):
+    folder, _ = checkpoint()
+    damage, words = TROUBLES[trouble]
+    damage(folder)
+    code, out, err = run("vocab-init", folder, new_vocab, tmp_path / "out")
+    assert (code, out) == (1, "")
+    assert err.startswith("roformer: ") and err.count("\n") == 1 and "Traceback" not in err
+    assert all(word in err for word in words), err
+    assert set(os.listdir(tmp_path)) <= {"characters", "words.txt"}
+
+
+def test_a_missing_shard_is_named(checkpoint, new_vocab, tmp_path):
+    folder, _ = checkpoint(form="sharded")
+    shard = sorted(folder.glob("*.safetensors"))[1]
+    shard.unlink()
+    with pytest.raises(CheckpointError, match=shard.name):
+        initialise_words(folder, new_vocab, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("entries", "words"),
+    [
+        (OLD, ["no entry of two or more Han"]),
+        ([entry for entry in NEW if entry != "[MASK]"], ["[MASK]"]),
+        ([entry for entry in NEW if entry != "[UNK]"], ["[UNK]"]),
+        ([*NEW, "天气"], ["'天气'", "twice"]),
+        ([], ["empty"]),
+    ],
+)
+def test_a_vocabulary_that_cannot_be(checkpoint, tmp_path, entries, words):
+    folder, _ = checkpoint()
+    path = write_entries(tmp_path / "words.txt", entries)
+    with pytest.raises(VocabularyError) as error:
+        initialise_words(folder, path, tmp_path / "out")
+    assert all(word in str(error.value) for word in words), error.value
+    assert sorted(os.listdir(tmp_path)) == ["characters", "words.txt"]
+
+
+def test_tokens_added_to_the_tokenizer_are_not_lost(checkpoint, new_vocab, tmp_path):
+    folder, _ = checkpoint()
+    tokenizer = RoFormerTokenizer(str(folder / "vocab.txt"))
+    tokenizer.add_tokens(["<e1>"])
+    (folder / "vocab.txt").unlink()
+    tokenizer.save_pretrained(folder)
+    with pytest.raises(VocabularyError, match="<e1>"):
+        initialise_words(folder, new_vocab, tmp_path / "out")
+    key = "bert.embeddings.word_embeddings.weight"
+    initialise_words(folder, write_entries(tmp_path / "more.txt", [*NEW, "<e1>"]), tmp_path / "out")
+    before, after = saved_state(folder)[key], load_file(tmp_path / "out" / "model.safetensors")[key]
+    assert torch.equal(after[-1], before[len(OLD)])
+
+
+def test_the_command(run, checkpoint, new_vocab, tmp_path):
+    folder, _ = checkpoint()
+    code, out, err = run("vocab-init", folder, new_vocab, tmp_path / "out")
+    assert code == 0, err
+    for row in ("copied by name", "mean of their tokens", "begin as [UNK]", "BertForMaskedLM"):
+        assert row in out
+    files = sorted(os.listdir(tmp_path / "out"))
+    assert files == ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt"]
+    assert (tmp_path / "out" / "vocab.txt").read_bytes() == new_vocab.read_bytes()
+    code, _, err = run("vocab-init", folder, new_vocab, tmp_path / "out")
+    assert code == 1 and "not empty" in err and sorted(os.listdir(tmp_path / "out")) == files
+
+
+def test_interrupted_it_leaves_nothing(checkpoint, tmp_path):
+    folder, _ = checkpoint()
+    fifo = tmp_path / "words.txt"
+    os.mkfifo(fifo)
+    command = [sys.executable, "-m", "modeling_roformer.cli", "vocab-init", folder, fifo, tmp_path / "out"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE)
+    with open(fifo, "wb") as file:  # waits until the command reads
+        file.write(b"[PAD]\n")
+        file.flush()
+        assert list(tmp_path.glob(".out*"))
+        process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode != 0 and b"Traceback" not in err
+    assert sorted(os.listdir(tmp_path)) == ["characters", "words.txt"]
+
+
+def test_a_full_disk_leaves_nothing(checkpoint, new_vocab, tmp_path, monkeypatch):
+    folder, _ = checkpoint()
+
+    def full(tensor, rows):
+        yield from list(mean_rows(tensor, rows))[:0]
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(word_embeddings, "mean_rows", full)
+    with pytest.raises(OSError, match="No space"):
+        initialise_words(folder, new_vocab, tmp_path / "out")
+    assert sorted(os.listdir(tmp_path)) == ["characters", "words.txt"]
