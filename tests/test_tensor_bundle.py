@@ -295,6 +295,7 @@ RESTART = struct.pack("<II", 0, 1)
         (table_of_blocks(BLOCK + RESTART, last=0), "does not fit its data blocks"),
         (table_of_blocks(RESTART), "does not fit its data blocks"),
         (table_of_blocks(BLOCK + struct.pack("<II", 1, 1)), "restart point"),
+        (table_of_blocks(BLOCK + struct.pack("<II", len(BLOCK) - 4, 1)), "restart point"),
         (table_of_blocks(BLOCK + struct.pack("<III", 0, 1, 2)), "restart point"),
         (table_of_blocks(BLOCK + struct.pack("<III", 0, 0, 2)), "restart point"),
         (table_of_blocks(BLOCK + struct.pack("<II", 0, 9)), "restart points of a block do not fit"),
