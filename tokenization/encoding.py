@@ -94,28 +94,48 @@ class Assembler:
         second = full[1] if len(full) > 1 else None
         return truncated_lengths(full[0], second, self.max_length - specials, self.strategy)[: len(full)]
 
-    def rows(self, sequences):
-        """(input_ids, type_ids, special_tokens_mask, offsets) of one input; offsets are None where the sequences'
-        are. A special token has offset (0, 0)."""
-        with_offsets = sequences[0].offsets is not None
-        ids, types, mask, offsets = [], [], [], [] if with_offsets else None
-        lengths = self.lengths(sequences)
-        for source, token, type_id in self._layout(len(sequences)):
+    def _frame(self, rows, special):
+        """Join the rows of an input's sequences, `special(id)` around them. The rows are used up: most of the time
+        goes into reading the tokens from memory, so they are not copied."""
+        row, before = None, []
+        for source, token, _ in self._layout(len(rows)):
             if source is None:
-                ids.append(token)
-                types.append(type_id)
-                mask.append(1)
-                if with_offsets:
-                    offsets.append((0, 0))
-                continue
-            sequence, length = sequences[source], lengths[source]
-            full = len(sequence.ids)
-            kept = slice(0, length) if self.side == "right" else slice(full - length, full)
-            ids += sequence.ids[kept]
-            types += [type_id] * length
-            mask += [0] * length
-            if with_offsets:
-                offsets += sequence.offsets[kept]
+                (before if row is None else row).append(special(token))
+            elif row is None:
+                row = rows[source]
+                row[:0] = before
+            else:
+                row += rows[source]
+        return row
+
+    def assemble(self, sequences, with_special_tokens_mask):
+        """One input.
+
+        Args:
+            sequences: list of one or two `Tokens`, which are used up.
+            with_special_tokens_mask: whether the mask is wanted.
+
+        Returns:
+            (input_ids, type_ids, special_tokens_mask, offsets): the mask is None where it is not wanted, the offsets
+            where the sequences have none. A special token has the offset (0, 0).
+        """
+        lengths = self.lengths(sequences)
+        for sequence, length in zip(sequences, lengths, strict=True):
+            excess = len(sequence.ids) - length
+            if excess:
+                dropped = slice(length, None) if self.side == "right" else slice(excess)
+                del sequence.ids[dropped]
+                if sequence.offsets is not None:
+                    del sequence.offsets[dropped]
+        ids = self._frame([sequence.ids for sequence in sequences], lambda token: token)
+        types = []
+        for source, _, type_id in self._layout(len(sequences)):
+            types += [type_id] * (1 if source is None else lengths[source])
+        mask = offsets = None
+        if with_special_tokens_mask:
+            mask = self._frame([[0] * length for length in lengths], lambda token: 1)
+        if sequences[0].offsets is not None:
+            offsets = self._frame([sequence.offsets for sequence in sequences], lambda token: (0, 0))
         return ids, types, mask, offsets
 
     def encoding(self, sequences, tokens_of):

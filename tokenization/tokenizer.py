@@ -344,7 +344,10 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
                 origin += [number] * len(parts)
             columns = [[e.ids, e.type_ids, e.special_tokens_mask, e.offsets] for e in encodings]
         else:
-            columns = [assembler.rows(tokens(sample, return_offsets_mapping)) for sample in samples]
+            columns = [
+                assembler.assemble(tokens(sample, return_offsets_mapping), return_special_tokens_mask)
+                for sample in samples
+            ]
         ids, types, specials, offsets = (
             (list(column) for column in zip(*columns, strict=True)) if columns else ([], [], [], [])
         )

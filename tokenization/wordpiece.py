@@ -37,7 +37,7 @@ class WordPiece:
         whole_words: look a word up as it is first; False at character level.
 
     Attributes:
-        ids: mapping of word -> list of ids.
+        ids: mapping of word -> tuple of ids.
         spans: mapping of word -> (n, [(start, end, k), ...]): for each id its first and last + 1 character in the
             word, and which of the n words of basic tokenization it belongs to.
     """
@@ -48,7 +48,7 @@ class WordPiece:
         self.normalizer = normalizer
         self.whole_words = whole_words
         self.longest_entry = max(map(len, vocabulary))
-        self.ids = Memory(lambda word: [piece[0] for piece in self.pieces(word)])
+        self.ids = Memory(lambda word: tuple([piece[0] for piece in self.pieces(word)]))
         self.spans = Memory(self._spans)
 
     def _spans(self, word):
