@@ -41,12 +41,10 @@ class Family:
     dropped: dict[str, str] = field(default_factory=dict)
 
 
-def dense(key: str, variable: str, inputs: int, outputs: int) -> list[Weight]:
+def dense(key: str, variable: str, inputs: int, outputs: int, bias: bool = True) -> list[Weight]:
     """A dense layer's kernel and bias."""
-    return [
-        Weight(f"{key}.weight", f"{variable}/kernel", (inputs, outputs), transpose=True),
-        Weight(f"{key}.bias", f"{variable}/bias", (outputs,)),
-    ]
+    kernel = Weight(f"{key}.weight", f"{variable}/kernel", (inputs, outputs), transpose=True)
+    return [kernel, Weight(f"{key}.bias", f"{variable}/bias", (outputs,))] if bias else [kernel]
 
 
 def layer_norm(key: str, variable: str, width: int) -> list[Weight]:

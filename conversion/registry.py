@@ -2,12 +2,12 @@
 
 from collections.abc import Collection
 
-from . import roformer_v1
+from . import roformer_gpt, roformer_sim, roformer_v1, roformer_v2
 from .errors import CheckpointError
 from .family import Family
 from .settings import Settings
 
-BUILT = {family.name: family for family in (roformer_v1.FAMILY,)}
+BUILT = {module.FAMILY.name: module.FAMILY for module in (roformer_v1, roformer_gpt, roformer_sim, roformer_v2)}
 
 # What can be asked for with --family; those that are not in BUILT are refused by name.
 TITLES = {
@@ -20,8 +20,9 @@ TITLES = {
 }
 AUTO = "auto"
 WAYS_OUT = {
-    "sim": "--family roformer converts it without its pooler",
-    "gpt": "--family roformer converts it, if it is a plain RoFormer all the same",
+    "sim": "--family sim converts it whole, --family roformer without its pooler",
+    "gpt": "--family gpt converts it, and --family roformer if it is a plain RoFormer all the same",
+    "v2": "--family v2 converts it",
     "wonezha": "--family roformer converts it, if it is a plain RoFormer all the same",
 }
 
@@ -33,7 +34,7 @@ def choose(name: str, variables: Collection[str], settings: Settings, source: st
     """The family asked for or, for "auto", the one that the checkpoint shows itself to be.
 
     `source` is the name of the folder or archive it came in. Raises CheckpointError, which names the checkpoint as
-    `where`, for a family that is not converted yet.
+    `where`, for a family that is not converted yet, or that must be asked for by name.
     """
     if name != AUTO:
         if name not in TITLES:
@@ -42,9 +43,10 @@ def choose(name: str, variables: Collection[str], settings: Settings, source: st
             raise CheckpointError(f"{where} cannot be converted: {TITLES[name]} (--family {name}) is not supported yet")
         return BUILT[name]
     name, sign = recognise(variables, settings, source, where)
-    if name not in BUILT:
+    if name != roformer_v1.FAMILY.name:
+        trouble = "must be asked for by name" if name in BUILT else "is not supported yet"
         way_out = f"; {WAYS_OUT[name]}" if name in WAYS_OUT else ""
-        raise CheckpointError(f"{where} is of {TITLES[name]} ({sign}), which is not supported yet{way_out}")
+        raise CheckpointError(f"{where} is of {TITLES[name]} ({sign}), which {trouble}{way_out}")
     return BUILT[name]
 
 

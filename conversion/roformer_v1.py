@@ -9,18 +9,20 @@ from .vocabulary import Vocabulary
 PLAIN_TRANSFORMERS_POSITIONS = 1536
 
 
-def config(settings: Settings, vocabulary: Vocabulary) -> RoFormerConfig:
+def config(
+    settings: Settings, vocabulary: Vocabulary, architecture: str = "RoFormerForMaskedLM", **fields
+) -> RoFormerConfig:
     """The new configuration; the vocabulary says which id is padding, and must have all that MLM needs."""
     special = {entry: vocabulary.id_of(entry) for entry in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")}
     values = dict(settings.values)
     values["max_position_embeddings"] = max(values["max_position_embeddings"], PLAIN_TRANSFORMERS_POSITIONS)
     return RoFormerConfig(
-        **values, pad_token_id=special["[PAD]"], architectures=["RoFormerForMaskedLM"], layer_norm_eps=1e-12
+        **values, pad_token_id=special["[PAD]"], architectures=[architecture], layer_norm_eps=1e-12, **fields
     )
 
 
 def weights(config: RoFormerConfig) -> list[Weight]:
-    """Every weight of RoFormerForMaskedLM that is not tied to another."""
+    """Every weight of RoFormerForMaskedLM (and of RoFormerForCausalLM) that is not tied to another."""
     embedding, hidden, inner = config.embedding_size, config.hidden_size, config.intermediate_size
     words = (config.vocab_size, embedding)
     segments = (config.type_vocab_size, embedding)

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import AutoModelForMaskedLM, AutoTokenizer
+from transformers import AutoConfig, AutoTokenizer
 from transformers.utils import logging
 
+from .. import heads
 from .dtypes import cast
 from .errors import CheckpointError
 from .plan import Plan
@@ -19,7 +20,8 @@ def verify_weights(folder: Path, bundle: TensorBundle, plan: Plan, dtype: str) -
     """Load the folder with transformers; raise CheckpointError unless every number is the source's, bit for bit."""
     AutoTokenizer.from_pretrained(folder)
     with _no_progress_bar():
-        model, info = AutoModelForMaskedLM.from_pretrained(folder, dtype="auto", output_loading_info=True)
+        architecture = getattr(heads, AutoConfig.from_pretrained(folder).architectures[0])
+        model, info = architecture.from_pretrained(folder, dtype="auto", output_loading_info=True)
     trouble = [f"{what.replace('_', ' ')}: {sorted(keys)}" for what, keys in info.items() if keys]
     if trouble:
         raise CheckpointError(f"the converted model does not load completely: {'; '.join(trouble)}")

@@ -269,7 +269,7 @@ def test_folders_above_the_output_are_made(run, source, tmp_path):
 
 def test_the_choices_of_dtype_and_family(run, source, tmp_path):
     assert_refused(run("convert", source, tmp_path / "o", "--dtype", "int8"), tmp_path, "int8", "float32, float16")
-    assert_refused(run("convert", source, tmp_path / "o", "--family", "gpt"), tmp_path, "RoFormer-GPT", "gpt")
+    assert_refused(run("convert", source, tmp_path / "o", "--family", "wonezha"), tmp_path, "WoNEZHA", "wonezha")
     assert_refused(run("convert", source, tmp_path / "o", "--family", "t5"), tmp_path, "t5", "auto, roformer")
 
 

@@ -1,0 +1,17 @@
+"""RoFormer-GPT: the first version's variables, read from left to right."""
+
+from ..configuration import RoFormerConfig
+from . import roformer_v1
+from .family import Family
+from .settings import Settings
+from .vocabulary import Vocabulary
+
+
+def config(settings: Settings, vocabulary: Vocabulary) -> RoFormerConfig:
+    """A decoder, whose texts end with [SEP]."""
+    return roformer_v1.config(
+        settings, vocabulary, "RoFormerForCausalLM", is_decoder=True, eos_token_id=vocabulary.id_of("[SEP]")
+    )
+
+
+FAMILY = Family(name="gpt", title="RoFormer-GPT", config=config, weights=roformer_v1.weights)
