@@ -209,7 +209,7 @@ def initialise_words(
         OSError: a file cannot be read or written; FileExistsError where `output_dir` is not empty.
 
     >>> initialise_words("bert-base-chinese", "words.txt", "bert-words").composition.averaged
-    36316
+    36315
     """
     started = time.perf_counter()
     source = Path(checkpoint_dir)
