@@ -1,0 +1,101 @@
+"""torch.export and ONNX: one graph for every batch size and length, padding included."""
+
+import onnxruntime
+import pytest
+import torch
+
+import modeling_roformer as ours
+from modeling_roformer import RoFormerConfig
+
+SIZES = dict(vocab_size=90, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
+HEADS = ["RoFormerModel", "RoFormerForMaskedLM", "RoFormerForSequenceClassification"]
+VARIANTS = {
+    "plain": {},
+    "rotary_value": {"rotary_value": True},
+    "v2": {"norm_type": "rms_norm", "use_bias": False, "hidden_act": "relu"},
+    "yarn": {"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}},
+    "dynamic": {"rope_parameters": {"rope_type": "dynamic", "factor": 4.0, "original_max_position_embeddings": 16}},
+}
+# One of each is what a tracer may take for a constant.
+OTHER_SHAPES = [(1, 7), (5, 33), (2, 1), (1, 600)]
+
+
+def make_model(head="RoFormerForMaskedLM", **fields):
+    torch.manual_seed(0)
+    return getattr(ours, head)(RoFormerConfig(**{**SIZES, "initializer_range": 0.3, **fields})).eval()
+
+
+def make_batch(b=3, s=20, padded=True):
+    generator = torch.Generator().manual_seed(b * s)
+    batch = {
+        "input_ids": torch.randint(5, 90, (b, s), generator=generator),
+        "attention_mask": torch.ones(b, s, dtype=torch.long),
+        "token_type_ids": torch.randint(0, 2, (b, s), generator=generator),
+    }
+    if padded:
+        batch["attention_mask"][0, s // 2 + 1 :] = 0
+    return batch
+
+
+def dynamic_shapes(batch):
+    return {name: {0: "batch", 1: "length"} for name in batch}
+
+
+def assert_agrees(model, exported, shape, atol):
+    batch = make_batch(*shape)
+    with torch.no_grad():
+        expected = next(iter(model(**batch).values()))
+    found = exported(batch)
+    assert found.shape == expected.shape
+    torch.testing.assert_close(found, expected, atol=atol, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("head", "variant"), [*((head, "plain") for head in HEADS[1:]), *(("RoFormerModel", name) for name in VARIANTS)]
+)
+def test_torch_export(head, variant):
+    model, batch = make_model(head, **VARIANTS[variant]), make_batch()
+    dynamic = {name: {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO} for name in batch}
+    program = torch.export.export(model, (), batch, dynamic_shapes=dynamic).module()
+    for shape in OTHER_SHAPES:
+        assert_agrees(model, lambda batch: next(iter(program(**batch).values())), shape, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("head", "variant"),
+    [
+        ("RoFormerForMaskedLM", "plain"),
+        ("RoFormerForMaskedLM", "dynamic"),
+        ("RoFormerForSequenceClassification", "rotary_value"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*will not be used, since it shares", "ignore:.*LeafSpec.*:FutureWarning")
+def test_onnx_runtime_gives_the_same_logits(head, variant, tmp_path):
+    model, batch = make_model(head, **VARIANTS[variant], num_hidden_layers=1), make_batch()
+    torch.onnx.export(
+        model, (), tmp_path / "model.onnx", kwargs=batch, dynamic_shapes=dynamic_shapes(batch), dynamo=True
+    )
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
+    for shape in OTHER_SHAPES:
+        assert_agrees(
+            model,
+            lambda batch: torch.from_numpy(session.run(None, {name: x.numpy() for name, x in batch.items()})[0]),
+            shape,
+            atol=1e-4,
+        )
+
+
+def test_a_decoder_is_exported_without_its_cache():
+    model, batch = make_model("RoFormerForCausalLM", is_decoder=True, use_cache=False), make_batch()
+    dynamic = {name: {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO} for name in batch}
+    program = torch.export.export(model, (), batch, dynamic_shapes=dynamic).module()
+    for shape in OTHER_SHAPES:
+        assert_agrees(model, lambda batch: program(**batch)["logits"], shape, atol=1e-5)
+
+
+def test_a_model_that_unpads_is_exported_as_one_that_does_not():
+    """Shapes that depend on a mask are not for graphs; what is not padding is the same."""
+    model, batch = make_model("RoFormerModel", unpad_inputs=True), make_batch()
+    program = torch.export.export(model, (), batch).module()
+    found, expected = (f(**batch).last_hidden_state[batch["attention_mask"].bool()] for f in (program, model))
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
