@@ -297,6 +297,13 @@ def test_encode_gives_the_vectors_in_order(tokenizer):
     assert model.encode([], tokenizer).shape == (0, 32)
 
 
+def test_texts_of_like_length_share_a_batch(tokenizer):
+    model, computed = make_model("bi"), []
+    model.roformer.embeddings.register_forward_hook(lambda module, inputs, output: computed.append(output.shape[:2]))
+    model.encode(["元", "利息" * 20] * 4, tokenizer, batch_size=2)
+    assert sorted(computed) == [(2, 3)] * 2 + [(2, 42)] * 2
+
+
 def test_rank_agrees_with_the_logits_of_triplets(tokenizer):
     model = make_model("bi", triplet_temperature=0.5)
     encoded = tokenizer([TRIPLET[name] for name in "ABC"], padding=True, return_tensors="pt")
