@@ -87,12 +87,15 @@ def can_be_unpadded(
     """Whether a batch of that shape has padding to leave out, and all that is read comes out the same without it.
 
     A text that starts with padding is not unpadded, since classification heads and poolers read its first position.
-    UniLM's mask and flex attention are not made for packed texts, chunks of the feed-forward layer must divide the
-    number of tokens, and compilers need shapes that do not depend on what a mask holds.
+    UniLM's mask and flex attention are not made for packed texts, eager attention is causal by its mask alone, chunks
+    of the feed-forward layer must divide the number of tokens, and compilers need shapes that do not depend on what a
+    mask holds.
     """
     if not isinstance(attention_mask, torch.Tensor) or attention_mask.shape != shape or 0 in shape:
         return False
     if torch.compiler.is_compiling() or torch.jit.is_tracing() or attention_mask.device.type == "meta":
+        return False
+    if implementation == "eager" and config.is_decoder:
         return False
     if config.prefix_lm or config.chunk_size_feed_forward or implementation == "flex_attention":
         return False
