@@ -96,7 +96,7 @@ def _register_triplet_pipeline() -> None:
     from .triplet_pipeline import TASK, TripletMatchingPipeline
 
     TripletMatchingPipeline.files_with_code = staticmethod(files_with_code)
-    RoFormerConfig.installed_pipelines.add(TASK)
+    RoFormerConfig.installed_pipelines |= {TASK, "extractive-question-answering"}
     PIPELINE_REGISTRY.supported_tasks.pop(TASK, None)  # repeated registration would warn
     PIPELINE_REGISTRY.register_pipeline(
         TASK, pipeline_class=TripletMatchingPipeline, pt_model=AutoModelForTripletMatching, type="text"

@@ -43,6 +43,13 @@ class TripletMatchingPipeline(Pipeline):
     # What gives the code to lay beside a saved model, from the model's folder; a copy of this file has none.
     files_with_code: Callable[[Path], dict[str, bytes]] | None = None
 
+    def __init__(self, model, *args, **kwargs):
+        if not hasattr(model, "triplet_loss"):
+            raise ValueError(
+                f"{type(model).__name__} does not match triplets: load the model with AutoModelForTripletMatching"
+            )
+        super().__init__(model, *args, **kwargs)
+
     def __call__(self, inputs, **kwargs):
         if isinstance(inputs, list) and not inputs:
             return []

@@ -24,6 +24,7 @@ from modeling_roformer import (
     RoFormerConfig,
     RoFormerForMaskedLM,
     RoFormerForMultipleChoice,
+    RoFormerForQuestionAnswering,
     RoFormerForTripletMatching,
     RoFormerTokenizer,
 )
@@ -455,6 +456,12 @@ def test_what_is_no_triplet_is_refused(folder, triplet, sentence):
         match(TRIPLET, max_length=4)
 
 
+def test_another_head_is_refused(tokenizer):
+    model = RoFormerForMaskedLM(RoFormerConfig(vocab_size=len(VOCABULARY), **SIZES))
+    with pytest.raises(ValueError, match="RoFormerForMaskedLM does not match triplets"):
+        pipeline("triplet-matching", model=model, tokenizer=tokenizer)
+
+
 # On disk
 
 
@@ -501,6 +508,15 @@ def test_a_pipeline_comes_back_with_the_package_and_nobody_is_asked(folder, tmp_
     with pytest.raises(ValueError, match="push_to_hub"):
         match.save_pretrained(tmp_path / "other", push_to_hub=True)
     assert not (tmp_path / "other").exists()
+
+
+def test_so_does_a_pipeline_that_transformers_saves_by_itself(tokenizer, tmp_path):
+    model = RoFormerForQuestionAnswering(RoFormerConfig(vocab_size=len(VOCABULARY), **SIZES)).eval()
+    answer = pipeline("extractive-question-answering", model=model, tokenizer=tokenizer)
+    answer.save_pretrained(tmp_path)
+    again = pipeline("extractive-question-answering", model=str(tmp_path))
+    asked = {"question": "借款", "context": "原告与被告于年月日登记结婚"}
+    assert type(again) is type(answer) and again(asked) == answer(asked)
 
 
 def test_only_models_for_triplets_carry_the_pipeline(folder, tokenizer, tmp_path):
