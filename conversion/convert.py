@@ -8,10 +8,9 @@ from math import prod
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ..model_cards import card_for
+from ..tokenization.characters import is_cjk
 from ..tokenization.tokenizer import RoFormerTokenizer
 from .dtypes import FLOATS, STORAGE, cast
 from .errors import CheckpointError
@@ -19,6 +18,7 @@ from .family import Weight
 from .legacy_folder import VOCABULARY, legacy_files
 from .output_folder import output_folder
 from .plan import Plan, make_plan
+from .progress_bar import byte_progress
 from .registry import AUTO, choose
 from .report import ConversionReport
 from .safetensors_file import TensorSpec, write_safetensors
@@ -78,11 +78,16 @@ def convert(
 
         _write_weights(folder / "model.safetensors", bundle, plan, dtype, progress)
         config.save_pretrained(folder)
-        RoFormerTokenizer(vocabulary.ids).save_pretrained(folder)
+        RoFormerTokenizer(vocabulary.ids, **kind.tokenizer).save_pretrained(folder)
         shutil.copyfile(files.vocab, folder / VOCABULARY)
         described = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         card = card_for(
-            source.resolve().name, described, vocabulary.word_level, parameters=f"{parameters:,}", dtype=dtype
+            source.resolve().name,
+            described,
+            vocabulary.word_level,
+            parameters=f"{parameters:,}",
+            dtype=dtype,
+            language="zh" if any(is_cjk(entry) for entry in vocabulary.ids if len(entry) == 1) else None,
         )
         (folder / "README.md").write_text(card, encoding="utf-8")
         if verify:
@@ -112,10 +117,7 @@ def _write_weights(path: Path, bundle: TensorBundle, plan: Plan, dtype: str, pro
         TensorSpec(weight.key, dtype, weight.shape[::-1] if weight.transpose else weight.shape)
         for weight in plan.weights
     ]
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    shown = progress and console.is_terminal
-    with Progress(*columns, console=console, disable=not shown, transient=True) as bar:
+    with byte_progress(progress) as bar:
         task = bar.add_task("converting", total=sum(entry.size for entry in bundle.entries.values()))
         for names in plan.extras.values():
             for name in names:

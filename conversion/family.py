@@ -31,7 +31,8 @@ class Family:
     """A family of checkpoints.
 
     `config` makes the new configuration; `weights` lists every weight that the model has under it. `dropped` are
-    beginnings of variables that the family may do without, with what the summary calls them.
+    beginnings of variables that the family may do without, with what the summary calls them. `tokenizer` is what its
+    tokenizer is made with.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Family:
     config: Callable[[Settings, Vocabulary], PreTrainedConfig]
     weights: Callable[[PreTrainedConfig], list[Weight]]
     dropped: dict[str, str] = field(default_factory=dict)
+    tokenizer: dict[str, object] = field(default_factory=dict)
 
 
 def dense(key: str, variable: str, inputs: int, outputs: int, bias: bool = True) -> list[Weight]:

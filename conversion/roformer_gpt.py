@@ -14,4 +14,10 @@ def config(settings: Settings, vocabulary: Vocabulary) -> RoFormerConfig:
     )
 
 
-FAMILY = Family(name="gpt", title="RoFormer-GPT", config=config, weights=roformer_v1.weights)
+FAMILY = Family(
+    name="gpt",
+    title="RoFormer-GPT",
+    config=config,
+    weights=roformer_v1.weights,
+    tokenizer={"add_sep_token": False},  # a prompt that ends with [SEP] has ended
+)

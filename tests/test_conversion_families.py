@@ -1,12 +1,14 @@
 """Families that are asked for by name: their numbers are bert4keras' own, and their words too."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 import torch
+import transformers
 from paths import REPOSITORY, SHARED, needs_shared
-from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM
+from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer, pipeline
 
 from modeling_roformer import RoFormerForCausalLM, RoFormerForMaskedLM
 from modeling_roformer.conversion.convert import convert
@@ -116,3 +118,35 @@ def test_numbers_of_the_shared_checkpoints(name, tmp_path):
     else:
         reference["probabilities" if family == "gpt" else "logits"] = recorded["output_0"]
     assert_parity(AUTO[family].from_pretrained(tmp_path / name).eval(), reference)
+
+
+def test_prompts_of_gpt_go_on(tmp_path):
+    """Its tokenizer ends no prompt with [SEP], after saving too, and plain transformers' own refuses the folder."""
+    convert(LEGACY / "gpt", tmp_path / "gpt", family="gpt")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "gpt")
+    assert tokenizer.tokenize("明月", add_special_tokens=True) == ["[CLS]", "明", "月"]
+    assert tokenizer.tokenize("明", "月", add_special_tokens=True) == ["[CLS]", "明", "[SEP]", "月"]
+    assert tokenizer("明", "月").token_type_ids == [0, 0, 0, 1]
+    tokenizer.save_pretrained(tmp_path / "again")
+    shutil.copy(tmp_path / "gpt" / "config.json", tmp_path / "again")
+    assert AutoTokenizer.from_pretrained(tmp_path / "again")("明月").input_ids == tokenizer("明月").input_ids
+    with pytest.raises(ValueError, match="modeling_roformer"):
+        transformers.models.roformer.RoFormerTokenizer.from_pretrained(tmp_path / "gpt")
+
+
+@pytest.mark.parametrize("family", ["gpt", "sim"])
+def test_the_pipeline_generates_what_the_model_does(family, tmp_path):
+    convert(LEGACY / family, tmp_path / family, family=family)
+    generate = pipeline("text-generation", model=str(tmp_path / family))
+    tokenizer, model = generate.tokenizer, generate.model
+    ids = torch.tensor([tokenizer("明月照着远处").input_ids])
+    segments = torch.zeros_like(ids)
+    for _ in range(6):
+        with torch.inference_mode():
+            new = model(ids, token_type_ids=segments, use_cache=False).logits[:, -1:].argmax(-1)
+        ids = torch.cat([ids, new], 1)
+        segments = torch.cat([segments, torch.full_like(new, int(family == "sim"))], 1)
+        if new.item() == tokenizer.sep_token_id:
+            break
+    answer = generate("明月照着远处", max_new_tokens=6, do_sample=False, return_tensors=True)[0]
+    assert answer["generated_token_ids"] == ids[0].tolist()

@@ -46,6 +46,7 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
             ("word", "word 100", "word 100 n"). The words are saved with the tokenizer.
         tokenize_chinese_chars: ignored, as by transformers' RoFormerTokenizer: Han characters always stand alone.
         strip_accents: drop accents; None means as `do_lower_case`.
+        add_sep_token: end texts with [SEP]; False for RoFormer-GPT, whose prompts are to go on.
 
     Raises:
         VocabularyError (a ValueError): no [UNK], an entry twice, or "jieba" for a vocabulary that has no words.
@@ -75,6 +76,7 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
         mask_token="[MASK]",
         tokenize_chinese_chars=True,
         strip_accents=None,
+        add_sep_token=True,
         **kwargs,
     ):
         source = "the vocabulary"
@@ -98,6 +100,7 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
 
         self.user_dict = list(read_user_dict(user_dict))
         self.word_segmentation = word_segmentation
+        self.add_sep_token = add_sep_token
         self._segment = self._choose_segmenter(vocab, source)
         self._normalizer = Normalizer(do_lower_case, do_lower_case if strip_accents is None else strip_accents)
         self._vocabulary = dict(vocab)
@@ -116,6 +119,7 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
             mask_token=mask_token,
             tokenize_chinese_chars=tokenize_chinese_chars,
             strip_accents=strip_accents,
+            add_sep_token=add_sep_token,
             **kwargs,
         )
 
@@ -157,12 +161,13 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
         return kwargs
 
     def update_post_processor(self):
-        """[CLS] A [SEP], and [CLS] A [SEP] B [SEP] with segments 0 and 1."""
+        """[CLS] A [SEP], and [CLS] A [SEP] B [SEP] with segments 0 and 1; without the last [SEP] for RoFormer-GPT."""
         cls, sep = self.cls_token, self.sep_token
-        start, end = f"{cls}:0 " if cls else "", f" {sep}:{{}}" if sep else ""
+        start, between = f"{cls}:0 " if cls else "", f" {sep}:{{}}" if sep else ""
+        end = between if self.add_sep_token else ""
         self._tokenizer.post_processor = processors.TemplateProcessing(
             single=start + "$A:0" + end.format(0),
-            pair=start + "$A:0" + end.format(0) + " $B:1" + end.format(1),
+            pair=start + "$A:0" + between.format(0) + " $B:1" + end.format(1),
             special_tokens=[
                 (token, self.convert_tokens_to_ids(token)) for token in dict.fromkeys([cls, sep]) if token is not None
             ],
@@ -170,7 +175,7 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
 
     def _is_beyond_transformers(self):
         """Whether transformers' RoFormerTokenizer, reading the same files, would give other ids."""
-        if self.user_dict or self.word_segmentation == "custom":
+        if self.user_dict or self.word_segmentation == "custom" or not self.add_sep_token:
             return True
         return self.word_segmentation is None and has_words(self._vocabulary)
 
