@@ -4,6 +4,7 @@ Exactly what bert4keras' `Tokenizer(vocab, do_lower_case=True, pre_tokenize=lamb
 does, which is what these checkpoints were trained with, as a fast tokenizer of transformers.
 """
 
+import copy
 import functools
 import json
 import os
@@ -162,6 +163,7 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
 
     def update_post_processor(self):
         """[CLS] A [SEP], and [CLS] A [SEP] B [SEP] with segments 0 and 1; without the last [SEP] for RoFormer-GPT."""
+        self._add_bos_token = self._add_eos_token = False  # [CLS] and [SEP] are what a text starts and ends with
         cls, sep = self.cls_token, self.sep_token
         start, between = f"{cls}:0 " if cls else "", f" {sep}:{{}}" if sep else ""
         end = between if self.add_sep_token else ""
@@ -200,6 +202,13 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
         path = os.path.join(save_directory, name)
         write_vocabulary(self._vocabulary, path)
         return (path,)
+
+    def train_new_from_iterator(self, *args, **kwargs):
+        """As in transformers. The new vocabulary has pieces of Latin words and single Han characters, no Chinese words
+        (`roformer vocab` makes one that has), so the new tokenizer is character-level."""
+        pattern = copy.copy(self)
+        pattern.init_kwargs = {**self.init_kwargs, "word_segmentation": None, "user_dict": None}
+        return super(RoFormerTokenizer, pattern).train_new_from_iterator(*args, **kwargs)
 
     def __getstate__(self):
         state = self.__dict__.copy()
