@@ -1,0 +1,285 @@
+"""Tokens per second and peak memory of the forward pass, beside transformers' models of equal size.
+
+    python benchmarks/inference.py [--quick] [--plot PNG] [--quantize] [--device cpu|cuda]
+
+Models of random weights (12 layers of 768; ModernBERT's gated feed-forward layers have as many parameters as the
+others'), each in a process of its own, take turns at each length. So does the ceiling: the matrix products and scaled
+dot product attention of the same shapes alone, which no implementation of the same mathematics can be much faster than.
+On a CPU one text in float32, on a GPU 16,384 tokens in bfloat16. The compiled model's memory includes its compiler's.
+
+Then: turning query and key as a share of one layer's time; a batch of mixed length with and without its padding; and,
+with `--quantize`, linear layers in int8: their time, and what they do to a trained checkpoint's answers.
+"""
+
+import argparse
+import contextlib
+import json
+import logging
+import tempfile
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import measure
+import torch
+import transformers
+from rich.console import Console
+from rich.table import Table
+from torch.nn import functional as F
+
+import modeling_roformer as ours
+from modeling_roformer.conversion.convert import convert
+from modeling_roformer.rotary import rotary_position_embeddings, rotate
+
+THEIRS, BERT, MODERN = "transformers' RoFormer", "BERT, SDPA", "ModernBERT, SDPA"
+OURS, COMPILED, CEILING = "RoFormer", "RoFormer, compiled", "ceiling"
+NAMES = (THEIRS, BERT, MODERN, OURS, COMPILED, CEILING)
+LENGTHS = {"cpu": (512, 1536, 4096), "cuda": (512, 2048, 8192)}
+GOALS = {512: 1.5, 1536: 2.1, 4096: 3.0}  # times transformers' RoFormer, on two cores
+# A quarter of this batch is text: a case next to short questions.
+MIXED_LENGTHS = (512, 160, 96, 64, 64, 48, 48, 32)
+LEGACY = Path(__file__).parent.parent / "examples" / "roformer-mini-zh"
+console = Console(width=110, highlight=False)
+
+
+def make_model(name: str, device: str, layers: int, longest: int) -> torch.nn.Module:
+    """A model of random weights, all of one size."""
+    torch.manual_seed(0)
+    sizes = dict(vocab_size=50000, num_hidden_layers=layers, pad_token_id=0)
+    if name == MODERN:
+        # 3 × 768 × 2,048 parameters in a gated feed-forward layer, as 2 × 768 × 3,072 in the others
+        config = transformers.ModernBertConfig(
+            **sizes, intermediate_size=2048, max_position_embeddings=longest, attn_implementation="sdpa"
+        )
+        model = transformers.ModernBertModel(config)
+    elif name == BERT:
+        config = transformers.BertConfig(**sizes, max_position_embeddings=longest, attn_implementation="sdpa")
+        model = transformers.BertModel(config, add_pooling_layer=False)
+    elif name == THEIRS:
+        model = transformers.RoFormerModel(transformers.RoFormerConfig(**sizes, max_position_embeddings=longest))
+    else:
+        model = ours.RoFormerModel(ours.RoFormerConfig(**sizes))
+    return model.eval().to(device, torch.bfloat16 if device == "cuda" else torch.float32)
+
+
+def ceiling(model: ours.RoFormerModel, hidden_states: torch.Tensor) -> None:
+    """The matrix products and the attention of all layers, and nothing else."""
+    heads = hidden_states.unflatten(-1, (-1, model.config.head_dim)).transpose(1, 2)
+    for layer in model.encoder.layer:
+        attention = layer.attention.self
+        for linear in (attention.query, attention.key, attention.value, layer.attention.output.dense):
+            F.linear(hidden_states, linear.weight)
+        F.scaled_dot_product_attention(heads, heads, heads)
+        F.linear(F.linear(hidden_states, layer.intermediate.dense.weight), layer.output.dense.weight)
+
+
+def make_subject(name: str, device: str, layers: int, longest: int) -> Callable:
+    """What a worker runs: a job's name and its sizes in, nothing out."""
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+    model = make_model(name, device, layers, longest)
+    forward = torch.compile(model, dynamic=False) if name == COMPILED else model
+    some = torch.Generator().manual_seed(0)
+
+    def run(job: str, b: int, s: int) -> None:
+        ids = torch.randint(5, 50000, (b, s), generator=some).to(device)
+        if job == "forward":
+            forward(ids)
+        elif job == "ceiling":
+            ceiling(model, model.embeddings.word_embeddings(ids))
+        elif job in ("padded", "unpadded"):
+            lengths = torch.tensor(MIXED_LENGTHS, device=device)
+            mask = (torch.arange(s, device=device) < lengths[:, None] * s // MIXED_LENGTHS[0]).long()
+            forward(ids, attention_mask=mask, unpad_inputs=job == "unpadded")
+        elif job in ("layer", "rotation"):
+            x = model.embeddings.word_embeddings(ids)
+            frequencies = model.frequencies(None, s, x.device)
+            turns = rotary_position_embeddings(torch.arange(s, device=device)[None], frequencies)
+            heads = x.unflatten(-1, (-1, model.config.head_dim))
+            layer = model.encoder.layer[0]
+            for _ in range(10):  # ten layers' worth, so that what was prepared above does not count
+                if job == "layer":
+                    layer(x, None, turns)
+                else:
+                    rotate(heads, *turns), rotate(heads, *turns)
+
+    return torch.no_grad()(run)
+
+
+def goal(reached: float, least: float | None = None, most: float | None = None) -> str:
+    """The figure's goal, and whether it is reached."""
+    met = reached >= least if least is not None else reached <= most
+    text = f"≥ {least:g}" if least is not None else f"≤ {most:g}"
+    return f"[green]{text}[/]" if met else f"[red]{text} missed[/]"
+
+
+def measure_forward(workers: dict, lengths, tokens: int, runs: int, progress) -> dict[int, dict]:
+    """By length and name. Short texts are run more often: they cost less, and vary more."""
+    results = {}
+    for s in lengths:
+        b = max(1, tokens // s)
+        calls = {name: (worker, "ceiling" if name == CEILING else "forward", b, s) for name, worker in workers.items()}
+        results[s] = measure.alternate(
+            calls, runs * min(5, max(1, lengths[-1] // s)), lambda name, s=s: progress(f"{s:,} tokens: {name}")
+        )
+    return results
+
+
+def forward_table(results: dict[int, dict], tokens: int, device: str) -> Table:
+    table = Table(title=f"Forward pass, {device}; theirs is {THEIRS}")
+    for column in ("length", "", "tokens/s", "/ theirs", "/ BERT", "/ ceiling", "peak, MB", "/ theirs"):
+        table.add_column(column, justify="left" if column == "" else "right")
+    for s, measured in results.items():
+        b = max(1, tokens // s)
+        for name, m in measured.items():
+            ratios = [f"{measured[other].seconds / m.seconds:.2f}" for other in (THEIRS, BERT, CEILING)]
+            memory = f"{m.peak / measure.MB:,.0f}", f"{m.peak / measured[THEIRS].peak:.2f}"
+            table.add_row(f"{s:,}", name, f"{b * s / m.seconds:,.0f}", *ratios, *(memory if name != CEILING else ()))
+        table.add_section()
+    return table
+
+
+def goals_table(results: dict[int, dict], shares: dict[int, float], unpadding: float) -> Table:
+    """The goals for two cores, and what was reached."""
+    table = Table("goal", "length", "reached", "", title="Goals (12 layers of 768, float32, two cores)")
+    for s, measured in results.items():
+        seconds = {name: m.seconds for name, m in measured.items()}
+        rows = [
+            ("forward / BERT with SDPA", seconds[BERT] / seconds[OURS], dict(least=0.97)),
+            ("compiled, share of the ceiling", seconds[CEILING] / seconds[COMPILED], dict(least=0.85)),
+            ("rotation, share of a layer", shares[s], dict(most=0.03)),
+        ]
+        if s in GOALS:
+            rows.insert(0, ("forward / transformers' RoFormer", seconds[THEIRS] / seconds[OURS], dict(least=GOALS[s])))
+        if s == 4096:
+            rows.append(("peak memory / transformers'", measured[OURS].peak / measured[THEIRS].peak, dict(most=0.4)))
+        for what, reached, bound in rows:
+            table.add_row(what, f"{s:,}", f"{reached:.3f}", goal(reached, **bound))
+    table.add_row(
+        "unpadded / padded, a quarter text", f"8 × {MIXED_LENGTHS[0]}", f"{unpadding:.2f}", goal(unpadding, 1.8)
+    )
+    return table
+
+
+def quantized(model: torch.nn.Module) -> torch.nn.Module:
+    """The model with its linear layers in int8: weights once, activations as they come."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear}, dtype=torch.qint8)
+
+
+def make_quantized(device: str, layers: int, longest: int, is_quantized: bool) -> Callable:
+    model = make_model(OURS, device, layers, longest)
+    model = quantized(model) if is_quantized else model
+    some = torch.Generator().manual_seed(0)
+    return torch.no_grad()(lambda s: model(torch.randint(5, 50000, (1, s), generator=some)) and None)
+
+
+@torch.no_grad()
+def quantized_answers() -> Table:
+    """The trained checkpoint's seven masks, in float32 and in int8."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(None):
+        convert(LEGACY, Path(folder) / "converted")
+        model = ours.RoFormerForMaskedLM.from_pretrained(Path(folder) / "converted").eval()
+    small = quantized(model)
+    sentences = json.loads((LEGACY / "reference.json").read_text(encoding="utf-8"))
+    table = Table("sentence", "float32", "int8", "common, of top 5", "largest difference of a probability")
+    for sentence in sentences:
+        ids, at = torch.tensor([sentence["token_ids"]]), sentence["mask_at"]
+        words = (LEGACY / "vocab.txt").read_text(encoding="utf-8").split("\n")
+        before, after = (m(ids).logits[0, at].softmax(-1) for m in (model, small))
+        tops = [p.topk(5).indices.tolist() for p in (before, after)]
+        table.add_row(
+            sentence["text"],
+            *(f"{words[top[0]]} {p[top[0]]:.3f}" for p, top in zip((before, after), tops, strict=True)),
+            str(len(set(tops[0]) & set(tops[1]))),
+            f"{(before - after).abs().max():.3f}",
+        )
+    return table
+
+
+def plot(results: dict[int, dict], tokens: int, path: str) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
+    for name in NAMES:
+        rates = [max(1, tokens // s) * s / measured[name].seconds for s, measured in results.items()]
+        axes.plot(list(results), rates, marker="o", label=name, linestyle="--" if name == CEILING else "-")
+    axes.set(xlabel="tokens a text", ylabel="tokens/s", xscale="log", xticks=list(results), ylim=(0, None))
+    axes.set_xticklabels([f"{s:,}" for s in results])
+    axes.minorticks_off()
+    axes.legend(frameon=False)
+    figure.savefig(path, dpi=150)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("cpu", "cuda"), help="both, where there is a GPU, if not given")
+    parser.add_argument("--lengths", type=int, nargs="+", help="tokens a text, ascending")
+    parser.add_argument("--layers", type=int, default=12)
+    parser.add_argument("--runs", type=int, default=2, help="at the longest length; up to five times as many at others")
+    parser.add_argument("--plot", metavar="PNG", help="tokens/s against length")
+    parser.add_argument("--quantize", action="store_true", help="int8 linear layers on the CPU, and nothing else")
+    parser.add_argument("--quick", action="store_true", help="two layers, up to 512 tokens")
+    chosen = parser.parse_args()
+    if chosen.quick:
+        chosen.layers, chosen.lengths = 2, chosen.lengths or [128, 512]
+    if chosen.quantize:
+        return show_quantized(chosen)
+    devices = [chosen.device] if chosen.device else ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+    for device in devices:
+        show_forward(chosen, device)
+    return None
+
+
+def show_forward(chosen, device: str) -> None:
+    lengths = sorted(chosen.lengths or LENGTHS[device])
+    tokens = 16384 if device == "cuda" else 1
+    workers = {
+        name: measure.Worker(make_subject, name, device, chosen.layers, max(lengths[-1], MIXED_LENGTHS[0]))
+        for name in NAMES
+    }
+    with console.status("models are made") as status:
+        results = measure_forward(workers, lengths, tokens, chosen.runs, status.update)
+        worker, shares = workers[OURS], {}
+        for s in lengths:
+            status.update(f"{s:,} tokens: rotation")
+            b = max(1, tokens // s)
+            parts = measure.alternate({job: (worker, job, b, s) for job in ("layer", "rotation")}, runs=3)
+            shares[s] = parts["rotation"].seconds / parts["layer"].seconds
+        status.update("a batch of mixed length")
+        mixed = measure.alternate(
+            {job: (worker, job, len(MIXED_LENGTHS), MIXED_LENGTHS[0]) for job in ("padded", "unpadded")}, runs=3
+        )
+    measure.close(workers.values())
+    console.print(forward_table(results, tokens, device))
+    unpadding = mixed["padded"].seconds / mixed["unpadded"].seconds
+    if device == "cpu" and not chosen.quick:
+        console.print(goals_table(results, shares, unpadding))
+    else:
+        console.print("rotation, share of a layer: " + ", ".join(f"{x:.3f} at {s:,}" for s, x in shares.items()))
+        console.print(f"a batch that is a quarter text, unpadded / padded: {unpadding:.2f}")
+    if chosen.plot:
+        plot(results, tokens, chosen.plot if device == "cpu" else f"{Path(chosen.plot).with_suffix('')}-{device}.png")
+
+
+def show_quantized(chosen) -> None:
+    lengths = sorted(chosen.lengths or (128, 512))
+    makes = {
+        name: measure.Worker(make_quantized, "cpu", chosen.layers, lengths[-1], name == "int8")
+        for name in ("float32", "int8")
+    }
+    table = Table("length", "float32, tokens/s", "int8, tokens/s", "int8 / float32", title="Forward pass, cpu")
+    for s in lengths:
+        measured = measure.alternate({name: (worker, s) for name, worker in makes.items()}, runs=5)
+        rates = [s / measured[name].seconds for name in makes]
+        table.add_row(f"{s:,}", *(f"{rate:,.0f}" for rate in rates), f"{rates[1] / rates[0]:.2f}")
+    measure.close(makes.values())
+    console.print(table)
+    console.print(quantized_answers())
+
+
+if __name__ == "__main__":
+    main()

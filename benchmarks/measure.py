@@ -1,0 +1,129 @@
+"""Fair measurement: every subject in a process of its own, subjects take turns, medians count.
+
+A subject is a function that does one piece of work. It lives in a worker process, where a factory makes it, so that its
+peak memory is its own, and it is timed there. Runs of all subjects alternate: what else the machine does hits all alike.
+"""
+
+import multiprocessing
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+MB = 1e6
+
+
+@dataclass
+class Measurement:
+    """Median of the runs in seconds, and the process's peak memory up to then in bytes."""
+
+    seconds: float
+    peak: float
+
+
+class Worker:
+    """A process that holds a subject.
+
+    Args:
+        make: a function of a module (not a lambda), which returns the subject.
+        arguments: its arguments.
+
+    ```python
+    >>> with Worker(make_model, "bert", "cpu") as worker:
+    ...     seconds, peak, result = worker.run("forward", 512)
+    ```
+    """
+
+    def __init__(self, make: Callable, *arguments):
+        context = multiprocessing.get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(target=_serve, args=(theirs, make, arguments), daemon=True)
+        self.process.start()
+        theirs.close()
+
+    def run(self, *arguments):
+        """Calls the subject: seconds, peak memory in bytes, and what it returns."""
+        self.connection.send(arguments)
+        try:
+            answer = self.connection.recv()
+        except EOFError:
+            self.process.join()
+            raise SystemExit(f"a measured process ended with exit code {self.process.exitcode}") from None
+        if isinstance(answer, str):
+            raise SystemExit(f"a measured process failed: {answer}")
+        return answer
+
+    def close(self) -> None:
+        self.connection.close()
+        self.process.join()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self.close()
+
+
+def alternate(
+    calls: dict[str, tuple], runs: int, progress: Callable[[str], None] = lambda name: None
+) -> dict[str, Measurement]:
+    """Runs each call once to warm up, then all of them in turn, `runs` times.
+
+    Args:
+        calls: by name, a worker and the arguments of its subject.
+        progress: called with the name before each run.
+    """
+    seconds, peaks = {name: [] for name in calls}, {}
+    for run in range(runs + 1):
+        for name, (worker, *arguments) in calls.items():
+            progress(name)
+            elapsed, peaks[name], _ = worker.run(*arguments)
+            if run:
+                seconds[name].append(elapsed)
+    return {name: Measurement(statistics.median(values), peaks[name]) for name, values in seconds.items()}
+
+
+def close(workers: Iterable[Worker]) -> None:
+    for worker in workers:
+        worker.close()
+
+
+def _serve(connection, make: Callable, arguments: tuple) -> None:
+    try:
+        subject = make(*arguments)
+        while True:
+            try:
+                arguments = connection.recv()
+            except EOFError:
+                return
+            _synchronize()
+            start = time.perf_counter()
+            result = subject(*arguments)
+            _synchronize()
+            connection.send((time.perf_counter() - start, _peak_memory(), result))
+    except KeyboardInterrupt:
+        pass
+    except Exception as error:
+        connection.send(f"{type(error).__name__}: {error}")
+
+
+def _on_gpu() -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized()
+
+
+def _synchronize() -> None:
+    if _on_gpu():
+        sys.modules["torch"].cuda.synchronize()
+
+
+def _peak_memory() -> float:
+    """Of the GPU where there is one in use; else what the process held at most."""
+    if _on_gpu():
+        return sys.modules["torch"].cuda.max_memory_allocated()
+    if sys.platform == "linux":  # what getrusage reports there may be the parent's
+        return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
