@@ -21,10 +21,10 @@ class AddedTokenSplitter:
     """
 
     def __init__(self, tokens, normalizer):
+        self.tokens = tokens
         self.normalizer = normalizer
         self.literal = [token.content for token in tokens if not token.normalized]
         self.normalized = [normalizer(token.content) for token in tokens if token.normalized]
-        self.contents = {}
         # A model that knows one word gives one token for each stretch of text: a finder of `tokenizers`' own making.
         self.finder = Tokenizer(models.WordLevel({_TEXT: 0}, unk_token=_TEXT))
         steps = [normalizers.Lowercase()] * normalizer.lowercase
@@ -32,6 +32,9 @@ class AddedTokenSplitter:
         self.finder.normalizer = normalizers.Sequence(steps)
         self.finder.add_tokens(tokens)
         self.contents = {self.finder.token_to_id(token.content): token.content for token in tokens}
+
+    def __reduce__(self):
+        return type(self), (self.tokens, self.normalizer)
 
     def __call__(self, text):
         if not any(content in text for content in self.literal):

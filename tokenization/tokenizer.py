@@ -5,7 +5,6 @@ does, which is what these checkpoints were trained with, as a fast tokenizer of 
 """
 
 import copy
-import functools
 import json
 import os
 from itertools import accumulate, chain
@@ -123,6 +122,10 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
             add_sep_token=add_sep_token,
             **kwargs,
         )
+        self._word_piece = WordPiece(
+            self._vocabulary, self.unk_token_id, self._normalizer, self.word_segmentation is not None
+        )
+        self._find_added_tokens()
 
     def _choose_segmenter(self, vocab, source):
         chosen = self.word_segmentation
@@ -210,17 +213,7 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
         pattern.init_kwargs = {**self.init_kwargs, "word_segmentation": None, "user_dict": None}
         return super(RoFormerTokenizer, pattern).train_new_from_iterator(*args, **kwargs)
 
-    def __getstate__(self):
-        state = self.__dict__.copy()
-        for name in ("_word_piece", "_splitters"):  # made anew where they are needed
-            state.pop(name, None)
-        return state
-
     # From text to tokens
-
-    @functools.cached_property
-    def _word_piece(self):
-        return WordPiece(self._vocabulary, self.unk_token_id, self._normalizer, self.word_segmentation is not None)
 
     def _ids(self, text):
         words = self._segment(self._normalizer(text))
@@ -243,17 +236,15 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
         return Tokens(ids, offsets, numbers)
 
     def _add_tokens(self, new_tokens, special_tokens=False):
-        self.__dict__.pop("_splitters", None)
-        return super()._add_tokens(new_tokens, special_tokens)
+        number = super()._add_tokens(new_tokens, special_tokens)
+        self._find_added_tokens()
+        return number
 
-    @functools.cached_property
-    def _splitters(self):
+    def _find_added_tokens(self):
         added = list(self.added_tokens_decoder.values())
-        return {
-            split_special: AddedTokenSplitter(
-                [token for token in added if not (split_special and token.special)], self._normalizer
-            )
-            for split_special in (False, True)
+        self._splitters = {
+            False: AddedTokenSplitter(added, self._normalizer),
+            True: AddedTokenSplitter([token for token in added if not token.special], self._normalizer),
         }
 
     def _encode_text(self, text, split_special_tokens, with_offsets):

@@ -51,6 +51,9 @@ class WordPiece:
         self.ids = Memory(lambda word: tuple([piece[0] for piece in self.pieces(word)]))
         self.spans = Memory(self._spans)
 
+    def __reduce__(self):  # without what is remembered, so that use changes neither pickles nor fingerprints
+        return type(self), (self.vocabulary, self.unk_id, self.normalizer, self.whole_words)
+
     def _spans(self, word):
         pieces = self.pieces(word)
         return (pieces[-1][3] + 1 if pieces else 0), [piece[1:] for piece in pieces]
