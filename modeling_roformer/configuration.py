@@ -14,7 +14,7 @@ MODEL_TYPES = (MODEL_TYPE, MODEL_TYPE_V2, MODEL_TYPE_EXTENDED)
 
 NORM_TYPES = ("layer_norm", "rms_norm")
 ROPE_TYPES = ("default", "linear", "dynamic", "yarn")
-ROPE_THETA = 10000.0
+PAPER_ROPE = {"rope_type": "default", "rope_theta": 10000.0}
 # Scorers of triplet matching, and the losses of each, its default first.
 TRIPLET_LOSSES = {"cross": ("binary_cross_entropy", "softmax"), "bi": ("softmax", "margin")}
 
@@ -59,7 +59,7 @@ class RoFormerConfig(PreTrainedConfig):
             before them.
         rope_parameters: longer texts than were trained on: a dict with `rope_type` ("default", "linear", "dynamic" or
             "yarn"), `rope_theta`, `factor` and, for "dynamic" and "yarn", `original_max_position_embeddings`, the
-            trained length. None is the paper's RoPE.
+            trained length. None is the paper's RoPE, and is read back as the dict for it, which every tool expects.
         trainable_rope: the frequencies are parameters, which start where the formula has them.
         sparse_prediction: in training, the MLM head computes logits only where there are labels.
         unpad_inputs: leave the padding of mixed batches out of the computation; its `last_hidden_state` is then 0. Not
@@ -185,9 +185,9 @@ class RoFormerConfig(PreTrainedConfig):
         rope_type = parameters["rope_type"]
         if rope_type not in ROPE_TYPES:
             raise ValueError(f"rope_type is {rope_type!r}, but must be one of {', '.join(ROPE_TYPES)}")
-        allowed = {"rope_type", "rope_theta"}
+        allowed = {"rope_type", "rope_theta", "original_max_position_embeddings"}
         if rope_type != "default":
-            allowed |= {"factor", "original_max_position_embeddings"}
+            allowed.add("factor")
             factor = parameters.get("factor")
             if not isinstance(factor, (int, float)) or factor < 1:
                 raise ValueError(f"rope_parameters of type {rope_type!r} need a factor of at least 1, not {factor!r}")
@@ -209,15 +209,14 @@ class RoFormerConfig(PreTrainedConfig):
         """Takes `rope_scaling` and `rope_theta`, as older configs have them, into `rope_parameters`.
 
         Called by transformers; its own would fill a missing trained length in from `max_position_embeddings`, which is
-        only told to others here, and write the paper's defaults into every config.
+        only told to others here.
         """
         parameters = dict(kwargs.pop("rope_scaling", None) or self.rope_parameters or {})
         if "type" in parameters:
             parameters.setdefault("rope_type", parameters.pop("type"))
         if (theta := kwargs.pop("rope_theta", None)) is not None:
             parameters.setdefault("rope_theta", theta)
-        parameters = {"rope_type": "default", "rope_theta": ROPE_THETA, **parameters}
-        self.rope_parameters = None if parameters == {"rope_type": "default", "rope_theta": ROPE_THETA} else parameters
+        self.rope_parameters = {**PAPER_ROPE, **parameters}
         return kwargs
 
     def standardize_rope_params(self) -> None:
@@ -249,13 +248,17 @@ class RoFormerConfig(PreTrainedConfig):
         """The model_type that this configuration is written under, by what plain transformers would make of it."""
         if self.norm_type != "layer_norm" or not self.use_bias:
             return MODEL_TYPE_V2
-        if self.prefix_lm or self.rope_parameters is not None or self.trainable_rope:
+        rope = self.rope_parameters or PAPER_ROPE
+        if self.prefix_lm or self.trainable_rope or any(rope[name] != PAPER_ROPE[name] for name in PAPER_ROPE):
             return MODEL_TYPE_EXTENDED
         return MODEL_TYPE
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields as plain data, `model_type` being `saved_model_type()`."""
-        return {**super().to_dict(), "model_type": self.saved_model_type()}
+        """The fields as plain data, `model_type` being `saved_model_type()`, and None for the paper's RoPE."""
+        fields = {**super().to_dict(), "model_type": self.saved_model_type()}
+        if fields["rope_parameters"] == PAPER_ROPE:
+            fields["rope_parameters"] = None
+        return fields
 
     @classmethod
     def get_config_dict(cls, pretrained_model_name_or_path, **kwargs) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -140,6 +140,10 @@ def drop_position_table(module: nn.Module, state_dict: dict, prefix: str, *args)
     state_dict.pop(prefix + "embed_positions.weight", None)
 
 
+class ShapeMismatchError(ValueError, RuntimeError):
+    """A weight has another shape than the config asks for; transformers raises a RuntimeError, and others catch that."""
+
+
 class RoFormerPreTrainedModel(PreTrainedModel):
     """What all RoFormer models share: loading, initialisation, what they support."""
 
@@ -243,7 +247,7 @@ class RoFormerPreTrainedModel(PreTrainedModel):
             raise ValueError(f"{source} has no weight for {_some(missing)}: {_not_whole(self)}")
         if report["mismatched_keys"]:
             name, found, expected = min(report["mismatched_keys"])
-            raise ValueError(
+            raise ShapeMismatchError(
                 f"{source} holds {name} of shape {tuple(found)} where the config asks for {tuple(expected)}: "
                 "correct the config, or pass ignore_mismatched_sizes=True to start such weights afresh"
             )
