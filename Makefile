@@ -1,16 +1,20 @@
-# The two commands of the README. Each makes .venv where there is none, and is quick when nothing has changed.
+# The two commands of the README are demo and test. Each makes .venv where there is none, and is quick when nothing has
+# changed.
 PYTHON ?= python3
 VENV := .venv
 INSTALLED := $(VENV)/installed
-export TOKENIZERS_PARALLELISM ?= true
 
-.PHONY: demo test lint clean
+.PHONY: demo test test-common lint clean
 
 demo: $(INSTALLED)
 	$(VENV)/bin/python examples/demo.py
 
 test: $(INSTALLED)
-	$(VENV)/bin/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2
+
+# transformers' own tests of models and tokenizers, on ours.
+test-common: $(INSTALLED)
+	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2 -o addopts=-q -p no:subtests tests/common
 
 lint: $(INSTALLED)
 	$(VENV)/bin/ruff check .
@@ -22,4 +26,4 @@ $(INSTALLED): setup.cfg pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis *.egg-info build dist
+	rm -rf $(VENV) .cache .pytest_cache .ruff_cache .hypothesis *.egg-info build dist
