@@ -140,7 +140,7 @@ def test_offsets_of_any_text(text):
         assert set(numbers) == set(range(len(set(numbers))))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     st.lists(
         st.tuples(
