@@ -171,7 +171,18 @@ def test_every_character_is_cut_as_jieba_cuts_it():
     segment = JiebaSegmenter()
     for start in range(0, 0x30000, 64):
         text = "".join(f"中{chr(code)}国{chr(code)}a{chr(code)}1" for code in range(start, start + 64))
-        assert segment(text) == PLAIN.lcut(text, HMM=False)
+        assert list(segment(text)) == PLAIN.lcut(text, HMM=False)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(wordy, min_size=1, max_size=8), st.integers(1, 60))
+def test_long_texts_are_cut_as_a_whole(many, times):
+    """Whatever the parts that a long text is worked off in."""
+    from modeling_roformer.tokenization.segmentation import JiebaSegmenter
+
+    text = "".join(many) * times + "\r\n" * times
+    text = text * (1 + 12_000 // max(len(text), 1))
+    assert list(JiebaSegmenter()(text)) == PLAIN.lcut(text, HMM=False)
 
 
 def test_every_word_of_the_dictionary_is_cut_as_jieba_cuts_it():
@@ -181,7 +192,7 @@ def test_every_word_of_the_dictionary_is_cut_as_jieba_cuts_it():
     words = [word for word, freq in PLAIN.FREQ.items() if freq][::3]
     for start in range(0, len(words), 50):
         text = "".join(words[start : start + 50])
-        assert segment(text) == PLAIN.lcut(text, HMM=False), start
+        assert list(segment(text)) == PLAIN.lcut(text, HMM=False), start
 
 
 @pytest.mark.parametrize("n", [1, 1 << 17])

@@ -222,7 +222,7 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
     def _tokens(self, text):
         """Tokens with offsets into `text` and word numbers."""
         normalized, origins = self._normalizer.align(text)
-        words = self._segment(normalized)
+        words = list(self._segment(normalized))
         ids = list(chain.from_iterable(map(self._word_piece.ids.__getitem__, words)))
         offsets, numbers, number = [], [], 0
         starts = accumulate(map(len, words), initial=0)
