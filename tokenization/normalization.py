@@ -23,7 +23,12 @@ def strip_marks(text):
     units = np.frombuffer(text.encode("utf-16-le", "surrogatepass"), np.uint16)
     if not _needs_a_look()[units].any():
         return text
-    return "".join([character for character in text if unicodedata.category(character) != "Mn"])
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+    codes = codes[(codes > 0xFFFF) | _needs_a_look()[codes & 0xFFFF]]
+    for character in map(chr, np.unique(codes)):
+        if unicodedata.category(character) == "Mn":
+            text = text.replace(character, "")
+    return text
 
 
 class Normalizer:
@@ -58,5 +63,6 @@ class Normalizer:
         if len(text) == len(full) == len(normalized):
             return normalized, None
         # What stands around a character can change it (the final sigma), but never into how many it turns.
-        origins = [index for index, character in enumerate(text) for _ in self(character)]
+        becomes = {character: range(len(self(character))) for character in set(text)}
+        origins = [index for index, character in enumerate(text) for _ in becomes[character]]
         return normalized, [*origins, len(text)]
