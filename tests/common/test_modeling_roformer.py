@@ -1,0 +1,161 @@
+"""transformers' own tests of a model and of a config (ModelTesterMixin, ConfigTester) on every class and variant.
+
+Each class below is one variant of the config. No test of the mixin is overridden, but for one that one variant skips and
+says why; inputs are made for the head that it cannot know. With ROFORMER_TEST_PEER=1 the same tests run on transformers' own RoFormer instead, for comparison.
+"""
+
+import importlib
+import os
+import unittest
+
+import torch
+import transformers
+from transformers.testing_utils import torch_device
+from transformers_tests.generation.test_utils import GenerationTesterMixin
+from transformers_tests.test_configuration_common import ConfigTester
+from transformers_tests.test_modeling_common import ModelTesterMixin, floats_tensor, ids_tensor, random_attention_mask
+
+PEER = os.environ.get("ROFORMER_TEST_PEER", "") not in ("", "0")
+# Importing this package puts its classes behind the Auto classes, so the peer is tested without.
+LIBRARY = transformers if PEER else importlib.import_module("modeling_roformer")
+
+HEADS = [
+    "RoFormerModel",
+    "RoFormerForMaskedLM",
+    "RoFormerForCausalLM",
+    "RoFormerForSequenceClassification",
+    "RoFormerForTokenClassification",
+    "RoFormerForQuestionAnswering",
+    "RoFormerForMultipleChoice",
+]
+TRIPLETS = "RoFormerForTripletMatching"
+if not PEER:
+    HEADS.append(TRIPLETS)
+
+
+class RoFormerModelTester:
+    """What the mixin asks about a model: a small config, and inputs for it."""
+
+    batch_size = 5
+    seq_length = 7
+    is_training = True
+    num_choices = 3
+    hidden_size = 32
+    num_hidden_layers = 2
+    num_attention_heads = 2
+
+    def __init__(self, **variant):
+        self.variant = variant
+
+    def get_config(self):
+        return LIBRARY.RoFormerConfig(
+            **{
+                "vocab_size": 99,
+                "hidden_size": self.hidden_size,
+                "num_hidden_layers": self.num_hidden_layers,
+                "num_attention_heads": self.num_attention_heads,
+                "intermediate_size": 37,
+                # The tests of length extension run one and a half times as many tokens, and have 16,384 for the trained
+                # length, beyond which alone dynamic NTK changes anything.
+                "max_position_embeddings": 512 if PEER else 11000,
+                "num_labels": 3,
+                # In a width of 32, smaller weights would leave attention uniform, and positions without effect.
+                "initializer_range": 0.1,
+                **self.variant,
+            }
+        )
+
+    def prepare_config_and_inputs_for_common(self):
+        config = self.get_config()
+        inputs = {
+            "input_ids": ids_tensor([self.batch_size, self.seq_length], config.vocab_size),
+            "token_type_ids": ids_tensor([self.batch_size, self.seq_length], config.type_vocab_size),
+            "attention_mask": random_attention_mask([self.batch_size, self.seq_length]),
+        }
+        if config.add_cross_attention:
+            inputs["encoder_hidden_states"] = floats_tensor([self.batch_size, self.seq_length, self.hidden_size])
+            inputs["encoder_attention_mask"] = random_attention_mask([self.batch_size, self.seq_length])
+        return config, inputs
+
+
+class CommonTests(ModelTesterMixin):
+    """The mixin's tests of one variant."""
+
+    variant = {}
+    heads = HEADS
+    # Older models are let off this test of their initialisation; this one is not old.
+    test_can_init_all_missing_weights_before_2023 = True
+
+    @property
+    def all_model_classes(self):
+        return tuple(getattr(LIBRARY, name) for name in self.heads)
+
+    def _prepare_for_class(self, inputs_dict, model_class, return_labels=False):
+        if model_class.__name__ != TRIPLETS:
+            return super()._prepare_for_class(inputs_dict, model_class, return_labels)
+        n = 3 if self.variant.get("triplet_scorer") == "bi" else 2
+        inputs = {
+            name: torch.stack([value] * n, dim=1) if isinstance(value, torch.Tensor) else value
+            for name, value in inputs_dict.items()
+        }
+        if return_labels:
+            inputs["labels"] = torch.zeros(self.model_tester.batch_size, dtype=torch.long, device=torch_device)
+        return inputs
+
+    def setUp(self):
+        self.model_tester = RoFormerModelTester(**self.variant)
+
+    def test_config(self):
+        fields = {**self.variant, "hidden_size": 48}
+        ConfigTester(self, config_class=LIBRARY.RoFormerConfig, **fields).run_common_tests()
+
+
+class GenerativeTests(CommonTests, GenerationTesterMixin):
+    """Of variants with a class that generates; the mixin asks for the second base, which is empty here."""
+
+
+class PlainTest(GenerativeTests, unittest.TestCase):
+    pass
+
+
+class RotaryValueTest(GenerativeTests, unittest.TestCase):
+    variant = {"rotary_value": True}
+
+
+class FactorisedTest(GenerativeTests, unittest.TestCase):
+    variant = {"embedding_size": 16}
+
+
+class DecoderTest(GenerativeTests, unittest.TestCase):
+    variant = {"is_decoder": True}
+
+
+class CrossAttentionTest(GenerativeTests, unittest.TestCase):
+    variant = {"is_decoder": True, "add_cross_attention": True}
+    heads = ["RoFormerModel", "RoFormerForCausalLM"]
+
+
+if not PEER:
+
+    class V2Test(GenerativeTests, unittest.TestCase):
+        variant = {"norm_type": "rms_norm", "use_bias": False}
+
+    class UnpaddedTest(GenerativeTests, unittest.TestCase):
+        variant = {"unpad_inputs": True}
+
+        def test_feed_forward_chunking(self):
+            self.skipTest(
+                "compares what stands at padding with and without chunks: 0 where it was left out of the computation, "
+                "which is not done in chunks"
+            )
+
+    class BiEncoderTest(CommonTests, unittest.TestCase):
+        variant = {"triplet_scorer": "bi"}
+        heads = ["RoFormerModel", TRIPLETS]
+
+    class PrefixLMTest(GenerativeTests, unittest.TestCase):
+        variant = {"is_decoder": True, "prefix_lm": True}
+
+    class SimTest(GenerativeTests, unittest.TestCase):
+        variant = {"is_decoder": True, "prefix_lm": True, "add_pooling_layer": True, "pooler_activation": "linear"}
+        test_all_params_have_gradient = False  # what the pooler gives is in no head's loss
