@@ -3,6 +3,8 @@
 Dimensions in the shapes: b batch, s sequence length.
 """
 
+from contextlib import nullcontext
+
 import torch
 from torch import nn
 from transformers import PreTrainedModel
@@ -19,8 +21,10 @@ from transformers.utils.output_capturing import capture_outputs
 
 from .attention import RoFormerAttention, RoFormerCrossAttention, RoFormerSelfAttention
 from .configuration import RoFormerConfig
+from .dropout import Dropout
 from .masks import check_implementation, cross_attention_mask, implementation_for, self_attention_mask
 from .norm import make_norm
+from .recomputation import recomputed_in_backward
 from .rope_scaling import depends_on_length, scaled_inverse_frequencies
 from .rotary import inverse_frequencies, rotary_position_embeddings
 from .unpadding import Packing, can_be_unpadded
@@ -34,7 +38,7 @@ class RoFormerEmbeddings(nn.Module):
         self.word_embeddings = nn.Embedding(config.vocab_size, config.embedding_size, padding_idx=config.pad_token_id)
         self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.embedding_size)
         self.LayerNorm = make_norm(config, config.embedding_size)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.dropout = Dropout(config.hidden_dropout_prob)
 
     def forward(
         self,
@@ -58,23 +62,31 @@ class RoFormerIntermediate(nn.Module):
     def __init__(self, config: RoFormerConfig):
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.intermediate_size, bias=config.use_bias)
-        self.intermediate_act_fn = ACT2FN[config.hidden_act]
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        return self.intermediate_act_fn(self.dense(hidden_states))
+        return self.dense(hidden_states)
 
 
 class RoFormerOutput(nn.Module):
-    """The narrowing half of the feed-forward sub-layer, residual and norm."""
+    """Activation, the narrowing half of the feed-forward sub-layer, residual and norm."""
 
     def __init__(self, config: RoFormerConfig):
         super().__init__()
+        self.activation = ACT2FN[config.hidden_act]
+        self.keeps_input = config.hidden_act == "gelu"  # unlike relu, whose derivative is taken from its output
         self.dense = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.use_bias)
         self.LayerNorm = make_norm(config, config.hidden_size)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.dropout = Dropout(config.hidden_dropout_prob)
 
-    def forward(self, hidden_states: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
-        return self.LayerNorm(self.dropout(self.dense(hidden_states)) + residual)
+    def forward(self, wide: torch.Tensor, residual: torch.Tensor, recompute: bool) -> torch.Tensor:
+        activated = self.activation(wide)
+        with (
+            recomputed_in_backward(activated, self.activation, wide)
+            if recompute and self.keeps_input
+            else nullcontext()
+        ):
+            hidden_states = self.dense(activated)
+        return self.LayerNorm(self.dropout(hidden_states) + residual)
 
 
 class RoFormerLayer(GradientCheckpointingLayer):
@@ -104,7 +116,9 @@ class RoFormerLayer(GradientCheckpointingLayer):
         return apply_chunking_to_forward(self.feed_forward, self.chunk_size_feed_forward, 1, hidden_states)
 
     def feed_forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        return self.output(self.intermediate(hidden_states), hidden_states)
+        # Gradient checkpointing keeps nothing of a layer in the first place.
+        recompute = self.training and not self.gradient_checkpointing
+        return self.output(self.intermediate(hidden_states), hidden_states, recompute)
 
 
 class RoFormerEncoder(nn.Module):
