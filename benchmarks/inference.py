@@ -12,7 +12,6 @@ with `--quantize`, linear layers in int8: their time, and what they do to a trai
 """
 
 import argparse
-import contextlib
 import json
 import logging
 import tempfile
@@ -163,7 +162,7 @@ def goals_table(results: dict[int, dict], shares: dict[int, float], unpadding: f
 def quantized(model: torch.nn.Module) -> torch.nn.Module:
     """The model with its linear layers in int8: weights once, activations as they come."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.simplefilter("ignore")  # torch announces that it means to move quantisation to torchao
         return torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear}, dtype=torch.qint8)
 
 
@@ -177,15 +176,16 @@ def make_quantized(device: str, layers: int, longest: int, is_quantized: bool) -
 @torch.no_grad()
 def quantized_answers() -> Table:
     """The trained checkpoint's seven masks, in float32 and in int8."""
-    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(None):
+    transformers.utils.logging.disable_progress_bar()
+    with tempfile.TemporaryDirectory() as folder:
         convert(LEGACY, Path(folder) / "converted")
         model = ours.RoFormerForMaskedLM.from_pretrained(Path(folder) / "converted").eval()
     small = quantized(model)
     sentences = json.loads((LEGACY / "reference.json").read_text(encoding="utf-8"))
     table = Table("sentence", "float32", "int8", "common, of top 5", "largest difference of a probability")
+    words = (LEGACY / "vocab.txt").read_text(encoding="utf-8").split("\n")
     for sentence in sentences:
         ids, at = torch.tensor([sentence["token_ids"]]), sentence["mask_at"]
-        words = (LEGACY / "vocab.txt").read_text(encoding="utf-8").split("\n")
         before, after = (m(ids).logits[0, at].softmax(-1) for m in (model, small))
         tops = [p.topk(5).indices.tolist() for p in (before, after)]
         table.add_row(
@@ -278,6 +278,11 @@ def show_quantized(chosen) -> None:
         table.add_row(f"{s:,}", *(f"{rate:,.0f}" for rate in rates), f"{rates[1] / rates[0]:.2f}")
     measure.close(makes.values())
     console.print(table)
+    model, ids = make_model(OURS, "cpu", chosen.layers, lengths[-1]), torch.arange(5, 5 + lengths[0])[None]
+    with torch.no_grad():
+        before, after = (m(ids).last_hidden_state for m in (model, quantized(model)))
+    error = ((after - before).pow(2).mean() / before.pow(2).mean()).sqrt().item()
+    console.print(f"random weights: last_hidden_state is off by {error:.1%} of its root mean square")
     console.print(quantized_answers())
 
 
