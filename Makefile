@@ -14,7 +14,7 @@ test: $(INSTALLED)
 
 # transformers' own tests of models and tokenizers, on ours.
 test-common: $(INSTALLED)
-	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2 -o addopts=-q tests/common
+	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -o addopts=-q tests/common
 
 lint: $(INSTALLED)
 	$(VENV)/bin/ruff check .
