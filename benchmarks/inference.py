@@ -95,7 +95,7 @@ def make_subject(name: str, device: str, layers: int, longest: int) -> Callable:
             turns = rotary_position_embeddings(torch.arange(s, device=device)[None], frequencies)
             heads = x.unflatten(-1, (-1, model.config.head_dim))
             layer = model.encoder.layer[0]
-            for _ in range(10):  # ten layers' worth, so that what was prepared above does not count
+            for _ in range(4):  # so that what was prepared above counts for little
                 if job == "layer":
                     layer(x, None, turns)
                 else:
@@ -111,29 +111,25 @@ def goal(reached: float, least: float | None = None, most: float | None = None) 
     return f"[green]{text}[/]" if met else f"[red]{text} missed[/]"
 
 
-def measure_forward(workers: dict, lengths, tokens: int, runs: int, progress) -> dict[int, dict]:
-    """By length and name. Short texts are run more often: they cost less, and vary more."""
-    results = {}
-    for s in lengths:
-        b = max(1, tokens // s)
-        calls = {name: (worker, "ceiling" if name == CEILING else "forward", b, s) for name, worker in workers.items()}
-        results[s] = measure.alternate(
-            calls, runs * min(5, max(1, lengths[-1] // s)), lambda name, s=s: progress(f"{s:,} tokens: {name}")
-        )
-    return results
+def measure_forward(workers: dict, s: int, longest: int, tokens: int, runs: int, progress) -> dict:
+    """By name. Short texts are run more often, since they cost less and vary more; long ones need no warming up."""
+    b = max(1, tokens // s)
+    calls = {name: (worker, "ceiling" if name == CEILING else "forward", b, s) for name, worker in workers.items()}
+    progress(f"{s:,} tokens: compiling")
+    workers[COMPILED].run("forward", b, s)
+    runs *= min(5, max(1, longest // s))
+    return measure.alternate(calls, runs, lambda name: progress(f"{s:,} tokens: {name}"), warm_up=s < 2048)
 
 
-def forward_table(results: dict[int, dict], tokens: int, device: str) -> Table:
-    table = Table(title=f"Forward pass, {device}; theirs is {THEIRS}")
-    for column in ("length", "", "tokens/s", "/ theirs", "/ BERT", "/ ceiling", "peak, MB", "/ theirs"):
-        table.add_column(column, justify="left" if column == "" else "right")
-    for s, measured in results.items():
-        b = max(1, tokens // s)
-        for name, m in measured.items():
-            ratios = [f"{measured[other].seconds / m.seconds:.2f}" for other in (THEIRS, BERT, CEILING)]
-            memory = f"{m.peak / measure.MB:,.0f}", f"{m.peak / measured[THEIRS].peak:.2f}"
-            table.add_row(f"{s:,}", name, f"{b * s / m.seconds:,.0f}", *ratios, *(memory if name != CEILING else ()))
-        table.add_section()
+def forward_table(s: int, measured: dict, tokens: int, device: str) -> Table:
+    table = Table(title=f"Forward pass at {s:,} tokens, {device}; theirs is {THEIRS}")
+    for column in ("", "tokens/s", "/ theirs", "/ BERT", "/ ceiling", "peak, MB", "/ theirs"):
+        table.add_column(column, justify="right" if column else "left", min_width=9)
+    for name, m in measured.items():
+        ratios = [f"{measured[other].seconds / m.seconds:.2f}" for other in (THEIRS, BERT, CEILING)]
+        memory = f"{m.peak / measure.MB:,.0f}", f"{m.peak / measured[THEIRS].peak:.2f}"
+        rate = max(1, tokens // s) * s / m.seconds
+        table.add_row(name, f"{rate:,.0f}", *ratios, *(memory if name != CEILING else ()))
     return table
 
 
@@ -242,9 +238,10 @@ def show_forward(chosen, device: str) -> None:
         for name in NAMES
     }
     with console.status("models are made") as status:
-        results = measure_forward(workers, lengths, tokens, chosen.runs, status.update)
-        worker, shares = workers[OURS], {}
+        worker, results, shares = workers[OURS], {}, {}
         for s in lengths:
+            results[s] = measure_forward(workers, s, lengths[-1], tokens, chosen.runs, status.update)
+            console.print(forward_table(s, results[s], tokens, device))
             status.update(f"{s:,} tokens: rotation")
             b = max(1, tokens // s)
             parts = measure.alternate({job: (worker, job, b, s) for job in ("layer", "rotation")}, runs=3)
@@ -254,7 +251,6 @@ def show_forward(chosen, device: str) -> None:
             {job: (worker, job, len(MIXED_LENGTHS), MIXED_LENGTHS[0]) for job in ("padded", "unpadded")}, runs=3
         )
     measure.close(workers.values())
-    console.print(forward_table(results, tokens, device))
     unpadding = mixed["padded"].seconds / mixed["unpadded"].seconds
     if device == "cpu" and not chosen.quick:
         console.print(goals_table(results, shares, unpadding))

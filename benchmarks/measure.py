@@ -68,16 +68,17 @@ class Worker:
 
 
 def alternate(
-    calls: dict[str, tuple], runs: int, progress: Callable[[str], None] = lambda name: None
+    calls: dict[str, tuple], runs: int, progress: Callable[[str], None] = lambda name: None, warm_up: bool = True
 ) -> dict[str, Measurement]:
-    """Runs each call once to warm up, then all of them in turn, `runs` times.
+    """Runs all calls in turn, `runs` times.
 
     Args:
         calls: by name, a worker and the arguments of its subject.
+        warm_up: run each once before.
         progress: called with the name before each run.
     """
     seconds, peaks = {name: [] for name in calls}, {}
-    for run in range(runs + 1):
+    for run in range(0 if warm_up else 1, runs + 1):
         for name, (worker, *arguments) in calls.items():
             progress(name)
             elapsed, peaks[name], _ = worker.run(*arguments)
