@@ -22,9 +22,20 @@ from transformers.modeling_outputs import (
 from transformers.utils.generic import can_return_tuple
 
 from .configuration import RoFormerConfig
+from .inputs import check_range, check_same_shape
 from .masks import self_attention_mask
 from .model import RoFormerModel, RoFormerPreTrainedModel
 from .rope_scaling import depends_on_length
+
+
+def check_token_labels(
+    labels: torch.Tensor | None, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None, classes: int
+) -> None:
+    """Raises a ValueError unless there is a label, from 0 to `classes` - 1 or -100, for each token."""
+    inputs = input_ids if inputs_embeds is None else inputs_embeds
+    if labels is not None and inputs is not None:
+        check_same_shape("labels", labels, inputs.shape[:2])
+        check_range("labels", labels, classes, ignored=-100)
 
 
 class RoFormerPredictionHeadTransform(nn.Module):
@@ -136,6 +147,7 @@ class RoFormerForMaskedLM(_LanguageModel):
             `logits` of shape (b, s, vocab_size), and `loss`, the mean cross-entropy over the labels. In training
             with `config.sparse_prediction`, `logits` has shape (n, vocab_size), a row for each of the n labels.
         """
+        check_token_labels(labels, input_ids, inputs_embeds, self.config.vocab_size)
         outputs = self.roformer(
             input_ids,
             attention_mask,
@@ -204,6 +216,7 @@ class RoFormerForCausalLM(_LanguageModel, GenerationMixin):
         Returns:
             `logits` of shape (b, s, vocab_size), and `loss`, the mean cross-entropy over the next words.
         """
+        check_token_labels(labels, input_ids, inputs_embeds, self.config.vocab_size)
         outputs = self.roformer(
             input_ids,
             attention_mask,
@@ -312,6 +325,8 @@ class RoFormerForSequenceClassification(RoFormerPreTrainedModel):
         Returns:
             `logits` of shape (b, num_labels), and `loss`.
         """
+        if self.num_labels > 1 and self.config.problem_type in (None, "single_label_classification"):
+            check_range("labels", labels, self.num_labels, ignored=-100)
         outputs = self.roformer(
             input_ids, attention_mask, token_type_ids, inputs_embeds, **{**kwargs, "return_dict": True}
         )
@@ -365,6 +380,7 @@ class RoFormerForTokenClassification(RoFormerPreTrainedModel):
         Returns:
             `logits` of shape (b, s, num_labels), and `loss`, the mean cross-entropy over the labels.
         """
+        check_token_labels(labels, input_ids, inputs_embeds, self.num_labels)
         outputs = self.roformer(
             input_ids, attention_mask, token_type_ids, inputs_embeds, **{**kwargs, "return_dict": True}
         )
@@ -489,6 +505,7 @@ class RoFormerForMultipleChoice(RoFormerPreTrainedModel):
             `logits` of shape (b, choices), and `loss`, the mean cross-entropy over the choices.
         """
         choices = (input_ids if input_ids is not None else inputs_embeds).shape[1]
+        check_range("labels", labels, choices, ignored=-100)
         input_ids, attention_mask, token_type_ids, inputs_embeds, position_ids = (
             None if x is None else x.flatten(0, 1)
             for x in (input_ids, attention_mask, token_type_ids, inputs_embeds, position_ids)

@@ -22,6 +22,7 @@ from transformers.utils.output_capturing import capture_outputs
 from .attention import RoFormerAttention, RoFormerCrossAttention, RoFormerSelfAttention
 from .configuration import RoFormerConfig
 from .dropout import Dropout
+from .inputs import check_range, check_same_shape
 from .masks import check_implementation, cross_attention_mask, implementation_for, self_attention_mask
 from .norm import make_norm
 from .recomputation import recomputed_in_backward
@@ -362,6 +363,13 @@ class RoFormerModel(RoFormerPreTrainedModel):
             encoder_hidden_states = None  # as in transformers
         elif encoder_hidden_states is not None and not self.config.add_cross_attention:
             raise ValueError("encoder_hidden_states need a model with add_cross_attention=True")
+
+        check_range("input_ids", input_ids, self.config.vocab_size)
+        check_same_shape(
+            "token_type_ids", token_type_ids, (input_ids if inputs_embeds is None else inputs_embeds).shape[:2]
+        )
+        check_range("token_type_ids", token_type_ids, self.config.type_vocab_size)
+        check_range("position_ids", position_ids, None)
 
         past_key_values = self.make_cache(past_key_values, use_cache, encoder_hidden_states is not None)
         hidden_states = self.embeddings(input_ids, token_type_ids, inputs_embeds)

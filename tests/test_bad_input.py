@@ -1,0 +1,75 @@
+"""What models are given is checked before anything is computed: one sentence, which names the argument."""
+
+import pytest
+import torch
+
+import modeling_roformer as ours
+from modeling_roformer import RoFormerConfig
+
+SIZES = dict(
+    vocab_size=50, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32, num_labels=3
+)
+IDS = torch.tensor([[2, 7, 8, 3], [2, 9, 3, 0]])
+MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]])
+
+
+def make_model(head, **fields):
+    model = getattr(ours, head)(RoFormerConfig(**{**SIZES, **fields})).eval()
+
+    def refuse(*args):
+        raise AssertionError("something was computed")
+
+    # Bad input is refused before the first layer is reached.
+    getattr(model, "roformer", model).embeddings.register_forward_pre_hook(refuse)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("inputs", "sentence"),
+    [
+        ({"input_ids": IDS + 47}, "input_ids has the value 56, but must lie from 0 to 49"),
+        ({"input_ids": IDS - 1}, "input_ids has the value -1, but must lie from 0 to 49"),
+        ({"input_ids": IDS, "token_type_ids": MASK * 2}, "token_type_ids has the value 2, but must lie from 0 to 1"),
+        ({"input_ids": IDS, "token_type_ids": MASK[:, :3]}, r"token_type_ids has shape \(2, 3\).* \(2, 4\)"),
+        ({"input_ids": IDS, "position_ids": MASK - 1}, "position_ids has the value -1, but must not be negative"),
+    ],
+)
+def test_values_out_of_range(inputs, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        make_model("RoFormerModel")(attention_mask=MASK, **inputs)
+
+
+@pytest.mark.parametrize(
+    ("head", "labels", "sentence"),
+    [
+        ("RoFormerForMaskedLM", IDS + 47, "labels has the value 56, but must lie from 0 to 49, or be -100"),
+        ("RoFormerForMaskedLM", IDS[:, :3], r"labels has shape \(2, 3\), but the input needs \(2, 4\)"),
+        ("RoFormerForCausalLM", IDS - 3, "labels has the value -3"),
+        ("RoFormerForTokenClassification", MASK * 3, "labels has the value 3, but must lie from 0 to 2"),
+        ("RoFormerForSequenceClassification", torch.tensor([0, 3]), "labels has the value 3, but must lie from 0 to 2"),
+        ("RoFormerForSequenceClassification", torch.tensor([0, -1]), "labels has the value -1"),
+    ],
+)
+def test_labels_out_of_range(head, labels, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        make_model(head, is_decoder=head == "RoFormerForCausalLM")(IDS, attention_mask=MASK, labels=labels)
+
+
+def test_choices_out_of_range():
+    model = make_model("RoFormerForMultipleChoice")
+    with pytest.raises(ValueError, match="labels has the value 2, but must lie from 0 to 1"):
+        model(IDS[None].expand(2, 2, 4), labels=torch.tensor([0, 2]))
+
+
+def test_labels_that_do_not_count_are_no_error():
+    config = RoFormerConfig(**SIZES)
+    labels = torch.full_like(IDS, -100)
+    labels[0, 1] = 7
+    assert ours.RoFormerForMaskedLM(config)(IDS, attention_mask=MASK, labels=labels).loss.isfinite()
+    assert ours.RoFormerForSequenceClassification(config)(IDS, attention_mask=MASK, labels=torch.tensor([0, 2])).loss
+
+
+def test_a_grown_vocabulary_has_more_ids():
+    model = ours.RoFormerForMaskedLM(RoFormerConfig(**SIZES))
+    model.resize_token_embeddings(60)
+    assert model(IDS + 47, attention_mask=MASK).logits.shape == (2, 4, 60)
