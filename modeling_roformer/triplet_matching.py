@@ -17,6 +17,7 @@ from transformers.utils import logging
 from transformers.utils.generic import can_return_tuple
 
 from .configuration import TRIPLET_LOSSES, RoFormerConfig
+from .inputs import check_same_shape
 from .model import RoFormerModel, RoFormerPreTrainedModel
 
 # The paper's RoFormer-1024. The model has no longest length, but a tokenizer that names none would let
@@ -142,8 +143,7 @@ class RoFormerForTripletMatching(RoFormerPreTrainedModel):
             ("token_type_ids", token_type_ids),
             ("position_ids", position_ids),
         ):
-            if value is not None and tuple(value.shape) != shape:
-                raise ValueError(f"{name} has shape {tuple(value.shape)}, but the input needs {shape}")
+            check_same_shape(name, value, shape)
         if labels is not None and (labels.shape != shape[:1] or labels.is_floating_point()):
             raise ValueError(
                 f"labels are {labels.dtype} of shape {tuple(labels.shape)}, but must be integers of shape ({shape[0]},)"
