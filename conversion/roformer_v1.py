@@ -21,14 +21,21 @@ def config(
     )
 
 
+def embeddings(config: RoFormerConfig) -> list[Weight]:
+    """Word and segment embeddings, which every version has."""
+    words = (config.vocab_size, config.embedding_size)
+    segments = (config.type_vocab_size, config.embedding_size)
+    return [
+        Weight("roformer.embeddings.word_embeddings.weight", "bert/embeddings/word_embeddings", words),
+        Weight("roformer.embeddings.token_type_embeddings.weight", "bert/embeddings/token_type_embeddings", segments),
+    ]
+
+
 def weights(config: RoFormerConfig) -> list[Weight]:
     """Every weight of RoFormerForMaskedLM (and of RoFormerForCausalLM) that is not tied to another."""
     embedding, hidden, inner = config.embedding_size, config.hidden_size, config.intermediate_size
-    words = (config.vocab_size, embedding)
-    segments = (config.type_vocab_size, embedding)
     found = [
-        Weight("roformer.embeddings.word_embeddings.weight", "bert/embeddings/word_embeddings", words),
-        Weight("roformer.embeddings.token_type_embeddings.weight", "bert/embeddings/token_type_embeddings", segments),
+        *embeddings(config),
         *layer_norm("roformer.embeddings.LayerNorm", "bert/embeddings/LayerNorm", embedding),
     ]
     if embedding != hidden:

@@ -15,12 +15,7 @@ def config(settings: Settings, vocabulary: Vocabulary) -> RoFormerConfig:
 def weights(config: RoFormerConfig) -> list[Weight]:
     """Every weight of RoFormerForMaskedLM that is not tied to another."""
     embedding, hidden, inner = config.embedding_size, config.hidden_size, config.intermediate_size
-    words = (config.vocab_size, embedding)
-    segments = (config.type_vocab_size, embedding)
-    found = [
-        Weight("roformer.embeddings.word_embeddings.weight", "bert/embeddings/word_embeddings", words),
-        Weight("roformer.embeddings.token_type_embeddings.weight", "bert/embeddings/token_type_embeddings", segments),
-    ]
+    found = roformer_v1.embeddings(config)
     if embedding != hidden:
         found += dense("roformer.embeddings_project", "bert/encoder/embedding_hidden_mapping_in", embedding, hidden)
     for i in range(config.num_hidden_layers):
