@@ -23,6 +23,7 @@ from .registry import AUTO, choose
 from .report import ConversionReport
 from .safetensors_file import TensorSpec, write_safetensors
 from .settings import read_settings
+from .source import Source
 from .tensor_bundle import TensorBundle
 from .verify import verify_weights
 from .vocabulary import read_vocabulary
@@ -65,24 +66,24 @@ def convert(
     started = time.perf_counter()
     if dtype not in FLOATS:
         raise ValueError(f"weights cannot be written as {dtype!r}: choose one of {', '.join(FLOATS)}")
-    source, output = Path(legacy_dir), Path(output_dir).resolve()
-    with output_folder(output) as folder, legacy_files(source, checkpoint, unpack_beside=output) as files:
+    origin, output = Path(legacy_dir), Path(output_dir).resolve()
+    with output_folder(output) as folder, legacy_files(origin, checkpoint, unpack_beside=output) as files:
         settings = read_settings(files.config)
         vocabulary = read_vocabulary(files.vocab)
-        bundle = TensorBundle(files.prefix)
-        kind = choose(family, bundle.entries, settings, source.resolve().name, str(bundle.index))
+        source = TensorBundle(files.prefix)
+        kind = choose(family, source.entries, settings, origin.resolve().name, str(source.path))
         config = kind.config(settings, vocabulary)
         config.dtype = dtype
-        plan = make_plan(bundle, kind, config, settings, vocabulary)
+        plan = make_plan(source, kind, config, settings, vocabulary)
         parameters = sum(prod(weight.shape) for weight in plan.weights)
 
-        _write_weights(folder / "model.safetensors", bundle, plan, dtype, progress)
+        _write_weights(folder / "model.safetensors", source, plan, dtype, progress)
         config.save_pretrained(folder)
         RoFormerTokenizer(vocabulary.ids, **kind.tokenizer).save_pretrained(folder)
         shutil.copyfile(files.vocab, folder / VOCABULARY)
         described = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         card = card_for(
-            source.resolve().name,
+            origin.resolve().name,
             described,
             vocabulary.word_level,
             parameters=f"{parameters:,}",
@@ -91,9 +92,9 @@ def convert(
         )
         (folder / "README.md").write_text(card, encoding="utf-8")
         if verify:
-            verify_weights(folder, bundle, plan, dtype)
+            verify_weights(folder, source, plan, dtype)
         return ConversionReport(
-            source=source,
+            source=origin,
             output=output,
             family=kind.title,
             word_level=vocabulary.word_level,
@@ -111,37 +112,37 @@ def convert(
         )
 
 
-def _write_weights(path: Path, bundle: TensorBundle, plan: Plan, dtype: str, progress: bool) -> None:
+def _write_weights(path: Path, source: Source, plan: Plan, dtype: str, progress: bool) -> None:
     """Stream every weight into the file, and read what is left out for its checksum."""
     specs = [
         TensorSpec(weight.key, dtype, weight.shape[::-1] if weight.transpose else weight.shape)
         for weight in plan.weights
     ]
     with byte_progress(progress) as bar:
-        task = bar.add_task("converting", total=sum(entry.size for entry in bundle.entries.values()))
+        task = bar.add_task("converting", total=sum(entry.size for entry in source.entries.values()))
         for names in plan.extras.values():
             for name in names:
-                bundle.check(name)
-                bar.advance(task, bundle.entries[name].size)
+                source.check(name)
+                bar.advance(task, source.entries[name].size)
 
         def chunks() -> Iterator[np.ndarray]:
             for weight in plan.weights:
-                yield from _weight_chunks(bundle, weight, dtype)
-                bar.advance(task, bundle.entries[weight.variable].size)
+                yield from _weight_chunks(source, weight, dtype)
+                bar.advance(task, source.entries[weight.variable].size)
 
         write_safetensors(path, specs, chunks())
 
 
-def _weight_chunks(bundle: TensorBundle, weight: Weight, dtype: str) -> Iterator[np.ndarray]:
+def _weight_chunks(source: Source, weight: Weight, dtype: str) -> Iterator[np.ndarray]:
     """The numbers of one weight, as its model wants them, in pieces."""
-    stored = bundle.entries[weight.variable].dtype
+    stored = source.entries[weight.variable].dtype
     try:
         if weight.transpose:
-            matrix = bundle.read(weight.variable)
+            matrix = source.read(weight.variable)
             for row in range(0, matrix.shape[1], SLAB):
                 yield cast(np.ascontiguousarray(matrix[:, row : row + SLAB].T), stored, dtype)
         else:
-            for chunk in bundle.chunks(weight.variable):
+            for chunk in source.chunks(weight.variable):
                 yield cast(chunk.view(STORAGE[stored]), stored, dtype)
     except OverflowError as error:
-        raise CheckpointError(f"{bundle.prefix}: {weight.variable} cannot be written: {error}") from None
+        raise CheckpointError(f"{source.path}: {weight.variable} cannot be written: {error}") from None

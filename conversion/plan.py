@@ -7,7 +7,7 @@ from .dtypes import FLOATS
 from .errors import CheckpointError
 from .family import Family, Weight, extra
 from .settings import Settings
-from .tensor_bundle import TensorBundle
+from .source import Source
 from .vocabulary import Vocabulary
 
 _LAYER = re.compile(r"bert/encoder/layer_(\d+)/")
@@ -21,46 +21,46 @@ class Plan:
     extras: dict[str, list[str]] = field(default_factory=dict)
 
 
-def make_plan(bundle: TensorBundle, family: Family, config, settings: Settings, vocabulary: Vocabulary) -> Plan:
+def make_plan(source: Source, family: Family, config, settings: Settings, vocabulary: Vocabulary) -> Plan:
     """Every variable used once, or an extra that training left; every weight with its variable.
 
     Raises CheckpointError, one sentence naming file and variable, where configuration, vocabulary and variables are not
     of one model.
     """
-    _check_layers(bundle, settings)
+    _check_layers(source, settings)
     wanted = {weight.variable: weight for weight in family.weights(config)}
     extras: dict[str, list[str]] = {}
-    for name in bundle.entries:
+    for name in source.entries:
         if name not in wanted:
-            kind = extra(name, bundle.entries)
+            kind = extra(name, source.entries)
             kind = kind or next((kind for start, kind in family.dropped.items() if name.startswith(start)), None)
             if kind is None:
-                raise CheckpointError(f"{bundle.index} has a variable that no {family.title} has: {name}")
+                raise CheckpointError(f"{source.path} has a variable that no {family.title} has: {name}")
             extras.setdefault(kind, []).append(name)
     for name, weight in wanted.items():
-        entry = bundle.entries.get(name)
+        entry = source.entries.get(name)
         if entry is None:
-            raise CheckpointError(f"{bundle.index} has no variable {name}, which the weight {weight.key} is made of")
+            raise CheckpointError(f"{source.path} has no variable {name}, which the weight {weight.key} is made of")
         if entry.shape != weight.shape:
             raise CheckpointError(
-                f"{bundle.index} does not fit {settings.path.name}: {name} is of shape {entry.shape}, "
+                f"{source.path} does not fit {settings.path.name}: {name} is of shape {entry.shape}, "
                 f"and the sizes of the configuration make it {weight.shape}"
             )
         if entry.dtype not in FLOATS:
-            raise CheckpointError(f"{bundle.index} holds the weight {name} as {entry.dtype}, which is no kind of float")
+            raise CheckpointError(f"{source.path} holds the weight {name} as {entry.dtype}, which is no kind of float")
     if len(vocabulary.ids) != config.vocab_size:
         raise CheckpointError(
-            f"{vocabulary.path} has {len(vocabulary.ids):,} entries, and the embedding matrix in {bundle.index.name} "
+            f"{vocabulary.path} has {len(vocabulary.ids):,} entries, and the embedding matrix in {source.path.name} "
             f"{config.vocab_size:,} rows"
         )
-    return Plan([wanted[entry.name] for entry in bundle.in_file_order() if entry.name in wanted], extras)
+    return Plan([wanted[entry.name] for entry in source.in_file_order() if entry.name in wanted], extras)
 
 
-def _check_layers(bundle: TensorBundle, settings: Settings) -> None:
-    found = {int(match[1]) for match in map(_LAYER.match, bundle.entries) if match}
+def _check_layers(source: Source, settings: Settings) -> None:
+    found = {int(match[1]) for match in map(_LAYER.match, source.entries) if match}
     layers = max(found, default=-1) + 1
     if layers != settings.values["num_hidden_layers"]:
         raise CheckpointError(
-            f"{bundle.index} has {layers} layers, and {settings.path.name} says {settings.values['num_hidden_layers']} "
+            f"{source.path} has {layers} layers, and {settings.path.name} says {settings.values['num_hidden_layers']} "
             "(num_hidden_layers)"
         )

@@ -53,17 +53,17 @@ class TensorBundle:
 
     def __init__(self, prefix: str | Path):
         self.prefix = Path(prefix)
-        self.index = self.prefix.with_name(f"{self.prefix.name}.index")
-        if not self.index.is_file():
-            raise CheckpointError(f"{self.index} is missing: a TensorFlow checkpoint consists of it and of data files")
+        self.path = self.prefix.with_name(f"{self.prefix.name}.index")
+        if not self.path.is_file():
+            raise CheckpointError(f"{self.path} is missing: a TensorFlow checkpoint consists of it and of data files")
         try:
-            table = read_table(self.index)
+            table = read_table(self.path)
             if not table or table[0][0] != b"":
                 raise CheckpointError("is a table, but not the index of a checkpoint: it has no header")
             self.num_shards = _read_header(table[0][1])
             self.entries = {entry.name: entry for entry in (_read_entry(key, value) for key, value in table[1:])}
         except CheckpointError as error:
-            raise CheckpointError(f"{self.index} {error}") from None
+            raise CheckpointError(f"{self.path} {error}") from None
         self._check_shards()
 
     def shard(self, number: int) -> Path:
@@ -78,7 +78,7 @@ class TensorBundle:
         for entry in self.entries.values():
             if entry.shard >= self.num_shards:
                 raise CheckpointError(
-                    f"{self.index} is damaged: it puts {entry.name} into shard {entry.shard} of {self.num_shards}"
+                    f"{self.path} is damaged: it puts {entry.name} into shard {entry.shard} of {self.num_shards}"
                 )
         entries = iter(self.in_file_order())
         entry = next(entries, None)
@@ -90,7 +90,7 @@ class TensorBundle:
                 if entry.offset != end:
                     trouble = "overlap in" if entry.offset < end else "leave a gap in"
                     raise CheckpointError(
-                        f"{self.index} is damaged: the variables {trouble} {path.name} at {entry.name}"
+                        f"{self.path} is damaged: the variables {trouble} {path.name} at {entry.name}"
                     )
                 end += entry.size
                 entry = next(entries, None)

@@ -13,10 +13,10 @@ from .. import heads
 from .dtypes import cast
 from .errors import CheckpointError
 from .plan import Plan
-from .tensor_bundle import TensorBundle
+from .source import Source
 
 
-def verify_weights(folder: Path, bundle: TensorBundle, plan: Plan, dtype: str) -> None:
+def verify_weights(folder: Path, source: Source, plan: Plan, dtype: str) -> None:
     """Load the folder with transformers; raise CheckpointError unless every number is the source's, bit for bit."""
     AutoTokenizer.from_pretrained(folder)
     with _no_progress_bar():
@@ -27,8 +27,8 @@ def verify_weights(folder: Path, bundle: TensorBundle, plan: Plan, dtype: str) -
         raise CheckpointError(f"the converted model does not load completely: {'; '.join(trouble)}")
     state = model.state_dict()
     for weight in plan.weights:
-        source = bundle.read(weight.variable)
-        expected = cast(source.T if weight.transpose else source, bundle.entries[weight.variable].dtype, dtype)
+        original = source.read(weight.variable)
+        expected = cast(original.T if weight.transpose else original, source.entries[weight.variable].dtype, dtype)
         found = state[weight.key]
         found = found.view(torch.int16).numpy().view(np.uint16) if dtype == "bfloat16" else found.numpy()
         if found.shape != expected.shape or found.tobytes() != np.ascontiguousarray(expected).tobytes():
