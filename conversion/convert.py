@@ -24,7 +24,7 @@ from .report import ConversionReport
 from .safetensors_file import TensorSpec, write_safetensors
 from .settings import read_settings
 from .source import Source
-from .tensor_bundle import TensorBundle
+from .sources import open_source
 from .verify import verify_weights
 from .vocabulary import read_vocabulary
 
@@ -70,7 +70,7 @@ def convert(
     with output_folder(output) as folder, legacy_files(origin, checkpoint, unpack_beside=output) as files:
         settings = read_settings(files.config)
         vocabulary = read_vocabulary(files.vocab)
-        source = TensorBundle(files.prefix)
+        source = open_source(files)
         kind = choose(family, source.entries, settings, origin.resolve().name, str(source.path))
         config = kind.config(settings, vocabulary)
         config.dtype = dtype

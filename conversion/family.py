@@ -43,6 +43,29 @@ class Family:
     tokenizer: dict[str, object] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Head:
+    """A task layer that fine-tuning put on a family's body: it takes the place of the family's own head.
+
+    `architecture` is the class that has it; `fields` are what its configuration says besides; `weights` its own weights;
+    `title` is what the summary calls it.
+    """
+
+    architecture: str
+    title: str
+    weights: list[Weight]
+    fields: dict[str, object] = field(default_factory=dict)
+
+    def configure(self, config: PreTrainedConfig) -> None:
+        """Make the family's configuration that of the model with this head."""
+        config.architectures = [self.architecture]
+        for name, value in self.fields.items():
+            setattr(config, name, value)
+
+
+OWN_HEAD = "cls."  # what the keys of the families' own heads begin with
+
+
 def dense(key: str, variable: str, inputs: int, outputs: int, bias: bool = True) -> list[Weight]:
     """A dense layer's kernel and bias."""
     kernel = Weight(f"{key}.weight", f"{variable}/kernel", (inputs, outputs), transpose=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from .dtypes import FLOATS
 from .errors import CheckpointError
-from .family import Family, Weight, extra
+from .family import OWN_HEAD, Family, Head, Weight, extra
 from .settings import Settings
 from .source import Source
 from .vocabulary import Vocabulary
@@ -21,14 +21,21 @@ class Plan:
     extras: dict[str, list[str]] = field(default_factory=dict)
 
 
-def make_plan(source: Source, family: Family, config, settings: Settings, vocabulary: Vocabulary) -> Plan:
+def make_plan(
+    source: Source, family: Family, config, settings: Settings, vocabulary: Vocabulary, head: Head | None = None
+) -> Plan:
     """Every variable used once, or an extra that training left; every weight with its variable.
+
+    A task layer (`head`) stands in for the family's own head.
 
     Raises CheckpointError, one sentence naming file and variable, where configuration, vocabulary and variables are not
     of one model.
     """
     _check_layers(source, settings)
-    wanted = {weight.variable: weight for weight in family.weights(config)}
+    weights = family.weights(config)
+    if head is not None:
+        weights = [*(weight for weight in weights if not weight.key.startswith(OWN_HEAD)), *head.weights]
+    wanted = {weight.variable: weight for weight in weights}
     extras: dict[str, list[str]] = {}
     for name in source.entries:
         if name not in wanted:
