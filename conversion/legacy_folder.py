@@ -13,22 +13,29 @@ from .output_folder import temporary_sibling
 CONFIGS = ("bert_config.json", "config.json")
 VOCABULARY = "vocab.txt"
 INDEX = ".index"
+# PyTorch's weights, in the order in which transformers prefers them; a folder that has several holds one model twice.
+PYTORCH = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 
 @dataclass(frozen=True)
 class LegacyFiles:
-    """The paths of one checkpoint: configuration, vocabulary, and the prefix of the TensorFlow checkpoint."""
+    """The paths of one checkpoint: configuration, vocabulary and weights.
+
+    `weights` is a file (Keras' HDF5, PyTorch's, safetensors, or the index of shards), or what the names of a TensorFlow
+    checkpoint's files begin with, which is no file itself.
+    """
 
     config: Path
     vocab: Path
-    prefix: Path
+    weights: Path
 
 
 @contextmanager
 def legacy_files(path: str | Path, checkpoint: str | None, unpack_beside: Path) -> Iterator[LegacyFiles]:
     """The files at `path`, a folder or a .zip, which is unpacked beside another path for as long as the block lasts.
 
-    `checkpoint` chooses one prefix, where there are several. Raises CheckpointError, one sentence, where a file is
+    `checkpoint` names the weights, where there are several. Raises CheckpointError, one sentence, where a file is
     missing or the choice is open.
     """
     path = Path(path)
@@ -54,13 +61,31 @@ def _find(folder: Path, checkpoint: str | None) -> LegacyFiles:
     if not vocab.is_file():
         raise CheckpointError(f"{vocab} is missing")
     if checkpoint is not None:
-        return LegacyFiles(config, vocab, folder / checkpoint.removesuffix(INDEX))
-    prefixes = sorted(file.name.removesuffix(INDEX) for file in folder.glob(f"*{INDEX}") if file.is_file())
-    if not prefixes:
-        raise CheckpointError(f"{folder} has no TensorFlow checkpoint: no file in it ends in {INDEX}")
-    if len(prefixes) > 1:
-        raise CheckpointError(f"{folder} has several checkpoints, choose one with --checkpoint: {', '.join(prefixes)}")
-    return LegacyFiles(config, vocab, folder / prefixes[0])
+        is_file = not checkpoint.endswith(INDEX) and (folder / checkpoint).is_file()
+        return LegacyFiles(config, vocab, folder / (checkpoint if is_file else checkpoint.removesuffix(INDEX)))
+    found = _weights(folder)
+    if not found:
+        raise CheckpointError(
+            f"{folder} has no weights: no TensorFlow checkpoint (no file in it ends in {INDEX}), no HDF5 file of Keras, "
+            f"no {' and no '.join(PYTORCH[::2])}"
+        )
+    if len(found) > 1:
+        raise CheckpointError(f"{folder} has several checkpoints, choose one with --checkpoint: {', '.join(found)}")
+    return LegacyFiles(config, vocab, folder / found[0])
+
+
+def _weights(folder: Path) -> list[str]:
+    """The names of all weights in a folder: prefixes of TensorFlow checkpoints, HDF5 files by whatever name, PyTorch's."""
+    files = sorted(file for file in folder.iterdir() if file.is_file())
+    found = [file.name.removesuffix(INDEX) for file in files if file.name.endswith(INDEX)]
+    found += [file.name for file in files if is_hdf5(file)]
+    return found + [name for name in PYTORCH if (folder / name).is_file()][:1]
+
+
+def is_hdf5(path: Path) -> bool:
+    """Whether a file begins as HDF5 does; Keras writes it under any name."""
+    with open(path, "rb") as file:
+        return file.read(len(HDF5_SIGNATURE)) == HDF5_SIGNATURE
 
 
 def _unpack(path: Path, folder: Path) -> None:

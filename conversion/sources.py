@@ -7,4 +7,4 @@ from .tensor_bundle import TensorBundle
 
 def open_source(files: LegacyFiles) -> Source:
     """The weights that `legacy_files` found; raises CheckpointError where they are of no format that is read."""
-    return TensorBundle(files.prefix)
+    return TensorBundle(files.weights)
