@@ -7,12 +7,13 @@ for every RoFormer checkpoint. It reads no dictionary: the tokenizer does, when 
 from transformers.utils import is_torch_available
 
 from .configuration import RoFormerConfig
+from .nezha_configuration import NezhaConfig
 from .registration import register
 from .tokenization import RoFormerTokenizer, RoFormerTokenizerFast
 
 __version__ = "0.1.0"
 
-__all__ = ["RoFormerConfig", "RoFormerTokenizer", "RoFormerTokenizerFast"]
+__all__ = ["NezhaConfig", "RoFormerConfig", "RoFormerTokenizer", "RoFormerTokenizerFast"]
 
 if is_torch_available():
     from .heads import (
@@ -24,10 +25,30 @@ if is_torch_available():
         RoFormerForTokenClassification,
     )
     from .model import RoFormerModel, RoFormerPreTrainedModel
+    from .nezha import (
+        NezhaForMaskedLM,
+        NezhaForMultipleChoice,
+        NezhaForNextSentencePrediction,
+        NezhaForPreTraining,
+        NezhaForQuestionAnswering,
+        NezhaForSequenceClassification,
+        NezhaForTokenClassification,
+        NezhaModel,
+        NezhaPreTrainedModel,
+    )
     from .triplet_matching import AutoModelForTripletMatching, RoFormerForTripletMatching
 
     __all__ += [
         "AutoModelForTripletMatching",
+        "NezhaForMaskedLM",
+        "NezhaForMultipleChoice",
+        "NezhaForNextSentencePrediction",
+        "NezhaForPreTraining",
+        "NezhaForQuestionAnswering",
+        "NezhaForSequenceClassification",
+        "NezhaForTokenClassification",
+        "NezhaModel",
+        "NezhaPreTrainedModel",
         "RoFormerForCausalLM",
         "RoFormerForMaskedLM",
         "RoFormerForMultipleChoice",

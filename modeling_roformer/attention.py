@@ -47,7 +47,7 @@ def eager_attention_forward(
     return torch.matmul(probabilities, value).transpose(1, 2).contiguous(), probabilities
 
 
-class _MultiHeadAttention(nn.Module):
+class MultiHeadAttention(nn.Module):
     """Projections to query, key and value, and softmax attention over heads.
 
     The projections know nothing of positions: what follows them may rotate before its product, as self-attention does
@@ -91,7 +91,7 @@ class _MultiHeadAttention(nn.Module):
         return context.flatten(-2).contiguous(), probabilities
 
 
-class RoFormerSelfAttention(_MultiHeadAttention):
+class RoFormerSelfAttention(MultiHeadAttention):
     """Equation 16: (R(m)·q)ᵀ(R(n)·k) in place of qᵀk."""
 
     def __init__(self, config: RoFormerConfig, layer_idx: int):
@@ -123,7 +123,7 @@ class RoFormerSelfAttention(_MultiHeadAttention):
         return self.attend(query, key, value, attention_mask, output_attentions, **kwargs)
 
 
-class RoFormerCrossAttention(_MultiHeadAttention):
+class RoFormerCrossAttention(MultiHeadAttention):
     """Attention of a decoder to an encoder's output. Two texts have no common positions, so nothing is rotated."""
 
     def forward(
@@ -165,7 +165,7 @@ class RoFormerSelfOutput(nn.Module):
 class RoFormerAttention(nn.Module):
     """An attention sub-layer, of either kind."""
 
-    def __init__(self, config: RoFormerConfig, layer_idx: int, attention: type[_MultiHeadAttention]):
+    def __init__(self, config: RoFormerConfig, layer_idx: int, attention: type[MultiHeadAttention]):
         super().__init__()
         self.self = attention(config, layer_idx)
         self.output = RoFormerSelfOutput(config)

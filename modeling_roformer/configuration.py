@@ -19,6 +19,19 @@ PAPER_ROPE = {"rope_type": "default", "rope_theta": 10000.0}
 TRIPLET_LOSSES = {"cross": ("binary_cross_entropy", "softmax"), "bi": ("softmax", "margin")}
 
 
+def check_sizes(config: PreTrainedConfig, why_even: str) -> None:
+    """Raises a ValueError that names the field where a config's sizes describe no model whose heads have even width."""
+    for name in ("vocab_size", "embedding_size", "hidden_size", "num_attention_heads", "intermediate_size"):
+        if getattr(config, name) < 1:
+            raise ValueError(f"{name} is {getattr(config, name)}, but must be at least 1")
+    if config.hidden_size % config.num_attention_heads:
+        raise ValueError(
+            f"hidden_size ({config.hidden_size}) is not a multiple of num_attention_heads ({config.num_attention_heads})"
+        )
+    if config.head_dim % 2:
+        raise ValueError(f"hidden_size / num_attention_heads is {config.head_dim}, an odd number, but {why_even}")
+
+
 @strict
 class RoFormerConfig(PreTrainedConfig):
     r"""Configuration of a RoFormer (arXiv:2104.09864).
@@ -137,18 +150,7 @@ class RoFormerConfig(PreTrainedConfig):
 
     def check(self) -> None:
         """Raises a ValueError that names the field where the sizes describe no model."""
-        for name in ("vocab_size", "embedding_size", "hidden_size", "num_attention_heads", "intermediate_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, but must be at least 1")
-        if self.hidden_size % self.num_attention_heads:
-            raise ValueError(
-                f"hidden_size ({self.hidden_size}) is not a multiple of num_attention_heads ({self.num_attention_heads})"
-            )
-        if self.head_dim % 2:
-            raise ValueError(
-                f"hidden_size / num_attention_heads is {self.head_dim}, an odd number, "
-                "but rotary position embedding turns dimensions in pairs"
-            )
+        check_sizes(self, "rotary position embedding turns dimensions in pairs")
         if self.norm_type not in NORM_TYPES:
             raise ValueError(f"norm_type is {self.norm_type!r}, but must be one of {', '.join(NORM_TYPES)}")
         if self.add_pooling_layer and self.pooler_activation is None:

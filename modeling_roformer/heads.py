@@ -14,6 +14,7 @@ from transformers.generation import GenerationMixin
 from transformers.modeling_outputs import (
     CausalLMOutputWithCrossAttentions,
     MaskedLMOutput,
+    ModelOutput,
     MultipleChoiceModelOutput,
     QuestionAnsweringModelOutput,
     SequenceClassifierOutput,
@@ -36,6 +37,16 @@ def check_token_labels(
     if labels is not None and inputs is not None:
         check_same_shape("labels", labels, inputs.shape[:2])
         check_range("labels", labels, classes, ignored=-100)
+
+
+class RoFormerHead(RoFormerPreTrainedModel):
+    """A model with something on top of the bare one, which lies under `base_model_prefix`, its name in checkpoints."""
+
+    base_model_class = RoFormerModel
+
+    def __init__(self, config: RoFormerConfig):
+        super().__init__(config)
+        setattr(self, self.base_model_prefix, self.base_model_class(config))
 
 
 class RoFormerPredictionHeadTransform(nn.Module):
@@ -89,7 +100,7 @@ class RoFormerOnlyMLMHead(nn.Module):
         return self.predictions(hidden_states)
 
 
-class _LanguageModel(RoFormerPreTrainedModel):
+class _LanguageModel(RoFormerHead):
     """What masked and causal language models share: the head, and its ties to the word embeddings."""
 
     _tied_weights_keys = {
@@ -103,7 +114,6 @@ class _LanguageModel(RoFormerPreTrainedModel):
                 name: source for name, source in self._tied_weights_keys.items() if name.endswith("weight")
             }
         super().__init__(config)
-        self.roformer = RoFormerModel(config)
         self.cls = RoFormerOnlyMLMHead(config)
         self.post_init()
 
@@ -148,7 +158,7 @@ class RoFormerForMaskedLM(_LanguageModel):
             with `config.sparse_prediction`, `logits` has shape (n, vocab_size), a row for each of the n labels.
         """
         check_token_labels(labels, input_ids, inputs_embeds, self.config.vocab_size)
-        outputs = self.roformer(
+        outputs = self.base_model(
             input_ids,
             attention_mask,
             token_type_ids,
@@ -157,7 +167,15 @@ class RoFormerForMaskedLM(_LanguageModel):
             encoder_attention_mask,
             **{**kwargs, "return_dict": True},
         )
-        hidden_states = outputs.last_hidden_state
+        loss, logits = self.predict(outputs.last_hidden_state, labels)
+        return MaskedLMOutput(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )
+
+    def predict(
+        self, hidden_states: torch.Tensor, labels: torch.Tensor | None
+    ) -> tuple[torch.Tensor | None, torch.Tensor]:
+        """Loss and logits of `forward`, from the bare model's output."""
         if labels is not None:
             labels = labels.to(hidden_states.device)
             if self.config.sparse_prediction and self.training:
@@ -165,12 +183,9 @@ class RoFormerForMaskedLM(_LanguageModel):
                 has_label = labels != -100
                 hidden_states, labels = hidden_states[has_label], labels[has_label]
         logits = self.cls(hidden_states)
-        loss = None
-        if labels is not None:
-            loss = F.cross_entropy(logits.view(-1, self.config.vocab_size), labels.view(-1))
-        return MaskedLMOutput(
-            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
-        )
+        if labels is None:
+            return None, logits
+        return F.cross_entropy(logits.view(-1, self.config.vocab_size), labels.view(-1)), logits
 
 
 @dataclass
@@ -217,7 +232,7 @@ class RoFormerForCausalLM(_LanguageModel, GenerationMixin):
             `logits` of shape (b, s, vocab_size), and `loss`, the mean cross-entropy over the next words.
         """
         check_token_labels(labels, input_ids, inputs_embeds, self.config.vocab_size)
-        outputs = self.roformer(
+        outputs = self.base_model(
             input_ids,
             attention_mask,
             token_type_ids,
@@ -295,13 +310,12 @@ class RoFormerClassificationHead(nn.Module):
         return self.out_proj(self.dropout(self.activation(self.dense(first_token))))
 
 
-class RoFormerForSequenceClassification(RoFormerPreTrainedModel):
+class RoFormerForSequenceClassification(RoFormerHead):
     """One label, several, or a number for each text."""
 
     def __init__(self, config: RoFormerConfig):
         super().__init__(config)
         self.num_labels = config.num_labels
-        self.roformer = RoFormerModel(config)
         self.classifier = RoFormerClassificationHead(config)
         self.post_init()
 
@@ -327,14 +341,18 @@ class RoFormerForSequenceClassification(RoFormerPreTrainedModel):
         """
         if self.num_labels > 1 and self.config.problem_type in (None, "single_label_classification"):
             check_range("labels", labels, self.num_labels, ignored=-100)
-        outputs = self.roformer(
+        outputs = self.base_model(
             input_ids, attention_mask, token_type_ids, inputs_embeds, **{**kwargs, "return_dict": True}
         )
-        logits = self.classifier(outputs.last_hidden_state)
+        logits = self.logits_of(outputs)
         loss = None if labels is None else self.classification_loss(logits, labels.to(logits.device))
         return SequenceClassifierOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )
+
+    def logits_of(self, outputs: ModelOutput) -> torch.Tensor:
+        """Logits from the bare model's outputs."""
+        return self.classifier(outputs.last_hidden_state)
 
     def classification_loss(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         if self.config.problem_type is None:
@@ -351,13 +369,12 @@ class RoFormerForSequenceClassification(RoFormerPreTrainedModel):
         return F.binary_cross_entropy_with_logits(logits, labels)
 
 
-class RoFormerForTokenClassification(RoFormerPreTrainedModel):
+class RoFormerForTokenClassification(RoFormerHead):
     """A label for each token."""
 
     def __init__(self, config: RoFormerConfig):
         super().__init__(config)
         self.num_labels = config.num_labels
-        self.roformer = RoFormerModel(config)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
         self.post_init()
@@ -381,7 +398,7 @@ class RoFormerForTokenClassification(RoFormerPreTrainedModel):
             `logits` of shape (b, s, num_labels), and `loss`, the mean cross-entropy over the labels.
         """
         check_token_labels(labels, input_ids, inputs_embeds, self.num_labels)
-        outputs = self.roformer(
+        outputs = self.base_model(
             input_ids, attention_mask, token_type_ids, inputs_embeds, **{**kwargs, "return_dict": True}
         )
         logits = self.classifier(self.dropout(outputs.last_hidden_state))
@@ -393,14 +410,13 @@ class RoFormerForTokenClassification(RoFormerPreTrainedModel):
         )
 
 
-class RoFormerForQuestionAnswering(RoFormerPreTrainedModel):
+class RoFormerForQuestionAnswering(RoFormerHead):
     """Where in the text an answer starts and ends."""
 
     def __init__(self, config: RoFormerConfig):
         super().__init__(config)
         config.num_labels = 2
         self.num_labels = config.num_labels
-        self.roformer = RoFormerModel(config)
         self.qa_outputs = nn.Linear(config.hidden_size, config.num_labels)
         self.post_init()
 
@@ -424,7 +440,7 @@ class RoFormerForQuestionAnswering(RoFormerPreTrainedModel):
         Returns:
             `start_logits` and `end_logits`, each of shape (b, s), and `loss`, the mean of both cross-entropies.
         """
-        outputs = self.roformer(
+        outputs = self.base_model(
             input_ids, attention_mask, token_type_ids, inputs_embeds, **{**kwargs, "return_dict": True}
         )
         start_logits, end_logits = self.qa_outputs(outputs.last_hidden_state).unbind(-1)
@@ -475,12 +491,11 @@ class RoFormerSequenceSummary(nn.Module):
         return self.last_dropout(self.activation(self.summary(self.first_dropout(vector))))
 
 
-class RoFormerForMultipleChoice(RoFormerPreTrainedModel):
+class RoFormerForMultipleChoice(RoFormerHead):
     """Which of several continuations fits."""
 
     def __init__(self, config: RoFormerConfig):
         super().__init__(config)
-        self.roformer = RoFormerModel(config)
         self.sequence_summary = RoFormerSequenceSummary(config)
         self.classifier = nn.Linear(config.hidden_size, 1)
         self.post_init()
@@ -510,9 +525,9 @@ class RoFormerForMultipleChoice(RoFormerPreTrainedModel):
             None if x is None else x.flatten(0, 1)
             for x in (input_ids, attention_mask, token_type_ids, inputs_embeds, position_ids)
         )
-        if self.sequence_summary.summary_type != "first":
+        if getattr(self.config, "summary_type", "last") != "first":
             kwargs["unpad_inputs"] = False  # as in transformers, the others read padding, too
-        outputs = self.roformer(
+        outputs = self.base_model(
             input_ids,
             attention_mask,
             token_type_ids,
@@ -520,8 +535,12 @@ class RoFormerForMultipleChoice(RoFormerPreTrainedModel):
             position_ids=position_ids,
             **{**kwargs, "return_dict": True},
         )
-        logits = self.classifier(self.sequence_summary(outputs.last_hidden_state)).view(-1, choices)
+        logits = self.logits_of(outputs).view(-1, choices)
         loss = None if labels is None else F.cross_entropy(logits, labels.to(logits.device))
         return MultipleChoiceModelOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )
+
+    def logits_of(self, outputs: ModelOutput) -> torch.Tensor:
+        """A number for each choice, from the bare model's outputs."""
+        return self.classifier(self.sequence_summary(outputs.last_hidden_state))

@@ -19,7 +19,7 @@ from transformers.modeling_outputs import (
 from transformers.pytorch_utils import apply_chunking_to_forward
 from transformers.utils.output_capturing import capture_outputs
 
-from .attention import RoFormerAttention, RoFormerCrossAttention, RoFormerSelfAttention
+from .attention import MultiHeadAttention, RoFormerAttention, RoFormerCrossAttention, RoFormerSelfAttention
 from .configuration import RoFormerConfig
 from .dropout import Dropout
 from .inputs import check_range, check_same_shape
@@ -93,10 +93,10 @@ class RoFormerOutput(nn.Module):
 class RoFormerLayer(GradientCheckpointingLayer):
     """Self-attention, cross-attention where the model is such a decoder, then feed-forward."""
 
-    def __init__(self, config: RoFormerConfig, layer_idx: int):
+    def __init__(self, config: RoFormerConfig, layer_idx: int, self_attention: type[MultiHeadAttention]):
         super().__init__()
         self.chunk_size_feed_forward = config.chunk_size_feed_forward
-        self.attention = RoFormerAttention(config, layer_idx, RoFormerSelfAttention)
+        self.attention = RoFormerAttention(config, layer_idx, self_attention)
         if config.add_cross_attention:
             self.crossattention = RoFormerAttention(config, layer_idx, RoFormerCrossAttention)
         self.intermediate = RoFormerIntermediate(config)
@@ -106,7 +106,7 @@ class RoFormerLayer(GradientCheckpointingLayer):
         self,
         hidden_states: torch.Tensor,
         attention_mask: torch.Tensor | None,
-        position_embeddings: tuple[torch.Tensor, torch.Tensor],
+        position_embeddings: tuple[torch.Tensor, ...],
         encoder_hidden_states: torch.Tensor | None = None,
         encoder_attention_mask: torch.Tensor | None = None,
         **kwargs,
@@ -125,9 +125,11 @@ class RoFormerLayer(GradientCheckpointingLayer):
 class RoFormerEncoder(nn.Module):
     """The stack of layers."""
 
-    def __init__(self, config: RoFormerConfig):
+    def __init__(self, config: RoFormerConfig, self_attention: type[MultiHeadAttention]):
         super().__init__()
-        self.layer = nn.ModuleList([RoFormerLayer(config, layer_idx) for layer_idx in range(config.num_hidden_layers)])
+        self.layer = nn.ModuleList(
+            [RoFormerLayer(config, layer_idx, self_attention) for layer_idx in range(config.num_hidden_layers)]
+        )
         if config.trainable_rope:
             self.inv_freq = nn.Parameter(torch.empty(config.head_dim // 2))
         self.register_load_state_dict_pre_hook(drop_position_table)
@@ -227,14 +229,15 @@ class RoFormerPreTrainedModel(PreTrainedModel):
             # The roformer package writes a pooler's weights and activation, and no field that says there is one.
             quiet["config"] = model.config
             quiet["config"].add_pooling_layer = True
-            args = args[1:] if args and isinstance(args[0], RoFormerConfig) else args
+            args = args[1:] if args and isinstance(args[0], cls.config_class) else args
             model, report = super().from_pretrained(pretrained_model_name_or_path, *args, **quiet)
         model.check_loaded(report, pretrained_model_name_or_path)
         return model
 
     def has_pooler_weights(self, report: dict, source: str) -> bool:
         """Whether the checkpoint holds a pooler that the config did not announce; without its activation, an error."""
-        if not any(name.removeprefix("roformer.").startswith("pooler.") for name in report["unexpected_keys"]):
+        prefix = f"{self.base_model_prefix}."
+        if not any(name.removeprefix(prefix).startswith("pooler.") for name in report["unexpected_keys"]):
             return False
         if self.config.pooler_activation is None:
             raise ValueError(
@@ -294,6 +297,9 @@ class RoFormerModel(RoFormerPreTrainedModel):
     ```
     """
 
+    # What puts positions in, with what `position_embeddings` gives it.
+    self_attention: type[MultiHeadAttention] = RoFormerSelfAttention
+
     def __init__(self, config: RoFormerConfig, add_pooling_layer: bool | None = None):
         if add_pooling_layer is not None:
             config.add_pooling_layer = add_pooling_layer
@@ -302,7 +308,7 @@ class RoFormerModel(RoFormerPreTrainedModel):
         self.embeddings = RoFormerEmbeddings(config)
         if config.embedding_size != config.hidden_size:
             self.embeddings_project = nn.Linear(config.embedding_size, config.hidden_size)
-        self.encoder = RoFormerEncoder(config)
+        self.encoder = RoFormerEncoder(config, self.self_attention)
         if config.add_pooling_layer:
             self.pooler = RoFormerPooler(config)
         self.post_init()
@@ -389,9 +395,7 @@ class RoFormerModel(RoFormerPreTrainedModel):
             output_attentions = self.config.output_attentions
         implementation = implementation_for(self.config, output_attentions)
         check_implementation(self.config, implementation, hidden_states, self.training)
-        position_embeddings = rotary_position_embeddings(
-            position_ids, self.frequencies(attention_mask, s, hidden_states.device)
-        )
+        position_embeddings = self.position_embeddings(position_ids, attention_mask)
         packing = None
         if (
             (self.config.unpad_inputs if unpad_inputs is None else unpad_inputs)
@@ -425,9 +429,17 @@ class RoFormerModel(RoFormerPreTrainedModel):
         if packing is not None:
             hidden_states = packing.unpack(hidden_states)
         outputs = {"last_hidden_state": hidden_states, "past_key_values": past_key_values}
-        if self.config.add_pooling_layer:
+        if hasattr(self, "pooler"):
             return BaseModelOutputWithPoolingAndCrossAttentions(**outputs, pooler_output=self.pooler(hidden_states))
         return BaseModelOutputWithPastAndCrossAttentions(**outputs)
+
+    def position_embeddings(
+        self, position_ids: torch.Tensor, attention_mask: torch.Tensor | None
+    ) -> tuple[torch.Tensor, ...]:
+        """What every layer's self-attention is told of positions: the cosines and sines of their angles."""
+        return rotary_position_embeddings(
+            position_ids, self.frequencies(attention_mask, position_ids.shape[1], position_ids.device)
+        )
 
     def frequencies(self, attention_mask: torch.Tensor | None, s: int, device: torch.device) -> torch.Tensor:
         """θ_i of equation 15, shape (d / 2,), or (b, d / 2) where they depend on each sequence's length."""

@@ -1,4 +1,4 @@
-"""Makes transformers' Auto classes and pipelines use this package for RoFormer checkpoints.
+"""Makes transformers' Auto classes and pipelines use this package for RoFormer and NEZHA checkpoints.
 
 Every Auto class that knows "roformer" gives a class of ours, or refuses by name: none falls back to transformers' own
 class, which would answer wrongly for some checkpoints that ours reads.
@@ -11,15 +11,28 @@ from transformers.models.auto.tokenization_auto import REGISTERED_TOKENIZER_CLAS
 from transformers.utils import is_torch_available
 
 from .configuration import MODEL_TYPE, MODEL_TYPES, RoFormerConfig
+from .nezha_configuration import NezhaConfig
 
 # The names under which tokenizers are saved; plain transformers lacks the last, and refuses what it would read wrongly.
 TOKENIZER_NAMES = ("RoFormerTokenizer", "RoFormerTokenizerFast", "RoFormerWordTokenizer")
 
 
-def auto_model_classes() -> dict[str, type]:
-    """Name of each Auto class that serves RoFormer, and the class that it gives."""
-    from . import heads, model, triplet_matching
+def auto_model_classes(config_class: type = RoFormerConfig) -> dict[str, type]:
+    """Name of each Auto class that serves models of such a config, and the class that it gives."""
+    from . import heads, model, nezha, triplet_matching
 
+    if config_class is NezhaConfig:
+        return {
+            "AutoModel": nezha.NezhaModel,
+            "AutoModelForTextEncoding": nezha.NezhaModel,
+            "AutoModelForPreTraining": nezha.NezhaForPreTraining,
+            "AutoModelForMaskedLM": nezha.NezhaForMaskedLM,
+            "AutoModelForNextSentencePrediction": nezha.NezhaForNextSentencePrediction,
+            "AutoModelForSequenceClassification": nezha.NezhaForSequenceClassification,
+            "AutoModelForTokenClassification": nezha.NezhaForTokenClassification,
+            "AutoModelForQuestionAnswering": nezha.NezhaForQuestionAnswering,
+            "AutoModelForMultipleChoice": nezha.NezhaForMultipleChoice,
+        }
     return {
         "AutoModel": model.RoFormerModel,
         "AutoModelForTextEncoding": model.RoFormerModel,
@@ -57,6 +70,7 @@ def register() -> None:
     for model_type in MODEL_TYPES:
         # AutoConfig.register allows one name a class.
         CONFIG_MAPPING.register(model_type, RoFormerConfig, exist_ok=True)
+    AutoConfig.register(NezhaConfig.model_type, NezhaConfig, exist_ok=True)
     _register_tokenizer()
     if is_torch_available():
         from .pipelines import register_pipelines
@@ -69,13 +83,14 @@ def register() -> None:
 def _register_tokenizer() -> None:
     from .tokenization import RoFormerTokenizer
 
-    AutoTokenizer.register(RoFormerConfig, tokenizer_class=RoFormerTokenizer, exist_ok=True)
+    for config_class in (RoFormerConfig, NezhaConfig):
+        AutoTokenizer.register(config_class, tokenizer_class=RoFormerTokenizer, exist_ok=True)
     # AutoTokenizer looks for a saved name here first, before transformers' own classes.
     REGISTERED_TOKENIZER_CLASSES.update(dict.fromkeys(TOKENIZER_NAMES, RoFormerTokenizer))
 
 
 def _register_models() -> None:
-    served = auto_model_classes()
+    served, nezha = auto_model_classes(), auto_model_classes(NezhaConfig)
     for auto_class in vars(modeling_auto).values():
         mapping = getattr(auto_class, "_model_mapping", None)
         if not isinstance(auto_class, type) or mapping is None:
@@ -86,6 +101,8 @@ def _register_models() -> None:
             ours = _refusing_class(auto_class.__name__, theirs)
         if ours is not None:
             auto_class.register(RoFormerConfig, ours, exist_ok=True)
+        if auto_class.__name__ in nezha:
+            auto_class.register(NezhaConfig, nezha[auto_class.__name__], exist_ok=True)
 
 
 def _register_triplet_pipeline() -> None:

@@ -12,12 +12,14 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from .configuration import MODEL_TYPES, RoFormerConfig
-from .registration import auto_model_classes
+from .nezha_configuration import NezhaConfig
+from .registration import TOKENIZER_NAMES, auto_model_classes
 from .tokenization import RoFormerTokenizer
 
 # `pipeline` looks for the model of a custom task among transformers' own Auto classes, of which none is for triplets.
 # This one is free: RoFormer has no such head.
 AUTO_CLASS_FOR_TRIPLETS = "AutoModelForNextSentencePrediction"
+CONFIG_CLASSES = dict.fromkeys(MODEL_TYPES, RoFormerConfig) | {NezhaConfig.model_type: NezhaConfig}
 
 
 def files_with_code(directory: str | Path) -> dict[str, bytes]:
@@ -41,18 +43,19 @@ def files_with_code(directory: str | Path) -> dict[str, bytes]:
     """
     directory = Path(directory)
     config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
-    if config.get("model_type") not in MODEL_TYPES:
+    config_class = CONFIG_CLASSES.get(config.get("model_type"))
+    if config_class is None:
         raise ValueError(
             f"{directory / 'config.json'} says model_type {config.get('model_type')!r}, and the code of this package "
-            f"computes only {', '.join(MODEL_TYPES)}: push it without code"
+            f"computes only {', '.join(CONFIG_CLASSES)}: push it without code"
         )
     tokenizer_file = directory / "tokenizer_config.json"
     tokenizer_config = {"tokenizer_class": RoFormerTokenizer.__name__}
     if tokenizer_file.exists():
         tokenizer_config = json.loads(tokenizer_file.read_text(encoding="utf-8"))
 
-    classes = {"AutoConfig": RoFormerConfig} | auto_model_classes()
-    also_needed = [RoFormerTokenizer]
+    classes = {"AutoConfig": config_class} | auto_model_classes(config_class)
+    also_needed = []
     if "RoFormerForTripletMatching" in (config.get("architectures") or ()):
         from .triplet_pipeline import TASK, TripletMatchingPipeline
 
@@ -61,8 +64,10 @@ def files_with_code(directory: str | Path) -> dict[str, bytes]:
         info = {"impl": _reference(TripletMatchingPipeline), "pt": [AUTO_CLASS_FOR_TRIPLETS], "type": "text"}
         config["custom_pipelines"] = {TASK: info}
     config["auto_map"] = {auto_class: _reference(cls) for auto_class, cls in classes.items()}
-    # A pair, of which transformers takes the second: once the slow tokenizer and the fast one.
-    tokenizer_config["auto_map"] = {"AutoTokenizer": [None, _reference(RoFormerTokenizer)]}
+    if config_class is RoFormerConfig or tokenizer_config.get("tokenizer_class") in TOKENIZER_NAMES:
+        also_needed.append(RoFormerTokenizer)
+        # A pair, of which transformers takes the second: once the slow tokenizer and the fast one.
+        tokenizer_config["auto_map"] = {"AutoTokenizer": [None, _reference(RoFormerTokenizer)]}
 
     sources = source_files(Path(inspect.getsourcefile(cls)) for cls in [*classes.values(), *also_needed])
     return {

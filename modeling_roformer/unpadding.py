@@ -87,7 +87,7 @@ def can_be_unpadded(
     """Whether a batch of that shape has padding to leave out, and all that is read comes out the same without it.
 
     A text that starts with padding is not unpadded, since classification heads and poolers read its first position.
-    UniLM's mask and flex attention are not made for packed texts, eager attention is causal by its mask alone, chunks
+    UniLM's mask, relative positions and flex attention are not made for packed texts, eager attention is causal by its mask alone, chunks
     of the feed-forward layer must divide the number of tokens, and compilers need shapes that do not depend on what a
     mask holds.
     """
@@ -98,6 +98,8 @@ def can_be_unpadded(
     if implementation == "eager" and config.is_decoder:
         return False
     if config.prefix_lm or config.chunk_size_feed_forward or implementation == "flex_attention":
+        return False
+    if hasattr(config, "max_relative_position"):
         return False
     keep = attention_mask != 0
     return bool(keep[:, 0].all()) and not bool(keep.all())

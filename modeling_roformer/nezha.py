@@ -1,0 +1,264 @@
+"""NEZHA (arXiv:1909.00204): a BERT whose self-attention knows distances, with the heads that transformers 4 had for it.
+
+All but the positions is RoFormer's: the layers, and the heads of the same name.
+"""
+
+from typing import ClassVar
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from transformers.modeling_outputs import ModelOutput, NextSentencePredictorOutput
+from transformers.models.bert.modeling_bert import BertForPreTrainingOutput
+from transformers.utils.generic import can_return_tuple
+
+from .heads import (
+    RoFormerForMaskedLM,
+    RoFormerForMultipleChoice,
+    RoFormerForQuestionAnswering,
+    RoFormerForSequenceClassification,
+    RoFormerForTokenClassification,
+    RoFormerHead,
+    check_token_labels,
+)
+from .inputs import check_range
+from .model import RoFormerLayer, RoFormerModel, RoFormerPreTrainedModel
+from .nezha_configuration import NezhaConfig
+from .relative_position import NezhaSelfAttention, relative_position_embeddings
+
+POOLER = {"pooler.dense.weight", "pooler.dense.bias"}
+
+
+class NezhaPreTrainedModel(RoFormerPreTrainedModel):
+    """What all NEZHA models share. Positions weigh into the values too, by probabilities that no fused kernel gives."""
+
+    config: NezhaConfig
+    config_class = NezhaConfig
+    base_model_prefix = "nezha"
+    _supports_sdpa = False
+    _supports_flash_attn = False
+    _supports_flex_attn = False
+    _supports_attention_backend = False
+    _keys_to_ignore_on_load_unexpected = [r"\.relative_positions_encoding\.positions_encoding$"]
+    _can_record_outputs = {"hidden_states": RoFormerLayer, "attentions": NezhaSelfAttention}
+
+    def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
+        """ "eager", the only one; another that is asked for is a ValueError."""
+        if requested_attention not in (None, "eager"):
+            raise ValueError(
+                f'attn_implementation="{requested_attention}" is not for NEZHA, whose positions need the attention '
+                'probabilities that only "eager" has: use that, or leave it out'
+            )
+        return "eager"
+
+
+class NezhaModel(NezhaPreTrainedModel, RoFormerModel):
+    """The bare transformer: token ids in, hidden states out. Inputs and outputs as in `RoFormerModel.forward`.
+
+    `pooler_output` is there where `config.add_pooling_layer` is set; `from_pretrained` unsets it for a checkpoint without
+    a pooler.
+
+    ```python
+    >>> from modeling_roformer import NezhaConfig, NezhaModel
+    >>> model = NezhaModel(NezhaConfig(num_hidden_layers=2))
+    >>> model(torch.tensor([[101, 4500, 102]])).pooler_output.shape
+    torch.Size([1, 768])
+    ```
+    """
+
+    self_attention = NezhaSelfAttention
+
+    def position_embeddings(
+        self, position_ids: torch.Tensor, attention_mask: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """What every layer's self-attention is told of positions: a vector for each distance, and which is where."""
+        return relative_position_embeddings(position_ids, self.config.head_dim, self.config.max_relative_position)
+
+    def check_loaded(self, report: dict, source: str) -> None:
+        """As in `RoFormerPreTrainedModel`; a pooler that the checkpoint does not have is taken away, not made up."""
+        missing = set(report["missing_keys"])
+        if missing >= POOLER:
+            del self.pooler
+            self.config.add_pooling_layer = False
+        super().check_loaded({**report, "missing_keys": missing - POOLER if missing >= POOLER else missing}, source)
+
+
+class NezhaHead(NezhaPreTrainedModel, RoFormerHead):
+    """A `NezhaModel` with something on top, which reads its pooler, or has none below."""
+
+    base_model_class = NezhaModel
+    reads_pooler: ClassVar[bool] = False
+    _keys_to_ignore_on_load_unexpected = [r"(^|\.)pooler\."]
+
+    def __init__(self, config: NezhaConfig):
+        config.add_pooling_layer = self.reads_pooler
+        super().__init__(config)
+
+    def check_loaded(self, report: dict, source: str) -> None:
+        """As in `RoFormerPreTrainedModel`; a pooler is part of the head that reads it, and may start afresh with it."""
+        missing = [name for name in report["missing_keys"] if name.removeprefix("nezha.") not in POOLER]
+        super().check_loaded({**report, "missing_keys": missing}, source)
+
+    def classifier_dropout(self) -> nn.Dropout:
+        p = self.config.classifier_dropout
+        return nn.Dropout(self.config.hidden_dropout_prob if p is None else p)
+
+
+class NezhaForMaskedLM(NezhaHead, RoFormerForMaskedLM):
+    """Predicts masked words.
+
+    ```python
+    >>> from transformers import pipeline
+    >>> pipeline("fill-mask", model=DIR)("北京是中国的[MASK]。")[0]["token_str"]
+    ```
+    """
+
+    _tied_weights_keys = {
+        "cls.predictions.decoder.bias": "cls.predictions.bias",
+        "cls.predictions.decoder.weight": "nezha.embeddings.word_embeddings.weight",
+    }
+
+
+class NezhaForPreTraining(NezhaForMaskedLM):
+    """Predicts masked words, and whether the second sentence follows the first."""
+
+    reads_pooler = True
+
+    def __init__(self, config: NezhaConfig):
+        super().__init__(config)
+        self.cls.seq_relationship = nn.Linear(config.hidden_size, 2)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        next_sentence_label: torch.Tensor | None = None,
+        **kwargs,
+    ) -> BertForPreTrainingOutput:
+        """Inputs as in `RoFormerModel.forward`.
+
+        Args:
+            labels: ids of the words that were masked, shape (b, s), and -100 elsewhere.
+            next_sentence_label: 0 where the second sentence follows the first, 1 where not, shape (b,).
+
+        Returns:
+            `prediction_logits` of shape (b, s, vocab_size) as `RoFormerForMaskedLM` has them, `seq_relationship_logits`
+            of shape (b, 2), and `loss`, the sum of both cross-entropies where both labels are given.
+        """
+        check_token_labels(labels, input_ids, inputs_embeds, self.config.vocab_size)
+        check_range("next_sentence_label", next_sentence_label, 2, ignored=-100)
+        outputs = self.nezha(
+            input_ids, attention_mask, token_type_ids, inputs_embeds, **{**kwargs, "return_dict": True}
+        )
+        loss, prediction_logits = self.predict(outputs.last_hidden_state, labels)
+        seq_relationship_logits = self.cls.seq_relationship(outputs.pooler_output)
+        next_sentence_loss = sentence_loss(seq_relationship_logits, next_sentence_label)
+        return BertForPreTrainingOutput(
+            loss=None if loss is None or next_sentence_loss is None else loss + next_sentence_loss,
+            prediction_logits=prediction_logits,
+            seq_relationship_logits=seq_relationship_logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+
+class NezhaOnlyNSPHead(nn.Module):
+    """The name under which checkpoints keep the head: `cls.seq_relationship`."""
+
+    def __init__(self, config: NezhaConfig):
+        super().__init__()
+        self.seq_relationship = nn.Linear(config.hidden_size, 2)
+
+    def forward(self, pooler_output: torch.Tensor) -> torch.Tensor:
+        return self.seq_relationship(pooler_output)
+
+
+class NezhaForNextSentencePrediction(NezhaHead):
+    """Predicts whether the second sentence follows the first."""
+
+    reads_pooler = True
+
+    def __init__(self, config: NezhaConfig):
+        super().__init__(config)
+        self.cls = NezhaOnlyNSPHead(config)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        **kwargs,
+    ) -> NextSentencePredictorOutput:
+        """Inputs as in `RoFormerModel.forward`.
+
+        Args:
+            labels: 0 where the second sentence follows the first, 1 where not, shape (b,).
+
+        Returns:
+            `logits` of shape (b, 2), and `loss`, the mean cross-entropy.
+        """
+        check_range("labels", labels, 2, ignored=-100)
+        outputs = self.nezha(
+            input_ids, attention_mask, token_type_ids, inputs_embeds, **{**kwargs, "return_dict": True}
+        )
+        logits = self.cls(outputs.pooler_output)
+        return NextSentencePredictorOutput(
+            loss=sentence_loss(logits, labels),
+            logits=logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+
+def sentence_loss(logits: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor | None:
+    return None if labels is None else F.cross_entropy(logits, labels.view(-1).to(logits.device))
+
+
+class NezhaForSequenceClassification(NezhaHead, RoFormerForSequenceClassification):
+    """One label, several, or a number for each text."""
+
+    reads_pooler = True
+
+    def __init__(self, config: NezhaConfig):
+        super().__init__(config)
+        self.dropout = self.classifier_dropout()
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.post_init()
+
+    def logits_of(self, outputs: ModelOutput) -> torch.Tensor:
+        return self.classifier(self.dropout(outputs.pooler_output))
+
+
+class NezhaForMultipleChoice(NezhaHead, RoFormerForMultipleChoice):
+    """Which of several continuations fits."""
+
+    reads_pooler = True
+
+    def __init__(self, config: NezhaConfig):
+        super().__init__(config)
+        del self.sequence_summary  # the pooler is one
+        self.dropout = self.classifier_dropout()
+
+    def logits_of(self, outputs: ModelOutput) -> torch.Tensor:
+        return self.classifier(self.dropout(outputs.pooler_output))
+
+
+class NezhaForTokenClassification(NezhaHead, RoFormerForTokenClassification):
+    """A label for each token."""
+
+    def __init__(self, config: NezhaConfig):
+        super().__init__(config)
+        self.dropout = self.classifier_dropout()
+
+
+class NezhaForQuestionAnswering(NezhaHead, RoFormerForQuestionAnswering):
+    """Where in the text an answer starts and ends."""

@@ -1,0 +1,89 @@
+"""NEZHA's relative positions (arXiv:1909.00204): self-attention with a vector for each distance, equations 1 to 3.
+
+With p the position vector of the distance j − i, clipped to ±K (K is `max_relative_position`),
+
+    e_ij = q_i · (k_j + p_ij) / √d,   α_i = softmax(e_i),   o_i = Σ_j α_ij (v_j + p_ij),
+
+    p_ij = a[clip(j − i, −K, K) + K],   a[t]_2n = sin(t / 10000^(2n / d)),   a[t]_2n+1 = cos(t / 10000^(2n / d)).
+
+There are 2K + 1 vectors only, so no tensor of all p_ij is made: each query is multiplied by the 2K + 1 and its products
+are picked by distance; and the probabilities of one distance are added up before they weigh its vector.
+
+Dimensions in the shapes: b batch, s sequence length, h heads, d head_dim, K max_relative_position.
+"""
+
+import torch
+from torch import nn
+
+from .attention import MultiHeadAttention
+from .nezha_configuration import NezhaConfig
+from .rotary import inverse_frequencies
+
+
+def relative_position_embeddings(
+    position_ids: torch.Tensor, head_dim: int, max_relative_position: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The vectors of all distances, and which of them belongs to each pair of positions.
+
+    Args:
+        position_ids: integer positions, shape (b, s), or (1, s) where all samples share them.
+
+    Returns:
+        The vectors a, shape (2K + 1, d), float32, computed in float64 and in no buffer, as rotary positions are; and the
+        row of each pair, clip(j − i, −K, K) + K, shape (b or 1, 1, s, s).
+
+    ```python
+    >>> vectors, rows = relative_position_embeddings(torch.arange(4)[None], head_dim=2, max_relative_position=2)
+    >>> rows[0, 0]
+    tensor([[2, 3, 4, 4],
+            [1, 2, 3, 4],
+            [0, 1, 2, 3],
+            [0, 0, 1, 2]])
+    ```
+    """
+    distances = position_ids[:, None, :] - position_ids[:, :, None]
+    rows = distances.clamp(-max_relative_position, max_relative_position) + max_relative_position
+    inv_freq = inverse_frequencies(head_dim, device=position_ids.device)
+    t = torch.arange(2 * max_relative_position + 1, dtype=inv_freq.dtype, device=inv_freq.device)
+    angles = t[:, None] * inv_freq
+    vectors = torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)
+    return vectors.to(device=position_ids.device, dtype=torch.float32), rows[:, None]
+
+
+class NezhaSelfAttention(MultiHeadAttention):
+    """Self-attention with relative positions in the scores and in the values."""
+
+    def __init__(self, config: NezhaConfig, layer_idx: int):
+        super().__init__(config, layer_idx)
+        self.register_load_state_dict_pre_hook(drop_positions_encoding)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        position_embeddings: tuple[torch.Tensor, torch.Tensor],
+        **kwargs,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        query, key, value = (
+            self.by_head(projection(hidden_states)).transpose(1, 2) for projection in (self.query, self.key, self.value)
+        )
+        vectors, rows = position_embeddings
+        vectors = vectors.to(query.dtype)
+        rows = rows.expand(*query.shape[:3], -1)  # (b, h, s, s), without a copy
+
+        by_distance = torch.matmul(query, vectors.T)  # (b, h, s, 2K + 1)
+        scores = (torch.matmul(query, key.transpose(-1, -2)) + by_distance.gather(-1, rows)) * self.scaling
+        if attention_mask is not None:
+            scores = scores + attention_mask
+        probabilities = self.dropout(nn.functional.softmax(scores, dim=-1))
+
+        # A sum over a long text needs more digits than half precision has.
+        wide = torch.promote_types(probabilities.dtype, torch.float32)
+        weights = torch.zeros_like(by_distance, dtype=wide).scatter_add(-1, rows, probabilities.to(wide))
+        context = torch.matmul(probabilities, value) + torch.matmul(weights.to(vectors.dtype), vectors)
+        return context.transpose(1, 2).flatten(-2), probabilities
+
+
+def drop_positions_encoding(module: nn.Module, state_dict: dict, prefix: str, *args) -> None:
+    """transformers 4 kept all p_ij up to some longest length in every layer's checkpoint; they are computed here."""
+    state_dict.pop(f"{prefix}relative_positions_encoding.positions_encoding", None)
