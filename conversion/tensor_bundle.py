@@ -20,10 +20,12 @@ import numpy as np
 from . import crc32c
 from .dtypes import CODES, STORAGE
 from .errors import CheckpointError
-from .protobuf import BYTES, FIXED32, VARINT, read_fields
+from .protobuf import BYTES, FIXED32, VARINT, read_fields, read_varint
 from .sstable import read_table
 
 CHUNK = 1 << 22  # bytes read at a time; a multiple of every item's size
+OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"  # the one string that is read; see object_graph.py
+OBJECT_GRAPH_LIMIT = 1 << 26  # bytes; that of a real checkpoint has kilobytes
 MAX_RANK = 254  # TensorFlow's own limit
 
 
@@ -42,6 +44,8 @@ class Entry:
 
 class TensorBundle:
     """A checkpoint opened for reading; `entries` maps each variable's name to its `Entry`, in the index's order.
+
+    `object_graph` is the entry of the object graph that a checkpoint of TensorFlow 2 has, or None.
 
     Raises CheckpointError, one sentence naming the file, where index or shards are missing, damaged or of a kind that
     is not read (compressed, big-endian, partitioned variables, dtypes other than floats, int32 and int64).
@@ -62,9 +66,12 @@ class TensorBundle:
                 raise CheckpointError("is a table, but not the index of a checkpoint: it has no header")
             self.num_shards = _read_header(table[0][1])
             self.entries = {entry.name: entry for entry in (_read_entry(key, value) for key, value in table[1:])}
+            self.object_graph = self.entries.get(OBJECT_GRAPH)
         except CheckpointError as error:
             raise CheckpointError(f"{self.path} {error}") from None
         self._check_shards()
+        if self.object_graph is not None:
+            del self.entries[OBJECT_GRAPH]  # no variable
 
     def shard(self, number: int) -> Path:
         """The file of one shard."""
@@ -121,6 +128,28 @@ class TensorBundle:
         """Read one variable for nothing but its sum."""
         for _ in self.chunks(name):
             pass
+
+    def read_object_graph(self) -> bytes:
+        """The object graph's message, checked: a string tensor, whose bytes follow their length and its sum.
+
+        Raises CheckpointError, without the file's name.
+        """
+        entry = self.object_graph
+        if entry.size > OBJECT_GRAPH_LIMIT:
+            raise CheckpointError(f"is damaged: its object graph has {entry.size:,} bytes, more than any model's")
+        with open(self.shard(entry.shard), "rb") as file:
+            file.seek(entry.offset)
+            data = file.read(entry.size)
+        length, at = read_varint(data, 0)
+        message = data[at + 4 :]
+        # The sums are of the length as a number of 4 bytes, and of that, its sum and the text itself.
+        covered = (length & 0xFFFFFFFF).to_bytes(4, "little")
+        length_sum = crc32c.masked(covered).to_bytes(4, "little")
+        if length != len(message) or data[at : at + 4] != length_sum:
+            raise CheckpointError("is damaged: the length of its object graph is wrong")
+        if crc32c.masked(covered + length_sum + message) != entry.crc:
+            raise CheckpointError("is damaged: the checksum of its object graph is wrong")
+        return message
 
     def _read_into(self, entry: Entry, buffer: np.ndarray) -> Iterator[np.ndarray]:
         """Fill the buffer chunk by chunk, from its start again whenever it is full."""
@@ -189,6 +218,8 @@ def _read_entry(key: bytes, message: bytes) -> Entry:
         else:
             raise CheckpointError(f"holds {name} in slices of a partitioned variable, which are not read")
     dtype = CODES.get(code, f"number {code}")
+    if (name, dtype, shape) == (OBJECT_GRAPH, "string", ()):
+        return Entry(name, dtype, shape, shard, offset, size, crc)
     if dtype not in STORAGE:
         raise CheckpointError(f"holds {name} in the dtype {dtype}; {', '.join(STORAGE)} are read")
     if prod(shape) * STORAGE[dtype].itemsize != size:

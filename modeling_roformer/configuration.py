@@ -78,6 +78,9 @@ class RoFormerConfig(PreTrainedConfig):
         unpad_inputs: leave the padding of mixed batches out of the computation; its `last_hidden_state` is then 0. Not
             done, and not missed but for the time, where a text starts with padding, with a key-value cache, `prefix_lm`
             or flex attention, in compiled and exported models, and where layers' own outputs are asked for.
+        classifier_layers: layers of the classification head over the first token: 2 as transformers has them, or 1,
+            without the hidden one, as bert4keras' scripts have it.
+        classifier_activation: activation between the two, a name in `ACT2FN`; `hidden_act` where None.
         triplet_scorer: how triplet matching compares A with B and C: `"cross"` reads the pairs (A, B) and (A, C), as
             in the paper; `"bi"` encodes each text apart.
         triplet_loss: `"binary_cross_entropy"` on each pair (default of "cross", the paper's script),
@@ -127,6 +130,8 @@ class RoFormerConfig(PreTrainedConfig):
     trainable_rope: bool = False
     sparse_prediction: bool = False
     unpad_inputs: bool = False
+    classifier_layers: int = 2
+    classifier_activation: str | None = None
     triplet_scorer: str = "cross"
     triplet_loss: str | None = None
     triplet_temperature: float | int = 0.05
@@ -160,6 +165,8 @@ class RoFormerConfig(PreTrainedConfig):
             )
         if self.add_cross_attention and not self.is_decoder:
             raise ValueError("add_cross_attention=True needs is_decoder=True")
+        if self.classifier_layers not in (1, 2):
+            raise ValueError(f"classifier_layers is {self.classifier_layers}, but must be 1 or 2")
         self.check_rope()
         self.check_triplets()
 
@@ -252,6 +259,8 @@ class RoFormerConfig(PreTrainedConfig):
             return MODEL_TYPE_V2
         rope = self.rope_parameters or PAPER_ROPE
         if self.prefix_lm or self.trainable_rope or any(rope[name] != PAPER_ROPE[name] for name in PAPER_ROPE):
+            return MODEL_TYPE_EXTENDED
+        if self.classifier_layers != 2 or self.classifier_activation not in (None, self.hidden_act):
             return MODEL_TYPE_EXTENDED
         return MODEL_TYPE
 

@@ -296,18 +296,21 @@ class RoFormerForCausalLM(_LanguageModel, GenerationMixin):
 
 
 class RoFormerClassificationHead(nn.Module):
-    """Two layers over the first token."""
+    """Two layers over the first token; with `config.classifier_layers` = 1 the second alone."""
 
     def __init__(self, config: RoFormerConfig):
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        if config.classifier_layers == 2:
+            self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+            self.activation = ACT2FN[config.classifier_activation or config.hidden_act]
         self.out_proj = nn.Linear(config.hidden_size, config.num_labels)
-        self.activation = ACT2FN[config.hidden_act]
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        first_token = self.dropout(hidden_states[:, 0])
-        return self.out_proj(self.dropout(self.activation(self.dense(first_token))))
+        vectors = self.dropout(hidden_states[:, 0])
+        if hasattr(self, "dense"):
+            vectors = self.dropout(self.activation(self.dense(vectors)))
+        return self.out_proj(vectors)
 
 
 class RoFormerForSequenceClassification(RoFormerHead):
