@@ -1,0 +1,80 @@
+"""What the library sentence-transformers reads beside a model: that a sentence's vector is a pooler over [CLS].
+
+The library does not use a model's own pooler. It takes the tokens' hidden states, picks the first, and applies a dense
+layer, whose weights are therefore written once more, in a folder of their own. Names and fields are those that every
+version of the library reads that runs with transformers 5; the newest ones would lock out the others.
+"""
+
+import json
+from pathlib import Path
+
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+POOLER = "roformer.pooler.dense."
+WEIGHTS = "model.safetensors"
+# Positions are computed, so nothing has to be cut; this is what transformers calls no limit.
+NO_LIMIT = int(1e30)
+
+
+def write_sentence_transformers_files(folder: str | Path) -> None:
+    """Make a converted RoFormer-Sim a folder that `SentenceTransformer(folder)` loads.
+
+    Args:
+        folder: holds config.json and weights, with a pooler whose activation is linear.
+
+    Raises:
+        ValueError: where the weights hold no such pooler.
+
+    Example:
+        >>> write_sentence_transformers_files("roformer-sim-zh")
+        >>> SentenceTransformer("roformer-sim-zh").encode("今天天气不错")
+    """
+    folder = Path(folder)
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    pooler = _pooler(folder)
+    if set(pooler) != {"weight", "bias"} or config.get("pooler_activation") != "linear":
+        raise ValueError(f"{folder} has no linear pooler, of which the vector of a sentence is made")
+    width = config["hidden_size"]
+    modules = {"Transformer": "", "Pooling": "1_Pooling", "Dense": "2_Dense"}
+    files = {
+        "modules.json": [
+            {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{name}"}
+            for i, (name, path) in enumerate(modules.items())
+        ],
+        "config_sentence_transformers.json": {
+            "model_type": "SentenceTransformer",
+            "prompts": {},
+            "default_prompt_name": None,
+            "similarity_fn_name": "cosine",
+        },
+        "sentence_bert_config.json": {"max_seq_length": NO_LIMIT, "do_lower_case": False},
+        "1_Pooling/config.json": {
+            "word_embedding_dimension": width,
+            "pooling_mode_cls_token": True,
+            "pooling_mode_mean_tokens": False,
+            "pooling_mode_max_tokens": False,
+            "pooling_mode_mean_sqrt_len_tokens": False,
+        },
+        "2_Dense/config.json": {
+            "in_features": width,
+            "out_features": width,
+            "bias": True,
+            "activation_function": "torch.nn.modules.linear.Identity",
+        },
+    }
+    for name, content in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    dense = {f"linear.{name}": tensor for name, tensor in pooler.items()}
+    save_file(dense, folder / "2_Dense" / WEIGHTS, metadata={"format": "pt"})
+
+
+def _pooler(folder: Path) -> dict:
+    """The pooler's tensors, from whichever files the weights are in."""
+    found = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, "pt") as weights:
+            keys = [key for key in weights.keys() if key.startswith(POOLER)]  # noqa: SIM118, a safetensors file is no dict
+            found |= {key.removeprefix(POOLER): weights.get_tensor(key) for key in keys}
+    return found
