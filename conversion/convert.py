@@ -19,9 +19,19 @@ from .legacy_folder import VOCABULARY, legacy_files
 from .output_folder import output_folder
 from .plan import Plan, make_plan
 from .progress_bar import byte_progress
-from .registry import AUTO, choose
+from .registry import AUTO, RELATIVE_POSITIONS, SIGNS, choose
 from .report import ConversionReport
-from .safetensors_file import TensorSpec, write_safetensors
+from .roformer_start import NOTE, start_from
+from .safetensors_file import (
+    INDEX,
+    MAX_SHARD_SIZE,
+    TensorSpec,
+    parse_size,
+    split_into_shards,
+    write_safetensors,
+    write_shard_index,
+)
+from .sentence_transformers_files import write_sentence_transformers_files
 from .settings import read_settings
 from .source import Source
 from .sources import open_source
@@ -36,8 +46,11 @@ def convert(
     output_dir: str | Path,
     *,
     family: str = AUTO,
+    as_family: str | None = None,
     checkpoint: str | None = None,
     dtype: str = "float32",
+    max_shard_size: int | str = MAX_SHARD_SIZE,
+    force: bool = False,
     verify: bool = False,
     progress: bool = False,
 ) -> ConversionReport:
@@ -46,9 +59,13 @@ def convert(
     Args:
         legacy_dir: folder or .zip with bert_config.json (or config.json), vocab.txt and a TensorFlow checkpoint.
         output_dir: folder to make; nothing is there afterwards unless all went well.
-        family: "auto", or the family that the checkpoint is of (`registry.TITLES`).
+        family: "auto", or the family that the checkpoint is of (`registry.FAMILIES`).
+        as_family: "roformer" makes of a BERT (WoBERT, WoNEZHA) a RoFormer to be trained on, without its positions.
         checkpoint: prefix of the TensorFlow checkpoint, where the folder has several.
         dtype: number format of the weights that are written: float32, float16, bfloat16 or float64.
+        max_shard_size: most bytes of tensors in one file ("5GB", "500MB" or a number); larger models get several, and
+            an index.
+        force: replace the saved model at `output_dir`, in one step.
         verify: load the result with transformers and compare every tensor with the source.
         progress: show a progress bar on stderr.
 
@@ -57,7 +74,8 @@ def convert(
 
     Raises:
         CheckpointError: the checkpoint is damaged, incomplete, or of a kind that is not converted.
-        OSError: a file cannot be read or written; FileExistsError where `output_dir` is not empty.
+        OSError: a file cannot be read or written; FileExistsError where `output_dir` is not empty and may not be
+            replaced.
 
     Example:
         >>> report = convert("chinese_roformer_L-12_H-768_A-12.zip", "roformer-base-zh", verify=True)
@@ -66,20 +84,26 @@ def convert(
     started = time.perf_counter()
     if dtype not in FLOATS:
         raise ValueError(f"weights cannot be written as {dtype!r}: choose one of {', '.join(FLOATS)}")
+    shard_size = parse_size(max_shard_size)
     origin, output = Path(legacy_dir), Path(output_dir).resolve()
-    with output_folder(output) as folder, legacy_files(origin, checkpoint, unpack_beside=output) as files:
+    if output in (origin.resolve(), *origin.resolve().parents):
+        raise FileExistsError(f"{output} is or holds the checkpoint to be converted: name a folder beside it")
+    with output_folder(output, force) as folder, legacy_files(origin, checkpoint, unpack_beside=output) as files:
         settings = read_settings(files.config)
         vocabulary = read_vocabulary(files.vocab)
         source = open_source(files)
-        kind = choose(family, source.entries, settings, origin.resolve().name, str(source.path))
+        found, sign = choose(family, source.entries, settings, origin.resolve().name, str(source.path))
+        kind = found if as_family is None else start_from(found, as_family, str(source.path))
         config = kind.config(settings, vocabulary)
         config.dtype = dtype
         plan = make_plan(source, kind, config, settings, vocabulary)
         parameters = sum(prod(weight.shape) for weight in plan.weights)
 
-        _write_weights(folder / "model.safetensors", source, plan, dtype, progress)
+        _write_weights(folder, source, plan, dtype, shard_size, progress)
         config.save_pretrained(folder)
-        RoFormerTokenizer(vocabulary.ids, **kind.tokenizer).save_pretrained(folder)
+        if kind.name == "sim":
+            write_sentence_transformers_files(folder)
+        RoFormerTokenizer(vocabulary.ids, **kind.tokenizer(config)).save_pretrained(folder)
         shutil.copyfile(files.vocab, folder / VOCABULARY)
         described = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         card = card_for(
@@ -88,6 +112,7 @@ def convert(
             vocabulary.word_level,
             parameters=f"{parameters:,}",
             dtype=dtype,
+            note=None if as_family is None else NOTE.format(title=found.title_of(vocabulary)),
             language="zh" if any(is_cjk(entry) for entry in vocabulary.ids if len(entry) == 1) else None,
         )
         (folder / "README.md").write_text(card, encoding="utf-8")
@@ -96,7 +121,9 @@ def convert(
         return ConversionReport(
             source=origin,
             output=output,
-            family=kind.title,
+            family=found.title_of(vocabulary),
+            sign=sign,
+            written_as=None if as_family is None else NOTE.format(title=found.title_of(vocabulary)),
             word_level=vocabulary.word_level,
             vocab_size=len(vocabulary.ids),
             words=vocabulary.words,
@@ -105,19 +132,21 @@ def convert(
             dtype=dtype,
             variables=len(plan.weights),
             extras=plan.extras,
-            ignored_settings=sorted(settings.ignored.keys() - {"model_type"}),  # which the family is recognised by
+            ignored_settings=sorted(settings.ignored.keys() - {*SIGNS, *RELATIVE_POSITIONS}),
             files=sorted(file.name for file in folder.iterdir()),
             verified=verify,
             seconds=time.perf_counter() - started,
         )
 
 
-def _write_weights(path: Path, source: Source, plan: Plan, dtype: str, progress: bool) -> None:
-    """Stream every weight into the file, and read what is left out for its checksum."""
+def _write_weights(folder: Path, source: Source, plan: Plan, dtype: str, max_shard_size: int, progress: bool) -> None:
+    """Stream every weight into its file, and read what is left out for its checksum."""
+    weights = {weight.key: weight for weight in plan.weights}
     specs = [
         TensorSpec(weight.key, dtype, weight.shape[::-1] if weight.transpose else weight.shape)
         for weight in plan.weights
     ]
+    shards = split_into_shards(specs, max_shard_size)
     with byte_progress(progress) as bar:
         task = bar.add_task("converting", total=sum(entry.size for entry in source.entries.values()))
         for names in plan.extras.values():
@@ -125,12 +154,16 @@ def _write_weights(path: Path, source: Source, plan: Plan, dtype: str, progress:
                 source.check(name)
                 bar.advance(task, source.entries[name].size)
 
-        def chunks() -> Iterator[np.ndarray]:
-            for weight in plan.weights:
+        def chunks(shard: list[TensorSpec]) -> Iterator[np.ndarray]:
+            for spec in shard:
+                weight = weights[spec.key]
                 yield from _weight_chunks(source, weight, dtype)
                 bar.advance(task, source.entries[weight.variable].size)
 
-        write_safetensors(path, specs, chunks())
+        for name, shard in shards.items():
+            write_safetensors(folder / name, shard, chunks(shard))
+        if len(shards) > 1:
+            write_shard_index(folder / INDEX, shards)
 
 
 def _weight_chunks(source: Source, weight: Weight, dtype: str) -> Iterator[np.ndarray]:

@@ -32,7 +32,7 @@ class Family:
 
     `config` makes the new configuration; `weights` lists every weight that the model has under it. `dropped` are
     beginnings of variables that the family may do without, with what the summary calls them. `tokenizer` is what its
-    tokenizer is made with.
+    tokenizer is made with. `character_title` is what its checkpoints are called whose vocabulary has no words.
     """
 
     name: str
@@ -40,7 +40,15 @@ class Family:
     config: Callable[[Settings, Vocabulary], PreTrainedConfig]
     weights: Callable[[PreTrainedConfig], list[Weight]]
     dropped: dict[str, str] = field(default_factory=dict)
-    tokenizer: dict[str, object] = field(default_factory=dict)
+    tokenizer: Callable[[PreTrainedConfig], dict[str, object]] = lambda config: {}
+    character_title: str | None = None
+
+    def title_of(self, vocabulary: Vocabulary) -> str:
+        """What the summary calls a checkpoint of this family with this vocabulary."""
+        return self.title if vocabulary.word_level else self.character_title or self.title
+
+
+POOLER = {"bert/pooler/dense/": "pooler"}  # of `Family.dropped`
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """A folder that appears finished or not at all."""
 
+import json
 import os
 import secrets
 import shutil
@@ -9,31 +10,32 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from .exchange import exchange
+
 
 @contextmanager
-def output_folder(path: str | Path) -> Iterator[Path]:
+def output_folder(path: str | Path, force: bool = False) -> Iterator[Path]:
     """A folder to write into, which becomes `path` when the block ends, and is removed when anything stops it.
 
     It is made beside `path`, so that one rename puts it in place, after everything in it has reached the disk.
-    Raises FileExistsError where `path` exists and is not an empty folder.
+    With `force` it takes the place of a model that is there, which is whole until then and is removed after.
+    Raises FileExistsError where `path` exists and is neither an empty folder nor, with `force`, a saved model.
 
     >>> with output_folder("converted") as folder:
     ...     (folder / "config.json").write_text("{}")
     """
     path = Path(path).resolve()
-    if path.is_dir() and not os.path.ismount(path):
-        if any(path.iterdir()):
-            raise FileExistsError(f"{path} is not empty: name a new folder, or empty it")
-    elif path.exists():
-        kind = "a mount point: name a folder inside it" if path.is_dir() else "not a folder"
-        raise FileExistsError(f"{path} is {kind}")
+    replaces = _is_replaced(path, force)
     with temporary_sibling(path) as folder:
         try:
             yield folder
             for file in folder.rglob("*"):
                 _sync(file)
             _sync(folder)
-            os.replace(folder, path)
+            if replaces and path.exists():
+                exchange(folder, path)
+            else:
+                os.replace(folder, path)
         except OSError as error:
             if isinstance(error.filename, (str, Path)):
                 error.filename = str(error.filename).replace(str(folder), str(path))
@@ -41,9 +43,39 @@ def output_folder(path: str | Path) -> Iterator[Path]:
         _sync(path.parent)
 
 
+def _is_replaced(path: Path, force: bool) -> bool:
+    """Whether there is a folder that the new one replaces."""
+    if path.is_dir() and not os.path.ismount(path):
+        if not any(path.iterdir()):
+            return False
+        if not force:
+            raise FileExistsError(f"{path} is not empty: name a new folder, or replace a model with --force")
+        if not is_saved_model(path):
+            raise FileExistsError(f"{path} is not replaced, because it is no saved model: name a new folder")
+        return True
+    if path.exists():
+        kind = "a mount point: name a folder inside it" if path.is_dir() else "not a folder"
+        raise FileExistsError(f"{path} is {kind}")
+    return False
+
+
+def is_saved_model(path: Path) -> bool:
+    """Whether a folder is what `save_pretrained` writes, and no clone of a repository, which holds more than a model."""
+    if (path / ".git").exists():
+        return False
+    try:
+        config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(config, dict) and isinstance(config.get("model_type"), str)
+
+
 @contextmanager
 def temporary_sibling(path: Path) -> Iterator[Path]:
-    """An empty folder beside `path`, removed when the block ends, however it ends (SIGTERM included)."""
+    """An empty folder beside `path`, removed when the block ends, however it ends (SIGTERM included).
+
+    Only a process that is killed leaves it, as `.<name>.<number>.unfinished`; nothing ever reads it, and it can be removed.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     folder = path.with_name(f".{path.name}.{secrets.token_hex(4)}.unfinished")
     with _terminable():

@@ -1,74 +1,108 @@
 """The families by name, and how to tell which one a checkpoint is of."""
 
 from collections.abc import Collection
+from dataclasses import dataclass
 
-from . import roformer_gpt, roformer_sim, roformer_v1, roformer_v2
+from . import roformer_gpt, roformer_sim, roformer_v1, roformer_v2, wobert, wonezha
 from .errors import CheckpointError
 from .family import Family
 from .settings import Settings
 
-BUILT = {module.FAMILY.name: module.FAMILY for module in (roformer_v1, roformer_gpt, roformer_sim, roformer_v2)}
-
-# What can be asked for with --family; those that are not in BUILT are refused by name.
-TITLES = {
-    "roformer": "RoFormer",
-    "gpt": "RoFormer-GPT",
-    "sim": "RoFormer-Sim",
-    "v2": "RoFormer-V2",
-    "wobert": "WoBERT",
-    "wonezha": "WoNEZHA",
-}
 AUTO = "auto"
-WAYS_OUT = {
-    "sim": "--family sim converts it whole, --family roformer without its pooler",
-    "gpt": "--family gpt converts it, and --family roformer if it is a plain RoFormer all the same",
-    "v2": "--family v2 converts it",
-    "wonezha": "--family roformer converts it, if it is a plain RoFormer all the same",
+FAMILIES: dict[str, Family] = {
+    module.FAMILY.name: module.FAMILY
+    for module in (roformer_v1, roformer_gpt, roformer_sim, roformer_v2, wobert, wonezha)
 }
+TITLES = {name: family.title for name, family in FAMILIES.items()}
+
+# The fields of a configuration by which a family is known.
+SIGNS = ("model_type", "architectures", "model", "is_decoder", "application")
+RELATIVE_POSITIONS = ("use_relative_position", "max_relative_position")
+
+
+@dataclass(frozen=True)
+class Structure:
+    """What variables alone show: the family that they mean, others that have the same ones, and the sign."""
+
+    family: str
+    sign: str
+    others: tuple[str, ...] = ()
+
+
+BERT = Structure("wobert", "it has a table of positions, as BERT has")
+V2 = Structure("v2", "its layers have no biases and no layer norms")
+POOLED = Structure("sim", "it has a pooler and no table of positions", ("roformer", "wonezha"))
+PLAIN = Structure("roformer", "it has neither a table of positions nor a pooler", ("gpt", "wonezha"))
 
 _WORDS = "bert/embeddings/word_embeddings"
 _POSITIONS = "bert/embeddings/position_embeddings"
 
 
-def choose(name: str, variables: Collection[str], settings: Settings, source: str, where: str) -> Family:
-    """The family asked for or, for "auto", the one that the checkpoint shows itself to be.
+def choose(
+    name: str, variables: Collection[str], settings: Settings, source: str, where: str
+) -> tuple[Family, str | None]:
+    """The family asked for or, for "auto", the one that the checkpoint shows itself to be, and by what sign.
 
     `source` is the name of the folder or archive it came in. Raises CheckpointError, which names the checkpoint as
-    `where`, for a family that is not converted yet, or that must be asked for by name.
+    `where`, for a name that nothing has, and where the variables are not those of the family asked for.
     """
-    if name != AUTO:
-        if name not in TITLES:
-            raise CheckpointError(f"there is no family {name!r}: choose one of {', '.join((AUTO, *TITLES))}")
-        if name not in BUILT:
-            raise CheckpointError(f"{where} cannot be converted: {TITLES[name]} (--family {name}) is not supported yet")
-        return BUILT[name]
-    name, sign = recognise(variables, settings, source, where)
-    if name != roformer_v1.FAMILY.name:
-        trouble = "must be asked for by name" if name in BUILT else "is not supported yet"
-        way_out = f"; {WAYS_OUT[name]}" if name in WAYS_OUT else ""
-        raise CheckpointError(f"{where} is of {TITLES[name]} ({sign}), which {trouble}{way_out}")
-    return BUILT[name]
+    if name == AUTO:
+        name, sign = recognise(variables, settings, source, where)
+        return FAMILIES[name], sign
+    if name not in FAMILIES:
+        raise CheckpointError(f"there is no family {name!r}: choose one of {', '.join((AUTO, *FAMILIES))}")
+    found = structure(variables, where)
+    if name != found.family and name not in found.others:
+        fitting = " or ".join(f"--family {other}" for other in (found.family, *found.others))
+        raise CheckpointError(
+            f"{where} is of no {FAMILIES[name].title} (--family {name}): {found.sign}; {fitting} fits"
+        )
+    return FAMILIES[name], None
 
 
 def recognise(variables: Collection[str], settings: Settings, source: str, where: str) -> tuple[str, str]:
     """The family's name, and the sign by which it is known.
 
-    RoFormer, RoFormer-GPT and WoNEZHA have the same variables; what tells them apart is how the released archives are
-    called, and what some configurations say.
+    RoFormer, RoFormer-GPT and WoNEZHA have the same variables: there the configuration speaks first, then the name that
+    the checkpoint came under, and where neither does it is taken for a RoFormer. WoNEZHA may also have a pooler.
     """
+    found = structure(variables, where)
+    told, sign = _told(settings, source)
+    if told in (found.family, *found.others) and not (told == "roformer" and found is POOLED):
+        return told, sign
+    if found is PLAIN:
+        return found.family, f"{found.sign}, and nothing says GPT or NEZHA"
+    return found.family, found.sign
+
+
+def structure(variables: Collection[str], where: str) -> Structure:
+    """What the variables show; raises CheckpointError where they are those of no BERT at all."""
     if _WORDS not in variables:
         first = ", ".join(sorted(variables)[:3]) or "none at all"
         raise CheckpointError(f"{where} is of no RoFormer: it has no variable {_WORDS} (its first ones: {first})")
     if _POSITIONS in variables:
-        return "wobert", "it has a table of positions, as BERT has"
-    called = f"{source} {settings.ignored.get('model_type', '')}".lower()
-    if "nezha" in called or settings.ignored.get("use_relative_position"):
-        return "wonezha", "its name or its configuration says so"
+        return BERT
     encoder = [name for name in variables if name.startswith("bert/encoder/layer_")]
     if encoder and all(name.endswith("/kernel") for name in encoder):
-        return "v2", "its layers have no biases and no layer norms"
-    if any(name.startswith("bert/pooler/") for name in variables):
-        return "sim", "it has a pooler and no table of positions"
-    if "gpt" in called:
-        return "gpt", "its name or its configuration says so"
-    return "roformer", "it has neither a table of positions nor a pooler"
+        return V2
+    return POOLED if any(name.startswith("bert/pooler/") for name in variables) else PLAIN
+
+
+def _told(settings: Settings, source: str) -> tuple[str | None, str]:
+    """The family that the configuration names, or else the name of the folder or archive does; and the sign."""
+    fields = settings.ignored
+    for name in RELATIVE_POSITIONS:
+        if fields.get(name):
+            return "wonezha", f"its configuration says {name}"
+    spoken = " ".join(str(fields.get(name, "")) for name in SIGNS).lower()
+    for word, family in (("nezha", "wonezha"), ("gpt", "gpt")):
+        if word in spoken:
+            return family, f"its configuration speaks of {word.upper()}"
+    if fields.get("is_decoder") is True or fields.get("application") == "lm":
+        return "gpt", "its configuration says that it reads from left to right"
+    if fields.get("model_type") == "roformer" and fields.get("is_decoder") is False:
+        return "roformer", "its configuration says so"
+    for word, family in (("nezha", "wonezha"), ("gpt", "gpt")):
+        if word in source.lower():
+            return family, f"its name, {source}, says so"
+    return None, ""

@@ -10,13 +10,16 @@ from rich.table import Table
 class ConversionReport:
     """The result of one conversion.
 
-    `extras` names the variables that were left out, by kind; `ignored_settings` the fields of the old configuration
+    `family` is what the checkpoint was taken for, by the `sign` that it shows (None where the family was asked for);
+    `written_as` says what it became where that is something else. `extras` names the variables that were left out, by kind; `ignored_settings` the fields of the old configuration
     that mean nothing to the new one; `verified` is whether every tensor was compared after reloading.
     """
 
     source: Path
     output: Path
     family: str
+    sign: str | None
+    written_as: str | None
     word_level: bool
     vocab_size: int
     words: int
@@ -38,7 +41,8 @@ class ConversionReport:
         rows = {
             "source": str(self.source),
             "output": str(self.output),
-            "family": self.family,
+            "family": f"{self.family} ({self.sign})" if self.sign else self.family,
+            "written as": self.written_as,
             "vocabulary": unit,
             "layers": str(self.layers),
             "parameters": f"{self.parameters:,}",
@@ -56,7 +60,8 @@ class ConversionReport:
         }
         table = Table(show_header=False)
         for name, value in rows.items():
-            table.add_row(name, value)
+            if value is not None:
+                table.add_row(name, value)
         return table
 
 

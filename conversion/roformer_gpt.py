@@ -19,5 +19,5 @@ FAMILY = Family(
     title="RoFormer-GPT",
     config=config,
     weights=roformer_v1.weights,
-    tokenizer={"add_sep_token": False},  # a prompt that ends with [SEP] has ended
+    tokenizer=lambda config: {"add_sep_token": False},  # a prompt that ends with [SEP] has ended
 )

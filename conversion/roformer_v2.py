@@ -2,6 +2,7 @@
 
 from ..configuration import RoFormerConfig
 from . import roformer_v1
+from .bert_weights import embeddings
 from .family import Family, Weight, dense
 from .settings import Settings
 from .vocabulary import Vocabulary
@@ -15,7 +16,7 @@ def config(settings: Settings, vocabulary: Vocabulary) -> RoFormerConfig:
 def weights(config: RoFormerConfig) -> list[Weight]:
     """Every weight of RoFormerForMaskedLM that is not tied to another."""
     embedding, hidden, inner = config.embedding_size, config.hidden_size, config.intermediate_size
-    found = roformer_v1.embeddings(config)
+    found = embeddings(config, embedding)
     if embedding != hidden:
         found += dense("roformer.embeddings_project", "bert/encoder/embedding_hidden_mapping_in", embedding, hidden)
     for i in range(config.num_hidden_layers):

@@ -1,4 +1,4 @@
-"""Writing a safetensors file tensor by tensor, so that it never lies in memory as a whole.
+"""Writing safetensors files tensor by tensor, so that none ever lies in memory as a whole.
 
 The format: the header's length (8 bytes, little-endian), the header (JSON, padded with spaces to a multiple of 8), then
 the tensors' bytes, one after the other: https://github.com/huggingface/safetensors#format
@@ -6,6 +6,7 @@ the tensors' bytes, one after the other: https://github.com/huggingface/safetens
 
 import io
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
@@ -15,6 +16,12 @@ import numpy as np
 
 from .dtypes import STORAGE
 
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+MAX_SHARD_SIZE = "5GB"
+SHARD = "model-{:05d}-of-{:05d}.safetensors"
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _NAMES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "float64": "F64"}
 
 
@@ -30,6 +37,49 @@ class TensorSpec:
     def size(self) -> int:
         """Bytes it takes."""
         return prod(self.shape) * STORAGE[self.dtype].itemsize
+
+
+def parse_size(size: int | str) -> int:
+    """Bytes of a size as transformers writes it; raises ValueError where it is none.
+
+    >>> parse_size("500MB")
+    500000000
+    """
+    match = re.fullmatch(r"(\d+)\s*([KMGT]?)B?", str(size).strip().upper())
+    number = int(match[1]) * _UNITS[match[2]] if match else 0
+    if not number:
+        raise ValueError(f"{size!r} is no size of a file: write for example 500MB or 5GB")
+    return number
+
+
+def split_into_shards(specs: Iterable[TensorSpec], limit: int) -> dict[str, list[TensorSpec]]:
+    """File name -> its tensors, in order, each file of at most `limit` bytes of tensors where no single one has more.
+
+    >>> list(split_into_shards([TensorSpec("a", "float32", (8,)), TensorSpec("b", "float32", (8,))], 40))
+    ['model-00001-of-00002.safetensors', 'model-00002-of-00002.safetensors']
+    """
+    shards, size = [[]], 0
+    for spec in specs:
+        if shards[-1] and size + spec.size > limit:
+            shards.append([])
+            size = 0
+        shards[-1].append(spec)
+        size += spec.size
+    names = [WEIGHTS] if len(shards) == 1 else [SHARD.format(i, len(shards)) for i in range(1, len(shards) + 1)]
+    return dict(zip(names, shards, strict=True))
+
+
+def write_shard_index(path: str | Path, shards: dict[str, list[TensorSpec]]) -> None:
+    """The JSON file that says which shard has which tensor, as `save_pretrained` writes it."""
+    specs = [spec for shard in shards.values() for spec in shard]
+    index = {
+        "metadata": {
+            "total_parameters": sum(prod(spec.shape) for spec in specs),
+            "total_size": sum(spec.size for spec in specs),
+        },
+        "weight_map": {spec.key: name for name, shard in shards.items() for spec in shard},
+    }
+    Path(path).write_text(json.dumps(index, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def write_safetensors(path: str | Path, specs: Iterable[TensorSpec], chunks: Iterable[np.ndarray]) -> None:

@@ -38,6 +38,10 @@ class Settings:
     values: dict[str, int | float | str | None]
     ignored: dict[str, object]
 
+    def size(self, name: str, default: int) -> int:
+        """One of the other keys, which only some families know, as a size; raises CheckpointError where it is none."""
+        return default if self.ignored.get(name) is None else _size(self.path, self.ignored, name)
+
 
 def read_settings(path: Path) -> Settings:
     """Read a bert_config.json; raises CheckpointError where it is broken or describes no model."""

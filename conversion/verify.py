@@ -6,10 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import transformers
 from transformers import AutoConfig, AutoTokenizer
 from transformers.utils import logging
 
-from .. import heads
+import modeling_roformer
+
 from .dtypes import cast
 from .errors import CheckpointError
 from .plan import Plan
@@ -20,7 +22,8 @@ def verify_weights(folder: Path, source: Source, plan: Plan, dtype: str) -> None
     """Load the folder with transformers; raise CheckpointError unless every number is the source's, bit for bit."""
     AutoTokenizer.from_pretrained(folder)
     with _no_progress_bar():
-        architecture = getattr(heads, AutoConfig.from_pretrained(folder).architectures[0])
+        name = AutoConfig.from_pretrained(folder).architectures[0]
+        architecture = getattr(modeling_roformer, name, None) or getattr(transformers, name)
         model, info = architecture.from_pretrained(folder, dtype="auto", output_loading_info=True)
     trouble = [f"{what.replace('_', ' ')}: {sorted(keys)}" for what, keys in info.items() if keys]
     if trouble:

@@ -31,6 +31,10 @@ class Vocabulary:
             raise CheckpointError(f"{self.path} has no entry {entry}")
         return self.ids[entry]
 
+    def special_ids(self) -> dict[str, int]:
+        """The ids of the special entries that every model needs."""
+        return {entry: self.id_of(entry) for entry in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")}
+
 
 def read_vocabulary(path: Path) -> Vocabulary:
     """Read a vocab.txt as the tokenizer does; raises a ValueError that names it where it is no vocabulary."""

@@ -31,25 +31,49 @@ def commands() -> None:
 @app.command()
 def convert(
     legacy_dir: Annotated[
-        Path, typer.Argument(metavar="LEGACY_DIR", help="Folder, or .zip as published, of a TensorFlow checkpoint.")
+        Path,
+        typer.Argument(
+            metavar="LEGACY_DIR", help="Folder, or .zip as published, of a checkpoint; with --all, a folder of such."
+        ),
     ],
-    output_dir: Annotated[Path, typer.Argument(metavar="OUTPUT_DIR", help="Folder to make.")],
+    output_dir: Annotated[
+        Path, typer.Argument(metavar="OUTPUT_DIR", help="Folder to make; with --all, a folder for such.")
+    ],
     family: Annotated[
         str, typer.Option(help="What the checkpoint is: auto, roformer, gpt, sim, v2, wobert or wonezha.")
     ] = "auto",
+    as_family: Annotated[
+        str | None,
+        typer.Option("--as", metavar="FAMILY", help="roformer: make of a BERT a RoFormer to be trained on."),
+    ] = None,
     checkpoint: Annotated[
         str | None, typer.Option(metavar="PREFIX", help="Which checkpoint, where there are several.")
     ] = None,
     dtype: Annotated[str, typer.Option(help="Write float32, float16, bfloat16 or float64.")] = "float32",
+    max_shard_size: Annotated[
+        str, typer.Option(metavar="SIZE", help="Most bytes of weights in a file: 500MB, 5GB ...")
+    ] = "5GB",
+    all_: Annotated[
+        bool, typer.Option("--all", help="Convert every checkpoint in LEGACY_DIR into OUTPUT_DIR.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a model that is there, in one step.")] = False,
     verify: Annotated[bool, typer.Option("--verify", help="Load the result and compare every tensor.")] = False,
 ) -> None:
     """Convert a checkpoint of the original framework into a folder that from_pretrained reads."""
+    options = {
+        "family": family, "as_family": as_family, "checkpoint": checkpoint, "dtype": dtype,
+        "max_shard_size": max_shard_size, "force": force, "verify": verify, "progress": True,
+    }  # fmt: skip
+    if all_:
+        from .conversion.convert_all import convert_all
+
+        summary = convert_all(legacy_dir, output_dir, **options)
+        stdout.print(summary.table())
+        summary.raise_for_failures()
+        return
     from .conversion.convert import convert as convert_checkpoint
 
-    report = convert_checkpoint(
-        legacy_dir, output_dir, family=family, checkpoint=checkpoint, dtype=dtype, verify=verify, progress=True
-    )
-    stdout.print(report.table())
+    stdout.print(convert_checkpoint(legacy_dir, output_dir, **options).table())
 
 
 @app.command()
@@ -60,11 +84,41 @@ def push(
         bool, typer.Option("--with-code", help="Send the code too, for machines without this package.")
     ] = False,
     private: Annotated[bool, typer.Option("--private", help="Make a repository that only its owner sees.")] = False,
+    revision: Annotated[
+        str | None, typer.Option(metavar="BRANCH", help="Publish on this branch; made where missing.")
+    ] = None,
+    create_pr: Annotated[
+        bool, typer.Option("--create-pr", help="Open a pull request instead, and print its address.")
+    ] = False,
+    message: Annotated[str | None, typer.Option(metavar="TEXT", help="The commit's message, one line.")] = None,
 ) -> None:
     """Publish a saved model on the Hugging Face Hub, and print its address."""
     from .hub import push as push_folder
 
-    print(push_folder(directory, repo_id, with_code=with_code, private=private))
+    address = push_folder(
+        directory, repo_id, with_code=with_code, private=private, revision=revision, create_pr=create_pr,
+        commit_message=message, progress=True,
+    )  # fmt: skip
+    print(address)
+
+
+@app.command()
+def pull(
+    repo_id: Annotated[str, typer.Argument(metavar="REPO_ID", help="NAME/REPOSITORY on the Hub.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to make.")],
+    revision: Annotated[str | None, typer.Option(metavar="REV", help="A branch, tag or commit.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace DIR where it holds a model.")] = False,
+    local_files_only: Annotated[
+        bool, typer.Option("--local-files-only", help="From the cache, without a connection.")
+    ] = False,
+) -> None:
+    """Fetch a repository of the Hugging Face Hub, and check the sum of every file."""
+    from .hub import pull as pull_repository
+
+    pulled = pull_repository(
+        repo_id, directory, revision=revision, force=force, local_files_only=local_files_only, progress=True
+    )
+    print(pulled)
 
 
 @app.command()

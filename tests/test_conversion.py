@@ -20,11 +20,11 @@ from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
 import modeling_roformer
 from modeling_roformer.conversion import convert as convert_module
+from modeling_roformer.conversion import roformer_v1
 from modeling_roformer.conversion.convert import convert
 from modeling_roformer.conversion.dtypes import cast
 from modeling_roformer.conversion.errors import CheckpointError
 from modeling_roformer.conversion.family import extra
-from modeling_roformer.conversion.registry import BUILT, TITLES
 from modeling_roformer.conversion.tensor_bundle import TensorBundle
 from modeling_roformer.conversion.tensor_bundle_writer import write_bundle
 
@@ -261,7 +261,7 @@ def test_memory_is_that_of_a_tensor_and_not_of_the_checkpoint(output, source):
         vocab_size=json.loads((source / "bert_config.json").read_text())["vocab_size"],
         hidden_size=hidden, num_hidden_layers=layers, intermediate_size=4 * hidden, num_attention_heads=4,
     )  # fmt: skip
-    weights = convert_module.choose("roformer", [], None, "", "").weights(config)
+    weights = roformer_v1.weights(config)
     for file in source.glob("bert_model*"):
         file.unlink()
     write_bundle(source / "bert_model.ckpt", ((w.variable, np.ones(w.shape, "float32")) for w in weights))
@@ -299,44 +299,6 @@ def test_slots_belong_to_a_variable(slot):
     assert extra(f"bert/pooler/dense/kernel/{slot}", variables) == "optimiser state"
     assert extra(f"bert/pooler/dense/bias/{slot}", variables) is None
     assert extra(f"bert/pooler/dense/kernel/{slot}x", variables) is None
-
-
-@pytest.mark.parametrize(
-    ("name", "sentence"),
-    [
-        ("pooler", r"RoFormer-Sim \(it has a pooler and no table of positions\).*--family roformer"),
-        ("sim", "RoFormer-Sim .*--family sim converts it whole"),
-        ("v2", "RoFormer-V2 .*--family v2"),
-        ("wobert", "WoBERT"),
-    ],
-)
-def test_other_families_are_recognised(name, sentence, output):
-    with pytest.raises(CheckpointError, match=sentence):
-        convert(LEGACY / name, output)
-    assert not output.exists()
-
-
-@pytest.mark.parametrize("name", sorted(set(TITLES) - set(BUILT)))
-def test_families_that_are_not_built_are_refused_by_name(name, output):
-    with pytest.raises(CheckpointError, match=f"{TITLES[name]} .*{name}.*not supported"):
-        convert(LEGACY / "word", output, family=name)
-
-
-def test_a_family_that_nobody_knows(output):
-    with pytest.raises(CheckpointError, match="no family 'bert'.*auto, roformer, gpt"):
-        convert(LEGACY / "word", output, family="bert")
-
-
-def test_checkpoints_that_only_their_names_tell_apart(output, source):
-    gpt = source.rename(source.with_name("chinese_roformer-gpt-char_L-12_H-768_A-12"))
-    with pytest.raises(CheckpointError, match="RoFormer-GPT"):
-        convert(gpt, output)
-    convert(gpt, output, family="roformer")
-    shutil.rmtree(output)
-    plain = gpt.rename(source)
-    edit_config(plain, use_relative_position=True)
-    with pytest.raises(CheckpointError, match="WoNEZHA"):
-        convert(plain, output)
 
 
 # The archive as it was published.

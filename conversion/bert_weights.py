@@ -1,0 +1,41 @@
+"""The weights of a BERT with its MLM head, which every family but RoFormer-V2 has, each under a name of its own."""
+
+from transformers import PreTrainedConfig
+
+from .family import Weight, dense, layer_norm
+
+
+def embeddings(config: PreTrainedConfig, width: int, model: str = "roformer") -> list[Weight]:
+    """Word and segment embeddings, which every family has."""
+    key, variable = f"{model}.embeddings", "bert/embeddings"
+    return [
+        Weight(f"{key}.word_embeddings.weight", f"{variable}/word_embeddings", (config.vocab_size, width)),
+        Weight(f"{key}.token_type_embeddings.weight", f"{variable}/token_type_embeddings", (config.type_vocab_size, width)),
+    ]  # fmt: skip
+
+
+def bert_weights(config: PreTrainedConfig, width: int, model: str = "roformer") -> list[Weight]:
+    """Every weight that is not tied to another; embeddings of another `width` than the hidden states are projected.
+
+    `model` is what the keys of the class begin with.
+    """
+    hidden, inner = config.hidden_size, config.intermediate_size
+    found = [
+        *embeddings(config, width, model),
+        *layer_norm(f"{model}.embeddings.LayerNorm", "bert/embeddings/LayerNorm", width),
+    ]
+    if width != hidden:
+        found += dense(f"{model}.embeddings_project", "bert/encoder/embedding_hidden_mapping_in", width, hidden)
+    for i in range(config.num_hidden_layers):
+        key, variable = f"{model}.encoder.layer.{i}", f"bert/encoder/layer_{i}"
+        for part in ("query", "key", "value"):
+            found += dense(f"{key}.attention.self.{part}", f"{variable}/attention/self/{part}", hidden, hidden)
+        found += dense(f"{key}.attention.output.dense", f"{variable}/attention/output/dense", hidden, hidden)
+        found += layer_norm(f"{key}.attention.output.LayerNorm", f"{variable}/attention/output/LayerNorm", hidden)
+        found += dense(f"{key}.intermediate.dense", f"{variable}/intermediate/dense", hidden, inner)
+        found += dense(f"{key}.output.dense", f"{variable}/output/dense", inner, hidden)
+        found += layer_norm(f"{key}.output.LayerNorm", f"{variable}/output/LayerNorm", hidden)
+    head = "cls.predictions.transform", "cls/predictions/transform"
+    found += dense(f"{head[0]}.dense", f"{head[1]}/dense", hidden, width)
+    found += layer_norm(f"{head[0]}.LayerNorm", f"{head[1]}/LayerNorm", width)
+    return [*found, Weight("cls.predictions.bias", "cls/predictions/output_bias", (config.vocab_size,))]

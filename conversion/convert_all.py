@@ -1,0 +1,120 @@
+"""Convert every checkpoint in a folder, whatever becomes of the others."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.table import Table
+from rich.text import Text
+
+from .convert import convert
+from .errors import CheckpointError
+from .legacy_folder import CONFIGS, INDEX, VOCABULARY
+from .output_folder import is_saved_model
+from .report import ConversionReport
+
+ZIP = ".zip"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one checkpoint: a report, or the sentence that says why there is none."""
+
+    name: str
+    report: ConversionReport | None = None
+    skipped: str | None = None
+    failure: str | None = None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What became of all of them."""
+
+    outcomes: list[Outcome]
+
+    def table(self) -> Table:
+        """One line for each checkpoint."""
+        table = Table()
+        table.add_column("checkpoint", overflow="fold")
+        for title, justify in (("family", "left"), ("parameters", "right"), ("seconds", "right")):
+            table.add_column(title, justify=justify)
+        table.add_column("result", overflow="fold")
+        for outcome in self.outcomes:
+            report = outcome.report
+            figures = ("", "", "")
+            if report is not None:
+                figures = (report.family, f"{report.parameters:,}", f"{report.seconds:.1f}")
+            result = "converted" if report else outcome.skipped or f"failed: {outcome.failure}"
+            table.add_row(*map(Text, (outcome.name, *figures, result)))
+        return table
+
+    def raise_for_failures(self) -> None:
+        """Raises CheckpointError where any checkpoint failed."""
+        failed = [outcome.name for outcome in self.outcomes if outcome.failure]
+        if failed:
+            raise CheckpointError(
+                f"{len(failed)} of {len(self.outcomes)} checkpoints could not be converted, the others are done: "
+                f"{', '.join(failed)}"
+            )
+
+
+def convert_all(parent: str | Path, output_dir: str | Path, *, force: bool = False, **options) -> Summary:
+    """Convert every checkpoint found by `find_checkpoints` into a folder of its name in `output_dir`.
+
+    What is converted already is left as it is, unless `force` is set. `options` are those of `convert`.
+
+    Raises:
+        CheckpointError: there is nothing to convert; what a single checkpoint lacks is in the summary.
+
+    Example:
+        >>> convert_all("downloads", "converted").raise_for_failures()
+    """
+    output_dir = Path(output_dir)
+    found = find_checkpoints(parent, output_dir)
+    if not found:
+        raise CheckpointError(
+            f"{parent} holds no checkpoint: no folder in it has a configuration, and there is no {ZIP}"
+        )
+    return Summary([_convert_one(name, paths, output_dir / name, force, options) for name, paths in found.items()])
+
+
+def find_checkpoints(parent: str | Path, output_dir: Path) -> dict[str, list[Path]]:
+    """Name of each checkpoint directly in `parent`, without .zip -> the folders and archives that have this name.
+
+    A folder is one if a configuration, a vocabulary or the index of a TensorFlow checkpoint lies in it or, as some
+    archives unpack, in folders directly in it, each of which then is one. Hidden folders and `output_dir` are none.
+    """
+    parent = Path(parent)
+    if not parent.is_dir():
+        raise CheckpointError(f"{parent} is not a folder")
+    found: dict[str, list[Path]] = {}
+    for path in sorted(parent.iterdir()):
+        if path.is_dir() and _is_looked_into(path, output_dir):
+            inner = [path] if _is_checkpoint(path) else sorted(filter(Path.is_dir, path.iterdir()))
+            for folder in inner:
+                if _is_checkpoint(folder) and _is_looked_into(folder, output_dir):
+                    found.setdefault(folder.name, []).append(folder)
+        elif path.is_file() and path.suffix.lower() == ZIP:
+            found.setdefault(path.name[: -len(ZIP)], []).append(path)
+    return found
+
+
+def _is_looked_into(folder: Path, output_dir: Path) -> bool:
+    return not folder.name.startswith(".") and folder.resolve() != output_dir.resolve()
+
+
+def _is_checkpoint(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in (*CONFIGS, VOCABULARY)) or any(folder.glob(f"*{INDEX}"))
+
+
+def _convert_one(name: str, paths: list[Path], output: Path, force: bool, options: dict) -> Outcome:
+    if not force and is_saved_model(output):
+        return Outcome(name, skipped="already converted (--force converts it again)")
+    folders = [path for path in paths if path.is_dir()]
+    if len(folders or paths) > 1:
+        return Outcome(name, failure=f"several have this name: {', '.join(map(str, folders or paths))}")
+    # An archive that was unpacked beside itself is the same checkpoint once more.
+    path = (folders or paths)[0]
+    try:
+        return Outcome(name, report=convert(path, output, force=force, **options))
+    except Exception as error:  # one that nobody thought of must not keep the others from being converted, either
+        return Outcome(name, failure=" ".join(str(error).split()) or type(error).__name__)
