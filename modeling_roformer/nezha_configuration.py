@@ -79,6 +79,8 @@ class NezhaConfig(PreTrainedConfig):
     prefix_lm: ClassVar[bool] = False
     trainable_rope: ClassVar[bool] = False
     unpad_inputs: ClassVar[bool] = False
+    classifier_layers: ClassVar[int] = 2
+    classifier_activation: ClassVar[str | None] = None
 
     def __post_init__(self, **kwargs):
         # Published configs say 128, a number that transformers 4 never read.
