@@ -7,29 +7,28 @@ weight stays as it is.
 """
 
 import json
-import logging
-import pickle
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 from rich.table import Table
-from safetensors import SafetensorError, safe_open
 
 from ..configuration import MODEL_TYPES as ROFORMER_TYPES
 from ..tokenization import RoFormerTokenizer
 from ..tokenization.vocabulary import VocabularyError, check_vocabulary, read_vocabulary
 from .dtypes import FLOATS
 from .errors import CheckpointError
+from .legacy_folder import PYTORCH
 from .output_folder import output_folder
 from .progress_bar import byte_progress
+from .pytorch_source import PyTorchSource
 from .safetensors_file import TensorSpec, write_safetensors
+from .saved_tokenizer import read_tokenizer
 
 MODEL_TYPES = ("bert", "nezha", *ROFORMER_TYPES)
 SLAB = 1024  # rows of a new matrix made at a time
@@ -37,7 +36,6 @@ SLAB = 1024  # rows of a new matrix made at a time
 _EMBEDDING = re.compile(r"(.*\.)?embeddings\.word_embeddings\.weight")
 _ONE_ROW_AN_ENTRY = re.compile(_EMBEDDING.pattern + r"|(.*\.)?predictions\.(bias|decoder\.(weight|bias))")
 _NO_WEIGHT = re.compile(r"(.*\.)?embeddings\.position_ids")  # 0, 1, 2, ... which old versions of transformers saved
-_FORMATS = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}  # safetensors' names
 
 
 @dataclass(frozen=True)
@@ -88,71 +86,26 @@ def mean_rows(old: torch.Tensor, rows: list[list[int]]) -> Iterator[torch.Tensor
         yield torch.from_numpy(means).to(old.dtype)
 
 
-class SavedWeights:
-    """The tensors of a folder that `save_pretrained` made, in safetensors or in PyTorch's own format, one file or
-    several, read one at a time.
+def _open_weights(folder: Path) -> PyTorchSource:
+    """The tensors of a folder that `save_pretrained` made."""
+    name = next((name for name in PYTORCH if (folder / name).is_file()), None)
+    if name is None:
+        raise CheckpointError(f"{folder} holds no weights: neither model.safetensors nor pytorch_model.bin")
+    return PyTorchSource(folder / name)
 
-    Attributes:
-        files: their names; read: key -> function that gives the tensor; specs: key -> its `TensorSpec`.
-    """
 
-    def __init__(self, folder: Path):
-        self.read: dict[str, Callable[[], torch.Tensor]] = {}
-        self.specs: dict[str, TensorSpec] = {}
-        names = [
-            "model.safetensors",
-            "model.safetensors.index.json",
-            "pytorch_model.bin",
-            "pytorch_model.bin.index.json",
-        ]
-        name = next((name for name in names if (folder / name).is_file()), None)
-        if name is None:
-            raise CheckpointError(f"{folder} holds no weights: neither model.safetensors nor pytorch_model.bin")
-        self.files = [name]
-        if name.endswith(".json"):
-            places = _read_json(folder / name).get("weight_map")
-            if not isinstance(places, dict) or not all(isinstance(place, str) for place in places.values()):
-                raise CheckpointError(f"{folder / name} is no index of weights")
-            self.files = sorted(set(places.values()))
-        for file in self.files:
-            path = folder / file
-            if path.parent != folder or not path.is_file():
-                raise CheckpointError(f"{folder / name} names the file {file}, which is not there")
-            if path.suffix == ".safetensors":
-                self._open_safetensors(path)
-            else:
-                self._open_pytorch(path)
-
-    def _open_safetensors(self, path: Path) -> None:
-        try:
-            file = safe_open(path, "pt")
-            for key in file.keys():  # noqa: SIM118, it is no dict
-                self.read[key] = lambda key=key: file.get_tensor(key)
-                part = file.get_slice(key)
-                self._add(path, key, _FORMATS.get(part.get_dtype(), part.get_dtype()), part.get_shape())
-        except SafetensorError as error:
-            raise CheckpointError(f"{path} is damaged: {error}") from None
-
-    def _open_pytorch(self, path: Path) -> None:
-        try:
-            try:
-                state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-            except RuntimeError:  # the format of before PyTorch 1.6 cannot be mapped
-                state = torch.load(path, map_location="cpu", weights_only=True)
-        except (RuntimeError, EOFError, ValueError, pickle.UnpicklingError):
-            raise CheckpointError(f"{path} is damaged, or holds more than tensors") from None
-        if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
-            raise CheckpointError(f"{path} is no state dict: it does not hold tensors by name")
-        for key, tensor in state.items():
-            self.read[key] = lambda tensor=tensor: tensor
-            self._add(path, key, str(tensor.dtype).removeprefix("torch."), tensor.shape)
-
-    def _add(self, path: Path, key: str, dtype: str, shape) -> None:
+def _specs(weights: PyTorchSource) -> dict[str, TensorSpec]:
+    """What is to be written, by key: the tensors that are weights."""
+    specs = {}
+    for key, entry in weights.entries.items():
         if _NO_WEIGHT.fullmatch(key):
-            return
-        if dtype not in FLOATS:
-            raise CheckpointError(f"{path}: {key} is of {dtype}; give a checkpoint in one of {', '.join(FLOATS)}")
-        self.specs[key] = TensorSpec(key, dtype, tuple(shape))
+            continue
+        if entry.dtype not in FLOATS:
+            raise CheckpointError(
+                f"{weights.path}: {key} is of {entry.dtype}; give a checkpoint in one of {', '.join(FLOATS)}"
+            )
+        specs[key] = TensorSpec(key, entry.dtype, entry.shape)
+    return specs
 
 
 @dataclass(frozen=True)
@@ -217,7 +170,7 @@ def initialise_words(
         raise CheckpointError(f"{source} is not a folder (roformer pull fetches one from the Hub)")
     with output_folder(output_dir) as folder:
         entries = read_vocabulary(new_vocab)
-        old = _read_tokenizer(source)
+        old = read_tokenizer(source)
         tokenizer = _with_vocabulary(old, entries, new_vocab)
         configs = {name: _read_json(source / name) for name in ("config.json", "generation_config.json")
                    if name == "config.json" or (source / name).exists()}  # fmt: skip
@@ -227,11 +180,12 @@ def initialise_words(
                 f"{source / 'config.json'}: model_type is {config.get('model_type')!r}; only {', '.join(MODEL_TYPES)} "
                 "can be given a new vocabulary"
             )
-        weights = SavedWeights(source)
-        resized = _rows_to_make(source, weights, config, old)
+        weights = _open_weights(source)
+        specs = _specs(weights)
+        resized = _rows_to_make(source, specs, config, old)
         composition = compose(list(entries), old)
 
-        _write_weights(folder / "model.safetensors", weights, resized, composition.rows, progress)
+        _write_weights(folder / "model.safetensors", weights, specs, resized, composition.rows, progress)
         for name, values in configs.items():
             values = _translated(source / name, values, old.get_vocab(), entries)
             if name == "config.json":
@@ -252,7 +206,7 @@ def initialise_words(
             dropped=len(old.get_vocab().keys() - entries.keys()),
             composition=composition,
             resized=resized,
-            unchanged=len(weights.specs) - len(resized),
+            unchanged=len(specs) - len(resized),
             seconds=time.perf_counter() - started,
         )
 
@@ -265,26 +219,6 @@ def _read_json(path: Path) -> dict:
     if not isinstance(values, dict):
         raise CheckpointError(f"{path} holds no object of fields")
     return values
-
-
-def _read_tokenizer(source: Path) -> RoFormerTokenizer:
-    """The tokenizer of the checkpoint, whatever class saved it: BERT's differs only in what segments words."""
-    if not any((source / name).is_file() for name in ("vocab.txt", "tokenizer.json")):
-        raise CheckpointError(f"{source} holds no tokenizer: neither vocab.txt nor tokenizer.json")
-    with _no_warnings():
-        return RoFormerTokenizer.from_pretrained(source)
-
-
-@contextmanager
-def _no_warnings() -> Iterator[None]:
-    """transformers warns where a tokenizer was saved by another class, which is what happens here on purpose."""
-    logger = logging.getLogger("transformers.tokenization_utils_base")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 def _with_vocabulary(old: RoFormerTokenizer, entries: dict[str, int], path: str | Path) -> RoFormerTokenizer:
@@ -305,13 +239,13 @@ def _with_vocabulary(old: RoFormerTokenizer, entries: dict[str, int], path: str 
     )
 
 
-def _rows_to_make(source: Path, weights: SavedWeights, config: dict, tokenizer: RoFormerTokenizer) -> list[str]:
+def _rows_to_make(source: Path, specs: dict[str, TensorSpec], config: dict, tokenizer: RoFormerTokenizer) -> list[str]:
     """The keys of the tensors that have a row an entry, checked."""
-    keys = [key for key in weights.specs if _ONE_ROW_AN_ENTRY.fullmatch(key)]
+    keys = [key for key in specs if _ONE_ROW_AN_ENTRY.fullmatch(key)]
     if sum(bool(_EMBEDDING.fullmatch(key)) for key in keys) != 1:
         raise CheckpointError(f"{source} holds no word_embeddings.weight, or several")
     for key in keys:
-        shape = weights.specs[key].shape
+        shape = specs[key].shape
         if not shape or shape[0] != config.get("vocab_size"):
             raise CheckpointError(
                 f"{source}: {key} is of shape {list(shape)}, but vocab_size is {config.get('vocab_size')!r}"
@@ -325,24 +259,29 @@ def _rows_to_make(source: Path, weights: SavedWeights, config: dict, tokenizer: 
 
 
 def _write_weights(
-    path: Path, weights: SavedWeights, resized: list[str], rows: list[list[int]], progress: bool
+    path: Path,
+    weights: PyTorchSource,
+    specs: dict[str, TensorSpec],
+    resized: list[str],
+    rows: list[list[int]],
+    progress: bool,
 ) -> None:
     """Stream every tensor into the file."""
-    specs = [
+    new = [
         TensorSpec(spec.key, spec.dtype, (len(rows), *spec.shape[1:])) if spec.key in resized else spec
-        for spec in weights.specs.values()
+        for spec in specs.values()
     ]
     with byte_progress(progress) as bar:
-        task = bar.add_task("writing", total=sum(spec.size for spec in specs))
+        task = bar.add_task("writing", total=sum(spec.size for spec in new))
 
         def chunks() -> Iterator[np.ndarray]:
-            for spec in specs:
-                tensor = weights.read[spec.key]()
+            for spec in new:
+                tensor = weights.tensor(spec.key)
                 for part in mean_rows(tensor, rows) if spec.key in resized else [tensor]:
                     yield part.contiguous().reshape(-1).view(torch.uint8).numpy()
                 bar.advance(task, spec.size)
 
-        write_safetensors(path, specs, chunks())
+        write_safetensors(path, new, chunks())
 
 
 def _translated(path: Path, values: dict, old: dict[str, int], new: dict[str, int]) -> dict:
