@@ -1,0 +1,173 @@
+"""A converted RoFormer-Sim in sentence-transformers: its vectors are bert4keras', and the folder is a model as before."""
+
+import json
+import subprocess
+import sys
+
+import hub_server
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from paths import REPOSITORY, SHARED, needs_shared
+from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
+from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer
+
+from modeling_roformer import RoFormerForCausalLM
+from modeling_roformer.conversion.convert import convert
+from modeling_roformer.conversion.sentence_transformers_files import write_sentence_transformers_files
+from modeling_roformer.hub import push
+
+hub = hub_server.hub  # the fixture
+LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
+REFERENCE = np.load(LEGACY / "sim" / "reference.npz")
+SENTENCES = REFERENCE["sentences"].tolist()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("converted") / "sim"
+    assert convert(LEGACY / "sim", path, family="sim", verify=True).verified
+    return path
+
+
+@pytest.fixture(scope="module")
+def encoder(folder):
+    return SentenceTransformer(str(folder), device="cpu")
+
+
+def pooled(encoder, token_ids, segment_ids):
+    """What the modules make of ready tokens, 0 where padded."""
+    tokens = torch.from_numpy(token_ids).long()
+    features = {
+        "input_ids": tokens,
+        "attention_mask": (tokens != 0).long(),
+        "token_type_ids": torch.from_numpy(segment_ids).long(),
+    }
+    with torch.inference_mode():
+        return encoder(features)["sentence_embedding"].numpy()
+
+
+@pytest.mark.parametrize("batch_size", [1, 32])
+def test_sentences_have_bert4keras_vectors(encoder, batch_size):
+    """From the text on: bert4keras' own tokenizer, which read one sentence at a time, so without padding."""
+    found = encoder.encode(SENTENCES, batch_size=batch_size)
+    assert np.ptp(REFERENCE["vectors"], axis=0).min() > 0.05
+    np.testing.assert_allclose(found, REFERENCE["vectors"], rtol=0, atol=2e-5)
+
+
+def test_pairs_have_bert4keras_vectors(encoder):
+    """Segment 0 sees itself whole and nothing of segment 1, as UniLM's mask has it; the second text is padded."""
+    found = pooled(encoder, REFERENCE["token_ids"], REFERENCE["segment_ids"])
+    np.testing.assert_allclose(found, REFERENCE["pooled"], rtol=0, atol=2e-5)
+    # Other words in segment 1 change nothing of it.
+    others = np.where(REFERENCE["segment_ids"] == 1, 7, REFERENCE["token_ids"])
+    np.testing.assert_allclose(pooled(encoder, others, REFERENCE["segment_ids"]), found, rtol=0, atol=1e-6)
+    first_words = np.where(np.arange(others.shape[1]) == 2, 7, REFERENCE["token_ids"])
+    assert np.abs(pooled(encoder, first_words, REFERENCE["segment_ids"]) - found).max() > 1e-3
+
+
+@needs_shared
+def test_vectors_of_the_shared_checkpoint(tmp_path):
+    convert(SHARED / "legacy_tf" / "roformer_sim", tmp_path / "sim", family="sim")
+    reference = np.load(SHARED / "legacy_tf" / "roformer_sim" / "reference.npz")
+    found = pooled(
+        SentenceTransformer(str(tmp_path / "sim"), device="cpu"), *(reference[k] for k in list(reference)[:2])
+    )
+    np.testing.assert_allclose(found, reference["output_0"], rtol=0, atol=2e-5)
+
+
+def test_similarity_is_the_cosine(encoder):
+    a, b = REFERENCE["vectors"][:2]
+    found = encoder.similarity(*(encoder.encode([sentence]) for sentence in SENTENCES[:2]))
+    np.testing.assert_allclose(found.item(), a @ b / np.linalg.norm(a) / np.linalg.norm(b), atol=1e-5)
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.text(st.sampled_from("明月山路 a.[MASK]旋转"), max_size=20), min_size=1, max_size=4))
+def test_vectors_are_the_models_pooler_output(encoder, folder, sentences):
+    model, tokenizer = AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    with torch.inference_mode():
+        expected = [model(**tokenizer(text, return_tensors="pt")).pooler_output[0].numpy() for text in sentences]
+    np.testing.assert_allclose(encoder.encode(sentences), expected, rtol=0, atol=2e-5)
+
+
+def test_long_texts_are_read_to_their_end(encoder):
+    """Positions are computed, so nothing is cut unless the user says where."""
+    text = "明月" * 1500
+    assert encoder.preprocess([text])["input_ids"].shape == (1, 3002)
+    whole, other_end = encoder.encode([text, text[:-1] + "山"])
+    assert np.abs(whole - other_end).max() > 1e-6
+
+
+def test_the_user_may_say_where_texts_are_cut(folder):
+    encoder = SentenceTransformer(str(folder), device="cpu")
+    encoder.max_seq_length = 64
+    assert encoder.preprocess(["明月" * 1500])["input_ids"].shape == (1, 64)
+
+
+def test_the_folder_is_a_causal_model_as_before(folder):
+    model, info = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
+    assert type(model) is RoFormerForCausalLM
+    assert not any(info.values())
+    dense = load_file(folder / "2_Dense" / "model.safetensors")
+    pooler = model.roformer.pooler.dense.state_dict()
+    assert all(torch.equal(dense[f"linear.{name}"], pooler[name]) for name in ("weight", "bias"))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+def test_other_number_formats(tmp_path, dtype):
+    convert(LEGACY / "sim", tmp_path / "sim", family="sim", dtype=dtype)
+    dense = load_file(tmp_path / "sim" / "2_Dense" / "model.safetensors")
+    whole = load_file(tmp_path / "sim" / "model.safetensors")
+    for name in ("weight", "bias"):
+        assert dense[f"linear.{name}"].dtype == getattr(torch, dtype)
+        assert torch.equal(dense[f"linear.{name}"], whole[f"roformer.pooler.dense.{name}"])
+    encoder = SentenceTransformer(str(tmp_path / "sim"), device="cpu")
+    found = encoder.encode(SENTENCES, convert_to_tensor=True)
+    tolerance = {"float16": 0.02, "bfloat16": 0.1, "float64": 2e-5}[dtype]
+    np.testing.assert_allclose(found.float().numpy(), REFERENCE["vectors"], rtol=0, atol=tolerance)
+
+
+def test_saving_and_loading_again(encoder, tmp_path):
+    encoder.save(str(tmp_path / "saved"))
+    again = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
+    np.testing.assert_allclose(again.encode(SENTENCES), REFERENCE["vectors"], rtol=0, atol=2e-5)
+
+
+def test_a_published_folder_needs_only_its_code(hub, folder, tmp_path):
+    """A machine that has sentence-transformers and not this package."""
+    push(folder, "somebody/sim", with_code=True)
+    script = """
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "modeling_roformer":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Absent())
+import json
+import numpy
+from sentence_transformers import SentenceTransformer
+encoder = SentenceTransformer("somebody/sim", device="cpu", trust_remote_code=True)
+numpy.save(sys.argv[1], encoder.encode(json.loads(sys.argv[2])))
+assert "modeling_roformer" not in sys.modules
+"""
+    command = [sys.executable, "-c", script, str(tmp_path / "vectors.npy"), json.dumps(SENTENCES)]
+    environment = hub.environment | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL
+    )
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_allclose(np.load(tmp_path / "vectors.npy"), REFERENCE["vectors"], rtol=0, atol=2e-5)
+
+
+def test_other_families_have_no_such_files(tmp_path):
+    convert(LEGACY / "word", tmp_path / "word")
+    assert not (tmp_path / "word" / "modules.json").exists()
+    with pytest.raises(ValueError, match="no linear pooler"):
+        write_sentence_transformers_files(tmp_path / "word")
+    assert not (tmp_path / "word" / "modules.json").exists()
