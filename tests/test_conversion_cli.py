@@ -101,9 +101,19 @@ def test_without_a_pooler(run, tmp_path):
     assert code == 0 and "left out: pooler" in out
 
 
+# A checkpoint of every family, and what is asked for where its variables do not show the family.
+FAMILIES = {
+    "word": [],
+    "factorized": [],
+    "v2": [],
+    "gpt": ["--family", "gpt"],
+    "sim": [],
+    "wobert": [],
+    "wonezha": ["--family", "wonezha"],
+}
 LAYER = "bert/encoder/layer_1"
 BAD = {
-    # name: (what to do to the folder, what the sentence names)
+    # name: (what to do to the folder, what the sentence names; {rows} are its entries, {less} one less, {more} one more)
     "data truncated": (lambda d: edit_file(d / DATA, lambda b: b[:-1]), [DATA, "cut off"]),
     "data half": (lambda d: edit_file(d / DATA, lambda b: b[: len(b) // 2]), [DATA, "cut off"]),
     "data empty": (lambda d: edit_file(d / DATA, lambda b: b""), [DATA, "cut off"]),
@@ -118,8 +128,8 @@ BAD = {
     ),
     "index that is the data": (lambda d: shutil.copyfile(d / DATA, d / INDEX), [INDEX, "not a TensorFlow index"]),
     "index of another checkpoint": (
-        lambda d: shutil.copyfile(LEGACY / "v2" / INDEX, d / INDEX),
-        [DATA, "belong to no"],
+        lambda d: shutil.copyfile(LEGACY / "float64" / INDEX, d / INDEX),
+        [DATA, "cut off"],
     ),
     "footer's padding": (
         lambda d: edit_file(d / INDEX, lambda b: b[:-12] + b"\1" + b[-11:]),
@@ -146,9 +156,9 @@ BAD = {
     ),
     "odd heads": (lambda d: edit_config(d, num_attention_heads=8), ["bert_config.json", "8 attention heads", "even"]),
     "key size": (lambda d: edit_config(d, attention_key_size=4), ["bert_config.json: attention_key_size"]),
-    "wrong hidden_size": (lambda d: edit_config(d, hidden_size=28), [INDEX, "bert_config.json", "24)", "28)"]),
+    "wrong hidden_size": (lambda d: edit_config(d, hidden_size=28), [INDEX, "bert_config.json", "24", "28"]),
     "wrong intermediate_size": (lambda d: edit_config(d, intermediate_size=99), [INDEX, "(24, 48)", "(24, 99)"]),
-    "wrong embedding_size": (lambda d: edit_config(d, embedding_size=12), [INDEX, "word_embeddings", "24)", "12)"]),
+    "wrong embedding_size": (lambda d: edit_config(d, embedding_size=10), ["bert_config.json", "embedding", "10"]),
     "wrong vocab_size": (lambda d: edit_config(d, vocab_size=160), [INDEX, "word_embeddings", "bert_config.json"]),
     "wrong type_vocab_size": (lambda d: edit_config(d, type_vocab_size=3), [INDEX, "token_type_embeddings"]),
     "more layers": (lambda d: edit_config(d, num_hidden_layers=1), [INDEX, "2 layers", "bert_config.json says 1"]),
@@ -156,11 +166,11 @@ BAD = {
     "vocab missing": (lambda d: (d / "vocab.txt").unlink(), ["vocab.txt", "missing"]),
     "vocab shorter": (
         lambda d: edit_file(d / "vocab.txt", lambda b: b[: b.rindex(b"\n", 0, -1)]),
-        ["vocab.txt", "153 entries", "154 rows"],
+        ["vocab.txt", "{less} entries", "{rows} rows"],
     ),
     "vocab longer": (
         lambda d: edit_file(d / "vocab.txt", lambda b: b + b"more\n"),
-        ["vocab.txt", "155 entries", "154 rows"],
+        ["vocab.txt", "{more} entries", "{rows} rows"],
     ),
     "vocab empty": (lambda d: edit_file(d / "vocab.txt", lambda b: b""), ["vocab.txt", "empty"]),
     "vocab not UTF-8": (lambda d: edit_file(d / "vocab.txt", lambda b: b"\xff" + b), ["vocab.txt", "UTF-8"]),
@@ -174,12 +184,12 @@ BAD = {
     ),
     "slot of nothing": (lambda d: rewrite(d, lambda v: v.update({"x/adam_m": np.zeros(3, "f4")})), [INDEX, "x/adam_m"]),
     "weight without variable": (
-        lambda d: rewrite(d, lambda v: v.pop(f"{LAYER}/output/dense/bias")),
-        [INDEX, f"{LAYER}/output/dense/bias", "roformer.encoder.layer.1.output.dense.bias"],
+        lambda d: rewrite(d, lambda v: v.pop(f"{LAYER}/output/dense/kernel")),
+        [INDEX, f"{LAYER}/output/dense/kernel", ".encoder.layer.1.output.dense.weight"],
     ),
-    "no head": (
-        lambda d: rewrite(d, lambda v: [v.pop(name) for name in list(v) if name.startswith("cls/predictions")]),
-        [INDEX, "cls/predictions"],
+    "segments missing": (
+        lambda d: rewrite(d, lambda v: [v.pop(name) for name in list(v) if "token_type" in name]),
+        [INDEX, "bert/embeddings/token_type_embeddings"],
     ),
     "no RoFormer": (
         lambda d: rewrite(d, lambda v: (v.clear(), v.update({"conv/kernel": np.zeros(3, "f4")}))),
@@ -187,8 +197,8 @@ BAD = {
     ),
     "no variables": (lambda d: rewrite(d, lambda v: v.clear()), [INDEX, "of no RoFormer"]),
     "weight of integers": (
-        lambda d: rewrite(d, lambda v: v.update({f"{LAYER}/output/dense/bias": np.zeros(24, "i4")})),
-        [INDEX, f"{LAYER}/output/dense/bias", "int32"],
+        lambda d: rewrite(d, lambda v: v.update({f"{LAYER}/output/dense/kernel": np.zeros((48, 24), "i4")})),
+        [INDEX, f"{LAYER}/output/dense/kernel", "int32"],
     ),
     "kernel transposed": (
         lambda d: rewrite(d, lambda v: v.update({f"{LAYER}/output/dense/kernel": np.zeros((24, 48), "f4")})),
@@ -198,10 +208,44 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_input(name, run, source, tmp_path):
+@pytest.mark.parametrize("family", FAMILIES)
+def test_bad_input(family, name, run, tmp_path):
+    source = shutil.copytree(LEGACY / family, tmp_path / "legacy")
+    rows = json.loads((source / "bert_config.json").read_text())["vocab_size"]
     damage, words = BAD[name]
     damage(source)
-    assert_refused(run("convert", source, tmp_path / "output"), tmp_path, *words)
+    words = [word.format(rows=rows, less=rows - 1, more=rows + 1) for word in words]
+    assert_refused(run("convert", source, tmp_path / "output", *FAMILIES[family]), tmp_path, *words)
+
+
+# What only some families have: family, variables to take out, and what the sentence names.
+PARTS = {
+    "head": (("word", "factorized", "gpt", "sim", "wobert", "wonezha"), "cls/predictions/", "cls.predictions."),
+    "projection": (("factorized",), "bert/encoder/embedding_hidden_mapping_in/", "roformer.embeddings_project."),
+    "half a pooler": (("sim",), "bert/pooler/dense/bias", "roformer.pooler.dense.bias"),
+    "a bias": (("word", "factorized", "gpt", "sim", "wobert", "wonezha"), f"{LAYER}/output/dense/bias", "dense.bias"),
+}
+
+
+@pytest.mark.parametrize(("family", "part"), [(family, part) for part in PARTS for family in PARTS[part][0]])
+def test_a_part_is_missing(family, part, run, tmp_path):
+    _, start, key = PARTS[part]
+    source = shutil.copytree(LEGACY / family, tmp_path / "legacy")
+    rewrite(source, lambda v: [v.pop(name) for name in list(v) if name.startswith(start)])
+    result = run("convert", source, tmp_path / "output", *FAMILIES[family])
+    assert_refused(result, tmp_path, INDEX, start, key)
+
+
+def test_a_table_of_positions_of_another_length(run, tmp_path):
+    source = shutil.copytree(LEGACY / "wobert", tmp_path / "legacy")
+    edit_config(source, max_position_embeddings=17)
+    assert_refused(run("convert", source, tmp_path / "output"), tmp_path, INDEX, "position_embeddings", "(17, 24)")
+
+
+def test_a_distance_that_is_none(run, tmp_path):
+    source = shutil.copytree(LEGACY / "wonezha", tmp_path / "legacy")
+    edit_config(source, max_relative_position="far")
+    assert_refused(run("convert", source, tmp_path / "output"), tmp_path, "bert_config.json: max_relative_position")
 
 
 @pytest.mark.parametrize("name", ["every_dtype", "nothing"])
@@ -216,8 +260,10 @@ def test_a_missing_shard(run, tmp_path):
 
 
 @pytest.mark.parametrize("file", [INDEX, DATA])
-def test_a_byte_flipped_anywhere(file, run, source, tmp_path):
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_byte_flipped_anywhere(family, file, run, tmp_path):
     """A sample of all places here, by way of the command line; tests of the reader flip every byte of a small file."""
+    source = shutil.copytree(LEGACY / family, tmp_path / "legacy")
     good = (source / file).read_bytes()
     places = [*random.Random(0).sample(range(len(good)), 60), 0, len(good) - 1]
     for place in places:
@@ -225,10 +271,13 @@ def test_a_byte_flipped_anywhere(file, run, source, tmp_path):
         damaged[place] ^= 1 << place % 8
         (source / file).write_bytes(damaged)
         assert_refused(
-            run("convert", source, tmp_path / "output"), tmp_path, "bert_model.ckpt", "damaged" if file == DATA else ""
+            run("convert", source, tmp_path / "output", *FAMILIES[family]),
+            tmp_path,
+            "bert_model.ckpt",
+            "damaged" if file == DATA else "",
         )
     (source / file).write_bytes(good)
-    assert run("convert", source, tmp_path / "output")[0] == 0
+    assert run("convert", source, tmp_path / "output", *FAMILIES[family])[0] == 0
 
 
 @pytest.mark.parametrize("variable", ["global_step", "cls/seq_relationship/output_weights"])
