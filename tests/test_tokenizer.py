@@ -92,6 +92,20 @@ def test_options_give_bert4keras_ids_and_survive_saving(tmp_path, options, name)
     assert saved["model"]["vocab"] == again.get_vocab()
 
 
+@pytest.mark.parametrize("first", ["[MASK]是首都", ["[MASK]", "是首都"]])
+@pytest.mark.parametrize("second", ["它在北方", "它在[MASK]", ""])
+def test_a_mask_in_either_half_of_a_pair(words, first, second):
+    split = isinstance(first, list)
+    pair = (first, [second]) if split else (first, second)
+    found = words(*pair, is_split_into_words=split)
+    with_offsets = words(*pair, is_split_into_words=split, return_offsets_mapping=True)
+    assert found.input_ids == with_offsets.input_ids
+    halves = [words(half, is_split_into_words=split, add_special_tokens=False).input_ids for half in pair]
+    cls, sep = words.cls_token_id, words.sep_token_id
+    assert found.input_ids == [cls, *halves[0], sep, *halves[1], sep]
+    assert found.token_type_ids == [0] * (len(halves[0]) + 2) + [1] * (len(halves[1]) + 1)
+
+
 def test_pairs_and_their_segments(words):
     batch = words([pair["first"] for pair in PAIRS], [pair["second"] for pair in PAIRS])
     assert batch.input_ids == [pair["token_ids"] for pair in PAIRS]

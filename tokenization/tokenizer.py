@@ -263,7 +263,7 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
             offsets += [(start + first, start + last) for first, last in part.offsets]
             number = words[-1] + 1 if words else 0
             words += [number + word for word in part.words]
-        return Tokens(ids, offsets, words)
+        return Tokens(ids, offsets, words) if with_offsets else Tokens(ids)
 
     def _encode_sequence(self, sequence, split_special_tokens, with_offsets):
         """Tokens of a text, or of a list of words, whose offsets are then within each word."""
@@ -276,7 +276,7 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
             if with_offsets:
                 offsets += part.offsets
                 words += [number] * len(part.ids)
-        return Tokens(ids, offsets, words)
+        return Tokens(ids, offsets, words) if with_offsets else Tokens(ids)
 
     def _encode_without_added_tokens(self, text):
         return self._ids(text)
