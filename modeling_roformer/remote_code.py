@@ -95,14 +95,17 @@ def source_files(files: Iterable[Path]) -> dict[str, Path]:
 
 
 def missing_code(directory: str | Path) -> list[str]:
-    """The Python files that `auto_map` in a folder names and that are not in it."""
+    """The Python files that `auto_map` and `custom_pipelines` in a folder name and that are not in it."""
     directory = Path(directory)
-    named = set()
+    named: set[str] = set()
     for name in ("config.json", "tokenizer_config.json"):
         if (directory / name).exists():
-            auto_map = json.loads((directory / name).read_text(encoding="utf-8")).get("auto_map")
+            content = json.loads((directory / name).read_text(encoding="utf-8"))
+            pipelines = content.get("custom_pipelines")
+            tasks = pipelines.values() if isinstance(pipelines, dict) else ()
+            references = [content.get("auto_map"), *(task.get("impl") for task in tasks if isinstance(task, dict))]
             # `repository--file.Class` is code in another repository.
-            named |= {f"{text.partition('.')[0]}.py" for text in _texts(auto_map) if "--" not in text}
+            named |= {f"{text.partition('.')[0]}.py" for text in _texts(references) if "--" not in text}
     return sorted(name for name in named if not (directory / name).exists())
 
 

@@ -14,6 +14,7 @@ import os
 import re
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, quote, unquote, urlsplit
@@ -56,6 +57,7 @@ class Repo:
     messages: dict[str, str] = field(default_factory=dict)
     branches: dict[str, str] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
+    pull_requests: list[dict] = field(default_factory=list)
 
     def commit(self, branch: str, tree: dict[str, Blob], message: str) -> str:
         names = [f"{path} {blob.git_oid}" for path, blob in sorted(tree.items())]
@@ -115,6 +117,7 @@ class Hub:
         self.faults: list[Fault] = []
         self.requests: list[str] = []
         self.leaks: list[str] = []  # requests that sent a token to the storage
+        self.before: Callable[[str], None] = lambda request: None  # is called with each request
         self.lock = threading.RLock()
         handler = type("Handler", (Handler,), {"hub": self})
         self.servers = [QuietServer(("127.0.0.1", 0), handler) for _ in range(2)]
@@ -162,6 +165,7 @@ class Handler(BaseHTTPRequestHandler):
         self.query = parse_qs(url.query)
         request = f"{self.command} {unquote(url.path)}"
         self.hub.requests.append(request)
+        self.hub.before(request)
         if self.server is self.hub.servers[1] and "Authorization" in self.headers:
             self.hub.leaks.append(request)
         fault = self.hub.fault_for(request)
@@ -315,7 +319,7 @@ class Handler(BaseHTTPRequestHandler):
         )
 
     def preupload(self, repo_id: str, revision: str) -> Answer:
-        repo = self.repo(repo_id, write=True)
+        repo = self.repo(repo_id, write="create_pr" not in self.query)
         tree = repo.commits[repo.resolve(revision)]
         files = []
         for file in self.json()["files"]:
@@ -328,7 +332,9 @@ class Handler(BaseHTTPRequestHandler):
         return Answer(200, {"files": files})
 
     def lfs_batch(self, repo_id: str) -> Answer:
-        self.repo(repo_id, write=True)
+        self.repo(repo_id)
+        if self.user() is None:  # reading is enough for a pull request
+            return Answer(401, {"error": "Invalid username or password."})
         objects = []
         for wanted in self.json()["objects"]:
             oid, size = wanted["oid"], wanted["size"]
@@ -351,6 +357,8 @@ class Handler(BaseHTTPRequestHandler):
         return Answer(200, headers={"ETag": f'"{hashlib.md5(self.body).hexdigest()}"'})
 
     def lfs_complete(self, oid: str) -> Answer:
+        if oid in self.hub.objects:  # a request that is repeated because its answer was lost
+            return Answer(200)
         self.body = b"".join(self.hub.parts.pop((oid, part["partNumber"])) for part in self.json()["parts"])
         return self.lfs_upload(oid)
 
@@ -359,8 +367,13 @@ class Handler(BaseHTTPRequestHandler):
         good = len(self.hub.objects.get(wanted["oid"], b"")) == wanted["size"]
         return Answer(200 if good else 404, {} if good else {"error": "no such object"})
 
+    def discussions(self, repo_id: str) -> Answer:
+        found = self.repo(repo_id).pull_requests
+        return Answer(200, {"discussions": found, "count": len(found), "start": 0})
+
     def commit(self, repo_id: str, branch: str) -> Answer:
-        repo = self.repo(repo_id, write=True)
+        proposed = "create_pr" in self.query
+        repo = self.repo(repo_id, write=not proposed)
         head = repo.resolve(branch)
         tree = dict(repo.commits[head])
         summary = ""
@@ -383,9 +396,23 @@ class Handler(BaseHTTPRequestHandler):
                     tree.pop(value["path"])
                 case "deletedFolder":
                     tree = {path: blob for path, blob in tree.items() if not path.startswith(value["path"])}
+        answer = {"success": True, "hookOutput": ""}
+        if proposed:
+            number = len(repo.pull_requests) + 1
+            branch = f"refs/pr/{number}"
+            repo.branches[branch] = head
+            request = {"num": number, "title": summary, "status": "open", "isPullRequest": True}
+            author = {"name": self.user(), "type": "user"}
+            request |= {
+                "author": author,
+                "createdAt": "2026-01-01T00:00:00.000Z",
+                "repo": {"name": repo_id, "type": "model"},
+            }
+            repo.pull_requests.append(request)
+            answer["pullRequestUrl"] = f"{self.hub.url}/{repo_id}/discussions/{number}"
         revision = repo.commit(branch, tree, summary)
         url = f"{self.hub.url}/{repo_id}/commit/{revision}"
-        return Answer(200, {"success": True, "commitOid": revision, "commitUrl": url, "hookOutput": ""})
+        return Answer(200, answer | {"commitOid": revision, "commitUrl": url})
 
     def info(self, repo_id: str, revision: str) -> Answer:
         repo = self.repo(repo_id)
@@ -456,6 +483,7 @@ ROUTES = {
     "create_branch": ("POST", f"{MODEL}/branch/([^/]+)"),
     "create_tag": ("POST", f"{MODEL}/tag/([^/]+)"),
     "refs": ("GET", f"{MODEL}/refs"),
+    "discussions": ("GET", f"{MODEL}/discussions"),
     "preupload": ("POST", f"{MODEL}/preupload/([^/]+)"),
     "commit": ("POST", f"{MODEL}/commit/([^/]+)"),
     "paths_info": ("POST", f"{MODEL}/paths-info/([^/]+)"),

@@ -1,0 +1,100 @@
+"""What went wrong on the Hub, in one sentence."""
+
+import importlib
+from collections.abc import Iterator
+
+from huggingface_hub.errors import HfHubHTTPError
+
+LOG_IN = "log in with `hf auth login`, or put a token that may {verb} into HF_TOKEN"
+
+# huggingface_hub 1 is built on httpx, 2 on httpx2: the same classes in another package.
+_http = importlib.import_module(
+    next(base for base in HfHubHTTPError.__mro__ if base.__name__ == "HTTPError").__module__.partition(".")[0]
+)
+# A connection that was refused, cut or silent for too long; not one that this machine is set up wrongly for.
+BROKEN_CONNECTION = (_http.TimeoutException, _http.NetworkError, _http.RemoteProtocolError)
+
+
+class HubError(OSError):
+    """The Hub did not do what was asked, in one sentence."""
+
+
+class Unanswered(HubError):
+    """A commit was sent and no answer came, so it may have been made."""
+
+
+class OutOfPatience(Exception):
+    """A request failed until no more tries or no more time were left; the text says how it failed."""
+
+
+def hub_error(error: BaseException, repo_id: str, verb: str, consequence: str, token: str | None) -> HubError:
+    """The error to raise in place of whatever a library raised.
+
+    Args:
+        error: its chain of causes holds the Hub's answer.
+        repo_id: for the sentence.
+        verb: what was tried, `write to` or `read`.
+        consequence: what the user can rely on, "nothing was published" for example.
+        token: hidden wherever it stands in the sentence.
+    """
+    reason = next((str(link) for link in chain(error) if isinstance(link, HubError)), None)
+    sentence = f"{consequence}: {reason or reason_of(error, repo_id, verb)}"
+    return HubError(sentence.replace(token, "***") if token else sentence)
+
+
+def shown(error: BaseException, token: str | None) -> BaseException | None:
+    """An error that may stand as the cause of another: None where it, or what led to it, holds the token."""
+    return None if token and any(token in f"{link}{link!r}" for link in chain(error)) else error
+
+
+def reason_of(error: BaseException, repo_id: str, verb: str = "write") -> str:
+    """Why it failed, as part of a sentence."""
+    links = list(chain(error))
+    for link in links:
+        if isinstance(link, OutOfPatience):
+            return str(link)
+        if isinstance(link, HfHubHTTPError) and link.response is not None:
+            return _refusal(link.response, repo_id, verb)
+    if broken := next((link for link in links if isinstance(link, _http.TransportError)), None):
+        return f"the Hub could not be reached, or the connection broke ({one_line(broken)})"
+    return one_line(error)
+
+
+def chain(error: BaseException) -> Iterator[BaseException]:
+    """An error, and those that led to it."""
+    link: BaseException | None = error
+    while link is not None:
+        yield link
+        link = link.__cause__ or link.__context__
+
+
+def one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _refusal(response, repo_id: str, verb: str) -> str:
+    """The meaning of an answer that is not what was asked for."""
+    status = response.status_code
+    said = response.headers.get("X-Error-Message") or f"HTTP {status}"
+    log_in = LOG_IN.format(verb=verb.split()[0])
+    has_token = "Authorization" in response.request.headers
+    unknown = "the Hub does not accept the token" if has_token else f"{repo_id} is private, or does not exist"
+    if response.headers.get("X-Error-Code") == "RevisionNotFound":
+        return f"{repo_id} has no such revision ({said})"
+    if status in (409, 412) and verb != "read":
+        return f"{repo_id} was changed by somebody else at the same time: push again"
+    reasons = {
+        400: f"the Hub found something wrong with the files ({_server_message(response) or said})",
+        401: f"{unknown} ({said}): {log_in}",
+        403: f"the token may not {verb} {repo_id} ({said}): {log_in}",
+        404: f"the Hub does not know {repo_id} ({said}), or the token may not see it",
+        413: f"the files are too large for the Hub ({said})",
+    }
+    return reasons.get(status) or f"the Hub answered {said}"
+
+
+def _server_message(response) -> str:
+    try:
+        return " ".join(str(response.json().get("error", "")).split())
+    except Exception:
+        return ""
