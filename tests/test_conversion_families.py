@@ -1,20 +1,34 @@
-"""Families that are asked for by name: their numbers are bert4keras' own, and their words too."""
+"""Every family, found unasked: its numbers are bert4keras' own, and its words too."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import torch
 import transformers
 from paths import REPOSITORY, SHARED, needs_shared
+from safetensors.torch import load_file
 from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer, pipeline
 
-from modeling_roformer import RoFormerForCausalLM, RoFormerForMaskedLM
+from modeling_roformer import NezhaForMaskedLM, RoFormerForCausalLM, RoFormerForMaskedLM
 from modeling_roformer.conversion.convert import convert
+from modeling_roformer.tokenization import RoFormerTokenizer
 
 LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
-AUTO = {"v2": AutoModelForMaskedLM, "gpt": AutoModelForCausalLM, "sim": AutoModelForCausalLM}
+# Checkpoint: the Auto class that loads it, and the class that it gives.
+MASKED, CAUSAL = AutoModelForMaskedLM, AutoModelForCausalLM
+ARCHITECTURES = {
+    "v2": (MASKED, RoFormerForMaskedLM),
+    "gpt": (CAUSAL, RoFormerForCausalLM),
+    "sim": (CAUSAL, RoFormerForCausalLM),
+    "wobert": (MASKED, transformers.BertForMaskedLM),
+    "wobert_bert_order": (MASKED, transformers.BertForMaskedLM),
+    "wonezha": (MASKED, NezhaForMaskedLM),
+}
 
 
 def assert_parity(model, reference: dict[str, np.ndarray], tolerance: float = 2e-5) -> None:
@@ -37,30 +51,31 @@ def assert_parity(model, reference: dict[str, np.ndarray], tolerance: float = 2e
         np.testing.assert_allclose(outputs.pooler_output.numpy(), reference["pooled"], rtol=0, atol=tolerance)
 
 
-@pytest.fixture(params=AUTO)
+@pytest.fixture(params=ARCHITECTURES)
 def family(request):
     return request.param
 
 
 @pytest.fixture
 def folder(family, tmp_path):
-    report = convert(LEGACY / family, tmp_path / family, family=family, verify=True)
+    report = convert(LEGACY / family, tmp_path / family, verify=True)
     assert report.verified
     return tmp_path / family
 
 
 def test_numbers_are_bert4keras(family, folder):
-    model = AUTO[family].from_pretrained(folder).eval()
-    assert type(model) is (RoFormerForMaskedLM if family == "v2" else RoFormerForCausalLM)
+    auto_class, architecture = ARCHITECTURES[family]
+    model = auto_class.from_pretrained(folder).eval()
+    assert type(model) is architecture
     assert_parity(model, np.load(LEGACY / family / "reference.npz"))
 
 
 @pytest.mark.parametrize("use_cache", [True, False])
-def test_greedy_decoding_gives_bert4keras_tokens(family, folder, use_cache):
-    if family == "v2":
-        return  # no decoder
+@pytest.mark.parametrize("family", ["gpt", "sim"])
+def test_greedy_decoding_gives_bert4keras_tokens(family, use_cache, tmp_path):
+    convert(LEGACY / family, tmp_path / family)
     reference = np.load(LEGACY / family / "reference.npz")
-    model = AutoModelForCausalLM.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / family)
     prompt = torch.from_numpy(reference["prompt"]).long()
     new = reference["greedy"].shape[1]
     found = model.generate(
@@ -78,24 +93,41 @@ def test_greedy_decoding_gives_bert4keras_tokens(family, folder, use_cache):
 def test_configurations_say_what_they_are(family, folder):
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     separator = (LEGACY / family / "vocab.txt").read_text(encoding="utf-8").split("\n").index("[SEP]")
-    expected = {
-        "v2": {"model_type": "roformer_v2", "norm_type": "rms_norm", "use_bias": False, "hidden_act": "relu"},
-        "gpt": {"model_type": "roformer", "is_decoder": True, "prefix_lm": False, "eos_token_id": separator},
-        "sim": {
-            "model_type": "roformer_x",
-            "is_decoder": True,
-            "prefix_lm": True,
-            "add_pooling_layer": True,
-            "pooler_activation": "linear",
-            "eos_token_id": separator,
-        },
-    }[family]
+    padding = {"pad_token_id": 0}
+    expected = (
+        padding
+        | {
+            "v2": {"model_type": "roformer_v2", "norm_type": "rms_norm", "use_bias": False, "hidden_act": "relu"},
+            "gpt": {"model_type": "roformer", "is_decoder": True, "prefix_lm": False, "eos_token_id": separator},
+            "sim": {
+                "model_type": "roformer_x",
+                "is_decoder": True,
+                "prefix_lm": True,
+                "add_pooling_layer": True,
+                "pooler_activation": "linear",
+                "eos_token_id": separator,
+            },
+            "wobert": {
+                "model_type": "bert",
+                "max_position_embeddings": 16,
+                "layer_norm_eps": 1e-12,
+                "hidden_act": "gelu",
+            },
+            "wobert_bert_order": {"model_type": "bert", "max_position_embeddings": 32},
+            "wonezha": {
+                "model_type": "nezha",
+                "max_relative_position": 64,
+                "layer_norm_eps": 1e-12,
+                "hidden_act": "gelu",
+            },
+        }[family]
+    )
     assert {name: config[name] for name in expected} == expected
-    assert config["architectures"] == ["RoFormerForMaskedLM" if family == "v2" else "RoFormerForCausalLM"]
+    assert config["architectures"] == [ARCHITECTURES[family][1].__name__]
 
 
 def test_the_pooler_of_sim_comes_from_automodel_too(tmp_path):
-    convert(LEGACY / "sim", tmp_path / "sim", family="sim")
+    convert(LEGACY / "sim", tmp_path / "sim")
     model = AutoModel.from_pretrained(tmp_path / "sim").eval()
     reference = np.load(LEGACY / "sim" / "reference.npz")
     tokens = torch.from_numpy(reference["token_ids"]).long()
@@ -106,23 +138,37 @@ def test_the_pooler_of_sim_comes_from_automodel_too(tmp_path):
     np.testing.assert_allclose(pooled, reference["pooled"], rtol=0, atol=2e-5)
 
 
+SHARED_CHECKPOINTS = {
+    "roformer": "RoFormer",
+    "roformer_factorized": "RoFormer",
+    "roformer_gpt": "RoFormer-GPT",
+    "roformer_sim": "RoFormer-Sim",
+    "roformer_v2": "RoFormer-V2",
+    "roformer_v2_relu": "RoFormer-V2",
+    "wobert": "WoBERT",
+    "wobert_bert_order": "WoBERT",
+    "wonezha": "WoNEZHA",
+}
+
+
 @needs_shared
-@pytest.mark.parametrize("name", ["roformer_v2", "roformer_v2_relu", "roformer_gpt", "roformer_sim"])
+@pytest.mark.parametrize("name", SHARED_CHECKPOINTS)
 def test_numbers_of_the_shared_checkpoints(name, tmp_path):
-    family = name.split("_")[1]
-    convert(SHARED / "legacy_tf" / name, tmp_path / name, family=family, verify=True)
+    report = convert(SHARED / "legacy_tf" / name, tmp_path / name, verify=True)
+    assert report.family == SHARED_CHECKPOINTS[name] and report.sign
     recorded = np.load(SHARED / "legacy_tf" / name / "reference.npz")
     reference = {key: recorded[key] for key in ("token_ids", "segment_ids")}
-    if family == "sim":
+    if name == "roformer_sim":
         reference |= {"pooled": recorded["output_0"], "logits": recorded["output_1"]}
     else:
-        reference["probabilities" if family == "gpt" else "logits"] = recorded["output_0"]
-    assert_parity(AUTO[family].from_pretrained(tmp_path / name).eval(), reference)
+        reference["probabilities" if name == "roformer_gpt" else "logits"] = recorded["output_0"]
+    auto_class = CAUSAL if name in ("roformer_gpt", "roformer_sim") else MASKED
+    assert_parity(auto_class.from_pretrained(tmp_path / name).eval(), reference)
 
 
 def test_prompts_of_gpt_go_on(tmp_path):
     """Its tokenizer ends no prompt with [SEP], after saving too, and plain transformers' own refuses the folder."""
-    convert(LEGACY / "gpt", tmp_path / "gpt", family="gpt")
+    convert(LEGACY / "gpt", tmp_path / "gpt")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "gpt")
     assert tokenizer.tokenize("明月", add_special_tokens=True) == ["[CLS]", "明", "月"]
     assert tokenizer.tokenize("明", "月", add_special_tokens=True) == ["[CLS]", "明", "[SEP]", "月"]
@@ -136,7 +182,7 @@ def test_prompts_of_gpt_go_on(tmp_path):
 
 @pytest.mark.parametrize("family", ["gpt", "sim"])
 def test_the_pipeline_generates_what_the_model_does(family, tmp_path):
-    convert(LEGACY / family, tmp_path / family, family=family)
+    convert(LEGACY / family, tmp_path / family)
     generate = pipeline("text-generation", model=str(tmp_path / family))
     tokenizer, model = generate.tokenizer, generate.model
     ids = torch.tensor([tokenizer("明月照着远处").input_ids])
@@ -150,3 +196,74 @@ def test_the_pipeline_generates_what_the_model_does(family, tmp_path):
             break
     answer = generate("明月照着远处", max_new_tokens=6, do_sample=False, return_tensors=True)[0]
     assert answer["generated_token_ids"] == ids[0].tolist()
+
+
+BERTS = ["wobert", "wobert_bert_order", "wonezha"]
+
+
+@pytest.mark.parametrize("family", BERTS)
+def test_berts_fill_masks_with_words(family, tmp_path):
+    convert(LEGACY / family, tmp_path / family)
+    fill = pipeline("fill-mask", model=str(tmp_path / family))
+    assert type(fill.tokenizer) is RoFormerTokenizer
+    entries = (LEGACY / family / "vocab.txt").read_bytes().decode().removesuffix("\n").split("\n")
+    assert fill.tokenizer.convert_tokens_to_ids(entries) == list(range(len(entries)))
+    text = "听见明月，[MASK]的小路。"
+    ids = fill.tokenizer(text)["input_ids"]
+    tokens = ["[CLS]", "听见", "明月", "，", "[MASK]", "的", "小", "路", "。", "[SEP]"]
+    assert ids == [entries.index(token) for token in tokens]
+    with torch.inference_mode():
+        scores = fill.model(torch.tensor([ids])).logits[0, 4].softmax(-1)
+    answers = fill(text, top_k=3)
+    assert [answer["token"] for answer in answers] == scores.topk(3).indices.tolist()
+    limit = {"wobert": 16, "wobert_bert_order": 32}.get(family)
+    assert fill.tokenizer.model_max_length == (limit or 1000000000000000019884624838656)
+
+
+@pytest.mark.parametrize("family", BERTS)
+def test_the_file_of_a_bert_is_what_save_pretrained_would_write(family, tmp_path):
+    convert(LEGACY / family, tmp_path / "ours")
+    AutoModelForMaskedLM.from_pretrained(tmp_path / "ours").save_pretrained(tmp_path / "saved")
+    ours, saved = (load_file(tmp_path / name / "model.safetensors") for name in ("ours", "saved"))
+    assert ours.keys() == saved.keys()
+    assert all(torch.equal(ours[key], saved[key]) for key in ours)
+    ours, saved = (json.loads((tmp_path / name / "config.json").read_text()) for name in ("ours", "saved"))
+    assert ours == saved
+
+
+PLAIN = """
+import sys
+from transformers import AutoModelForMaskedLM, AutoTokenizer
+import torch
+for folder in sys.argv[1:]:
+    try:
+        print(AutoTokenizer.from_pretrained(folder)(["明月照着[MASK]边的小路。", "rope, the 2 songs"])["input_ids"])
+        model = AutoModelForMaskedLM.from_pretrained(folder)
+        with torch.inference_mode():
+            print(model(torch.tensor([[2, 7, 20, 30, 3]])).logits.double().sum().item())
+    except ValueError as error:
+        print("ValueError", "nezha" in str(error))
+"""
+
+
+def test_plain_transformers_answers_rightly_or_refuses(tmp_path):
+    """Without this package: WoBERT has the same ids and logits, WoNEZHA is refused by its name."""
+    for family in BERTS:
+        convert(LEGACY / family, tmp_path / family)
+    command = [sys.executable, "-c", PLAIN, *(str(tmp_path / family) for family in BERTS)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, env=os.environ | {"OMP_NUM_THREADS": "1"}
+    )
+    lines = iter(done.stdout.splitlines())
+    for family in BERTS:
+        tokenizer = AutoTokenizer.from_pretrained(tmp_path / family)
+        expected = tokenizer(["明月照着[MASK]边的小路。", "rope, the 2 songs"])["input_ids"]
+        assert json.loads(next(lines)) == expected
+        if family == "wonezha":
+            assert next(lines) == "ValueError True"
+        else:
+            model = AutoModelForMaskedLM.from_pretrained(tmp_path / family)
+            with torch.inference_mode():
+                total = model(torch.tensor([[2, 7, 20, 30, 3]])).logits.double().sum().item()
+            assert float(next(lines)) == pytest.approx(total, abs=1e-3)
+    assert next(lines, None) is None, done.stderr
