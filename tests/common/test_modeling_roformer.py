@@ -7,9 +7,11 @@ says why; inputs are made for the head that it cannot know. With ROFORMER_TEST_P
 import importlib
 import os
 import unittest
+from unittest import mock
 
 import torch
 import transformers
+from transformers.models.auto import modeling_auto
 from transformers.testing_utils import torch_device
 from transformers_tests.generation.test_utils import GenerationTesterMixin
 from transformers_tests.test_configuration_common import ConfigTester
@@ -44,11 +46,12 @@ class RoFormerModelTester:
     num_hidden_layers = 2
     num_attention_heads = 2
 
-    def __init__(self, **variant):
+    def __init__(self, config_class, **variant):
+        self.config_class = config_class
         self.variant = variant
 
     def get_config(self):
-        return LIBRARY.RoFormerConfig(
+        return self.config_class(
             **{
                 "vocab_size": 99,
                 "hidden_size": self.hidden_size,
@@ -81,6 +84,7 @@ class RoFormerModelTester:
 class CommonTests(ModelTesterMixin):
     """The mixin's tests of one variant."""
 
+    config_class = LIBRARY.RoFormerConfig
     variant = {}
     heads = HEADS
     # Older models are let off this test of their initialisation; this one is not old.
@@ -103,11 +107,11 @@ class CommonTests(ModelTesterMixin):
         return inputs
 
     def setUp(self):
-        self.model_tester = RoFormerModelTester(**self.variant)
+        self.model_tester = RoFormerModelTester(self.config_class, **self.variant)
 
     def test_config(self):
         fields = {**self.variant, "hidden_size": 48}
-        ConfigTester(self, config_class=LIBRARY.RoFormerConfig, **fields).run_common_tests()
+        ConfigTester(self, config_class=self.config_class, **fields).run_common_tests()
 
 
 class GenerativeTests(CommonTests, GenerationTesterMixin):
@@ -159,3 +163,33 @@ if not PEER:
     class SimTest(GenerativeTests, unittest.TestCase):
         variant = {"is_decoder": True, "prefix_lm": True, "add_pooling_layer": True, "pooler_activation": "linear"}
         test_all_params_have_gradient = False  # what the pooler gives is in no head's loss
+
+    class NezhaTest(CommonTests, unittest.TestCase):
+        config_class = LIBRARY.NezhaConfig
+        variant = {"max_relative_position": 3}
+        # The mixin knows a class's kind by its name, from lists of transformers', whose version 5 has no NEZHA.
+        lists = {
+            "NezhaModel": modeling_auto.MODEL_MAPPING_NAMES,
+            "NezhaForPreTraining": modeling_auto.MODEL_FOR_PRETRAINING_MAPPING_NAMES,
+            "NezhaForMaskedLM": modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+            "NezhaForNextSentencePrediction": modeling_auto.MODEL_FOR_NEXT_SENTENCE_PREDICTION_MAPPING_NAMES,
+            "NezhaForSequenceClassification": modeling_auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
+            "NezhaForTokenClassification": modeling_auto.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES,
+            "NezhaForQuestionAnswering": modeling_auto.MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES,
+            "NezhaForMultipleChoice": modeling_auto.MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES,
+        }
+        heads = list(lists)
+
+        def setUp(self):
+            super().setUp()
+            for name, listed in self.lists.items():
+                patch = mock.patch.dict(listed, nezha=name)
+                patch.start()
+                self.addCleanup(patch.stop)
+
+        def _prepare_for_class(self, inputs_dict, model_class, return_labels=False):
+            inputs = super()._prepare_for_class(inputs_dict, model_class, return_labels)
+            if return_labels and model_class is LIBRARY.NezhaForPreTraining:
+                inputs["labels"] = torch.zeros_like(inputs["input_ids"])
+                inputs["next_sentence_label"] = torch.zeros_like(inputs["input_ids"][:, 0])
+            return inputs
