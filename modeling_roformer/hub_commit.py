@@ -75,7 +75,7 @@ def propose_once(
 
 
 def _once(send: Callable, made: Callable, repo_id: str, patience: Patience):
-    tried, failed_at = 0, None
+    tried, since = 0, None
     while True:
         try:
             return send()
@@ -87,9 +87,9 @@ def _once(send: Callable, made: Callable, repo_id: str, patience: Patience):
                     return result
                 raise
             tried += 1
-            failed_at = clock() if failed_at is None else failed_at
+            since = clock() if since is None else since
             try:
-                patience.wait(error if response is None else response, tried, failed_at)
+                patience.wait(error if response is None else response, tried, since)
                 ended = None
             except OutOfPatience as out:
                 ended = out

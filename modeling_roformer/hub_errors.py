@@ -54,7 +54,7 @@ def reason_of(error: BaseException, repo_id: str, verb: str = "write") -> str:
         if isinstance(link, OutOfPatience):
             return str(link)
         if isinstance(link, HfHubHTTPError) and link.response is not None:
-            return _refusal(link.response, repo_id, verb)
+            return _refusal(link, repo_id, verb)
     if broken := next((link for link in links if isinstance(link, _http.TransportError)), None):
         return f"the Hub could not be reached, or the connection broke ({one_line(broken)})"
     return one_line(error)
@@ -72,8 +72,9 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def _refusal(response, repo_id: str, verb: str) -> str:
+def _refusal(error: HfHubHTTPError, repo_id: str, verb: str) -> str:
     """The meaning of an answer that is not what was asked for."""
+    response = error.response
     status = response.status_code
     said = response.headers.get("X-Error-Message") or f"HTTP {status}"
     log_in = LOG_IN.format(verb=verb.split()[0])
@@ -84,17 +85,10 @@ def _refusal(response, repo_id: str, verb: str) -> str:
     if status in (409, 412) and verb != "read":
         return f"{repo_id} was changed by somebody else at the same time: push again"
     reasons = {
-        400: f"the Hub found something wrong with the files ({_server_message(response) or said})",
+        400: f"the Hub found something wrong with the files ({' '.join((error.server_message or said).split())})",
         401: f"{unknown} ({said}): {log_in}",
         403: f"the token may not {verb} {repo_id} ({said}): {log_in}",
         404: f"the Hub does not know {repo_id} ({said}), or the token may not see it",
         413: f"the files are too large for the Hub ({said})",
     }
     return reasons.get(status) or f"the Hub answered {said}"
-
-
-def _server_message(response) -> str:
-    try:
-        return " ".join(str(response.json().get("error", "")).split())
-    except Exception:
-        return ""

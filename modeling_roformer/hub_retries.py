@@ -25,8 +25,9 @@ from .hub_errors import BROKEN_CONNECTION, OutOfPatience, one_line
 TRIES = 5
 SECONDS = 90.0
 BUSY = frozenset({408, 429, 500, 502, 503, 504})
-# Where huggingface_hub sets no limits of its own. `read` is the time without a single byte.
-TIMEOUTS = {"connect": 10.0, "read": 60.0, "write": 60.0, "pool": None}
+# Where huggingface_hub sets no limits of its own. `read` is the time without a single byte; a commit may take longer.
+TIMEOUTS = {"connect": 10.0, "read": 30.0, "write": 60.0, "pool": None}
+COMMIT_READ = 60.0
 # Not repeated as it stands: an answer that was lost says nothing about whether the commit was made.
 COMMIT = re.compile(r"/api/models/[^?]+/commit/")
 
@@ -48,13 +49,13 @@ class Patience:
         self.downloads: Counter[str] = Counter()
         self.lock = threading.Lock()
 
-    def wait(self, failure: object, tried: int, failed_at: float) -> None:
+    def wait(self, failure: object, tried: int, since: float) -> None:
         """Waits before a request that failed is tried again.
 
         Args:
             failure: the answer, or the error of a connection.
             tried: how often, until now.
-            failed_at: when it failed first, by `clock`.
+            since: when, by `clock`, what must end within 90 seconds began.
 
         Raises:
             OutOfPatience: where five tries are over, or the wait would go beyond 90 seconds.
@@ -66,7 +67,7 @@ class Patience:
         with self.lock:
             start = clock()
             waited = self.waited + max(0.0, start + wait - max(start, self.waiting_until))
-            if waited > SECONDS or start + wait - failed_at > SECONDS:
+            if waited > SECONDS or start + wait - since > SECONDS:
                 again = f"try again in {ceil(wait):,} seconds" if asked is not None else "try again later"
                 raise OutOfPatience(f"{reason}: {again}")
             self.waited, self.waiting_until = waited, max(start + wait, self.waiting_until)
@@ -75,15 +76,17 @@ class Patience:
 
     def send(self, plain: Callable, request, **options):
         """A client's `send` that tries again."""
-        limits = request.extensions.get("timeout", {})
-        if not any(limits.values()):
-            request.extensions["timeout"] = TIMEOUTS
+        limited = any(request.extensions.get("timeout", {}).values())
         if COMMIT.search(str(request.url)):
+            request.extensions["timeout"] = TIMEOUTS | {"read": COMMIT_READ}
             return plain(request, **options)
         file = getattr(_body, "file", None) if request.method == "PUT" else None
         start = file and file.tell()
-        tried, failed_at = 0, None
+        tried, since = 0, clock()
         while True:
+            if not limited:
+                left = SECONDS - (clock() - since) if tried else SECONDS
+                request.extensions["timeout"] = TIMEOUTS | {"read": max(1.0, min(TIMEOUTS["read"], left))}
             if options.get("stream"):
                 self._count_download(str(request.url).partition("?")[0])
             try:
@@ -95,8 +98,9 @@ class Patience:
             except BROKEN_CONNECTION as error:
                 failure = error
             tried += 1
-            failed_at = clock() if failed_at is None else failed_at
-            self.wait(failure, tried, failed_at)
+            if tried == 1 and file is not None:
+                since = clock()  # a file may well take an hour
+            self.wait(failure, tried, since)
             if file is not None:
                 file.seek(start)
 

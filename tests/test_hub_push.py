@@ -1,8 +1,12 @@
 """`push`: complete folders arrive in one commit, incomplete ones cause no traffic, and every failure is one sentence."""
 
 import json
+import os
+import re
+import signal
 import subprocess
 import sys
+import time
 import traceback
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +16,7 @@ import hub_server
 import numpy as np
 import pytest
 import torch
-from hub_server import Fault
+from hub_server import PART_SIZE, Fault
 from huggingface_hub import ModelCard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -291,6 +295,13 @@ def test_what_the_hub_refuses_is_told_in_one_sentence_at_once(hub, folder, fake_
     assert not fake_time.slept and hub.faults[0].times == 0
 
 
+def test_what_the_hub_finds_in_a_card_is_told(hub, folder):
+    (folder / "README.md").write_text("---\npipeline_tag: 3\nlicense: mit\n---\n# Mine\n")
+    with pytest.raises(HubError, match='nothing was published: .*"pipeline_tag" must be str'):
+        push(folder, REPO)
+    assert not published(hub)
+
+
 def test_tokens_that_may_not_write(hub, folder):
     hub.tokens["hf_reader"] = "somebody"
     hub.read_only.add("hf_reader")
@@ -410,6 +421,32 @@ def test_the_command(hub, folder):
     assert (done.returncode, done.stdout.strip()) == (0, f"{hub.url}/{REPO}"), done.stderr
     assert hub.repos[REPO].private and "model.py" in published(hub)
     assert hub.token not in done.stderr
+
+
+def test_an_interrupted_push_goes_on(hub, folder):
+    rng = np.random.default_rng(0)
+    large = {"a": rng.normal(size=PART_SIZE).astype(np.float32)}  # four parts
+    save_file(large, folder / "model.safetensors", {"format": "pt"})
+    before, reached = content(folder), []
+    hub.before = lambda request: reached.append(request) if re.search("PUT /lfs/.*/3", request) else None
+    hub.faults.append(Fault("PUT /lfs/.*/3", delay=8))
+    command = [sys.executable, "-m", "modeling_roformer.cli", "push", str(folder), REPO]
+    pipe = subprocess.PIPE
+    running = subprocess.Popen(command, env=hub.environment, stdout=pipe, stderr=pipe, text=True)
+    try:
+        for _ in range(600):
+            if reached or running.poll() is not None:
+                break
+            time.sleep(0.1)
+        os.kill(running.pid, signal.SIGINT)
+        out, err = running.communicate(timeout=60)
+    finally:
+        running.kill()
+    assert running.returncode == 130 and not out and "Traceback" not in err and hub.token not in err
+    assert content(folder) == before and not published(hub)
+    hub.before = lambda request: None
+    push(folder, REPO)
+    assert before.items() <= published(hub).items()
 
 
 def test_the_command_says_what_is_missing(hub, folder, monkeypatch, capsys):
