@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..model_cards import card_for
+from ..model_cards import card_for, conversion_facts, data_files, measure
 from ..tokenization.characters import is_cjk
 from ..tokenization.tokenizer import RoFormerTokenizer
 from .dtypes import FLOATS, STORAGE, cast
@@ -110,8 +110,8 @@ def convert(
             origin.resolve().name,
             described,
             vocabulary.word_level,
-            parameters=f"{parameters:,}",
-            dtype=dtype,
+            **measure(folder, vocabulary.word_level),
+            **conversion_facts(data_files(files.weights)),
             note=None if as_family is None else NOTE.format(title=found.title_of(vocabulary)),
             language="zh" if any(is_cjk(entry) for entry in vocabulary.ids if len(entry) == 1) else None,
         )

@@ -1,5 +1,18 @@
 """Model cards: one folder for each published checkpoint, and a template for any other."""
 
 from .cards import card_for, published_checkpoints
+from .facts import conversion_facts, data_files, measure
+from .folder_card import CardReport, card_of_folder, write_card
+from .metadata import check_metadata
 
-__all__ = ["card_for", "published_checkpoints"]
+__all__ = [
+    "CardReport",
+    "card_for",
+    "card_of_folder",
+    "check_metadata",
+    "conversion_facts",
+    "data_files",
+    "measure",
+    "published_checkpoints",
+    "write_card",
+]

@@ -4,32 +4,23 @@ A published card is kept as it stands on the Hub, in `<name of the released arch
 others. Both hold the line `<!-- facts -->`, which gives way to a table of what is known about the copy at hand.
 """
 
-import json
 import re
 from pathlib import Path, PureWindowsPath
 from string import Template
 
 from huggingface_hub import ModelCardData
 
-CARDS = Path(__file__).parent
-FACTS = "<!-- facts -->"
-MASKED_LM = "RoFormerForMaskedLM"
+from .facts import START, cell, facts_table, loads_with
+from .kinds import KINDS, architecture_of, kind_of, why_package_is_needed
+from .releases import RELEASES
+from .usage import example, task_of
 
-# The head in a class's name -> the Hub's pipeline tag.
-TASKS = {
-    "ForMaskedLM": "fill-mask",
-    "ForPreTraining": "fill-mask",
-    "ForSequenceClassification": "text-classification",
-    "ForTokenClassification": "token-classification",
-    "ForQuestionAnswering": "question-answering",
-    "ForMultipleChoice": "multiple-choice",
-    "ForCausalLM": "text-generation",
-}
-EXAMPLE = '"今天天气很好，我想去公园玩。"'
-EXAMPLES = {
-    "fill-mask": '"今天[MASK]很好，我想去公园玩。"',
-    "question-answering": 'question="他想去哪里？", context="今天天气很好，他想去公园玩。"',
-}
+CARDS = Path(__file__).parent
+HEADS = {
+    "sim": "ForCausalLM",
+    "gpt": "ForCausalLM",
+}  # of the released checkpoints; all others are masked language models
+NO_KIND = "A checkpoint of a kind that modeling-roformer has no name for."
 
 
 def published_checkpoints() -> dict[str, Path]:
@@ -45,10 +36,11 @@ def card_for(source_name: str, config: dict, word_level: bool, **facts: object) 
             the published card, if sizes, vocabulary and head are that checkpoint's too; any other gets the generic card.
         config: the content of the new config.json (or of bert_config.json).
         word_level: whether the vocabulary holds words (entries of two or more Han characters).
-        **facts: what else is known about this copy, shown in its table of facts: `parameters` (a number), `dtype`,
-            or anything, under its own name with underscores as spaces. None leaves a fact out. Three are used elsewhere
-            too: `license` and `language` go into the generic card's metadata (left out where not given, but for the
-            language of a word-level vocabulary, which is Chinese), and `title` is its heading.
+        **facts: what else is known about this copy, shown in its table of facts: what `facts.measure` and
+            `facts.conversion_facts` return, or anything, under its own name with underscores as spaces. None leaves a
+            fact out. Three are used elsewhere too: `license` and `language` go into the generic card's metadata (left
+            out where not given, but for the language of a word-level vocabulary, which is Chinese), and `title` is its
+            heading.
 
     Returns:
         Markdown with the Hub's metadata as YAML in front, ending with a newline.
@@ -60,10 +52,10 @@ def card_for(source_name: str, config: dict, word_level: bool, **facts: object) 
     name = checkpoint_name(source_name)
     card = published_checkpoints().get(name)
     metadata = {key: facts.pop(key, None) for key in ("license", "language", "title")}
-    table = facts_table(name, config, word_level, facts)
+    rows = facts_of(name, config, word_level, facts)
     if card is not None and is_published(name, config, word_level):
-        return card.read_text(encoding="utf-8").replace(FACTS, f"## This copy\n\n{table}")
-    return generic_card(name, config, word_level, table, **metadata)
+        return card.read_text(encoding="utf-8").replace(START, f"## This copy\n\n{facts_table(rows)}")
+    return generic_card(name, config, word_level, rows, **metadata)
 
 
 def checkpoint_name(source_name: str) -> str:
@@ -74,90 +66,76 @@ def checkpoint_name(source_name: str) -> str:
 
 
 def is_published(name: str, config: dict, word_level: bool) -> bool:
-    """Whether layers, width, heads, vocabulary and head are those of the released checkpoint of this name.
+    """Whether layers, width, heads, vocabulary, kind and head are those of the released checkpoint of this name.
 
     A stranger's model in a folder of that name must not be given the results of another.
     """
-    sizes = re.fullmatch(r".*_L-(\d+)_H-(\d+)_A-(\d+)", name)
+    release, sizes = RELEASES.get(name), re.fullmatch(r".*_L-(\d+)_H-(\d+)_A-(\d+)", name)
+    if release is None or sizes is None:
+        return False
     fields = ("num_hidden_layers", "hidden_size", "num_attention_heads")
-    vocab_size = 50000 if word_level else 12000  # of the four releases, as their configurations say
+    head = HEADS.get(release.kind, "ForMaskedLM")
     return (
-        sizes is not None
-        and [config.get(field) for field in fields] == [int(size) for size in sizes.groups()]
+        [config.get(field) for field in fields] == [int(size) for size in sizes.groups()]
         and word_level == ("-char" not in name)
-        and config.get("vocab_size") == vocab_size
-        and config.get("model_type", "roformer") == "roformer"
-        and (architecture_of(config) or MASKED_LM) == MASKED_LM
+        and release.vocab_size in (None, config.get("vocab_size"))
+        # A legacy configuration names neither kind nor head.
+        and ("model_type" not in config or kind_of(config, word_level) == release.kind)
+        and (architecture_of(config) or head).endswith(head)
     )
 
 
-def architecture_of(config: dict) -> str | None:
-    """The class that the checkpoint was saved from, where the config names one."""
-    named = config.get("architectures")
-    return named[0] if isinstance(named, list) and named and isinstance(named[0], str) else None
-
-
-def facts_table(name: str, config: dict, word_level: bool, facts: dict) -> str:
-    """A Markdown table of what is known about this copy."""
-    rows: dict[str, object] = {
+def facts_of(name: str, config: dict, word_level: bool, facts: dict) -> dict[str, object]:
+    """The rows of the table: what the configuration says, and what else is known."""
+    vocab_size = config.get("vocab_size")
+    rows = {
         "source": name,
         "architecture": architecture_of(config),
         "layers": config.get("num_hidden_layers"),
         "hidden size": config.get("hidden_size"),
         "attention heads": config.get("num_attention_heads"),
         "feed-forward size": config.get("intermediate_size"),
-        "vocabulary": f"{config['vocab_size']:,} entries" if isinstance(config.get("vocab_size"), int) else None,
+        "vocabulary": f"{vocab_size:,} entries" if isinstance(vocab_size, int) else None,
         "vocabulary's unit": "word" if word_level else "character",
-    } | {key.replace("_", " "): value for key, value in facts.items()}
-    lines = [f"| {_cell(key)} | {_cell(value)} |" for key, value in rows.items() if value is not None]
-    return "\n".join(["| | |", "| --- | --- |", *lines])
+    }
+    # Names of files stay as they are.
+    return rows | {key.replace("_", " ") if key.isidentifier() else key: value for key, value in facts.items()}
 
 
 def generic_card(
     name: str,
     config: dict,
     word_level: bool,
-    table: str,
+    rows: dict[str, object],
     license: str | None = None,
     language: str | None = None,
     title: str | None = None,
 ) -> str:
     """The card of a checkpoint about which nothing was published."""
-    architecture = architecture_of(config) or MASKED_LM
-    task = next((tag for head, tag in TASKS.items() if architecture.endswith(head)), "feature-extraction")
+    kind = KINDS.get(kind_of(config, word_level))
+    task = task_of(config, word_level)
     metadata = ModelCardData(
         language=language or ("zh" if word_level else None),
         license=license,
         library_name="transformers",
         pipeline_tag=task,
-        tags=["roformer", "rope", "rotary-position-embedding", f"{'word' if word_level else 'character'}-level"],
+        tags=[*(kind.tags if kind else ()), f"{'word' if word_level else 'character'}-level"],
     )
     if task == "fill-mask":
         metadata.mask_token = "[MASK]"
-    if task == "multiple-choice":  # the Hub has a page for it, transformers no pipeline
-        usage = "from transformers import AutoModelForMultipleChoice\n\n"
-        usage += f"model = AutoModelForMultipleChoice.from_pretrained({_literal(name)})"
-    else:
-        usage = "from transformers import pipeline\n\n# The folder, or its name on the Hub.\n"
-        usage += f'run = pipeline("{task}", model={_literal(name)})\nprint(run({EXAMPLES.get(task, EXAMPLE)}))'
-    unit_limitation = (
+    unit = (
         "Words are those that jieba finds with its own dictionary: another segmenter gives other ids, and worse answers"
         " without\n  any error."
         if word_level
         else "Every Chinese character is a token; no word segmentation is done."
     )
     body = Template((CARDS / "template.md").read_text(encoding="utf-8")).substitute(
-        title=_cell(title or name), usage=usage, unit_limitation=unit_limitation
+        title=cell(title or name),
+        summary=kind.summary if kind else NO_KIND,
+        usage=example(name, config, word_level),
+        loads_with=rows.get("loads with") or loads_with(config, why_package_is_needed(config)),
+        length=kind.length if kind else "How long its inputs may be is not published.",
+        unit=unit,
+        citation=(kind or KINDS["roformer"]).citation,
     )
-    return f"---\n{metadata}\n---\n\n{body.replace(FACTS, table)}"
-
-
-def _cell(value: object) -> str:
-    """One line of text that cannot break out of a table's cell or a heading."""
-    text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-    return " ".join(text.split()).replace("|", r"\|").replace("`", "'").replace("<", "&lt;")
-
-
-def _literal(name: str) -> str:
-    """A name as a Python string that cannot end a block of code either."""
-    return json.dumps(name.replace("`", "'"), ensure_ascii=False)
+    return f"---\n{metadata}\n---\n\n{body.replace(START, facts_table(rows))}"

@@ -164,6 +164,16 @@ def vocab_init(
     stdout.print(initialise_words(checkpoint_dir, new_vocab, output_dir, progress=True).table())
 
 
+@app.command()
+def card(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A saved model.")],
+) -> None:
+    """Write a folder's model card, or refresh its table of facts and add the metadata that it lacks."""
+    from .model_cards import write_card
+
+    print(write_card(directory))
+
+
 def main() -> None:
     """Entry point of the `roformer` script."""
     try:

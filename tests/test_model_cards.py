@@ -1,77 +1,176 @@
-"""The cards are what the Hub and its client accept, and no checkpoint gets the results of another."""
+"""The cards are what the Hub and its client accept, they run, and no checkpoint gets the results of another."""
 
 import ast
+import contextlib
+import hashlib
+import io
+import json
+import os
 import re
+import shutil
+from importlib.metadata import version
 
 import pytest
+import torch
+import transformers
 import yaml
-from huggingface_hub import ModelCard
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from paths import REPOSITORY
+from safetensors.numpy import load_file
+from typer.testing import CliRunner
 
-from modeling_roformer.model_cards import card_for, published_checkpoints
+import modeling_roformer
+from modeling_roformer.cli import app
+from modeling_roformer.conversion.convert import convert
+from modeling_roformer.model_cards import (
+    card_for,
+    card_of_folder,
+    check_metadata,
+    published_checkpoints,
+    write_card,
+)
+from modeling_roformer.model_cards.facts import facts_table, read_facts
+from modeling_roformer.model_cards.releases import RELEASES
 
-RELEASED = {
-    "chinese_roformer_L-12_H-768_A-12": (12, 768, 12, 50000, True),
-    "chinese_roformer_L-6_H-384_A-6": (6, 384, 6, 50000, True),
-    "chinese_roformer-char_L-12_H-768_A-12": (12, 768, 12, 12000, False),
-    "chinese_roformer-char_L-6_H-384_A-6": (6, 384, 6, 12000, False),
+LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
+MASKED_LM = ["RoFormerForMaskedLM"]
+KINDS = {
+    "roformer": {"model_type": "roformer", "architectures": MASKED_LM},
+    "v2": {"model_type": "roformer_v2", "norm_type": "rms_norm", "use_bias": False, "architectures": MASKED_LM},
+    "gpt": {"model_type": "roformer", "is_decoder": True, "architectures": ["RoFormerForCausalLM"]},
+    "sim": {
+        "model_type": "roformer_x",
+        "is_decoder": True,
+        "prefix_lm": True,
+        "add_pooling_layer": True,
+        "pooler_activation": "linear",
+        "architectures": ["RoFormerForCausalLM"],
+    },
+    "wobert": {"model_type": "bert", "architectures": ["BertForMaskedLM"]},
+    "wonezha": {"model_type": "nezha", "architectures": ["NezhaForMaskedLM"]},
 }
+TASKS = {"sim": "sentence-similarity", "gpt": "text-generation"}
 TABLE_4 = [(512, 256, "200k"), (1536, 256, "12.5k"), (256, 256, "120k"), (128, 512, "80k"), (1536, 256, "10k")]
+# Fixture of the same kind, for the examples of a card to run on.
+FIXTURES = {"roformer": "word", "gpt": "gpt", "sim": "sim", "v2": "v2", "wobert": "wobert"}
+
+
+def word_level(name):
+    return "-char" not in name
 
 
 def released_config(name, **changes):
-    layers, hidden, heads, vocab, _ = RELEASED[name]
-    sizes = {"num_hidden_layers": layers, "hidden_size": hidden, "num_attention_heads": heads, "vocab_size": vocab}
-    return sizes | {"intermediate_size": 4 * hidden, "architectures": ["RoFormerForMaskedLM"]} | changes
+    layers, hidden, heads = map(int, re.fullmatch(r".*_L-(\d+)_H-(\d+)_A-(\d+)", name).groups())
+    sizes = {"num_hidden_layers": layers, "hidden_size": hidden, "num_attention_heads": heads}
+    release = RELEASES[name]
+    return {
+        **KINDS[release.kind],
+        **sizes,
+        "intermediate_size": 4 * hidden,
+        "vocab_size": release.vocab_size or 33333,
+        **changes,
+    }
+
+
+def published(name):
+    return published_checkpoints()[name].read_text(encoding="utf-8")
 
 
 def python_blocks(card):
     return re.findall(r"```python\n(.*?)```", card, re.DOTALL)
 
 
+def run_blocks(blocks, folder, monkeypatch):
+    """Run the examples one after the other beside the folder that they name; what they print."""
+    monkeypatch.chdir(folder.parent)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        for block in blocks:
+            exec(compile(block, str(folder), "exec"), {})
+    return printed.getvalue()
+
+
 def test_every_released_checkpoint_has_a_card():
-    assert set(published_checkpoints()) == set(RELEASED)
+    assert set(published_checkpoints()) == set(RELEASES)
+    assert len(RELEASES) == 15
 
 
-@pytest.mark.parametrize("name", RELEASED)
+@pytest.mark.parametrize("name", RELEASES)
 def test_published_card_has_the_metadata_of_the_hub(name):
-    text = published_checkpoints()[name].read_text(encoding="utf-8")
+    text = published(name)
+    check_metadata(text)
     card = ModelCard(text)
     assert card.data.language in ("zh", ["zh"])
     assert card.data.license == "apache-2.0"
     assert card.data.library_name == "transformers"
-    assert card.data.pipeline_tag == "fill-mask"
-    assert {"roformer", "rope", "arxiv:2104.09864"} <= set(card.data.tags)
-    assert yaml.safe_load(text.split("---")[1])["mask_token"] == "[MASK]"
+    assert card.data.pipeline_tag == TASKS.get(RELEASES[name].kind, "fill-mask")
+    assert f"{'word' if word_level(name) else 'character'}-level" in card.data.tags
+    if card.data.pipeline_tag == "fill-mask":
+        assert yaml.safe_load(text.split("---")[1])["mask_token"] == "[MASK]"
     for section in ("How it was trained", "Results", "How to convert it", "How to use it", "Limitations", "Citation"):
         assert text.count(f"\n## {section}\n") == 1
-    assert f"{name}.zip" in text
+    assert f"{name}.zip" in text and text.count("<!-- facts -->") == 1
+    assert text.count("```") % 2 == 0 and python_blocks(text)
     for block in python_blocks(text):
         ast.parse(block)
+        assert f'"{name}"' in block and "import modeling_roformer" in block
+
+
+@pytest.mark.parametrize("name", RELEASES)
+def test_every_figure_has_its_source(name):
+    """Each table of results stands in a section that links where it is from; results in the metadata are in a table."""
+    text = published(name)
+    results = text.partition("\n## Results\n")[2].partition("\n## ")[0]
+    assert ("not published" in results.lower()) or re.search(
+        r"\]\(https://(kexue\.fm|arxiv\.org|github\.com)/", results
+    )
+    for result in ModelCard(text).data.eval_results or ():
+        assert result.source_url.startswith("https://")
+        assert re.search(rf"\| {result.metric_value:.2f}( %)? \|", results), result
+
+
+@pytest.mark.parametrize("name", RELEASES)
+def test_the_number_of_parameters_is_that_of_the_class(name):
+    """Against the model itself, built without memory."""
+    release, config = RELEASES[name], released_config(name)
+    if release.vocab_size is None:
+        assert "parameters" not in published(name).partition("\n| | |\n")[2].partition("\n\n")[0]
+        return
+    config = {key: value for key, value in config.items() if key not in ("model_type", "architectures")}
+    (architecture,) = KINDS[release.kind]["architectures"]
+    with torch.device("meta"):
+        if release.kind == "wobert":
+            model = transformers.BertForMaskedLM(transformers.BertConfig(**config))
+        else:
+            model = getattr(modeling_roformer, architecture)(modeling_roformer.RoFormerConfig(**config))
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    assert f"| parameters | {parameters:,}, computed from these sizes" in published(name)
 
 
 def test_training_and_results_stand_only_where_they_were_published():
-    cards = {name: path.read_text(encoding="utf-8") for name, path in published_checkpoints().items()}
+    cards = {name: published(name) for name in RELEASES}
     word_base = cards.pop("chinese_roformer_L-12_H-768_A-12")
     for length, batch_size, steps in TABLE_4:
         assert f"| {length} | {batch_size} | {steps} |" in word_base
     assert "| RoFormer-1024 | 66.07 % | 69.79 % |" in word_base
     for card in cards.values():
-        assert "not published" in card and "200k" not in card and "69.79" not in card
+        assert "200k" not in card and "69.79" not in card
+    for name in ("chinese_roformer-gpt-char_L-12_H-768_A-12", "chinese_wonezha_L-12_H-768_A-12"):
+        assert "**Not published**" in cards[name] and not ModelCard(cards[name]).data.eval_results
 
 
-@pytest.mark.parametrize("name", RELEASED)
-@pytest.mark.parametrize("form", ["{}", "{}.zip", "/data/{}.zip", "data\\{}", "{}/"])
+@pytest.mark.parametrize("name", RELEASES)
+@pytest.mark.parametrize("form", ["{}", "/data/{}.zip", "data\\{}", "{}/"])
 def test_the_name_of_the_archive_picks_its_card(name, form):
     facts = {"parameters": 124_096_080, "dtype": "float32", "family": None}
-    card = card_for(form.format(name), released_config(name), RELEASED[name][-1], **facts)
-    published = published_checkpoints()[name].read_text(encoding="utf-8")
-    before, after = published.split("<!-- facts -->")
+    card = card_for(form.format(name), released_config(name), word_level(name), **facts)
+    before, after = published(name).split("<!-- facts -->")
     assert card.startswith(before) and card.endswith(after)
     assert "| parameters | 124,096,080 |" in card and "| dtype | float32 |" in card
-    assert "family" not in card.removeprefix(before).removesuffix(after)
-    ModelCard(card)
+    assert read_facts(card)["source"] == name and "family" not in read_facts(card)
+    check_metadata(card)
 
 
 @pytest.mark.parametrize(
@@ -82,19 +181,37 @@ def test_the_name_of_the_archive_picks_its_card(name, form):
         {"num_attention_heads": 4},
         {"vocab_size": 401},
         {"architectures": ["RoFormerForSequenceClassification"]},
-        {"model_type": "roformer_v2"},
+        {"model_type": "roformer_v2", "norm_type": "rms_norm", "prefix_lm": False},
+        {"model_type": "roformer_x", "norm_type": "layer_norm", "use_bias": True, "prefix_lm": True},
+        {"model_type": "mystery"},
     ],
 )
-@pytest.mark.parametrize("name", RELEASED)
+@pytest.mark.parametrize("name", RELEASES)
 def test_another_model_under_a_released_name_gets_the_generic_card(name, changes):
-    card = card_for(name, released_config(name, **changes), RELEASED[name][-1])
+    config = released_config(name, **changes)
+    if all(config[key] == released_config(name).get(key) for key in changes):
+        return  # the change is what this one is
+    if RELEASES[name].vocab_size is None and "vocab_size" in changes:
+        return  # its size was not published
+    if RELEASES[name].kind == "v2" and changes.get("norm_type") == "rms_norm":
+        return
+    if RELEASES[name].kind == "sim" and changes.get("prefix_lm"):
+        return
+    card = card_for(name, config, word_level(name))
     assert "## How it was trained\n\nNot published." in card
-    assert "apache-2.0" not in card and "69.79" not in card
+    assert "apache-2.0" not in card and "model-index" not in card
 
 
-@pytest.mark.parametrize("name", RELEASED)
+@pytest.mark.parametrize("name", RELEASES)
 def test_the_unit_of_the_vocabulary_counts(name):
-    assert "Not published." in card_for(name, released_config(name), not RELEASED[name][-1])
+    assert "Not published." in card_for(name, released_config(name), not word_level(name))
+
+
+@pytest.mark.parametrize("name", RELEASES)
+def test_a_legacy_configuration_names_no_kind_and_is_believed(name):
+    config = released_config(name)
+    config = {key: value for key, value in config.items() if key not in KINDS[RELEASES[name].kind]}
+    assert card_for(name, config, word_level(name)).startswith(published(name).split("<!-- facts -->")[0])
 
 
 @pytest.mark.parametrize(
@@ -105,24 +222,51 @@ def test_the_unit_of_the_vocabulary_counts(name):
         ("RoFormerForTokenClassification", "token-classification"),
         ("RoFormerForQuestionAnswering", "question-answering"),
         ("RoFormerForMultipleChoice", "multiple-choice"),
+        ("RoFormerForTripletMatching", "sentence-similarity"),
+        ("RoFormerForCausalLM", "text-generation"),
         ("RoFormerModel", "feature-extraction"),
     ],
 )
-def test_generic_card_names_the_task_of_the_head(architecture, task):
-    card = card_for(
-        "mine", {"architectures": [architecture], "vocab_size": 12000}, True, license="mit", title="My model"
-    )
+def test_generic_card_names_the_task_of_the_head_and_runs(architecture, task, tmp_path, monkeypatch):
+    convert(LEGACY / "word", tmp_path / "mine")
+    config = json.loads((tmp_path / "mine" / "config.json").read_text())
+    head = getattr(modeling_roformer, architecture)
+    kwargs = {"is_decoder": True} if task == "text-generation" else {}
+    head.from_pretrained(tmp_path / "mine", **kwargs).save_pretrained(tmp_path / "mine")
+    config = json.loads((tmp_path / "mine" / "config.json").read_text())
+    assert config["architectures"] == [architecture]
+    card = card_for("mine", config, True, license="mit", title="My model")
+    check_metadata(card)
     data = ModelCard(card).data
     assert (data.pipeline_tag, data.license, data.language) == (task, "mit", "zh")
-    assert "\n# My model\n" in card and "| vocabulary | 12,000 entries |" in card
+    assert "\n# My model\n" in card and "| vocabulary | 154 entries |" in card
     (block,) = python_blocks(card)
-    ast.parse(block)
+    printed = run_blocks([block], tmp_path / "mine", monkeypatch)
+    assert printed or task == "multiple-choice"
+
+
+@pytest.mark.parametrize("name", [name for name in RELEASES if RELEASES[name].kind in FIXTURES])
+def test_the_examples_of_a_published_card_run(name, tmp_path, monkeypatch):
+    """On a small checkpoint of the same kind, converted to the folder that the card names."""
+    kind = RELEASES[name].kind
+    convert(LEGACY / FIXTURES[kind], tmp_path / name, family=kind)
+    blocks = [block for block in python_blocks(published(name)) if "sentence_transformers" not in block]
+    assert run_blocks(blocks, tmp_path / name, monkeypatch).strip()
+
+
+def test_the_example_with_sentence_transformers_runs(tmp_path, monkeypatch):
+    pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed; it is optional")
+    name = "chinese_roformer-sim-char_L-6_H-384_A-6"
+    convert(LEGACY / "sim", tmp_path / name, family="sim")
+    blocks = [block for block in python_blocks(published(name)) if "sentence_transformers" in block]
+    assert "tensor" in run_blocks(blocks, tmp_path / name, monkeypatch)
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.text(max_size=40), st.booleans(), st.text(max_size=20))
-def test_any_name_gives_a_card_that_parses(name, word_level, note):
-    card = card_for(name, {"num_hidden_layers": 2, "hidden_size": 8}, word_level, note=note)
+def test_any_name_gives_a_card_that_parses(name, words, note):
+    card = card_for(name, {"num_hidden_layers": 2, "hidden_size": 8}, words, note=note)
+    check_metadata(card)
     data = ModelCard(card).data
     assert data.library_name == "transformers" and data.license is None
     assert data.pipeline_tag == "fill-mask"
@@ -130,3 +274,304 @@ def test_any_name_gives_a_card_that_parses(name, word_level, note):
     ast.parse(block)
     (row,) = [line for line in card.split("\n") if line.startswith("| note |")]
     assert len(re.findall(r"(?<!\\)\|", row)) == 3
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.dictionaries(st.text(min_size=1, max_size=9).map(lambda s: f"k{s}"), st.text(max_size=20), max_size=5))
+def test_the_table_is_read_back_as_it_was_given(rows):
+    """But for what a line of a table cannot hold: white space is one blank, back quotes are straight."""
+    expected = {
+        " ".join(key.split()).replace("`", "'"): " ".join(value.split()).replace("`", "'")
+        for key, value in rows.items()
+    }
+    assert read_facts(f"before\n{facts_table(rows)}\n| no | fact |\n") == expected
+
+
+# What was measured.
+
+
+@pytest.fixture(scope="module")
+def converted(tmp_path_factory):
+    """A converted folder that nobody may change."""
+    folder = tmp_path_factory.mktemp("converted") / "model"
+    convert(LEGACY / "word", folder)
+    return folder
+
+
+@pytest.fixture
+def folder(converted, tmp_path):
+    return shutil.copytree(converted, tmp_path / "model")
+
+
+def digest(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_the_converter_fills_in_what_it_measured(converted):
+    facts = read_facts((converted / "README.md").read_text(encoding="utf-8"))
+    weights, shard = converted / "model.safetensors", "bert_model.ckpt.data-00000-of-00001"
+    assert facts["source"] == "word" and facts["family"] == "RoFormer" and facts["dtype"] == "float32"
+    assert facts["parameters"] == f"{sum(tensor.size for tensor in load_file(weights).values()):,}"
+    assert facts["file model.safetensors"] == f"{weights.stat().st_size:,} bytes, SHA-256 {digest(weights)}"
+    assert facts[f"source file {shard}"].endswith(f"SHA-256 {digest(LEGACY / 'word' / shard)}")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", facts["converted on"])
+    for package in ("modeling-roformer", "transformers", "torch"):
+        assert f"{package} {version(package)}" in facts["converted with"]
+
+
+def test_every_data_file_of_the_source_is_named(tmp_path):
+    convert(LEGACY / "shards", tmp_path / "out")
+    facts = read_facts((tmp_path / "out" / "README.md").read_text(encoding="utf-8"))
+    shards = sorted((LEGACY / "shards").glob("*.data-*"))
+    assert len(shards) == 3
+    for shard in shards:
+        assert facts[f"source file {shard.name}"].endswith(digest(shard))
+
+
+@pytest.mark.parametrize(
+    ("fixture", "family", "alone"),
+    [("word", "roformer", True), ("v2", "v2", False), ("gpt", "gpt", False), ("sim", "sim", False)],
+)
+def test_a_card_says_who_can_load_the_checkpoint(fixture, family, alone, tmp_path):
+    convert(LEGACY / fixture, tmp_path / "out", family=family)
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    told = read_facts(card)["loads with"]
+    assert ("plain transformers" in told) == alone
+    assert ("not with transformers alone" in told) == (not alone)
+    assert f"It loads with {told}." in card
+
+
+def test_others_v2_is_not_said_to_load_in_plain_transformers():
+    """Which would compute a checkpoint of that name as a RoFormer with biases, fresh ones."""
+    config = released_config("chinese_roformer-v2-char_L-6_H-384_A-6", model_type="roformer")
+    assert "It loads with the modeling-roformer package, and not with transformers alone" in card_for(
+        "others", config, False
+    )
+
+
+# Metadata.
+
+GOOD = [
+    "",
+    "# no metadata\n",
+    "---\n---\ntext",
+    "---\nlicense: apache-2.0\nlanguage: zh\n---\n",
+    "---\nlicense: other\nlicense_name: mine\nlicense_link: LICENSE\nlanguage:\n- zh\n- multilingual\n---\n",
+    "---\nbase_model:\n- owner/name\n- bert-base-chinese\nbase_model_relation: merge\n---\n",
+    "---\ntags:\n- a\npipeline_tag: fill-mask\ndatasets: owner/data\nmetrics:\n- accuracy\nmy_own_field: 3\n---\n",
+]
+BAD = {
+    "license: apache2": r"license is 'apache2', which the Hub does not know \(apache-2.0\?\)",
+    "license: 2.0": "license has 2.0, which is no text",
+    "license:\n- mit\n- qwertz": "license is 'qwertz'",
+    "pipeline_tag: fill_mask": r"pipeline_tag is 'fill_mask', which the Hub does not know \(fill-mask\?\)",
+    "pipeline_tag:\n- fill-mask": "pipeline_tag is .*, but must be a text",
+    "language: no": "language has False, which is no text: put it into quotes",
+    "language: Chinese": "language is 'Chinese', but must be two or three small letters",
+    "language:\n- zh-CN": "language is 'zh-CN'",
+    "library_name: 3": "library_name is 3, but must be a text",
+    "tags: roformer": "tags is 'roformer', but must be a list",
+    "tags:\n- 1": "tags has 1, which is no text",
+    "base_model: a/b/c": "base_model is 'a/b/c', which is no name of a repository",
+    "base_model: https://huggingface.co/a/b": "is no name of a repository",
+    "base_model_relation: child": "base_model_relation is 'child'",
+    "datasets:\n- a b": "datasets is 'a b'",
+    "model-index: 3": "model-index cannot be read",
+    "model-index:\n- name: x\n  results:\n  - task: {}": "model-index cannot be read",
+    "a: [": "the metadata is not YAML",
+    "- a\n- b": "the metadata is no list of fields",
+    "license: mit\nlicense: mit": "license stands there twice",
+    "license: x\nlanguage: y": "license is 'x'.*; language is 'y'",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("card", GOOD)
+def test_metadata_that_the_hub_takes(card):
+    check_metadata(card)
+
+
+@pytest.mark.parametrize("block", BAD)
+@pytest.mark.parametrize("line", ["\n", "\r\n"])
+def test_metadata_that_the_hub_refuses_is_named_in_one_sentence(block, line):
+    with pytest.raises(ValueError, match=BAD[block]) as caught:
+        check_metadata(f"---\n{block}\n---\n\n# Title\n".replace("\n", line))
+    assert "\n" not in str(caught.value)
+
+
+def test_results_that_the_client_writes_are_read():
+    data = ModelCardData(
+        model_name="mine",
+        license="mit",
+        eval_results=[
+            EvalResult("fill-mask", "clue", "CLUE", "accuracy", 0.5, source_name="me", source_url="https://a.b")
+        ],
+    )
+    check_metadata(f"---\n{data.to_yaml()}\n---\n")
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.dictionaries(
+        st.sampled_from(
+            ["license", "language", "tags", "pipeline_tag", "base_model", "datasets", "model-index", "widget"]
+        ),
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.text(max_size=6),
+            lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+            max_leaves=5,
+        ),
+        max_size=4,
+    )
+)
+def test_whatever_is_let_through_the_client_can_read(metadata):
+    card = f"---\n{yaml.safe_dump(metadata)}\n---\n"
+    try:
+        check_metadata(card)
+    except ValueError as error:
+        assert str(error) and "\n" not in str(error)
+    else:
+        ModelCard(card)
+
+
+# roformer card
+
+
+def test_a_folder_without_a_card_gets_one(folder):
+    (folder / "README.md").unlink()
+    result = CliRunner().invoke(app, ["card", str(folder)])
+    assert result.exit_code == 0 and f"wrote {folder / 'README.md'}" in result.stdout.replace("\n", "")
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    check_metadata(card)
+    assert card == card_of_folder(folder)
+    assert (folder / "README.md").stat().st_mode & 0o777 == (folder / "config.json").stat().st_mode & 0o777
+
+
+def test_a_fresh_card_is_up_to_date(folder):
+    before = (folder / "README.md").read_bytes()
+    assert "up to date" in str(write_card(folder))
+    assert (folder / "README.md").read_bytes() == before
+
+
+def test_refreshing_measures_anew_and_keeps_what_people_wrote(folder):
+    """New weights: the table follows them, and says still where the model came from."""
+    path = folder / "README.md"
+    old = path.read_text(encoding="utf-8")
+    converted = read_facts(old)
+    mine = old.replace("Not published.", "On my laptop. | a | b |", 1).replace(
+        "<!-- /facts -->", "| my own row | stays |\n\n<!-- /facts -->"
+    )
+    path.write_text(mine, encoding="utf-8")
+    head = modeling_roformer.RoFormerForSequenceClassification.from_pretrained(folder)
+    head.half().save_pretrained(folder, max_shard_size="20kB")
+    (folder / "model.safetensors").unlink()
+    report = write_card(folder)
+    text = path.read_text(encoding="utf-8")
+    facts = read_facts(text)
+    shards = sorted(folder.glob("model-*.safetensors"))
+    assert len(shards) > 1 and not report.new and "dtype" in report.facts
+    assert {name for name in facts if name.startswith("file ")} == {f"file {shard.name}" for shard in shards}
+    for shard in shards:
+        assert facts[f"file {shard.name}"].endswith(digest(shard))
+    assert facts["dtype"] == "float16" and facts["architecture"] == "RoFormerForSequenceClassification"
+    assert facts["parameters"] == f"{sum(tensor.size for shard in shards for tensor in load_file(shard).values()):,}"
+    assert facts["my own row"] == "stays"
+    for row in converted:
+        if row.startswith(("source", "converted")):
+            assert facts[row] == converted[row]
+    cut = re.compile(r"(?s)<!-- facts -->.*<!-- /facts -->")
+    assert cut.sub("", text) == cut.sub("", mine)
+    assert "up to date" in str(write_card(folder))
+
+
+def test_the_card_of_a_release_stays_one_under_another_name(tmp_path, converted, monkeypatch):
+    """What a folder was converted from counts, not what it is called now."""
+    name = "chinese_roformer_L-6_H-384_A-6"
+    config = modeling_roformer.RoFormerConfig(**released_config(name, architectures=None))
+    folder = tmp_path / "renamed"
+    shutil.copytree(converted, folder, ignore=shutil.ignore_patterns("model.safetensors", "README.md"))
+    config.architectures = MASKED_LM
+    config.save_pretrained(folder)
+    (folder / "README.md").write_text(card_for(name, config.to_dict(), True), encoding="utf-8")
+    (folder / "README.md").write_text(
+        (folder / "README.md").read_text(encoding="utf-8").replace("license: apache-2.0\n", "")
+    )
+    report = write_card(folder)
+    assert report.fields == ["license"]
+    assert ModelCard((folder / "README.md").read_text(encoding="utf-8")).data.license == "apache-2.0"
+    assert read_facts((folder / "README.md").read_text(encoding="utf-8"))["source"] == name
+
+
+@pytest.mark.parametrize("line", ["\n", "\r\n"])
+@pytest.mark.parametrize(
+    "own",
+    [
+        "# Mine\n\nText with a | and ---\n",
+        "# Mine, without a last line break",
+        "---\n\n---\n# Mine\n",
+        "---\nlicense: mit   # by me\ntags: [a, b]\nlanguage: [zh, en]\n---\n\n# Mine\n",
+        "---\nlicense: mit\n---\n# Mine\n\n<!-- facts -->\n\nMore.\n",
+        "---\nlicense: mit\n---\n# Mine\n<!-- facts -->\nold table\n<!-- /facts -->\nMore.\n",
+    ],
+)
+def test_somebody_elses_card_keeps_every_letter(folder, own, line):
+    path, own = folder / "README.md", own.replace("\n", line)
+    path.write_bytes(own.encode())
+    report = write_card(folder)
+    card = path.read_bytes().decode()
+    facts, data = read_facts(card), ModelCard(card).data
+    assert facts["parameters"] and data.library_name == "transformers" and data.pipeline_tag == "fill-mask"
+    assert set(report.fields) <= {"language", "library_name", "pipeline_tag", "mask_token", "tags"}
+    if "license" in own:
+        assert data.license == "mit"
+    if "[a, b]" in own:
+        assert data.tags == ["a", "b"] and data.language == ["zh", "en"] and "# by me" in card
+    if line in own:
+        assert "\r" not in card if line == "\n" else "\n" not in card.replace("\r\n", "")
+    # All that was there is there still, in its order, but for the old table.
+    kept = re.sub(r"old table\s*", "", own)
+    rest = iter(card)
+    assert all(letter in rest for letter in kept)
+    assert "up to date" in str(write_card(folder)) and path.read_bytes().decode() == card
+
+
+BROKEN = {
+    "<!-- /facts -->\n": "once, and after it",
+    "<!-- facts -->\n<!-- facts -->\n<!-- /facts -->\n": "once, and after it",
+    "<!-- /facts -->\n<!-- facts -->\n": "once, and after it",
+    "---\na: [\n---\n": "not YAML",
+    "---\n{license: mit}\n---\n": "nothing can be added to",
+}
+
+
+@pytest.mark.parametrize("own", BROKEN)
+def test_a_card_that_cannot_be_refreshed_is_left_alone(folder, own):
+    (folder / "README.md").write_text(own)
+    result = CliRunner().invoke(app, ["card", str(folder)])
+    assert result.exit_code != 0 and BROKEN[own] in str(result.exception)
+    assert (folder / "README.md").read_text() == own
+    assert not [name for name in os.listdir(folder) if name.startswith(".")]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda folder: shutil.rmtree(folder), "has no config.json"),
+        (lambda folder: (folder / "config.json").unlink(), "has no config.json"),
+        (lambda folder: (folder / "config.json").write_text("{"), "cannot be read as JSON"),
+        (lambda folder: (folder / "config.json").write_text("[]"), "is not a JSON object"),
+        (lambda folder: (folder / "model.safetensors").write_bytes(b"\0" * 20), "the weights in .* cannot be read"),
+        (lambda folder: (folder / "README.md").write_bytes(b"\xff\xfe"), "is not text in UTF-8"),
+    ],
+)
+def test_what_is_no_saved_model_is_named(folder, spoil, message):
+    spoil(folder)
+    with pytest.raises(ValueError, match=message) as caught:
+        write_card(folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_the_hub_would_refuse_is_said_and_left_to_its_owner(folder):
+    (folder / "README.md").write_text("---\nlicense: qwertz\n---\n# Mine\n")
+    report = write_card(folder)
+    assert "the Hub would refuse its metadata: license is 'qwertz'" in str(report)
+    assert "license: qwertz" in (folder / "README.md").read_text()

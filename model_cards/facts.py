@@ -1,0 +1,160 @@
+"""What can be measured of a checkpoint's files, and the table that shows it in a card.
+
+The table stands between two comments, so that it can be written anew without touching what people write around it.
+"""
+
+import datetime
+import hashlib
+import json
+import re
+from collections.abc import Iterable
+from importlib.metadata import version
+from math import prod
+from pathlib import Path
+
+from safetensors import safe_open
+
+from ..tokenization.vocabulary import read_vocabulary
+from .kinds import KINDS, kind_of, why_package_is_needed
+
+START = "<!-- facts -->"
+END = "<!-- /facts -->"
+FILE = "file "  # rows of weights, which are measured anew
+
+DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+
+
+def measure(directory: str | Path, word_level: bool) -> dict[str, object]:
+    """The facts of a saved model: kind, parameters, dtype, who can load it, and size and SHA-256 of each weights file.
+
+    Weights are read once, in pieces, for their sum; of their tensors only the headers. Raises SafetensorError or OSError
+    where a file cannot be read.
+
+    >>> measure("roformer-mini-zh", word_level=True)["parameters"]
+    7889888
+    """
+    directory = Path(directory)
+    config = read_json(directory / "config.json")
+    tokenizer_config = read_json(directory / "tokenizer_config.json")
+    kind, reason = kind_of(config, word_level), why_package_is_needed(config, tokenizer_config)
+    files = sorted(directory.glob("*.safetensors"))
+    tensors = [tensor for path in files for tensor in safetensors_header(path).values()]
+    return {
+        "family": KINDS[kind].title if kind else None,
+        "parameters": sum(prod(shape) for _, shape in tensors) or None,
+        "dtype": ", ".join(sorted({DTYPES.get(dtype, dtype) for dtype, _ in tensors})) or None,
+        "loads with": loads_with(config, reason),
+    } | {f"{FILE}{path.name}": file_fact(path) for path in files}
+
+
+def conversion_facts(source_files: Iterable[str | Path]) -> dict[str, str]:
+    """When and with what a checkpoint is converted, now, and size and SHA-256 of each of the files that it comes from.
+
+    >>> conversion_facts(["bert_model.ckpt.data-00000-of-00001"])["converted on"]
+    '2026-11-21'
+    """
+    made_with = ", ".join(f"{name} {version(name)}" for name in ("modeling-roformer", "transformers", "torch"))
+    sources = {f"source file {Path(path).name}": file_fact(path) for path in source_files}
+    return sources | {
+        "converted on": f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d}",
+        "converted with": made_with,
+    }
+
+
+def data_files(weights: str | Path) -> list[Path]:
+    """The files that hold the numbers of a checkpoint: its one file, the shards that an index names, or those of a
+    TensorFlow checkpoint, given what their names begin with.
+
+    >>> data_files("bert_model.ckpt")
+    [PosixPath('bert_model.ckpt.data-00000-of-00001')]
+    """
+    weights = Path(weights)
+    if weights.name.endswith(".index.json"):
+        return [weights.with_name(name) for name in sorted(set(read_json(weights)["weight_map"].values()))]
+    if weights.is_file():
+        return [weights]
+    shard = re.compile(re.escape(weights.name) + r"\.data-\d{5}-of-\d{5}")
+    return sorted(path for path in weights.parent.iterdir() if shard.fullmatch(path.name))
+
+
+def file_fact(path: str | Path) -> str:
+    """Size and SHA-256 of a file, which is read in pieces."""
+    with open(path, "rb") as file:
+        digest = sha256(file)
+    return f"{Path(path).stat().st_size:,} bytes, SHA-256 {digest}"
+
+
+def sha256(file) -> str:
+    """The SHA-256 of an open file, in hexadecimal; hashlib.file_digest, which Python 3.10 does not have."""
+    digest, buffer = hashlib.sha256(), memoryview(bytearray(1 << 20))
+    while size := file.readinto(buffer):
+        digest.update(buffer[:size])
+    return digest.hexdigest()
+
+
+def safetensors_header(path: str | Path) -> dict[str, tuple[str, list[int]]]:
+    """Name of each tensor -> its dtype, in safetensors' names, and its shape; their numbers are not read."""
+    with safe_open(path, "np") as weights:
+        slices = {name: weights.get_slice(name) for name in weights.keys()}  # noqa: SIM118, it is no dict
+        return {name: (part.get_dtype(), part.get_shape()) for name, part in slices.items()}
+
+
+def loads_with(config: dict, reason: str | None) -> str:
+    """Who can load a checkpoint, given why_package_is_needed()."""
+    if reason is not None:
+        code = ", or with trust_remote_code=True," if config.get("auto_map") else ","
+        return f"the modeling-roformer package{code} and not with transformers alone: {reason}"
+    limit = config.get("max_position_embeddings")
+    return "modeling-roformer, and plain transformers" + (f" up to {limit:,} tokens" if isinstance(limit, int) else "")
+
+
+def facts_table(rows: dict[str, object]) -> str:
+    """A Markdown table of two columns, between the two comments; None leaves a row out."""
+    lines = [f"| {cell(key)} | {cell(value)} |" for key, value in rows.items() if value is not None]
+    return "\n".join([START, "", "| | |", "| --- | --- |", *lines, "", END])
+
+
+def read_facts(card: str) -> dict[str, str]:
+    """The rows of the table between the two comments of a card, as they were given to facts_table; {} without it.
+
+    >>> read_facts(facts_table({"layers": 12}))
+    {'layers': '12'}
+    """
+    table = card.partition(START)[2].partition(END)[0]
+    rows = {}
+    for line in table.splitlines():
+        cells = [part.strip() for part in re.split(r"(?<!\\)\|", line.strip())[1:-1]]
+        if len(cells) == 2 and cells[0].strip("-"):
+            rows[plain(cells[0])] = plain(cells[1])
+    return rows
+
+
+def cell(value: object) -> str:
+    """One line of text that cannot break out of a table's cell or a heading."""
+    text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    return " ".join(text.split()).replace("|", r"\|").replace("`", "'").replace("<", "&lt;")
+
+
+def plain(text: str) -> str:
+    """The text that cell() was given."""
+    return text.replace(r"\|", "|").replace("&lt;", "<")
+
+
+def read_json(path: Path) -> dict:
+    """The object in a JSON file, {} where there is no such file; a ValueError names one that holds something else."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} cannot be read as JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} is not a JSON object")
+    return content
+
+
+def vocabulary_of(directory: str | Path) -> dict[str, int]:
+    """Entry -> id of a saved tokenizer, from vocab.txt or else tokenizer.json; {} where there is neither."""
+    directory = Path(directory)
+    if (directory / "vocab.txt").is_file():
+        return read_vocabulary(directory / "vocab.txt")
+    model = read_json(directory / "tokenizer.json").get("model")
+    return model["vocab"] if isinstance(model, dict) and isinstance(model.get("vocab"), dict) else {}

@@ -1,0 +1,173 @@
+"""What kind of model a configuration describes, and whether plain transformers computes it rightly."""
+
+from dataclasses import dataclass
+
+import transformers
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+
+from ..configuration import MODEL_TYPE, MODEL_TYPES, RoFormerConfig
+
+ROPE = ("roformer", "rope", "rotary-position-embedding")
+ROFORMER_PAPER = """@misc{su2021roformer,
+  title         = {RoFormer: Enhanced Transformer with Rotary Position Embedding},
+  author        = {Jianlin Su and Yu Lu and Shengfeng Pan and Bo Wen and Yunfeng Liu},
+  year          = {2021},
+  eprint        = {2104.09864},
+  archivePrefix = {arXiv},
+  primaryClass  = {cs.CL}
+}"""
+BERT_PAPER = """@inproceedings{devlin2019bert,
+  title     = {BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding},
+  author    = {Jacob Devlin and Ming-Wei Chang and Kenton Lee and Kristina Toutanova},
+  booktitle = {NAACL},
+  year      = {2019}
+}"""
+NEZHA_PAPER = """@misc{wei2019nezha,
+  title         = {NEZHA: Neural Contextualized Representation for Chinese Language Understanding},
+  author        = {Junqiu Wei and Xiaozhe Ren and Xiaoguang Li and Wenyong Huang and others},
+  year          = {2019},
+  eprint        = {1909.00204},
+  archivePrefix = {arXiv},
+  primaryClass  = {cs.CL}
+}"""
+WOBERT_REPORT = """@techreport{zhuiyiwobert,
+  title  = {WoBERT: Word-based Chinese BERT model - ZhuiyiAI},
+  author = {Jianlin Su},
+  year   = {2020},
+  url    = {https://github.com/ZhuiyiTechnology/WoBERT}
+}"""
+
+NO_LONGEST = (
+    "RoPE has no table of positions, so inputs of any length run; how well inputs longer than those seen in training are"
+    " understood\n  is not published."
+)
+RELATIVE = (
+    "Positions are relative and clipped at a distance, so inputs of any length run; how well inputs longer than those"
+    " seen in training\n  are understood is not published."
+)
+TABLE = "It has a table of positions, and inputs may not be longer than that (`max_position_embeddings`)."
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of model: how it is called, what it is in a sentence, how long its inputs may be, and whom to cite."""
+
+    title: str
+    summary: str
+    length: str
+    tags: tuple[str, ...]
+    citation: str
+
+
+KINDS = {
+    "roformer": Kind(
+        "RoFormer",
+        "A Transformer encoder with rotary position embedding (RoPE) of the [RoFormer](https://arxiv.org/abs/2104.09864) family.",
+        NO_LONGEST,
+        ROPE,
+        ROFORMER_PAPER,
+    ),
+    "v2": Kind(
+        "RoFormer-V2",
+        "A Transformer encoder with rotary position embedding (RoPE), without biases, its norms without parameters, as"
+        " [RoFormer-V2](https://github.com/ZhuiyiTechnology/roformer-v2) has it.",
+        NO_LONGEST,
+        (*ROPE, "roformer-v2"),
+        ROFORMER_PAPER,
+    ),
+    "gpt": Kind(
+        "RoFormer-GPT",
+        "A language model that reads from left to right, a Transformer decoder with rotary position embedding (RoPE) of"
+        " the [RoFormer](https://arxiv.org/abs/2104.09864) family.",
+        NO_LONGEST,
+        (*ROPE, "roformer-gpt"),
+        ROFORMER_PAPER,
+    ),
+    "sim": Kind(
+        "RoFormer-Sim",
+        "A model of sentences with rotary position embedding (RoPE), built as"
+        " [RoFormer-Sim](https://github.com/ZhuiyiTechnology/roformer-sim) is: its pooled first token is the vector of a"
+        " sentence, and its prefix language model writes another sentence to it.",
+        NO_LONGEST,
+        (*ROPE, "roformer-sim"),
+        ROFORMER_PAPER,
+    ),
+    "wobert": Kind(
+        "WoBERT",
+        "A BERT whose vocabulary holds words, as [WoBERT](https://github.com/ZhuiyiTechnology/WoBERT) has it.",
+        TABLE,
+        ("wobert",),
+        WOBERT_REPORT,
+    ),
+    "bert": Kind("BERT", "A [BERT](https://arxiv.org/abs/1810.04805).", TABLE, ("bert",), BERT_PAPER),
+    "wonezha": Kind(
+        "WoNEZHA",
+        "A [NEZHA](https://arxiv.org/abs/1909.00204), BERT with relative positions, whose vocabulary holds words, as"
+        " [WoNEZHA](https://github.com/ZhuiyiTechnology/WoBERT) has it.",
+        RELATIVE,
+        ("nezha", "wonezha"),
+        NEZHA_PAPER,
+    ),
+    "nezha": Kind(
+        "NEZHA",
+        "A [NEZHA](https://arxiv.org/abs/1909.00204), BERT with relative positions.",
+        RELATIVE,
+        ("nezha",),
+        NEZHA_PAPER,
+    ),
+}
+
+
+def kind_of(config: dict, word_level: bool) -> str | None:
+    """The name in KINDS of the model that a config.json describes; None for one that is not of this family.
+
+    A configuration without model_type, as bert_config.json is, counts as RoFormer's.
+    """
+    model_type = config.get("model_type", MODEL_TYPE)
+    if model_type in ("bert", "nezha"):
+        return f"wo{model_type}" if word_level else model_type
+    if model_type not in MODEL_TYPES:
+        return None
+    if config.get("norm_type", "layer_norm") != "layer_norm" or config.get("use_bias") is False:
+        return "v2"
+    if config.get("prefix_lm"):
+        return "sim"
+    if config.get("is_decoder") and (architecture_of(config) or "").endswith("ForCausalLM"):
+        return "gpt"
+    return "roformer"
+
+
+def architecture_of(config: dict) -> str | None:
+    """The class that the checkpoint was saved from, where the config names one."""
+    named = config.get("architectures")
+    return named[0] if isinstance(named, list) and named and isinstance(named[0], str) else None
+
+
+def why_package_is_needed(config: dict, tokenizer_config: dict | None = None) -> str | None:
+    """Why plain transformers cannot load a folder, or would compute something else; None where it serves as well.
+
+    >>> why_package_is_needed({"model_type": "roformer_v2"})
+    'transformers has no model_type roformer_v2'
+    """
+    model_type = config.get("model_type", MODEL_TYPE)
+    if model_type not in CONFIG_MAPPING_NAMES:
+        return f"transformers has no model_type {model_type}"
+    if model_type == MODEL_TYPE:
+        saved = _saved_model_type(config)
+        if saved != MODEL_TYPE:
+            return f"transformers would compute it as another model than the {saved} that it is"
+    for name in (architecture_of(config), (tokenizer_config or {}).get("tokenizer_class")):
+        if isinstance(name, str) and name not in _names_in_transformers():
+            return f"transformers has no {name}"
+    return None
+
+
+def _saved_model_type(config: dict) -> str:
+    try:
+        return RoFormerConfig.from_dict(config).saved_model_type()
+    except Exception:  # whoever loads it is told what is wrong
+        return MODEL_TYPE
+
+
+def _names_in_transformers() -> set[str]:
+    return set(dir(transformers))

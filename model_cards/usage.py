@@ -1,0 +1,80 @@
+"""How a checkpoint is used: its task on the Hub, and an example that runs."""
+
+import json
+
+from .kinds import architecture_of, kind_of
+
+# The head in a class's name -> the Hub's pipeline tag.
+TASKS = {
+    "ForMaskedLM": "fill-mask",
+    "ForPreTraining": "fill-mask",
+    "ForSequenceClassification": "text-classification",
+    "ForTokenClassification": "token-classification",
+    "ForQuestionAnswering": "question-answering",
+    "ForMultipleChoice": "multiple-choice",
+    "ForTripletMatching": "sentence-similarity",  # the Hub has no page for triplets
+    "ForCausalLM": "text-generation",
+}
+# The Hub's pipeline tag -> name of the pipeline, where it is another.
+PIPELINES = {"question-answering": "extractive-question-answering", "sentence-similarity": "triplet-matching"}
+TEXT = '"今天天气很好，我想去公园玩。"'
+ARGUMENTS = {
+    "fill-mask": '"今天[MASK]很好，我想去公园玩。"',
+    "question-answering": 'question="他想去哪里？", context="今天天气很好，他想去公园玩。"',
+    "text-generation": '"今天天气不错", do_sample=True, top_p=0.95, max_new_tokens=32',
+    "sentence-similarity": '{"A": "我要还钱。", "B": "我欠了钱。", "C": "今天天气很好。"}',
+}
+PIPELINE = """from transformers import pipeline
+
+# The folder, or its name on the Hub.
+run = pipeline("{pipeline}", model={name})
+print(run({arguments}))"""
+MULTIPLE_CHOICE = """from transformers import AutoModelForMultipleChoice
+
+model = AutoModelForMultipleChoice.from_pretrained({name})"""  # transformers has no pipeline for it
+SENTENCES = """import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+# The folder, or its name on the Hub.
+tokenizer = AutoTokenizer.from_pretrained({name})
+model = AutoModelForCausalLM.from_pretrained({name})
+
+# Vectors of sentences.
+inputs = tokenizer(["广州和深圳哪个好？", "深圳和广州，哪个比较好"], padding=True, return_tensors="pt")
+with torch.no_grad():
+    vectors = model(**inputs).pooler_output
+print(torch.nn.functional.cosine_similarity(vectors[0], vectors[1], dim=0).item())
+
+# Another sentence to it.
+inputs = tokenizer("广州和深圳哪个好？", return_tensors="pt")
+output = model.generate(**inputs, do_sample=True, top_p=0.95, max_new_tokens=32)
+print(tokenizer.decode(output[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True))"""
+
+
+def task_of(config: dict, word_level: bool) -> str:
+    """The Hub's pipeline tag for the head that a config.json names; fill-mask where it names none.
+
+    >>> task_of({"architectures": ["RoFormerForCausalLM"], "is_decoder": True}, word_level=False)
+    'text-generation'
+    """
+    if makes_sentences(config, word_level):
+        return "sentence-similarity"
+    architecture = architecture_of(config) or "ForMaskedLM"
+    return next((task for head, task in TASKS.items() if architecture.endswith(head)), "feature-extraction")
+
+
+def example(name: str, config: dict, word_level: bool) -> str:
+    """A few lines of Python that use the checkpoint, after `import modeling_roformer`."""
+    task, literal = task_of(config, word_level), json.dumps(name.replace("`", "'"), ensure_ascii=False)
+    if makes_sentences(config, word_level):
+        return SENTENCES.replace("{name}", literal)
+    if task == "multiple-choice":
+        return MULTIPLE_CHOICE.replace("{name}", literal)
+    arguments = ARGUMENTS.get(task, TEXT)
+    return PIPELINE.format(pipeline=PIPELINES.get(task, task), name=literal, arguments=arguments)
+
+
+def makes_sentences(config: dict, word_level: bool) -> bool:
+    """Whether it is a RoFormer-Sim with both of its uses, and not a head trained on one."""
+    head = architecture_of(config) or "ForCausalLM"
+    return kind_of(config, word_level) == "sim" and head.endswith("ForCausalLM")
