@@ -13,11 +13,12 @@ from huggingface_hub.errors import EntryNotFoundError
 from huggingface_hub.utils import validate_repo_id
 
 from .hub_bars import hub_bars
-from .hub_card import new_card, with_needs
+from .hub_card import with_needs
 from .hub_commit import commit_once, propose_once
 from .hub_errors import LOG_IN, HubError, Unanswered, hub_error, shown
 from .hub_retries import patience, sending
 from .hub_token import usable_token
+from .model_cards import card_of_folder
 from .model_folder import check_model_folder
 from .remote_code import files_with_code, missing_code
 
@@ -168,7 +169,7 @@ def _card(api: HfApi, repo_id: str, revision: str | None, directory: Path, with_
         try:
             card = Path(api.hf_hub_download(repo_id, CARD, revision=revision)).read_text(encoding="utf-8")
         except EntryNotFoundError:
-            return with_needs(new_card(directory), directory, with_code)
+            return with_needs(card_of_folder(directory), directory, with_code)
     complete = with_needs(card, directory, with_code)
     return None if complete == card else complete
 

@@ -4,8 +4,9 @@ import json
 from fnmatch import fnmatch
 from pathlib import Path
 
-from huggingface_hub import ModelCard
 from safetensors import SafetensorError, safe_open
+
+from .model_cards import check_metadata
 
 # Left behind: hidden files, caches, and what training leaves beside a model.
 IGNORED = (".*", "__pycache__", "_*", "checkpoint-*", "*.pyc")
@@ -74,9 +75,9 @@ def _tensor_names(path: Path) -> set[str]:
 def _check_card(path: Path) -> None:
     if path.exists():
         try:
-            ModelCard(path.read_text(encoding="utf-8"))
-        except Exception as error:
-            raise ValueError(f"the metadata at the head of {path} cannot be read: {_line(error)}") from error
+            check_metadata(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"the Hub would refuse {path}: {_line(error)}") from error
 
 
 def read_json(path: Path) -> dict:

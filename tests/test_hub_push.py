@@ -198,7 +198,11 @@ BROKEN = {
     "empty index": (index({}), "weight_map"),
     "no vocabulary": (drop("vocab.txt"), "has no tokenizer"),
     "broken tokenizer_config": (write("tokenizer_config.json", "nothing"), "tokenizer_config.json cannot be read"),
-    "broken card": (write("README.md", "---\na: [\n---\n"), "README.md cannot be read"),
+    "broken card": (write("README.md", "---\na: [\n---\n"), "README.md: the metadata is not YAML"),
+    "card with an unknown license": (
+        write("README.md", "---\nlicense: qwertz\n---\n"),
+        "README.md: license is 'qwertz'",
+    ),
     "code of a pipeline that is not there": (
         write("config.json", '{"model_type": "roformer", "custom_pipelines": {"x": {"impl": "model.X"}}}'),
         "model.py, which is not there",
@@ -295,8 +299,13 @@ def test_what_the_hub_refuses_is_told_in_one_sentence_at_once(hub, folder, fake_
     assert not fake_time.slept and hub.faults[0].times == 0
 
 
-def test_what_the_hub_finds_in_a_card_is_told(hub, folder):
-    (folder / "README.md").write_text("---\npipeline_tag: 3\nlicense: mit\n---\n# Mine\n")
+REFUSED = {"errors": [{"message": '"pipeline_tag" must be str'}], "warnings": []}
+
+
+def test_what_the_hub_finds_in_a_card_is_told(hub, folder, monkeypatch):
+    """What cannot be known here: the check before a push passes, and the Hub's own does not."""
+    (folder / "README.md").write_text("---\nlicense: mit\n---\n# Mine\n")
+    monkeypatch.setattr(hub_server.Handler, "validate_yaml", lambda _: hub_server.Answer(400, REFUSED))
     with pytest.raises(HubError, match='nothing was published: .*"pipeline_tag" must be str'):
         push(folder, REPO)
     assert not published(hub)
