@@ -12,13 +12,16 @@ import numpy as np
 from ..model_cards import card_for, conversion_facts, data_files, measure
 from ..tokenization.characters import is_cjk
 from ..tokenization.tokenizer import RoFormerTokenizer
+from .checkpoint import Checkpoint
 from .dtypes import FLOATS, STORAGE, cast
 from .errors import CheckpointError
 from .family import Weight
-from .legacy_folder import VOCABULARY, legacy_files
+from .legacy_folder import VOCABULARY, LegacyFiles, legacy_files
 from .output_folder import output_folder
 from .plan import Plan, make_plan
 from .progress_bar import byte_progress
+from .pytorch_checkpoint import read_pytorch
+from .pytorch_source import is_pytorch
 from .registry import AUTO, RELATIVE_POSITIONS, SIGNS, choose
 from .report import ConversionReport
 from .roformer_start import NOTE, start_from
@@ -38,6 +41,7 @@ from .sources import open_source
 from .verify import verify_weights
 from .vocabulary import read_vocabulary
 
+GENERATION_CONFIG = "generation_config.json"
 SLAB = 64  # rows of a transposed matrix made at a time
 
 
@@ -89,22 +93,23 @@ def convert(
     if output in (origin.resolve(), *origin.resolve().parents):
         raise FileExistsError(f"{output} is or holds the checkpoint to be converted: name a folder beside it")
     with output_folder(output, force) as folder, legacy_files(origin, checkpoint, unpack_beside=output) as files:
-        settings = read_settings(files.config)
-        vocabulary = read_vocabulary(files.vocab)
-        source = open_source(files)
-        found, sign = choose(family, source.entries, settings, origin.resolve().name, str(source.path))
-        kind = found if as_family is None else start_from(found, as_family, str(source.path))
-        config = kind.config(settings, vocabulary)
+        read = read_pytorch if is_pytorch(files.weights) else _read_legacy
+        checkpoint = read(files, family, as_family, origin.resolve().name)
+        source, vocabulary, config, plan = (
+            checkpoint.source, checkpoint.vocabulary, checkpoint.config, checkpoint.plan
+        )  # fmt: skip
         config.dtype = dtype
-        plan = make_plan(source, kind, config, settings, vocabulary)
         parameters = sum(prod(weight.shape) for weight in plan.weights)
 
         _write_weights(folder, source, plan, dtype, shard_size, progress)
         config.save_pretrained(folder)
-        if kind.name == "sim":
+        if checkpoint.family == "sim" and getattr(config, "add_pooling_layer", False):
             write_sentence_transformers_files(folder)
-        RoFormerTokenizer(vocabulary.ids, **kind.tokenizer(config)).save_pretrained(folder)
-        shutil.copyfile(files.vocab, folder / VOCABULARY)
+        checkpoint.tokenizer.save_pretrained(folder)
+        if files.vocab.name == VOCABULARY:
+            shutil.copyfile(files.vocab, folder / VOCABULARY)
+        if checkpoint.note is None and (generation := files.config.with_name(GENERATION_CONFIG)).is_file():
+            shutil.copyfile(generation, folder / GENERATION_CONFIG)
         described = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         card = card_for(
             origin.resolve().name,
@@ -112,7 +117,7 @@ def convert(
             vocabulary.word_level,
             **measure(folder, vocabulary.word_level),
             **conversion_facts(data_files(files.weights)),
-            note=None if as_family is None else NOTE.format(title=found.title_of(vocabulary)),
+            note=checkpoint.note,
             language="zh" if any(is_cjk(entry) for entry in vocabulary.ids if len(entry) == 1) else None,
         )
         (folder / "README.md").write_text(card, encoding="utf-8")
@@ -121,9 +126,9 @@ def convert(
         return ConversionReport(
             source=origin,
             output=output,
-            family=found.title_of(vocabulary),
-            sign=sign,
-            written_as=None if as_family is None else NOTE.format(title=found.title_of(vocabulary)),
+            family=checkpoint.title,
+            sign=checkpoint.sign,
+            written_as=checkpoint.note,
             word_level=vocabulary.word_level,
             vocab_size=len(vocabulary.ids),
             words=vocabulary.words,
@@ -132,11 +137,34 @@ def convert(
             dtype=dtype,
             variables=len(plan.weights),
             extras=plan.extras,
-            ignored_settings=sorted(settings.ignored.keys() - {*SIGNS, *RELATIVE_POSITIONS}),
+            ignored_settings=checkpoint.ignored_settings,
             files=sorted(file.name for file in folder.iterdir()),
             verified=verify,
             seconds=time.perf_counter() - started,
         )
+
+
+def _read_legacy(files: LegacyFiles, family: str, target: str | None, name: str) -> Checkpoint:
+    """A checkpoint of the original framework, which came in a folder or archive called `name`."""
+    settings = read_settings(files.config)
+    vocabulary = read_vocabulary(files.vocab)
+    source = open_source(files)
+    found, sign = choose(family, source.entries, settings, name, str(source.path))
+    kind = found if target is None else start_from(found, target, str(source.path))
+    config = kind.config(settings, vocabulary)
+    title = found.title_of(vocabulary)
+    return Checkpoint(
+        family=found.name,
+        title=title,
+        sign=sign,
+        source=source,
+        vocabulary=vocabulary,
+        tokenizer=RoFormerTokenizer(vocabulary.ids, **kind.tokenizer(config)),
+        config=config,
+        plan=make_plan(source, kind, config, settings, vocabulary),
+        note=None if target is None else NOTE.format(title=title),
+        ignored_settings=sorted(settings.ignored.keys() - {*SIGNS, *RELATIVE_POSITIONS}),
+    )
 
 
 def _write_weights(folder: Path, source: Source, plan: Plan, dtype: str, max_shard_size: int, progress: bool) -> None:

@@ -12,9 +12,11 @@ from .output_folder import temporary_sibling
 
 CONFIGS = ("bert_config.json", "config.json")
 VOCABULARY = "vocab.txt"
+TOKENIZER = "tokenizer.json"  # all that new versions of transformers save of a tokenizer
 INDEX = ".index"
 # PyTorch's weights, in the order in which transformers prefers them; a folder that has several holds one model twice.
 PYTORCH = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+TRANSFORMERS_HDF5 = "tf_model.h5"  # the same model once more, as transformers' TensorFlow classes saved it
 HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 
@@ -57,9 +59,11 @@ def _find(folder: Path, checkpoint: str | None) -> LegacyFiles:
     config = next((folder / name for name in CONFIGS if (folder / name).is_file()), None)
     if config is None:
         raise CheckpointError(f"{folder} has no {' or '.join(CONFIGS)}")
-    vocab = folder / VOCABULARY
-    if not vocab.is_file():
-        raise CheckpointError(f"{vocab} is missing")
+    pytorch = any((folder / name).is_file() for name in PYTORCH)
+    vocabularies = (VOCABULARY, TOKENIZER) if pytorch else (VOCABULARY,)
+    vocab = next((folder / name for name in vocabularies if (folder / name).is_file()), None)
+    if vocab is None:
+        raise CheckpointError(f"{folder / VOCABULARY} is missing")
     if checkpoint is not None:
         is_file = not checkpoint.endswith(INDEX) and (folder / checkpoint).is_file()
         return LegacyFiles(config, vocab, folder / (checkpoint if is_file else checkpoint.removesuffix(INDEX)))
@@ -71,6 +75,8 @@ def _find(folder: Path, checkpoint: str | None) -> LegacyFiles:
         )
     if len(found) > 1:
         raise CheckpointError(f"{folder} has several checkpoints, choose one with --checkpoint: {', '.join(found)}")
+    if found[0] in PYTORCH and (folder / CONFIGS[1]).is_file():
+        config = folder / CONFIGS[1]  # transformers' own, whatever else lies there
     return LegacyFiles(config, vocab, folder / found[0])
 
 
@@ -78,8 +84,9 @@ def _weights(folder: Path) -> list[str]:
     """The names of all weights in a folder: prefixes of TensorFlow checkpoints, HDF5 files by whatever name, PyTorch's."""
     files = sorted(file for file in folder.iterdir() if file.is_file())
     found = [file.name.removesuffix(INDEX) for file in files if file.name.endswith(INDEX)]
-    found += [file.name for file in files if is_hdf5(file)]
-    return found + [name for name in PYTORCH if (folder / name).is_file()][:1]
+    pytorch = [name for name in PYTORCH if (folder / name).is_file()][:1]
+    found += [file.name for file in files if is_hdf5(file) and not (pytorch and file.name == TRANSFORMERS_HDF5)]
+    return found + pytorch
 
 
 def is_hdf5(path: Path) -> bool:
