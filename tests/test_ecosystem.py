@@ -1,0 +1,284 @@
+"""Tools made for transformers' models: PEFT, accelerate, Trainer, half precision."""
+
+import copy
+
+import pytest
+import torch
+import torch.distributed as dist
+import transformers
+from accelerate import FullyShardedDataParallelPlugin
+from accelerate.utils.fsdp_utils import fsdp2_prepare_auto_wrap_policy
+from peft import LoraConfig, PeftModel, get_peft_model
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, Trainer, TrainingArguments
+
+from modeling_roformer import (
+    NezhaConfig,
+    RoFormerConfig,
+    RoFormerForSequenceClassification,
+    RoFormerForTokenClassification,
+    RoFormerForTripletMatching,
+    RoFormerModel,
+)
+
+SIZES = dict(vocab_size=90, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=64)
+NO_DROPOUT = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+VARIANTS = {
+    "plain": {},
+    "rotary_value": {"rotary_value": True},
+    "factorised": {"embedding_size": 16},
+    "v2": {"norm_type": "rms_norm", "use_bias": False, "hidden_act": "relu"},
+    "yarn": {"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}},
+    "trainable_rope": {"trainable_rope": True},
+    "gpt": {"is_decoder": True},
+    "sim": {"is_decoder": True, "prefix_lm": True, "add_pooling_layer": True, "pooler_activation": "linear"},
+    "nezha": None,
+}
+TARGETS = ["query", "key", "value"]
+
+
+@pytest.fixture(params=VARIANTS)
+def variant(request):
+    return request.param
+
+
+def make_model(variant, **fields):
+    config_class = NezhaConfig if variant == "nezha" else RoFormerConfig
+    config = config_class(**SIZES, initializer_range=0.2, **(VARIANTS[variant] or {}), **fields)
+    torch.manual_seed(0)
+    return auto_class(variant).from_config(config).eval()
+
+
+def auto_class(variant):
+    return AutoModelForCausalLM if variant in ("gpt", "sim") else AutoModelForMaskedLM
+
+
+def make_ids(b=2, s=12):
+    return torch.randint(5, 90, (b, s), generator=torch.Generator().manual_seed(1))
+
+
+def logits(model, ids):
+    with torch.no_grad():
+        return model.eval()(input_ids=ids).logits
+
+
+# Low-rank adapters (PEFT).
+
+
+def train_adapters(model, steps=3):
+    """Steps of training, after which the adapters are no longer the identity as which they start."""
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=1.0)
+    ids = make_ids()
+    for _ in range(steps):
+        model.train()(input_ids=ids, labels=ids).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def test_adapters_are_trained_and_nothing_else(variant):
+    model = make_model(variant, **NO_DROPOUT)
+    before = logits(model, make_ids())
+    adapted = get_peft_model(copy.deepcopy(model), LoraConfig(r=4, target_modules=TARGETS))
+    torch.testing.assert_close(logits(adapted, make_ids()), before, rtol=0, atol=0)
+    trainable = {name for name, p in adapted.named_parameters() if p.requires_grad}
+    assert len(trainable) == SIZES["num_hidden_layers"] * len(TARGETS) * 2  # an A and a B for each
+    assert all("lora_" in name and "attention.self" in name for name in trainable)
+    start = {name: p.clone() for name, p in adapted.named_parameters()}
+    train_adapters(adapted)
+    changed = {name for name, p in adapted.named_parameters() if not torch.equal(p, start[name])}
+    assert changed == trainable
+    assert (logits(adapted, make_ids()) - before).abs().max() > 1e-3
+
+
+def test_adapters_are_saved_loaded_and_merged(variant, tmp_path):
+    model = make_model(variant, **NO_DROPOUT)
+    adapted = get_peft_model(copy.deepcopy(model), LoraConfig(r=4, target_modules=TARGETS))
+    train_adapters(adapted)
+    expected = logits(adapted, make_ids())
+    adapted.save_pretrained(tmp_path)
+    loaded = PeftModel.from_pretrained(copy.deepcopy(model), tmp_path)
+    assert torch.equal(logits(loaded, make_ids()), expected)
+    merged = loaded.merge_and_unload()
+    assert type(merged) is type(model)
+    assert merged.state_dict().keys() == model.state_dict().keys()
+    torch.testing.assert_close(logits(merged, make_ids()), expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("head", "task", "trained_too"),
+    [
+        (RoFormerForSequenceClassification, "SEQ_CLS", {"classifier"}),
+        (RoFormerForTokenClassification, "TOKEN_CLS", {"classifier"}),
+        (RoFormerModel, "FEATURE_EXTRACTION", set()),
+        (RoFormerForTripletMatching, None, set()),
+    ],
+)
+def test_a_task_trains_its_head_too(head, task, trained_too):
+    adapted = get_peft_model(head(RoFormerConfig(**SIZES)), LoraConfig(r=4, target_modules=TARGETS, task_type=task))
+    rest = {n for n, p in adapted.named_parameters() if p.requires_grad and "lora_" not in n}
+    assert {name.split(".")[2] for name in rest} == trained_too
+
+
+# Where weights lie (accelerate).
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """Each variant as a folder, with the logits that it gives, written once."""
+    made = {}
+
+    def save(variant):
+        if variant not in made:
+            model = make_model(variant)
+            folder = tmp_path_factory.mktemp(variant)
+            model.save_pretrained(folder)
+            made[variant] = folder, logits(model, make_ids())
+        return made[variant]
+
+    return save
+
+
+def test_device_map_auto(variant, saved):
+    folder, expected = saved(variant)
+    loaded = auto_class(variant).from_pretrained(folder, device_map="auto")
+    torch.testing.assert_close(logits(loaded, make_ids()).cpu(), expected, rtol=0, atol=1e-5)
+
+
+def test_device_map_auto_offloads_what_does_not_fit(variant, saved, tmp_path):
+    folder, expected = saved(variant)
+    loaded = auto_class(variant).from_pretrained(
+        folder, device_map="auto", max_memory={"cpu": 70_000}, offload_folder=tmp_path
+    )
+    assert "disk" in loaded.hf_device_map.values() and "cpu" in loaded.hf_device_map.values()
+    torch.testing.assert_close(logits(loaded, make_ids()), expected, rtol=0, atol=1e-5)
+
+
+def test_a_device_map_by_hand(variant, saved, tmp_path):
+    """Two layers on the disk."""
+    folder, expected = saved(variant)
+    model = make_model(variant)
+    prefix = model.base_model_prefix
+    parts = [f"{prefix}.{name}" for name, _ in model.base_model.named_children() if name != "encoder"]
+    parts += [f"{prefix}.encoder.{name}" for name, _ in model.base_model.encoder.named_parameters(recurse=False)]
+    parts += [name for name, _ in model.named_children() if name != prefix]
+    device_map = dict.fromkeys(parts, "cpu")
+    device_map |= {f"{prefix}.encoder.layer.{i}": "disk" if i < 2 else "cpu" for i in range(3)}
+    loaded = auto_class(variant).from_pretrained(folder, device_map=device_map, offload_folder=tmp_path)
+    assert loaded.base_model.encoder.layer[0].intermediate.dense.weight.is_meta
+    assert not loaded.base_model.encoder.layer[2].intermediate.dense.weight.is_meta
+    torch.testing.assert_close(logits(loaded, make_ids()), expected, rtol=0, atol=1e-5)
+
+
+def wrapping_policy(model):
+    """accelerate's, by the class of the layers."""
+    plugin = FullyShardedDataParallelPlugin(
+        fsdp_version=2, auto_wrap_policy="transformer_based_wrap", transformer_cls_names_to_wrap=["RoFormerLayer"]
+    )
+    return fsdp2_prepare_auto_wrap_policy(plugin, model)
+
+
+def test_the_wrapping_policy_finds_every_layer(variant):
+    model = make_model(variant)
+    policy = wrapping_policy(model)
+    found = [module for module in model.modules() if policy(module)]
+    assert found == list(model.base_model.encoder.layer)
+
+
+def test_the_classes_that_are_not_split_are_there(variant):
+    """Both FSDP and device maps look for these names where nobody gives others."""
+    model = make_model(variant)
+    classes = {type(module).__name__ for module in model.modules()}
+    assert set(model._no_split_modules) <= classes
+    assert type(model.base_model.encoder.layer[0]).__name__ in model._no_split_modules
+
+
+@pytest.fixture
+def mesh(tmp_path):
+    """A group of one process, this one."""
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/meeting", rank=0, world_size=1)
+    yield init_device_mesh("cpu", (1,))
+    dist.destroy_process_group()
+
+
+def test_a_sharded_model_trains_alike(variant, mesh):
+    plain = make_model(variant, **NO_DROPOUT)
+    sharded = copy.deepcopy(plain)
+    policy = wrapping_policy(sharded)
+    for module in [module for module in sharded.modules() if policy(module)]:
+        fully_shard(module, mesh=mesh)
+    fully_shard(sharded, mesh=mesh)
+    assert all(isinstance(layer, FSDPModule) for layer in sharded.base_model.encoder.layer)
+    assert all(isinstance(parameter, DTensor) for parameter in sharded.parameters())
+    ids, losses = make_ids(), []
+    for model in (plain, sharded):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        losses.append([])
+        for _ in range(3):
+            loss = model(input_ids=ids, labels=ids).loss
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses[-1].append(loss.item())
+    assert losses[0][2] < losses[0][0]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+
+
+# Training.
+
+
+def test_gradient_checkpointing_in_the_trainer_trains_alike(variant, tmp_path):
+    examples = [{"input_ids": ids, "labels": ids} for ids in make_ids(8)]
+    states = []
+    for checkpointing in (False, True):
+        model = make_model(variant, **NO_DROPOUT)
+        arguments = TrainingArguments(
+            str(tmp_path), max_steps=3, per_device_train_batch_size=4, learning_rate=1e-2, seed=0, use_cpu=True,
+            gradient_checkpointing=checkpointing, save_strategy="no", report_to=[], disable_tqdm=True,
+        )  # fmt: skip
+        Trainer(model, arguments, train_dataset=examples).train()
+        assert any(layer.gradient_checkpointing for layer in model.base_model.encoder.layer) == checkpointing
+        states.append(model.state_dict())
+    for name, tensor in make_model(variant, **NO_DROPOUT).state_dict().items():
+        torch.testing.assert_close(states[1][name], states[0][name], rtol=0, atol=1e-5, msg=name)
+        if "query.weight" in name:
+            assert not torch.equal(states[0][name], tensor)
+
+
+# Half precision.
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_loading_in_half_precision(variant, saved, dtype, tmp_path):
+    folder, expected = saved(variant)
+    loaded = auto_class(variant).from_pretrained(folder, dtype=dtype)
+    assert {p.dtype for p in loaded.parameters()} == {getattr(torch, dtype)}
+    found = logits(loaded, make_ids())
+    assert found.dtype == getattr(torch, dtype)
+    spread = expected.std().item()
+    assert (found.float() - expected).abs().mean() < (0.01 if dtype == "float16" else 0.05) * spread
+    loaded.save_pretrained(tmp_path)
+    assert AutoConfig.from_pretrained(tmp_path).dtype == getattr(torch, dtype)
+
+
+@pytest.mark.parametrize("length", [16, 1000])
+@pytest.mark.parametrize("convert", [torch.nn.Module.half, torch.nn.Module.bfloat16], ids=["half", "bfloat16"])
+def test_half_precision_is_as_close_as_berts(convert, length):
+    """The same weights in BERT, whose positions are switched off: what is left of the difference is the rotation."""
+    config = RoFormerConfig(**SIZES, initializer_range=0.1, layer_norm_eps=1e-5)
+    torch.manual_seed(0)
+    ours = RoFormerModel(config).eval()
+    bert = transformers.BertModel(
+        transformers.BertConfig(**SIZES, max_position_embeddings=length, layer_norm_eps=1e-5), add_pooling_layer=False
+    ).eval()
+    report = bert.load_state_dict(ours.state_dict(), strict=False)
+    assert report.missing_keys == ["embeddings.position_embeddings.weight"] and not report.unexpected_keys
+    torch.nn.init.zeros_(bert.embeddings.position_embeddings.weight)
+    errors = []
+    for model in (ours, bert):
+        with torch.no_grad():
+            exact = model(make_ids(4, length)).last_hidden_state
+            rounded = convert(copy.deepcopy(model))(make_ids(4, length)).last_hidden_state
+        errors.append((rounded.float() - exact).abs().mean().item())
+    assert 0 < errors[0] < errors[1] * 1.15
