@@ -23,6 +23,7 @@ from .progress_bar import byte_progress
 from .pytorch_checkpoint import read_pytorch
 from .pytorch_source import is_pytorch
 from .registry import AUTO, RELATIVE_POSITIONS, SIGNS, choose
+from .relative_positions import computed_positions
 from .report import ConversionReport
 from .roformer_start import NOTE, start_from
 from .safetensors_file import (
@@ -38,6 +39,7 @@ from .sentence_transformers_files import write_sentence_transformers_files
 from .settings import read_settings
 from .source import Source
 from .sources import open_source
+from .task_layers import check_no_choice, find_task
 from .verify import verify_weights
 from .vocabulary import read_vocabulary
 
@@ -52,6 +54,7 @@ def convert(
     family: str = AUTO,
     as_family: str | None = None,
     checkpoint: str | None = None,
+    head: str = AUTO,
     dtype: str = "float32",
     max_shard_size: int | str = MAX_SHARD_SIZE,
     force: bool = False,
@@ -66,6 +69,8 @@ def convert(
         family: "auto", or the family that the checkpoint is of (`registry.FAMILIES`).
         as_family: "roformer" makes of a BERT (WoBERT, WoNEZHA) a RoFormer to be trained on, without its positions.
         checkpoint: prefix of the TensorFlow checkpoint, where the folder has several.
+        head: what a Keras model's task layer is applied to, where its file does not say ("classification", "triplet",
+            "tokens"), or "none" to leave it out.
         dtype: number format of the weights that are written: float32, float16, bfloat16 or float64.
         max_shard_size: most bytes of tensors in one file ("5GB", "500MB" or a number); larger models get several, and
             an index.
@@ -93,8 +98,11 @@ def convert(
     if output in (origin.resolve(), *origin.resolve().parents):
         raise FileExistsError(f"{output} is or holds the checkpoint to be converted: name a folder beside it")
     with output_folder(output, force) as folder, legacy_files(origin, checkpoint, unpack_beside=output) as files:
-        read = read_pytorch if is_pytorch(files.weights) else _read_legacy
-        checkpoint = read(files, family, as_family, origin.resolve().name)
+        if is_pytorch(files.weights):
+            check_no_choice(head, files.weights)
+            checkpoint = read_pytorch(files, family, as_family, origin.resolve().name)
+        else:
+            checkpoint = _read_legacy(files, family, as_family, head, origin.resolve().name)
         source, vocabulary, config, plan = (
             checkpoint.source, checkpoint.vocabulary, checkpoint.config, checkpoint.plan
         )  # fmt: skip
@@ -141,18 +149,24 @@ def convert(
             files=sorted(file.name for file in folder.iterdir()),
             verified=verify,
             seconds=time.perf_counter() - started,
+            rows=checkpoint.rows,
         )
 
 
-def _read_legacy(files: LegacyFiles, family: str, target: str | None, name: str) -> Checkpoint:
+def _read_legacy(files: LegacyFiles, family: str, target: str | None, head: str, name: str) -> Checkpoint:
     """A checkpoint of the original framework, which came in a folder or archive called `name`."""
     settings = read_settings(files.config)
     vocabulary = read_vocabulary(files.vocab)
     source = open_source(files)
-    found, sign = choose(family, source.entries, settings, name, str(source.path))
+    task = find_task(source, head)
+    found, sign = choose(task.family(family), task.of_the_family(source.entries), settings, name, str(source.path))
     kind = found if target is None else start_from(found, target, str(source.path))
     config = kind.config(settings, vocabulary)
+    task_head = task.head(kind, settings, vocabulary, str(source.path))
+    if task_head is not None:
+        task_head.configure(config)
     title = found.title_of(vocabulary)
+    left_out = {**task.left_out, **computed_positions(source, settings)}
     return Checkpoint(
         family=found.name,
         title=title,
@@ -161,9 +175,10 @@ def _read_legacy(files: LegacyFiles, family: str, target: str | None, name: str)
         vocabulary=vocabulary,
         tokenizer=RoFormerTokenizer(vocabulary.ids, **kind.tokenizer(config)),
         config=config,
-        plan=make_plan(source, kind, config, settings, vocabulary),
+        plan=make_plan(source, kind, config, settings, vocabulary, task_head, left_out),
         note=None if target is None else NOTE.format(title=title),
         ignored_settings=sorted(settings.ignored.keys() - {*SIGNS, *RELATIVE_POSITIONS}),
+        rows=task.rows(task_head),
     )
 
 

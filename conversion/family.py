@@ -5,7 +5,7 @@ A family is one small object of data, in a file of its own (see roformer_v1.py);
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from transformers import PreTrainedConfig
 
@@ -55,14 +55,24 @@ POOLER = {"bert/pooler/dense/": "pooler"}  # of `Family.dropped`
 class Head:
     """A task layer that fine-tuning put on a family's body: it takes the place of the family's own head.
 
-    `architecture` is the class that has it; `fields` are what its configuration says besides; `weights` its own weights;
-    `title` is what the summary calls it.
+    `architecture` is the class that has it; `title` is what the summary calls it; `weights` are its own weights;
+    `fields` are what its configuration says besides. With `keeps_own` it is the family's own head in another class.
+    `drops_prefix` is what the keys of the bare model begin with in other classes only.
     """
 
     architecture: str
     title: str
-    weights: list[Weight]
+    weights: list[Weight] = field(default_factory=list)
     fields: dict[str, object] = field(default_factory=dict)
+    keeps_own: bool = False
+    drops_prefix: str = ""
+
+    def weights_on(self, family: list[Weight]) -> list[Weight]:
+        """The weights of the whole model, on those that the family has with its own head."""
+        body = [weight for weight in family if self.keeps_own or not weight.key.startswith(OWN_HEAD)]
+        own = {weight.variable for weight in self.weights}
+        body = [weight for weight in body if weight.variable not in own]
+        return [replace(weight, key=weight.key.removeprefix(self.drops_prefix)) for weight in body] + self.weights
 
     def configure(self, config: PreTrainedConfig) -> None:
         """Make the family's configuration that of the model with this head."""
@@ -94,7 +104,7 @@ _SLOT = re.compile(
     r"(adam_[mv]|lamb_[mv]|Adam(_1)?|AdamW(_1)?|LAMB(_1)?|Momentum|RMSProp(_1)?|Adagrad|Adadelta(_1)?|Adafactor(_1)?"
     r"|m|v|vr|vc|ag|ema|slow_var|ExponentialMovingAverage)"
 )
-_STEPS = {"global_step", "beta1_power", "beta2_power"}
+_STEPS = {"global_step", "beta1_power", "beta2_power", "save_counter"}
 
 
 def extra(name: str, variables: Iterable[str]) -> str | None:
@@ -103,6 +113,8 @@ def extra(name: str, variables: Iterable[str]) -> str | None:
     >>> extra("bert/pooler/dense/bias/adam_m", {"bert/pooler/dense/bias"})
     'optimiser state'
     """
+    if name.startswith("optimizer/") or "/.OPTIMIZER_SLOT/" in name:  # as tf.keras keeps it
+        return "optimiser state"
     if name in _STEPS:
         return "training step"
     if name in ("cls/seq_relationship/output_weights", "cls/seq_relationship/output_bias"):

@@ -51,6 +51,7 @@ _WEIGHTLESS = re.compile(
     r"(Input|Embedding|Transformer|Attention|MLM|NSP|Output-MLM)-.+|Pooler|.+-(Dropout|Add|Norm)", re.DOTALL
 )
 _ENCODER_LAYER = re.compile(r"Transformer-(0|[1-9]\d{0,5})-(.+)")
+_MASKS = {"Attention-LM-Mask": "lm", "Attention-UniLM-Mask": "unilm"}
 _LATER = re.compile(r"Pooler|(Pooler|NSP|MLM|Output)-.+")  # they follow the encoder, in whatever order
 _KINDS = {"output_weights": "kernel", "output_bias": "bias"}
 _NUMBERED = re.compile(r"(.*?)(?:_(\d{1,9}))?")
@@ -74,15 +75,21 @@ class KerasLayer:
 
 @dataclass(frozen=True)
 class KerasModel:
-    """The parts of a model: `variables` maps names of the released checkpoints to stored ones; `task_layers` are the
-    layers that follow the encoder and are not bert4keras' own, with weights or without; `encoder_end` are the names of
-    the layers that the first of them may follow, empty where a nested model stands in their place.
+    """The parts of a model.
+
+    `variables` maps names of the released checkpoints to stored ones. `task_layers` are the layers that follow the
+    encoder and are not bert4keras' own, with weights or without; `own_layers` are those that are, by name, and
+    `encoder_end` names the last of the encoder's. `mask` is "lm" or "unilm" where attention is masked so; layers without
+    weights, that one and those of an MLM head of RoFormer-V2, are seen only where they are `named`.
     """
 
     variables: dict[str, str]
     task_layers: list[KerasLayer]
-    body: frozenset[str]
+    own_layers: dict[str, KerasLayer]
+    encoder_end: str
     has_language_model: bool
+    mask: str
+    named: bool
 
 
 def read_model(layers: list[KerasLayer]) -> KerasModel:
@@ -97,26 +104,30 @@ def read_model(layers: list[KerasLayer]) -> KerasModel:
         raise CheckpointError(f"has {found} {WORDS}, of which a bert4keras model has one (its layers: {first})")
     prefix = prefixes[0]
     variables: dict[str, str] = {}
-    body, last = set(), -1
-    for number, layer in enumerate(layers):
-        own = layer.name.removeprefix(prefix)
-        names = _variables_of(own) if layer.name.startswith(prefix) else None
+    own: dict[int, str] = {}  # the layers of bert4keras by their places, without the prefix
+    for place, layer in enumerate(layers):
+        name = layer.name.removeprefix(prefix)
+        names = _variables_of(name) if layer.name.startswith(prefix) else None
         if names is not None and layer.weights:
             found = _match(layer, names)
             if twice := sorted(found.keys() & variables.keys()):
                 raise CheckpointError(f"has the layer {layer.name} twice ({twice[0]})")
             variables |= found
-        if names is not None or (layer.name.startswith(prefix) and not layer.weights and _WEIGHTLESS.fullmatch(own)):
-            body.add(number)
-            if not _LATER.fullmatch(own):
-                last = number
-    rest = [layer for number, layer in enumerate(layers) if number not in body and (number > last or layer.weights)]
-    own_names = {layers[number].name.removeprefix(prefix) for number in body}
+        is_weightless = layer.name.startswith(prefix) and not layer.weights and _WEIGHTLESS.fullmatch(name)
+        if names is not None or is_weightless:
+            own[place] = name
+    end = max(place for place, name in own.items() if not _LATER.fullmatch(name))
+    masks = [mask for name, mask in _MASKS.items() if name in own.values()]
     return KerasModel(
-        variables,
-        rest,
-        frozenset(layers[number].name for number in body),
-        any(name.startswith(("MLM-", "Output-MLM-")) for name in own_names),
+        variables=variables,
+        task_layers=[
+            layer for place, layer in enumerate(layers) if place not in own and (place > end or layer.weights)
+        ],
+        own_layers={layers[place].name: layers[place] for place in own},
+        encoder_end=layers[end].name,
+        has_language_model=any(name.startswith(("MLM-", "Output-MLM-")) for name in own.values()),
+        mask=masks[0] if masks else "",
+        named=any(layer.name and not layer.weights for layer in layers),
     )
 
 

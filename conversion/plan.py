@@ -1,11 +1,13 @@
 """Match the variables of a checkpoint with the weights of a model, completely, before anything is written."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from .dtypes import FLOATS
 from .errors import CheckpointError
-from .family import OWN_HEAD, Family, Head, Weight, extra
+from .family import Family, Head, Weight, extra
 from .settings import Settings
 from .source import Source
 from .vocabulary import Vocabulary
@@ -22,11 +24,18 @@ class Plan:
 
 
 def make_plan(
-    source: Source, family: Family, config, settings: Settings, vocabulary: Vocabulary, head: Head | None = None
+    source: Source,
+    family: Family,
+    config,
+    settings: Settings,
+    vocabulary: Vocabulary,
+    head: Head | None = None,
+    left_out: Mapping[str, str] = MappingProxyType({}),
 ) -> Plan:
     """Every variable used once, or an extra that training left; every weight with its variable.
 
-    A task layer (`head`) stands in for the family's own head.
+    A task layer (`head`) stands in for the family's own head. `left_out` are variables that are not converted, with what
+    the summary calls them.
 
     Raises CheckpointError, one sentence naming file and variable, where configuration, vocabulary and variables are not
     of one model.
@@ -34,12 +43,12 @@ def make_plan(
     _check_layers(source, settings)
     weights = family.weights(config)
     if head is not None:
-        weights = [*(weight for weight in weights if not weight.key.startswith(OWN_HEAD)), *head.weights]
+        weights = head.weights_on(weights)
     wanted = {weight.variable: weight for weight in weights}
     extras: dict[str, list[str]] = {}
     for name in source.entries:
         if name not in wanted:
-            kind = extra(name, source.entries)
+            kind = left_out.get(name) or extra(name, source.entries)
             kind = kind or next((kind for start, kind in family.dropped.items() if name.startswith(start)), None)
             if kind is None:
                 raise CheckpointError(f"{source.path} has a variable that no {family.title} has: {name}")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from . import roformer_gpt, roformer_sim, roformer_v1, roformer_v2, wobert, wonezha
 from .errors import CheckpointError
 from .family import Family
+from .relative_positions import RELATIVE_POSITIONS as TABLE_OF_RELATIVE_POSITIONS
 from .settings import Settings
 
 AUTO = "auto"
@@ -31,6 +32,7 @@ class Structure:
 
 BERT = Structure("wobert", "it has a table of positions, as BERT has")
 V2 = Structure("v2", "its layers have no biases and no layer norms")
+RELATIVE = Structure("wonezha", "it has a table of relative positions")
 POOLED = Structure("sim", "it has a pooler and no table of positions", ("roformer", "wonezha"))
 PLAIN = Structure("roformer", "it has neither a table of positions nor a pooler", ("gpt", "wonezha"))
 
@@ -82,6 +84,8 @@ def structure(variables: Collection[str], where: str) -> Structure:
         raise CheckpointError(f"{where} is of no RoFormer: it has no variable {_WORDS} (its first ones: {first})")
     if _POSITIONS in variables:
         return BERT
+    if TABLE_OF_RELATIVE_POSITIONS in variables:
+        return RELATIVE
     encoder = [name for name in variables if name.startswith("bert/encoder/layer_")]
     if encoder and all(name.endswith("/kernel") for name in encoder):
         return V2

@@ -1,6 +1,6 @@
 """What a conversion did, for people and for programs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.table import Table
@@ -12,7 +12,8 @@ class ConversionReport:
 
     `family` is what the checkpoint was taken for, by the `sign` that it shows (None where the family was asked for);
     `written_as` says what it became where that is something else. `extras` names the variables that were left out, by kind; `ignored_settings` the fields of the old configuration
-    that mean nothing to the new one; `verified` is whether every tensor was compared after reloading.
+    that mean nothing to the new one; `verified` is whether every tensor was compared after reloading; `rows` are further
+    lines of the summary.
     """
 
     source: Path
@@ -32,6 +33,7 @@ class ConversionReport:
     files: list[str]
     verified: bool
     seconds: float
+    rows: dict[str, str] = field(default_factory=dict)
 
     def table(self) -> Table:
         """The summary as a rich table."""
@@ -43,6 +45,7 @@ class ConversionReport:
             "output": str(self.output),
             "family": f"{self.family} ({self.sign})" if self.sign else self.family,
             "written as": self.written_as,
+            **self.rows,
             "vocabulary": unit,
             "layers": str(self.layers),
             "parameters": f"{self.parameters:,}",

@@ -1,10 +1,19 @@
 """Open the weights of a checkpoint, whatever the format of their file."""
 
-from .legacy_folder import LegacyFiles
+from .errors import CheckpointError
+from .keras_bundle import KerasBundle
+from .keras_hdf5 import KerasHDF5
+from .legacy_folder import LegacyFiles, is_hdf5
 from .source import Source
 from .tensor_bundle import TensorBundle
 
 
 def open_source(files: LegacyFiles) -> Source:
     """The weights that `legacy_files` found; raises CheckpointError where they are of no format that is read."""
-    return TensorBundle(files.weights)
+    path = files.weights
+    if path.is_file():
+        if is_hdf5(path):
+            return KerasHDF5(path)
+        raise CheckpointError(f"{path} is of no format that is read: HDF5, as Keras writes it, begins otherwise")
+    bundle = TensorBundle(path)
+    return bundle if bundle.object_graph is None else KerasBundle(path)

@@ -49,6 +49,13 @@ def convert(
     checkpoint: Annotated[
         str | None, typer.Option(metavar="PREFIX", help="Which checkpoint, where there are several.")
     ] = None,
+    head: Annotated[
+        str,
+        typer.Option(
+            help="What the task layer of a fine-tuned Keras model is applied to, where its file does not say: "
+            "classification ([CLS]), triplet (the mean), tokens (each), or none to leave it out."
+        ),
+    ] = "auto",
     dtype: Annotated[str, typer.Option(help="Write float32, float16, bfloat16 or float64.")] = "float32",
     max_shard_size: Annotated[
         str, typer.Option(metavar="SIZE", help="Most bytes of weights in a file: 500MB, 5GB ...")
@@ -61,7 +68,7 @@ def convert(
 ) -> None:
     """Convert a checkpoint of the original framework into a folder that from_pretrained reads."""
     options = {
-        "family": family, "as_family": as_family, "checkpoint": checkpoint, "dtype": dtype,
+        "family": family, "as_family": as_family, "checkpoint": checkpoint, "head": head, "dtype": dtype,
         "max_shard_size": max_shard_size, "force": force, "verify": verify, "progress": True,
     }  # fmt: skip
     if all_:
