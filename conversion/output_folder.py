@@ -60,14 +60,17 @@ def _is_replaced(path: Path, force: bool) -> bool:
 
 
 def is_saved_model(path: Path) -> bool:
-    """Whether a folder is what `save_pretrained` writes, and no clone of a repository, which holds more than a model."""
+    """Whether a folder is what `save_pretrained` or `export_tf` writes, and no clone of a repository, which holds more."""
     if (path / ".git").exists():
         return False
+    name = next((name for name in ("config.json", "bert_config.json") if (path / name).is_file()), "")
     try:
-        config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+        config = json.loads((path / name).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return False
-    return isinstance(config, dict) and isinstance(config.get("model_type"), str)
+    if not isinstance(config, dict) or (name == "bert_config.json" and "exported_from" not in config):
+        return False  # an original, of which there may be no other copy
+    return isinstance(config.get("model_type"), str)
 
 
 @contextmanager
@@ -83,7 +86,15 @@ def temporary_sibling(path: Path) -> Iterator[Path]:
             folder.mkdir()
             yield folder
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+    except BaseException:  # an interruption, which is to leave nothing either
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def _sync(path: Path) -> None:
