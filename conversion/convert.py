@@ -15,6 +15,7 @@ from ..tokenization.tokenizer import RoFormerTokenizer
 from .checkpoint import Checkpoint
 from .dtypes import FLOATS, STORAGE, cast
 from .errors import CheckpointError
+from .exported import as_exported, exported_fields
 from .family import Weight
 from .legacy_folder import VOCABULARY, LegacyFiles, legacy_files
 from .output_folder import output_folder
@@ -160,7 +161,7 @@ def _read_legacy(files: LegacyFiles, family: str, target: str | None, head: str,
     source = open_source(files)
     task = find_task(source, head)
     found, sign = choose(task.family(family), task.of_the_family(source.entries), settings, name, str(source.path))
-    kind = found if target is None else start_from(found, target, str(source.path))
+    kind = as_exported(found, settings) if target is None else start_from(found, target, str(source.path))
     config = kind.config(settings, vocabulary)
     task_head = task.head(kind, settings, vocabulary, str(source.path))
     if task_head is not None:
@@ -177,7 +178,7 @@ def _read_legacy(files: LegacyFiles, family: str, target: str | None, head: str,
         config=config,
         plan=make_plan(source, kind, config, settings, vocabulary, task_head, left_out),
         note=None if target is None else NOTE.format(title=title),
-        ignored_settings=sorted(settings.ignored.keys() - {*SIGNS, *RELATIVE_POSITIONS}),
+        ignored_settings=sorted(settings.ignored.keys() - {*SIGNS, *RELATIVE_POSITIONS, *exported_fields(settings)}),
         rows=task.rows(task_head),
     )
 

@@ -9,10 +9,7 @@ import re
 from pathlib import Path
 
 import torch
-import transformers
-from transformers import BertConfig, PreTrainedConfig, PreTrainedModel
-
-import modeling_roformer
+from transformers import BertConfig, PreTrainedConfig
 
 from ..configuration import MODEL_TYPES, RoFormerConfig
 from ..nezha_configuration import NezhaConfig
@@ -20,6 +17,7 @@ from ..tokenization.tokenizer import RoFormerTokenizer
 from .checkpoint import Checkpoint
 from .dtypes import FLOATS
 from .errors import CheckpointError
+from .exported import model_on_meta
 from .family import Weight
 from .legacy_folder import LegacyFiles
 from .plan import Plan
@@ -243,7 +241,7 @@ def _plan(
     `renamed` is what keys begin with that are to begin as the class has them: a BERT's that becomes a RoFormer.
     """
     _check_layers(source, config, path)
-    model = _on_meta(config, architecture, path)
+    model = model_on_meta(config, architecture, path)
     wanted = {key: tuple(tensor.shape) for key, tensor in model.state_dict().items()}
     tied = model.all_tied_weights_keys
     tensors: dict[str, str] = {}
@@ -290,21 +288,6 @@ def _check_layers(source: PyTorchSource, config: PreTrainedConfig, path: Path) -
         raise CheckpointError(
             f"{source.path} has {layers} layers, and {path.name} says {config.num_hidden_layers} (num_hidden_layers)"
         )
-
-
-def _on_meta(config: PreTrainedConfig, architecture: str, path: Path) -> PreTrainedModel:
-    """The class that the configuration names, without numbers."""
-    kind = getattr(modeling_roformer, architecture, None)
-    kind = kind or (getattr(transformers, architecture, None) if isinstance(config, BertConfig) else None)
-    if not isinstance(kind, type) or not issubclass(kind, PreTrainedModel) or kind.config_class is not type(config):
-        raise CheckpointError(
-            f"{path}: architectures names {architecture}, which is no class of modeling_roformer, nor a BERT of transformers"
-        )
-    try:
-        with torch.device("meta"):
-            return kind(config)
-    except Exception as error:  # whatever a field of another value can cause
-        raise CheckpointError(f"{path} describes no {architecture}: {' '.join(str(error).split())}") from None
 
 
 def _key(name: str, wanted: dict, base: str, renamed: str | None) -> str:

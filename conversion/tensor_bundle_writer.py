@@ -1,6 +1,6 @@
 """Writing a TensorBundle, the format of TensorFlow's checkpoints, without TensorFlow; tensor_bundle.py describes it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +13,16 @@ from .tensor_bundle import Entry
 
 
 def write_bundle(
-    prefix: str | Path, tensors: Iterable[tuple[str, np.ndarray]], *, dtype: str | None = None, num_shards: int = 1
+    prefix: str | Path,
+    tensors: Iterable[tuple[str, np.ndarray]],
+    *,
+    dtype: str | Mapping[str, str] | None = None,
+    num_shards: int = 1,
 ) -> None:
     """Write a checkpoint that TensorFlow reads, taking the tensors one at a time.
 
     `tensors` are pairs of name and array; `dtype` is the name of the arrays' number format where NumPy does not know it
-    (arrays of uint16 as "bfloat16"). With several shards, tensor i goes to shard i mod num_shards.
+    (arrays of uint16 as "bfloat16"), of all or by name. With several shards, tensor i goes to shard i mod num_shards.
 
     >>> write_bundle("model.ckpt", [("bert/embeddings/LayerNorm/gamma", np.ones(768, "float32"))])
     """
@@ -31,7 +35,7 @@ def write_bundle(
             if not name or name in entries:
                 raise ValueError(f"a variable needs a name of its own, and {name!r} is not one")
             shard = number % num_shards
-            kind = dtype or array.dtype.name
+            kind = (dtype.get(name) if isinstance(dtype, Mapping) else dtype) or array.dtype.name
             data = np.ascontiguousarray(array, STORAGE[kind]).reshape(-1).view(np.uint8)
             crc = crc32c.masked(data)
             entries[name] = Entry(name, kind, array.shape, shard, files[shard].tell(), len(data), crc)

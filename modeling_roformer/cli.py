@@ -84,6 +84,19 @@ def convert(
 
 
 @app.command()
+def export_tf(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A saved model with its tokenizer.")],
+    legacy_dir: Annotated[Path, typer.Argument(metavar="LEGACY_DIR", help="Folder to make.")],
+    prefix: Annotated[str, typer.Option(help="What the checkpoint's files begin with.")] = "bert_model.ckpt",
+    force: Annotated[bool, typer.Option("--force", help="Replace the model at LEGACY_DIR, in one step.")] = False,
+) -> None:
+    """Write a saved model as a checkpoint that bert4keras and TensorFlow read."""
+    from .conversion.export_tf import export_tf as export
+
+    stdout.print(export(directory, legacy_dir, prefix=prefix, force=force, progress=True).table())
+
+
+@app.command()
 def push(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="A saved model with its tokenizer.")],
     repo_id: Annotated[str, typer.Argument(metavar="REPO_ID", help="NAME/REPOSITORY on the Hub; made where missing.")],
