@@ -198,9 +198,10 @@ def main() -> None:
     """Entry point of the `roformer` script."""
     try:
         app()
-    except KeyboardInterrupt:
-        stderr.print("roformer: interrupted; nothing was left half-written")
-        sys.exit(130)
+    except SystemExit as ended:
+        if ended.code == 130:  # what typer makes of Ctrl-C
+            stderr.print("roformer: interrupted; nothing was left half-written")
+        raise
     except Exception as error:
         if os.environ.get("ROFORMER_DEBUG"):
             raise

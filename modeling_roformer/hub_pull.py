@@ -27,7 +27,7 @@ from huggingface_hub.utils import tqdm, validate_repo_id
 from .checksums import Sums, sums_of
 from .hub_bars import hub_bars
 from .hub_errors import BROKEN_CONNECTION, HubError, hub_error, shown
-from .hub_retries import TRIES, patience
+from .hub_retries import Patience, clock, patience
 from .hub_token import usable_token
 from .model_folder import check_model_folder
 
@@ -100,8 +100,8 @@ def pull(
     with output_folder(directory, force=force) as folder, byte_progress(progress) as bar, hub_bars(False):
         task = bar.add_task("looking", total=None)
         try:
-            with patience(lambda sentence: bar.update(task, description=sentence)):
-                source = _Cache(repo_id, revision) if offline else _Hub(repo_id, revision, token)
+            with patience(lambda sentence: bar.update(task, description=sentence)) as kept:
+                source = _Cache(repo_id, revision) if offline else _Hub(repo_id, revision, token, kept)
                 _refuse_other_places(file.name for file in source.files)
                 size = sum(file.size for file in source.files)
                 bar.update(task, description="fetching and checking", total=2 * size)
@@ -118,8 +118,8 @@ def pull(
 class _Hub:
     """A repository on the Hub, whose files are fetched through the cache."""
 
-    def __init__(self, repo_id: str, revision: str | None, token: str | None):
-        self.repo_id, self.api = repo_id, HfApi(token=token)
+    def __init__(self, repo_id: str, revision: str | None, token: str | None, kept: Patience):
+        self.repo_id, self.api, self.kept = repo_id, HfApi(token=token), kept
         self.commit = self.api.resolve_revision(repo_id, revision=revision).resolved
         tree = self.api.list_repo_tree(repo_id, recursive=True, revision=self.commit)
         self.files = [
@@ -155,7 +155,8 @@ class _Hub:
             raise HubError(f"the ETag of {file.name} is {etag}, but the Hub lists it as {file.sum}")
 
     def _fetch(self, file: _File, advance: Advance, anew: bool) -> Path:
-        for _ in range(TRIES):
+        tried, since = 0, clock()
+        while True:
             try:
                 path = self.api.hf_hub_download(
                     self.repo_id,
@@ -165,10 +166,10 @@ class _Hub:
                     tqdm_class=_bar_class(advance),
                 )
                 return Path(path)
-            except BROKEN_CONNECTION:
+            except BROKEN_CONNECTION as error:
                 # huggingface_hub takes up a download that was cut, but not one whose connection was reset.
-                continue
-        raise HubError(f"the download of {file.name} broke off {TRIES} times")
+                tried += 1
+                self.kept.wait(error, tried, since)
 
 
 class _Cache:
@@ -176,19 +177,21 @@ class _Cache:
 
     def __init__(self, repo_id: str, revision: str | None):
         self.repo_id, name = repo_id, revision or constants.DEFAULT_REVISION
+        incomplete = f"the cache does not hold all of {repo_id} at {name}: pull it once with a connection"
         try:
             folder = Path(snapshot_download(repo_id, revision=revision, local_files_only=True))
         except LocalEntryNotFoundError as error:
-            raise HubError(
-                f"the cache does not hold all of {repo_id} at {name}: pull it once with a connection"
-            ) from error
+            raise HubError(incomplete) from error
         self.folder, self.commit = folder, folder.name
         try:
             tree = get_cached_repo_tree(repo_id, revision=self.commit)
             listed = {entry.path: entry.blob_id for entry in tree}
         except CachedRepoTreeNotFoundError:
             # from_pretrained leaves no list, and no more than it read: enough, if that is a model.
-            check_model_folder(folder)
+            try:
+                check_model_folder(folder)
+            except ValueError as error:
+                raise HubError(f"{incomplete} ({error})") from error
             listed = {path.relative_to(folder).as_posix(): None for path in folder.rglob("*") if path.is_file()}
         self.files = [
             _File(name, (folder / name).stat().st_size, _sum_in_cache(folder / name) or blob_id)

@@ -12,6 +12,8 @@ import hashlib
 import json
 import os
 import re
+import socket
+import struct
 import threading
 import time
 from collections.abc import Callable
@@ -86,6 +88,7 @@ class Fault:
     route: str
     status: int | None = None  # answer with this status
     cut: int | None = None  # send this many bytes of the body, then close the connection
+    reset: bool = False  # where it is cut, end the connection as a machine does that crashed
     truncate: int | None = None  # send this many bytes of the body as if they were all
     corrupt: bool = False  # flip the bits of the body's last byte
     headers: dict[str, str | None] = field(default_factory=dict)  # replace these headers; None leaves one out
@@ -213,6 +216,9 @@ class Handler(BaseHTTPRequestHandler):
             if fault and fault.cut is not None:
                 self.wfile.write(body[: fault.cut])
                 self.wfile.flush()
+                if fault.reset:
+                    time.sleep(0.05)  # what was sent arrives before the reset, which would overtake it
+                    self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 self.close_connection = True
                 self.connection.close()
             else:

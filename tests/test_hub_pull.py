@@ -217,10 +217,17 @@ def test_what_arrived_is_not_fetched_again(hub, repo, tmp_path, fake_time):
     assert not downloads(hub)
 
 
-def test_a_download_that_breaks_off_goes_on(hub, repo, tmp_path, fake_time):
-    hub.faults.append(Fault("GET /cdn/", cut=1000, times=3))
+@pytest.mark.parametrize("reset", [False, True])
+def test_a_download_that_breaks_off_goes_on(hub, repo, tmp_path, fake_time, reset):
+    hub.faults.append(Fault("GET /cdn/", cut=1000, reset=reset, times=3))
     pull(REPO, tmp_path / "here")
     assert content(tmp_path / "here") == expected() and hub.faults[0].times == 0
+    assert fake_time.slept == ([1, 2, 4] if reset else [])
+    hub.faults.append(Fault("GET /cdn/", cut=1000, reset=reset, times=99))
+    for path in in_cache(hub):
+        path.unlink()
+    with pytest.raises(HubError, match="5 times"):
+        pull(REPO, tmp_path / "there")
 
 
 @pytest.mark.parametrize("how", ["argument", "setting", "option"])
@@ -271,7 +278,7 @@ def test_offline_after_from_pretrained(hub, tmp_path):
     for cached in Path(hub.environment["HF_HUB_CACHE"]).glob("models--*"):  # the card that push looked for
         subprocess.run(["rm", "-r", str(cached)], check=True)
     RoFormerForMaskedLM.from_pretrained(REPO)
-    with pytest.raises(HubError, match="no tokenizer"):
+    with pytest.raises(HubError, match="the cache does not hold all .* no tokenizer"):
         pull(REPO, tmp_path / "here", local_files_only=True)
     AutoTokenizer.from_pretrained(REPO)
     pull(REPO, tmp_path / "here", local_files_only=True)
@@ -377,6 +384,7 @@ def test_an_interruption_leaves_nothing(hub, repo, tmp_path, number):
     finally:
         running.kill()
     assert running.returncode == 128 + number and not out and "Traceback" not in err and hub.token not in err
+    assert ("interrupted; nothing was left half-written" in err) == (number == signal.SIGINT)
     assert beside(tmp_path / "here") == []
     hub.before = lambda request: None
     hub.faults.clear(), hub.requests.clear()

@@ -237,7 +237,7 @@ FIELDS = {
 }
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), name=st.sampled_from(sorted(FIELDS)))
 def test_any_json_is_published_or_refused_in_a_sentence(hub, folder, data, name):
     before = content(folder)
@@ -452,6 +452,7 @@ def test_an_interrupted_push_goes_on(hub, folder):
     finally:
         running.kill()
     assert running.returncode == 130 and not out and "Traceback" not in err and hub.token not in err
+    assert "interrupted; nothing was left half-written" in err
     assert content(folder) == before and not published(hub)
     hub.before = lambda request: None
     push(folder, REPO)
