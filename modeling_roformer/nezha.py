@@ -39,11 +39,12 @@ class NezhaPreTrainedModel(RoFormerPreTrainedModel):
     _supports_flash_attn = False
     _supports_flex_attn = False
     _supports_attention_backend = False
-    _keys_to_ignore_on_load_unexpected = [r"\.relative_positions_encoding\.positions_encoding$"]
+    # Positions are computed; a pooler that nothing reads is left where it is.
+    _keys_to_ignore_on_load_unexpected = [r"\.relative_positions_encoding\.positions_encoding$", r"(^|\.)pooler\."]
     _can_record_outputs = {"hidden_states": RoFormerLayer, "attentions": NezhaSelfAttention}
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
-        """ "eager", the only one; another that is asked for is a ValueError."""
+        """The eager one; a ValueError where another is asked for by name."""
         if requested_attention not in (None, "eager"):
             raise ValueError(
                 f'attn_implementation="{requested_attention}" is not for NEZHA, whose positions need the attention '
@@ -88,7 +89,6 @@ class NezhaHead(NezhaPreTrainedModel, RoFormerHead):
 
     base_model_class = NezhaModel
     reads_pooler: ClassVar[bool] = False
-    _keys_to_ignore_on_load_unexpected = [r"(^|\.)pooler\."]
 
     def __init__(self, config: NezhaConfig):
         config.add_pooling_layer = self.reads_pooler

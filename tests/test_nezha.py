@@ -389,6 +389,15 @@ def test_a_missing_weight_is_named(name, head, tmp_path):
         head.from_pretrained(tmp_path)
 
 
+def test_who_wants_no_pooler_gets_none(tmp_path, said):
+    model = make_model(NezhaModel)
+    save_as_transformers_4(tmp_path, model)
+    loaded = NezhaModel.from_pretrained(tmp_path, add_pooling_layer=False)
+    outputs = loaded(make_ids(1, 9))
+    assert set(outputs.keys()) == {"last_hidden_state"} and not said.records
+    torch.testing.assert_close(outputs.last_hidden_state, model(make_ids(1, 9)).last_hidden_state)
+
+
 def test_half_a_pooler_is_a_damaged_checkpoint(tmp_path):
     make_model(NezhaModel).save_pretrained(tmp_path)
     weights = load_file(tmp_path / "model.safetensors")
@@ -737,6 +746,15 @@ def test_word_level_folders_carry_our_tokenizer(tmp_path):
     assert any(len(token) > 1 for token in tokenizer.tokenize(TEXTS[0]))
     guesses = pipeline("fill-mask", model=str(folder))("今天[MASK]很好")
     assert len(guesses) == 5
+
+
+def test_pipelines(tmp_path):
+    folder = nezha_folder(tmp_path, CHARACTERS)
+    AutoTokenizer.from_pretrained(folder).save_pretrained(folder)
+    assert {"score", "label"} == set(pipeline("text-classification", model=str(folder))("今天天气很好")[0])
+    assert np.shape(pipeline("feature-extraction", model=str(folder))("今天")) == (1, 4, 32)
+    ask = pipeline("extractive-question-answering", model=str(folder))
+    assert "answer" in ask(question="天气好吗？", context="今天天气很好。")
 
 
 @pytest.mark.parametrize("auto_class", SERVED, ids=lambda cls: cls.__name__)
