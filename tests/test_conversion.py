@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import tracemalloc
 import zipfile
 from pathlib import Path
@@ -28,10 +27,8 @@ from modeling_roformer.conversion.family import extra
 from modeling_roformer.conversion.tensor_bundle import TensorBundle
 from modeling_roformer.conversion.tensor_bundle_writer import write_bundle
 
-FIXTURES = REPOSITORY / "tests" / "fixtures"
-LEGACY = FIXTURES / "legacy"
+LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
 CONVERTED = ["word", "character", "factorized", "float16", "bfloat16", "float64", "shards"]
-BERT4KERAS = os.environ.get("ROFORMER_BERT4KERAS_PYTHON")
 
 
 @pytest.fixture
@@ -129,18 +126,6 @@ def test_the_trained_checkpoint_answers_as_before(output):
         np.testing.assert_allclose(found, expected["logits"][i], rtol=0, atol=2e-4)
         top = tokenizer.convert_ids_to_tokens(np.argsort(-found)[:5].tolist())
         assert top == [token for token, _ in sentence["top"]]
-
-
-@pytest.mark.live
-@pytest.mark.skipif(not BERT4KERAS, reason="name a Python that has bert4keras in ROFORMER_BERT4KERAS_PYTHON")
-def test_bert4keras_live(tmp_path):
-    """Other weights than the recorded ones, written and run by bert4keras now."""
-    script = FIXTURES / "make_legacy_fixtures.py"
-    command = [BERT4KERAS, str(script), "--seed", str(int.from_bytes(os.urandom(3), "big")), str(tmp_path / "made")]
-    subprocess.run([*command, *CONVERTED], check=True, capture_output=True, timeout=600)
-    for name in CONVERTED:
-        convert(tmp_path / "made" / name, tmp_path / name, verify=True)
-        assert_parity(tmp_path / name, tmp_path / "made" / name / "reference.npz")
 
 
 # The folder.

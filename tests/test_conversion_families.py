@@ -19,6 +19,7 @@ from modeling_roformer.conversion.convert import convert
 from modeling_roformer.tokenization import RoFormerTokenizer
 
 LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
+BERT4KERAS = os.environ.get("ROFORMER_BERT4KERAS_PYTHON")
 # Checkpoint: the Auto class that loads it, and the class that it gives.
 MASKED, CAUSAL = AutoModelForMaskedLM, AutoModelForCausalLM
 ARCHITECTURES = {
@@ -164,6 +165,24 @@ def test_numbers_of_the_shared_checkpoints(name, tmp_path):
         reference["probabilities" if name == "roformer_gpt" else "logits"] = recorded["output_0"]
     auto_class = CAUSAL if name in ("roformer_gpt", "roformer_sim") else MASKED
     assert_parity(auto_class.from_pretrained(tmp_path / name).eval(), reference)
+
+
+LIVE = [*ARCHITECTURES, "word", "character", "factorized", "float16", "bfloat16", "float64", "shards"]
+
+
+@pytest.mark.live
+@pytest.mark.skipif(not BERT4KERAS, reason="name a Python that has bert4keras in ROFORMER_BERT4KERAS_PYTHON")
+def test_bert4keras_live(tmp_path):
+    """Other weights than the recorded ones, written and run by TensorFlow and bert4keras now, of every family."""
+    script = REPOSITORY / "tests" / "fixtures" / "make_legacy_fixtures.py"
+    command = [BERT4KERAS, str(script), "--seed", str(int.from_bytes(os.urandom(3), "big")), str(tmp_path / "made")]
+    subprocess.run([*command, *LIVE], check=True, capture_output=True, timeout=600)
+    for name in LIVE:
+        convert(tmp_path / "made" / name, tmp_path / name, verify=True)
+        auto_class, architecture = ARCHITECTURES.get(name, (MASKED, RoFormerForMaskedLM))
+        model = auto_class.from_pretrained(tmp_path / name, dtype=torch.float32).eval()
+        assert type(model) is architecture
+        assert_parity(model, np.load(tmp_path / "made" / name / "reference.npz"))
 
 
 def test_prompts_of_gpt_go_on(tmp_path):
