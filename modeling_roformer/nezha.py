@@ -52,6 +52,20 @@ class NezhaPreTrainedModel(RoFormerPreTrainedModel):
             )
         return "eager"
 
+    def check_loaded(self, report: dict, source: str) -> None:
+        """As in `RoFormerPreTrainedModel`, but for a pooler, which the checkpoint of a language model does not have.
+
+        The bare model then has none, since none is made up; a head that reads one starts it afresh with the rest.
+        """
+        missing = set(report["missing_keys"])
+        pooler = {name for name in missing if name.removeprefix("nezha.") in POOLER}
+        if len(pooler) == len(POOLER):  # half of one is a damaged checkpoint
+            missing -= pooler
+            if self.base_model is self:
+                del self.pooler
+                self.config.add_pooling_layer = False
+        super().check_loaded({**report, "missing_keys": missing}, source)
+
 
 class NezhaModel(NezhaPreTrainedModel, RoFormerModel):
     """The bare transformer: token ids in, hidden states out. Inputs and outputs as in `RoFormerModel.forward`.
@@ -75,14 +89,6 @@ class NezhaModel(NezhaPreTrainedModel, RoFormerModel):
         """What every layer's self-attention is told of positions: a vector for each distance, and which is where."""
         return relative_position_embeddings(position_ids, self.config.head_dim, self.config.max_relative_position)
 
-    def check_loaded(self, report: dict, source: str) -> None:
-        """As in `RoFormerPreTrainedModel`; a pooler that the checkpoint does not have is taken away, not made up."""
-        missing = set(report["missing_keys"])
-        if missing >= POOLER:
-            del self.pooler
-            self.config.add_pooling_layer = False
-        super().check_loaded({**report, "missing_keys": missing - POOLER if missing >= POOLER else missing}, source)
-
 
 class NezhaHead(NezhaPreTrainedModel, RoFormerHead):
     """A `NezhaModel` with something on top, which reads its pooler, or has none below."""
@@ -93,11 +99,6 @@ class NezhaHead(NezhaPreTrainedModel, RoFormerHead):
     def __init__(self, config: NezhaConfig):
         config.add_pooling_layer = self.reads_pooler
         super().__init__(config)
-
-    def check_loaded(self, report: dict, source: str) -> None:
-        """As in `RoFormerPreTrainedModel`; a pooler is part of the head that reads it, and may start afresh with it."""
-        missing = [name for name in report["missing_keys"] if name.removeprefix("nezha.") not in POOLER]
-        super().check_loaded({**report, "missing_keys": missing}, source)
 
     def classifier_dropout(self) -> nn.Dropout:
         p = self.config.classifier_dropout
