@@ -2,7 +2,7 @@
 
 import shutil
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -46,13 +46,24 @@ def legacy_files(path: str | Path, checkpoint: str | None, unpack_beside: Path) 
     elif path.is_file():
         with temporary_sibling(unpack_beside) as folder:
             try:
-                _unpack(path, folder)
+                unpack(path, folder)
                 yield _find(folder, checkpoint)
             except CheckpointError as error:
                 # Whoever reads this knows the archive, not the place where it was unpacked for a moment.
                 raise CheckpointError(str(error).replace(str(folder), str(path))) from None
     else:
         raise CheckpointError(f"{path} does not exist: name a folder or a .zip with a legacy checkpoint")
+
+
+def name_of(path: str | Path) -> str:
+    """The name that a checkpoint came under: the folder's, or the archive's and that of the folder in it."""
+    path = Path(path).resolve()
+    if not zipfile.is_zipfile(path):
+        return path.name
+    with zipfile.ZipFile(path) as archive:
+        names = [_name(member) for member in archive.infolist() if not _is_litter(member)]
+    folders = {name.parent.name for name in names if name.name in CONFIGS}
+    return "/".join([path.name, *sorted(folders - {""})])
 
 
 def _find(folder: Path, checkpoint: str | None) -> LegacyFiles:
@@ -95,8 +106,11 @@ def is_hdf5(path: Path) -> bool:
         return file.read(len(HDF5_SIGNATURE)) == HDF5_SIGNATURE
 
 
-def _unpack(path: Path, folder: Path) -> None:
-    """Unpack the one folder of a .zip that has a configuration; members keep their last name only, so none escapes."""
+def unpack(path: Path, folder: Path, wanted: Callable[[str], bool] = lambda name: True) -> dict[str, int]:
+    """Unpack the one folder of a .zip that has a configuration; members keep their last name only, so none escapes.
+
+    Files whose name is not `wanted` stay packed. Returns name -> size of all. Raises CheckpointError, one sentence.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             members = [member for member in archive.infolist() if not member.is_dir() and not _is_litter(member)]
@@ -105,6 +119,8 @@ def _unpack(path: Path, folder: Path) -> None:
                 found = f"{len(places)} folders with" if places else "no"
                 raise CheckpointError(f"{path} has {found} {' or '.join(CONFIGS)}")
             members = [member for member in members if _name(member).parent in places]
+            sizes = {_name(member).name: member.file_size for member in members}
+            members = [member for member in members if wanted(_name(member).name)]
             size, free = sum(member.file_size for member in members), shutil.disk_usage(folder).free
             if size > free:
                 raise CheckpointError(
@@ -116,6 +132,7 @@ def _unpack(path: Path, folder: Path) -> None:
                     raise CheckpointError(f"{path} has two files {_name(member)}")
                 with archive.open(member) as source, open(target, "wb") as file:
                     shutil.copyfileobj(source, file, 1 << 20)
+            return sizes
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, zipfile.zlib.error) as error:
         raise CheckpointError(f"{path} is neither a folder nor a .zip that can be read: {error}") from None
 

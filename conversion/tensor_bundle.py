@@ -45,7 +45,8 @@ class Entry:
 class TensorBundle:
     """A checkpoint opened for reading; `entries` maps each variable's name to its `Entry`, in the index's order.
 
-    `object_graph` is the entry of the object graph that a checkpoint of TensorFlow 2 has, or None.
+    `object_graph` is the entry of the object graph that a checkpoint of TensorFlow 2 has, or None. With `data=False` the
+    data files are not looked at, and need not be there: nothing can be read then but the entries.
 
     Raises CheckpointError, one sentence naming the file, where index or shards are missing, damaged or of a kind that
     is not read (compressed, big-endian, partitioned variables, dtypes other than floats, int32 and int64).
@@ -55,7 +56,7 @@ class TensorBundle:
     (768,)
     """
 
-    def __init__(self, prefix: str | Path):
+    def __init__(self, prefix: str | Path, data: bool = True):
         self.prefix = Path(prefix)
         self.path = self.prefix.with_name(f"{self.prefix.name}.index")
         if not self.path.is_file():
@@ -69,7 +70,8 @@ class TensorBundle:
             self.object_graph = self.entries.get(OBJECT_GRAPH)
         except CheckpointError as error:
             raise CheckpointError(f"{self.path} {error}") from None
-        self._check_shards()
+        if data:
+            self.check_shards()
         if self.object_graph is not None:
             del self.entries[OBJECT_GRAPH]  # no variable
 
@@ -81,7 +83,8 @@ class TensorBundle:
         """The entries as they lie in the shards, which is the fastest order to read them in."""
         return sorted(self.entries.values(), key=lambda entry: (entry.shard, entry.offset, entry.size))
 
-    def _check_shards(self) -> None:
+    def check_shards(self) -> None:
+        """Raises CheckpointError where the data files are not there, or not of the sizes that the index makes them."""
         for entry in self.entries.values():
             if entry.shard >= self.num_shards:
                 raise CheckpointError(

@@ -1,5 +1,6 @@
 """What kind of model a configuration describes, and whether plain transformers computes it rightly."""
 
+import functools
 from dataclasses import dataclass
 
 import transformers
@@ -169,5 +170,6 @@ def _saved_model_type(config: dict) -> str:
         return MODEL_TYPE
 
 
-def _names_in_transformers() -> set[str]:
-    return set(dir(transformers))
+@functools.cache  # transformers takes a tenth of a second to say
+def _names_in_transformers() -> frozenset[str]:
+    return frozenset(dir(transformers))

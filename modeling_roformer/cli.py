@@ -194,6 +194,25 @@ def card(
     print(write_card(directory))
 
 
+@app.command()
+def info(
+    where: Annotated[
+        str, typer.Argument(metavar="DIR_OR_REPO", help="Folder or .zip of a checkpoint, or its name on the Hub.")
+    ],
+    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit on the Hub.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+) -> None:
+    """Say what a checkpoint is, without loading it: family, size, vocabulary, positions, where it comes from."""
+    from .conversion.info import info as checkpoint_info
+
+    with stderr.status("looking") as status:
+        found = checkpoint_info(where, revision=revision, tell=status.update)
+    if as_json:
+        print(found.json())
+    else:
+        stdout.print(found.table())
+
+
 def main() -> None:
     """Entry point of the `roformer` script."""
     try:
