@@ -8,6 +8,7 @@ from math import prod
 from pathlib import Path
 
 import numpy as np
+from transformers import PreTrainedConfig
 
 from ..model_cards import card_for, conversion_facts, data_files, measure
 from ..tokenization.characters import is_cjk
@@ -17,7 +18,7 @@ from .dtypes import FLOATS, STORAGE, cast
 from .errors import CheckpointError
 from .exported import as_exported, exported_fields
 from .family import Weight
-from .legacy_folder import VOCABULARY, LegacyFiles, legacy_files
+from .legacy_folder import VOCABULARY, LegacyFiles, legacy_files, name_of
 from .output_folder import output_folder
 from .plan import Plan, make_plan
 from .progress_bar import byte_progress
@@ -101,9 +102,9 @@ def convert(
     with output_folder(output, force) as folder, legacy_files(origin, checkpoint, unpack_beside=output) as files:
         if is_pytorch(files.weights):
             check_no_choice(head, files.weights)
-            checkpoint = read_pytorch(files, family, as_family, origin.resolve().name)
+            checkpoint = read_pytorch(files, family, as_family, name_of(origin))
         else:
-            checkpoint = _read_legacy(files, family, as_family, head, origin.resolve().name)
+            checkpoint = _read_legacy(files, family, as_family, head, name_of(origin))
         source, vocabulary, config, plan = (
             checkpoint.source, checkpoint.vocabulary, checkpoint.config, checkpoint.plan
         )  # fmt: skip
@@ -112,7 +113,7 @@ def convert(
 
         _write_weights(folder, source, plan, dtype, shard_size, progress)
         config.save_pretrained(folder)
-        if checkpoint.family == "sim" and getattr(config, "add_pooling_layer", False):
+        if checkpoint.family == "sim" and _has_linear_pooler(config):
             write_sentence_transformers_files(folder)
         checkpoint.tokenizer.save_pretrained(folder)
         if files.vocab.name == VOCABULARY:
@@ -152,6 +153,11 @@ def convert(
             seconds=time.perf_counter() - started,
             rows=checkpoint.rows,
         )
+
+
+def _has_linear_pooler(config: PreTrainedConfig) -> bool:
+    """Whether the model makes the vectors of RoFormer-Sim; one that started from it may have another pooler, or none."""
+    return getattr(config, "add_pooling_layer", False) and getattr(config, "pooler_activation", None) == "linear"
 
 
 def _read_legacy(files: LegacyFiles, family: str, target: str | None, head: str, name: str) -> Checkpoint:

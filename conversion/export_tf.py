@@ -226,7 +226,7 @@ def _fields(config: PreTrainedConfig, tokenizer: RoFormerTokenizer) -> dict[str,
     original["hidden_act"] = NAMES[config.hidden_act]
     if isinstance(config, NezhaConfig):
         original["max_relative_position"] = config.max_relative_position
-    own = {name: values[name] for name in FIELDS if values.get(name) is not None}
+    own = {name: values[name] for name in FIELDS if name in values}
     return original | {
         "model_type": "roformer" if isinstance(config, RoFormerConfig) else config.model_type,
         "architectures": config.architectures[:1],
