@@ -125,6 +125,16 @@ def test_what_variables_do_not_tell(changes, name, title, sign, tmp_path):
         assert config["max_relative_position"] == changes["max_relative_position"]
 
 
+def test_an_archive_that_was_renamed(tmp_path):
+    """The folder in it still has the name."""
+    with zipfile.ZipFile(tmp_path / "download.zip", "w") as archive:
+        for file in (LEGACY / "wonezha").iterdir():
+            archive.write(file, f"chinese_wonezha_L-12_H-768_A-12/{file.name}")
+    report = convert(tmp_path / "download.zip", tmp_path / "output")
+    assert report.family == "WoNEZHA"
+    assert report.sign == "its name, download.zip/chinese_wonezha_L-12_H-768_A-12, says so"
+
+
 @pytest.mark.parametrize("fixture", ["v2", "sim", "wobert"])
 def test_variables_speak_louder_than_names(fixture, tmp_path):
     source = shutil.copytree(LEGACY / fixture, tmp_path / "roformer-gpt")
