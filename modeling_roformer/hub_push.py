@@ -2,6 +2,7 @@
 
 import io
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -181,7 +182,7 @@ def _size(content: Path | bytes) -> int:
 @contextmanager
 def _sending_bar(shown: bool, total: int) -> Iterator[Bar]:
     if find_spec("hf_xet") and not constants.HF_HUB_DISABLE_XET:  # sends by itself, and shows its own bar
-        with hub_bars(shown):
+        with hub_bars(shown and sys.stderr.isatty()):
             yield Bar()
         return
     from .conversion.progress_bar import byte_progress

@@ -6,6 +6,7 @@ long that is, and does not read one that is a date. Below it all lies one HTTP c
 """
 
 import logging
+import os
 import re
 import threading
 from collections import Counter
@@ -28,6 +29,12 @@ BUSY = frozenset({408, 429, 500, 502, 503, 504})
 # Where huggingface_hub sets no limits of its own. `read` is the time without a single byte; a commit may take longer.
 TIMEOUTS = {"connect": 10.0, "read": 30.0, "write": 60.0, "pool": None}
 COMMIT_READ = 60.0
+# The same for Xet, which moves large files where hf_xet is installed; it has a client of its own, set up at its first use.
+XET = {
+    "HF_XET_CLIENT_RETRY_MAX_ATTEMPTS": f"{TRIES - 1}",
+    "HF_XET_CLIENT_RETRY_MAX_DURATION": f"{SECONDS:.0f}s",
+    "HF_XET_CLIENT_RETRY_BASE_DELAY": "2s",
+}
 # Not repeated as it stands: an answer that was lost says nothing about whether the commit was made.
 COMMIT = re.compile(r"/api/models/[^?]+/commit/")
 
@@ -86,7 +93,7 @@ class Patience:
         while True:
             if not limited:
                 left = SECONDS - (clock() - since) if tried else SECONDS
-                request.extensions["timeout"] = TIMEOUTS | {"read": max(1.0, min(TIMEOUTS["read"], left))}
+                request.extensions["timeout"] = TIMEOUTS | {"read": min(TIMEOUTS["read"], max(1.0, left))}
             if options.get("stream"):
                 self._count_download(str(request.url).partition("?")[0])
             try:
@@ -119,7 +126,7 @@ def patience(tell: Callable[[str], None] = lambda sentence: None) -> Iterator[Pa
     The client belongs to the whole process, so one thread at a time does this; requests of other threads meanwhile are
     repeated by the same rules.
     """
-    with _one_at_a_time, _without_warnings():
+    with _one_at_a_time, _without_warnings(), _xet_settings():
         kept = Patience(tell)
         client = get_session()
         plain = client.send
@@ -163,6 +170,17 @@ def _retry_after(headers) -> float | None:
             return None
     match = re.search(r";\s*r\s*=\s*0\s*;\s*t\s*=\s*(\d{1,9})", headers.get("ratelimit", ""))
     return float(match[1]) if match else None
+
+
+@contextmanager
+def _xet_settings() -> Iterator[None]:
+    chosen = {name: value for name, value in XET.items() if name not in os.environ}
+    os.environ.update(chosen)
+    try:
+        yield
+    finally:
+        for name in chosen:
+            os.environ.pop(name, None)
 
 
 @contextmanager

@@ -3,7 +3,9 @@
 import hashlib
 import json
 import math
+import os
 import re
+from collections import Counter
 from dataclasses import replace
 from datetime import datetime, timezone
 from email.utils import format_datetime
@@ -13,7 +15,8 @@ import hub_server
 import numpy as np
 import pytest
 from fake_time import NOON
-from hub_server import PART_SIZE, Blob, Fault
+from hub_server import MODEL, PART_SIZE, ROUTES, Answer, Blob, Fault, Handler
+from huggingface_hub import constants
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
@@ -308,6 +311,28 @@ def test_a_hub_that_never_answers_is_left_within_90_seconds(hub, folder, fake_ti
     with pytest.raises(HubError, match="nothing was published"):
         push(folder, REPO)
     assert fake_time.passed <= 91
+
+
+def test_xet_keeps_the_same_limits(hub, folder, fake_time, monkeypatch):
+    """hf_xet sends large files by a client of its own, here to a store that is busy."""
+    pytest.importorskip("hf_xet", reason="huggingface_hub brings it on the usual machines")
+    store = f"{hub.storage}/cas"
+    headers = {"X-Xet-Cas-Url": store, "X-Xet-Access-Token": "x", "X-Xet-Token-Expiration": "4000000000"}
+    token = Answer(200, {"casUrl": store, "accessToken": "x", "exp": 4_000_000_000}, headers)
+    routes = {"xet_token": ("GET", f"{MODEL}/xet-write-token/([^/]+)")}
+    routes |= {f"xet_{method}": (method, "/cas/.*") for method in ("GET", "POST", "PUT")}
+    for name, route in routes.items():
+        monkeypatch.setitem(ROUTES, name, route)
+        answer = token if name == "xet_token" else Answer(503, {"error": "busy"})
+        monkeypatch.setattr(Handler, name, lambda *_, answer=answer: answer, raising=False)
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", False)
+    monkeypatch.setitem(hub_retries.XET, "HF_XET_CLIENT_RETRY_BASE_DELAY", "10ms")
+    before = dict(os.environ)
+    with pytest.raises(HubError, match="nothing was published: .*503") as ended:
+        push(folder, REPO)
+    assert "\n" not in str(ended.value) and dict(os.environ) == before and not published(hub)
+    tries = Counter(asked(hub, " /cas/"))
+    assert tries and max(tries.values()) == 5
 
 
 def test_other_requests_of_the_process_are_as_before(hub, folder, fake_time):
