@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 import transformers
-from transformers import BertConfig, PreTrainedConfig, PreTrainedModel
+from transformers import BertConfig, PreTrainedConfig
 
 import modeling_roformer
 
@@ -33,11 +33,15 @@ FIELDS = (
 DO_LOWER_CASE = "do_lower_case"
 
 
-def model_on_meta(config: PreTrainedConfig, architecture: str, path: Path) -> PreTrainedModel:
+def model_on_meta(config: PreTrainedConfig, architecture: str, path: Path) -> "transformers.PreTrainedModel":
     """The class that a configuration (the file `path`) names, without numbers; only this package's, and BERT's."""
     kind = getattr(modeling_roformer, architecture, None)
     kind = kind or (getattr(transformers, architecture, None) if isinstance(config, BertConfig) else None)
-    if not isinstance(kind, type) or not issubclass(kind, PreTrainedModel) or kind.config_class is not type(config):
+    if (
+        not isinstance(kind, type)
+        or not issubclass(kind, transformers.PreTrainedModel)
+        or kind.config_class is not type(config)
+    ):
         raise CheckpointError(
             f"{path}: architectures names {architecture}, which is no class of modeling_roformer, nor a BERT of transformers"
         )
@@ -48,7 +52,7 @@ def model_on_meta(config: PreTrainedConfig, architecture: str, path: Path) -> Pr
         raise CheckpointError(f"{path} describes no {architecture}: {' '.join(str(error).split())}") from None
 
 
-def exported_weights(family: Family, config: PreTrainedConfig, model: PreTrainedModel) -> list[Weight]:
+def exported_weights(family: Family, config: PreTrainedConfig, model: "transformers.PreTrainedModel") -> list[Weight]:
     """Every weight of the class that is not tied to another, with the variable that it is exported as."""
     prefix, hidden = f"{model.base_model_prefix}.", config.hidden_size
     known = [

@@ -3,7 +3,6 @@
 import numpy as np
 import torch
 
-from ..relative_position import relative_position_embeddings
 from .dtypes import cast
 from .errors import CheckpointError
 from .settings import Settings
@@ -23,6 +22,8 @@ def computed_positions(source: Source, settings: Settings) -> dict[str, str]:
     entry = source.entries.get(RELATIVE_POSITIONS)
     if entry is None:
         return {}
+    from ..relative_position import relative_position_embeddings  # which imports transformers' modelling code
+
     max_relative_position = settings.size("max_relative_position", MAX_RELATIVE_POSITION)
     head_dim = settings.values["hidden_size"] // settings.values["num_attention_heads"]
     expected, _ = relative_position_embeddings(torch.arange(1)[None], head_dim, max_relative_position)

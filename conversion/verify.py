@@ -20,6 +20,9 @@ from .source import Source
 
 def verify_weights(folder: Path, source: Source, plan: Plan, dtype: str) -> None:
     """Load the folder with transformers; raise CheckpointError unless every number is the source's, bit for bit."""
+    from ..registration import register
+
+    register()  # which the command line has put off
     AutoTokenizer.from_pretrained(folder)
     with _no_progress_bar():
         name = AutoConfig.from_pretrained(folder).architectures[0]

@@ -2,62 +2,36 @@
 
 Importing this package registers it with transformers: `AutoConfig`, `AutoModel…`, `AutoTokenizer` and `pipeline` use it
 for every RoFormer checkpoint. It reads no dictionary: the tokenizer does, when it first segments a text.
+
+Only in the command `roformer` this waits until a model is asked for, since it takes seconds (torch and transformers'
+modelling code) that most commands have no use for; `cli.py` says which.
 """
 
-from transformers.utils import is_torch_available
-
-from .configuration import RoFormerConfig
-from .nezha_configuration import NezhaConfig
-from .registration import register
-from .tokenization import RoFormerTokenizer, RoFormerTokenizerFast
+import sys
+from importlib import import_module
+from pathlib import Path
 
 __version__ = "0.1.0"
 
-__all__ = ["NezhaConfig", "RoFormerConfig", "RoFormerTokenizer", "RoFormerTokenizerFast"]
 
-if is_torch_available():
-    from .heads import (
-        RoFormerForCausalLM,
-        RoFormerForMaskedLM,
-        RoFormerForMultipleChoice,
-        RoFormerForQuestionAnswering,
-        RoFormerForSequenceClassification,
-        RoFormerForTokenClassification,
-    )
-    from .model import RoFormerModel, RoFormerPreTrainedModel
-    from .nezha import (
-        NezhaForMaskedLM,
-        NezhaForMultipleChoice,
-        NezhaForNextSentencePrediction,
-        NezhaForPreTraining,
-        NezhaForQuestionAnswering,
-        NezhaForSequenceClassification,
-        NezhaForTokenClassification,
-        NezhaModel,
-        NezhaPreTrainedModel,
-    )
-    from .triplet_matching import AutoModelForTripletMatching, RoFormerForTripletMatching
+def _is_the_command() -> bool:
+    """Whether this process was started as `roformer …`: a program of that name that imports the command line."""
+    program = Path((getattr(sys, "argv", None) or [""])[0])
+    try:
+        return program.name == "roformer" and b"modeling_roformer.cli" in program.read_bytes()
+    except OSError:
+        return False
 
-    __all__ += [
-        "AutoModelForTripletMatching",
-        "NezhaForMaskedLM",
-        "NezhaForMultipleChoice",
-        "NezhaForNextSentencePrediction",
-        "NezhaForPreTraining",
-        "NezhaForQuestionAnswering",
-        "NezhaForSequenceClassification",
-        "NezhaForTokenClassification",
-        "NezhaModel",
-        "NezhaPreTrainedModel",
-        "RoFormerForCausalLM",
-        "RoFormerForMaskedLM",
-        "RoFormerForMultipleChoice",
-        "RoFormerForQuestionAnswering",
-        "RoFormerForSequenceClassification",
-        "RoFormerForTokenClassification",
-        "RoFormerForTripletMatching",
-        "RoFormerModel",
-        "RoFormerPreTrainedModel",
-    ]
 
-register()
+if not _is_the_command():
+    from .public import *  # noqa: F403, its __all__ is this one
+    from .public import __all__ as __all__
+
+
+def __getattr__(name: str):
+    """A name that is not here yet, which happens in the command only: then everything is imported and registered."""
+    if not name.startswith("_"):
+        public = import_module(".public", __name__)
+        if name in public.__all__:
+            return getattr(public, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -23,9 +23,16 @@ stdout = Console()
 stderr = Console(stderr=True)
 
 
+# Commands that start at once: no model class is imported for them, and they use no Auto class of transformers before
+# they have called `register`. `__init__.py` puts the import off in the command `roformer`.
+WITHOUT_MODELS = ("convert", "push", "pull", "vocab")
+
+
 @app.callback()
-def commands() -> None:
+def commands(context: typer.Context) -> None:
     """Convert, publish and inspect RoFormer checkpoints."""
+    if context.invoked_subcommand not in WITHOUT_MODELS:
+        from . import public  # noqa: F401, which registers this package with transformers
 
 
 @app.command()

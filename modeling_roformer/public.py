@@ -1,0 +1,57 @@
+"""Everything that `import modeling_roformer` brings: the public names, and the registration with transformers."""
+
+from transformers.utils import is_torch_available
+
+from .configuration import RoFormerConfig
+from .nezha_configuration import NezhaConfig
+from .registration import register
+from .tokenization import RoFormerTokenizer, RoFormerTokenizerFast
+
+__all__ = ["NezhaConfig", "RoFormerConfig", "RoFormerTokenizer", "RoFormerTokenizerFast"]
+
+if is_torch_available():
+    from .heads import (
+        RoFormerForCausalLM,
+        RoFormerForMaskedLM,
+        RoFormerForMultipleChoice,
+        RoFormerForQuestionAnswering,
+        RoFormerForSequenceClassification,
+        RoFormerForTokenClassification,
+    )
+    from .model import RoFormerModel, RoFormerPreTrainedModel
+    from .nezha import (
+        NezhaForMaskedLM,
+        NezhaForMultipleChoice,
+        NezhaForNextSentencePrediction,
+        NezhaForPreTraining,
+        NezhaForQuestionAnswering,
+        NezhaForSequenceClassification,
+        NezhaForTokenClassification,
+        NezhaModel,
+        NezhaPreTrainedModel,
+    )
+    from .triplet_matching import AutoModelForTripletMatching, RoFormerForTripletMatching
+
+    __all__ += [
+        "AutoModelForTripletMatching",
+        "NezhaForMaskedLM",
+        "NezhaForMultipleChoice",
+        "NezhaForNextSentencePrediction",
+        "NezhaForPreTraining",
+        "NezhaForQuestionAnswering",
+        "NezhaForSequenceClassification",
+        "NezhaForTokenClassification",
+        "NezhaModel",
+        "NezhaPreTrainedModel",
+        "RoFormerForCausalLM",
+        "RoFormerForMaskedLM",
+        "RoFormerForMultipleChoice",
+        "RoFormerForQuestionAnswering",
+        "RoFormerForSequenceClassification",
+        "RoFormerForTokenClassification",
+        "RoFormerForTripletMatching",
+        "RoFormerModel",
+        "RoFormerPreTrainedModel",
+    ]
+
+register()

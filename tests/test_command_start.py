@@ -1,0 +1,105 @@
+"""The command `roformer` starts without models, and nothing else does."""
+
+import importlib.util
+import subprocess
+import sys
+
+import pytest
+from paths import REPOSITORY
+
+import modeling_roformer
+from modeling_roformer.conversion.convert import convert
+
+LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
+FAMILIES = ("word", "character", "v2", "gpt", "sim")
+MODELS = "transformers.modeling_utils"  # what every model class is made of
+# As pip writes it, and besides, what was imported.
+COMMAND = """
+import sys
+from modeling_roformer.cli import main
+try:
+    main()
+finally:
+    print(*sys.modules, sep="\\n", file=sys.stderr)
+"""
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Runs a program called roformer; gives its stdout, and the lines of its stderr."""
+
+    def start(program: str, *arguments) -> tuple[str, set[str]]:
+        file = tmp_path / "bin" / "roformer"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(program, encoding="utf-8")
+        done = subprocess.run([sys.executable, str(file), *map(str, arguments)], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout, set(done.stderr.split("\n"))
+
+    return start
+
+
+def test_help_needs_neither_torch_nor_transformers(start):
+    out, imported = start(COMMAND, "--help")
+    assert "convert" in out and "push" in out
+    assert not imported & {"torch", "transformers"}
+
+
+def test_converting_needs_no_model_and_gives_the_same(start, tmp_path):
+    """Every family in one process that has imported no model class."""
+    (tmp_path / "all").mkdir()
+    for family in FAMILIES:
+        (tmp_path / "all" / family).symlink_to(LEGACY / family)
+    out, imported = start(COMMAND, "convert", "--all", tmp_path / "all", tmp_path / "converted")
+    assert all(family in out for family in FAMILIES)
+    assert "torch" in imported and not imported & {MODELS, "modeling_roformer.public"}
+    for family in FAMILIES:
+        convert(LEGACY / family, tmp_path / "expected" / family)
+        for file in (tmp_path / "expected" / family).rglob("*"):
+            if file.is_file() and file.name != "README.md":  # which says when
+                found = tmp_path / "converted" / family / file.relative_to(tmp_path / "expected" / family)
+                assert found.read_bytes() == file.read_bytes(), file
+
+
+def test_verifying_loads_with_this_package(start, tmp_path):
+    out, imported = start(COMMAND, "convert", LEGACY / "v2", tmp_path / "v2", "--family", "v2", "--verify")
+    assert "every tensor" in out
+    assert {"modeling_roformer.registration", "modeling_roformer.heads"} <= imported
+
+
+def test_a_public_name_brings_everything(start):
+    """Code in the command's process that asks for a model gets it, registered."""
+    out, _ = start("""
+import modeling_roformer.cli
+import sys
+assert "modeling_roformer.public" not in sys.modules
+from modeling_roformer import RoFormerConfig, RoFormerModel
+from transformers import AutoModel
+print(type(AutoModel.from_config(RoFormerConfig(num_hidden_layers=1))) is RoFormerModel)
+print(hasattr(modeling_roformer, "RoFormerForNothing"))
+""")
+    assert out.split() == ["True", "False"]
+
+
+@pytest.mark.parametrize(
+    ("program", "text"),
+    [
+        ("roformer", "import modeling_roformer"),  # of that name, and something else
+        ("train.py", "from modeling_roformer.cli import main"),
+        ("roformer", None),  # a folder, as `python FOLDER` runs it
+        ("-c", None),
+        ("", None),
+        (None, None),  # an interpreter inside another program
+    ],
+)
+def test_every_other_program_has_models_from_the_start(program, text, tmp_path, monkeypatch):
+    if program == "roformer" and text is None:
+        (tmp_path / program).mkdir()
+    elif text is not None:
+        (tmp_path / program).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [] if program is None else [program])
+    spec = importlib.util.find_spec("modeling_roformer")
+    package = importlib.util.module_from_spec(spec)  # made anew, beside the one that is imported
+    spec.loader.exec_module(package)
+    assert set(package.__all__) == set(modeling_roformer.__all__) <= vars(package).keys()
