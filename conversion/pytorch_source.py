@@ -5,7 +5,9 @@ a time; only the format of before PyTorch 1.6 has to lie in memory as a whole. t
 each record, which torch.load ignores and which is checked here; safetensors has no sums, so numbers are at least finite.
 """
 
+import errno
 import json
+import warnings
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -58,8 +60,8 @@ class PyTorchSource:
         weight_map = _read_index(path) if path.suffix == ".json" else None
         self.files = [path.name] if weight_map is None else sorted(set(weight_map.values()))
         for name in self.files:
-            file = path.with_name(name)
-            if file.parent != path.parent or not file.is_file():
+            file = path.parent / name
+            if Path(name).name != name or not file.is_file():
                 raise CheckpointError(f"{path} names the file {name}, which is not there")
             if is_safetensors(file):
                 self._open_safetensors(file)
@@ -83,10 +85,12 @@ class PyTorchSource:
     def _open_pickle(self, path: Path) -> None:
         archive = _is_archive(path)
         try:
-            state = torch.load(path, map_location="cpu", weights_only=True, mmap=archive)
-        except OSError:
-            raise
-        except Exception:  # a damaged pickle ends in errors of every kind
+            with warnings.catch_warnings():  # of pickles' protocols
+                warnings.simplefilter("ignore")
+                state = torch.load(path, map_location="cpu", weights_only=True, mmap=archive)
+        except Exception as error:  # a damaged file ends in errors of every kind, in a search before its start too
+            if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+                raise
             raise CheckpointError(
                 f"{path} is damaged, or holds more than tensors: a pickle that could run code is not loaded"
             ) from None
