@@ -39,6 +39,7 @@ FAMILIES = {
     "sim": ("RoFormer-Sim", "character", True),
     "v2": ("RoFormer-V2", "word", True),
     "wobert": ("WoBERT", "word", False),
+    "wonezha": ("WoNEZHA", "word", True),
 }
 
 

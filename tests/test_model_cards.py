@@ -8,6 +8,8 @@ import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 from importlib.metadata import version
 
 import pytest
@@ -54,7 +56,7 @@ KINDS = {
 TASKS = {"sim": "sentence-similarity", "gpt": "text-generation"}
 TABLE_4 = [(512, 256, "200k"), (1536, 256, "12.5k"), (256, 256, "120k"), (128, 512, "80k"), (1536, 256, "10k")]
 # Fixture of the same kind, for the examples of a card to run on.
-FIXTURES = {"roformer": "word", "gpt": "gpt", "sim": "sim", "v2": "v2", "wobert": "wobert"}
+FIXTURES = {"roformer": "word", "gpt": "gpt", "sim": "sim", "v2": "v2", "wobert": "wobert", "wonezha": "wonezha"}
 
 
 def word_level(name):
@@ -245,7 +247,7 @@ def test_generic_card_names_the_task_of_the_head_and_runs(architecture, task, tm
     assert printed or task == "multiple-choice"
 
 
-@pytest.mark.parametrize("name", [name for name in RELEASES if RELEASES[name].kind in FIXTURES])
+@pytest.mark.parametrize("name", RELEASES)
 def test_the_examples_of_a_published_card_run(name, tmp_path, monkeypatch):
     """On a small checkpoint of the same kind, converted to the folder that the card names."""
     kind = RELEASES[name].kind
@@ -328,17 +330,44 @@ def test_every_data_file_of_the_source_is_named(tmp_path):
         assert facts[f"source file {shard.name}"].endswith(digest(shard))
 
 
-@pytest.mark.parametrize(
-    ("fixture", "family", "alone"),
-    [("word", "roformer", True), ("v2", "v2", False), ("gpt", "gpt", False), ("sim", "sim", False)],
-)
-def test_a_card_says_who_can_load_the_checkpoint(fixture, family, alone, tmp_path):
-    convert(LEGACY / fixture, tmp_path / "out", family=family)
+@pytest.mark.parametrize("kind", FIXTURES)
+def test_the_card_of_each_kind_says_who_can_load_it_and_runs(kind, tmp_path, monkeypatch):
+    convert(LEGACY / FIXTURES[kind], tmp_path / "out", family=kind)
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
-    told = read_facts(card)["loads with"]
+    check_metadata(card)
+    told, alone = read_facts(card)["loads with"], kind in ("roformer", "wobert")
     assert ("plain transformers" in told) == alone
     assert ("not with transformers alone" in told) == (not alone)
     assert f"It loads with {told}." in card
+    assert ModelCard(card).data.pipeline_tag == TASKS.get(kind, "fill-mask")
+    shutil.move(tmp_path / "out", tmp_path / FIXTURES[kind])
+    assert run_blocks(python_blocks(card), tmp_path / FIXTURES[kind], monkeypatch).strip()
+
+
+PLAIN = """
+import json, sys
+from transformers import AutoModel, AutoTokenizer
+loaded = []
+for folder in sys.argv[1:]:
+    try:
+        AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder)
+        loaded.append(folder)
+    except (ValueError, KeyError):
+        pass
+assert "modeling_roformer" not in sys.modules
+print(json.dumps(loaded))
+"""
+
+
+def test_plain_transformers_loads_or_refuses_each_kind_as_its_card_says(tmp_path):
+    """In a process that has not imported this package."""
+    for kind in FIXTURES:
+        convert(LEGACY / FIXTURES[kind], tmp_path / kind, family=kind)
+    cards = {kind: (tmp_path / kind / "README.md").read_text(encoding="utf-8") for kind in FIXTURES}
+    told = {kind for kind, card in cards.items() if "plain transformers" in read_facts(card)["loads with"]}
+    command = [sys.executable, "-c", PLAIN, *FIXTURES]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert set(json.loads(done.stdout)) == told == {"roformer", "wobert"}
 
 
 def test_others_v2_is_not_said_to_load_in_plain_transformers():
