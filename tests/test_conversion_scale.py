@@ -195,36 +195,43 @@ def test_stopped_at_any_moment(is_there, output, tmp_path, monkeypatch):
 
 
 HALF_WAY = """
-import sys, time
+import os, signal, sys, time
 from modeling_roformer.cli import main
 from modeling_roformer.conversion import convert
-convert.card_for = lambda *args, **kwargs: (print("half-way", flush=True), time.sleep(60))
-main()
+signals, source, *outputs = sys.argv[1:]
+for number, output in zip(map(int, signals.split(",")), outputs):
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        convert.card_for = lambda *args, **kwargs: (os.write(writer, b"half-way"), time.sleep(60))
+        sys.argv = ["roformer", "convert", source, output, "--force"]
+        main()
+    os.read(reader, 8)
+    os.kill(child, number)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_signals(number, output, tmp_path):
-    """What a batch system sends, and what nobody can handle: of that one, a hidden folder is left."""
-    convert(LEGACY / "character", output)
-    before = contents(output)
-    command = [sys.executable, "-c", HALF_WAY, "convert", str(LEGACY / "word"), str(output), "--force"]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
-    ) as process:
-        assert process.stdout.readline() == "half-way\n"
-        process.send_signal(number)
-        _, err = process.communicate(timeout=60)
-    assert process.returncode == (-number if number == signal.SIGKILL else 128 + number) and "Traceback" not in err
-    assert contents(output) == before
-    left = sorted(name for name in os.listdir(tmp_path) if name != "output")
-    if number != signal.SIGKILL:
-        assert left == []
-        return
-    (name,) = left
-    assert name.startswith(".output.") and name.endswith(".unfinished")
-    convert(LEGACY / "word", output, force=True)  # which does not mind it
-    assert convert_all(LEGACY, tmp_path).outcomes and contents(output) != before
+def test_signals(tmp_path):
+    """Ctrl-C, what a batch system sends, and what nobody can handle: of that one, a hidden folder is left."""
+    numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGKILL]
+    outputs = [tmp_path / f"output-{number.value}" for number in numbers]
+    for output in outputs:
+        convert(LEGACY / "character", output)
+    before = contents(outputs[0])
+    command = [sys.executable, "-c", HALF_WAY, ",".join(str(number.value) for number in numbers), str(LEGACY / "word")]
+    done = subprocess.run([*command, *outputs], capture_output=True, text=True, timeout=120, env=ENVIRONMENT)
+    assert done.stdout.split() == ["130", str(128 + signal.SIGTERM), str(-signal.SIGKILL)], done.stderr
+    assert "Traceback" not in done.stderr and done.stderr.count("\n") == 1 and "interrupted" in done.stderr
+    assert all(contents(output) == before for output in outputs)
+    (left,) = set(os.listdir(tmp_path)) - {output.name for output in outputs}
+    assert left.startswith(".output-9.") and left.endswith(".unfinished")
+    convert(LEGACY / "word", outputs[2], force=True)  # which does not mind it
+    assert contents(outputs[2]) != before
+    assert [outcome.name for outcome in convert_all(tmp_path, tmp_path / "again").outcomes] == sorted(
+        output.name for output in outputs
+    )
 
 
 # Replacing what is there.
