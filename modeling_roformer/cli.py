@@ -25,7 +25,7 @@ stderr = Console(stderr=True)
 
 # Commands that start at once: no model class is imported for them, and they use no Auto class of transformers before
 # they have called `register`. `__init__.py` puts the import off in the command `roformer`.
-WITHOUT_MODELS = ("convert", "push", "pull", "vocab")
+WITHOUT_MODELS = ("convert", "push", "pull", "vocab", "card", "info")
 
 
 @app.callback()
