@@ -57,8 +57,8 @@ _DUPLICATE = "second copy of a tied weight"
 def read_pytorch(files: LegacyFiles, family: str = AUTO, target: str | None = None, folder: str = "") -> Checkpoint:
     """Open a checkpoint and match its tensors with the weights of its class, completely.
 
-    `family` is AUTO or the family that it is of; `target` "roformer" makes a RoFormer of a BERT. What the `folder` is
-    called does not matter here.
+    `family` is AUTO or the family that it is of; `target` "roformer" makes a RoFormer of a BERT. What its `folder` is
+    called tells nothing that the configuration does not.
 
     Raises CheckpointError, one sentence, where configuration, vocabulary and tensors are not of one model.
     """
@@ -105,7 +105,7 @@ def _read_fields(path: Path) -> dict:
 
 
 def _base(path: Path, fields: dict, source: PyTorchSource) -> str:
-    """ "roformer", "bert" or "nezha": by model_type or, where there is none, by what the keys begin with."""
+    """One of `MODELS`: by model_type or, where there is none, by what the keys begin with."""
     model_type = fields.get("model_type")
     if model_type is None:
         begins = {name.split(".")[0] for name in source.entries} & MODELS.keys()

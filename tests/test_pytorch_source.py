@@ -10,6 +10,7 @@ import subprocess
 import sys
 import zipfile
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -365,7 +366,35 @@ def test_generation_settings_come_along(tmp_path):
     assert AutoModelForCausalLM.from_pretrained(tmp_path / "new").generation_config.max_new_tokens == 7
 
 
-# Checkpoints of the roformer package 0.4.3.
+# Checkpoints that the roformer package 0.4.3 and transformers 4 saved themselves, with their own answers.
+
+RELEASED = {
+    "v1": "RoFormer",
+    "v2": "RoFormer-V2",
+    "sim": "RoFormer-Sim",
+    "classification": "RoFormer",
+    "transformers_roformer": "RoFormer",
+    "wobert": "WoBERT",
+    "nezha": "WoNEZHA",
+}
+
+
+@pytest.mark.parametrize("name", RELEASED)
+def test_answers_of_the_packages_that_saved_them(name, tmp_path):
+    folder = REPOSITORY / "tests" / "fixtures" / "pytorch" / name
+    report = convert(folder, tmp_path / "new", verify=True)
+    assert report.family == RELEASED[name]
+    saved = torch.load(folder / "pytorch_model.bin", weights_only=True)
+    model = assert_same(tmp_path / "new", saved)
+    recorded = {key: torch.from_numpy(value) for key, value in np.load(folder / "reference.npz").items()}
+    ids = recorded["input_ids"]
+    with torch.inference_mode():
+        outputs = model(ids, attention_mask=(ids != 0).long(), token_type_ids=recorded["token_type_ids"])
+    here = ids != 0 if outputs.logits.ndim == 3 else slice(None)
+    assert recorded["logits"][here].std() > 0.1
+    torch.testing.assert_close(outputs.logits[here], recorded["logits"][here], rtol=0, atol=2e-5)
+    if name == "sim":
+        torch.testing.assert_close(outputs.pooler_output, recorded["pooled"], rtol=0, atol=2e-5)
 
 
 def test_roformer_v2(tmp_path):
