@@ -1,4 +1,4 @@
-"""Turn a legacy TensorFlow checkpoint into a folder that `from_pretrained` reads."""
+"""Turn a checkpoint of the original framework, or an old one of PyTorch, into a folder that `from_pretrained` reads."""
 
 import json
 import shutil
@@ -66,11 +66,12 @@ def convert(
     """Convert a legacy checkpoint.
 
     Args:
-        legacy_dir: folder or .zip with bert_config.json (or config.json), vocab.txt and a TensorFlow checkpoint.
+        legacy_dir: folder or .zip with bert_config.json (or config.json), vocab.txt, and weights: a TensorFlow checkpoint,
+            those of a bert4keras model, pytorch_model.bin or model.safetensors (in shards, too).
         output_dir: folder to make; nothing is there afterwards unless all went well.
         family: "auto", or the family that the checkpoint is of (`registry.FAMILIES`).
         as_family: "roformer" makes of a BERT (WoBERT, WoNEZHA) a RoFormer to be trained on, without its positions.
-        checkpoint: prefix of the TensorFlow checkpoint, where the folder has several.
+        checkpoint: name of the weights, where the folder has several.
         head: what a Keras model's task layer is applied to, where its file does not say ("classification", "triplet",
             "tokens"), or "none" to leave it out.
         dtype: number format of the weights that are written: float32, float16, bfloat16 or float64.
