@@ -1,5 +1,6 @@
 """What a checkpoint on the Hub is; its weights stay there, but for the headers of safetensors files."""
 
+import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -38,7 +39,7 @@ def repository_info(
     with tempfile.TemporaryDirectory() as folder:
         # The cache may hold weights of an earlier download beside these; what the Hub says of them is asked once.
         for file, path in paths.items():
-            (Path(folder) / file).symlink_to(path.resolve())
+            shutil.copyfile(path, Path(folder) / file)
         try:
             if tensors is None:
                 found = folder_info(Path(folder), sizes, repo_id, name, unpacked=False)

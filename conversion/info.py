@@ -186,10 +186,11 @@ def folder_info(folder: Path, sizes: dict[str, int], shown: str, name: str, unpa
 
 
 def _files(folder: Path) -> list[Path]:
-    """All files of a folder, but for hidden ones and what is in hidden folders."""
+    """The files of a folder, but for hidden ones; those further down too, unless it is no checkpoint's."""
+    below = folder.rglob("*") if any((folder / name).is_file() for name in CONFIGS) else folder.iterdir()
     return [
         file
-        for file in sorted(folder.rglob("*"))
+        for file in sorted(below)
         if file.is_file() and not any(part.startswith(".") for part in file.relative_to(folder).parts)
     ]
 
