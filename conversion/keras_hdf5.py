@@ -17,11 +17,11 @@ import numpy as np
 
 from .dtypes import STORAGE
 from .errors import CheckpointError
+from .hdf5_heaps import check_heaps
 from .keras_layers import KerasLayer, read_model
 from .tensor_bundle import CHUNK
 
-NAME_LIMIT = 1 << 20  # characters of a name, and names of a list; those of real models are a few hundred
-CONFIG_LIMIT = 1 << 26  # characters of a saved model's configuration
+ATTRIBUTE_LIMIT = 1 << 24  # bytes; HDF5 itself keeps attributes below 64 KB, and longer texts outside of them
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,7 @@ class KerasHDF5:
                 f"{self.path} is an HDF5 file of Keras, for which h5py is needed: pip install 'modeling-roformer[keras]'"
             ) from None
         try:
+            check_heaps(self.path)
             # The file is not locked, since shared disks often cannot, and nothing is written.
             with h5py.File(self.path, "r", locking=False) as file:
                 layers, stored = _read(file, self.path.stat().st_size)
@@ -138,21 +139,34 @@ def _read(file, file_size: int) -> tuple[list[KerasLayer], dict[str, tuple]]:
 
 def _names(group, attribute: str) -> list[str] | None:
     """A list of names, whole or in numbered pieces; None where there is none."""
-    if attribute in group.attrs:
-        pieces = [group.attrs[attribute]]
-    else:
+    pieces = [_attribute(group, attribute)]
+    if pieces[0] is None:
         pieces = []
-        while f"{attribute}{len(pieces)}" in group.attrs:
-            pieces.append(group.attrs[f"{attribute}{len(pieces)}"])
+        while (piece := _attribute(group, f"{attribute}{len(pieces)}")) is not None:
+            pieces.append(piece)
         if not pieces:
             return None
     names = [name for piece in pieces for name in np.asarray(piece).reshape(-1).tolist()]
     texts = [name.decode() if isinstance(name, bytes) else name for name in names]
-    if not all(isinstance(text, str) and text and len(text) < NAME_LIMIT for text in texts) or len(texts) > NAME_LIMIT:
+    if not all(isinstance(text, str) and text and text.isprintable() for text in texts):
         raise CheckpointError(f"is damaged: its {attribute} are no names")
     if len(set(texts)) != len(texts):
         raise CheckpointError(f"is damaged: its {attribute} hold a name twice")
     return texts
+
+
+def _attribute(group, name: str):
+    """The value of an attribute; None where there is none. h5py believes any size, and would make room for it."""
+    import h5py
+
+    if name not in group.attrs:
+        return None
+    attribute = h5py.h5a.open(group.id, name.encode())
+    count, kind = attribute.get_space().get_simple_extent_npoints(), attribute.get_type()
+    # An empty list has the type of no text.
+    if count * kind.get_size() > ATTRIBUTE_LIMIT or (count and not isinstance(kind, h5py.h5t.TypeStringID)):
+        raise CheckpointError(f"is damaged: its {name} is no text")
+    return group.attrs[name]
 
 
 def _place(group, weight: str, place: str, file_size: int) -> tuple[str, tuple[int, ...], int, int]:
@@ -209,11 +223,11 @@ def _with_description(layer: KerasLayer, described: dict[str, KerasLayer]) -> Ke
 
 def _described_layers(file) -> dict[str, KerasLayer]:
     """What the configuration of a model that was saved whole says of its layers, those of models within it too."""
-    text = file.attrs.get("model_config")
+    text = _attribute(file, "model_config")
     if text is None:
         return {}
     text = text.decode() if isinstance(text, bytes) else text
-    if not isinstance(text, str) or len(text) > CONFIG_LIMIT:
+    if not isinstance(text, str):
         raise CheckpointError("is damaged: its model_config is no text")
     described: dict[str, KerasLayer] = {}
 

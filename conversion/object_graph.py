@@ -69,7 +69,7 @@ def _fields(message: bytes, kinds: dict[int, int]) -> Iterator[tuple[int, int | 
 
 
 def _text(value: bytes) -> str:
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        raise CheckpointError(f"is damaged: a name in its object graph, {value!r}, is not UTF-8") from None
+    text = value.decode(errors="replace")
+    if text.encode() != value or not text.isprintable():
+        raise CheckpointError(f"is damaged: its object graph has {text!r} where a name should be")
+    return text
