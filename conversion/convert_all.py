@@ -24,6 +24,15 @@ class Outcome:
     skipped: str | None = None
     failure: str | None = None
 
+    @property
+    def result(self) -> str:
+        """A line or two for people."""
+        report = self.report
+        if report is None:
+            return self.skipped or f"failed: {self.failure}"
+        sign = f"\n{report.sign}" if report.sign else ""
+        return f"{report.family}, {report.parameters:,} parameters, {report.seconds:.1f} s{sign}"
+
 
 @dataclass(frozen=True)
 class Summary:
@@ -32,19 +41,10 @@ class Summary:
     outcomes: list[Outcome]
 
     def table(self) -> Table:
-        """One line for each checkpoint."""
-        table = Table()
-        table.add_column("checkpoint", overflow="fold")
-        for title, justify in (("family", "left"), ("parameters", "right"), ("seconds", "right")):
-            table.add_column(title, justify=justify)
-        table.add_column("result", overflow="fold")
+        """What became of each checkpoint."""
+        table = Table("checkpoint", "result")
         for outcome in self.outcomes:
-            report = outcome.report
-            figures = ("", "", "")
-            if report is not None:
-                figures = (report.family, f"{report.parameters:,}", f"{report.seconds:.1f}")
-            result = "converted" if report else outcome.skipped or f"failed: {outcome.failure}"
-            table.add_row(*map(Text, (outcome.name, *figures, result)))
+            table.add_row(*(Text(text, overflow="fold") for text in (outcome.name, outcome.result)))
         return table
 
     def raise_for_failures(self) -> None:
@@ -108,7 +108,7 @@ def _is_checkpoint(folder: Path) -> bool:
 
 def _convert_one(name: str, paths: list[Path], output: Path, force: bool, options: dict) -> Outcome:
     if not force and is_saved_model(output):
-        return Outcome(name, skipped="already converted (--force converts it again)")
+        return Outcome(name, skipped="already converted")
     folders = [path for path in paths if path.is_dir()]
     if len(folders or paths) > 1:
         return Outcome(name, failure=f"several have this name: {', '.join(map(str, folders or paths))}")

@@ -70,7 +70,9 @@ def convert(
     all_: Annotated[
         bool, typer.Option("--all", help="Convert every checkpoint in LEGACY_DIR into OUTPUT_DIR.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace a model that is there, in one step.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace a model that is there, in one step; with --all, every one.")
+    ] = False,
     verify: Annotated[bool, typer.Option("--verify", help="Load the result and compare every tensor.")] = False,
 ) -> None:
     """Convert a checkpoint of the original framework into a folder that from_pretrained reads."""
