@@ -133,7 +133,7 @@ def convert(
         )
         (folder / "README.md").write_text(card, encoding="utf-8")
         if verify:
-            verify_weights(folder, source, plan, dtype)
+            verify_weights(folder, source, plan, dtype, progress)
         return ConversionReport(
             source=origin,
             output=output,

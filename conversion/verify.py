@@ -15,10 +15,11 @@ import modeling_roformer
 from .dtypes import cast
 from .errors import CheckpointError
 from .plan import Plan
+from .progress_bar import byte_progress
 from .source import Source
 
 
-def verify_weights(folder: Path, source: Source, plan: Plan, dtype: str) -> None:
+def verify_weights(folder: Path, source: Source, plan: Plan, dtype: str, progress: bool = False) -> None:
     """Load the folder with transformers; raise CheckpointError unless every number is the source's, bit for bit."""
     from ..registration import register
 
@@ -32,13 +33,19 @@ def verify_weights(folder: Path, source: Source, plan: Plan, dtype: str) -> None
     if trouble:
         raise CheckpointError(f"the converted model does not load completely: {'; '.join(trouble)}")
     state = model.state_dict()
-    for weight in plan.weights:
-        original = source.read(weight.variable)
-        expected = cast(original.T if weight.transpose else original, source.entries[weight.variable].dtype, dtype)
-        found = state[weight.key]
-        found = found.view(torch.int16).numpy().view(np.uint16) if dtype == "bfloat16" else found.numpy()
-        if found.shape != expected.shape or found.tobytes() != np.ascontiguousarray(expected).tobytes():
-            raise CheckpointError(f"the converted weight {weight.key} is not the variable {weight.variable} any more")
+    with byte_progress(progress) as bar:
+        task = bar.add_task("verifying", total=sum(source.entries[weight.variable].size for weight in plan.weights))
+        for weight in plan.weights:
+            entry = source.entries[weight.variable]
+            original = source.read(weight.variable)
+            expected = cast(original.T if weight.transpose else original, entry.dtype, dtype)
+            found = state[weight.key]
+            found = found.view(torch.int16).numpy().view(np.uint16) if dtype == "bfloat16" else found.numpy()
+            if found.shape != expected.shape or found.tobytes() != np.ascontiguousarray(expected).tobytes():
+                raise CheckpointError(
+                    f"the converted weight {weight.key} is not the variable {weight.variable} any more"
+                )
+            bar.advance(task, entry.size)
 
 
 @contextmanager
