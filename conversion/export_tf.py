@@ -18,7 +18,7 @@ from ..tokenization.tokenizer import RoFormerTokenizer
 from ..tokenization.vocabulary import has_words, write_vocabulary
 from .checkpoint import Checkpoint
 from .errors import CheckpointError
-from .exported import DO_LOWER_CASE, FIELDS, MARK, PACKAGE, TASK, exported_weights, model_on_meta
+from .exported import DO_LOWER_CASE, MARK, PACKAGE, TASK, exported_weights, model_on_meta, own_fields
 from .family import Weight
 from .legacy_folder import CONFIGS, VOCABULARY, legacy_files
 from .output_folder import output_folder
@@ -226,13 +226,12 @@ def _fields(config: PreTrainedConfig, tokenizer: RoFormerTokenizer) -> dict[str,
     original["hidden_act"] = NAMES[config.hidden_act]
     if isinstance(config, NezhaConfig):
         original["max_relative_position"] = config.max_relative_position
-    own = {name: values[name] for name in FIELDS if name in values}
     return original | {
         "model_type": "roformer" if isinstance(config, RoFormerConfig) else config.model_type,
         "architectures": config.architectures[:1],
         MARK: PACKAGE,
         DO_LOWER_CASE: bool(tokenizer.init_kwargs["do_lower_case"]),
-        **own,
+        **own_fields(config),
     }
 
 

@@ -33,6 +33,21 @@ FIELDS = (
 DO_LOWER_CASE = "do_lower_case"
 
 
+def own_fields(config: PreTrainedConfig) -> dict[str, object]:
+    """Those of `FIELDS` that are not as its class has them by default; of a decoder it is always said."""
+    values, defaults = config.to_dict(), _defaults(type(config))
+    return {
+        name: values[name]
+        for name in FIELDS
+        if name in values and (name == "is_decoder" or values[name] != defaults.get(name))
+    }
+
+
+def _defaults(kind: type[PreTrainedConfig]) -> dict[str, object]:
+    defaults = kind().to_dict()
+    return {name: defaults[name] for name in FIELDS if name in defaults}
+
+
 def model_on_meta(config: PreTrainedConfig, architecture: str, path: Path) -> "transformers.PreTrainedModel":
     """The class that a configuration (the file `path`) names, without numbers; only this package's, and BERT's."""
     kind = getattr(modeling_roformer, architecture, None)
@@ -100,7 +115,8 @@ def as_exported(family: Family, settings: Settings) -> Family:
     def config(settings: Settings, vocabulary) -> PreTrainedConfig:
         made = family.config(settings, vocabulary)
         try:
-            return type(made).from_dict({**made.to_dict(), **fields, "architectures": architecture[:1]})
+            values = {**made.to_dict(), **_defaults(type(made)), **fields, "architectures": architecture[:1]}
+            return type(made).from_dict(values)
         except Exception as error:  # of the checks of a configuration, whatever they are
             raise CheckpointError(f"{settings.path} describes no model: {' '.join(str(error).split())}") from None
 

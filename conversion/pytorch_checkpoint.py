@@ -31,8 +31,8 @@ from .vocabulary import Vocabulary
 # What keys begin with, and model_types, of the configurations that are read.
 MODELS: dict[str, type[PreTrainedConfig]] = {"roformer": RoFormerConfig, "bert": BertConfig, "nezha": NezhaConfig}
 CONFIGS = MODELS | dict.fromkeys(MODEL_TYPES, RoFormerConfig)
-# Fields about code and places that are not copied.
-NOT_KEPT = ("auto_map", "custom_pipelines", "_name_or_path")
+# Fields about code, places and tokenizers that are not copied.
+NOT_KEPT = ("auto_map", "custom_pipelines", "_name_or_path", "tokenizer_class")
 
 _LAYER = re.compile(r"(?:.*\.)?encoder\.layer\.(\d+)\.")
 _POOLER = re.compile(r"(\w+\.)?pooler\.")

@@ -535,6 +535,20 @@ def test_a_tokenizer_of_today_and_its_added_tokens(tmp_path):
     assert ids == [len(ENTRIES), len(ENTRIES) + 1]
 
 
+def test_nothing_points_to_what_is_not_there(tmp_path):
+    """A former tokenizer's class, code that lay beside the checkpoint, and its owner's disk."""
+    old = {
+        "tokenizer_class": "WoBertTokenizer",
+        "auto_map": {"AutoModel": "code.Model"},
+        "_name_or_path": "/home/someone",
+    }
+    folder = save(made(BertForMaskedLM, BertConfig(**SIZES)), tmp_path / "old")
+    edit_config(**old)(folder)
+    report = convert(folder, tmp_path / "new", verify=True)
+    assert set(report.ignored_settings) == set(old)
+    assert not set(json.loads((tmp_path / "new" / "config.json").read_text())) & set(old)
+
+
 def test_our_own_tokenizer_keeps_what_it_was_given(tmp_path):
     folder = save(made(BertForMaskedLM, BertConfig(**SIZES)), tmp_path / "old")
     RoFormerTokenizer(WORDS, user_dict=["海上升"], do_lower_case=False, model_max_length=48).save_pretrained(folder)
