@@ -56,9 +56,8 @@ def choose(
     found = structure(variables, where)
     if name != found.family and name not in found.others:
         fitting = " or ".join(f"--family {other}" for other in (found.family, *found.others))
-        raise CheckpointError(
-            f"{where} is of no {FAMILIES[name].title} (--family {name}): {found.sign}; {fitting} fits"
-        )
+        sign = "its layers have biases and layer norms" if name == "v2" else found.sign
+        raise CheckpointError(f"{where} is of no {FAMILIES[name].title} (--family {name}): {sign}; {fitting} fits")
     return FAMILIES[name], None
 
 

@@ -163,7 +163,7 @@ def test_bert_as_it_was_published(tmp_path):
 
 # Fixture, family that does not fit it, and those that do.
 MISFITS = [
-    ("word", "v2", "--family roformer or --family gpt or --family wonezha"),
+    ("word", "v2", "its layers have biases and layer norms; --family roformer or --family gpt or --family wonezha"),
     ("word", "sim", "neither a table of positions nor a pooler; --family roformer"),
     ("word", "wobert", "neither a table of positions nor a pooler; --family roformer"),
     ("v2", "roformer", "no biases and no layer norms; --family v2 fits"),
