@@ -26,7 +26,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 from transformers.utils import logging
 
 from modeling_roformer.conversion.convert import convert
-from modeling_roformer.conversion.corpus import corpus_files, read_chunks
+from modeling_roformer.conversion.corpus import CorpusError, corpus_files, read_chunks
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "roformer-mini-zh"
 FITTED = "fitted"
@@ -219,7 +219,10 @@ def main() -> None:
         folder = chosen.model or f"{place}/model"
         if not chosen.model:
             convert(EXAMPLE, folder)
-        results = run(folder, chosen.corpus, lengths, chosen.trained, chosen)
+        try:
+            results = run(folder, chosen.corpus, lengths, chosen.trained, chosen)
+        except CorpusError as error:
+            raise SystemExit(str(error)) from None
     show(results, lengths, chosen.last)
     if chosen.plot:
         draw(chosen.plot, results, lengths, chosen.trained, chosen.last)
