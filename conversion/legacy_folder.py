@@ -25,7 +25,7 @@ class LegacyFiles:
     """The paths of one checkpoint: configuration, vocabulary and weights.
 
     `weights` is a file (Keras' HDF5, PyTorch's, safetensors, or the index of shards), or what the names of a TensorFlow
-    checkpoint's files begin with, which is no file itself.
+    checkpoint's files begin with; that checkpoint's .index where there is a file of the shorter name.
     """
 
     config: Path
@@ -76,8 +76,7 @@ def _find(folder: Path, checkpoint: str | None) -> LegacyFiles:
     if vocab is None:
         raise CheckpointError(f"{folder / VOCABULARY} is missing")
     if checkpoint is not None:
-        is_file = not checkpoint.endswith(INDEX) and (folder / checkpoint).is_file()
-        return LegacyFiles(config, vocab, folder / (checkpoint if is_file else checkpoint.removesuffix(INDEX)))
+        return LegacyFiles(config, vocab, folder / _without_index(folder, checkpoint))
     found = _weights(folder)
     if not found:
         raise CheckpointError(
@@ -94,10 +93,16 @@ def _find(folder: Path, checkpoint: str | None) -> LegacyFiles:
 def _weights(folder: Path) -> list[str]:
     """The names of all weights in a folder: prefixes of TensorFlow checkpoints, HDF5 files by whatever name, PyTorch's."""
     files = sorted(file for file in folder.iterdir() if file.is_file())
-    found = [file.name.removesuffix(INDEX) for file in files if file.name.endswith(INDEX)]
+    found = [_without_index(folder, file.name) for file in files if file.name.endswith(INDEX)]
     pytorch = [name for name in PYTORCH if (folder / name).is_file()][:1]
     found += [file.name for file in files if is_hdf5(file) and not (pytorch and file.name == TRANSFORMERS_HDF5)]
     return found + pytorch
+
+
+def _without_index(folder: Path, name: str) -> str:
+    """What a checkpoint is called: the beginning of its files' names, unless Keras left an HDF5 file of that name, too."""
+    prefix = name.removesuffix(INDEX)
+    return name if (folder / prefix).is_file() else prefix
 
 
 def is_hdf5(path: Path) -> bool:

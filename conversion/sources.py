@@ -3,7 +3,7 @@
 from .errors import CheckpointError
 from .keras_bundle import KerasBundle
 from .keras_hdf5 import KerasHDF5
-from .legacy_folder import LegacyFiles, is_hdf5
+from .legacy_folder import INDEX, LegacyFiles, is_hdf5
 from .source import Source
 from .tensor_bundle import TensorBundle
 
@@ -11,7 +11,9 @@ from .tensor_bundle import TensorBundle
 def open_source(files: LegacyFiles) -> Source:
     """The weights that `legacy_files` found; raises CheckpointError where they are of no format that is read."""
     path = files.weights
-    if path.is_file():
+    if path.name.endswith(INDEX):
+        path = path.with_name(path.name.removesuffix(INDEX))
+    elif path.is_file():
         if is_hdf5(path):
             return KerasHDF5(path)
         raise CheckpointError(f"{path} is of no format that is read: HDF5, as Keras writes it, begins otherwise")

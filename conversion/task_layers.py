@@ -68,7 +68,8 @@ class Task:
 
     def of_the_family(self, variables: Collection[str]) -> list[str]:
         """The variables that the family is known by: a pooler below a task layer is no sign of RoFormer-Sim."""
-        return [name for name in variables if not (self.kind and name.startswith(_POOLER))]
+        has_task_layer = self.kind or self.left_out
+        return [name for name in variables if not (has_task_layer and name.startswith(_POOLER))]
 
     def head(self, family: Family, settings: Settings, vocabulary: Vocabulary, where: str) -> Head | None:
         """The class, its configuration and its weights; None where the family's own class is right.

@@ -56,9 +56,13 @@ def output(tmp_path) -> Path:
 
 def legacy_folder(tmp_path: Path, name: str, file: str) -> Path:
     """A folder with one form of a fixture."""
-    folder = tmp_path / name
-    folder.mkdir()
-    for each in [FIXTURES / name / "bert_config.json", FIXTURES / name / "vocab.txt", *FIXTURES.glob(f"{name}/{file}*")]:
+    folder = tmp_path / "legacy"  # a name that says nothing
+    folder.mkdir(exist_ok=True)
+    for each in [
+        FIXTURES / name / "bert_config.json",
+        FIXTURES / name / "vocab.txt",
+        *FIXTURES.glob(f"{name}/{file}*"),
+    ]:
         shutil.copyfile(each, folder / each.name)
     return folder
 
@@ -102,3 +106,102 @@ def test_both_forms_hold_the_same(name):
         array = hdf5.read(key)
         assert np.array_equal(array, bundle.read(key))
         assert b"".join(chunk.tobytes() for chunk in hdf5.chunks(key)) == array.tobytes()
+
+
+# What the folder says.
+
+
+def test_a_head_of_one_layer_is_refused_by_plain_transformers(output, tmp_path):
+    convert(legacy_folder(tmp_path, "classification", HDF5), output)
+    config = json.loads((output / "config.json").read_text())
+    assert config["model_type"] == "roformer_x" and config["classifier_layers"] == 1
+    assert config.get("problem_type") is None and len(AutoConfig.from_pretrained(output).id2label) == 2
+    state = load_file(output / "model.safetensors")
+    assert state["classifier.out_proj.weight"].shape == (2, 16) and "classifier.dense.weight" not in state
+
+
+@pytest.mark.parametrize(
+    ("name", "problem_type", "says"),
+    [("pooler", "single_label_classification", "softmax"), ("regression", "regression", "linear")],
+)
+def test_a_model_saved_whole_tells_its_activations(name, problem_type, says, output, tmp_path):
+    report = convert(legacy_folder(tmp_path, name, WHOLE), output)
+    config = AutoConfig.from_pretrained(output)
+    assert config.problem_type == problem_type
+    assert report.rows["its activation"].startswith(says)
+    assert config.classifier_activation == ("tanh" if name == "pooler" else None)
+
+
+def test_the_report_names_the_task_layer(output, tmp_path):
+    report = convert(legacy_folder(tmp_path, "classification", TENSOR_BUNDLE), output, head="classification")
+    assert report.rows["task layer"] == "dense: Dense(2) over [CLS]"
+    assert report.rows["class"] == "RoFormerForSequenceClassification"
+    assert "not in the file" in report.rows["its activation"]
+    assert report.extras.keys() == {"optimiser state"}
+
+
+def test_the_bare_model_is_written_as_save_pretrained_writes_it(output, tmp_path):
+    convert(legacy_folder(tmp_path, "encoder", HDF5), output)
+    AutoModel.from_pretrained(output).save_pretrained(tmp_path / "saved")
+    ours, saved = load_file(output / "model.safetensors"), load_file(tmp_path / "saved" / "model.safetensors")
+    assert ours.keys() == saved.keys() and all(torch.equal(ours[key], saved[key]) for key in ours)
+
+
+def test_uni_lm_is_a_prefix_language_model(output, tmp_path):
+    report = convert(legacy_folder(tmp_path, "unilm", HDF5), output)
+    config = AutoConfig.from_pretrained(output)
+    assert config.is_decoder and config.prefix_lm and config.model_type == "roformer"
+    assert "application='unilm'" in report.rows["task layer"]
+
+
+def test_computed_positions_are_dropped_and_reported(output, tmp_path):
+    report = convert(legacy_folder(tmp_path, "wonezha", HDF5), output)
+    assert report.family == "WoNEZHA" and "relative positions" in report.sign
+    assert report.extras == {"relative positions, which are computed": ["bert/embeddings/relative_position_embeddings"]}
+
+
+def test_pipelines_take_the_folders(tmp_path):
+    convert(legacy_folder(tmp_path, "classification", HDF5), tmp_path / "a")
+    classify = pipeline("text-classification", model=str(tmp_path / "a"))
+    assert classify("孩子在桥头听见风")[0]["label"] in ("LABEL_0", "LABEL_1")
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "a")
+    model.save_pretrained(tmp_path / "saved")
+    again = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "saved")
+    assert torch.equal(again.classifier.out_proj.weight, model.classifier.out_proj.weight)
+    shutil.rmtree(tmp_path / "legacy")
+    convert(legacy_folder(tmp_path, "triplet", HDF5), tmp_path / "b")
+    match = pipeline("triplet-matching", model=str(tmp_path / "b"))
+    assert match({"A": "明月照着山", "B": "孩子数星", "C": "小路"})["label"] in ("B", "C")
+
+
+def test_a_task_layer_can_be_left_out(output, tmp_path):
+    report = convert(legacy_folder(tmp_path, "triplet", TENSOR_BUNDLE), output, head="none")
+    assert report.extras["task layer"] == ["dense/bias", "dense/kernel"]
+    assert type(AutoModel.from_pretrained(output)).__name__ == "RoFormerModel"
+
+
+def test_a_crf_is_left_out_where_that_is_asked_for(output, tmp_path):
+    report = convert(legacy_folder(tmp_path, "crf", HDF5), output, head="none", verify=True)
+    assert report.extras["task layer"] == ["dense/kernel", "dense/bias", "conditional_random_field/trans"]
+
+
+def test_a_pooler_below_a_layer_that_is_left_out_goes_with_it(output, tmp_path):
+    report = convert(legacy_folder(tmp_path, "pooler", HDF5), output, head="none")
+    assert report.family == "RoFormer" and report.extras["pooler"]
+
+
+def test_two_forms_under_one_name_are_told_apart(output, tmp_path):
+    folder = legacy_folder(tmp_path, "classification", TENSOR_BUNDLE)
+    shutil.copyfile(FIXTURES / "classification" / HDF5, folder / TENSOR_BUNDLE)
+    with pytest.raises(CheckpointError, match=r"--checkpoint: best_model\.weights\.index, best_model\.weights$"):
+        convert(folder, output)
+    report = convert(folder, output, checkpoint="best_model.weights")
+    assert not report.extras
+    shutil.rmtree(output)
+    report = convert(folder, output, checkpoint="best_model.weights.index", head="classification")
+    assert report.extras
+
+
+def test_a_float16_copy(output, tmp_path):
+    convert(legacy_folder(tmp_path, "triplet", HDF5), output, dtype="float16", verify=True)
+    assert load_file(output / "model.safetensors")["scorer.weight"].dtype == torch.float16
