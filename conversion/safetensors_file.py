@@ -100,14 +100,14 @@ def write_safetensors(path: str | Path, specs: Iterable[TensorSpec], chunks: Ite
     encoded += b" " * (-len(encoded) % 8)
     # Without a buffer, so that a failed write is raised here and not again when the file is closed.
     with open(path, "wb", buffering=0) as file:
-        _write(file, len(encoded).to_bytes(8, "little") + encoded)
+        write_all(file, len(encoded).to_bytes(8, "little") + encoded)
         for chunk in chunks:
-            _write(file, np.ascontiguousarray(chunk).reshape(-1).view(np.uint8))
+            write_all(file, np.ascontiguousarray(chunk).reshape(-1).view(np.uint8))
         if file.tell() != 8 + len(encoded) + end:
             raise ValueError(f"{path}: the numbers given are not those of {end:,} bytes of tensors")
 
 
-def _write(file: io.FileIO, data: bytes | np.ndarray) -> None:
+def write_all(file: io.FileIO, data: bytes | np.ndarray) -> None:
     """Write all of it; an error names the file, which errors of writing do not do by themselves."""
     data = memoryview(data)
     try:

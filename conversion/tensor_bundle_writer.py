@@ -8,6 +8,7 @@ import numpy as np
 from . import crc32c
 from .dtypes import CODES, STORAGE
 from .protobuf import BYTES, FIXED32, VARINT, write_field
+from .safetensors_file import write_all
 from .sstable import write_table
 from .tensor_bundle import Entry
 
@@ -28,7 +29,7 @@ def write_bundle(
     """
     prefix = Path(prefix)
     paths = [prefix.with_name(f"{prefix.name}.data-{i:05d}-of-{num_shards:05d}") for i in range(num_shards)]
-    files = [open(path, "wb") for path in paths]  # noqa: SIM115 - as many as there are shards, closed below
+    files = [open(path, "wb", buffering=0) for path in paths]  # noqa: SIM115 - as many as there are shards, closed below
     entries = {}
     try:
         for number, (name, array) in enumerate(tensors):
@@ -39,7 +40,7 @@ def write_bundle(
             data = np.ascontiguousarray(array, STORAGE[kind]).reshape(-1).view(np.uint8)
             crc = crc32c.masked(data)
             entries[name] = Entry(name, kind, array.shape, shard, files[shard].tell(), len(data), crc)
-            files[shard].write(data)
+            write_all(files[shard], data)
     finally:
         for file in files:
             file.close()

@@ -132,12 +132,13 @@ def read_facts(card: str) -> dict[str, str]:
 def cell(value: object) -> str:
     """One line of text that cannot break out of a table's cell or a heading."""
     text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-    return " ".join(text.split()).replace("|", r"\|").replace("`", "'").replace("<", "&lt;")
+    text = " ".join(text.split()).replace("|", r"\|").replace("`", "'")
+    return text.replace("&", "&amp;").replace("<", "&lt;")
 
 
 def plain(text: str) -> str:
     """The text that cell() was given."""
-    return text.replace(r"\|", "|").replace("&lt;", "<")
+    return text.replace(r"\|", "|").replace("&lt;", "<").replace("&amp;", "&")
 
 
 def read_json(path: Path) -> dict:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -391,6 +392,20 @@ def test_interrupted_it_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(export_module, "write_bundle", interrupted)
     with pytest.raises(SystemExit):
         export_tf(tmp_path / "model", tmp_path / "legacy")
+    assert os.listdir(tmp_path) == ["model"]
+
+
+@pytest.mark.skipif(not hasattr(resource, "RLIMIT_FSIZE"), reason="this system has no limit on the size of files")
+def test_a_full_disk_is_named_and_leaves_nothing(run, tmp_path):
+    saved(tmp_path / "model", "RoFormerForMaskedLM")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+    try:
+        code, out, err = run("export-tf", tmp_path / "model", tmp_path / "legacy")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert code == 1 and out == "" and err.count("\n") == 1
+    assert str(tmp_path / "legacy" / "bert_model.ckpt.data-00000-of-00001") in err and "unfinished" not in err
     assert os.listdir(tmp_path) == ["model"]
 
 

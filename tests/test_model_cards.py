@@ -17,7 +17,7 @@ import torch
 import transformers
 import yaml
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from paths import REPOSITORY
 from safetensors.numpy import load_file
@@ -280,6 +280,8 @@ def test_any_name_gives_a_card_that_parses(name, words, note):
 
 @settings(max_examples=200, deadline=None)
 @given(st.dictionaries(st.text(min_size=1, max_size=9).map(lambda s: f"k{s}"), st.text(max_size=20), max_size=5))
+@example({"k": "&lt; &amp;lt; <"})
+@example({"k": "\\| \\\\|"})
 def test_the_table_is_read_back_as_it_was_given(rows):
     """But for what a line of a table cannot hold: white space is one blank, back quotes are straight."""
     expected = {

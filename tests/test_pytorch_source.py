@@ -212,12 +212,12 @@ def private():
     return int(next(line for line in open("/proc/self/status") if line.startswith("RssAnon")).split()[1]) * 1024
 before, highest = private(), 0
 import modeling_roformer.conversion.safetensors_file as safetensors_file
-write = safetensors_file._write
+write = safetensors_file.write_all
 def measured(*arguments):
     global highest
     highest = max(highest, private())
     return write(*arguments)
-safetensors_file._write = measured
+safetensors_file.write_all = measured
 convert(large, output)
 print(highest - before)
 """
