@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from .errors import CheckpointError
 from .output_folder import temporary_sibling
+from .zip_archive import is_zip, open_zip
 
 CONFIGS = ("bert_config.json", "config.json")
 VOCABULARY = "vocab.txt"
@@ -58,9 +59,9 @@ def legacy_files(path: str | Path, checkpoint: str | None, unpack_beside: Path) 
 def name_of(path: str | Path) -> str:
     """The name that a checkpoint came under: the folder's, or the archive's and that of the folder in it."""
     path = Path(path).resolve()
-    if not zipfile.is_zipfile(path):
+    if not is_zip(path):
         return path.name
-    with zipfile.ZipFile(path) as archive:
+    with open_zip(path) as archive:
         names = [_name(member) for member in archive.infolist() if not _is_litter(member)]
     folders = {name.parent.name for name in names if name.name in CONFIGS}
     return "/".join([path.name, *sorted(folders - {""})])
@@ -116,30 +117,25 @@ def unpack(path: Path, folder: Path, wanted: Callable[[str], bool] = lambda name
 
     Files whose name is not `wanted` stay packed. Returns name -> size of all. Raises CheckpointError, one sentence.
     """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = [member for member in archive.infolist() if not member.is_dir() and not _is_litter(member)]
-            places = {_name(member).parent for member in members if _name(member).name in CONFIGS}
-            if len(places) != 1:
-                found = f"{len(places)} folders with" if places else "no"
-                raise CheckpointError(f"{path} has {found} {' or '.join(CONFIGS)}")
-            members = [member for member in members if _name(member).parent in places]
-            sizes = {_name(member).name: member.file_size for member in members}
-            members = [member for member in members if wanted(_name(member).name)]
-            size, free = sum(member.file_size for member in members), shutil.disk_usage(folder).free
-            if size > free:
-                raise CheckpointError(
-                    f"{path} unpacks to {size:,} bytes, and only {free:,} are free in {folder.parent}"
-                )
-            for member in members:
-                target = folder / _name(member).name
-                if target.exists():
-                    raise CheckpointError(f"{path} has two files {_name(member)}")
-                with archive.open(member) as source, open(target, "wb") as file:
-                    shutil.copyfileobj(source, file, 1 << 20)
-            return sizes
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, zipfile.zlib.error) as error:
-        raise CheckpointError(f"{path} is neither a folder nor a .zip that can be read: {error}") from None
+    with open_zip(path, "is neither a folder nor a .zip that can be read") as archive:
+        members = [member for member in archive.infolist() if not member.is_dir() and not _is_litter(member)]
+        places = {_name(member).parent for member in members if _name(member).name in CONFIGS}
+        if len(places) != 1:
+            found = f"{len(places)} folders with" if places else "no"
+            raise CheckpointError(f"{path} has {found} {' or '.join(CONFIGS)}")
+        members = [member for member in members if _name(member).parent in places]
+        sizes = {_name(member).name: member.file_size for member in members}
+        members = [member for member in members if wanted(_name(member).name)]
+        size, free = sum(member.file_size for member in members), shutil.disk_usage(folder).free
+        if size > free:
+            raise CheckpointError(f"{path} unpacks to {size:,} bytes, and only {free:,} are free in {folder.parent}")
+        for member in members:
+            target = folder / _name(member).name
+            if target.exists():
+                raise CheckpointError(f"{path} has two files {_name(member)}")
+            with archive.open(member) as source, open(target, "wb") as file:
+                shutil.copyfileobj(source, file, 1 << 20)
+        return sizes
 
 
 def _name(member: zipfile.ZipInfo) -> PurePosixPath:

@@ -20,6 +20,7 @@ from safetensors import SafetensorError, safe_open
 from .dtypes import STORAGE
 from .errors import CheckpointError
 from .legacy_folder import PYTORCH
+from .zip_archive import is_zip, open_zip
 
 CHUNK = 1 << 22  # bytes handed on at a time; a multiple of every item's size
 _SAFETENSORS = {
@@ -161,7 +162,7 @@ def is_pytorch(path: Path) -> bool:
         return False
     with open(path, "rb") as file:
         start = file.read(2)
-    return zipfile.is_zipfile(path) or start[:1] == b"\x80"  # what a pickle of protocol 2 and later begins with
+    return is_zip(path) or start[:1] == b"\x80"  # what a pickle of protocol 2 and later begins with
 
 
 def is_safetensors(path: Path) -> bool:
@@ -181,13 +182,10 @@ def _read_index(path: Path) -> dict[str, str]:
 
 def _is_archive(path: Path) -> bool:
     """Whether a file is torch.save's archive; records that are compressed, or larger than the file, are refused."""
-    if not zipfile.is_zipfile(path):
+    if not is_zip(path):
         return False
-    try:
-        with zipfile.ZipFile(path) as archive:
-            records = archive.infolist()
-    except (zipfile.BadZipFile, NotImplementedError, ValueError, EOFError) as error:
-        raise CheckpointError(f"{path} is damaged: {error}") from None
+    with open_zip(path) as archive:
+        records = archive.infolist()
     stored = all(record.compress_type == zipfile.ZIP_STORED for record in records)
     if not stored or sum(record.file_size for record in records) > path.stat().st_size:
         raise CheckpointError(f"{path} is a .zip, but not as torch.save writes it")
@@ -196,13 +194,9 @@ def _is_archive(path: Path) -> bool:
 
 def _check_sums(path: Path) -> None:
     """Read an archive against the CRC-32 of its records; 0 stands where torch.save was told to compute none."""
-    with zipfile.ZipFile(path) as archive:
+    with open_zip(path) as archive:
         for record in archive.infolist():
-            if record.CRC == 0:
-                continue
-            try:
+            if record.CRC != 0:
                 with archive.open(record) as data:
                     while data.read(CHUNK):
                         pass
-            except (zipfile.BadZipFile, EOFError) as error:
-                raise CheckpointError(f"{path} is damaged: {error}") from None
