@@ -3,12 +3,12 @@
     python benchmarks/conversion.py [--tensorflow-python PATH] [--runs 5]
 
 A checkpoint of random weights (12 layers of 768, 50,000 words, about 500 MB) is written on the spot. Processes then take
-turns: one that only imports this package, one that converts, one that reads every variable through this package, and
-one that reads every variable through TensorFlow, in a Python that has it. Goals: no slower than TensorFlow's reading;
+turns: one that only imports this package, the command `roformer convert`, one that converts from Python, one that reads
+every variable through this package, and one that reads every variable through TensorFlow, in a Python that has it. Goals: no slower than TensorFlow's reading;
 and at most 1.5 times the largest tensor more memory than the process that only imports.
 
-"Process" is a whole process from start to end, "work alone" what is left of it after the imports. Converting also writes
-all of it and waits until it is on the disk.
+"Process" is a whole process from start to end, "work alone" what is left of it after the imports, of which the command
+has fewer. Converting also writes all of it, waits until it is on the disk, and takes the SHA-256 of both for the card.
 """
 
 import argparse
@@ -90,15 +90,16 @@ def make_checkpoint(folder: Path, config: RoFormerConfig) -> int:
     return largest
 
 
-def measure(python: str, code: str, *arguments: str) -> tuple[float, float, float]:
-    """Seconds of the whole process, seconds of the work in it, and its peak memory in bytes."""
+def measure(*command: str) -> tuple[float, float | None, float | None]:
+    """Seconds of the whole process; where it reports them, seconds of the work in it and its peak memory in bytes."""
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
-    command = [python, "-c", code + REPORT, *arguments]
     start = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     seconds = time.perf_counter() - start
     if done.returncode:
         raise SystemExit(f"a measured process failed:\n{done.stderr}")
+    if REPORT not in "".join(command):
+        return seconds, None, None
     work, peak = done.stdout.split()[-2:]
     return seconds, float(work), float(peak)
 
@@ -117,22 +118,25 @@ def main() -> None:
         largest = make_checkpoint(source, config)
         size = sum(file.stat().st_size for file in source.iterdir())
         commands = {
-            "import only": (sys.executable, IMPORT),
-            "convert": (sys.executable, CONVERT, str(source)),
-            "read": (sys.executable, READ, str(source)),
+            "import only": [sys.executable, "-c", IMPORT + REPORT],
+            "roformer convert": [str(Path(sys.executable).with_name("roformer")), "convert", str(source)],
+            "convert in Python": [sys.executable, "-c", CONVERT + REPORT, str(source)],
+            "read": [sys.executable, "-c", READ + REPORT, str(source)],
         }
         if chosen.tensorflow_python:
-            commands["read with TensorFlow"] = (chosen.tensorflow_python, READ_WITH_TENSORFLOW, str(source))
+            read = [chosen.tensorflow_python, "-c", READ_WITH_TENSORFLOW + REPORT, str(source)]
+            commands["read with TensorFlow"] = read
         results = {name: [] for name in commands}
         for run in range(chosen.runs + 1):
             for name, command in commands.items():
-                result = measure(*command, *([f"{place}/output-{run}"] if name == "convert" else []))
+                result = measure(*command, *([f"{place}/output"] if "convert" in name else []))
                 if run:  # the first round fills the caches
                     results[name].append(result)
-            shutil.rmtree(f"{place}/output-{run}")
+                shutil.rmtree(f"{place}/output", ignore_errors=True)
 
     medians = {
-        name: [statistics.median(column) for column in zip(*rows, strict=True)] for name, rows in results.items()
+        name: [None if None in column else statistics.median(column) for column in zip(*rows, strict=True)]
+        for name, rows in results.items()
     }
     base = medians["import only"][2]
     table = Table(
@@ -142,9 +146,10 @@ def main() -> None:
         table.add_column(column, justify="right" if column else "left")
     for name, (whole, work, peak) in medians.items():
         above = ["", ""]
-        if name in ("convert", "read"):
+        if name in ("convert in Python", "read"):
             above = [f"{(peak - base) / MB:,.0f}", f"{(peak - base) / largest:.2f}"]
-        table.add_row(name, f"{whole:.2f}", f"{work:.2f}", f"{peak / MB:,.0f}", *above)
+        inside = ["", ""] if work is None else [f"{work:.2f}", f"{peak / MB:,.0f}"]
+        table.add_row(name, f"{whole:.2f}", *inside, *above)
     Console().print(table)
 
 
