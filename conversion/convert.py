@@ -136,7 +136,7 @@ def convert(
             verify_weights(folder, source, plan, dtype, progress)
         return ConversionReport(
             source=origin,
-            output=output,
+            output=Path(output_dir),  # as it was asked for
             family=checkpoint.title,
             sign=checkpoint.sign,
             written_as=checkpoint.note,

@@ -137,7 +137,7 @@ def export_tf(
         }
         return ExportReport(
             source=origin,
-            output=output,
+            output=Path(legacy_dir),  # as it was asked for
             title=checkpoint.title,
             architecture=config.architectures[0],
             call=_call(checkpoint.family, config, prefix, {weight.variable for weight in weights}),
