@@ -283,7 +283,7 @@ def make_word_vocabulary(
     16316
     """
     started = time.perf_counter()
-    output = Path(output).absolute()
+    output = Path(output)
     for name, value in {"size": size, "min_count": min_count, "max_length": max_length, "num_proc": num_proc}.items():
         if value is not None and value < 1:
             raise ValueError(f"{name} is {value}, but must be at least 1")
