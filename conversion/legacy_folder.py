@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from .errors import CheckpointError
-from .output_folder import temporary_sibling
+from .temporary_sibling import temporary_sibling
 from .zip_archive import is_zip, open_zip
 
 CONFIGS = ("bert_config.json", "config.json")

@@ -2,15 +2,12 @@
 
 import json
 import os
-import secrets
-import shutil
-import signal
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from .exchange import exchange
+from .temporary_sibling import temporary_sibling
 
 
 @contextmanager
@@ -73,54 +70,9 @@ def is_saved_model(path: Path) -> bool:
     return isinstance(config.get("model_type"), str)
 
 
-@contextmanager
-def temporary_sibling(path: Path) -> Iterator[Path]:
-    """An empty folder beside `path`, removed when the block ends, however it ends (SIGTERM included).
-
-    Only a process that is killed leaves it, as `.<name>.<number>.unfinished`; nothing ever reads it, and it can be removed.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    folder = path.with_name(f".{path.name}.{secrets.token_hex(4)}.unfinished")
-    with _terminable():
-        try:
-            folder.mkdir()
-            yield folder
-        finally:
-            _remove(folder)
-
-
-def _remove(folder: Path) -> None:
-    try:
-        shutil.rmtree(folder, ignore_errors=True)
-    except BaseException:  # an interruption, which is to leave nothing either
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-
-
 def _sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP raise SystemExit, so that what is cleaned up for errors is cleaned up for them too."""
-
-    def stop(number, _frame):
-        raise SystemExit(128 + number)
-
-    # Only the main thread may do this, and a program that handles these signals itself is left alone.
-    handled = []
-    if threading.current_thread() is threading.main_thread():
-        numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-        handled = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
-    for number in handled:
-        signal.signal(number, stop)
-    try:
-        yield
-    finally:
-        for number in handled:
-            signal.signal(number, signal.SIG_DFL)

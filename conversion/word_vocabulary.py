@@ -22,8 +22,8 @@ from ..tokenization.segmentation import JiebaSegmenter, cut_characters
 from ..tokenization.vocabulary import VocabularyError, check_vocabulary, has_words, read_vocabulary, write_vocabulary
 from ..tokenization.wordpiece import PREFIX, WordPiece
 from .corpus import Chunk, CorpusError, corpus_files, read_chunks
-from .output_folder import temporary_sibling
 from .progress_bar import byte_progress
+from .temporary_sibling import temporary_sibling
 
 UNKNOWN = "[UNK]"
 _RESERVED = re.compile(r"\[[^\[\]]+\]")  # special tokens, and the [unused1] ... that users make theirs

@@ -29,6 +29,7 @@ from modeling_roformer.conversion.convert import convert
 from modeling_roformer.conversion.convert_all import convert_all
 from modeling_roformer.conversion.errors import CheckpointError
 from modeling_roformer.conversion.safetensors_file import TensorSpec, parse_size, split_into_shards
+from modeling_roformer.conversion.temporary_sibling import temporary_sibling
 from modeling_roformer.conversion.tensor_bundle_writer import write_bundle
 
 LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
@@ -227,8 +228,13 @@ def test_signals(tmp_path):
     assert all(contents(output) == before for output in outputs)
     (left,) = set(os.listdir(tmp_path)) - {output.name for output in outputs}
     assert left.startswith(".output-9.") and left.endswith(".unfinished")
-    convert(LEGACY / "word", outputs[2], force=True)  # which does not mind it
-    assert contents(outputs[2]) != before
+    with temporary_sibling(
+        outputs[2]
+    ) as in_use:  # removes what the killed process left; the next leaves this one alone
+        assert left not in os.listdir(tmp_path)
+        convert(LEGACY / "word", outputs[2], force=True)
+        assert in_use.is_dir()
+    assert contents(outputs[2]) != before and sorted(os.listdir(tmp_path)) == sorted(path.name for path in outputs)
     assert [outcome.name for outcome in convert_all(tmp_path, tmp_path / "again").outcomes] == sorted(
         output.name for output in outputs
     )

@@ -1,0 +1,111 @@
+"""A folder to write into before anything is there to see, and what becomes of those that a killed process left.
+
+Each is locked for as long as its process lives, and the system unlocks what belongs to no process any more: the next
+process that writes to the same path knows it by that, and removes it.
+"""
+
+import errno
+import os
+import re
+import secrets
+import shutil
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
+
+@contextmanager
+def temporary_sibling(path: Path) -> Iterator[Path]:
+    """An empty folder beside `path`, removed when the block ends, however it ends (SIGTERM included).
+
+    Only a process that is killed leaves it, as `.<name>.<number>.unfinished`; nothing ever reads it, and the next that
+    writes to `path` removes it, where the file system has locks.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _remove_leftovers(path)
+    folder, lock = _name(path), None
+    with _terminable():
+        try:
+            while lock is None:
+                folder.mkdir()
+                try:
+                    lock = _lock(folder)
+                except BlockingIOError:  # taken for a leftover before it was locked
+                    folder = _name(path)
+                except OSError:  # a system or file system without locks, where leftovers stay
+                    break
+            yield folder
+        finally:
+            _remove(folder)
+            if lock is not None:
+                os.close(lock)
+
+
+def _name(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.unfinished")
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove what killed processes left of `path`; what another process has locked is in use."""
+    name = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{8}}\.unfinished")
+    for folder in [entry for entry in path.parent.iterdir() if name.fullmatch(entry.name)]:
+        try:
+            lock = _lock(folder)
+        except OSError:
+            continue
+        _remove(folder)
+        os.close(lock)
+
+
+def _lock(folder: Path) -> int:
+    """A descriptor that holds the lock of a folder; BlockingIOError where another has it, or had it and removed it."""
+    if fcntl is None:
+        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
+    except FileNotFoundError:
+        raise BlockingIOError from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not folder.is_dir():
+            raise BlockingIOError
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _remove(folder: Path) -> None:
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+    except BaseException:  # an interruption, which is to leave nothing either
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP raise SystemExit, so that what is cleaned up for errors is cleaned up for them too."""
+
+    def stop(number, _frame):
+        raise SystemExit(128 + number)
+
+    # Only the main thread may do this, and a program that handles these signals itself is left alone.
+    handled = []
+    if threading.current_thread() is threading.main_thread():
+        numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+        handled = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
+    for number in handled:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number in handled:
+            signal.signal(number, signal.SIG_DFL)
