@@ -72,8 +72,8 @@ def convert(
         family: "auto", or the family that the checkpoint is of (`registry.FAMILIES`).
         as_family: "roformer" makes of a BERT (WoBERT, WoNEZHA) a RoFormer to be trained on, without its positions.
         checkpoint: name of the weights, where the folder has several.
-        head: what a Keras model's task layer is applied to, where its file does not say ("classification", "triplet",
-            "tokens"), or "none" to leave it out.
+        head: what a Keras model's task layer is applied to, where its file does not say ("classification", "pooler",
+            "linear-pooler", "triplet", "tokens"), or "none" to leave it out.
         dtype: number format of the weights that are written: float32, float16, bfloat16 or float64.
         max_shard_size: most bytes of tensors in one file ("5GB", "500MB" or a number); larger models get several, and
             an index.

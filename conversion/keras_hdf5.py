@@ -5,7 +5,7 @@ each layer; a layer's group has an attribute `weight_names` and a dataset for ea
 into the attributes `layer_names0`, `layer_names1`, … A model that is a layer of another is one group with the weights of
 all its layers. h5py reads these names, and where in the file the numbers lie; the numbers are read from there.
 
-The format has no checksums: that a file is whole can be told from its structure only.
+The format has no checksums: that a file is whole can be told from its structure only, and from numbers that are finite.
 """
 
 import json
@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from .dtypes import STORAGE
+from .dtypes import FLOATS, STORAGE
 from .errors import CheckpointError
-from .hdf5_heaps import check_heaps
+from .hdf5_heaps import check_heaps, check_references
 from .keras_layers import KerasLayer, read_model
 from .tensor_bundle import CHUNK
 
@@ -54,9 +54,10 @@ class KerasHDF5:
                 f"{self.path} is an HDF5 file of Keras, for which h5py is needed: pip install 'modeling-roformer[keras]'"
             ) from None
         try:
-            check_heaps(self.path)
+            heaps = check_heaps(self.path)
             # The file is not locked, since shared disks often cannot, and nothing is written.
             with h5py.File(self.path, "r", locking=False) as file:
+                check_references(self.path, heaps, _regions(file))
                 layers, stored = _read(file, self.path.stat().st_size)
             self.model = read_model(layers)
         except CheckpointError as error:
@@ -103,8 +104,29 @@ class KerasHDF5:
                     if not count:
                         raise CheckpointError(f"{self.path} is cut off in {entry.name}")
                     filled += count
+                if entry.dtype in FLOATS and not np.isfinite(chunk.view(STORAGE[entry.dtype])).all():
+                    raise CheckpointError(
+                        f"{self.path} holds numbers that are not finite in {entry.name}: the file is damaged, or training "
+                        "diverged"
+                    )
                 done += len(chunk)
                 yield chunk
+
+
+def _regions(file) -> list[tuple[int, int, str]]:
+    """Where the numbers of each dataset lie, and where each object is described: start, end and what it is."""
+    import h5py
+
+    found = []
+
+    def add(name: str, at) -> None:
+        header = h5py.h5o.get_info(at.id).addr
+        found.append((header, header + 1, f"the description of {name}"))
+        if isinstance(at, h5py.Dataset) and at.chunks is None and (offset := at.id.get_offset()) is not None:
+            found.append((offset, offset + at.id.get_storage_size(), name))
+
+    file.visititems(add)
+    return sorted(found)
 
 
 def _read(file, file_size: int) -> tuple[list[KerasLayer], dict[str, tuple]]:
@@ -133,7 +155,8 @@ def _read(file, file_size: int) -> tuple[list[KerasLayer], dict[str, tuple]]:
             stored[place] = _place(group[name], weight, place, file_size)
             found[weight.removesuffix(":0")] = place
         layers += _split(name, found, described)
-    _check_overlaps(stored)
+    _check_listed(group, names, stored)
+    _check_overlaps(file)
     return layers, stored
 
 
@@ -188,18 +211,33 @@ def _place(group, weight: str, place: str, file_size: int) -> tuple[str, tuple[i
     size, offset = at.nbytes, at.id.get_offset()
     if size and offset is None:
         raise CheckpointError(f"is damaged: the numbers of {place} were never written")
+    if size != at.id.get_storage_size():
+        raise CheckpointError(f"is damaged: {place} of shape {at.shape} in {at.dtype} does not take {size:,} bytes")
     if size and (offset < 0 or offset + size > file_size):
         raise CheckpointError(f"is cut off or damaged: {place} should take {size:,} bytes from byte {offset:,}")
     return dtype, at.shape, offset or 0, size
 
 
-def _check_overlaps(stored: dict[str, tuple]) -> None:
+def _check_listed(group, names: list[str], stored: dict[str, tuple]) -> None:
+    """Raises CheckpointError where there are numbers that no list names: a list may be damaged, and still be one."""
+    import h5py
+
+    places = {"/".join(part for part in place.split("/") if part) for place in stored}
+
+    def check(name: str, at) -> None:
+        if isinstance(at, h5py.Dataset) and name not in places:
+            what = "weight_names" if name.split("/")[0] in names else "layer_names"
+            raise CheckpointError(f"is damaged, or no model of bert4keras: it holds {name}, which its {what} leave out")
+
+    group.visititems(check)
+
+
+def _check_overlaps(file) -> None:
     end, before = 0, ""
-    for place, (_, _, offset, size) in sorted(stored.items(), key=lambda item: item[1][2]):
-        if size and offset < end:
-            raise CheckpointError(f"is damaged: {place} and {before} overlap")
-        if size:
-            end, before = offset + size, place
+    for start, stop, what in _regions(file):
+        if start < end:
+            raise CheckpointError(f"is damaged: {before} and {what} overlap")
+        end, before = stop, what
 
 
 def _split(name: str, weights: dict[str, str], described: dict[str, KerasLayer]) -> list[KerasLayer]:

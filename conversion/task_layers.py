@@ -1,9 +1,9 @@
 """What fine-tuning put on top of a bert4keras model, and the class that computes the same.
 
-One Dense is kept: over [CLS] as a classification head without a hidden layer (with the pooler's as its hidden layer,
-where the file says with which activation), over the masked mean with one output as triplet matching, over every token as
-token classification. Activations of such a layer are of the loss, not of the logits. How a Dense is applied is read from
-the names of the layers before it; what no name tells is asked for, never guessed.
+One Dense is kept: over [CLS] as a classification head without a hidden layer (with the pooler's as its hidden layer),
+over the masked mean with one output as triplet matching, over every token as token classification. Its activation, its
+own or a layer after it, is of the loss, not of the logits. How a Dense is applied is read from the names of the layers
+around it; what no name tells is asked for, never guessed.
 """
 
 from collections.abc import Collection, Mapping
@@ -19,8 +19,11 @@ from .vocabulary import Vocabulary
 
 AUTO, NONE = "auto", "none"
 CLASSIFICATION, TRIPLET, TOKENS = "classification", "triplet", "tokens"
-HEADS = (AUTO, CLASSIFICATION, TRIPLET, TOKENS, NONE)
+# Over bert4keras' pooler, whose activation is its argument with_pool: True means tanh.
+POOLERS = {"pooler": "tanh", "linear-pooler": "linear"}
+HEADS = (AUTO, CLASSIFICATION, *POOLERS, TRIPLET, TOKENS, NONE)
 
+_OTHER = "other"  # a layer that no class here has
 _POOLER = "bert/pooler/dense"
 _LANGUAGE_MODEL = "cls/predictions/"
 # What the classes of a family are called, and how the keys of their weights begin.
@@ -31,8 +34,6 @@ _OVER = {
     TRIPLET: "over the masked mean",
     TOKENS: "over every token",
 }
-
-
 _LAMBDAS = ("", "Lambda", "TFOpLambda", "SlicingOpLambda")
 _MASKED = {
     "lm": "reads from left to right (application='lm')",
@@ -77,11 +78,12 @@ class Task:
         Raises CheckpointError, which names the checkpoint as `where`, where no class of the family computes the same.
         """
         classes, model = _CLASSES.get(family.name, _ROFORMER)
-        fields = self._mask_fields(family, vocabulary, where)
+        mask = self.mask if self.mask is not None else settings.ignored.get("application")
+        fields = self._mask_fields(family, mask, vocabulary, where)
         if self.kind == "" and not self.is_bare:
             if not fields:
                 return None
-            title = f"none: a language model that {_MASKED[self.mask]}"
+            title = f"none: a language model that {_MASKED[mask]}"
             return Head("RoFormerForCausalLM", title, fields=fields, keeps_own=True)
         if self.kind == "":
             if family.name == "wobert":
@@ -122,7 +124,7 @@ class Task:
     @property
     def problem_type(self) -> str | None:
         """transformers' name for the loss that the outputs' activation goes with, where the file tells it."""
-        if self.activation == "softmax":
+        if self.activation == "softmax" and self.classes > 1:
             return "single_label_classification"
         if self.activation == "sigmoid":
             return "multi_label_classification"
@@ -145,20 +147,20 @@ class Task:
         kernel = Weight(f"{key}.weight", self.kernel, (width, self.classes), transpose=True)
         return [kernel, Weight(f"{key}.bias", self.bias, (self.classes,))]
 
-    def _mask_fields(self, family: Family, vocabulary: Vocabulary, where: str) -> dict[str, object]:
+    def _mask_fields(self, family: Family, mask: object, vocabulary: Vocabulary, where: str) -> dict[str, object]:
         """What the configuration says of the mask, where the family's does not say it already."""
         if family.name in ("gpt", "sim"):
             # A Sim without its language model encodes without a mask, as was seen or not.
-            is_seen = self.mask == "" and (self.is_bare or self.kind)
+            is_seen = mask == "" and (self.is_bare or self.kind)
             return {"is_decoder": False, "prefix_lm": False} if is_seen and family.name == "sim" else {}
-        if not self.mask:
+        if mask not in _MASKED:
             return {}
         if family.name in _CLASSES:
-            raise CheckpointError(f"{where} is of {family.title} and {_MASKED[self.mask]}, which is not converted")
+            raise CheckpointError(f"{where} is of {family.title} and {_MASKED[mask]}, which is not converted")
         return {
             "is_decoder": True,
             "eos_token_id": vocabulary.id_of("[SEP]"),
-            "prefix_lm": self.mask == "unilm",
+            "prefix_lm": mask == "unilm",
         }
 
 
@@ -194,15 +196,16 @@ def find_task(source: Source, choice: str = AUTO) -> Task:
             f"{source.path} has task layers that no class here has: {', '.join(layer.name for layer in layers)} (one "
             "Dense with a bias is converted); --head none leaves them out"
         )
+    kind, over_pooler = _application(source, model, layer, pooler, pooler_activation, choice)
     task = Task(
-        kind=_kind_of_head(source, model, layer, pooler, choice),
+        kind=kind,
         name=layer.name,
         classes=shapes["kernel"][1],
         kernel=weights["kernel"],
         bias=weights["bias"],
-        activation=layer.activation,
-        pooler_activation=pooler_activation,
-        over_pooler=pooler is not None and _before(source, model, layer)[1] is pooler,
+        activation=_last_activation(model, layer),
+        pooler_activation=POOLERS.get(choice, pooler_activation),
+        over_pooler=over_pooler,
         mask=mask,
         left_out={name: "head of the language model" for name in source.entries if name.startswith(_LANGUAGE_MODEL)},
     )
@@ -219,36 +222,81 @@ def check_no_choice(choice: str, path: Path) -> None:
         raise CheckpointError(f"{path} has no task layer of Keras, of which --head {choice} could speak")
 
 
-def _kind_of_head(source: Source, model: KerasModel, layer: KerasLayer, pooler: KerasLayer | None, choice: str) -> str:
+def _application(
+    source: Source, model: KerasModel, layer: KerasLayer, pooler: KerasLayer | None, activation: str | None, choice: str
+) -> tuple[str, bool]:
+    """What a Dense is applied to: CLASSIFICATION, TRIPLET or TOKENS; and whether to the pooler's output."""
     between, below = _before(source, model, layer)
     if pooler is not None and (layer.inputs is None or below is None):
-        raise CheckpointError(
-            f"{source.path} has a pooler, {pooler.name}, and {layer.name}, and does not say whether the one feeds the other "
-            "and with which activation: save the whole model (model.save, under a name in .h5), or leave both out "
-            "with --head none"
-        )
-    steps = [step for step in between if "dropout" not in f"{step.name}{step.kind}".lower()]
-    found = {_kind_of_step(step) for step in steps}
-    if below is not None and below is pooler:
-        kind = "other" if found else CLASSIFICATION
+        if choice not in POOLERS:
+            raise CheckpointError(
+                f"{source.path} has a pooler, {pooler.name}, and {layer.name}, and does not say whether the one feeds the "
+                "other and with which activation: --head pooler says that it does, with tanh (with_pool=True), --head "
+                "linear-pooler without one (with_pool='linear'), and --head none leaves both out"
+            )
+        below, activation = pooler, POOLERS[choice]
+    over_pooler = below is not None and below is pooler
+    found = {_kind_of_step(step) for step in between if not _is_dropout(step)}
+    if over_pooler:
+        kind = CLASSIFICATION if not found or (found == {None} and choice in POOLERS) else _OTHER
     else:
         kind = TOKENS if not found else found.pop() if len(found) == 1 else None
         kind = kind if below is not None else None
-    names = ", ".join(step.name or "a layer without a name" for step in between) or "no other layer"
-    if kind == "other":
+    names = _names(between)
+    if kind == _OTHER:
         raise CheckpointError(
             f"{source.path} has the task layer {layer.name} after {names}, which no class here has; --head none leaves it out"
         )
-    if kind is None and choice == AUTO:
+    after = [step for step in _after(model, layer) if not _is_dropout(step) and not _is_activation(step)]
+    if any(_kind_of_step(step) is not None for step in after):
         raise CheckpointError(
-            f"{source.path} does not say what {layer.name} is applied to (between the encoder and it: {names}): --head "
-            "classification says [CLS], --head triplet the masked mean, --head tokens every token, and --head none "
+            f"{source.path} has {_names(after)} after the task layer {layer.name}, which no class here has; --head none "
             "leaves it out"
         )
-    if kind is not None and choice not in (AUTO, kind):
-        over = _OVER[kind] if below is not pooler else "over the pooler"
+    if choice == AUTO and (kind is None or after):
+        open_question = f"what {layer.name} is applied to (between the encoder and it: {names})"
+        if kind is not None:
+            open_question = f"what {_names(after)} makes of the outputs of {layer.name}"
+        raise CheckpointError(
+            f"{source.path} does not say {open_question}: --head classification says that they are logits of [CLS], "
+            "--head triplet of the masked mean, --head tokens of every token, and --head none leaves it out"
+        )
+    if choice in POOLERS:
+        agrees = over_pooler and activation == POOLERS[choice]
+    else:
+        agrees = kind is None or choice in (AUTO, kind)
+    if not agrees:
+        over = f"over the pooler ({activation})" if over_pooler else _OVER.get(kind, "over no pooler")
         raise CheckpointError(f"{source.path} has {layer.name} {over} (after {names}), which is no --head {choice}")
-    return kind or choice
+    return kind or choice, over_pooler
+
+
+def _names(steps: list[KerasLayer]) -> str:
+    return ", ".join(step.name or "a layer without a name" for step in steps) or "no other layer"
+
+
+def _is_dropout(step: KerasLayer) -> bool:
+    return "dropout" in f"{step.name}{step.kind}".lower()
+
+
+def _is_activation(step: KerasLayer) -> bool:
+    return step.kind in ("Activation", "Softmax") or (
+        step.kind == "" and step.name.startswith(("activation", "softmax"))
+    )
+
+
+def _after(model: KerasModel, layer: KerasLayer) -> list[KerasLayer]:
+    return model.task_layers[model.task_layers.index(layer) + 1 :]
+
+
+def _last_activation(model: KerasModel, layer: KerasLayer) -> str:
+    """What a Dense's outputs go through, "" where that is not known."""
+    activation = layer.activation
+    for step in _after(model, layer):
+        if not _is_dropout(step):
+            known = {"Activation": step.activation, "Softmax": "softmax"}.get(step.kind, "")
+            activation = known if activation in ("", "linear") else ""
+    return activation
 
 
 def _before(source: Source, model: KerasModel, layer: KerasLayer) -> tuple[list[KerasLayer], KerasLayer | None]:
@@ -283,7 +331,7 @@ def _kind_of_step(step: KerasLayer) -> str | None:
     if step.kind == "GlobalAveragePooling1D" or (step.kind == "" and "global_average_pooling1d" in name):
         return TRIPLET
     if step.kind not in _LAMBDAS or "global_max_pooling1d" in name:
-        return "other"
+        return _OTHER
     return CLASSIFICATION if "cls" in name else None
 
 

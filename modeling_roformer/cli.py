@@ -60,7 +60,8 @@ def convert(
         str,
         typer.Option(
             help="What the task layer of a fine-tuned Keras model is applied to, where its file does not say: "
-            "classification ([CLS]), triplet (the mean), tokens (each), or none to leave it out."
+            "classification ([CLS]), pooler (with_pool=True), linear-pooler (with_pool='linear'), triplet (the mean), "
+            "tokens (each), or none to leave it out."
         ),
     ] = "auto",
     dtype: Annotated[str, typer.Option(help="Write float32, float16, bfloat16 or float64.")] = "float32",

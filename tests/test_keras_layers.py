@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -74,7 +75,11 @@ def text_list(names: list[str]) -> np.ndarray:
         ("crf", "best_model.h5", "auto", "no class here has: dense, conditional_random_field .*--head none"),
         ("crf", "best_model.weights", "tokens", "no class here has: dense, .*--head none"),
         ("pooler", "best_model.h5", "auto", "has a pooler, Pooler-Dense, and dense, .*--head none"),
+        ("pooler", "best_model.h5", "classification", "has a pooler, .*--head pooler says .*with tanh .*--head linear-pooler"),
         ("pooler", "whole_model.h5", "tokens", "over the pooler .*no --head tokens"),
+        ("pooler", "whole_model.h5", "linear-pooler", r"over the pooler \(tanh\) .*no --head linear-pooler"),
+        ("classification", "best_model.h5", "pooler", r"over \[CLS\] .*no --head pooler"),
+        ("classification", "best_model.weights", "pooler", "over no pooler .*no --head pooler"),
         ("mlm", "best_model.h5", "classification", "has no task layer of Keras"),
         ("mlm", "best_model.h5", "nonsense", "there is no head 'nonsense': choose one of auto, classification") ,
     ],
@@ -105,6 +110,38 @@ def test_layers_before_the_last(layer, sentence, tmp_path):
     refused(tmp_path, sentence)
 
 
+def add_layer_after(path: Path, layer: str) -> None:
+    """A layer without weights at the end of a model's weights."""
+    with h5py.File(path, "r+") as file:
+        file.attrs["layer_names"] = text_list([*map(str, file.attrs["layer_names"]), layer])
+        file.create_group(layer).attrs["weight_names"] = text_list([])
+
+
+@pytest.mark.parametrize(("name", "head"), [("classification", "classification"), ("tokens", "tokens")])
+def test_layers_after_the_dense(name, head, tmp_path):
+    """What is made of its outputs is part of the model."""
+    path = folder_with(tmp_path, name, "best_model.h5") / "best_model.h5"
+    original = path.read_bytes()
+    for layer, sentence in [
+        ("lambda", "does not say what lambda makes of the outputs of dense: --head classification .*--head none"),
+        ("cross_entropy_loss", "does not say what cross_entropy_loss makes of the outputs"),
+        (
+            "global_average_pooling1d",
+            "has global_average_pooling1d after the task layer dense, which no class here has",
+        ),
+        ("global_max_pooling1d", "has global_max_pooling1d after the task layer"),
+    ]:
+        path.write_bytes(original)
+        add_layer_after(path, layer)
+        refused(tmp_path, sentence)
+    refused(tmp_path, "after the task layer dense", head=head)
+    for number, (layer, chosen) in enumerate([("lambda", head), ("activation", "auto"), ("dropout_3", "auto")]):
+        path.write_bytes(original)
+        add_layer_after(path, layer)
+        report = convert(tmp_path / "legacy", tmp_path / f"output{number}", head=chosen, verify=True)
+        assert "not in the file" in report.rows["its activation"]
+
+
 def edit_model_config(path: Path, change) -> None:
     """Change the layers, by name, in the configuration of a model that was saved whole."""
     with h5py.File(path, "r+") as file:
@@ -131,6 +168,39 @@ def test_what_the_configuration_of_a_whole_model_says(name, change, sentence, tm
     path = folder_with(tmp_path, name, "whole_model.h5") / "whole_model.h5"
     edit_model_config(path, change)
     refused(tmp_path, sentence)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "activation", "problem_type"),
+    [
+        ("Activation", {"activation": "sigmoid"}, "sigmoid", "multi_label_classification"),
+        ("Softmax", {"axis": -1}, "softmax", None),  # of one output, which no loss is for
+    ],
+)
+def test_an_activation_that_is_a_layer_of_its_own(kind, fields, activation, problem_type, tmp_path):
+    path = folder_with(tmp_path, "regression", "whole_model.h5") / "whole_model.h5"
+    with h5py.File(path, "r+") as file:
+        config = json.loads(file.attrs["model_config"])
+        layer = {"class_name": kind, "config": {"name": "last", **fields}, "inbound_nodes": [[["dense", 0, 0, {}]]]}
+        config["config"]["layers"].append(layer)
+        file.attrs["model_config"] = json.dumps(config)
+        weights = file["model_weights"]
+        weights.attrs["layer_names"] = text_list([*map(str, weights.attrs["layer_names"]), "last"])
+        weights.create_group("last").attrs["weight_names"] = text_list([])
+    report = convert(tmp_path / "legacy", tmp_path / "output", verify=True)
+    assert report.rows["its activation"].startswith(f"{activation};")
+    assert json.loads((tmp_path / "output" / "config.json").read_text()).get("problem_type") == problem_type
+
+
+def test_a_mask_that_only_the_configuration_tells(tmp_path):
+    """A checkpoint of tf.keras has no names of layers without weights, the mask's among them."""
+    folder = folder_with(tmp_path, "mlm", "best_model.weights")
+    config = json.loads((folder / "bert_config.json").read_text())
+    (folder / "bert_config.json").write_text(json.dumps(config | {"application": "unilm"}))
+    report = convert(folder, tmp_path / "output", verify=True)
+    saved = json.loads((tmp_path / "output" / "config.json").read_text())
+    assert (saved["architectures"], saved["is_decoder"], saved["prefix_lm"]) == (["RoFormerForCausalLM"], True, True)
+    assert "application='unilm'" in report.rows["task layer"]
 
 
 def test_a_dense_over_the_hidden_states_beside_an_unused_pooler(tmp_path):
@@ -228,9 +298,14 @@ def replace_dataset(file, place: str, **arguments) -> None:
     file.create_dataset(place, **{"data": array} | arguments)
 
 
-def drop_layer(file, layer: str) -> None:
+def unlist_layer(file, layer: str) -> None:
     names = [str(name) for name in file.attrs["layer_names"] if str(name) != layer]
     file.attrs["layer_names"] = text_list(names)
+
+
+def drop_layer(file, layer: str) -> None:
+    unlist_layer(file, layer)
+    del file[layer]
 
 
 TOKENS = "Embedding-Token/Embedding-Token/embeddings:0"
@@ -241,6 +316,13 @@ SPOILT = {
     "weight missing": (lambda file: file.__delitem__(GAMMA), f"no weight {GAMMA}"),
     "layer missing": (lambda file: drop_layer(file, "Transformer-0-FeedForward-Norm"), "has no variable .*LayerNorm"),
     "no embeddings": (lambda file: drop_layer(file, "Embedding-Token"), "has no layer Embedding-Token"),
+    "layer not listed": (lambda file: unlist_layer(file, "dense"), "holds dense/dense/bias:0, which its layer_names leave out"),
+    "weights not listed": (
+        lambda file: file["dense"].attrs.__setitem__("weight_names", text_list([])),
+        "holds dense/dense/bias:0, which its weight_names leave out",
+    ),
+    "not a number": (lambda file: file[GAMMA].write_direct(np.full(16, np.nan, "f4")), "not finite in .*LayerNorm/gamma"),
+    "infinite": (lambda file: file[TOKENS].__setitem__((3, 4), -np.inf), "not finite in bert/embeddings/word_embeddings"),
     "names missing": (lambda file: file.attrs.__delitem__("layer_names"), "not of Keras: it has no layer_names"),
     "names are numbers": (lambda file: file.attrs.__setitem__("layer_names", [1, 2]), "layer_names is no text"),
     "name twice": (
@@ -305,6 +387,31 @@ def test_the_sizes_of_the_configuration(tmp_path):
     refused(tmp_path, "does not fit bert_config.json: .*intermediate/dense")
     (folder / "bert_config.json").write_text(json.dumps(config | {"num_hidden_layers": 2}))
     refused(tmp_path, "has 1 layers, and bert_config.json says 2")
+
+
+def test_a_bit_that_moves_numbers_elsewhere(tmp_path):
+    """Over others, over what describes them, or out of the file; no format of HDF5 that Keras writes has sums."""
+    path = folder_with(tmp_path, "triplet", "best_model.h5") / "best_model.h5"
+    content = path.read_bytes()
+    with h5py.File(path) as file:
+        place = (file[TOKENS].id.get_offset(), file[TOKENS].nbytes)
+    where = content.index(struct.pack("<QQ", *place))
+    for bit in (2, 5, 10, 11, 16, 30):
+        changed = bytearray(content)
+        changed[where + bit // 8] ^= 1 << bit % 8
+        path.write_bytes(changed)
+        refused(tmp_path, "overlap|damaged")
+
+
+def test_a_text_that_is_said_to_be_huge(tmp_path):
+    """h5py would make room for it before it looks."""
+    path = folder_with(tmp_path, "triplet", "best_model.h5") / "best_model.h5"
+    content = bytearray(path.read_bytes())
+    heap = content.index(b"GCOL")
+    length = content.index(struct.pack("<QI", heap, 1)) - 4
+    content[length + 3] ^= 0x80
+    path.write_bytes(content)
+    refused(tmp_path, f"heap of texts at byte {heap:,} has no room")
 
 
 @pytest.mark.parametrize("share", [0.001, 0.05, 0.5, 0.99])

@@ -41,6 +41,7 @@ CONVERTED = [
     ("nested", HDF5, {"head": "classification"}, "RoFormerForSequenceClassification"),
     ("nested", TENSOR_BUNDLE, {"head": "classification"}, "RoFormerForSequenceClassification"),
     ("pooler", WHOLE, {}, "RoFormerForSequenceClassification"),
+    ("pooler", HDF5, {"head": "pooler"}, "RoFormerForSequenceClassification"),
     ("regression", WHOLE, {}, "RoFormerForSequenceClassification"),
     ("unilm", HDF5, {}, "RoFormerForCausalLM"),
     ("wonezha", HDF5, {}, "NezhaForMaskedLM"),
