@@ -27,6 +27,7 @@ from .pytorch_checkpoint import read_pytorch
 from .pytorch_source import is_pytorch
 from .registry import FAMILIES
 from .settings import ACTIVATIONS, OPTIONAL_SIZES, RATES, REQUIRED_SIZES
+from .summary import summary_table
 from .tensor_bundle_writer import write_bundle
 from .wonezha import MAX_RELATIVE_POSITION
 
@@ -84,11 +85,7 @@ class ExportReport:
             "files": ", ".join(self.files),
             "seconds": f"{self.seconds:.1f}",
         }
-        table = Table(show_header=False)
-        for name, value in rows.items():
-            if value is not None:
-                table.add_row(name, value)
-        return table
+        return summary_table(rows)
 
 
 def export_tf(

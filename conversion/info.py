@@ -14,11 +14,11 @@ from pathlib import Path
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 from rich.filesize import decimal
-from rich.markup import escape
 from rich.table import Table
 
 from .errors import CheckpointError
-from .legacy_folder import CONFIGS, INDEX, PYTORCH, VOCABULARY, is_hdf5, unpack
+from .legacy_folder import CONFIGS, INDEX, PYTORCH, VOCABULARY, is_hdf5, name_of, unpack
+from .summary import summary_table
 
 SMALL = (*CONFIGS, VOCABULARY, "tokenizer_config.json", "tokenizer.json", "README.md")
 
@@ -99,12 +99,7 @@ class CheckpointInfo:
 
     def table(self) -> Table:
         """The rows as a rich table."""
-        table = Table(show_header=False)
-        table.add_column(no_wrap=True)
-        table.add_column(overflow="fold")
-        for name, value in self.rows().items():
-            table.add_row(escape(name), escape(value))
-        return table
+        return summary_table(self.rows())
 
 
 def info(
@@ -141,7 +136,7 @@ def info(
         with tempfile.TemporaryDirectory() as folder:
             try:
                 sizes = unpack(path, Path(folder), lambda name: name in SMALL or name.endswith(INDEX))
-                found = folder_info(Path(folder), sizes, str(where), path.stem, unpacked=False)
+                found = folder_info(Path(folder), sizes, str(where), name_of(path), unpacked=False)
             except (ValueError, OSError) as error:
                 raise CheckpointError(str(error).replace(folder, str(where))) from None
             found.notes = [note.replace(folder, str(where)) for note in found.notes]
@@ -156,7 +151,7 @@ def info(
 def folder_info(folder: Path, sizes: dict[str, int], shown: str, name: str, unpacked: bool = True) -> CheckpointInfo:
     """What a folder holds, `sizes` of which says the files that belong to it; not all of them need to be there.
 
-    `shown` is what the user calls it, `name` what it was published as. With `unpacked=False` the data files of a legacy
+    `shown` is what the user calls it, `name` what it was published as (legacy_folder.name_of). With `unpacked=False` the data files of a legacy
     checkpoint are elsewhere, and need not be missed.
     """
     from .legacy_info import legacy_info

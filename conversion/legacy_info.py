@@ -109,6 +109,8 @@ def _positions(family: str | None, values: dict) -> dict[str, object]:
 def _trained_length(family: str | None, values: dict, word_level: bool, name: str) -> int | None:
     if family == "wobert":
         return values["max_position_embeddings"]
-    release = RELEASES.get(name)
-    fits = release is not None and release.kind == family and is_published(name, values, word_level)
-    return release.trained_length if fits else None
+    for part in name.split("/"):  # the archive's, and that of the folder in it
+        published = part.removesuffix(".zip")
+        if published in RELEASES and RELEASES[published].kind == family and is_published(published, values, word_level):
+            return RELEASES[published].trained_length
+    return None

@@ -5,6 +5,8 @@ from pathlib import Path
 
 from rich.table import Table
 
+from .summary import summary_table
+
 
 @dataclass(frozen=True)
 class ConversionReport:
@@ -61,11 +63,7 @@ class ConversionReport:
             "verified": "every tensor, after reloading" if self.verified else "no (--verify does)",
             "seconds": f"{self.seconds:.1f}",
         }
-        table = Table(show_header=False)
-        for name, value in rows.items():
-            if value is not None:
-                table.add_row(name, value)
-        return table
+        return summary_table(rows)
 
 
 def _shortened(names: list[str], shown: int = 4) -> str:

@@ -29,6 +29,7 @@ from .progress_bar import byte_progress
 from .pytorch_source import PyTorchSource
 from .safetensors_file import TensorSpec, write_safetensors
 from .saved_tokenizer import read_tokenizer
+from .summary import summary_table
 
 MODEL_TYPES = ("bert", "nezha", *ROFORMER_TYPES)
 SLAB = 1024  # rows of a new matrix made at a time
@@ -139,10 +140,7 @@ class WordEmbeddingsReport:
             "tensors as they were": f"{self.unchanged:,}",
             "seconds": f"{self.seconds:.1f}",
         }
-        table = Table(show_header=False)
-        for name, value in rows.items():
-            table.add_row(name, value)
-        return table
+        return summary_table(rows)
 
 
 def initialise_words(

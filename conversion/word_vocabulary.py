@@ -23,6 +23,7 @@ from ..tokenization.vocabulary import VocabularyError, check_vocabulary, has_wor
 from ..tokenization.wordpiece import PREFIX, WordPiece
 from .corpus import Chunk, CorpusError, corpus_files, read_chunks
 from .progress_bar import byte_progress
+from .summary import summary_table
 from .temporary_sibling import temporary_sibling
 
 UNKNOWN = "[UNK]"
@@ -242,10 +243,7 @@ class WordVocabularyReport:
             "characters per token": f"{after:.3f} (base: {before:.3f})",
             "seconds": f"{self.seconds:.1f}",
         }
-        table = Table(show_header=False)
-        for name, value in rows.items():
-            table.add_row(name, value)
-        return table
+        return summary_table(rows)
 
 
 def make_word_vocabulary(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import random
 import shutil
 import subprocess
@@ -306,6 +307,14 @@ def test_an_empty_output_folder_is_filled(run, source, tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "output")
     assert run("convert", source, tmp_path / "link")[0] == 0
     assert (tmp_path / "output" / "model.safetensors").is_file() and (tmp_path / "link").is_symlink()
+
+
+def test_any_name_is_shown_as_it_is(run, source, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    name = "a [red]name[/red] " + "that-is-longer-than-a-line-" * 3
+    code, out, _ = run("convert", source, name)
+    assert code == 0 and (tmp_path / name / "config.json").is_file()
+    assert name.replace(" ", "") in re.sub(r"[\s│]", "", out)
 
 
 def test_folders_above_the_output_are_made(run, source, tmp_path):

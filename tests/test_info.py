@@ -236,14 +236,16 @@ def test_the_published_zip_is_not_unpacked(name, tmp_path, no_data, monkeypatch)
     assert dict(found.files)[next(path.name for path in (LEGACY / name).glob("*.data-00000*"))] == len("garbage")
 
 
-def test_the_name_of_the_archive_tells_its_family_and_length(tmp_path):
+@pytest.mark.parametrize("renamed", [False, True])
+def test_the_name_of_the_archive_or_of_the_folder_in_it_tells_its_family_and_length(renamed, tmp_path):
     """No variable tells a GPT; and sizes that are not the release's are not given its length."""
-    archive = tmp_path / "chinese_roformer-gpt-char_L-12_H-768_A-12.zip"
+    release = "chinese_roformer-gpt-char_L-12_H-768_A-12"
+    archive = tmp_path / ("download.zip" if renamed else f"{release}.zip")
     with zipfile.ZipFile(archive, "w") as file:
         for path in (LEGACY / "character").iterdir():
-            file.write(path, path.name)
+            file.write(path, f"{release}/{path.name}" if renamed else path.name)
     found = info(archive)
-    assert found.family == "RoFormer-GPT" and archive.stem in found.sign and found.trained_length is None
+    assert found.family == "RoFormer-GPT" and release in found.sign and found.trained_length is None
 
 
 @pytest.mark.skipif(not KERAS.is_dir(), reason="there are no fixtures of Keras models")
