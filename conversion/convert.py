@@ -117,10 +117,10 @@ def convert(
         if checkpoint.family == "sim" and _has_linear_pooler(config):
             write_sentence_transformers_files(folder)
         checkpoint.tokenizer.save_pretrained(folder)
-        if files.vocab.name == VOCABULARY:
-            shutil.copyfile(files.vocab, folder / VOCABULARY)
-        if checkpoint.note is None and (generation := files.config.with_name(GENERATION_CONFIG)).is_file():
-            shutil.copyfile(generation, folder / GENERATION_CONFIG)
+        if files.vocab.name == VOCABULARY and _says_the_same(files.vocab, folder / VOCABULARY):
+            shutil.copyfile(files.vocab, folder / VOCABULARY)  # byte for byte as it was
+        if checkpoint.note is None:
+            _copy_generation_config(files.config.with_name(GENERATION_CONFIG), folder / GENERATION_CONFIG)
         described = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         card = card_for(
             origin.resolve().name,
@@ -154,6 +154,23 @@ def convert(
             seconds=time.perf_counter() - started,
             rows=checkpoint.rows,
         )
+
+
+def _says_the_same(old: Path, new: Path) -> bool:
+    return read_vocabulary(old).ids == read_vocabulary(new).ids
+
+
+def _copy_generation_config(old: Path, new: Path) -> None:
+    """Copy the file, where there is one, unless nothing could be generated with it."""
+    if not old.is_file():
+        return
+    from transformers import GenerationConfig
+
+    try:
+        GenerationConfig(**json.loads(old.read_text(encoding="utf-8")))
+    except Exception as error:  # of JSON, and of whatever a field of another kind causes
+        raise CheckpointError(f"{old} cannot be read: {' '.join(str(error).split())}") from None
+    shutil.copyfile(old, new)
 
 
 def _has_linear_pooler(config: PreTrainedConfig) -> bool:

@@ -17,6 +17,7 @@ TOKENIZER = "tokenizer.json"  # all that new versions of transformers save of a 
 INDEX = ".index"
 # PyTorch's weights, in the order in which transformers prefers them; a folder that has several holds one model twice.
 PYTORCH = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+PYTORCH_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth")  # of files that may have any name
 TRANSFORMERS_HDF5 = "tf_model.h5"  # the same model once more, as transformers' TensorFlow classes saved it
 HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
@@ -71,13 +72,19 @@ def _find(folder: Path, checkpoint: str | None) -> LegacyFiles:
     config = next((folder / name for name in CONFIGS if (folder / name).is_file()), None)
     if config is None:
         raise CheckpointError(f"{folder} has no {' or '.join(CONFIGS)}")
-    pytorch = any((folder / name).is_file() for name in PYTORCH)
-    vocabularies = (VOCABULARY, TOKENIZER) if pytorch else (VOCABULARY,)
+    weights = _only(folder) if checkpoint is None else _without_index(folder, checkpoint)
+    is_pytorch = weights in PYTORCH or Path(weights).suffix in PYTORCH_SUFFIXES
+    if is_pytorch and (folder / CONFIGS[1]).is_file():
+        config = folder / CONFIGS[1]  # transformers' own, whatever else lies there
+    vocabularies = (VOCABULARY, TOKENIZER) if is_pytorch else (VOCABULARY,)
     vocab = next((folder / name for name in vocabularies if (folder / name).is_file()), None)
     if vocab is None:
         raise CheckpointError(f"{folder / VOCABULARY} is missing")
-    if checkpoint is not None:
-        return LegacyFiles(config, vocab, folder / _without_index(folder, checkpoint))
+    return LegacyFiles(config, vocab, folder / weights)
+
+
+def _only(folder: Path) -> str:
+    """The name of the weights in a folder that has no others."""
     found = _weights(folder)
     if not found:
         raise CheckpointError(
@@ -86,9 +93,7 @@ def _find(folder: Path, checkpoint: str | None) -> LegacyFiles:
         )
     if len(found) > 1:
         raise CheckpointError(f"{folder} has several checkpoints, choose one with --checkpoint: {', '.join(found)}")
-    if found[0] in PYTORCH and (folder / CONFIGS[1]).is_file():
-        config = folder / CONFIGS[1]  # transformers' own, whatever else lies there
-    return LegacyFiles(config, vocab, folder / found[0])
+    return found[0]
 
 
 def _weights(folder: Path) -> list[str]:

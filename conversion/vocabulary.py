@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..tokenization.vocabulary import has_words
+from ..tokenization.vocabulary import VocabularyError, has_words
 from ..tokenization.vocabulary import read_vocabulary as read_ids
 from .errors import CheckpointError
 
@@ -37,8 +37,11 @@ class Vocabulary:
 
 
 def read_vocabulary(path: Path) -> Vocabulary:
-    """Read a vocab.txt as the tokenizer does; raises a ValueError that names it where it is no vocabulary."""
-    ids = read_ids(path)
+    """Read a vocab.txt as the tokenizer does; raises CheckpointError where it is no vocabulary."""
+    try:
+        ids = read_ids(path)
+    except VocabularyError as error:
+        raise CheckpointError(str(error).removesuffix(".")) from None
     if not ids:
         raise CheckpointError(f"{path} is empty")
     return Vocabulary(path, ids)

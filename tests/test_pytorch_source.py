@@ -535,6 +535,30 @@ def test_a_tokenizer_of_today_and_its_added_tokens(tmp_path):
     assert ids == [len(ENTRIES), len(ENTRIES) + 1]
 
 
+def test_tokens_that_only_another_file_adds(tmp_path):
+    """vocab.txt stays without them, and is not taken for the whole tokenizer."""
+    size = len(ENTRIES) + 1
+    folder = save(made(BertForMaskedLM, BertConfig(**{**SIZES, "vocab_size": size})), tmp_path / "old")
+    (folder / "added_tokens.json").write_text(json.dumps({"[新词]": size - 1}))
+    convert(folder, tmp_path / "new", verify=True)
+    assert AutoTokenizer.from_pretrained(tmp_path / "new").convert_tokens_to_ids("[新词]") == size - 1
+
+
+def test_weights_that_are_named_have_the_configuration_of_their_own_kind(tmp_path):
+    """A folder of both frameworks: bert_config.json says nothing of norms, nor of classes."""
+    config = RoFormerConfig(**SIZES, norm_type="rms_norm", use_bias=False)
+    folder = save(made(RoFormerForMaskedLM, config), tmp_path / "old")
+    shutil.copy(WORDS.parent / "bert_config.json", folder)
+    for file in WORDS.parent.glob("bert_model.ckpt*"):
+        shutil.copy(file, folder)
+    with pytest.raises(CheckpointError, match=r"--checkpoint: bert_model\.ckpt, pytorch_model\.bin"):
+        convert(folder, tmp_path / "new")
+    assert convert(folder, tmp_path / "new", checkpoint="pytorch_model.bin").family == "RoFormer-V2"
+    (folder / "pytorch_model.bin").rename(folder / "best.pt")
+    assert convert(folder, tmp_path / "newer", checkpoint="best.pt").family == "RoFormer-V2"
+    assert convert(folder, tmp_path / "newest", checkpoint="bert_model.ckpt").family == "RoFormer"
+
+
 def test_nothing_points_to_what_is_not_there(tmp_path):
     """A former tokenizer's class, code that lay beside the checkpoint, and its owner's disk."""
     old = {
@@ -611,6 +635,22 @@ def edit_config(**fields):
         (folder / "config.json").write_text(json.dumps(config))
 
     return trouble
+
+
+def edit_tokenizer(**fields):
+    def trouble(folder):
+        path = folder / "tokenizer_config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+    return trouble
+
+
+def two_tokenizers(folder):
+    """vocab.txt with two lines exchanged, beside the tokenizer.json that was made of the right one."""
+    RoFormerTokenizer(WORDS).save_pretrained(folder)
+    at = ENTRIES.index("海")
+    exchanged = [*ENTRIES[:at], ENTRIES[at + 1], ENTRIES[at], *ENTRIES[at + 2 :]]
+    (folder / "vocab.txt").write_text("".join(f"{entry}\n" for entry in exchanged), encoding="utf-8", newline="\n")
 
 
 def flip_a_byte(folder):
@@ -701,6 +741,33 @@ TROUBLES = {
     "an unknown activation": (edit_config(hidden_act="magic"), ["config.json", "magic"]),
     "more layers": (edit_config(num_hidden_layers=10**9), ["2 layers", "1000000000"]),
     "a small vocabulary": (edit_config(vocab_size=7), ["154 entries", "says 7"]),
+    "a broken tokenizer": (
+        lambda f: (f / "tokenizer_config.json").write_text("{"),
+        ["tokenizer_config.json is not JSON"],
+    ),
+    "a list for a tokenizer": (
+        lambda f: (f / "tokenizer_config.json").write_text("[]"),
+        ["tokenizer_config.json", "object"],
+    ),
+    "a tokenizer of another kind": (edit_tokenizer(tokenizer_class="BertJapaneseTokenizer"), ["BertJapaneseTokenizer"]),
+    "no Chinese characters": (
+        edit_tokenizer(tokenizer_class="BertTokenizer", tokenize_chinese_chars=False),
+        ["tokenizer_config.json says tokenize_chinese_chars: False"],
+    ),
+    "a number for a token": (edit_tokenizer(cls_token=3), ["a tokenizer that cannot be read", "cls_token"]),
+    "no ids": (
+        lambda f: (f / "added_tokens.json").write_text('{"[新]": null, "[旧]": "a"}'),
+        ["a tokenizer that cannot be read"],
+    ),
+    "two tokenizers": (two_tokenizers, ["holds two tokenizers", "'照' is 97 in vocab.txt", "tokenizer.json"]),
+    "broken settings": (
+        lambda f: (f / "generation_config.json").write_text("{"),
+        ["generation_config.json cannot be read"],
+    ),
+    "settings of another kind": (
+        lambda f: (f / "generation_config.json").write_text("[1]"),
+        ["generation_config.json cannot be read"],
+    ),
     "no vocabulary": (lambda f: (f / "vocab.txt").unlink(), ["vocab.txt is missing"]),
     "an empty vocabulary": (lambda f: (f / "vocab.txt").write_text(""), ["vocab"]),
 }
