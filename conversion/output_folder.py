@@ -16,23 +16,22 @@ def output_folder(path: str | Path, force: bool = False) -> Iterator[Path]:
 
     It is made beside `path`, so that one rename puts it in place, after everything in it has reached the disk.
     With `force` it takes the place of a model that is there, which is whole until then and is removed after.
-    Raises FileExistsError where `path` exists and is neither an empty folder nor, with `force`, a saved model.
+    Raises FileExistsError where `path` exists and is neither an empty folder nor, with `force`, a saved model, or where
+    it is the current folder; ValueError where it has a name that safetensors and tokenizers cannot open.
 
     >>> with output_folder("converted") as folder:
     ...     (folder / "config.json").write_text("{}")
     """
     path = Path(path).resolve()
-    replaces = _is_replaced(path, force)
+    _check_name(path)
+    _is_replaced(path, force)
     with temporary_sibling(path) as folder:
         try:
             yield folder
             for file in folder.rglob("*"):
                 _sync(file)
             _sync(folder)
-            if replaces and path.exists():
-                exchange(folder, path)
-            else:
-                os.replace(folder, path)
+            _put_in_place(folder, path, force)
         except OSError as error:
             if isinstance(error.filename, (str, Path)):
                 error.filename = str(error.filename).replace(str(folder), str(path))
@@ -40,9 +39,30 @@ def output_folder(path: str | Path, force: bool = False) -> Iterator[Path]:
         _sync(path.parent)
 
 
+def _check_name(path: Path) -> None:
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{str(path)!a} is not in UTF-8: name another folder, or set a UTF-8 locale") from None
+
+
+def _put_in_place(folder: Path, path: Path, force: bool) -> None:
+    """Rename `folder` to `path`, where another process may have written something in the meantime."""
+    try:
+        if not _is_replaced(path, force):
+            os.replace(folder, path)
+            return
+    except OSError:
+        if not _is_replaced(path, force):  # which says what is there now
+            raise
+    exchange(folder, path)
+
+
 def _is_replaced(path: Path, force: bool) -> bool:
     """Whether there is a folder that the new one replaces."""
     if path.is_dir() and not os.path.ismount(path):
+        if path.samefile(os.curdir):  # who is in it would stay in the old one, and see nothing of the new
+            raise FileExistsError(f"{path} is the current folder, whose place no other can take: name another folder")
         if not any(path.iterdir()):
             return False
         if not force:

@@ -12,7 +12,7 @@ import shutil
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 try:
@@ -28,13 +28,14 @@ def temporary_sibling(path: Path) -> Iterator[Path]:
     Only a process that is killed leaves it, as `.<name>.<number>.unfinished`; nothing ever reads it, and the next that
     writes to `path` removes it, where the file system has locks.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    made = [folder for folder in path.parents if not folder.exists()]
+    _make(path.parent, path, parents=True, exist_ok=True)
     _remove_leftovers(path)
     folder, lock = _name(path), None
     with _terminable():
         try:
             while lock is None:
-                folder.mkdir()
+                _make(folder, path)
                 try:
                     lock = _lock(folder)
                 except BlockingIOError:  # taken for a leftover before it was locked
@@ -46,15 +47,29 @@ def temporary_sibling(path: Path) -> Iterator[Path]:
             _remove(folder)
             if lock is not None:
                 os.close(lock)
+            for parent in made:
+                with suppress(OSError):  # it holds what was written
+                    parent.rmdir()
+
+
+def _make(folder: Path, path: Path, **options) -> None:
+    try:
+        folder.mkdir(**options)
+    except OSError as error:
+        raise type(error)(f"{path} cannot be made: {error.strerror}") from error
 
 
 def _name(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.unfinished")
+    return path.with_name(f".{_start(path)}.{secrets.token_hex(4)}.unfinished")
+
+
+def _start(path: Path) -> str:
+    return path.name[:50]  # leaves room for the rest in the 255 bytes that a name may have
 
 
 def _remove_leftovers(path: Path) -> None:
     """Remove what killed processes left of `path`; what another process has locked is in use."""
-    name = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{8}}\.unfinished")
+    name = re.compile(rf"\.{re.escape(_start(path))}\.[0-9a-f]{{8}}\.unfinished")
     for folder in [entry for entry in path.parent.iterdir() if name.fullmatch(entry.name)]:
         try:
             lock = _lock(folder)

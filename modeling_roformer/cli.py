@@ -225,6 +225,8 @@ def info(
 
 def main() -> None:
     """Entry point of the `roformer` script."""
+    if hasattr(sys.stdout, "reconfigure"):  # what a terminal has no letters for is shown all the same
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app()
     except SystemExit as ended:

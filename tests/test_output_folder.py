@@ -1,0 +1,114 @@
+"""Where a command is told to write: an awkward name, somebody in the way, the folder that one is in."""
+
+import io
+import json
+import os
+import shutil
+import sys
+
+import pytest
+from paths import REPOSITORY
+
+from modeling_roformer.cli import main
+
+LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy" / "word"
+OTHER = REPOSITORY / "tests" / "fixtures" / "legacy" / "v2"
+
+
+@pytest.fixture
+def convert(monkeypatch, capsys):
+    """Run `roformer convert`; gives exit code and stderr."""
+
+    def convert(*arguments) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["roformer", "convert", *map(str, arguments)])
+        try:
+            main()
+            code = 0
+        except SystemExit as stop:
+            code = stop.code or 0
+        return code, capsys.readouterr().err
+
+    return convert
+
+
+def refused(result, *words) -> bool:
+    code, err = result
+    return code == 1 and err.startswith("roformer: ") and err.count("\n") == 1 and all(word in err for word in words)
+
+
+def kind(folder) -> str:
+    return json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
+
+
+def test_a_name_may_be_as_long_as_the_file_system_allows(convert, tmp_path):
+    for name in ("x" * 255, "名" * 85):
+        assert convert(LEGACY, tmp_path / name) == (0, "")
+        assert (tmp_path / name / "config.json").is_file() and os.listdir(tmp_path) == [name]
+        shutil.rmtree(tmp_path / name)
+    assert refused(convert(LEGACY, tmp_path / ("x" * 256)), "too long")
+
+
+def test_a_name_that_the_terminal_cannot_show(convert, tmp_path, monkeypatch):
+    """What was done is reported as done."""
+    terminal = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", terminal)
+    assert convert(LEGACY, tmp_path / "模型🤗") == (0, "")
+    terminal.flush()
+    assert b"\\u6a21\\u578b\\U0001f917" in terminal.buffer.getvalue().replace(b"\n", b"")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names are bytes on Linux only")
+def test_a_name_that_is_not_utf_8_is_refused(convert, tmp_path):
+    assert refused(convert(LEGACY, os.fsdecode(os.fsencode(tmp_path) + b"/\xff")), r"\udcff", "UTF-8")
+    assert not os.listdir(tmp_path)
+    # Where it is the source's, nothing has to open it but this package.
+    shutil.copytree(LEGACY, os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
+    code, err = convert(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"), tmp_path / "output")
+    assert (code, err) == (0, "") and kind(tmp_path / "output") == "roformer"
+
+
+def test_the_current_folder_is_not_replaced(convert, tmp_path, monkeypatch):
+    """Whoever is in it would stay in the folder that was there before, and see nothing of the model."""
+    monkeypatch.chdir(tmp_path)
+    for name in (".", tmp_path, "../" + tmp_path.name, ""):
+        assert refused(convert(LEGACY, name), str(tmp_path), "current folder")
+    assert convert(LEGACY, "model") == (0, "")
+    monkeypatch.chdir("model")
+    before = sorted(os.listdir("."))
+    assert refused(convert(OTHER, ".", "--force"), "current folder") and sorted(os.listdir(".")) == before
+
+
+def test_a_file_in_the_way_of_a_parent_folder(convert, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    result = convert(LEGACY, tmp_path / "file" / "models" / "output")
+    assert refused(result, str(tmp_path / "file" / "models" / "output"), "cannot be made")
+    assert os.listdir(tmp_path) == ["file"] and (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_failure_leaves_none_of_the_parent_folders_that_it_made(convert, tmp_path):
+    source = shutil.copytree(LEGACY, tmp_path / "legacy")
+    (source / "bert_config.json").write_text("{")
+    (tmp_path / "there").mkdir()
+    assert refused(convert(source, tmp_path / "there" / "a" / "b" / "output"), "bert_config.json")
+    assert sorted(os.listdir(tmp_path)) == ["legacy", "there"] and not os.listdir(tmp_path / "there")
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_model_that_another_command_wrote_meanwhile(convert, tmp_path, monkeypatch, force):
+    """Without --force it stays; with it, the last one to finish has its way."""
+    output, other = tmp_path / "output", tmp_path / "other"
+    assert convert(OTHER, other) == (0, "")
+    sync = os.fsync
+
+    def other_first(descriptor):  # what is written is whole, and not yet in its place
+        if not output.exists():
+            shutil.copytree(other, output)
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", other_first)
+    result = convert(LEGACY, output, *["--force"] * force)
+    if force:
+        assert result == (0, "") and kind(output) == "roformer"
+    else:
+        assert refused(result, str(output), "not empty", "--force") and kind(output) == "roformer_v2"
+    assert sorted(os.listdir(tmp_path)) == ["other", "output"]
