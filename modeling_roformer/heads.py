@@ -260,7 +260,16 @@ class RoFormerForCausalLM(_LanguageModel, GenerationMixin):
         )
 
     def generate(self, *args, **kwargs):
-        """As in transformers; where frequencies depend on the length (dynamic NTK), without a cache."""
+        """As in transformers; where frequencies depend on the length (dynamic NTK), without a cache.
+
+        Raises:
+            ValueError: the checkpoint is an encoder, which has not learned to continue a text.
+        """
+        if not self.config.is_decoder:
+            raise ValueError(
+                "this checkpoint is an encoder (is_decoder is false), which generates no text: load a RoFormer-GPT or "
+                "RoFormer-Sim, or to train this one on generation, pass is_decoder=True to from_pretrained"
+            )
         if depends_on_length(self.config):
             kwargs.setdefault("use_cache", False)
         return super().generate(*args, **kwargs)

@@ -77,6 +77,12 @@ def test_cross_attention_that_the_model_lacks_is_refused():
         make_model()(prompt(), encoder_hidden_states=torch.zeros(2, 3, 32))
 
 
+def test_an_encoder_generates_nothing():
+    """Only the last word of a text would reach it."""
+    with pytest.raises(ValueError, match="encoder .*is_decoder=True"):
+        make_model(is_decoder=False).generate(prompt(), max_new_tokens=2)
+
+
 def test_causal_equals_transformers_step_by_step():
     fields = {**SIZES, "initializer_range": 0.3}
     their_model = theirs.RoFormerForCausalLM(TheirConfig(**fields)).eval()
