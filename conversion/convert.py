@@ -16,7 +16,7 @@ from ..tokenization.tokenizer import RoFormerTokenizer
 from .checkpoint import Checkpoint
 from .dtypes import FLOATS, STORAGE, cast
 from .errors import CheckpointError
-from .exported import as_exported, exported_fields
+from .exported import OWN, as_exported, exported_tokenizer, is_exported
 from .family import Weight
 from .legacy_folder import VOCABULARY, LegacyFiles, legacy_files, name_of
 from .output_folder import output_folder
@@ -38,12 +38,12 @@ from .safetensors_file import (
     write_shard_index,
 )
 from .sentence_transformers_files import write_sentence_transformers_files
-from .settings import read_settings
+from .settings import Settings, read_settings
 from .source import Source
 from .sources import open_source
 from .task_layers import check_no_choice, find_task
 from .verify import verify_weights
-from .vocabulary import read_vocabulary
+from .vocabulary import Vocabulary, read_vocabulary
 
 GENERATION_CONFIG = "generation_config.json"
 SLAB = 64  # rows of a transposed matrix made at a time
@@ -192,19 +192,34 @@ def _read_legacy(files: LegacyFiles, family: str, target: str | None, head: str,
         task_head.configure(config)
     title = found.title_of(vocabulary)
     left_out = {**task.left_out, **computed_positions(source, settings)}
+    known = {*SIGNS, *RELATIVE_POSITIONS, *(OWN if is_exported(settings) else ())}
     return Checkpoint(
         family=found.name,
         title=title,
         sign=sign,
         source=source,
         vocabulary=vocabulary,
-        tokenizer=RoFormerTokenizer(vocabulary.ids, **kind.tokenizer(config)),
+        tokenizer=_tokenizer(settings, vocabulary, kind.tokenizer(config), starts_anew=target is not None),
         config=config,
         plan=make_plan(source, kind, config, settings, vocabulary, task_head, left_out),
         note=None if target is None else NOTE.format(title=title),
-        ignored_settings=sorted(settings.ignored.keys() - {*SIGNS, *RELATIVE_POSITIONS, *exported_fields(settings)}),
+        ignored_settings=sorted(settings.ignored.keys() - known),
         rows=task.rows(task_head),
     )
+
+
+def _tokenizer(
+    settings: Settings, vocabulary: Vocabulary, of_the_family: dict[str, object], starts_anew: bool
+) -> RoFormerTokenizer:
+    exported = exported_tokenizer(settings)
+    if starts_anew:  # a RoFormer has no longest text
+        exported.pop("model_max_length", None)
+    try:
+        return RoFormerTokenizer(vocabulary.ids, **{**of_the_family, **exported})
+    except Exception as error:  # whatever a field of another value can cause
+        if not exported:
+            raise
+        raise CheckpointError(f"{settings.path} describes no tokenizer: {' '.join(str(error).split())}") from None
 
 
 def _write_weights(folder: Path, source: Source, plan: Plan, dtype: str, max_shard_size: int, progress: bool) -> None:

@@ -18,7 +18,7 @@ from ..tokenization.tokenizer import RoFormerTokenizer
 from ..tokenization.vocabulary import has_words, write_vocabulary
 from .checkpoint import Checkpoint
 from .errors import CheckpointError
-from .exported import DO_LOWER_CASE, MARK, PACKAGE, TASK, exported_weights, model_on_meta, own_fields
+from .exported import SPECIAL_TOKENS, TASK, added_tokens, exported_weights, model_on_meta, own_fields
 from .family import Weight
 from .legacy_folder import CONFIGS, VOCABULARY, legacy_files
 from .output_folder import output_folder
@@ -29,9 +29,11 @@ from .registry import FAMILIES
 from .settings import ACTIVATIONS, OPTIONAL_SIZES, RATES, REQUIRED_SIZES
 from .summary import summary_table
 from .tensor_bundle_writer import write_bundle
+from .vocabulary import read_vocabulary
 from .wonezha import MAX_RELATIVE_POSITION
 
 PREFIX = "bert_model.ckpt"
+LANGUAGE_MODELS = ("ForMaskedLM", "ForCausalLM", "ForPreTraining", "LMHeadModel")  # what the names of classes end with
 BERT4KERAS_EPSILON = 1e-12
 # bert4keras' names of the families, and transformers' names of activations -> bert4keras'.
 MODELS = {
@@ -124,9 +126,15 @@ def export_tf(
         _check_tokenizer(origin, tokenizer)
         model = model_on_meta(config, config.architectures[0], files.config)
         weights = exported_weights(FAMILIES[checkpoint.family], config, model)
+        has_language_model = config.architectures[0].endswith(LANGUAGE_MODELS)
+        if getattr(config, "is_decoder", False) and not has_language_model:
+            raise CheckpointError(
+                f"{files.config} cannot be exported: is_decoder is true, and bert4keras has no decoder without the head of a "
+                f"language model, as {config.architectures[0]} is"
+            )
 
         _write_checkpoint(folder / prefix, checkpoint, weights, progress)
-        fields = _fields(config, tokenizer)
+        fields = _fields(checkpoint)
         (folder / CONFIGS[0]).write_text(json.dumps(fields, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         unused = _write_vocabulary(folder / VOCABULARY, files.vocab, tokenizer, config.vocab_size)
         kinds = {
@@ -137,13 +145,13 @@ def export_tf(
             output=Path(legacy_dir),  # as it was asked for
             title=checkpoint.title,
             architecture=config.architectures[0],
-            call=_call(checkpoint.family, config, prefix, {weight.variable for weight in weights}),
+            call=_call(checkpoint.family, config, prefix, weights, has_language_model),
             tokenizer=_tokenizer_call(tokenizer),
             variables=len(weights),
             parameters=sum(prod(weight.shape) for weight in weights),
             dtypes=sorted(set(kinds.values())),
             task=[weight.variable for weight in weights if weight.variable.startswith(TASK)],
-            notes=_notes(checkpoint.family, {weight.variable for weight in weights}, unused),
+            notes=_notes(tokenizer, has_language_model, unused),
             files=sorted(file.name for file in folder.iterdir()),
             seconds=time.perf_counter() - started,
         )
@@ -164,6 +172,8 @@ def _check_config(path: Path, config: PreTrainedConfig) -> None:
         trouble = f"max_relative_position is {config.max_relative_position}, and bert4keras has {MAX_RELATIVE_POSITION}"
     elif getattr(config, "position_embedding_type", "absolute") != "absolute":
         trouble = f"position_embedding_type is {config.position_embedding_type!r}, which bert4keras does not have"
+    elif getattr(config, "add_pooling_layer", False) and config.pooler_activation not in NAMES:
+        trouble = f"pooler_activation is {config.pooler_activation!r}, and bert4keras has {', '.join(ACTIVATIONS)}"
     elif isinstance(config, RoFormerConfig):
         rope = config.rope_parameters or PAPER_ROPE
         if (config.norm_type == "rms_norm") == config.use_bias:
@@ -187,6 +197,12 @@ def _check_tokenizer(directory: Path, tokenizer: RoFormerTokenizer) -> None:
         trouble = "its word_segmentation is a function"
     elif tokenizer.word_segmentation is None and has_words(tokenizer.get_vocab()):
         trouble = "it does not use the words of its vocabulary (word_segmentation=None), which vocab.txt cannot say"
+    elif tokenizer.init_kwargs["strip_accents"] not in (None, tokenizer.do_lower_case):
+        trouble = f"bert4keras strips accents where it lower-cases, and do_lower_case is {tokenizer.do_lower_case}"
+    else:
+        for name, token in SPECIAL_TOKENS.items():
+            if getattr(tokenizer, name) != token:
+                trouble = f"its {name} is {getattr(tokenizer, name)}, and bert4keras has {token}"
     if trouble:
         raise CheckpointError(f"the tokenizer of {directory} cannot be exported: {trouble}")
 
@@ -216,8 +232,9 @@ def _write_checkpoint(prefix: Path, checkpoint: Checkpoint, weights: list[Weight
                 source.check(name)
 
 
-def _fields(config: PreTrainedConfig, tokenizer: RoFormerTokenizer) -> dict[str, object]:
+def _fields(checkpoint: Checkpoint) -> dict[str, object]:
     """bert_config.json: the original's fields, then those that only `roformer convert` reads."""
+    config = checkpoint.config
     values = config.to_dict()
     original = {name: values[name] for name in (*REQUIRED_SIZES, *OPTIONAL_SIZES, *RATES) if name in values}
     original["hidden_act"] = NAMES[config.hidden_act]
@@ -226,9 +243,7 @@ def _fields(config: PreTrainedConfig, tokenizer: RoFormerTokenizer) -> dict[str,
     return original | {
         "model_type": "roformer" if isinstance(config, RoFormerConfig) else config.model_type,
         "architectures": config.architectures[:1],
-        MARK: PACKAGE,
-        DO_LOWER_CASE: bool(tokenizer.init_kwargs["do_lower_case"]),
-        **own_fields(config),
+        **own_fields(checkpoint.family, config, checkpoint.tokenizer),
     }
 
 
@@ -236,7 +251,7 @@ def _write_vocabulary(path: Path, old: Path, tokenizer: RoFormerTokenizer, size:
     """vocab.txt with an entry for each row of the embeddings; how many of them no text has."""
     entries = tokenizer.get_vocab()
     unused = size - len(entries)
-    if not unused and old.name == VOCABULARY:
+    if not unused and old.name == VOCABULARY and read_vocabulary(old).ids == entries:
         shutil.copyfile(old, path)
         return 0
     taken = sum(entry.startswith("[unused") for entry in entries)
@@ -246,35 +261,32 @@ def _write_vocabulary(path: Path, old: Path, tokenizer: RoFormerTokenizer, size:
     return unused
 
 
-def _call(family: str, config: PreTrainedConfig, prefix: str, variables: set[str]) -> str:
+def _call(family: str, config: PreTrainedConfig, prefix: str, weights: list[Weight], has_language_model: bool) -> str:
     arguments = [f"'{CONFIGS[0]}'", f"'{prefix}'", f"model='{MODELS[family]}'"]
     if getattr(config, "prefix_lm", False):
         arguments.append("application='unilm'")
     elif getattr(config, "is_decoder", False):
         arguments.append("application='lm'")
-    if "bert/pooler/dense/kernel" in variables:
+    if any(weight.variable == "bert/pooler/dense/kernel" for weight in weights):
         activation = config.pooler_activation if isinstance(config, RoFormerConfig) else "tanh"
-        arguments.append(f"with_pool='{NAMES.get(activation, activation)}'")
-    if _has_language_model(family, variables) and "application='lm'" not in arguments:
+        arguments.append(f"with_pool='{NAMES[activation]}'")
+    if has_language_model and "application='lm'" not in arguments:
         arguments.append("with_mlm='linear'")
     return f"build_transformer_model({', '.join(arguments)})"
 
 
-def _has_language_model(family: str, variables: set[str]) -> bool:
-    """Whether with_mlm finds its weights; RoFormer-V2's has none of its own."""
-    return family == "v2" or "cls/predictions/output_bias" in variables
-
-
 def _tokenizer_call(tokenizer: RoFormerTokenizer) -> str:
-    arguments = [f"'{VOCABULARY}'", f"do_lower_case={bool(tokenizer.init_kwargs['do_lower_case'])}"]
+    arguments = [f"'{VOCABULARY}'", f"do_lower_case={tokenizer.do_lower_case}"]
     if tokenizer.word_segmentation == "jieba":
         arguments.append("pre_tokenize=lambda text: jieba.cut(text, HMM=False)")
     return f"Tokenizer({', '.join(arguments)})"
 
 
-def _notes(family: str, variables: set[str], unused: int) -> list[str]:
+def _notes(tokenizer: RoFormerTokenizer, has_language_model: bool, unused: int) -> list[str]:
     notes = []
-    if not _has_language_model(family, variables):
+    if added := [token.content for token in added_tokens(tokenizer).values()]:
+        notes.append(f"bert4keras looks for no added tokens in texts: {', '.join(added)}")
+    if not has_language_model:
         notes.append("there is no language model's head: with_mlm and application would miss its weights")
     if unused:
         notes.append(f"{unused} rows of the embeddings have no entry, and are called [unused…] in {VOCABULARY}")

@@ -2,50 +2,65 @@
 
 A family's own weights have the names that its released checkpoints have, and so do BERT's pooler and next-sentence head.
 What else a class has, its task head, is called `task/<key>`: bert4keras reads variables by name and passes over it, and
-`roformer convert` finds it. bert_config.json says which class was exported, and the fields that only it has.
+`roformer convert` finds it. bert_config.json says which class was exported, and has what only `roformer convert` reads of
+configuration and tokenizer in objects of their own.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 import transformers
+from tokenizers import AddedToken
 from transformers import BertConfig, PreTrainedConfig
+from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
 import modeling_roformer
 
+from ..tokenization.tokenizer import RoFormerTokenizer
 from .errors import CheckpointError
 from .family import Family, Weight, dense
-from .settings import Settings
+from .registry import EXPORTED_AS
+from .settings import OPTIONAL_SIZES, RATES, REQUIRED_SIZES, Settings
 
-MARK = "exported_from"
-PACKAGE = "modeling_roformer"
+MARK, PACKAGE = "exported_from", "modeling_roformer"
+CONFIG, TOKENIZER = "config", "tokenizer"
+OWN = (MARK, EXPORTED_AS, CONFIG, TOKENIZER)
 TASK = "task/"
-# Fields of a configuration that bert_config.json of the original has no name for.
-FIELDS = (
-    "is_decoder", "prefix_lm", "add_pooling_layer", "pooler_activation", "pad_token_id", "bos_token_id", "eos_token_id",
-    "id2label", "label2id", "problem_type", "classifier_dropout", "classifier_layers", "classifier_activation",
-    "triplet_scorer", "triplet_loss", "triplet_temperature", "triplet_margin", "sparse_prediction", "unpad_inputs",
-    "summary_type", "summary_use_proj", "summary_proj_to_labels", "summary_activation", "summary_first_dropout",
-    "summary_last_dropout", "tie_word_embeddings",
+SPECIAL_TOKENS = {
+    "pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]",
+}  # fmt: skip
+SIDES = ("padding_side", "truncation_side")
+# Fields that bert_config.json has under its own names, and those that say nothing of a model.
+NOT_OWN = (
+    *REQUIRED_SIZES, *OPTIONAL_SIZES, *RATES, "model_type", "architectures", "dtype", "torch_dtype",
+    "transformers_version",
 )  # fmt: skip
-DO_LOWER_CASE = "do_lower_case"
 
 
-def own_fields(config: PreTrainedConfig) -> dict[str, object]:
-    """Those of `FIELDS` that are not as its class has them by default; of a decoder it is always said."""
-    values, defaults = config.to_dict(), _defaults(type(config))
+def own_fields(family: str, config: PreTrainedConfig, tokenizer: RoFormerTokenizer) -> dict[str, object]:
+    """What only this package reads: the family, and what is not as the classes have it by default."""
+    values, defaults = config.to_dict(), type(config)().to_dict()
+    saved = {"do_lower_case": tokenizer.do_lower_case, "add_sep_token": tokenizer.add_sep_token}
+    saved |= {name: side for name in SIDES if (side := getattr(tokenizer, name)) != "right"}
+    if tokenizer.model_max_length < VERY_LARGE_INTEGER:
+        saved["model_max_length"] = tokenizer.model_max_length
+    if added := added_tokens(tokenizer):
+        saved["added_tokens"] = [
+            {"id": number, "content": token.content, "special": token.special} for number, token in added.items()
+        ]
     return {
-        name: values[name]
-        for name in FIELDS
-        if name in values and (name == "is_decoder" or values[name] != defaults.get(name))
+        MARK: PACKAGE,
+        EXPORTED_AS: family,
+        CONFIG: {name: value for name, value in values.items() if name not in NOT_OWN and value != defaults.get(name)},
+        TOKENIZER: saved,
     }
 
 
-def _defaults(kind: type[PreTrainedConfig]) -> dict[str, object]:
-    defaults = kind().to_dict()
-    return {name: defaults[name] for name in FIELDS if name in defaults}
+def added_tokens(tokenizer: RoFormerTokenizer) -> dict[int, AddedToken]:
+    """The tokens that its user added, which a text is searched for before anything else, by their ids."""
+    added = sorted(tokenizer.added_tokens_decoder.items())
+    return {number: token for number, token in added if token.content not in SPECIAL_TOKENS.values()}
 
 
 def model_on_meta(config: PreTrainedConfig, architecture: str, path: Path) -> "transformers.PreTrainedModel":
@@ -93,9 +108,9 @@ def _task_weight(key: str, shape: tuple[int, ...]) -> Weight:
     return Weight(key, variable, shape)
 
 
-def exported_fields(settings: Settings) -> tuple[str, ...]:
-    """The fields that mean something in a bert_config.json of this package's, and nothing in another's."""
-    return (MARK, DO_LOWER_CASE, *FIELDS) if settings.ignored.get(MARK) == PACKAGE else ()
+def is_exported(settings: Settings) -> bool:
+    """Whether this package wrote a bert_config.json; its fields `OWN` mean nothing in another's."""
+    return settings.ignored.get(MARK) == PACKAGE
 
 
 def as_exported(family: Family, settings: Settings) -> Family:
@@ -103,29 +118,45 @@ def as_exported(family: Family, settings: Settings) -> Family:
 
     Another's checkpoint is left as it is.
     """
-    if settings.ignored.get(MARK) != PACKAGE:
+    if not is_exported(settings):
         return family
-    architecture = settings.ignored.get("architectures")
+    architecture, fields = settings.ignored.get("architectures"), _own(settings, CONFIG)
     if not isinstance(architecture, list) or not architecture or not isinstance(architecture[0], str):
         raise CheckpointError(
             f"{settings.path} was exported by {PACKAGE}, and does not say any more which class it was"
         )
-    fields = {name: settings.ignored[name] for name in FIELDS if name in settings.ignored}
 
     def config(settings: Settings, vocabulary) -> PreTrainedConfig:
-        made = family.config(settings, vocabulary)
+        kind = type(family.config(settings, vocabulary))
+        values = {name: value for name, value in settings.values.items() if value is not None}
         try:
-            values = {**made.to_dict(), **_defaults(type(made)), **fields, "architectures": architecture[:1]}
-            return type(made).from_dict(values)
+            return kind.from_dict({**values, **fields, "architectures": architecture[:1]})
         except Exception as error:  # of the checks of a configuration, whatever they are
             raise CheckpointError(f"{settings.path} describes no model: {' '.join(str(error).split())}") from None
 
     def weights(config: PreTrainedConfig) -> list[Weight]:
         return exported_weights(family, config, model_on_meta(config, architecture[0], settings.path))
 
-    return replace(family, config=config, weights=weights, dropped={}, tokenizer=_tokenizer(family, settings.ignored))
+    return replace(family, config=config, weights=weights, dropped={})
 
 
-def _tokenizer(family: Family, fields: Mapping[str, object]):
-    lower_case = {} if fields.get(DO_LOWER_CASE, True) else {DO_LOWER_CASE: False}
-    return lambda config: family.tokenizer(config) | lower_case
+def exported_tokenizer(settings: Settings) -> dict[str, object]:
+    """What an exported checkpoint's tokenizer is made with; nothing for another's checkpoint."""
+    if not is_exported(settings):
+        return {}
+    fields = dict(_own(settings, TOKENIZER))
+    try:
+        added = {
+            token["id"]: AddedToken(token["content"], special=token["special"], normalized=not token["special"])
+            for token in fields.pop("added_tokens", [])
+        }
+    except (TypeError, KeyError):
+        raise CheckpointError(f"{settings.path} describes no tokenizer: its added_tokens are no tokens") from None
+    return {**fields, "added_tokens_decoder": added}
+
+
+def _own(settings: Settings, name: str) -> dict[str, object]:
+    fields = settings.ignored.get(name, {})
+    if not isinstance(fields, dict):
+        raise CheckpointError(f"{settings.path}: {name} must be an object of fields, as {PACKAGE} wrote it")
+    return fields

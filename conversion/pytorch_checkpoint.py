@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 from transformers import BertConfig, PreTrainedConfig
+from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
 from ..configuration import MODEL_TYPES, RoFormerConfig
 from ..nezha_configuration import NezhaConfig
@@ -73,7 +74,12 @@ def read_pytorch(files: LegacyFiles, family: str = AUTO, target: str | None = No
     if base == "roformer":
         architecture = _settle_pooler(fields, name, found, architecture, files, source)
     config = _config(files.config, base, {**fields, "architectures": [architecture]})
-    tokenizer = _tokenizer(files, config, name, asked_for=family == name)
+    changes: dict[str, object] = {}
+    if name == "gpt" and family == name:
+        changes |= FAMILIES[name].tokenizer(config)
+    if target is not None:  # a RoFormer has no longest text
+        changes["model_max_length"] = VERY_LARGE_INTEGER
+    tokenizer = _tokenizer(files, config, changes)
     vocabulary = Vocabulary(files.vocab, tokenizer.get_vocab())
     title, note = FAMILIES[name].title_of(vocabulary), None
     if target is not None:
@@ -217,14 +223,11 @@ def _as_roformer(bert: PreTrainedConfig, target: str, title: str, source: PyTorc
         raise CheckpointError(f"{source.path} cannot be made a RoFormer: {' '.join(str(error).split())}") from None
 
 
-def _tokenizer(files: LegacyFiles, config: PreTrainedConfig, name: str, asked_for: bool) -> RoFormerTokenizer:
+def _tokenizer(files: LegacyFiles, config: PreTrainedConfig, changes: dict[str, object]) -> RoFormerTokenizer:
     """The folder's tokenizer as one of ours; BERT's texts end with its table of positions."""
     old = read_tokenizer(files.vocab.parent)
-    changes: dict[str, object] = {}
     if isinstance(config, BertConfig):
-        changes["model_max_length"] = min(old.model_max_length, config.max_position_embeddings)
-    if name == "gpt" and asked_for:
-        changes |= FAMILIES[name].tokenizer(config)
+        changes = {"model_max_length": min(old.model_max_length, config.max_position_embeddings)} | changes
     tokenizer = written_anew(old, **changes)
     if max(tokenizer.get_vocab().values()) >= config.vocab_size:
         raise CheckpointError(

@@ -18,6 +18,7 @@ TITLES = {name: family.title for name, family in FAMILIES.items()}
 
 # The fields of a configuration by which a family is known.
 SIGNS = ("model_type", "architectures", "model", "is_decoder", "application")
+EXPORTED_AS = "exported_as"  # where this package wrote the configuration
 RELATIVE_POSITIONS = ("use_relative_position", "max_relative_position")
 
 
@@ -68,6 +69,9 @@ def recognise(variables: Collection[str], settings: Settings, source: str, where
     the checkpoint came under, and where neither does it is taken for a RoFormer. WoNEZHA may also have a pooler.
     """
     found = structure(variables, where)
+    exported = settings.ignored.get(EXPORTED_AS)
+    if isinstance(exported, str) and exported in FAMILIES:
+        return exported, "its configuration says so"
     told, sign = _told(settings, source)
     if told in (found.family, *found.others) and not (told == "roformer" and found is POOLED):
         return told, sign

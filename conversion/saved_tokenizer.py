@@ -42,6 +42,8 @@ def read_tokenizer(folder: Path) -> RoFormerTokenizer:
         entries = tokenizer.get_vocab()
         if not all(type(number) is int for number in entries.values()):
             raise ValueError("the ids of its tokens are no numbers")
+        if not isinstance(tokenizer.model_max_length, (int, float)):
+            raise ValueError(f"its model_max_length is {tokenizer.model_max_length!r}, which is no number")
     except Exception as error:  # of every kind, since nothing in these files is checked before it is used
         if isinstance(error, OSError) and error.errno is not None:
             raise
@@ -84,13 +86,7 @@ def _check_class(path: Path, fields: dict) -> None:
 
 def written_anew(old: RoFormerTokenizer, **changes: object) -> RoFormerTokenizer:
     """The same tokenizer without what only its former class understood, paths on its owner's disk among it."""
-    entries = old.get_vocab()
-    added = old.get_added_vocab()
-    words = {
-        entry: number for entry, number in entries.items() if entry not in added or entry in old.all_special_tokens
-    }
-    if sorted(words.values()) != list(range(len(words))):
-        return old  # tokens were added between others; their places are worth more than a tidy file
+    words = old.backend_tokenizer.get_vocab(with_added_tokens=False)
     settings = {
         "do_lower_case": old.init_kwargs["do_lower_case"],
         "strip_accents": old.init_kwargs["strip_accents"],
@@ -98,14 +94,17 @@ def written_anew(old: RoFormerTokenizer, **changes: object) -> RoFormerTokenizer
         "user_dict": old.user_dict,
         "add_sep_token": old.add_sep_token,
         "model_max_length": old.model_max_length,
+        "padding_side": old.padding_side,
+        "truncation_side": old.truncation_side,
         **old.special_tokens_map,
         **changes,
     }
     new = RoFormerTokenizer(dict(sorted(words.items(), key=lambda entry: entry[1])), **settings)
     for _, token in sorted(old.added_tokens_decoder.items()):
-        if token.content not in words:
-            new.add_tokens(token)
-    return new if new.get_vocab() == entries else old
+        if token.content not in new.get_added_vocab():
+            new.add_tokens(token, special_tokens=token.special)
+    # Where tokens were added in another order, their places are worth more than a tidy file.
+    return new if new.get_vocab() == old.get_vocab() else old
 
 
 @contextmanager

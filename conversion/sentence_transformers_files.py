@@ -11,7 +11,7 @@ from pathlib import Path
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-POOLER = "roformer.pooler.dense."
+POOLERS = ("roformer.pooler.dense.", "pooler.dense.")  # of a model with a head, and without one
 WEIGHTS = "model.safetensors"
 # Positions are computed, so nothing has to be cut; this is what transformers calls no limit.
 NO_LIMIT = int(1e30)
@@ -75,6 +75,6 @@ def _pooler(folder: Path) -> dict:
     found = {}
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, "pt") as weights:
-            keys = [key for key in weights.keys() if key.startswith(POOLER)]  # noqa: SIM118, a safetensors file is no dict
-            found |= {key.removeprefix(POOLER): weights.get_tensor(key) for key in keys}
+            keys = [key for key in weights.keys() if key.startswith(POOLERS)]  # noqa: SIM118, a safetensors file is no dict
+            found |= {key.rpartition(".")[2]: weights.get_tensor(key) for key in keys}
     return found

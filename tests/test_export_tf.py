@@ -72,7 +72,7 @@ def saved(folder, architecture, name="word", seed=0, dtype=torch.float32, **fiel
     vocab = LEGACY / name / "vocab.txt"
     kind = getattr(modeling_roformer, architecture, None) or getattr(transformers, architecture)
     torch.manual_seed(seed)
-    model = kind(kind.config_class(vocab_size=len(entries_of(vocab)), **{**SIZES, **fields}))
+    model = kind(kind.config_class(**{"vocab_size": len(entries_of(vocab)), **SIZES, **fields}))
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     model.to(dtype).save_pretrained(folder)
@@ -239,6 +239,87 @@ def test_it_keeps_the_case_where_the_tokenizer_does(tmp_path):
     assert AutoTokenizer.from_pretrained(tmp_path / "again").tokenize("THE the") == ["[UNK]", "the"]
 
 
+FIELDS = {
+    "RoFormerForMaskedLM": {
+        "use_cache": False, "task_specific_params": {"a": 1}, "a_field_of_mine": [3, None], "hidden_act": "swish",
+        "add_pooling_layer": True, "pooler_activation": "tanh", "sparse_prediction": True, "bos_token_id": 7,
+    },
+    "BertForSequenceClassification": {"classifier_dropout": 0.3, "hidden_act": "gelu_new", "num_labels": 5, "prefix": "x"},
+    "NezhaForTokenClassification": {"classifier_dropout": None, "chunk_size_feed_forward": 2, "eos_token_id": 5},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("architecture", FIELDS)
+def test_no_field_is_lost(architecture, tmp_path):
+    """Nor does bert4keras, which takes all fields of the file for arguments, see those that are not its own."""
+    saved(tmp_path / "model", architecture, **FIELDS[architecture])
+    export_tf(tmp_path / "model", tmp_path / "legacy")
+    assert (
+        not FIELDS[architecture].keys() - {"hidden_act"}
+        & json.loads((tmp_path / "legacy" / "bert_config.json").read_text()).keys()
+    )
+    report = convert(tmp_path / "legacy", tmp_path / "again")
+    same_config(tmp_path / "model", tmp_path / "again")
+    assert report.ignored_settings == [] and report.family in ("RoFormer", "WoBERT", "WoNEZHA")
+
+
+@pytest.mark.parametrize(("family", "add_sep_token"), [("RoFormerForCausalLM", True), ("RoFormerForMaskedLM", False)])
+def test_no_setting_of_the_tokenizer_is_lost(family, add_sep_token, tmp_path):
+    vocab = LEGACY / "word" / "vocab.txt"
+    entries = entries_of(vocab)
+    saved(tmp_path / "model", family, is_decoder=family == "RoFormerForCausalLM", vocab_size=len(entries) + 3)
+    tokenizer = RoFormerTokenizer(
+        vocab, do_lower_case=False, add_sep_token=add_sep_token, model_max_length=77, padding_side="left"
+    )
+    tokenizer.add_tokens(["[新词]", "海"])
+    tokenizer.add_tokens(["[甲]"], special_tokens=True)
+    tokenizer.save_pretrained(tmp_path / "model")
+    report = export_tf(tmp_path / "model", tmp_path / "legacy")
+    assert "bert4keras looks for no added tokens in texts: 海, [新词], [甲]" in report.notes
+    assert entries_of(tmp_path / "legacy" / "vocab.txt") == [*entries, "[新词]", "[甲]", "[unused0]"]
+    convert(tmp_path / "legacy", tmp_path / "again", verify=True)
+    again, text = AutoTokenizer.from_pretrained(tmp_path / "again"), "明月[新词]照着THE[甲]海[MASK]"
+    assert again(text).input_ids == tokenizer(text).input_ids
+    assert again.decode(again(text).input_ids, skip_special_tokens=True) == tokenizer.decode(
+        tokenizer(text).input_ids, skip_special_tokens=True
+    )
+    assert (again.model_max_length, again.padding_side) == (77, "left")
+
+
+def test_a_start_for_a_roformer_keeps_the_case_and_not_the_length(tmp_path):
+    saved(tmp_path / "model", "BertForMaskedLM")
+    RoFormerTokenizer(LEGACY / "word" / "vocab.txt", do_lower_case=False).save_pretrained(tmp_path / "model")
+    export_tf(tmp_path / "model", tmp_path / "legacy")
+    convert(tmp_path / "legacy", tmp_path / "again", as_family="roformer", verify=True)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "again")
+    assert tokenizer.tokenize("THE the") == ["[UNK]", "the"] and tokenizer.model_max_length > 1e9
+
+
+SPOILT_EXPORTS = {
+    "no class": ({"architectures": None}, "does not say any more which class it was"),
+    "config": ({"config": [1]}, "config must be an object of fields"),
+    "a field": ({"config": {"id2label": 3}}, "describes no model"),
+    "tokenizer": ({"tokenizer": "x"}, "tokenizer must be an object of fields"),
+    "added tokens": ({"tokenizer": {"added_tokens": [1]}}, "its added_tokens are no tokens"),
+    "a token": (
+        {"tokenizer": {"added_tokens": [{"id": 7, "content": 7, "special": 7}]}},
+        "its added_tokens are no tokens",
+    ),
+    "an argument": ({"tokenizer": {"word_segmentation": "x"}}, "describes no tokenizer: .*word_segmentation"),
+}
+
+
+@pytest.mark.parametrize("what", SPOILT_EXPORTS)
+def test_spoilt_exports(what, tmp_path):
+    change, sentence = SPOILT_EXPORTS[what]
+    saved(tmp_path / "model", "RoFormerForSequenceClassification")
+    path = export_tf(tmp_path / "model", tmp_path / "legacy").output / "bert_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(CheckpointError, match=f"bert_config.json.*{sentence}"):
+        convert(tmp_path / "legacy", tmp_path / "again")
+    assert sorted(os.listdir(tmp_path)) == ["legacy", "model"]
+
+
 def test_memory_is_that_of_a_tensor_and_not_of_the_checkpoint(tmp_path):
     saved(tmp_path / "small", "RoFormerForMaskedLM")
     export_tf(tmp_path / "small", tmp_path / "imported")  # what is imported and cached once is not counted
@@ -269,6 +350,7 @@ REFUSED = {
     "epsilon": ({"layer_norm_eps": 1e-5}, "layer_norm_eps"),
     "untied": ({"tie_word_embeddings": False}, "tie_word_embeddings"),
     "no biases": ({"use_bias": False}, "use_bias"),
+    "pooler": ({"add_pooling_layer": True, "pooler_activation": "mish"}, "pooler_activation is 'mish'"),
     "cross-attention": ({"is_decoder": True, "add_cross_attention": True}, "add_cross_attention"),
 }
 
@@ -288,9 +370,23 @@ def test_a_nezha_of_another_reach(tmp_path):
         export_tf(tmp_path / "model", tmp_path / "legacy")
 
 
+@pytest.mark.parametrize("architecture", ["RoFormerModel", "RoFormerForSequenceClassification"])
+@pytest.mark.parametrize("prefix_lm", [False, True])
+def test_a_decoder_without_a_language_model(architecture, prefix_lm, tmp_path):
+    """bert4keras masks attention for language models only, and would miss the weights of their head."""
+    saved(tmp_path / "model", architecture, is_decoder=True, prefix_lm=prefix_lm)
+    with pytest.raises(CheckpointError, match=f"no decoder without the head of a language model, as {architecture} is"):
+        export_tf(tmp_path / "model", tmp_path / "legacy")
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
-    [({"user_dict": ["海上升"]}, "user_dict"), ({"word_segmentation": None}, "word_segmentation=None")],
+    [
+        ({"user_dict": ["海上升"]}, "user_dict"),
+        ({"word_segmentation": None}, "word_segmentation=None"),
+        ({"strip_accents": False}, "strips accents where it lower-cases"),
+        ({"cls_token": "[SEP]"}, r"its cls_token is \[SEP\], and bert4keras has \[CLS\]"),
+    ],
 )
 def test_a_tokenizer_that_a_vocabulary_does_not_tell(arguments, sentence, tmp_path):
     saved(tmp_path / "model", "RoFormerForMaskedLM")

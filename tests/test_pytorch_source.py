@@ -439,6 +439,19 @@ def test_roformer_sim(fields, tmp_path):
         )
 
 
+def test_roformer_sim_without_its_language_model(tmp_path):
+    """As AutoModel saves it: sentence-transformers finds its pooler, whatever the keys begin with."""
+    _, folder = save_sim(tmp_path / "old")
+    convert(folder, tmp_path / "sim")
+    AutoModel.from_pretrained(tmp_path / "sim").save_pretrained(tmp_path / "encoder")
+    shutil.copy(WORDS, tmp_path / "encoder")
+    report = convert(tmp_path / "encoder", tmp_path / "new", verify=True)
+    assert report.family == "RoFormer-Sim" and "RoFormerModel" in report.sign
+    pooler = load_file(tmp_path / "new" / "2_Dense" / "model.safetensors")
+    encoder = load_file(tmp_path / "encoder" / "model.safetensors")
+    assert torch.equal(pooler["linear.weight"], encoder["pooler.dense.weight"])
+
+
 def test_a_pooler_whose_activation_nobody_names(tmp_path):
     model, folder = save_sim(tmp_path / "old", activation="missing")
     with pytest.raises(CheckpointError, match="--family sim .*--family roformer .*pooler_activation"):
@@ -496,6 +509,7 @@ def test_a_bert_as_a_start_for_a_roformer(kind, tmp_path):
     expected = {key.replace(f"{kind}.", "roformer.", 1): tensor for key, tensor in model.state_dict().items()}
     ours = assert_same(tmp_path / "new", expected)
     assert type(ours) is RoFormerForMaskedLM and ours.config.max_position_embeddings == 1536
+    assert AutoTokenizer.from_pretrained(tmp_path / "new").model_max_length > 1e9
 
 
 def test_a_roformer_is_no_start(tmp_path):
@@ -542,6 +556,25 @@ def test_tokens_that_only_another_file_adds(tmp_path):
     (folder / "added_tokens.json").write_text(json.dumps({"[新词]": size - 1}))
     convert(folder, tmp_path / "new", verify=True)
     assert AutoTokenizer.from_pretrained(tmp_path / "new").convert_tokens_to_ids("[新词]") == size - 1
+
+
+@pytest.mark.parametrize("tokens", [["[新词]", "[新人]"], ["海"], ["海", "[新词]", "[新人]"]])
+@pytest.mark.parametrize("special", [False, True])
+def test_added_tokens_are_found_in_texts_as_before(tokens, special, tmp_path):
+    """Those of the vocabulary too, as scripts make special tokens of [unused1]."""
+    folder = save(made(BertForMaskedLM, BertConfig(**{**SIZES, "vocab_size": len(ENTRIES) + 2})), tmp_path / "old")
+    tokenizer = RoFormerTokenizer(WORDS, padding_side="left", truncation_side="left", model_max_length=48)
+    tokenizer.add_tokens(tokens, special_tokens=special)
+    tokenizer.save_pretrained(folder)
+    convert(folder, tmp_path / "new", verify=True)
+    new = AutoTokenizer.from_pretrained(tmp_path / "new")
+    text = "明月[新词]照着the[新人]海上[MASK]"
+    assert new(text).input_ids == tokenizer(text).input_ids
+    assert new.decode(new(text).input_ids, skip_special_tokens=True) == tokenizer.decode(
+        tokenizer(text).input_ids, skip_special_tokens=True
+    )
+    assert (new.padding_side, new.truncation_side, new.model_max_length) == ("left", "left", 48)
+    assert "someone" not in (tmp_path / "new" / "tokenizer_config.json").read_text()
 
 
 def test_weights_that_are_named_have_the_configuration_of_their_own_kind(tmp_path):
