@@ -36,6 +36,7 @@ _OVER = {
 }
 _LAMBDAS = ("", "Lambda", "TFOpLambda", "SlicingOpLambda")
 _MASKED = {
+    "": "reads in both directions",
     "lm": "reads from left to right (application='lm')",
     "unilm": "reads as UniLM does (application='unilm')",
 }
@@ -84,7 +85,8 @@ class Task:
             if not fields:
                 return None
             title = f"none: a language model that {_MASKED[mask]}"
-            return Head("RoFormerForCausalLM", title, fields=fields, keeps_own=True)
+            name = "RoFormerForCausalLM" if fields["is_decoder"] else "RoFormerForMaskedLM"
+            return Head(name, title, fields=fields, keeps_own=True)
         if self.kind == "":
             if family.name == "wobert":
                 raise CheckpointError(f"{where} is a BERT without the head of a language model, which is not converted")
@@ -149,14 +151,12 @@ class Task:
 
     def _mask_fields(self, family: Family, mask: object, vocabulary: Vocabulary, where: str) -> dict[str, object]:
         """What the configuration says of the mask, where the family's does not say it already."""
-        if family.name in ("gpt", "sim"):
-            # A Sim without its language model encodes without a mask, as was seen or not.
-            is_seen = mask == "" and (self.is_bare or self.kind)
-            return {"is_decoder": False, "prefix_lm": False} if is_seen and family.name == "sim" else {}
-        if mask not in _MASKED:
+        if mask not in _MASKED or mask == {"gpt": "lm", "sim": "unilm"}.get(family.name, ""):
             return {}
-        if family.name in _CLASSES:
+        if family.name in _CLASSES or (family.name == "gpt" and mask == ""):
             raise CheckpointError(f"{where} is of {family.title} and {_MASKED[mask]}, which is not converted")
+        if mask == "":
+            return {"is_decoder": False, "prefix_lm": False}
         return {
             "is_decoder": True,
             "eos_token_id": vocabulary.id_of("[SEP]"),

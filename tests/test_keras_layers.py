@@ -192,6 +192,18 @@ def test_an_activation_that_is_a_layer_of_its_own(kind, fields, activation, prob
     assert json.loads((tmp_path / "output" / "config.json").read_text()).get("problem_type") == problem_type
 
 
+def test_a_mask_that_the_file_tells_is_believed(tmp_path):
+    """Whatever family is asked for."""
+    folder_with(tmp_path, "unilm", "best_model.h5")
+    convert(tmp_path / "legacy", tmp_path / "output", family="gpt", verify=True)
+    config = json.loads((tmp_path / "output" / "config.json").read_text())
+    assert (config["architectures"], config["is_decoder"], config["prefix_lm"]) == (["RoFormerForCausalLM"], True, True)
+    for path in (tmp_path / "legacy", tmp_path / "output"):
+        shutil.rmtree(path)
+    folder_with(tmp_path, "classification", "best_model.h5")
+    refused(tmp_path, "is of RoFormer-GPT and reads in both directions, which is not converted", family="gpt")
+
+
 def test_a_mask_that_only_the_configuration_tells(tmp_path):
     """A checkpoint of tf.keras has no names of layers without weights, the mask's among them."""
     folder = folder_with(tmp_path, "mlm", "best_model.weights")
