@@ -23,7 +23,7 @@ from transformers.modeling_outputs import (
 from transformers.utils.generic import can_return_tuple
 
 from .configuration import RoFormerConfig
-from .inputs import check_range, check_same_shape
+from .inputs import check_range, check_same_shape, check_tokens
 from .masks import self_attention_mask
 from .model import RoFormerModel, RoFormerPreTrainedModel
 from .rope_scaling import depends_on_length
@@ -531,6 +531,7 @@ class RoFormerForMultipleChoice(RoFormerHead):
         Returns:
             `logits` of shape (b, choices), and `loss`, the mean cross-entropy over the choices.
         """
+        check_tokens(input_ids, inputs_embeds, ("batch", "choices"))
         choices = (input_ids if input_ids is not None else inputs_embeds).shape[1]
         check_range("labels", labels, choices, ignored=-100)
         input_ids, attention_mask, token_type_ids, inputs_embeds, position_ids = (

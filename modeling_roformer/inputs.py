@@ -8,9 +8,41 @@ import torch
 
 def can_be_read(tensor: torch.Tensor) -> bool:
     """Whether a tensor's values can decide anything: not under a compiler, an exporter, or on the meta device."""
-    if torch.compiler.is_compiling() or torch.jit.is_tracing() or tensor.device.type == "meta" or tensor.numel() == 0:
+    if _is_traced() or tensor.device.type == "meta" or tensor.numel() == 0:
         return False
     return not (tensor.device.type == "cuda" and torch.cuda.is_current_stream_capturing())
+
+
+def _is_traced() -> bool:
+    return torch.compiler.is_compiling() or torch.jit.is_tracing()
+
+
+def check_tokens(
+    input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None, leading: tuple[str, ...] = ("batch",)
+) -> None:
+    """Raises a ValueError unless one of the two is given, in batches, and has tokens.
+
+    ```python
+    >>> check_tokens(torch.tensor([2, 7, 3]), None)
+    ValueError: input_ids has shape (3,), but must have (batch, length), with at least one text and token
+    ```
+    """
+    if (input_ids is None) == (inputs_embeds is None):
+        raise ValueError("give either input_ids or inputs_embeds, and not both")
+    name, tensor, dimensions = "input_ids", input_ids, (*leading, "length")
+    if input_ids is None:
+        name, tensor, dimensions = "inputs_embeds", inputs_embeds, (*leading, "length", "embedding_size")
+    if not isinstance(tensor, torch.Tensor):
+        raise ValueError(
+            f'{name} is a {type(tensor).__name__}, but must be a tensor, as tokenizer(texts, return_tensors="pt") gives'
+        )
+    if tensor.ndim != len(dimensions) or (not _is_traced() and 0 in tensor.shape):
+        raise ValueError(
+            f"{name} has shape {tuple(tensor.shape)}, but must have ({', '.join(dimensions)}), with at least one text "
+            "and token"
+        )
+    if tensor is input_ids and tensor.is_floating_point():
+        raise ValueError(f"input_ids are {tensor.dtype}, but must be integers")
 
 
 def check_range(name: str, tensor: torch.Tensor | None, end: int | None, ignored: int | None = None) -> None:

@@ -22,7 +22,7 @@ from transformers.utils.output_capturing import capture_outputs
 from .attention import MultiHeadAttention, RoFormerAttention, RoFormerCrossAttention, RoFormerSelfAttention
 from .configuration import RoFormerConfig
 from .dropout import Dropout
-from .inputs import check_range, check_same_shape
+from .inputs import check_range, check_same_shape, check_tokens
 from .masks import check_implementation, cross_attention_mask, implementation_for, self_attention_mask
 from .norm import make_norm
 from .recomputation import recomputed_in_backward
@@ -361,8 +361,7 @@ class RoFormerModel(RoFormerPreTrainedModel):
         Raises:
             ValueError: naming the argument that does not fit, before anything is computed.
         """
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("give either input_ids or inputs_embeds, and not both")
+        check_tokens(input_ids, inputs_embeds)
         if input_ids is not None:
             self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
         if not self.config.is_decoder:

@@ -27,6 +27,26 @@ def make_model(head, **fields):
 @pytest.mark.parametrize(
     ("inputs", "sentence"),
     [
+        ({"input_ids": IDS[0]}, r"input_ids has shape \(4,\), but must have \(batch, length\)"),
+        ({"input_ids": IDS[None]}, r"input_ids has shape \(1, 2, 4\)"),
+        ({"input_ids": IDS[:, :0]}, r"input_ids has shape \(2, 0\).*at least one text and token"),
+        ({"input_ids": IDS[:0]}, r"input_ids has shape \(0, 4\).*at least one text and token"),
+        ({"input_ids": IDS.tolist()}, "input_ids is a list, but must be a tensor.*return_tensors"),
+        ({"input_ids": "北京"}, "input_ids is a str, but must be a tensor"),
+        ({"input_ids": IDS.float()}, "input_ids are torch.float32, but must be integers"),
+        ({"inputs_embeds": torch.zeros(4, 16)}, r"inputs_embeds has shape \(4, 16\).*embedding_size"),
+        ({}, "give either input_ids or inputs_embeds"),
+        ({"input_ids": IDS, "inputs_embeds": torch.zeros(2, 4, 16)}, "give either input_ids or inputs_embeds"),
+    ],
+)
+def test_no_batch_of_tokens(inputs, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        make_model("RoFormerModel")(**inputs)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "sentence"),
+    [
         ({"input_ids": IDS + 47}, "input_ids has the value 56, but must lie from 0 to 49"),
         ({"input_ids": IDS - 1}, "input_ids has the value -1, but must lie from 0 to 49"),
         ({"input_ids": IDS, "token_type_ids": MASK * 2}, "token_type_ids has the value 2, but must lie from 0 to 1"),
@@ -57,6 +77,8 @@ def test_labels_out_of_range(head, labels, sentence):
 
 def test_choices_out_of_range():
     model = make_model("RoFormerForMultipleChoice")
+    with pytest.raises(ValueError, match=r"input_ids has shape \(2, 4\), but must have \(batch, choices, length\)"):
+        model(IDS)
     with pytest.raises(ValueError, match="labels has the value 2, but must lie from 0 to 1"):
         model(IDS[None].expand(2, 2, 4), labels=torch.tensor([0, 2]))
 
