@@ -193,8 +193,6 @@ def _check_tokenizer(directory: Path, tokenizer: RoFormerTokenizer) -> None:
     trouble = None
     if tokenizer.user_dict:
         trouble = "its user_dict is no part of a checkpoint there: load it into jieba yourself, and export without it"
-    elif callable(tokenizer.word_segmentation):
-        trouble = "its word_segmentation is a function"
     elif tokenizer.word_segmentation is None and has_words(tokenizer.get_vocab()):
         trouble = "it does not use the words of its vocabulary (word_segmentation=None), which vocab.txt cannot say"
     elif tokenizer.init_kwargs["strip_accents"] not in (None, tokenizer.do_lower_case):
