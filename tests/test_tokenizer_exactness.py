@@ -2,6 +2,7 @@
 
 import unicodedata
 import warnings
+from random import Random
 
 import pytest
 from hypothesis import example, given, settings
@@ -176,6 +177,7 @@ def test_every_character_is_cut_as_jieba_cuts_it():
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(wordy, min_size=1, max_size=8), st.integers(1, 60))
+@example(["卖卖卖常𠀀"], 1)
 def test_long_texts_are_cut_as_a_whole(many, times):
     """Whatever the parts that a long text is worked off in."""
     from modeling_roformer.tokenization.segmentation import JiebaSegmenter
@@ -183,6 +185,41 @@ def test_long_texts_are_cut_as_a_whole(many, times):
     text = "".join(many) * times + "\r\n" * times
     text = text * (1 + 12_000 // max(len(text), 1))
     assert list(JiebaSegmenter()(text)) == PLAIN.lcut(text, HMM=False)
+
+
+@pytest.mark.parametrize("user_words", [(), ("位置编码", "的 9", "博玛索 12345 n")], ids=["plain", "user"])
+def test_chains_of_words_are_cut_as_jieba_cuts_them(user_words):
+    """Words that begin with the last character of the one before, where two paths are often equally likely, or nearly:
+    the last digit of every sum has to be jieba's, of the total that all scores are divided by, too."""
+    from modeling_roformer.tokenization.segmentation import JiebaSegmenter, read_user_dict
+
+    segment, cutter = JiebaSegmenter(read_user_dict(user_words)), make_jieba(user_words)
+    random = Random(0)
+    words = [word for word, freq in cutter.FREQ.items() if freq and 2 <= len(word) <= 4]
+    following = {}
+    for word in words:
+        following.setdefault(word[0], []).append(word)
+    for _ in range(10_000):
+        chain = [random.choice(words)]
+        while len(chain) < 16:
+            word = random.choice(following.get(chain[-1][-1], words))
+            chain.append(random.choice([word, word[:-1], word + word[-1]]))
+        text = "".join(chain)
+        assert list(segment(text)) == cutter.lcut(text, HMM=False)
+
+
+@pytest.mark.parametrize(
+    "character", ["㐀", "䶿", "鿖", "鿿", "豈", "﫿", "𠀀", "𪛟", "𪜀", "𮯯", "丽", "𯨟", "𯿿", "🀄"]
+)
+def test_equally_likely_paths_are_told_apart_as_jieba_does(character):
+    """Where the same words stand in another order, the last digit of a sum decides, and what follows is in the sum."""
+    from modeling_roformer.tokenization.segmentation import JiebaSegmenter
+
+    segment = JiebaSegmenter()
+    twice = [word for word, freq in PLAIN.FREQ.items() if freq and len(word) == 2 and word[0] == word[1]]
+    for word in twice:
+        for text in (f"{word}{word[0]}常{character}", f"{character}{word}{word[0]}{character}常"):
+            assert list(segment(text)) == PLAIN.lcut(text, HMM=False)
 
 
 def test_every_word_of_the_dictionary_is_cut_as_jieba_cuts_it():

@@ -2,8 +2,8 @@
 
 jieba without its hidden Markov model is a search for the likeliest path through the words of its dictionary. rjieba
 holds the same dictionary and the same search in Rust, an order of magnitude faster: the two agree on every text (the
-tests compare them over all of Unicode). What rjieba cannot take, lone surrogates and words that the user gave
-frequency 0, goes through jieba's own code.
+tests compare them over all of Unicode) but for one with rare characters, which is given to rjieba in jieba's blocks. What
+rjieba cannot take, lone surrogates and words that the user gave frequency 0, goes through jieba's own code.
 """
 
 import functools
@@ -14,6 +14,9 @@ from itertools import chain
 
 # jieba 0.42.1 cuts a text into these blocks first; only what matches is looked up in the dictionary.
 _WORD_BLOCK = re.compile("([\u4e00-\u9fd5a-zA-Z0-9+#&\\._%\\-]+)")
+# rjieba's blocks hold these, too. A path that goes on has another sum of logarithms, whose last digit decides where two
+# paths are of the same words in another order (卖|卖卖 and 卖卖|卖).
+_ONLY_RJIEBA = re.compile("[\u3400-\u4dbf\u9fd6-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 _SPACE_BLOCK = re.compile(r"(\r\n|\s)")
 _USER_LINE = re.compile(r"^(?P<word>.+?)(?: (?P<freq>[0-9]+))?(?: (?P<tag>[a-z]+))?$")
 
@@ -22,8 +25,11 @@ _USER_LINE = re.compile(r"^(?P<word>.+?)(?: (?P<freq>[0-9]+))?(?: (?P<tag>[a-z]+
 _PART = 4096
 _END_OF_PART = re.compile("\r\n|[^\u4e00-\u9fd5a-zA-Z0-9+#&\\._%\\-]")
 
-# Stands for frequency that no word has any more. It lies outside the blocks above, so it is never found in a text.
+# Stands for frequency that no word has. It lies outside the blocks above, so it is never found in a text.
 _NOWHERE = "\U0010fffd"
+
+# jieba's dictionary has one word twice, and its total counts it twice; rjieba's total does not.
+_COUNTED_TWICE = 3
 
 
 class UserDictionaryError(ValueError):
@@ -105,18 +111,18 @@ def _rjieba(user_words):
         words = rjieba.Jieba()
     except (ImportError, AttributeError):
         return None
+    surplus = _COUNTED_TWICE  # every score is divided by the total, to the last digit
     if user_words:
         exact = _jieba(user_words)
         base = _jieba(())
         changed = {_USER_LINE.match(line)["word"] for line in user_words}
         if exact.total >= 2**53 or any(exact.FREQ[word] == 0 for word in changed):
             return None  # jieba passes over a word of frequency 0, and takes logarithms of any integer; rjieba may not
-        surplus = exact.total - base.total
+        surplus += exact.total - base.total
         for word in changed:
             words.add_word(word, exact.FREQ[word], None)
-            surplus -= exact.FREQ[word] - base.FREQ.get(word, 0)
-        # jieba counts the old frequency of a word given anew in its total, which every score is divided by.
-        words.add_word(_NOWHERE, surplus, None)
+            surplus -= exact.FREQ[word] - base.FREQ.get(word, 0)  # jieba counts the old frequency of a word given anew
+    words.add_word(_NOWHERE, surplus, None)
     return words.cut
 
 
@@ -155,7 +161,7 @@ class JiebaSegmenter:
         return chain.from_iterable(map(self._words, _parts(text)))
 
     def _words(self, text):
-        if self._cut is not None:
+        if self._cut is not None and not _ONLY_RJIEBA.search(text):
             try:
                 return self._cut(text, False)
             except UnicodeEncodeError:  # a lone surrogate, which Rust's strings cannot hold
