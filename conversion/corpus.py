@@ -40,7 +40,9 @@ class Chunk:
             lines = self.data.decode("utf-8").split("\n")
         except UnicodeDecodeError as error:
             number = self.first_line + self.data.count(b"\n", 0, error.start)
-            raise CorpusError(f"{self.path}, line {number}: not UTF-8") from None
+            raise CorpusError(
+                f"{self.path}, line {number}: not UTF-8 (`iconv -f GB18030 -t UTF-8` makes it of GBK)"
+            ) from None
         is_json = _kind(self.path) in _JSON
         for number, line in enumerate(lines, self.first_line):
             text = line.removesuffix("\r")

@@ -144,7 +144,12 @@ class WordEmbeddingsReport:
 
 
 def initialise_words(
-    checkpoint_dir: str | Path, new_vocab: str | Path, output_dir: str | Path, *, progress: bool = False
+    checkpoint_dir: str | Path,
+    new_vocab: str | Path,
+    output_dir: str | Path,
+    *,
+    force: bool = False,
+    progress: bool = False,
 ) -> WordEmbeddingsReport:
     """Write a checkpoint with a new vocabulary. The class of the model stays; the tokenizer is a RoFormerTokenizer.
 
@@ -152,12 +157,14 @@ def initialise_words(
         checkpoint_dir: a saved BERT, NEZHA or RoFormer with its tokenizer.
         new_vocab: vocab.txt with words.
         output_dir: folder to make; nothing is there afterwards unless all went well.
+        force: replace the saved model at `output_dir`, in one step.
         progress: show a progress bar on stderr.
 
     Raises:
         CheckpointError: the checkpoint is incomplete, damaged or of another kind.
         VocabularyError: the new vocabulary cannot be used.
-        OSError: a file cannot be read or written; FileExistsError where `output_dir` is not empty.
+        OSError: a file cannot be read or written; FileExistsError where `output_dir` is not empty and may not be
+            replaced.
 
     >>> initialise_words("bert-base-chinese", "words.txt", "bert-words").composition.averaged
     36315
@@ -166,7 +173,10 @@ def initialise_words(
     source = Path(checkpoint_dir)
     if not source.is_dir():
         raise CheckpointError(f"{source} is not a folder (roformer pull fetches one from the Hub)")
-    with output_folder(output_dir) as folder:
+    output = Path(output_dir).resolve()
+    if output in (source.resolve(), *source.resolve().parents):
+        raise FileExistsError(f"{output} is or holds the checkpoint: name a folder beside it")
+    with output_folder(output, force) as folder:
         entries = read_vocabulary(new_vocab)
         old = read_tokenizer(source)
         tokenizer = _with_vocabulary(old, entries, new_vocab)

@@ -275,19 +275,21 @@ def make_word_vocabulary(
     Raises:
         VocabularyError: the base is no vocabulary, or larger than `size`.
         CorpusError: the corpus cannot be read, or has no word to add.
-        FileExistsError: `output` exists.
+        FileExistsError: `output` exists, or is what is read.
 
     >>> make_word_vocabulary(["laws.jsonl.gz"], "bert/vocab.txt", "words.txt", size=30_000).added
     16316
     """
     started = time.perf_counter()
-    output = Path(output)
+    output, corpus = Path(output), list(corpus)
     for name, value in {"size": size, "min_count": min_count, "max_length": max_length, "num_proc": num_proc}.items():
         if value is not None and value < 1:
             raise ValueError(f"{name} is {value}, but must be at least 1")
     if output.is_dir() or (output.exists() and not force):
         kind = "a folder: name a file" if output.is_dir() else "there already: --force replaces it"
         raise FileExistsError(f"{output} is {kind}")
+    if output.resolve() in [file.resolve() for file in (Path(base), *corpus_files(corpus))]:
+        raise FileExistsError(f"{output} is what the vocabulary is made from: name another file")
     entries = read_vocabulary(base)
     check_vocabulary(entries, UNKNOWN, str(base))
     make_entries(entries, {}, size, min_count, max_length)  # refuses a size that is too small before hours of counting

@@ -187,11 +187,12 @@ def vocab_init(
     ],
     new_vocab: Annotated[Path, typer.Argument(metavar="VOCAB_TXT", help="What `roformer vocab` made.")],
     output_dir: Annotated[Path, typer.Argument(metavar="OUTPUT_DIR", help="Folder to make.")],
+    force: Annotated[bool, typer.Option("--force", help="Replace a model that is there, in one step.")] = False,
 ) -> None:
     """Give a checkpoint a new vocabulary; a new word's embedding is the mean of its characters'."""
     from .conversion.word_embeddings import initialise_words
 
-    stdout.print(initialise_words(checkpoint_dir, new_vocab, output_dir, progress=True).table())
+    stdout.print(initialise_words(checkpoint_dir, new_vocab, output_dir, force=force, progress=True).table())
 
 
 @app.command()

@@ -412,6 +412,18 @@ def test_the_command(run, checkpoint, new_vocab, tmp_path):
     assert (tmp_path / "out" / "vocab.txt").read_bytes() == new_vocab.read_bytes()
     code, _, err = run("vocab-init", folder, new_vocab, tmp_path / "out")
     assert code == 1 and "not empty" in err and sorted(os.listdir(tmp_path / "out")) == files
+    (tmp_path / "out" / "of_the_old_one").touch()
+    assert run("vocab-init", folder, new_vocab, tmp_path / "out", "--force")[0] == 0
+    assert sorted(os.listdir(tmp_path / "out")) == files
+
+
+def test_the_checkpoint_is_not_replaced(run, checkpoint, new_vocab, tmp_path):
+    folder, _ = checkpoint()
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    for output in (folder, tmp_path, f"{folder}/../{folder.name}"):
+        code, _, err = run("vocab-init", folder, new_vocab, output, "--force")
+        assert code == 1 and err.count("\n") == 1 and "is or holds the checkpoint" in err
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
 def test_interrupted_it_leaves_nothing(checkpoint, tmp_path):

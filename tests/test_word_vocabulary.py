@@ -224,6 +224,19 @@ def test_the_command(run, base, tmp_path):
     assert again[0] == 0 and (tmp_path / "new" / "vocab.txt").read_text(encoding="utf-8") == made
 
 
+def test_what_is_read_is_not_replaced(run, base, tmp_path):
+    """Not even with --force, which is given by habit."""
+    (tmp_path / "folder").mkdir()
+    corpus = written(tmp_path / "folder" / "corpus.txt", DOCUMENTS)
+    (tmp_path / "link.txt").symlink_to(corpus)
+    before = corpus.read_bytes(), base.read_bytes()
+    for source in (corpus, corpus.parent, tmp_path / "link.txt"):
+        for output in (corpus, base, tmp_path / "link.txt"):
+            code, _, err = run("vocab", source, "--base", base, "--output", output, "--force", "--num-proc", 1)
+            assert code == 1 and err.count("\n") == 1 and "is what the vocabulary is made from" in err
+    assert (corpus.read_bytes(), base.read_bytes()) == before and (tmp_path / "link.txt").is_symlink()
+
+
 GOOD = b'{"text": "\xe5\xa4\xa9\xe6\xb0\x94"}\n'
 BROKEN = {
     "utf8.txt": ("天气\n公园\n".encode() + b"\xff\xfe\n", ["utf8.txt, line 3", "UTF-8"]),
