@@ -1,23 +1,29 @@
 """The heaps in which an HDF5 file keeps texts of any length, looked through before h5py reads them.
 
-The HDF5 library trusts the sizes in them: it may walk through a damaged one without end. A collection of texts is (HDF5
-File Format Specification, III.E) "GCOL", a version, its size, and objects: index (2 bytes), references (2), 4 bytes of
-nothing, size (8), and the text, padded to a multiple of 8. The object with the index 0 is the free room at the end.
-What refers to a text says its length (4 bytes), the place of its collection (8) and its index (4).
+The HDF5 library trusts the sizes in them: it may walk through a damaged one without end, and makes room for a text of any
+length before it looks for it. A collection of texts is (HDF5 File Format Specification, III.E) "GCOL", a version, its size,
+and objects: index (2 bytes), references (2), 4 bytes of nothing, size (8), and the text, padded to a multiple of 8. The
+object with the index 0 is the free room at the end. An attribute (IV.A.2.m) is a version, the sizes of its name, type and
+shape, these three, and then for each text its length (4 bytes), the place of its collection (8) and its index (4).
 """
 
+import re
 import struct
-from collections.abc import Iterator
+from math import prod
 from pathlib import Path
 
 from .errors import CheckpointError
 
 _SIGNATURE = b"GCOL\1\0\0\0"
 _PIECE = 1 << 24  # bytes looked through at a time
+_ATTRIBUTE = re.compile(rb"(layer_names|weight_names)\d*\0|model_config\0")  # those that are read
+_TEXT_OF_ANY_LENGTH = 9  # the class of their type
+# Version of an attribute -> the bytes before its name, and whether name, type and shape are padded.
+_VERSIONS = {1: (8, True), 2: (8, False), 3: (9, False)}
 
 
-def check_heaps(path: Path) -> dict[int, int]:
-    """Where the collections begin -> their sizes in bytes.
+def check_heaps(path: Path) -> dict[int, dict[int, int]]:
+    """Where the collections begin -> index of each text -> its size in bytes.
 
     Raises CheckpointError, without the file's name, where one does not consist of whole objects.
     """
@@ -27,7 +33,7 @@ def check_heaps(path: Path) -> dict[int, int]:
         while piece:
             at = piece.find(_SIGNATURE)
             while at >= 0:
-                found[start + at] = _check_collection(file, start + at)
+                found[start + at] = _read_collection(file, start + at)
                 at = piece.find(_SIGNATURE, at + 8)
             start += max(len(piece) - 7, 1)  # a signature may lie across two pieces
             file.seek(start)
@@ -37,36 +43,45 @@ def check_heaps(path: Path) -> dict[int, int]:
     return found
 
 
-def check_references(path: Path, collections: dict[int, int], regions: list[tuple[int, int, str]]) -> None:
-    """Raises CheckpointError where a text is said to be longer than its collection: h5py would make room for it first.
+def check_references(path: Path, heaps: dict[int, dict[int, int]], regions: list[tuple[int, int, str]]) -> None:
+    """Raises CheckpointError, without the file's name, where an attribute names a text that no collection holds.
 
-    `regions` (start, end, what they are) hold no references, and lie in order.
+    `regions` (start, end, what they are) hold no attributes, and lie in order.
     """
     with open(path, "rb") as file:
         at = 0
         for start, end, _ in [*regions, (path.stat().st_size, 0, "")]:
             file.seek(at)
             between = file.read(max(start - at, 0))
-            for place, size in collections.items():
-                if any(length > size for length in _lengths(between, at, place)):
-                    raise CheckpointError(
-                        f"is damaged: the heap of texts at byte {place:,} has no room for one it is to hold"
-                    )
+            for match in _ATTRIBUTE.finditer(between):
+                for length, place, index in _references(between, match.start()):
+                    if length and length > heaps.get(place, {}).get(index, -1):
+                        name = match[0].rstrip(b"\0").decode()
+                        raise CheckpointError(f"is damaged: its {name} name a text that no heap of texts holds")
             at = max(at, end)
 
 
-def _lengths(data: bytes, start: int, place: int) -> Iterator[int]:
-    """The lengths of the texts in a collection that data refer to, which are read from `start`: aligned, as all is."""
-    place_bytes = place.to_bytes(8, "little")
-    found = data.find(place_bytes, 4)
-    while found >= 0:
-        length, _, index = struct.unpack_from("<IQI", data[found - 4 : found + 12].ljust(16, b"\0"))
-        if (start + found) % 8 == 4 and 0 < index < 1 << 16:
-            yield length
-        found = data.find(place_bytes, found + 1)
+def _references(data: bytes, name_at: int) -> list[tuple[int, int, int]]:
+    """Length, collection and index of the texts of an attribute whose name begins there; none where there is no such."""
+    for version, (before, padded) in _VERSIONS.items():
+        header = data[max(name_at - before, 0) : name_at]
+        if len(header) != before or header[0] != version:
+            continue
+        sizes = struct.unpack_from("<2x3H", header)
+        name, kind, shape = ((size + 7) // 8 * 8 if padded else size for size in sizes)
+        kind_at, shape_at = name_at + name, name_at + name + kind
+        texts_at = shape_at + shape
+        if texts_at > len(data) or kind < 1 or shape < 4 or data[kind_at] & 15 != _TEXT_OF_ANY_LENGTH:
+            return []
+        rank, start = data[shape_at + 1], shape_at + (8 if data[shape_at] == 1 else 4)
+        if start + 8 * rank > texts_at:
+            return []
+        count = min(prod(struct.unpack_from(f"<{rank}Q", data, start)), (len(data) - texts_at) // 16)
+        return list(struct.iter_unpack("<IQI", data[texts_at : texts_at + 16 * count]))
+    return []
 
 
-def _check_collection(file, start: int) -> int:
+def _read_collection(file, start: int) -> dict[int, int]:
     file.seek(start)
     header = file.read(16)
     size = int.from_bytes(header[8:], "little")
@@ -74,11 +89,12 @@ def _check_collection(file, start: int) -> int:
     collection = file.read(left) if 0 <= left <= _PIECE else b""
     if len(header) < 16 or len(collection) != left:
         raise CheckpointError(f"is damaged: the heap of texts at byte {start:,} is cut off")
-    at = 0
+    at, found = 0, {}
     while left - at >= 16:
         index, length = struct.unpack_from("<H6xQ", collection, at)
         taken = length if index == 0 else 16 + (length + 7) // 8 * 8
         if taken < 16 or taken > left - at or (index == 0 and taken != left - at):
             raise CheckpointError(f"is damaged: the heap of texts at byte {start:,} has no room for its {index}. text")
+        found[index] = length
         at += taken
-    return size
+    return found
