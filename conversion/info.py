@@ -119,7 +119,7 @@ def info(
         tell: is called with a sentence before the Hub is waited for.
 
     Raises:
-        ValueError: one sentence, where there is nothing of the kind.
+        ValueError: one sentence, where there is nothing of the kind, or no revisions of it.
         HubError: one sentence, where the Hub cannot be asked.
 
     Example:
@@ -127,6 +127,8 @@ def info(
         'RoFormer-V2'
     """
     path = Path(where)
+    if revision is not None and path.exists():
+        raise ValueError(f"{where} is here, and only what is on the Hub has a revision ({revision!r}): leave it out")
     if path.is_dir():
         sizes = {file.relative_to(path).as_posix(): file.stat().st_size for file in _files(path)}
         return folder_info(path, sizes, str(where), path.resolve().name)

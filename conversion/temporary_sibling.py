@@ -56,7 +56,9 @@ def _make(folder: Path, path: Path, **options) -> None:
     try:
         folder.mkdir(**options)
     except OSError as error:
-        raise type(error)(f"{path} cannot be made: {error.strerror}") from error
+        there = next(parent for parent in path.parents if parent.exists())
+        reason = error.strerror if there.is_dir() else f"{there} is not a folder"
+        raise type(error)(f"{path} cannot be made: {reason}") from error
 
 
 def _name(path: Path) -> Path:

@@ -239,7 +239,10 @@ def main() -> None:
             raise
         # Our errors, and those of the libraries that a user's input can cause, are sentences; the first line of any
         # other says at least what it was.
-        sentence = " ".join(str(error).split()) or type(error).__name__
+        sentence = str(error)
+        if isinstance(error, OSError) and error.strerror:  # without "[Errno 2]"
+            sentence = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+        sentence = " ".join(sentence.split()) or type(error).__name__
         stderr.print(f"roformer: {sentence}", highlight=False, markup=False, soft_wrap=True)
         sys.exit(1)
 

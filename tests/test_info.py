@@ -426,6 +426,8 @@ def test_shards_on_the_hub_and_a_revision(hub, tmp_path, converted):
     assert found["dtypes"] == {"float16": sum(parameter.numel() for parameter in model.parameters())}
     assert len([file for file in found["files"] if file["name"].endswith(".safetensors")]) > 1
     assert list(info(REPO, revision=first).dtypes) == ["float32"]
+    with pytest.raises(ValueError, match="has a revision"):  # not in silence what the folder holds
+        info(tmp_path, revision=first)
 
 
 def test_a_legacy_checkpoint_on_the_hub(hub):

@@ -81,8 +81,15 @@ def test_the_current_folder_is_not_replaced(convert, tmp_path, monkeypatch):
 def test_a_file_in_the_way_of_a_parent_folder(convert, tmp_path):
     (tmp_path / "file").write_text("mine")
     result = convert(LEGACY, tmp_path / "file" / "models" / "output")
-    assert refused(result, str(tmp_path / "file" / "models" / "output"), "cannot be made")
+    assert refused(result, str(tmp_path / "file" / "models" / "output"), f"{tmp_path / 'file'} is not a folder")
     assert os.listdir(tmp_path) == ["file"] and (tmp_path / "file").read_text() == "mine"
+
+
+def test_an_error_of_the_system_is_a_sentence_too(convert, tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+    for source in (tmp_path / "loop", tmp_path / ("x" * 300)):
+        assert refused(convert(source, tmp_path / "output"), str(source)) and os.listdir(tmp_path) == ["loop"]
+    assert "Errno" not in convert(tmp_path / ("x" * 300), tmp_path / "output")[1]
 
 
 def test_a_failure_leaves_none_of_the_parent_folders_that_it_made(convert, tmp_path):
