@@ -230,10 +230,11 @@ def main() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app()
-    except SystemExit as ended:
-        if ended.code == 130:  # what typer makes of Ctrl-C
-            stderr.print("roformer: interrupted; nothing was left half-written")
-        raise
+    except (SystemExit, KeyboardInterrupt) as ended:
+        if getattr(ended, "code", 130) != 130:  # what typer makes of Ctrl-C, once it has begun
+            raise
+        stderr.print("roformer: interrupted; nothing was left half-written")
+        sys.exit(130)
     except Exception as error:
         if os.environ.get("ROFORMER_DEBUG"):
             raise

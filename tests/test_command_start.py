@@ -5,9 +5,11 @@ import subprocess
 import sys
 
 import pytest
+import typer
 from paths import REPOSITORY
 
 import modeling_roformer
+from modeling_roformer.cli import main
 from modeling_roformer.conversion.convert import convert
 
 LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
@@ -103,3 +105,18 @@ def test_every_other_program_has_models_from_the_start(program, text, tmp_path, 
     package = importlib.util.module_from_spec(spec)  # made anew, beside the one that is imported
     spec.loader.exec_module(package)
     assert set(package.__all__) == set(modeling_roformer.__all__) <= vars(package).keys()
+
+
+def test_ctrl_c_before_it_has_begun(monkeypatch, capsys):
+    """While the options are put together, which is before typer looks after it."""
+    monkeypatch.setattr(sys, "argv", ["roformer", "info", str(LEGACY / "word")])
+
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(typer.main, "get_command", interrupted)
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert (
+        stop.value.code == 130 and capsys.readouterr().err == "roformer: interrupted; nothing was left half-written\n"
+    )
