@@ -8,9 +8,14 @@ import sys
 from pathlib import Path
 
 import hub_server
+import pytest
 from paths import REPOSITORY
 
+from modeling_roformer.conversion.convert import convert
+from modeling_roformer.conversion.export_tf import export_tf
+
 hub = hub_server.hub  # the fixture
+BERT4KERAS = os.environ.get("ROFORMER_BERT4KERAS_PYTHON")
 
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"```(?P<language>\w+)\n(?P<code>.*?)```(?:\n```text\n(?P<output>.*?)```)?", re.DOTALL)
@@ -71,6 +76,17 @@ def test_commands_and_code_print_what_the_readme_says(hub, tmp_path):
     for block, output in zip(python, done.stdout.split(mark + "\n"), strict=False):
         # Trainer prints its losses as well; what the README shows comes last.
         assert output.endswith(block["output"]), f"{block['code']} prints\n{output}"
+
+
+@pytest.mark.live
+@pytest.mark.skipif(not BERT4KERAS, reason="name a Python that has bert4keras in ROFORMER_BERT4KERAS_PYTHON")
+def test_bert4keras_prints_what_the_readme_says(tmp_path):
+    (code,) = (block for block in BLOCKS if block["language"] == "py")
+    convert(REPOSITORY / "examples" / "roformer-mini-zh", tmp_path / "model")
+    export_tf(tmp_path / "model", tmp_path / "legacy")
+    keras = {**os.environ, "TF_KERAS": "1", "TF_USE_LEGACY_KERAS": "1"}
+    done = run([BERT4KERAS, "-c", code["code"]], tmp_path / "legacy", keras)
+    assert done.stdout.endswith(code["output"]), done.stderr
 
 
 def test_the_two_commands_are_targets_of_the_makefile():
