@@ -115,6 +115,8 @@ def export_tf(
     if not prefix or Path(prefix).name != prefix or prefix.startswith("."):
         raise ValueError(f"{prefix!r} is no name that files can begin with")
     origin, output = Path(directory), Path(legacy_dir).resolve()
+    if not origin.exists():
+        raise CheckpointError(f"{origin} does not exist: name the folder of a saved model")
     if output in (origin.resolve(), *origin.resolve().parents):
         raise FileExistsError(f"{output} is or holds the model to be exported: name a folder beside it")
     with output_folder(output, force) as folder, legacy_files(origin, None, unpack_beside=output) as files:

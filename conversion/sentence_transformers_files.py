@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 
 POOLERS = ("roformer.pooler.dense.", "pooler.dense.")  # of a model with a head, and without one
 WEIGHTS = "model.safetensors"
+MODULES = "modules.json"
 # Positions are computed, so nothing has to be cut; this is what transformers calls no limit.
 NO_LIMIT = int(1e30)
 
@@ -38,7 +39,7 @@ def write_sentence_transformers_files(folder: str | Path) -> None:
     width = config["hidden_size"]
     modules = {"Transformer": "", "Pooling": "1_Pooling", "Dense": "2_Dense"}
     files = {
-        "modules.json": [
+        MODULES: [
             {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{name}"}
             for i, (name, path) in enumerate(modules.items())
         ],

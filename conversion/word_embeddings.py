@@ -29,6 +29,7 @@ from .progress_bar import byte_progress
 from .pytorch_source import PyTorchSource
 from .safetensors_file import TensorSpec, write_safetensors
 from .saved_tokenizer import read_tokenizer
+from .sentence_transformers_files import MODULES, write_sentence_transformers_files
 from .summary import summary_table
 
 MODEL_TYPES = ("bert", "nezha", *ROFORMER_TYPES)
@@ -202,6 +203,8 @@ def initialise_words(
                     values["tokenizer_class"] = type(tokenizer).__name__
             (folder / name).write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         tokenizer.save_pretrained(folder)
+        if (source / MODULES).is_file() and config.get("pooler_activation") == "linear":
+            write_sentence_transformers_files(folder)
         if "auto_map" in config:
             for file in source.glob("*.py"):
                 shutil.copyfile(file, folder / file.name)

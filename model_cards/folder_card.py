@@ -59,7 +59,8 @@ def card_of_folder(directory: str | Path, source_name: str | None = None, **fact
     directory = Path(directory)
     config = read_json(directory / "config.json")
     if not config:
-        raise ValueError(f"{directory} has no config.json, so it is not a saved model")
+        missing = "has no config.json, so it is not a saved model" if directory.is_dir() else "is not a folder"
+        raise ValueError(f"{directory} {missing}")
     vocabulary = vocabulary_of(directory)
     word_level = has_words(vocabulary)
     facts.setdefault("language", "zh" if any(is_cjk(entry) for entry in vocabulary if len(entry) == 1) else None)

@@ -12,6 +12,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from . import __version__
+
 app = typer.Typer(
     name="roformer",
     help="Convert, publish and inspect RoFormer checkpoints.",
@@ -28,8 +30,19 @@ stderr = Console(stderr=True)
 WITHOUT_MODELS = ("convert", "push", "pull", "vocab", "card", "info")
 
 
+def show_version(wanted: bool) -> None:
+    if wanted:
+        print(__version__)
+        raise typer.Exit
+
+
 @app.callback()
-def commands(context: typer.Context) -> None:
+def commands(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=show_version, is_eager=True)
+    ] = False,
+) -> None:
     """Convert, publish and inspect RoFormer checkpoints."""
     if context.invoked_subcommand not in WITHOUT_MODELS:
         from . import public  # noqa: F401, which registers this package with transformers

@@ -4,6 +4,7 @@ import importlib.util
 import subprocess
 import sys
 
+import command_line
 import pytest
 import typer
 from paths import REPOSITORY
@@ -12,6 +13,7 @@ import modeling_roformer
 from modeling_roformer.cli import main
 from modeling_roformer.conversion.convert import convert
 
+run = command_line.run  # the fixture
 LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
 FAMILIES = ("word", "character", "v2", "gpt", "sim")
 MODELS = "transformers.modeling_utils"  # what every model class is made of
@@ -45,6 +47,15 @@ def test_help_needs_neither_torch_nor_transformers(start):
     out, imported = start(COMMAND, "--help")
     assert "convert" in out and "push" in out
     assert not imported & {"torch", "transformers"}
+    assert start(COMMAND, "--version")[0] == f"{modeling_roformer.__version__}\n"
+
+
+@pytest.mark.parametrize("command", ["convert", "export-tf", "push", "card", "info", "vocab-init"])
+def test_a_folder_that_is_not_there(run, tmp_path, command):
+    missing, more = tmp_path / "missing", {"push": ["me/model"], "vocab-init": ["words.txt", "out"]}
+    code, out, err = run(command, missing, *more.get(command, ["out"] if command in ("convert", "export-tf") else []))
+    assert code == 1 and out == "" and err.count("\n") == 1
+    assert str(missing) in err and ("does not exist" in err or "is not a folder" in err)
 
 
 def test_converting_needs_no_model_and_gives_the_same(start, tmp_path):

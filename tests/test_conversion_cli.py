@@ -10,14 +10,16 @@ import sys
 import zipfile
 from pathlib import Path
 
+import command_line
 import numpy as np
 import pytest
 from paths import REPOSITORY
 
-from modeling_roformer.cli import main
 from modeling_roformer.conversion import convert as convert_module
 from modeling_roformer.conversion.tensor_bundle import TensorBundle
 from modeling_roformer.conversion.tensor_bundle_writer import write_bundle
+
+run = command_line.run  # the fixture
 
 LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
 INDEX = "bert_model.ckpt.index"
@@ -28,22 +30,6 @@ DATA = "bert_model.ckpt.data-00000-of-00001"
 def source(tmp_path) -> Path:
     """A copy of the word-level checkpoint, to damage."""
     return shutil.copytree(LEGACY / "word", tmp_path / "legacy")
-
-
-@pytest.fixture
-def run(monkeypatch, capfd):
-    """Run `roformer …` in this process; gives exit code, stdout and stderr."""
-
-    def run(*arguments) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["roformer", *map(str, arguments)])
-        try:
-            main()
-            code = 0
-        except SystemExit as stop:
-            code = stop.code
-        return (code or 0, *capfd.readouterr())
-
-    return run
 
 
 def assert_refused(

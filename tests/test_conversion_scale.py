@@ -11,6 +11,7 @@ import tracemalloc
 import zipfile
 from pathlib import Path
 
+import command_line
 import numpy as np
 import pytest
 import torch
@@ -21,7 +22,6 @@ from safetensors.torch import load_file
 from transformers import AutoModelForMaskedLM
 
 from modeling_roformer import RoFormerConfig
-from modeling_roformer.cli import main
 from modeling_roformer.conversion import convert as convert_module
 from modeling_roformer.conversion import exchange as exchange_module
 from modeling_roformer.conversion import roformer_v2
@@ -32,6 +32,8 @@ from modeling_roformer.conversion.safetensors_file import TensorSpec, parse_size
 from modeling_roformer.conversion.temporary_sibling import temporary_sibling
 from modeling_roformer.conversion.tensor_bundle_writer import write_bundle
 
+run = command_line.run  # the fixture
+
 LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
@@ -39,23 +41,6 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 @pytest.fixture
 def output(tmp_path) -> Path:
     return tmp_path / "output"
-
-
-@pytest.fixture
-def run(monkeypatch, capfd):
-    """Run `roformer …` in this process; gives exit code, stdout and stderr."""
-
-    def run(*arguments) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["roformer", *map(str, arguments)])
-        monkeypatch.setenv("COLUMNS", "200")
-        try:
-            main()
-            code = 0
-        except SystemExit as stop:
-            code = stop.code
-        return (code or 0, *capfd.readouterr())
-
-    return run
 
 
 def contents(folder: Path) -> dict[str, bytes]:

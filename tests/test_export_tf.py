@@ -6,9 +6,9 @@ import resource
 import shutil
 import signal
 import subprocess
-import sys
 import tracemalloc
 
+import command_line
 import numpy as np
 import pytest
 import torch
@@ -21,12 +21,13 @@ from transformers import AutoConfig, AutoTokenizer
 
 import modeling_roformer
 from modeling_roformer import RoFormerTokenizer
-from modeling_roformer.cli import main
 from modeling_roformer.conversion import export_tf as export_module
 from modeling_roformer.conversion.convert import convert
 from modeling_roformer.conversion.errors import CheckpointError
 from modeling_roformer.conversion.export_tf import export_tf
 from modeling_roformer.conversion.tensor_bundle import TensorBundle
+
+run = command_line.run  # the fixture
 
 FIXTURES = REPOSITORY / "tests" / "fixtures"
 LEGACY = FIXTURES / "legacy"
@@ -44,23 +45,6 @@ FAMILIES = {
 }
 DTYPES = ["bfloat16", "float16", "float64"]
 SIZES = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24)
-
-
-@pytest.fixture
-def run(monkeypatch, capfd):
-    """Run `roformer …` in this process; gives exit code, stdout and stderr."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["roformer", *map(str, arguments)])
-        capfd.readouterr()
-        try:
-            main()
-            code = 0
-        except SystemExit as stop:
-            code = stop.code
-        return (code or 0, *capfd.readouterr())
-
-    return run
 
 
 def entries_of(vocab):

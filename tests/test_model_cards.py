@@ -586,7 +586,7 @@ def test_a_card_that_cannot_be_refreshed_is_left_alone(folder, own):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda folder: shutil.rmtree(folder), "has no config.json"),
+        (lambda folder: shutil.rmtree(folder), "is not a folder"),
         (lambda folder: (folder / "config.json").unlink(), "has no config.json"),
         (lambda folder: (folder / "config.json").write_text("{"), "cannot be read as JSON"),
         (lambda folder: (folder / "config.json").write_text("[]"), "is not a JSON object"),

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import zipfile
 
+import command_line
 import numpy as np
 import pytest
 import torch
@@ -30,9 +31,10 @@ from transformers import (
 
 import modeling_roformer
 from modeling_roformer import RoFormerConfig, RoFormerForCausalLM, RoFormerForMaskedLM, RoFormerTokenizer
-from modeling_roformer.cli import main
 from modeling_roformer.conversion.convert import convert
 from modeling_roformer.conversion.errors import CheckpointError
+
+run = command_line.run  # the fixture
 
 WORDS = REPOSITORY / "tests" / "fixtures" / "legacy" / "word" / "vocab.txt"
 CHARACTERS = REPOSITORY / "tests" / "fixtures" / "legacy" / "character" / "vocab.txt"
@@ -47,23 +49,6 @@ TABLE = "roformer.encoder.embed_positions.weight"
 DECODER = "cls.predictions.decoder.weight"
 FORMS = ["zip", "old", "sharded bin", "safetensors", "sharded safetensors"]
 IDS = torch.tensor([[2, 30, 7, 60, 149, 3], [2, 31, 8, 3, 0, 0]])
-
-
-@pytest.fixture
-def run(monkeypatch, capfd):
-    """Run `roformer …` in this process; gives exit code, stdout and stderr."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["roformer", *map(str, arguments)])
-        capfd.readouterr()
-        try:
-            main()
-            code = 0
-        except SystemExit as stop:
-            code = stop.code
-        return (code or 0, *capfd.readouterr())
-
-    return run
 
 
 def made(kind, config, seed=0, dtype=torch.float32):

@@ -18,6 +18,7 @@ from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer
 from modeling_roformer import RoFormerForCausalLM
 from modeling_roformer.conversion.convert import convert
 from modeling_roformer.conversion.sentence_transformers_files import write_sentence_transformers_files
+from modeling_roformer.conversion.word_embeddings import initialise_words
 from modeling_roformer.hub import push
 
 hub = hub_server.hub  # the fixture
@@ -115,6 +116,15 @@ def test_the_folder_is_a_causal_model_as_before(folder):
     dense = load_file(folder / "2_Dense" / "model.safetensors")
     pooler = model.roformer.pooler.dense.state_dict()
     assert all(torch.equal(dense[f"linear.{name}"], pooler[name]) for name in ("weight", "bias"))
+
+
+def test_a_new_vocabulary_leaves_the_vectors(encoder, folder, tmp_path):
+    entries = (folder / "vocab.txt").read_text(encoding="utf-8").split("\n")[:-1]
+    (tmp_path / "words.txt").write_text("\n".join([*entries, "我们们"]) + "\n", encoding="utf-8")
+    initialise_words(folder, tmp_path / "words.txt", tmp_path / "new")
+    texts = ["我和你", "你听一句"]
+    vectors = SentenceTransformer(str(tmp_path / "new"), device="cpu").encode(texts)
+    np.testing.assert_allclose(vectors, encoder.encode(texts), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 
+import command_line
 import pytest
 import torch
 from hypothesis import given, settings
@@ -15,12 +16,13 @@ from safetensors.torch import load_file
 from transformers import AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertForMaskedLM, BertForSequenceClassification
 
 from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM
-from modeling_roformer.cli import main
 from modeling_roformer.conversion import word_embeddings
 from modeling_roformer.conversion.errors import CheckpointError
 from modeling_roformer.conversion.word_embeddings import initialise_words, mean_rows
 from modeling_roformer.tokenization import RoFormerTokenizer
 from modeling_roformer.tokenization.vocabulary import VocabularyError
+
+run = command_line.run  # the fixture
 
 OLD = [
     "[PAD]",
@@ -329,23 +331,6 @@ TROUBLES = {
     "whole numbers": (whole_numbers, ["bert.quantised", "int8"]),
     "no embeddings": (no_embeddings, ["word_embeddings"]),
 }
-
-
-@pytest.fixture
-def run(monkeypatch, capfd):
-    """Run `roformer …` in this process; gives exit code, stdout and stderr."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["roformer", *map(str, arguments)])
-        capfd.readouterr()
-        try:
-            main()
-            code = 0
-        except SystemExit as stop:
-            code = stop.code
-        return (code or 0, *capfd.readouterr())
-
-    return run
 
 
 @pytest.mark.parametrize("trouble", TROUBLES)

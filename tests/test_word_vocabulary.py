@@ -10,16 +10,18 @@ import time
 import unicodedata
 from collections import Counter
 
+import command_line
 import jieba
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from paths import SHARED, needs_shared
 
-from modeling_roformer.cli import main
 from modeling_roformer.conversion import corpus as corpus_module
 from modeling_roformer.conversion.word_vocabulary import make_word_vocabulary
 from modeling_roformer.tokenization import RoFormerTokenizer
+
+run = command_line.run  # the fixture
 
 SPECIAL = ["[PAD]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 CHARACTERS = list(dict.fromkeys("今天天气非常好，我们去公园玩。中国人民法院判决本合同无效研究生命起源的是在了有和不这"))
@@ -55,22 +57,6 @@ def make(base, tmp_path):
         return output.read_text(encoding="utf-8").removesuffix("\n").split("\n"), report
 
     return make
-
-
-@pytest.fixture
-def run(monkeypatch, capfd):
-    """Run `roformer …` in this process; gives exit code, stdout and stderr."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["roformer", *map(str, arguments)])
-        try:
-            main()
-            code = 0
-        except SystemExit as stop:
-            code = stop.code
-        return (code or 0, *capfd.readouterr())
-
-    return run
 
 
 def written(path, documents):

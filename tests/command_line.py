@@ -1,0 +1,26 @@
+"""`roformer …` in the tests' own process: `run = command_line.run` makes the fixture a module's."""
+
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from modeling_roformer.cli import main
+
+
+@pytest.fixture
+def run(monkeypatch, capfd) -> Callable[..., tuple[int, str, str]]:
+    """Takes the arguments; gives the exit code, stdout and stderr."""
+
+    def run(*arguments) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["roformer", *map(str, arguments)])
+        monkeypatch.setenv("COLUMNS", "200")  # so that no line of a table breaks
+        capfd.readouterr()
+        try:
+            main()
+            code = 0
+        except SystemExit as stop:
+            code = stop.code
+        return (code or 0, *capfd.readouterr())
+
+    return run
