@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import shutil
 import sys
 
@@ -54,7 +55,8 @@ def test_a_name_that_the_terminal_cannot_show(convert, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stdout", terminal)
     assert convert(LEGACY, tmp_path / "模型🤗") == (0, "")
     terminal.flush()
-    assert b"\\u6a21\\u578b\\U0001f917" in terminal.buffer.getvalue().replace(b"\n", b"")
+    shown = re.sub(rb"[\s|]", b"", terminal.buffer.getvalue())  # of which a table breaks the lines
+    assert b"\\u6a21\\u578b\\U0001f917" in shown
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names are bytes on Linux only")
