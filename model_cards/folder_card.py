@@ -1,9 +1,6 @@
 """The card of a saved model's folder: a new one, or an old one with its facts measured anew."""
 
-import os
 import re
-import shutil
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +10,7 @@ from safetensors import SafetensorError
 
 from ..tokenization.characters import is_cjk
 from ..tokenization.vocabulary import has_words
+from ..tokenization.whole_file import write_whole
 from .cards import card_for
 from .facts import END, FILE, START, facts_table, measure, read_facts, read_json, vocabulary_of
 from .metadata import check_metadata, read_metadata
@@ -84,7 +82,7 @@ def write_card(directory: str | Path) -> CardReport:
     path = Path(directory) / CARD
     if not path.exists():
         card = card_of_folder(directory)
-        _write(path, card)
+        write_whole(path.resolve(), card)
         return CardReport(path, True, [], [], _complaint(card))
     try:
         old = path.read_bytes().decode("utf-8")
@@ -96,7 +94,7 @@ def write_card(directory: str | Path) -> CardReport:
     rows = _merged(known, read_facts(fresh))
     card, fields = _with_metadata(path, _with_table(old, facts_table(rows)), fresh)
     if card != old:
-        _write(path, card)
+        write_whole(path.resolve(), card)
     changed = [name for name in {**known, **rows} if known.get(name) != rows.get(name)]
     return CardReport(path, False, changed, fields, _complaint(card))
 
@@ -163,22 +161,3 @@ def _complaint(card: str) -> str | None:
     except ValueError as error:
         return str(error)
     return None
-
-
-def _write(path: Path, text: str) -> None:
-    """Write beside the file and rename, so that no half card is ever seen."""
-    path = path.resolve()
-    descriptor, beside = tempfile.mkstemp(dir=path.parent, prefix=".README")
-    try:
-        with open(descriptor, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-        if path.exists():
-            shutil.copymode(path, beside)
-        else:
-            umask = os.umask(0)
-            os.umask(umask)
-            os.chmod(beside, 0o666 & ~umask)
-        os.replace(beside, path)
-    except BaseException:
-        os.unlink(beside)
-        raise

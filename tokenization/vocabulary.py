@@ -4,10 +4,8 @@ Lines end at "\\n" and nowhere else: Chinese BERT's file holds an entry U+2028, 
 character was stripped, so `str.splitlines` and universal newlines would shift every id behind them.
 """
 
-import os
-import tempfile
-
 from .characters import is_cjk
+from .whole_file import write_whole
 
 
 class VocabularyError(ValueError):
@@ -55,22 +53,12 @@ def check_vocabulary(vocabulary, unk_token, source="the vocabulary"):
 
 
 def write_vocabulary(vocabulary, path):
-    """Write vocab.txt beside its final name, then rename it, so that no half file is ever seen."""
+    """Write vocab.txt, whole or not at all."""
     entries = sorted(vocabulary, key=vocabulary.get)
     broken = next((entry for entry in entries if "\n" in entry), None)
     if broken is not None:
         raise VocabularyError(f"The entry {broken!r} holds a line break and cannot be written to {path}.")
-    descriptor, beside = tempfile.mkstemp(dir=os.path.dirname(os.path.abspath(path)), prefix=".vocab")
-    try:
-        with open(descriptor, "w", encoding="utf-8", newline="\n") as file:
-            file.writelines(entry + "\n" for entry in entries)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(beside, 0o666 & ~umask)
-        os.replace(beside, path)
-    except BaseException:
-        os.unlink(beside)
-        raise
+    write_whole(path, "".join(f"{entry}\n" for entry in entries))
 
 
 def has_words(vocabulary):
