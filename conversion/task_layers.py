@@ -113,9 +113,10 @@ class Task:
             weights = dense(f"{model}.pooler.dense", _POOLER, width, width) + self._dense("classifier", width)
             fields |= {"add_pooling_layer": True} if classes == "Nezha" else {}
             return Head(f"{classes}ForSequenceClassification", self.title, weights, fields)
-        raise CheckpointError(
-            f"{where} is of {family.title}, which has no class that computes {self.title}; --head none leaves it out"
-        )
+        remedy = "--head none leaves it out"
+        if self.kind == CLASSIFICATION and not self.over_pooler:
+            remedy = "--head tokens makes it a head of every token, whose logits at [CLS] are these"
+        raise CheckpointError(f"{where} is of {family.title}, which has no class that computes {self.title}; {remedy}")
 
     @property
     def title(self) -> str:
@@ -263,6 +264,8 @@ def _application(
         )
     if choice in POOLERS:
         agrees = over_pooler and activation == POOLERS[choice]
+    elif (choice, kind) == (TOKENS, CLASSIFICATION):  # a head of every token is one of [CLS], too
+        agrees, kind = not over_pooler, TOKENS
     else:
         agrees = kind is None or choice in (AUTO, kind)
     if not agrees:
