@@ -103,7 +103,7 @@ def convert(
     with output_folder(output, force) as folder, legacy_files(origin, checkpoint, unpack_beside=output) as files:
         if is_pytorch(files.weights):
             check_no_choice(head, files.weights)
-            checkpoint = read_pytorch(files, family, as_family, name_of(origin))
+            checkpoint = read_pytorch(files, family, as_family)
         else:
             checkpoint = _read_legacy(files, family, as_family, head, name_of(origin))
         source, vocabulary, config, plan = (

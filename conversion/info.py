@@ -153,8 +153,8 @@ def info(
 def folder_info(folder: Path, sizes: dict[str, int], shown: str, name: str, unpacked: bool = True) -> CheckpointInfo:
     """What a folder holds, `sizes` of which says the files that belong to it; not all of them need to be there.
 
-    `shown` is what the user calls it, `name` what it was published as (legacy_folder.name_of). With `unpacked=False` the data files of a legacy
-    checkpoint are elsewhere, and need not be missed.
+    `shown` is what the user calls it, `name` what it was published as (legacy_folder.name_of). With
+    `unpacked=False` the data files of a legacy checkpoint are elsewhere, and need not be missed.
     """
     from .legacy_info import legacy_info
     from .saved_info import saved_info

@@ -19,7 +19,7 @@ from .dtypes import FLOATS, STORAGE
 from .errors import CheckpointError
 from .hdf5_heaps import check_heaps, check_references
 from .keras_layers import KerasLayer, read_model
-from .tensor_bundle import CHUNK
+from .pieces import CHUNK, read_pieces
 
 ATTRIBUTE_LIMIT = 1 << 24  # bytes; HDF5 itself keeps attributes below 64 KB, and longer texts outside of them
 
@@ -57,8 +57,10 @@ class KerasHDF5:
             heaps = check_heaps(self.path)
             # The file is not locked, since shared disks often cannot, and nothing is written.
             with h5py.File(self.path, "r", locking=False) as file:
-                check_references(self.path, heaps, _regions(file))
+                regions = _regions(file)
+                check_references(self.path, heaps, regions)
                 layers, stored = _read(file, self.path.stat().st_size)
+                _check_overlaps(regions)
             self.model = read_model(layers)
         except CheckpointError as error:
             raise CheckpointError(f"{self.path} {error}") from None
@@ -92,25 +94,13 @@ class KerasHDF5:
         """Nothing: the format has no sums, and that the weight lies within the file was seen when it was opened."""
 
     def _read_into(self, entry: Dataset, buffer: np.ndarray) -> Iterator[np.ndarray]:
-        done = 0
-        with open(self.path, "rb", buffering=0) as file:
-            file.seek(entry.offset)
-            while done < entry.size:
-                at = done % len(buffer)
-                chunk = buffer[at : at + min(CHUNK, entry.size - done, len(buffer) - at)]
-                filled = 0
-                while filled < len(chunk):
-                    count = file.readinto(chunk[filled:])
-                    if not count:
-                        raise CheckpointError(f"{self.path} is cut off in {entry.name}")
-                    filled += count
-                if entry.dtype in FLOATS and not np.isfinite(chunk.view(STORAGE[entry.dtype])).all():
-                    raise CheckpointError(
-                        f"{self.path} holds numbers that are not finite in {entry.name}: the file is damaged, or training "
-                        "diverged"
-                    )
-                done += len(chunk)
-                yield chunk
+        for chunk in read_pieces(self.path, entry, buffer):
+            if entry.dtype in FLOATS and not np.isfinite(chunk.view(STORAGE[entry.dtype])).all():
+                raise CheckpointError(
+                    f"{self.path} holds numbers that are not finite in {entry.name}: the file is damaged, or training "
+                    "diverged"
+                )
+            yield chunk
 
 
 def _regions(file) -> list[tuple[int, int, str]]:
@@ -156,7 +146,6 @@ def _read(file, file_size: int) -> tuple[list[KerasLayer], dict[str, tuple]]:
             found[weight.removesuffix(":0")] = place
         layers += _split(name, found, described)
     _check_listed(group, names, stored)
-    _check_overlaps(file)
     return layers, stored
 
 
@@ -232,9 +221,9 @@ def _check_listed(group, names: list[str], stored: dict[str, tuple]) -> None:
     group.visititems(check)
 
 
-def _check_overlaps(file) -> None:
+def _check_overlaps(regions: list[tuple[int, int, str]]) -> None:
     end, before = 0, ""
-    for start, stop, what in _regions(file):
+    for start, stop, what in regions:
         if start < end:
             raise CheckpointError(f"is damaged: {before} and {what} overlap")
         end, before = stop, what

@@ -53,9 +53,7 @@ def _node(message: bytes) -> Node:
         elif number == 2:  # SerializedTensor: name = 1, full_name = 2, checkpoint_key = 3 (and more, in older ones)
             fields = dict(_fields(value, {1: BYTES, 2: BYTES, 3: BYTES, 4: VARINT}))
             node.attributes.append(Attribute(_text(fields.get(2, b"")), _text(fields.get(3, b""))))
-        elif (
-            number == 3
-        ):  # SlotVariableReference: original_variable_node_id = 1, slot_name = 2, slot_variable_node_id = 3
+        elif number == 3:  # SlotVariableReference: slot_name = 2, and the numbers of variable and slot, 1 and 3
             fields = dict(_fields(value, {1: VARINT, 2: BYTES, 3: VARINT}))
             node.slots.append(fields.get(3, 0))
     return node

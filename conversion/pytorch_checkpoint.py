@@ -55,10 +55,10 @@ _LEFT_OUT = {
 _DUPLICATE = "second copy of a tied weight"
 
 
-def read_pytorch(files: LegacyFiles, family: str = AUTO, target: str | None = None, folder: str = "") -> Checkpoint:
+def read_pytorch(files: LegacyFiles, family: str = AUTO, target: str | None = None) -> Checkpoint:
     """Open a checkpoint and match its tensors with the weights of its class, completely.
 
-    `family` is AUTO or the family that it is of; `target` "roformer" makes a RoFormer of a BERT. What its `folder` is
+    `family` is AUTO or the family that it is of; `target` "roformer" makes a RoFormer of a BERT. What its folder is
     called tells nothing that the configuration does not.
 
     Raises CheckpointError, one sentence, where configuration, vocabulary and tensors are not of one model.

@@ -20,9 +20,9 @@ from safetensors import SafetensorError, safe_open
 from .dtypes import STORAGE
 from .errors import CheckpointError
 from .legacy_folder import PYTORCH
+from .pieces import CHUNK
 from .zip_archive import is_zip, open_zip
 
-CHUNK = 1 << 22  # bytes handed on at a time; a multiple of every item's size
 _SAFETENSORS = {
     "F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64", "I64": "int64", "I32": "int32",
 }  # fmt: skip

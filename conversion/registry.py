@@ -37,6 +37,7 @@ RELATIVE = Structure("wonezha", "it has a table of relative positions")
 POOLED = Structure("sim", "it has a pooler and no table of positions", ("roformer", "wonezha"))
 PLAIN = Structure("roformer", "it has neither a table of positions nor a pooler", ("gpt", "wonezha"))
 
+_WORDS_OF_FAMILIES = (("nezha", "wonezha"), ("gpt", "gpt"))  # in configurations and names
 _WORDS = "bert/embeddings/word_embeddings"
 _POSITIONS = "bert/embeddings/position_embeddings"
 
@@ -102,14 +103,14 @@ def _told(settings: Settings, source: str) -> tuple[str | None, str]:
         if fields.get(name):
             return "wonezha", f"its configuration says {name}"
     spoken = " ".join(str(fields.get(name, "")) for name in SIGNS).lower()
-    for word, family in (("nezha", "wonezha"), ("gpt", "gpt")):
+    for word, family in _WORDS_OF_FAMILIES:
         if word in spoken:
             return family, f"its configuration speaks of {word.upper()}"
     if fields.get("is_decoder") is True or fields.get("application") == "lm":
         return "gpt", "its configuration says that it reads from left to right"
     if fields.get("model_type") == "roformer" and fields.get("is_decoder") is False:
         return "roformer", "its configuration says so"
-    for word, family in (("nezha", "wonezha"), ("gpt", "gpt")):
+    for word, family in _WORDS_OF_FAMILIES:
         if word in source.lower():
             return family, f"its name, {source}, says so"
     return None, ""

@@ -13,9 +13,9 @@ class ConversionReport:
     """The result of one conversion.
 
     `family` is what the checkpoint was taken for, by the `sign` that it shows (None where the family was asked for);
-    `written_as` says what it became where that is something else. `extras` names the variables that were left out, by kind; `ignored_settings` the fields of the old configuration
-    that mean nothing to the new one; `verified` is whether every tensor was compared after reloading; `rows` are further
-    lines of the summary.
+    `written_as` says what it became where that is something else. `extras` names the variables that were left out, by
+    kind; `ignored_settings` the fields of the old configuration that mean nothing to the new one; `verified` is whether
+    every tensor was compared after reloading; `rows` are further lines of the summary.
     """
 
     source: Path

@@ -20,10 +20,10 @@ import numpy as np
 from . import crc32c
 from .dtypes import CODES, STORAGE
 from .errors import CheckpointError
+from .pieces import CHUNK, read_pieces
 from .protobuf import BYTES, FIXED32, VARINT, read_fields, read_varint
 from .sstable import read_table
 
-CHUNK = 1 << 22  # bytes read at a time; a multiple of every item's size
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"  # the one string that is read; see object_graph.py
 OBJECT_GRAPH_LIMIT = 1 << 26  # bytes; that of a real checkpoint has kilobytes
 MAX_RANK = 254  # TensorFlow's own limit
@@ -155,22 +155,11 @@ class TensorBundle:
         return message
 
     def _read_into(self, entry: Entry, buffer: np.ndarray) -> Iterator[np.ndarray]:
-        """Fill the buffer chunk by chunk, from its start again whenever it is full."""
-        path, crc, done = self.shard(entry.shard), 0, 0
-        with open(path, "rb", buffering=0) as file:
-            file.seek(entry.offset)
-            while done < entry.size:
-                at = done % len(buffer)
-                chunk = buffer[at : at + min(CHUNK, entry.size - done, len(buffer) - at)]
-                filled = 0
-                while filled < len(chunk):
-                    count = file.readinto(chunk[filled:])
-                    if not count:
-                        raise CheckpointError(f"{path} is cut off in {entry.name}")
-                    filled += count
-                crc = crc32c.extend(crc, chunk)
-                done += len(chunk)
-                yield chunk
+        """What read_pieces gives; the sum is compared after the last."""
+        path, crc = self.shard(entry.shard), 0
+        for chunk in read_pieces(path, entry, buffer):
+            crc = crc32c.extend(crc, chunk)
+            yield chunk
         if crc32c.mask(crc) != entry.crc:
             raise CheckpointError(f"{path} is damaged: the checksum of {entry.name} is wrong")
 
