@@ -27,8 +27,8 @@ from rich.console import Console
 from rich.table import Table
 
 from modeling_roformer import RoFormerConfig
-from modeling_roformer.conversion.roformer_v1 import weights
-from modeling_roformer.conversion.tensor_bundle_writer import write_bundle
+from modeling_roformer.conversion.families.roformer_v1 import weights
+from modeling_roformer.conversion.formats.tensor_bundle_writer import write_bundle
 
 MB = 1e6
 # The peak is asked for inside: what the system reports of a child that has ended counts its parent's memory, too.
@@ -51,7 +51,7 @@ convert(sys.argv[1], sys.argv[2])
 """
 READ = """
 import resource, sys, time
-from modeling_roformer.conversion.tensor_bundle import TensorBundle
+from modeling_roformer.conversion.formats.tensor_bundle import TensorBundle
 start = time.perf_counter()
 bundle = TensorBundle(sys.argv[1] + "/bert_model.ckpt")
 for name in bundle.entries:

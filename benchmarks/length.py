@@ -26,7 +26,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 from transformers.utils import logging
 
 from modeling_roformer.conversion.convert import convert
-from modeling_roformer.conversion.corpus import CorpusError, corpus_files, read_chunks
+from modeling_roformer.tokenization.vocabulary_maker.corpus import CorpusError, corpus_files, read_chunks
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "roformer-mini-zh"
 FITTED = "fitted"

@@ -11,24 +11,27 @@ import numpy as np
 from transformers import PreTrainedConfig
 
 from ..model_cards import card_for, conversion_facts, data_files, measure
+from ..output.output_folder import output_folder
+from ..output.progress_bar import byte_progress
 from ..tokenization.characters import is_cjk
 from ..tokenization.tokenizer import RoFormerTokenizer
-from .checkpoint import Checkpoint
-from .dtypes import FLOATS, STORAGE, cast
+from .checkpoints.checkpoint import Checkpoint
+from .checkpoints.exported import OWN, as_exported, exported_tokenizer, is_exported
+from .checkpoints.plan import Plan, make_plan
+from .checkpoints.pytorch_checkpoint import read_pytorch
+from .checkpoints.task_layers import check_no_choice, find_task
 from .errors import CheckpointError
-from .exported import OWN, as_exported, exported_tokenizer, is_exported
-from .family import Weight
-from .legacy_folder import VOCABULARY, LegacyFiles, legacy_files, name_of
-from .output_folder import output_folder
-from .plan import Plan, make_plan
-from .progress_bar import byte_progress
-from .pytorch_checkpoint import read_pytorch
-from .pytorch_source import is_pytorch
-from .registry import AUTO, RELATIVE_POSITIONS, SIGNS, choose
-from .relative_positions import computed_positions
-from .report import ConversionReport
-from .roformer_start import NOTE, start_from
-from .safetensors_file import (
+from .families.family import Weight
+from .families.registry import AUTO, RELATIVE_POSITIONS, SIGNS, choose
+from .families.relative_positions import computed_positions
+from .families.roformer_start import NOTE, start_from
+from .folder.legacy_folder import VOCABULARY, LegacyFiles, legacy_files, name_of
+from .folder.settings import Settings, read_settings
+from .folder.sources import open_source
+from .folder.vocabulary import Vocabulary, read_vocabulary
+from .formats.dtypes import FLOATS, STORAGE, cast
+from .formats.pytorch_files import is_pytorch
+from .formats.safetensors_file import (
     INDEX,
     MAX_SHARD_SIZE,
     TensorSpec,
@@ -37,13 +40,10 @@ from .safetensors_file import (
     write_safetensors,
     write_shard_index,
 )
+from .formats.source import Source
+from .report import ConversionReport
 from .sentence_transformers_files import write_sentence_transformers_files
-from .settings import Settings, read_settings
-from .source import Source
-from .sources import open_source
-from .task_layers import check_no_choice, find_task
 from .verify import verify_weights
-from .vocabulary import Vocabulary, read_vocabulary
 
 GENERATION_CONFIG = "generation_config.json"
 SLAB = 64  # rows of a transposed matrix made at a time

@@ -6,10 +6,10 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
+from ..output.output_folder import is_saved_model
 from .convert import convert
 from .errors import CheckpointError
-from .legacy_folder import CONFIGS, INDEX, VOCABULARY
-from .output_folder import is_saved_model
+from .folder.legacy_folder import CONFIGS, INDEX, VOCABULARY
 from .report import ConversionReport
 
 ZIP = ".zip"

@@ -14,23 +14,23 @@ from transformers import PreTrainedConfig
 
 from ..configuration import PAPER_ROPE, RoFormerConfig
 from ..nezha_configuration import NezhaConfig
+from ..output.output_folder import output_folder
+from ..output.progress_bar import byte_progress
+from ..output.summary import summary_table
 from ..tokenization.tokenizer import RoFormerTokenizer
 from ..tokenization.vocabulary import has_words, write_vocabulary
-from .checkpoint import Checkpoint
+from .checkpoints.checkpoint import Checkpoint
+from .checkpoints.exported import SPECIAL_TOKENS, TASK, added_tokens, exported_weights, model_on_meta, own_fields
+from .checkpoints.pytorch_checkpoint import read_pytorch
 from .errors import CheckpointError
-from .exported import SPECIAL_TOKENS, TASK, added_tokens, exported_weights, model_on_meta, own_fields
-from .family import Weight
-from .legacy_folder import CONFIGS, VOCABULARY, legacy_files
-from .output_folder import output_folder
-from .progress_bar import byte_progress
-from .pytorch_checkpoint import read_pytorch
-from .pytorch_source import is_pytorch
-from .registry import FAMILIES
-from .settings import ACTIVATIONS, OPTIONAL_SIZES, RATES, REQUIRED_SIZES
-from .summary import summary_table
-from .tensor_bundle_writer import write_bundle
-from .vocabulary import read_vocabulary
-from .wonezha import MAX_RELATIVE_POSITION
+from .families.family import Weight
+from .families.registry import FAMILIES
+from .families.wonezha import MAX_RELATIVE_POSITION
+from .folder.legacy_folder import CONFIGS, VOCABULARY, legacy_files
+from .folder.settings import ACTIVATIONS, OPTIONAL_SIZES, RATES, REQUIRED_SIZES
+from .folder.vocabulary import read_vocabulary
+from .formats.pytorch_files import is_pytorch
+from .formats.tensor_bundle_writer import write_bundle
 
 PREFIX = "bert_model.ckpt"
 LANGUAGE_MODELS = ("ForMaskedLM", "ForCausalLM", "ForPreTraining", "LMHeadModel")  # what the names of classes end with

@@ -12,11 +12,11 @@ from transformers.utils import logging
 
 import modeling_roformer
 
-from .dtypes import cast
+from ..output.progress_bar import byte_progress
+from .checkpoints.plan import Plan
 from .errors import CheckpointError
-from .plan import Plan
-from .progress_bar import byte_progress
-from .source import Source
+from .formats.dtypes import cast
+from .formats.source import Source
 
 
 def verify_weights(folder: Path, source: Source, plan: Plan, dtype: str, progress: bool = False) -> None:

@@ -19,18 +19,18 @@ import torch
 from rich.table import Table
 
 from ..configuration import MODEL_TYPES as ROFORMER_TYPES
+from ..output.output_folder import output_folder
+from ..output.progress_bar import byte_progress
+from ..output.summary import summary_table
 from ..tokenization import RoFormerTokenizer
 from ..tokenization.vocabulary import VocabularyError, check_vocabulary, read_vocabulary
-from .dtypes import FLOATS
 from .errors import CheckpointError
-from .legacy_folder import PYTORCH
-from .output_folder import output_folder
-from .progress_bar import byte_progress
-from .pytorch_source import PyTorchSource
-from .safetensors_file import TensorSpec, write_safetensors
-from .saved_tokenizer import read_tokenizer
+from .folder.saved_tokenizer import read_tokenizer
+from .formats.dtypes import FLOATS
+from .formats.pytorch_files import PYTORCH
+from .formats.pytorch_source import PyTorchSource
+from .formats.safetensors_file import TensorSpec, write_safetensors
 from .sentence_transformers_files import MODULES, write_sentence_transformers_files
-from .summary import summary_table
 
 MODEL_TYPES = ("bert", "nezha", *ROFORMER_TYPES)
 SLAB = 1024  # rows of a new matrix made at a time

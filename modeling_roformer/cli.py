@@ -184,7 +184,7 @@ def vocab(
     force: Annotated[bool, typer.Option("--force", help="Replace the output where it exists.")] = False,
 ) -> None:
     """Make a word vocabulary: a character vocabulary and the most frequent words of a corpus."""
-    from .conversion.word_vocabulary import make_word_vocabulary
+    from .tokenization.vocabulary_maker.word_vocabulary import make_word_vocabulary
 
     report = make_word_vocabulary(
         corpus, base, output, size=size, min_count=min_count, max_length=max_length, field=field, num_proc=num_proc,
@@ -227,7 +227,7 @@ def info(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
     """Say what a checkpoint is, without loading it: family, size, vocabulary, positions, where it comes from."""
-    from .conversion.info import info as checkpoint_info
+    from .conversion.inspection.info import info as checkpoint_info
 
     with stderr.status("looking") as status:
         found = checkpoint_info(where, revision=revision, tell=status.update)

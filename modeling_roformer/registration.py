@@ -10,41 +10,9 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.tokenization_auto import REGISTERED_TOKENIZER_CLASSES
 from transformers.utils import is_torch_available
 
+from .auto_classes import TOKENIZER_NAMES, auto_model_classes
 from .configuration import MODEL_TYPE, MODEL_TYPES, RoFormerConfig
 from .nezha_configuration import NezhaConfig
-
-# The names under which tokenizers are saved; plain transformers lacks the last, and refuses what it would read wrongly.
-TOKENIZER_NAMES = ("RoFormerTokenizer", "RoFormerTokenizerFast", "RoFormerWordTokenizer")
-
-
-def auto_model_classes(config_class: type = RoFormerConfig) -> dict[str, type]:
-    """Name of each Auto class that serves models of such a config, and the class that it gives."""
-    from . import heads, model, nezha, triplet_matching
-
-    if config_class is NezhaConfig:
-        return {
-            "AutoModel": nezha.NezhaModel,
-            "AutoModelForTextEncoding": nezha.NezhaModel,
-            "AutoModelForPreTraining": nezha.NezhaForPreTraining,
-            "AutoModelForMaskedLM": nezha.NezhaForMaskedLM,
-            "AutoModelForNextSentencePrediction": nezha.NezhaForNextSentencePrediction,
-            "AutoModelForSequenceClassification": nezha.NezhaForSequenceClassification,
-            "AutoModelForTokenClassification": nezha.NezhaForTokenClassification,
-            "AutoModelForQuestionAnswering": nezha.NezhaForQuestionAnswering,
-            "AutoModelForMultipleChoice": nezha.NezhaForMultipleChoice,
-        }
-    return {
-        "AutoModel": model.RoFormerModel,
-        "AutoModelForTextEncoding": model.RoFormerModel,
-        "AutoModelForPreTraining": heads.RoFormerForMaskedLM,
-        "AutoModelForMaskedLM": heads.RoFormerForMaskedLM,
-        "AutoModelForCausalLM": heads.RoFormerForCausalLM,
-        "AutoModelForSequenceClassification": heads.RoFormerForSequenceClassification,
-        "AutoModelForTokenClassification": heads.RoFormerForTokenClassification,
-        "AutoModelForQuestionAnswering": heads.RoFormerForQuestionAnswering,
-        "AutoModelForMultipleChoice": heads.RoFormerForMultipleChoice,
-        "AutoModelForTripletMatching": triplet_matching.RoFormerForTripletMatching,
-    }
 
 
 def _refusing_class(auto_name: str, name: str) -> type:
@@ -108,7 +76,7 @@ def _register_models() -> None:
 def _register_triplet_pipeline() -> None:
     from transformers.pipelines import PIPELINE_REGISTRY
 
-    from .remote_code import files_with_code
+    from .hub.remote_code import files_with_code
     from .triplet_matching import AutoModelForTripletMatching
     from .triplet_pipeline import TASK, TripletMatchingPipeline
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from huggingface_hub import file_download
 
-from modeling_roformer import hub_retries
+from modeling_roformer.hub import retries as hub_retries
 
 NOON = 1_800_000_000.0  # 2027-01-15 08:00:00 UTC
 

@@ -44,9 +44,9 @@ from modeling_roformer import (
     NezhaModel,
     RoFormerTokenizer,
 )
-from modeling_roformer.conversion.tensor_bundle import TensorBundle
+from modeling_roformer.conversion.formats.tensor_bundle import TensorBundle
+from modeling_roformer.hub.remote_code import files_with_code
 from modeling_roformer.relative_position import NezhaSelfAttention, relative_position_embeddings
-from modeling_roformer.remote_code import files_with_code
 
 SIZES = dict(
     vocab_size=80,

@@ -29,7 +29,7 @@ from modeling_roformer import (
     RoFormerTokenizer,
 )
 from modeling_roformer.hub import push
-from modeling_roformer.remote_code import files_with_code
+from modeling_roformer.hub.remote_code import files_with_code
 from modeling_roformer.triplet_pipeline import TripletMatchingPipeline, encode_triplet
 
 hub = hub_server.hub  # the fixture

@@ -1,0 +1,1 @@
+"""A checkpoint understood: its variables matched with the weights of a model."""

@@ -1,0 +1,162 @@
+"""Checkpoints in the original form that this package made: what every weight of any class is called there.
+
+A family's own weights have the names that its released checkpoints have, and so do BERT's pooler and next-sentence head.
+What else a class has, its task head, is called `task/<key>`: bert4keras reads variables by name and passes over it, and
+`roformer convert` finds it. bert_config.json says which class was exported, and has what only `roformer convert` reads of
+configuration and tokenizer in objects of their own.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+import transformers
+from tokenizers import AddedToken
+from transformers import BertConfig, PreTrainedConfig
+from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
+
+import modeling_roformer
+
+from ...tokenization.tokenizer import RoFormerTokenizer
+from ..errors import CheckpointError
+from ..families.family import Family, Weight, dense
+from ..families.registry import EXPORTED_AS
+from ..folder.settings import OPTIONAL_SIZES, RATES, REQUIRED_SIZES, Settings
+
+MARK, PACKAGE = "exported_from", "modeling_roformer"
+CONFIG, TOKENIZER = "config", "tokenizer"
+OWN = (MARK, EXPORTED_AS, CONFIG, TOKENIZER)
+TASK = "task/"
+SPECIAL_TOKENS = {
+    "pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]",
+}  # fmt: skip
+SIDES = ("padding_side", "truncation_side")
+# Fields that bert_config.json has under its own names, and those that say nothing of a model.
+NOT_OWN = (
+    *REQUIRED_SIZES, *OPTIONAL_SIZES, *RATES, "model_type", "architectures", "dtype", "torch_dtype",
+    "transformers_version",
+)  # fmt: skip
+
+
+def own_fields(family: str, config: PreTrainedConfig, tokenizer: RoFormerTokenizer) -> dict[str, object]:
+    """What only this package reads: the family, and what is not as the classes have it by default."""
+    values, defaults = config.to_dict(), type(config)().to_dict()
+    saved = {"do_lower_case": tokenizer.do_lower_case, "add_sep_token": tokenizer.add_sep_token}
+    saved |= {name: side for name in SIDES if (side := getattr(tokenizer, name)) != "right"}
+    if tokenizer.model_max_length < VERY_LARGE_INTEGER:
+        saved["model_max_length"] = tokenizer.model_max_length
+    if added := added_tokens(tokenizer):
+        saved["added_tokens"] = [
+            {"id": number, "content": token.content, "special": token.special} for number, token in added.items()
+        ]
+    return {
+        MARK: PACKAGE,
+        EXPORTED_AS: family,
+        CONFIG: {name: value for name, value in values.items() if name not in NOT_OWN and value != defaults.get(name)},
+        TOKENIZER: saved,
+    }
+
+
+def added_tokens(tokenizer: RoFormerTokenizer) -> dict[int, AddedToken]:
+    """The tokens that its user added, which a text is searched for before anything else, by their ids."""
+    added = sorted(tokenizer.added_tokens_decoder.items())
+    return {number: token for number, token in added if token.content not in SPECIAL_TOKENS.values()}
+
+
+def model_on_meta(config: PreTrainedConfig, architecture: str, path: Path) -> "transformers.PreTrainedModel":
+    """The class that a configuration (the file `path`) names, without numbers; only this package's, and BERT's."""
+    kind = getattr(modeling_roformer, architecture, None)
+    kind = kind or (getattr(transformers, architecture, None) if isinstance(config, BertConfig) else None)
+    if (
+        not isinstance(kind, type)
+        or not issubclass(kind, transformers.PreTrainedModel)
+        or kind.config_class is not type(config)
+    ):
+        raise CheckpointError(
+            f"{path}: architectures names {architecture}, which is no class of modeling_roformer, nor a BERT of transformers"
+        )
+    try:
+        with torch.device("meta"):
+            return kind(config)
+    except Exception as error:  # whatever a field of another value can cause
+        raise CheckpointError(f"{path} describes no {architecture}: {' '.join(str(error).split())}") from None
+
+
+def exported_weights(family: Family, config: PreTrainedConfig, model: "transformers.PreTrainedModel") -> list[Weight]:
+    """Every weight of the class that is not tied to another, with the variable that it is exported as."""
+    prefix, hidden = f"{model.base_model_prefix}.", config.hidden_size
+    known = [
+        *family.weights(config),
+        *dense(f"{prefix}pooler.dense", "bert/pooler/dense", hidden, hidden),
+        Weight("cls.seq_relationship.weight", "cls/seq_relationship/output_weights", (2, hidden)),
+        Weight("cls.seq_relationship.bias", "cls/seq_relationship/output_bias", (2,)),
+    ]
+    variables = {weight.key: weight for weight in known}
+    found = []
+    for key, tensor in model.state_dict().items():
+        if key in model.all_tied_weights_keys:
+            continue
+        weight = variables.get(key) or variables.get(prefix + key) or _task_weight(key, tuple(tensor.shape))
+        found.append(replace(weight, key=key))
+    return found
+
+
+def _task_weight(key: str, shape: tuple[int, ...]) -> Weight:
+    variable = TASK + key.replace(".", "/")
+    if key.endswith(".weight") and len(shape) == 2:
+        return Weight(key, f"{variable.removesuffix('weight')}kernel", shape[::-1], transpose=True)
+    return Weight(key, variable, shape)
+
+
+def is_exported(settings: Settings) -> bool:
+    """Whether this package wrote a bert_config.json; its fields `OWN` mean nothing in another's."""
+    return settings.ignored.get(MARK) == PACKAGE
+
+
+def as_exported(family: Family, settings: Settings) -> Family:
+    """The family as this package exported it: its class, its fields, and its class's weights, all of them.
+
+    Another's checkpoint is left as it is.
+    """
+    if not is_exported(settings):
+        return family
+    architecture, fields = settings.ignored.get("architectures"), _own(settings, CONFIG)
+    if not isinstance(architecture, list) or not architecture or not isinstance(architecture[0], str):
+        raise CheckpointError(
+            f"{settings.path} was exported by {PACKAGE}, and does not say any more which class it was"
+        )
+
+    def config(settings: Settings, vocabulary) -> PreTrainedConfig:
+        kind = type(family.config(settings, vocabulary))
+        values = {name: value for name, value in settings.values.items() if value is not None}
+        try:
+            return kind.from_dict({**values, **fields, "architectures": architecture[:1]})
+        except Exception as error:  # of the checks of a configuration, whatever they are
+            raise CheckpointError(f"{settings.path} describes no model: {' '.join(str(error).split())}") from None
+
+    def weights(config: PreTrainedConfig) -> list[Weight]:
+        return exported_weights(family, config, model_on_meta(config, architecture[0], settings.path))
+
+    return replace(family, config=config, weights=weights, dropped={})
+
+
+def exported_tokenizer(settings: Settings) -> dict[str, object]:
+    """What an exported checkpoint's tokenizer is made with; nothing for another's checkpoint."""
+    if not is_exported(settings):
+        return {}
+    fields = dict(_own(settings, TOKENIZER))
+    try:
+        added = {
+            token["id"]: AddedToken(token["content"], special=token["special"], normalized=not token["special"])
+            for token in fields.pop("added_tokens", [])
+        }
+    except (TypeError, KeyError):
+        raise CheckpointError(f"{settings.path} describes no tokenizer: its added_tokens are no tokens") from None
+    return {**fields, "added_tokens_decoder": added}
+
+
+def _own(settings: Settings, name: str) -> dict[str, object]:
+    fields = settings.ignored.get(name, {})
+    if not isinstance(fields, dict):
+        raise CheckpointError(f"{settings.path}: {name} must be an object of fields, as {PACKAGE} wrote it")
+    return fields

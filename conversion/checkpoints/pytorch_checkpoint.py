@@ -1,0 +1,321 @@
+"""PyTorch checkpoints of transformers, of the `roformer` package 0.4.3 and of WoBERT: what they are, weight by weight.
+
+Classes and keys stay as they are. The class that the configuration names is made on the meta device and says which
+weights there must be, so any head of RoFormer, BERT or NEZHA comes along without a list of heads.
+"""
+
+import json
+import re
+from pathlib import Path
+
+import torch
+from transformers import BertConfig, PreTrainedConfig
+from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
+
+from ...configuration import MODEL_TYPES, RoFormerConfig
+from ...nezha_configuration import NezhaConfig
+from ...tokenization.tokenizer import RoFormerTokenizer
+from ..errors import CheckpointError
+from ..families.family import Weight
+from ..families.registry import AUTO, FAMILIES
+from ..families.roformer_start import NOTE, TARGETS
+from ..families.roformer_v1 import PLAIN_TRANSFORMERS_POSITIONS
+from ..folder.legacy_folder import LegacyFiles
+from ..folder.saved_tokenizer import read_tokenizer, written_anew
+from ..folder.vocabulary import Vocabulary
+from ..formats.dtypes import FLOATS
+from ..formats.pytorch_source import PyTorchSource
+from .checkpoint import Checkpoint
+from .exported import model_on_meta
+from .plan import Plan
+
+# What keys begin with, and model_types, of the configurations that are read.
+MODELS: dict[str, type[PreTrainedConfig]] = {"roformer": RoFormerConfig, "bert": BertConfig, "nezha": NezhaConfig}
+CONFIGS = MODELS | dict.fromkeys(MODEL_TYPES, RoFormerConfig)
+# Fields about code, places and tokenizers that are not copied.
+NOT_KEPT = ("auto_map", "custom_pipelines", "_name_or_path", "tokenizer_class")
+
+_LAYER = re.compile(r"(?:.*\.)?encoder\.layer\.(\d+)\.")
+_POOLER = re.compile(r"(\w+\.)?pooler\.")
+_OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
+# One parameter in memory, of which some versions of transformers save either name, and some both.
+_TWINS = {
+    "cls.predictions.decoder.bias": "cls.predictions.bias",
+    "cls.predictions.bias": "cls.predictions.decoder.bias",
+}
+_POSITIONS = "embeddings.position_embeddings.weight"
+# What a file may hold besides the weights of the class, and what the summary calls it.
+_LEFT_OUT = {
+    r"(\w+\.)?encoder\.embed_positions\.weight": "table of sinusoids",
+    r"(\w+\.)?embeddings\.(position_ids|token_type_ids)": "buffer",
+    r"(\w+\.)?encoder\..*relative_positions_encoding\.positions_encoding": "table of sinusoids",
+    r"cls\.seq_relationship\.(weight|bias)": "next-sentence head",
+    _POOLER.pattern + r"dense\.(weight|bias)": "pooler",
+}
+_DUPLICATE = "second copy of a tied weight"
+
+
+def read_pytorch(files: LegacyFiles, family: str = AUTO, target: str | None = None) -> Checkpoint:
+    """Open a checkpoint and match its tensors with the weights of its class, completely.
+
+    `family` is AUTO or the family that it is of; `target` "roformer" makes a RoFormer of a BERT. What its folder is
+    called tells nothing that the configuration does not.
+
+    Raises CheckpointError, one sentence, where configuration, vocabulary and tensors are not of one model.
+    """
+    if family not in (AUTO, *FAMILIES):
+        raise CheckpointError(f"there is no family {family!r}: choose one of {', '.join((AUTO, *FAMILIES))}")
+    source = PyTorchSource(files.weights)
+    fields = _read_fields(files.config)
+    base = _base(files.config, fields, source)
+    architecture = _architecture(files.config, fields, base, source)
+    found = _recognise(base, fields, architecture, source)
+    name = _agreed(family, found, base, source)
+    if base == "roformer":
+        architecture = _settle_pooler(fields, name, found, architecture, files, source)
+    config = _config(files.config, base, {**fields, "architectures": [architecture]})
+    changes: dict[str, object] = {}
+    if name == "gpt" and family == name:
+        changes |= FAMILIES[name].tokenizer(config)
+    if target is not None:  # a RoFormer has no longest text
+        changes["model_max_length"] = VERY_LARGE_INTEGER
+    tokenizer = _tokenizer(files, config, changes)
+    vocabulary = Vocabulary(files.vocab, tokenizer.get_vocab())
+    title, note = FAMILIES[name].title_of(vocabulary), None
+    if target is not None:
+        note = NOTE.format(title=title)
+        config, architecture = _as_roformer(config, target, title, source)
+    plan = _plan(source, config, architecture, files.config, renamed=None if target is None else base)
+    return Checkpoint(
+        family=name,
+        title=title,
+        sign=f"{files.config.name} says {base}" + (f", {architecture}" if target is None else ""),
+        note=note,
+        source=source,
+        vocabulary=vocabulary,
+        tokenizer=tokenizer,
+        config=config,
+        plan=plan,
+        ignored_settings=[name for name in NOT_KEPT if name in fields],
+    )
+
+
+def _read_fields(path: Path) -> dict:
+    try:
+        fields = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path} is not JSON: {error}") from None
+    if not isinstance(fields, dict):
+        raise CheckpointError(f"{path} is not a configuration: it holds no object of fields")
+    return fields
+
+
+def _base(path: Path, fields: dict, source: PyTorchSource) -> str:
+    """One of `MODELS`: by model_type or, where there is none, by what the keys begin with."""
+    model_type = fields.get("model_type")
+    if model_type is None:
+        begins = {name.split(".")[0] for name in source.entries} & MODELS.keys()
+        if len(begins) == 1:
+            return begins.pop()
+        raise CheckpointError(f"{path} has no model_type, and the names of the tensors do not show it: write it there")
+    if not isinstance(model_type, str) or model_type not in CONFIGS:
+        raise CheckpointError(f"{path}: model_type is {model_type!r}; {', '.join(CONFIGS)} are converted")
+    return "roformer" if model_type in MODEL_TYPES else model_type
+
+
+def _architecture(path: Path, fields: dict, base: str, source: PyTorchSource) -> str:
+    """The class that was saved; where the configuration names none, the one that the tensors are of."""
+    named = fields.get("architectures")
+    if named:
+        if not isinstance(named, list) or not isinstance(named[0], str):
+            raise CheckpointError(f"{path}: architectures must be a list of one class's name")
+        return named[0]
+    family = {"roformer": "RoFormer", "bert": "Bert", "nezha": "Nezha"}[base]
+    if any(name.startswith("cls.predictions.") for name in source.entries):
+        causal = base == "roformer" and fields.get("is_decoder")
+        return f"{family}ForCausalLM" if causal else f"{family}ForMaskedLM"
+    parts = ("embeddings", "encoder", "pooler")
+    if all(name.removeprefix(f"{base}.").startswith(parts) for name in source.entries):
+        return f"{family}Model"
+    raise CheckpointError(f"{path} does not say which class was saved: write its name there, as architectures has it")
+
+
+def _recognise(base: str, fields: dict, architecture: str, source: PyTorchSource) -> str:
+    if base != "roformer":
+        return {"bert": "wobert", "nezha": "wonezha"}[base]
+    if fields.get("norm_type") == "rms_norm":
+        return "v2"
+    if _has_pooler(source) and (fields.get("pooler_activation") == "linear" or fields.get("prefix_lm")):
+        return "sim"
+    return "gpt" if architecture == "RoFormerForCausalLM" else "roformer"
+
+
+def _agreed(family: str, found: str, base: str, source: PyTorchSource) -> str:
+    """The family asked for, if it may be that one: what stands in a pooler is for the user to know."""
+    pooled = base == "roformer" and found != "v2" and _has_pooler(source)
+    if family in (AUTO, found) or (pooled and family in ("sim", "roformer")):
+        return found if family == AUTO else family
+    raise CheckpointError(
+        f"{source.path} is of {FAMILIES[found].title}, and not of {FAMILIES[family].title} (--family {family}): "
+        f"leave --family out, or say --family {found}"
+    )
+
+
+def _has_pooler(source: PyTorchSource) -> bool:
+    return any(_POOLER.match(name) for name in source.entries)
+
+
+def _settle_pooler(
+    fields: dict, name: str, found: str, architecture: str, files: LegacyFiles, source: PyTorchSource
+) -> str:
+    """Write into a RoFormer's fields what its pooler is; the name of its class.
+
+    The roformer package 0.4.3 has no field that says whether there is one, nor that a prompt is read in both directions.
+    """
+    if not _has_pooler(source):
+        return architecture
+    drop = name == "roformer" and (found == "sim" or fields.get("pooler_activation") is None)
+    if drop:
+        fields |= {"add_pooling_layer": False, "is_decoder": False, "prefix_lm": False}
+        return architecture.replace("ForCausalLM", "ForMaskedLM")
+    if name == "sim" and "prefix_lm" not in fields:
+        fields |= {"is_decoder": True, "prefix_lm": True, "pooler_activation": "linear"}
+        architecture = architecture.replace("ForMaskedLM", "ForCausalLM")
+    if fields.get("pooler_activation") is None:
+        raise CheckpointError(
+            f"{source.path} holds a pooler, and {files.config.name} does not say what follows it: --family sim takes it "
+            "for RoFormer-Sim's, --family roformer leaves it out, and a pooler as BERT has is told by "
+            '"pooler_activation": "tanh" there'
+        )
+    fields["add_pooling_layer"] = True
+    return architecture
+
+
+def _config(path: Path, base: str, fields: dict) -> PreTrainedConfig:
+    fields = {name: value for name, value in fields.items() if name not in NOT_KEPT}
+    try:
+        config = MODELS[base].from_dict(fields)
+    except Exception as error:  # of huggingface_hub's checks, of ours, or of a value of another type
+        raise CheckpointError(f"{path} describes no model: {' '.join(str(error).split())}") from None
+    if base == "roformer":
+        config.max_position_embeddings = max(config.max_position_embeddings, PLAIN_TRANSFORMERS_POSITIONS)
+    return config
+
+
+def _as_roformer(bert: PreTrainedConfig, target: str, title: str, source: PyTorchSource) -> tuple[RoFormerConfig, str]:
+    """The configuration of the RoFormer that begins with a BERT's weights; see roformer_start.py."""
+    if target not in TARGETS:
+        raise CheckpointError(f"a checkpoint cannot be written as {target!r}: choose {' or '.join(TARGETS)}")
+    if isinstance(bert, RoFormerConfig):
+        raise CheckpointError(
+            f"{source.path} is of {title}, and --as {target} makes a RoFormer of a BERT: leave it out"
+        )
+    same = (
+        "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act",
+        "hidden_dropout_prob", "attention_probs_dropout_prob", "type_vocab_size", "initializer_range",
+        "layer_norm_eps", "pad_token_id", "tie_word_embeddings",
+    )  # fmt: skip
+    values = {name: getattr(bert, name) for name in same}
+    architecture = "RoFormerForMaskedLM"
+    try:
+        return RoFormerConfig(**values, architectures=[architecture]), architecture
+    except ValueError as error:
+        raise CheckpointError(f"{source.path} cannot be made a RoFormer: {' '.join(str(error).split())}") from None
+
+
+def _tokenizer(files: LegacyFiles, config: PreTrainedConfig, changes: dict[str, object]) -> RoFormerTokenizer:
+    """The folder's tokenizer as one of ours; BERT's texts end with its table of positions."""
+    old = read_tokenizer(files.vocab.parent)
+    if isinstance(config, BertConfig):
+        changes = {"model_max_length": min(old.model_max_length, config.max_position_embeddings)} | changes
+    tokenizer = written_anew(old, **changes)
+    if max(tokenizer.get_vocab().values()) >= config.vocab_size:
+        raise CheckpointError(
+            f"{files.vocab} has {len(tokenizer):,} entries, and {files.config.name} says {config.vocab_size:,} (vocab_size)"
+        )
+    return tokenizer
+
+
+def _plan(
+    source: PyTorchSource, config: PreTrainedConfig, architecture: str, path: Path, renamed: str | None = None
+) -> Plan:
+    """Every tensor used once, or left out by name; every weight of the class with its tensor.
+
+    `renamed` is what keys begin with that are to begin as the class has them: a BERT's that becomes a RoFormer.
+    """
+    _check_layers(source, config, path)
+    model = model_on_meta(config, architecture, path)
+    wanted = {key: tuple(tensor.shape) for key, tensor in model.state_dict().items()}
+    tied = model.all_tied_weights_keys
+    tensors: dict[str, str] = {}
+    extras: dict[str, list[str]] = {}
+    for name, entry in source.entries.items():
+        key = _key(name, wanted, model.base_model_prefix, renamed)
+        if key not in wanted:
+            extras.setdefault(_left_out(name, architecture, source, renamed), []).append(name)
+            continue
+        if key in tensors:
+            raise CheckpointError(f"{source.path} has two tensors for the weight {key}: {tensors[key]} and {name}")
+        if entry.shape != wanted[key]:
+            raise CheckpointError(
+                f"{source.path} does not fit {path.name}: {name} is of shape {entry.shape}, and the sizes of the "
+                f"configuration make it {wanted[key]}"
+            )
+        if entry.dtype not in FLOATS:
+            raise CheckpointError(f"{source.path} holds the weight {name} as {entry.dtype}, which is no kind of float")
+        tensors[key] = name
+    for key, original in tied.items():
+        if key in tensors:
+            copy = tensors.pop(key)
+            if tensors.setdefault(original, copy) != copy:
+                _check_copy(source, tensors[original], copy, path)
+                extras.setdefault(_DUPLICATE, []).append(copy)
+    for key in wanted.keys() & _TWINS.keys() - tied.keys() - tensors.keys():
+        if _TWINS[key] in tensors:
+            tensors[key] = tensors[_TWINS[key]]
+    missing = [key for key in wanted if key not in tensors and key not in tied]
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise CheckpointError(
+            f"{source.path} has no tensor for the weight {missing[0]}{more}, which a {architecture} has: "
+            f"correct architectures in {path.name} if that is not the class that was saved"
+        )
+    order = {entry.name: number for number, entry in enumerate(source.in_file_order())}
+    weights = [Weight(key, name, wanted[key]) for key, name in tensors.items()]
+    return Plan(sorted(weights, key=lambda weight: order[weight.variable]), extras)
+
+
+def _check_layers(source: PyTorchSource, config: PreTrainedConfig, path: Path) -> None:
+    layers = max((int(match[1]) for match in map(_LAYER.match, source.entries) if match), default=-1) + 1
+    if layers != config.num_hidden_layers:
+        raise CheckpointError(
+            f"{source.path} has {layers} layers, and {path.name} says {config.num_hidden_layers} (num_hidden_layers)"
+        )
+
+
+def _key(name: str, wanted: dict, base: str, renamed: str | None) -> str:
+    """A tensor's name as its class has it: of today, and with or without what the class calls its body."""
+    if renamed is not None and name.startswith(f"{renamed}."):
+        name = base + name[len(renamed) :]
+    for old, new in _OLD_NAMES.items():
+        if name.endswith(old):
+            name = name.removesuffix(old) + new
+    forms = (name, f"{base}.{name}", name.removeprefix(f"{base}."))
+    return next((form for form in forms if form in wanted), name)
+
+
+def _left_out(name: str, architecture: str, source: PyTorchSource, renamed: str | None) -> str:
+    if renamed is not None and name.endswith(_POSITIONS):
+        return "table of positions"
+    for pattern, kind in _LEFT_OUT.items():
+        if re.fullmatch(pattern, name):
+            return kind
+    raise CheckpointError(f"{source.path} has a tensor that no {architecture} has a place for: {name}")
+
+
+def _check_copy(source: PyTorchSource, name: str, copy: str, path: Path) -> None:
+    if not torch.equal(source.tensor(name), source.tensor(copy)):
+        raise CheckpointError(
+            f"{source.path} holds other numbers in {copy} than in {name}, though {path.name} ties them: if both are "
+            'meant, write "tie_word_embeddings": false there'
+        )

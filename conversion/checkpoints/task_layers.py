@@ -1,0 +1,346 @@
+"""What fine-tuning put on top of a bert4keras model, and the class that computes the same.
+
+One Dense is kept: over [CLS] as a classification head without a hidden layer (with the pooler's as its hidden layer),
+over the masked mean with one output as triplet matching, over every token as token classification. Its activation, its
+own or a layer after it, is of the loss, not of the logits. How a Dense is applied is read from the names of the layers
+around it; what no name tells is asked for, never guessed.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..errors import CheckpointError
+from ..families.family import Family, Head, Weight, dense
+from ..folder.settings import ACTIVATIONS, Settings
+from ..folder.vocabulary import Vocabulary
+from ..formats.keras_layers import KerasLayer, KerasModel
+from ..formats.source import Source
+
+AUTO, NONE = "auto", "none"
+CLASSIFICATION, TRIPLET, TOKENS = "classification", "triplet", "tokens"
+# Over bert4keras' pooler, whose activation is its argument with_pool: True means tanh.
+POOLERS = {"pooler": "tanh", "linear-pooler": "linear"}
+HEADS = (AUTO, CLASSIFICATION, *POOLERS, TRIPLET, TOKENS, NONE)
+
+_OTHER = "other"  # a layer that no class here has
+_POOLER = "bert/pooler/dense"
+_LANGUAGE_MODEL = "cls/predictions/"
+# What the classes of a family are called, and how the keys of their weights begin.
+_CLASSES = {"wobert": ("Bert", "bert"), "wonezha": ("Nezha", "nezha")}
+_ROFORMER = ("RoFormer", "roformer")
+_OVER = {
+    CLASSIFICATION: "over [CLS]",
+    TRIPLET: "over the masked mean",
+    TOKENS: "over every token",
+}
+_LAMBDAS = ("", "Lambda", "TFOpLambda", "SlicingOpLambda")
+_MASKED = {
+    "": "reads in both directions",
+    "lm": "reads from left to right (application='lm')",
+    "unilm": "reads as UniLM does (application='unilm')",
+}
+
+
+@dataclass(frozen=True)
+class Task:
+    """What stands on an encoder: nothing (`kind` ""), or a Dense of `classes` outputs, the layer `name`.
+
+    `kernel` and `bias` are its variables. `activation` is that of its outputs, `pooler_activation` that of the pooler
+    (before the Dense, where there is one), where the file tells. `is_bare` is a model with neither a task layer nor the
+    head of a language model. `mask` is how its attention is masked ("lm" or "unilm"; "" where it is not, None where the
+    file does not tell). `left_out` are variables that are not converted, with what the summary calls them.
+    """
+
+    kind: str = ""
+    name: str = ""
+    classes: int = 0
+    kernel: str = ""
+    bias: str = ""
+    activation: str = ""
+    pooler_activation: str | None = None
+    over_pooler: bool = False
+    is_bare: bool = False
+    mask: str | None = None
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+    def family(self, asked_for: str) -> str:
+        """The family to convert as: a model that reads from left to right is a GPT, unless asked otherwise."""
+        return "gpt" if asked_for == AUTO and self.mask == "lm" else asked_for
+
+    def of_the_family(self, variables: Collection[str]) -> list[str]:
+        """The variables that the family is known by: a pooler below a task layer is no sign of RoFormer-Sim."""
+        has_task_layer = self.kind or self.left_out
+        return [name for name in variables if not (has_task_layer and name.startswith(_POOLER))]
+
+    def head(self, family: Family, settings: Settings, vocabulary: Vocabulary, where: str) -> Head | None:
+        """The class, its configuration and its weights; None where the family's own class is right.
+
+        Raises CheckpointError, which names the checkpoint as `where`, where no class of the family computes the same.
+        """
+        classes, model = _CLASSES.get(family.name, _ROFORMER)
+        mask = self.mask if self.mask is not None else settings.ignored.get("application")
+        fields = self._mask_fields(family, mask, vocabulary, where)
+        if self.kind == "" and not self.is_bare:
+            if not fields:
+                return None
+            title = f"none: a language model that {_MASKED[mask]}"
+            name = "RoFormerForCausalLM" if fields["is_decoder"] else "RoFormerForMaskedLM"
+            return Head(name, title, fields=fields, keeps_own=True)
+        if self.kind == "":
+            if family.name == "wobert":
+                raise CheckpointError(f"{where} is a BERT without the head of a language model, which is not converted")
+            if family.name == "sim" and self.pooler_activation is not None:
+                fields["pooler_activation"] = self.pooler_activation
+            return Head(f"{classes}Model", "none: the encoder alone", fields=fields, drops_prefix=f"{model}.")
+        width = settings.values["hidden_size"]
+        if self.kind == TRIPLET and classes == "RoFormer":
+            return Head("RoFormerForTripletMatching", self.title, self._dense("scorer", width), fields)
+        fields["num_labels"] = self.classes
+        if self.kind == TOKENS:
+            return Head(f"{classes}ForTokenClassification", self.title, self._dense("classifier", width), fields)
+        if self.problem_type:
+            fields["problem_type"] = self.problem_type
+        if self.kind == CLASSIFICATION and classes == "RoFormer":
+            weights = self._dense("classifier.out_proj", width)
+            if self.over_pooler:
+                weights += dense("classifier.dense", _POOLER, width, width)
+                fields["classifier_activation"] = self.pooler_activation
+            else:
+                fields["classifier_layers"] = 1
+            return Head("RoFormerForSequenceClassification", self.title, weights, fields)
+        if self.over_pooler and self.pooler_activation == "tanh":
+            weights = dense(f"{model}.pooler.dense", _POOLER, width, width) + self._dense("classifier", width)
+            fields |= {"add_pooling_layer": True} if classes == "Nezha" else {}
+            return Head(f"{classes}ForSequenceClassification", self.title, weights, fields)
+        remedy = "--head none leaves it out"
+        if self.kind == CLASSIFICATION and not self.over_pooler:
+            remedy = "--head tokens makes it a head of every token, whose logits at [CLS] are these"
+        raise CheckpointError(f"{where} is of {family.title}, which has no class that computes {self.title}; {remedy}")
+
+    @property
+    def title(self) -> str:
+        """The layer, and what it is applied to."""
+        over = f"over the pooler ({self.pooler_activation})" if self.over_pooler else _OVER[self.kind]
+        return f"{self.name}: Dense({self.classes}) {over}"
+
+    @property
+    def problem_type(self) -> str | None:
+        """transformers' name for the loss that the outputs' activation goes with, where the file tells it."""
+        if self.activation == "softmax" and self.classes > 1:
+            return "single_label_classification"
+        if self.activation == "sigmoid":
+            return "multi_label_classification"
+        return "regression" if self.activation == "linear" and self.classes == 1 else None
+
+    def rows(self, head: Head | None) -> dict[str, str]:
+        """What the summary says of it."""
+        if head is None:
+            return {}
+        rows = {"task layer": head.title, "class": head.architecture}
+        if self.kind and self.activation:
+            rows["its activation"] = f"{self.activation}; the logits are what it is applied to"
+        elif self.kind:
+            rows["its activation"] = "not in the file; the logits are what it is applied to"
+            if self.kind == CLASSIFICATION:
+                rows["its activation"] += ", and problem_type says what they are trained on"
+        return rows
+
+    def _dense(self, key: str, width: int) -> list[Weight]:
+        kernel = Weight(f"{key}.weight", self.kernel, (width, self.classes), transpose=True)
+        return [kernel, Weight(f"{key}.bias", self.bias, (self.classes,))]
+
+    def _mask_fields(self, family: Family, mask: object, vocabulary: Vocabulary, where: str) -> dict[str, object]:
+        """What the configuration says of the mask, where the family's does not say it already."""
+        if mask not in _MASKED or mask == {"gpt": "lm", "sim": "unilm"}.get(family.name, ""):
+            return {}
+        if family.name in _CLASSES or (family.name == "gpt" and mask == ""):
+            raise CheckpointError(f"{where} is of {family.title} and {_MASKED[mask]}, which is not converted")
+        if mask == "":
+            return {"is_decoder": False, "prefix_lm": False}
+        return {
+            "is_decoder": True,
+            "eos_token_id": vocabulary.id_of("[SEP]"),
+            "prefix_lm": mask == "unilm",
+        }
+
+
+def find_task(source: Source, choice: str = AUTO) -> Task:
+    """What stands on the encoder of a Keras model.
+
+    Raises CheckpointError, one sentence that names the layers, where it cannot be told how a layer is applied, where
+    `choice` says something else than the file, and for layers that no class here has.
+    """
+    if choice not in HEADS:
+        raise CheckpointError(f"there is no head {choice!r}: choose one of {', '.join(HEADS)}")
+    model: KerasModel | None = getattr(source, "model", None)
+    layers = [layer for layer in model.task_layers if layer.weights] if model else []
+    if not layers and choice != NONE:
+        check_no_choice(choice, source.path)
+    if model is None:
+        return Task()
+    mask = model.mask if model.named else None
+    pooler = next((layer for name, layer in model.own_layers.items() if name.endswith("Pooler-Dense")), None)
+    pooler_activation = _activation(source, pooler) if pooler and pooler.activation else None
+    if not layers or choice == NONE:
+        # RoFormer-V2's language model has no weights of its own, by which it could be known.
+        is_v2 = not any(name.startswith("bert/encoder/") and name.endswith("/bias") for name in source.entries)
+        has_language_model = model.has_language_model or (is_v2 and not model.named)
+        left_out = {f"{layer.name}/{weight}": "task layer" for layer in layers for weight in layer.weights}
+        return Task(is_bare=not has_language_model, pooler_activation=pooler_activation, mask=mask, left_out=left_out)
+    layer = layers[-1]
+    weights = {name.rpartition("/")[2]: f"{layer.name}/{name}" for name in layer.weights}
+    shapes = {kind: source.entries[name].shape for kind, name in weights.items()}
+    is_dense = weights.keys() == {"kernel", "bias"} and len(layer.weights) == 2 and len(shapes["kernel"]) == 2
+    if len(layers) > 1 or not is_dense or layer.kind not in ("", "Dense"):
+        raise CheckpointError(
+            f"{source.path} has task layers that no class here has: {', '.join(layer.name for layer in layers)} (one "
+            "Dense with a bias is converted); --head none leaves them out"
+        )
+    kind, over_pooler = _application(source, model, layer, pooler, pooler_activation, choice)
+    task = Task(
+        kind=kind,
+        name=layer.name,
+        classes=shapes["kernel"][1],
+        kernel=weights["kernel"],
+        bias=weights["bias"],
+        activation=_last_activation(model, layer),
+        pooler_activation=POOLERS.get(choice, pooler_activation),
+        over_pooler=over_pooler,
+        mask=mask,
+        left_out={name: "head of the language model" for name in source.entries if name.startswith(_LANGUAGE_MODEL)},
+    )
+    if task.kind == TRIPLET and task.classes != 1:
+        raise CheckpointError(
+            f"{source.path} has {task.title}, and triplet matching has one output; --head none leaves it out"
+        )
+    return task
+
+
+def check_no_choice(choice: str, path: Path) -> None:
+    """Raises CheckpointError where a head was asked for of a checkpoint that is not of Keras."""
+    if choice != AUTO:
+        raise CheckpointError(f"{path} has no task layer of Keras, of which --head {choice} could speak")
+
+
+def _application(
+    source: Source, model: KerasModel, layer: KerasLayer, pooler: KerasLayer | None, activation: str | None, choice: str
+) -> tuple[str, bool]:
+    """What a Dense is applied to: CLASSIFICATION, TRIPLET or TOKENS; and whether to the pooler's output."""
+    between, below = _before(source, model, layer)
+    if pooler is not None and (layer.inputs is None or below is None):
+        if choice not in POOLERS:
+            raise CheckpointError(
+                f"{source.path} has a pooler, {pooler.name}, and {layer.name}, and does not say whether the one feeds the "
+                "other and with which activation: --head pooler says that it does, with tanh (with_pool=True), --head "
+                "linear-pooler without one (with_pool='linear'), and --head none leaves both out"
+            )
+        below, activation = pooler, POOLERS[choice]
+    over_pooler = below is not None and below is pooler
+    found = {_kind_of_step(step) for step in between if not _is_dropout(step)}
+    if over_pooler:
+        kind = CLASSIFICATION if not found or (found == {None} and choice in POOLERS) else _OTHER
+    else:
+        kind = TOKENS if not found else found.pop() if len(found) == 1 else None
+        kind = kind if below is not None else None
+    names = _names(between)
+    if kind == _OTHER:
+        raise CheckpointError(
+            f"{source.path} has the task layer {layer.name} after {names}, which no class here has; --head none leaves it out"
+        )
+    after = [step for step in _after(model, layer) if not _is_dropout(step) and not _is_activation(step)]
+    if any(_kind_of_step(step) is not None for step in after):
+        raise CheckpointError(
+            f"{source.path} has {_names(after)} after the task layer {layer.name}, which no class here has; --head none "
+            "leaves it out"
+        )
+    if choice == AUTO and (kind is None or after):
+        open_question = f"what {layer.name} is applied to (between the encoder and it: {names})"
+        if kind is not None:
+            open_question = f"what {_names(after)} makes of the outputs of {layer.name}"
+        raise CheckpointError(
+            f"{source.path} does not say {open_question}: --head classification says that they are logits of [CLS], "
+            "--head triplet of the masked mean, --head tokens of every token, and --head none leaves it out"
+        )
+    if choice in POOLERS:
+        agrees = over_pooler and activation == POOLERS[choice]
+    elif (choice, kind) == (TOKENS, CLASSIFICATION):  # a head of every token is one of [CLS], too
+        agrees, kind = not over_pooler, TOKENS
+    else:
+        agrees = kind is None or choice in (AUTO, kind)
+    if not agrees:
+        over = f"over the pooler ({activation})" if over_pooler else _OVER.get(kind, "over no pooler")
+        raise CheckpointError(f"{source.path} has {layer.name} {over} (after {names}), which is no --head {choice}")
+    return kind or choice, over_pooler
+
+
+def _names(steps: list[KerasLayer]) -> str:
+    return ", ".join(step.name or "a layer without a name" for step in steps) or "no other layer"
+
+
+def _is_dropout(step: KerasLayer) -> bool:
+    return "dropout" in f"{step.name}{step.kind}".lower()
+
+
+def _is_activation(step: KerasLayer) -> bool:
+    return step.kind in ("Activation", "Softmax") or (
+        step.kind == "" and step.name.startswith(("activation", "softmax"))
+    )
+
+
+def _after(model: KerasModel, layer: KerasLayer) -> list[KerasLayer]:
+    return model.task_layers[model.task_layers.index(layer) + 1 :]
+
+
+def _last_activation(model: KerasModel, layer: KerasLayer) -> str:
+    """What a Dense's outputs go through, "" where that is not known."""
+    activation = layer.activation
+    for step in _after(model, layer):
+        if not _is_dropout(step):
+            known = {"Activation": step.activation, "Softmax": "softmax"}.get(step.kind, "")
+            activation = known if activation in ("", "linear") else ""
+    return activation
+
+
+def _before(source: Source, model: KerasModel, layer: KerasLayer) -> tuple[list[KerasLayer], KerasLayer | None]:
+    """The layers between a model and one of its task layers, and the model's layer at which they begin.
+
+    Where the file has no connections, those are all that stand there, and begin at the encoder's end. The second is None
+    where the connections do not lead to one layer.
+    """
+    end = model.own_layers[model.encoder_end]
+    if layer.inputs is None:
+        return model.task_layers[: model.task_layers.index(layer)], end
+    steps, tasks, names = [], {step.name: step for step in model.task_layers}, layer.inputs
+    while len(names) == 1 and names[0] in tasks and len(steps) < len(tasks):
+        steps.insert(0, tasks[names[0]])
+        names = steps[0].inputs or ()
+    if len(names) != 1:
+        return steps, None
+    below = model.own_layers.get(names[0])
+    if below is None:  # a model within the model, whose output may be that of any of its layers
+        return steps, end if not any(name.endswith("Pooler-Dense") for name in model.own_layers) else None
+    if below is not end and not below.name.endswith("Pooler-Dense"):
+        raise CheckpointError(
+            f"{source.path} has {layer.name} over {below.name}, which is not the end of its encoder; --head none leaves "
+            "it out"
+        )
+    return steps, below
+
+
+def _kind_of_step(step: KerasLayer) -> str | None:
+    """The head that a layer without weights makes of a Dense after it; None where that cannot be known."""
+    name = step.name.lower()
+    if step.kind == "GlobalAveragePooling1D" or (step.kind == "" and "global_average_pooling1d" in name):
+        return TRIPLET
+    if step.kind not in _LAMBDAS or "global_max_pooling1d" in name:
+        return _OTHER
+    return CLASSIFICATION if "cls" in name else None
+
+
+def _activation(source: Source, layer: KerasLayer) -> str:
+    if layer.activation not in ACTIVATIONS:
+        raise CheckpointError(
+            f"{source.path}: {layer.name} has the activation {layer.activation}, which is not supported"
+        )
+    return ACTIVATIONS[layer.activation]

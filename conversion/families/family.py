@@ -1,0 +1,123 @@
+"""What makes a family of checkpoints: which variable becomes which weight.
+
+A family is one small object of data, in a file of its own (see roformer_v1.py); registry.py lists them.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+
+from transformers import PreTrainedConfig
+
+from ..folder.settings import Settings
+from ..folder.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True)
+class Weight:
+    """One tensor: the variable `variable` of shape `shape` becomes the weight `key`, transposed where that is said.
+
+    TensorFlow's dense kernels are (in, out), PyTorch's (out, in).
+    """
+
+    key: str
+    variable: str
+    shape: tuple[int, ...]
+    transpose: bool = False
+
+
+@dataclass(frozen=True)
+class Family:
+    """A family of checkpoints.
+
+    `config` makes the new configuration; `weights` lists every weight that the model has under it. `dropped` are
+    beginnings of variables that the family may do without, with what the summary calls them. `tokenizer` is what its
+    tokenizer is made with. `character_title` is what its checkpoints are called whose vocabulary has no words.
+    """
+
+    name: str
+    title: str
+    config: Callable[[Settings, Vocabulary], PreTrainedConfig]
+    weights: Callable[[PreTrainedConfig], list[Weight]]
+    dropped: dict[str, str] = field(default_factory=dict)
+    tokenizer: Callable[[PreTrainedConfig], dict[str, object]] = lambda config: {}
+    character_title: str | None = None
+
+    def title_of(self, vocabulary: Vocabulary) -> str:
+        """What the summary calls a checkpoint of this family with this vocabulary."""
+        return self.title if vocabulary.word_level else self.character_title or self.title
+
+
+POOLER = {"bert/pooler/dense/": "pooler"}  # of `Family.dropped`
+
+
+@dataclass(frozen=True)
+class Head:
+    """A task layer that fine-tuning put on a family's body: it takes the place of the family's own head.
+
+    `architecture` is the class that has it; `title` is what the summary calls it; `weights` are its own weights;
+    `fields` are what its configuration says besides. With `keeps_own` it is the family's own head in another class.
+    `drops_prefix` is what the keys of the bare model begin with in other classes only.
+    """
+
+    architecture: str
+    title: str
+    weights: list[Weight] = field(default_factory=list)
+    fields: dict[str, object] = field(default_factory=dict)
+    keeps_own: bool = False
+    drops_prefix: str = ""
+
+    def weights_on(self, family: list[Weight]) -> list[Weight]:
+        """The weights of the whole model, on those that the family has with its own head."""
+        body = [weight for weight in family if self.keeps_own or not weight.key.startswith(OWN_HEAD)]
+        own = {weight.variable for weight in self.weights}
+        body = [weight for weight in body if weight.variable not in own]
+        return [replace(weight, key=weight.key.removeprefix(self.drops_prefix)) for weight in body] + self.weights
+
+    def configure(self, config: PreTrainedConfig) -> None:
+        """Make the family's configuration that of the model with this head."""
+        config.architectures = [self.architecture]
+        for name, value in self.fields.items():
+            setattr(config, name, value)
+
+
+OWN_HEAD = "cls."  # what the keys of the families' own heads begin with
+
+
+def dense(key: str, variable: str, inputs: int, outputs: int, bias: bool = True) -> list[Weight]:
+    """A dense layer's kernel and bias."""
+    kernel = Weight(f"{key}.weight", f"{variable}/kernel", (inputs, outputs), transpose=True)
+    return [kernel, Weight(f"{key}.bias", f"{variable}/bias", (outputs,))] if bias else [kernel]
+
+
+def layer_norm(key: str, variable: str, width: int) -> list[Weight]:
+    """A layer norm's gain and offset."""
+    return [
+        Weight(f"{key}.weight", f"{variable}/gamma", (width,)),
+        Weight(f"{key}.bias", f"{variable}/beta", (width,)),
+    ]
+
+
+# What training leaves in a checkpoint beside the model. A slot belongs to a variable: `bert/…/kernel/adam_m`.
+_SLOT = re.compile(
+    r"(?P<variable>.+)(/|_slot_)"
+    r"(adam_[mv]|lamb_[mv]|Adam(_1)?|AdamW(_1)?|LAMB(_1)?|Momentum|RMSProp(_1)?|Adagrad|Adadelta(_1)?|Adafactor(_1)?"
+    r"|m|v|vr|vc|ag|ema|slow_var|ExponentialMovingAverage)"
+)
+_STEPS = {"global_step", "beta1_power", "beta2_power", "save_counter"}
+
+
+def extra(name: str, variables: Iterable[str]) -> str | None:
+    """What a variable is that no model needs, or None where it is not one of these.
+
+    >>> extra("bert/pooler/dense/bias/adam_m", {"bert/pooler/dense/bias"})
+    'optimiser state'
+    """
+    if name.startswith("optimizer/") or "/.OPTIMIZER_SLOT/" in name:  # as tf.keras keeps it
+        return "optimiser state"
+    if name in _STEPS:
+        return "training step"
+    if name in ("cls/seq_relationship/output_weights", "cls/seq_relationship/output_bias"):
+        return "next-sentence head"
+    slot = _SLOT.fullmatch(name)
+    return "optimiser state" if slot and slot["variable"] in variables else None

@@ -1,0 +1,116 @@
+"""The families by name, and how to tell which one a checkpoint is of."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from ..errors import CheckpointError
+from ..folder.settings import Settings
+from . import roformer_gpt, roformer_sim, roformer_v1, roformer_v2, wobert, wonezha
+from .family import Family
+from .relative_positions import RELATIVE_POSITIONS as TABLE_OF_RELATIVE_POSITIONS
+
+AUTO = "auto"
+FAMILIES: dict[str, Family] = {
+    module.FAMILY.name: module.FAMILY
+    for module in (roformer_v1, roformer_gpt, roformer_sim, roformer_v2, wobert, wonezha)
+}
+TITLES = {name: family.title for name, family in FAMILIES.items()}
+
+# The fields of a configuration by which a family is known.
+SIGNS = ("model_type", "architectures", "model", "is_decoder", "application")
+EXPORTED_AS = "exported_as"  # where this package wrote the configuration
+RELATIVE_POSITIONS = ("use_relative_position", "max_relative_position")
+
+
+@dataclass(frozen=True)
+class Structure:
+    """What variables alone show: the family that they mean, others that have the same ones, and the sign."""
+
+    family: str
+    sign: str
+    others: tuple[str, ...] = ()
+
+
+BERT = Structure("wobert", "it has a table of positions, as BERT has")
+V2 = Structure("v2", "its layers have no biases and no layer norms")
+RELATIVE = Structure("wonezha", "it has a table of relative positions")
+POOLED = Structure("sim", "it has a pooler and no table of positions", ("roformer", "wonezha"))
+PLAIN = Structure("roformer", "it has neither a table of positions nor a pooler", ("gpt", "wonezha"))
+
+_WORDS_OF_FAMILIES = (("nezha", "wonezha"), ("gpt", "gpt"))  # in configurations and names
+_WORDS = "bert/embeddings/word_embeddings"
+_POSITIONS = "bert/embeddings/position_embeddings"
+
+
+def choose(
+    name: str, variables: Collection[str], settings: Settings, source: str, where: str
+) -> tuple[Family, str | None]:
+    """The family asked for or, for "auto", the one that the checkpoint shows itself to be, and by what sign.
+
+    `source` is the name of the folder or archive it came in. Raises CheckpointError, which names the checkpoint as
+    `where`, for a name that nothing has, and where the variables are not those of the family asked for.
+    """
+    if name == AUTO:
+        name, sign = recognise(variables, settings, source, where)
+        return FAMILIES[name], sign
+    if name not in FAMILIES:
+        raise CheckpointError(f"there is no family {name!r}: choose one of {', '.join((AUTO, *FAMILIES))}")
+    found = structure(variables, where)
+    if name != found.family and name not in found.others:
+        fitting = " or ".join(f"--family {other}" for other in (found.family, *found.others))
+        sign = "its layers have biases and layer norms" if name == "v2" else found.sign
+        raise CheckpointError(f"{where} is of no {FAMILIES[name].title} (--family {name}): {sign}; {fitting} fits")
+    return FAMILIES[name], None
+
+
+def recognise(variables: Collection[str], settings: Settings, source: str, where: str) -> tuple[str, str]:
+    """The family's name, and the sign by which it is known.
+
+    RoFormer, RoFormer-GPT and WoNEZHA have the same variables: there the configuration speaks first, then the name that
+    the checkpoint came under, and where neither does it is taken for a RoFormer. WoNEZHA may also have a pooler.
+    """
+    found = structure(variables, where)
+    exported = settings.ignored.get(EXPORTED_AS)
+    if isinstance(exported, str) and exported in FAMILIES:
+        return exported, "its configuration says so"
+    told, sign = _told(settings, source)
+    if told in (found.family, *found.others) and not (told == "roformer" and found is POOLED):
+        return told, sign
+    if found is PLAIN:
+        return found.family, f"{found.sign}, and nothing says GPT or NEZHA"
+    return found.family, found.sign
+
+
+def structure(variables: Collection[str], where: str) -> Structure:
+    """What the variables show; raises CheckpointError where they are those of no BERT at all."""
+    if _WORDS not in variables:
+        first = ", ".join(sorted(variables)[:3]) or "none at all"
+        raise CheckpointError(f"{where} is of no RoFormer: it has no variable {_WORDS} (its first ones: {first})")
+    if _POSITIONS in variables:
+        return BERT
+    if TABLE_OF_RELATIVE_POSITIONS in variables:
+        return RELATIVE
+    encoder = [name for name in variables if name.startswith("bert/encoder/layer_")]
+    if encoder and all(name.endswith("/kernel") for name in encoder):
+        return V2
+    return POOLED if any(name.startswith("bert/pooler/") for name in variables) else PLAIN
+
+
+def _told(settings: Settings, source: str) -> tuple[str | None, str]:
+    """The family that the configuration names, or else the name of the folder or archive does; and the sign."""
+    fields = settings.ignored
+    for name in RELATIVE_POSITIONS:
+        if fields.get(name):
+            return "wonezha", f"its configuration says {name}"
+    spoken = " ".join(str(fields.get(name, "")) for name in SIGNS).lower()
+    for word, family in _WORDS_OF_FAMILIES:
+        if word in spoken:
+            return family, f"its configuration speaks of {word.upper()}"
+    if fields.get("is_decoder") is True or fields.get("application") == "lm":
+        return "gpt", "its configuration says that it reads from left to right"
+    if fields.get("model_type") == "roformer" and fields.get("is_decoder") is False:
+        return "roformer", "its configuration says so"
+    for word, family in _WORDS_OF_FAMILIES:
+        if word in source.lower():
+            return family, f"its name, {source}, says so"
+    return None, ""

@@ -1,0 +1,37 @@
+"""RoFormer, the first version, word- or character-level, with its MLM head."""
+
+from ...configuration import RoFormerConfig
+from ..folder.settings import Settings
+from ..folder.vocabulary import Vocabulary
+from .bert_weights import bert_weights
+from .family import POOLER, Family, Weight
+
+# Plain transformers keeps a table of positions and stops at its end; computed positions have none.
+PLAIN_TRANSFORMERS_POSITIONS = 1536
+
+
+def config(
+    settings: Settings, vocabulary: Vocabulary, architecture: str = "RoFormerForMaskedLM", **fields
+) -> RoFormerConfig:
+    """The new configuration; the vocabulary says which id is padding, and must have all that MLM needs."""
+    special = vocabulary.special_ids()
+    values = dict(settings.values)
+    values["max_position_embeddings"] = max(values["max_position_embeddings"], PLAIN_TRANSFORMERS_POSITIONS)
+    return RoFormerConfig(
+        **values, pad_token_id=special["[PAD]"], architectures=[architecture], layer_norm_eps=1e-12, **fields
+    )
+
+
+def weights(config: RoFormerConfig) -> list[Weight]:
+    """Every weight of RoFormerForMaskedLM (and of RoFormerForCausalLM) that is not tied to another."""
+    return bert_weights(config, config.embedding_size)
+
+
+FAMILY = Family(
+    name="roformer",
+    title="RoFormer",
+    config=config,
+    weights=weights,
+    # Only reached where the family was named: recognised by itself, such a checkpoint is RoFormer-Sim.
+    dropped=POOLER,
+)

@@ -1,0 +1,46 @@
+"""WoBERT and WoBERT Plus, and any other BERT: transformers' own class, with the tokenizer that finds words."""
+
+from transformers import BertConfig
+
+from ..errors import CheckpointError
+from ..folder.settings import Settings
+from ..folder.vocabulary import Vocabulary
+from .bert_weights import bert_weights
+from .family import POOLER, Family, Weight
+
+
+def bert_fields(settings: Settings, vocabulary: Vocabulary) -> dict[str, object]:
+    """What the configurations of BERT and of its kin are made with; embeddings are as wide as hidden states there."""
+    special = vocabulary.special_ids()
+    values = dict(settings.values)
+    width = values.pop("embedding_size")
+    # transformers' old NEZHAs name a width that nothing reads.
+    if width not in (None, values["hidden_size"]) and settings.ignored.get("model_type") != "nezha":
+        raise CheckpointError(
+            f"{settings.path}: embedding_size is {width} and hidden_size {values['hidden_size']}, "
+            "but a BERT's embeddings are as wide as its hidden states"
+        )
+    return {**values, "pad_token_id": special["[PAD]"], "layer_norm_eps": 1e-12}
+
+
+def config(settings: Settings, vocabulary: Vocabulary) -> BertConfig:
+    """transformers' configuration, for its `BertForMaskedLM`."""
+    return BertConfig(**bert_fields(settings, vocabulary), architectures=["BertForMaskedLM"])
+
+
+def weights(config: BertConfig) -> list[Weight]:
+    """Every weight of BertForMaskedLM that is not tied to another."""
+    shape = (config.max_position_embeddings, config.hidden_size)
+    positions = Weight("bert.embeddings.position_embeddings.weight", "bert/embeddings/position_embeddings", shape)
+    return [positions, *bert_weights(config, config.hidden_size, "bert")]
+
+
+FAMILY = Family(
+    name="wobert",
+    title="WoBERT",
+    character_title="BERT",
+    config=config,
+    weights=weights,
+    dropped=POOLER,  # BertForMaskedLM has none
+    tokenizer=lambda config: {"model_max_length": config.max_position_embeddings},
+)

@@ -1,0 +1,32 @@
+"""WoNEZHA: a BERT whose positions are relative and computed, so it has the variables of RoFormer's first version."""
+
+from ...nezha_configuration import NezhaConfig
+from ..folder.settings import Settings
+from ..folder.vocabulary import Vocabulary
+from .bert_weights import bert_weights
+from .family import POOLER, Family, Weight
+from .wobert import bert_fields
+
+MAX_RELATIVE_POSITION = 64  # bert4keras', which says it nowhere
+
+
+def config(settings: Settings, vocabulary: Vocabulary) -> NezhaConfig:
+    """A NEZHA without a pooler, at whose distances the configuration may have a word to say."""
+    return NezhaConfig(
+        **bert_fields(settings, vocabulary),
+        max_relative_position=settings.size("max_relative_position", MAX_RELATIVE_POSITION),
+        bos_token_id=None,
+        eos_token_id=None,
+        add_pooling_layer=False,
+        architectures=["NezhaForMaskedLM"],
+    )
+
+
+def weights(config: NezhaConfig) -> list[Weight]:
+    """Every weight of NezhaForMaskedLM that is not tied to another."""
+    return bert_weights(config, config.hidden_size, "nezha")
+
+
+FAMILY = Family(
+    name="wonezha", title="WoNEZHA", character_title="NEZHA", config=config, weights=weights, dropped=POOLER
+)

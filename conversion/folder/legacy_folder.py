@@ -1,0 +1,151 @@
+"""Find the files of a legacy checkpoint, in a folder or in the .zip as it was published."""
+
+import shutil
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from ...output.temporary_sibling import temporary_sibling
+from ..errors import CheckpointError
+from ..formats.pytorch_files import PYTORCH, PYTORCH_SUFFIXES
+from ..formats.zip_archive import is_zip, open_zip
+
+CONFIGS = ("bert_config.json", "config.json")
+VOCABULARY = "vocab.txt"
+TOKENIZER = "tokenizer.json"  # all that new versions of transformers save of a tokenizer
+INDEX = ".index"
+TRANSFORMERS_HDF5 = "tf_model.h5"  # the same model once more, as transformers' TensorFlow classes saved it
+HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+
+
+@dataclass(frozen=True)
+class LegacyFiles:
+    """The paths of one checkpoint: configuration, vocabulary and weights.
+
+    `weights` is a file (Keras' HDF5, PyTorch's, safetensors, or the index of shards), or what the names of a TensorFlow
+    checkpoint's files begin with; that checkpoint's .index where there is a file of the shorter name.
+    """
+
+    config: Path
+    vocab: Path
+    weights: Path
+
+
+@contextmanager
+def legacy_files(path: str | Path, checkpoint: str | None, unpack_beside: Path) -> Iterator[LegacyFiles]:
+    """The files at `path`, a folder or a .zip, which is unpacked beside another path for as long as the block lasts.
+
+    `checkpoint` names the weights, where there are several. Raises CheckpointError, one sentence, where a file is
+    missing or the choice is open.
+    """
+    path = Path(path)
+    if path.is_dir():
+        yield _find(path, checkpoint)
+    elif path.is_file():
+        with temporary_sibling(unpack_beside) as folder:
+            try:
+                unpack(path, folder)
+                yield _find(folder, checkpoint)
+            except CheckpointError as error:
+                # Whoever reads this knows the archive, not the place where it was unpacked for a moment.
+                raise CheckpointError(str(error).replace(str(folder), str(path))) from None
+    else:
+        raise CheckpointError(f"{path} does not exist: name a folder or a .zip with a legacy checkpoint")
+
+
+def name_of(path: str | Path) -> str:
+    """The name that a checkpoint came under: the folder's, or the archive's and that of the folder in it."""
+    path = Path(path).resolve()
+    if not is_zip(path):
+        return path.name
+    with open_zip(path) as archive:
+        names = [_name(member) for member in archive.infolist() if not _is_litter(member)]
+    folders = {name.parent.name for name in names if name.name in CONFIGS}
+    return "/".join([path.name, *sorted(folders - {""})])
+
+
+def _find(folder: Path, checkpoint: str | None) -> LegacyFiles:
+    config = next((folder / name for name in CONFIGS if (folder / name).is_file()), None)
+    if config is None:
+        raise CheckpointError(f"{folder} has no {' or '.join(CONFIGS)}")
+    weights = _only(folder) if checkpoint is None else _without_index(folder, checkpoint)
+    is_pytorch = weights in PYTORCH or Path(weights).suffix in PYTORCH_SUFFIXES
+    if is_pytorch and (folder / CONFIGS[1]).is_file():
+        config = folder / CONFIGS[1]  # transformers' own, whatever else lies there
+    vocabularies = (VOCABULARY, TOKENIZER) if is_pytorch else (VOCABULARY,)
+    vocab = next((folder / name for name in vocabularies if (folder / name).is_file()), None)
+    if vocab is None:
+        raise CheckpointError(f"{folder / VOCABULARY} is missing")
+    return LegacyFiles(config, vocab, folder / weights)
+
+
+def _only(folder: Path) -> str:
+    """The name of the weights in a folder that has no others."""
+    found = _weights(folder)
+    if not found:
+        raise CheckpointError(
+            f"{folder} has no weights: no TensorFlow checkpoint (no file in it ends in {INDEX}), no HDF5 file of Keras, "
+            f"no {' and no '.join(PYTORCH[::2])}"
+        )
+    if len(found) > 1:
+        raise CheckpointError(f"{folder} has several checkpoints, choose one with --checkpoint: {', '.join(found)}")
+    return found[0]
+
+
+def _weights(folder: Path) -> list[str]:
+    """The names of all weights in a folder: prefixes of TensorFlow checkpoints, HDF5 files by whatever name, PyTorch's."""
+    files = sorted(file for file in folder.iterdir() if file.is_file())
+    found = [_without_index(folder, file.name) for file in files if file.name.endswith(INDEX)]
+    pytorch = [name for name in PYTORCH if (folder / name).is_file()][:1]
+    found += [file.name for file in files if is_hdf5(file) and not (pytorch and file.name == TRANSFORMERS_HDF5)]
+    return found + pytorch
+
+
+def _without_index(folder: Path, name: str) -> str:
+    """What a checkpoint is called: the beginning of its files' names, unless Keras left an HDF5 file of that name, too."""
+    prefix = name.removesuffix(INDEX)
+    return name if (folder / prefix).is_file() else prefix
+
+
+def is_hdf5(path: Path) -> bool:
+    """Whether a file begins as HDF5 does; Keras writes it under any name."""
+    with open(path, "rb") as file:
+        return file.read(len(HDF5_SIGNATURE)) == HDF5_SIGNATURE
+
+
+def unpack(path: Path, folder: Path, wanted: Callable[[str], bool] = lambda name: True) -> dict[str, int]:
+    """Unpack the one folder of a .zip that has a configuration; members keep their last name only, so none escapes.
+
+    Files whose name is not `wanted` stay packed. Returns name -> size of all. Raises CheckpointError, one sentence.
+    """
+    with open_zip(path, "is neither a folder nor a .zip that can be read") as archive:
+        members = [member for member in archive.infolist() if not member.is_dir() and not _is_litter(member)]
+        places = {_name(member).parent for member in members if _name(member).name in CONFIGS}
+        if len(places) != 1:
+            found = f"{len(places)} folders with" if places else "no"
+            raise CheckpointError(f"{path} has {found} {' or '.join(CONFIGS)}")
+        members = [member for member in members if _name(member).parent in places]
+        sizes = {_name(member).name: member.file_size for member in members}
+        members = [member for member in members if wanted(_name(member).name)]
+        size, free = sum(member.file_size for member in members), shutil.disk_usage(folder).free
+        if size > free:
+            raise CheckpointError(f"{path} unpacks to {size:,} bytes, and only {free:,} are free in {folder.parent}")
+        for member in members:
+            target = folder / _name(member).name
+            if target.exists():
+                raise CheckpointError(f"{path} has two files {_name(member)}")
+            with archive.open(member) as source, open(target, "wb") as file:
+                shutil.copyfileobj(source, file, 1 << 20)
+        return sizes
+
+
+def _name(member: zipfile.ZipInfo) -> PurePosixPath:
+    return PurePosixPath(member.filename.replace("\\", "/"))
+
+
+def _is_litter(member: zipfile.ZipInfo) -> bool:
+    """Whether a member is what macOS adds to archives, or has no name to be written under."""
+    name = _name(member)
+    return name.name.startswith(".") or not name.name or "__MACOSX" in name.parts

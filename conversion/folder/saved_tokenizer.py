@@ -1,0 +1,119 @@
+"""The tokenizer of a saved checkpoint as one of ours, whatever class saved it: they differ in what segments words."""
+
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ...tokenization import RoFormerTokenizer
+from ..errors import CheckpointError
+from .legacy_folder import TOKENIZER, VOCABULARY
+from .vocabulary import read_vocabulary
+
+CONFIG = "tokenizer_config.json"
+# Classes, without "Fast", that split as this package's does: into words, or into characters where there are none.
+CLASSES = (
+    "BertTokenizer",
+    "RoFormerTokenizer",
+    "RoFormerWordTokenizer",
+    "WoBertTokenizer",
+    "PreTrainedTokenizer",
+    "TokenizersBackend",
+)
+# Arguments of BERT's tokenizers, and what they must be for that.
+ARGUMENTS = {"do_basic_tokenize": True, "tokenize_chinese_chars": True}
+
+
+def read_tokenizer(folder: Path) -> RoFormerTokenizer:
+    """The tokenizer that BERT's, RoFormer's or WoBERT's class saved in a folder, as vocab.txt or as tokenizer.json.
+
+    Raises CheckpointError, one sentence, where it is of another class, damaged, or not the same in both files.
+    """
+    if not any((folder / name).is_file() for name in (VOCABULARY, TOKENIZER)):
+        raise CheckpointError(f"{folder} holds no tokenizer: neither {VOCABULARY} nor {TOKENIZER}")
+    for name in (CONFIG, TOKENIZER, "special_tokens_map.json", "added_tokens.json"):
+        fields = _read_object(folder / name)
+        if name == CONFIG:
+            _check_class(folder / name, fields)
+    try:
+        with _no_warnings():
+            tokenizer = RoFormerTokenizer.from_pretrained(folder)
+        entries = tokenizer.get_vocab()
+        if not all(type(number) is int for number in entries.values()):
+            raise ValueError("the ids of its tokens are no numbers")
+        if not isinstance(tokenizer.model_max_length, (int, float)):
+            raise ValueError(f"its model_max_length is {tokenizer.model_max_length!r}, which is no number")
+    except Exception as error:  # of every kind, since nothing in these files is checked before it is used
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise CheckpointError(
+            f"{folder} holds a tokenizer that cannot be read: {' '.join(str(error).split())}"
+        ) from None
+    if (folder / VOCABULARY).is_file() and (folder / TOKENIZER).is_file():
+        for entry, number in read_vocabulary(folder / VOCABULARY).ids.items():
+            if entries.get(entry) != number:
+                raise CheckpointError(
+                    f"{folder} holds two tokenizers: {entry!r} is {number} in {VOCABULARY}, and "
+                    f"{entries.get(entry, 'missing')} in {TOKENIZER}; remove the one that the model was not trained with"
+                )
+    return tokenizer
+
+
+def _read_object(path: Path) -> dict:
+    if not path.is_file():
+        return {}
+    try:
+        fields = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path} is not JSON: {error}") from None
+    if not isinstance(fields, dict):
+        raise CheckpointError(f"{path} is not of a tokenizer: it holds no object of fields")
+    return fields
+
+
+def _check_class(path: Path, fields: dict) -> None:
+    name = fields.get("tokenizer_class") or "BertTokenizer"
+    if not isinstance(name, str) or name.removesuffix("Fast") not in CLASSES:
+        raise CheckpointError(f"{path} names the tokenizer {name}, and {', '.join(CLASSES)} are converted")
+    if name.startswith("Bert"):
+        for argument, value in ARGUMENTS.items():
+            if fields.get(argument, value) is not value:
+                raise CheckpointError(
+                    f"{path} says {argument}: {fields[argument]}, which RoFormer's tokenizer is not for"
+                )
+
+
+def written_anew(old: RoFormerTokenizer, **changes: object) -> RoFormerTokenizer:
+    """The same tokenizer without what only its former class understood, paths on its owner's disk among it."""
+    words = old.backend_tokenizer.get_vocab(with_added_tokens=False)
+    settings = {
+        "do_lower_case": old.init_kwargs["do_lower_case"],
+        "strip_accents": old.init_kwargs["strip_accents"],
+        "word_segmentation": old.word_segmentation,
+        "user_dict": old.user_dict,
+        "add_sep_token": old.add_sep_token,
+        "model_max_length": old.model_max_length,
+        "padding_side": old.padding_side,
+        "truncation_side": old.truncation_side,
+        **old.special_tokens_map,
+        **changes,
+    }
+    new = RoFormerTokenizer(dict(sorted(words.items(), key=lambda entry: entry[1])), **settings)
+    for _, token in sorted(old.added_tokens_decoder.items()):
+        if token.content not in new.get_added_vocab():
+            new.add_tokens(token, special_tokens=token.special)
+    # Where tokens were added in another order, their places are worth more than a tidy file.
+    return new if new.get_vocab() == old.get_vocab() else old
+
+
+@contextmanager
+def _no_warnings() -> Iterator[None]:
+    """transformers warns where a tokenizer was saved by another class, which is what happens here on purpose."""
+    logger = logging.getLogger("transformers.tokenization_utils_base")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,93 @@
+"""The bert_config.json of a legacy checkpoint, checked, in the terms of RoFormerConfig."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import CheckpointError
+
+# bert4keras also takes these, and prefers them to BERT's own names.
+ALIASES = {
+    "max_position": "max_position_embeddings",
+    "dropout_rate": "hidden_dropout_prob",
+    "attention_dropout_rate": "attention_probs_dropout_prob",
+    "segment_vocab_size": "type_vocab_size",
+}
+REQUIRED_SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+OPTIONAL_SIZES = {"embedding_size": None, "max_position_embeddings": 512, "type_vocab_size": 2}
+RATES = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "initializer_range": 0.02}
+
+# bert4keras' and Keras' names of activations -> transformers'. Its gelu is the exact one, through erf.
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_erf": "gelu",
+    "gelu_tanh": "gelu_pytorch_tanh",
+    "relu": "relu",
+    "swish": "silu",
+    "tanh": "tanh",
+    "sigmoid": "sigmoid",
+    "linear": "linear",
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a configuration says: `values` under RoFormerConfig's names, and the keys that mean nothing here."""
+
+    path: Path
+    values: dict[str, int | float | str | None]
+    ignored: dict[str, object]
+
+    def size(self, name: str, default: int) -> int:
+        """One of the other keys, which only some families know, as a size; raises CheckpointError where it is none."""
+        return default if self.ignored.get(name) is None else _size(self.path, self.ignored, name)
+
+
+def read_settings(path: Path) -> Settings:
+    """Read a bert_config.json; raises CheckpointError where it is broken or describes no model."""
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path} is not JSON: {error}") from None
+    if not isinstance(raw, dict):
+        raise CheckpointError(f"{path} is not a configuration: it holds no object of fields")
+    for alias, name in ALIASES.items():
+        if alias in raw:
+            raw[name] = raw.pop(alias)
+    values = {name: _size(path, raw, name) for name in REQUIRED_SIZES}
+    for name, default in OPTIONAL_SIZES.items():
+        values[name] = default if raw.get(name) is None else _size(path, raw, name)
+    for name, default in RATES.items():
+        values[name] = _rate(path, raw, name, default)
+    act = raw.get("hidden_act")
+    if not isinstance(act, str) or act not in ACTIVATIONS:
+        raise CheckpointError(f"{path}: hidden_act is {act!r}, but must be one of {', '.join(ACTIVATIONS)}")
+    values["hidden_act"] = ACTIVATIONS[act]
+
+    width, heads = values["hidden_size"], values["num_attention_heads"]
+    if width % heads or width // heads % 2:
+        raise CheckpointError(
+            f"{path}: {heads} attention heads (num_attention_heads) do not divide a hidden_size of {width} into even parts"
+        )
+    for name in ("attention_head_size", "attention_key_size"):
+        if raw.pop(name, None) not in (None, width // heads):
+            raise CheckpointError(f"{path}: {name} is not hidden_size / num_attention_heads, which is not supported")
+    return Settings(path, values, {key: value for key, value in raw.items() if key not in values})
+
+
+def _size(path: Path, raw: dict, name: str) -> int:
+    value = raw.get(name)
+    if type(value) is not int or not 0 < value < 1 << 31:
+        raise CheckpointError(f"{path}: {name} must be a positive whole number, and is {_shown(raw, name)}")
+    return value
+
+
+def _rate(path: Path, raw: dict, name: str, default: float) -> float:
+    value = default if raw.get(name) is None else raw[name]
+    if type(value) not in (int, float) or not 0 <= value < 1:
+        raise CheckpointError(f"{path}: {name} must be a number from 0 to 1, and is {_shown(raw, name)}")
+    return float(value)
+
+
+def _shown(raw: dict, name: str) -> str:
+    return json.dumps(raw[name])[:40] if name in raw else "missing"

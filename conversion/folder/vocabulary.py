@@ -1,0 +1,47 @@
+"""The vocabulary of a legacy checkpoint: its entries, and whether they are words or characters."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...tokenization.vocabulary import VocabularyError, has_words
+from ...tokenization.vocabulary import read_vocabulary as read_ids
+from ..errors import CheckpointError
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The entries of a vocab.txt with their ids, which are their line numbers from 0."""
+
+    path: Path
+    ids: dict[str, int]
+
+    @property
+    def words(self) -> int:
+        """The number of entries of two or more Han characters."""
+        return sum(has_words([entry]) for entry in self.ids)
+
+    @property
+    def word_level(self) -> bool:
+        """Whether there is such an entry: then text was segmented into words before the model saw it."""
+        return has_words(self.ids)
+
+    def id_of(self, entry: str) -> int:
+        """The id of an entry that the vocabulary must have."""
+        if entry not in self.ids:
+            raise CheckpointError(f"{self.path} has no entry {entry}")
+        return self.ids[entry]
+
+    def special_ids(self) -> dict[str, int]:
+        """The ids of the special entries that every model needs."""
+        return {entry: self.id_of(entry) for entry in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")}
+
+
+def read_vocabulary(path: Path) -> Vocabulary:
+    """Read a vocab.txt as the tokenizer does; raises CheckpointError where it is no vocabulary."""
+    try:
+        ids = read_ids(path)
+    except VocabularyError as error:
+        raise CheckpointError(str(error).removesuffix(".")) from None
+    if not ids:
+        raise CheckpointError(f"{path} is empty")
+    return Vocabulary(path, ids)

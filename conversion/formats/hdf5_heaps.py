@@ -1,0 +1,100 @@
+"""The heaps in which an HDF5 file keeps texts of any length, looked through before h5py reads them.
+
+The HDF5 library trusts the sizes in them: it may walk through a damaged one without end, and makes room for a text of any
+length before it looks for it. A collection of texts is (HDF5 File Format Specification, III.E) "GCOL", a version, its size,
+and objects: index (2 bytes), references (2), 4 bytes of nothing, size (8), and the text, padded to a multiple of 8. The
+object with the index 0 is the free room at the end. An attribute (IV.A.2.m) is a version, the sizes of its name, type and
+shape, these three, and then for each text its length (4 bytes), the place of its collection (8) and its index (4).
+"""
+
+import re
+import struct
+from math import prod
+from pathlib import Path
+
+from ..errors import CheckpointError
+
+_SIGNATURE = b"GCOL\1\0\0\0"
+_PIECE = 1 << 24  # bytes looked through at a time
+_ATTRIBUTE = re.compile(rb"(layer_names|weight_names)\d*\0|model_config\0")  # those that are read
+_TEXT_OF_ANY_LENGTH = 9  # the class of their type
+# Version of an attribute -> the bytes before its name, and whether name, type and shape are padded.
+_VERSIONS = {1: (8, True), 2: (8, False), 3: (9, False)}
+
+
+def check_heaps(path: Path) -> dict[int, dict[int, int]]:
+    """Where the collections begin -> index of each text -> its size in bytes.
+
+    Raises CheckpointError, without the file's name, where one does not consist of whole objects.
+    """
+    found = {}
+    with open(path, "rb") as file:
+        start, piece = 0, file.read(_PIECE)
+        while piece:
+            at = piece.find(_SIGNATURE)
+            while at >= 0:
+                found[start + at] = _read_collection(file, start + at)
+                at = piece.find(_SIGNATURE, at + 8)
+            start += max(len(piece) - 7, 1)  # a signature may lie across two pieces
+            file.seek(start)
+            piece = file.read(_PIECE)
+            if len(piece) < 8:
+                break
+    return found
+
+
+def check_references(path: Path, heaps: dict[int, dict[int, int]], regions: list[tuple[int, int, str]]) -> None:
+    """Raises CheckpointError, without the file's name, where an attribute names a text that no collection holds.
+
+    `regions` (start, end, what they are) hold no attributes, and lie in order.
+    """
+    with open(path, "rb") as file:
+        at = 0
+        for start, end, _ in [*regions, (path.stat().st_size, 0, "")]:
+            file.seek(at)
+            between = file.read(max(start - at, 0))
+            for match in _ATTRIBUTE.finditer(between):
+                for length, place, index in _references(between, match.start()):
+                    if length and length > heaps.get(place, {}).get(index, -1):
+                        name = match[0].rstrip(b"\0").decode()
+                        raise CheckpointError(f"is damaged: its {name} name a text that no heap of texts holds")
+            at = max(at, end)
+
+
+def _references(data: bytes, name_at: int) -> list[tuple[int, int, int]]:
+    """Length, collection and index of the texts of an attribute whose name begins there; none where there is no such."""
+    for version, (before, padded) in _VERSIONS.items():
+        header = data[max(name_at - before, 0) : name_at]
+        if len(header) != before or header[0] != version:
+            continue
+        sizes = struct.unpack_from("<2x3H", header)
+        name, kind, shape = ((size + 7) // 8 * 8 if padded else size for size in sizes)
+        kind_at, shape_at = name_at + name, name_at + name + kind
+        texts_at = shape_at + shape
+        if texts_at > len(data) or kind < 1 or shape < 4 or data[kind_at] & 15 != _TEXT_OF_ANY_LENGTH:
+            return []
+        rank, start = data[shape_at + 1], shape_at + (8 if data[shape_at] == 1 else 4)
+        if start + 8 * rank > texts_at:
+            return []
+        count = min(prod(struct.unpack_from(f"<{rank}Q", data, start)), (len(data) - texts_at) // 16)
+        return list(struct.iter_unpack("<IQI", data[texts_at : texts_at + 16 * count]))
+    return []
+
+
+def _read_collection(file, start: int) -> dict[int, int]:
+    file.seek(start)
+    header = file.read(16)
+    size = int.from_bytes(header[8:], "little")
+    left = size - 16
+    collection = file.read(left) if 0 <= left <= _PIECE else b""
+    if len(header) < 16 or len(collection) != left:
+        raise CheckpointError(f"is damaged: the heap of texts at byte {start:,} is cut off")
+    at, found = 0, {}
+    while left - at >= 16:
+        index, length = struct.unpack_from("<H6xQ", collection, at)
+        taken = length if index == 0 else 16 + (length + 7) // 8 * 8
+        if taken < 16 or taken > left - at or (index == 0 and taken != left - at):
+            raise CheckpointError(f"is damaged: the heap of texts at byte {start:,} has no room for its {index}. text")
+        found[index] = length
+        at += taken
+    return found

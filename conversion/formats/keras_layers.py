@@ -1,0 +1,177 @@
+"""The layers of a bert4keras model, and the variables of the released checkpoints that their weights are.
+
+bert4keras names its layers itself (`variable_mapping` in its models.py), and Keras numbers what is inside them. So a
+layer is known by its name, and a weight by its kind and its place among the layer's weights of that kind: the second
+kernel of an attention layer is that of the keys.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..errors import CheckpointError
+
+WORDS = "Embedding-Token"
+RELATIVE_POSITIONS = "Embedding-Relative-Position"
+
+_DENSE, _NORM = ("kernel", "bias"), ("beta", "gamma")
+
+
+def _parts(variable: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(f"{variable}/{name}" for name in names)
+
+
+# What a layer's weights are called, each kind of them in the layer's order.
+LAYERS = {
+    WORDS: ("bert/embeddings/word_embeddings",),
+    "Embedding-Segment": ("bert/embeddings/token_type_embeddings",),
+    "Embedding-Position": ("bert/embeddings/position_embeddings",),
+    "Embedding-Norm": _parts("bert/embeddings/LayerNorm", _NORM),
+    "Embedding-Mapping": _parts("bert/encoder/embedding_hidden_mapping_in", _DENSE),
+    RELATIVE_POSITIONS: ("bert/embeddings/relative_position_embeddings",),
+    "Pooler-Dense": _parts("bert/pooler/dense", _DENSE),
+    "NSP-Proba": ("cls/seq_relationship/output_weights", "cls/seq_relationship/output_bias"),
+    "MLM-Dense": _parts("cls/predictions/transform/dense", _DENSE),
+    "MLM-Norm": _parts("cls/predictions/transform/LayerNorm", _NORM),
+    "MLM-Bias": ("cls/predictions/output_bias",),
+}
+ENCODER_LAYERS = {
+    "MultiHeadSelfAttention": (
+        *_parts("attention/self/query", _DENSE),
+        *_parts("attention/self/key", _DENSE),
+        *_parts("attention/self/value", _DENSE),
+        *_parts("attention/output/dense", _DENSE),
+    ),
+    "MultiHeadSelfAttention-Norm": _parts("attention/output/LayerNorm", _NORM),
+    "FeedForward": (*_parts("intermediate/dense", _DENSE), *_parts("output/dense", _DENSE)),
+    "FeedForward-Norm": _parts("output/LayerNorm", _NORM),
+}
+# Layers without weights that bert4keras puts between and after those; what else stands at the end is of the task.
+_WEIGHTLESS = re.compile(
+    r"(Input|Embedding|Transformer|Attention|MLM|NSP|Output-MLM)-.+|Pooler|.+-(Dropout|Add|Norm)", re.DOTALL
+)
+_ENCODER_LAYER = re.compile(r"Transformer-(0|[1-9]\d{0,5})-(.+)")
+_MASKS = {"Attention-LM-Mask": "lm", "Attention-UniLM-Mask": "unilm"}
+_LATER = re.compile(r"Pooler|(Pooler|NSP|MLM|Output)-.+")  # they follow the encoder, in whatever order
+_KINDS = {"output_weights": "kernel", "output_bias": "bias"}
+_NUMBERED = re.compile(r"(.*?)(?:_(\d{1,9}))?")
+
+
+@dataclass(frozen=True)
+class KerasLayer:
+    """A layer as a file has it.
+
+    `weights` maps the name of each weight inside the layer ("kernel", "dense_1/bias"), in the layer's order, to the name
+    under which the file stores it. `kind` (the layer's class), `activation` and `inputs` (names of layers) are known
+    where the file has the model's configuration, and a name where the file has names: "" or None where not.
+    """
+
+    name: str
+    weights: Mapping[str, str] = field(default_factory=dict)
+    kind: str = ""
+    activation: str = ""
+    inputs: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class KerasModel:
+    """The parts of a model.
+
+    `variables` maps names of the released checkpoints to stored ones. `task_layers` are the layers that follow the
+    encoder and are not bert4keras' own, with weights or without; `own_layers` are those that are, by name, and
+    `encoder_end` names the last of the encoder's. `mask` is "lm" or "unilm" where attention is masked so; layers without
+    weights, that one and those of an MLM head of RoFormer-V2, are seen only where they are `named`.
+    """
+
+    variables: dict[str, str]
+    task_layers: list[KerasLayer]
+    own_layers: dict[str, KerasLayer]
+    encoder_end: str
+    has_language_model: bool
+    mask: str
+    named: bool
+
+
+def read_model(layers: list[KerasLayer]) -> KerasModel:
+    """Find the encoder among the layers of a model, whatever prefix it was built with.
+
+    Raises CheckpointError, without the file's name, where there is none, or two, or a layer of it has other weights.
+    """
+    prefixes = [layer.name.removesuffix(WORDS) for layer in layers if layer.weights and layer.name.endswith(WORDS)]
+    if len(prefixes) != 1:
+        found = f"{len(prefixes)} models with a layer" if prefixes else "no layer"
+        first = ", ".join(layer.name for layer in layers if layer.weights)[:100] or "none with weights"
+        raise CheckpointError(f"has {found} {WORDS}, of which a bert4keras model has one (its layers: {first})")
+    prefix = prefixes[0]
+    variables: dict[str, str] = {}
+    own: dict[int, str] = {}  # the layers of bert4keras by their places, without the prefix
+    for place, layer in enumerate(layers):
+        name = layer.name.removeprefix(prefix)
+        names = _variables_of(name) if layer.name.startswith(prefix) else None
+        if names is not None and layer.weights:
+            found = _match(layer, names)
+            if twice := sorted(found.keys() & variables.keys()):
+                raise CheckpointError(f"has the layer {layer.name} twice ({twice[0]})")
+            variables |= found
+        is_weightless = layer.name.startswith(prefix) and not layer.weights and _WEIGHTLESS.fullmatch(name)
+        if names is not None or is_weightless:
+            own[place] = name
+    end = max(place for place, name in own.items() if not _LATER.fullmatch(name))
+    masks = [mask for name, mask in _MASKS.items() if name in own.values()]
+    return KerasModel(
+        variables=variables,
+        task_layers=[
+            layer for place, layer in enumerate(layers) if place not in own and (place > end or layer.weights)
+        ],
+        own_layers={layers[place].name: layers[place] for place in own},
+        encoder_end=layers[end].name,
+        has_language_model=any(name.startswith(("MLM-", "Output-MLM-")) for name in own.values()),
+        mask=masks[0] if masks else "",
+        named=any(layer.name and not layer.weights for layer in layers),
+    )
+
+
+def _variables_of(name: str) -> tuple[str, ...] | None:
+    """The variables that a layer of bert4keras has; None where it is no layer with weights of bert4keras."""
+    if name in LAYERS:
+        return LAYERS[name]
+    match = _ENCODER_LAYER.fullmatch(name)
+    if match is None or match[2] not in ENCODER_LAYERS:
+        return None
+    return _parts(f"bert/encoder/layer_{match[1]}", ENCODER_LAYERS[match[2]])
+
+
+def _match(layer: KerasLayer, variables: tuple[str, ...]) -> dict[str, str]:
+    """Variable -> stored name; each kind of weight is there as often as the layer has it, or (RoFormer-V2) never."""
+    if len(variables) == 1:  # its one weight has had several names: embeddings; beta, once bias
+        if len(layer.weights) != 1:
+            raise CheckpointError(f"has {len(layer.weights)} weights in the layer {layer.name}, and not 1")
+        return {variables[0]: next(iter(layer.weights.values()))}
+    _check_order(layer)
+    found: dict[str, str] = {}
+    for kind in dict.fromkeys(_kind(variable) for variable in variables):
+        wanted = [variable for variable in variables if _kind(variable) == kind]
+        stored = [stored for name, stored in layer.weights.items() if name.rpartition("/")[2] == kind]
+        if stored and len(stored) != len(wanted):
+            raise CheckpointError(f"has {len(stored)} of {len(wanted)} weights called {kind} in the layer {layer.name}")
+        found |= zip(wanted, stored, strict=False)
+    if unknown := sorted(set(layer.weights.values()) - set(found.values())):
+        raise CheckpointError(f"has a weight in the layer {layer.name} that bert4keras' has not: {unknown[0]}")
+    return found
+
+
+def _kind(variable: str) -> str:
+    last = variable.rpartition("/")[2]
+    return _KINDS.get(last, last)
+
+
+def _check_order(layer: KerasLayer) -> None:
+    """Raises CheckpointError where the numbers that Keras gave to the dense layers inside a layer do not grow."""
+    before: dict[tuple[str, str], int] = {}
+    for name in layer.weights:
+        inside, _, kind = name.rpartition("/")
+        base, number = _NUMBERED.fullmatch(inside).groups()
+        number = int(number or 0)
+        if number <= before.get((base, kind), -1):
+            raise CheckpointError(f"has the weights of the layer {layer.name} in another order than Keras: {name}")
+        before[base, kind] = number

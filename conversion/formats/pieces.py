@@ -1,0 +1,40 @@
+"""Reading what lies in one piece of a file without holding all of it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from ..errors import CheckpointError
+
+CHUNK = 1 << 22  # bytes handed on at a time; a multiple of every item's size
+
+
+class Piece(Protocol):
+    """Where a tensor lies: `size` bytes from `offset`."""
+
+    name: str
+    offset: int
+    size: int
+
+
+def read_pieces(path: Path, piece: Piece, buffer: np.ndarray) -> Iterator[np.ndarray]:
+    """Fill the buffer (uint8) chunk by chunk, from its start again whenever it is full; gives each chunk.
+
+    Raises CheckpointError where the file ends before the piece does.
+    """
+    done = 0
+    with open(path, "rb", buffering=0) as file:
+        file.seek(piece.offset)
+        while done < piece.size:
+            at = done % len(buffer)
+            chunk = buffer[at : at + min(CHUNK, piece.size - done, len(buffer) - at)]
+            filled = 0
+            while filled < len(chunk):
+                count = file.readinto(chunk[filled:])
+                if not count:
+                    raise CheckpointError(f"{path} is cut off in {piece.name}")
+                filled += count
+            done += len(chunk)
+            yield chunk

@@ -1,0 +1,183 @@
+"""Weights in PyTorch's formats: safetensors and what torch.save writes, one file of either or shards with an index.
+
+No pickle is run: torch.load reads tensors and nothing else (weights_only=True). Files are mapped, and tensors read one at
+a time; only the format of before PyTorch 1.6 has to lie in memory as a whole. torch.save's archives hold a CRC-32 for
+each record, which torch.load ignores and which is checked here; safetensors has no sums, so numbers are at least finite.
+"""
+
+import errno
+import json
+import warnings
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+
+from ..errors import CheckpointError
+from .dtypes import STORAGE
+from .pieces import CHUNK
+from .pytorch_files import is_safetensors
+from .zip_archive import is_zip, open_zip
+
+_SAFETENSORS = {
+    "F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64", "I64": "int64", "I32": "int32",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is known of a tensor before it is read; `size` in bytes."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    size: int
+
+
+class PyTorchSource:
+    """The tensors of a file or of an index's shards under their own names, linear weights of shape (out, in).
+
+    Attributes:
+        path: the file or index; files: the names of the files that hold the tensors; entries: name -> `Entry`.
+
+    Raises CheckpointError, one sentence naming the file, where one is missing, damaged, or holds more than tensors.
+
+    >>> source = PyTorchSource(Path("roformer_chinese_base/pytorch_model.bin"))
+    >>> source.read("roformer.embeddings.LayerNorm.weight").shape
+    (768,)
+    """
+
+    layout = "pytorch"
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.entries: dict[str, Entry] = {}
+        self._tensor: dict[str, Callable[[], torch.Tensor]] = {}
+        self._unchecked: dict[str, Path] = {}  # names in archives whose sums nobody has looked at
+        weight_map = _read_index(path) if path.suffix == ".json" else None
+        self.files = [path.name] if weight_map is None else sorted(set(weight_map.values()))
+        for name in self.files:
+            file = path.parent / name
+            if Path(name).name != name or not file.is_file():
+                raise CheckpointError(f"{path} names the file {name}, which is not there")
+            if is_safetensors(file):
+                self._open_safetensors(file)
+            else:
+                self._open_pickle(file)
+        if lost := sorted((weight_map or {}).keys() - self.entries.keys()):
+            raise CheckpointError(f"{path} names the tensor {lost[0]}, which {weight_map[lost[0]]} does not hold")
+        if not self.entries:
+            raise CheckpointError(f"{path} holds no tensors")
+
+    def _open_safetensors(self, path: Path) -> None:
+        try:
+            file = safe_open(path, "pt")
+            for name in file.keys():  # noqa: SIM118, it is no dict
+                part = file.get_slice(name)
+                dtype = _SAFETENSORS.get(part.get_dtype(), part.get_dtype())
+                self._add(path, name, dtype, part.get_shape(), lambda name=name: file.get_tensor(name))
+        except SafetensorError as error:
+            raise CheckpointError(f"{path} is damaged: {error}") from None
+
+    def _open_pickle(self, path: Path) -> None:
+        archive = _is_archive(path)
+        try:
+            with warnings.catch_warnings():  # of pickles' protocols
+                warnings.simplefilter("ignore")
+                state = torch.load(path, map_location="cpu", weights_only=True, mmap=archive)
+        except Exception as error:  # a damaged file ends in errors of every kind, in a search before its start too
+            if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+                raise
+            raise CheckpointError(
+                f"{path} is damaged, or holds more than tensors: a pickle that could run code is not loaded"
+            ) from None
+        if not isinstance(state, dict) or not all(
+            isinstance(name, str) and isinstance(value, torch.Tensor) and value.layout == torch.strided
+            for name, value in state.items()
+        ):
+            raise CheckpointError(f"{path} is no state dict: it does not hold tensors by name")
+        for name, tensor in state.items():
+            self._add(path, name, str(tensor.dtype).removeprefix("torch."), tensor.shape, lambda tensor=tensor: tensor)
+            if archive:
+                self._unchecked[name] = path
+
+    def _add(self, path: Path, name: str, dtype: str, shape, tensor: Callable[[], torch.Tensor]) -> None:
+        if name in self.entries:
+            raise CheckpointError(f"{path} holds the tensor {name}, which another file has too")
+        shape = tuple(shape)
+        itemsize = STORAGE[dtype].itemsize if dtype in STORAGE else 0
+        self.entries[name] = Entry(name, dtype, shape, int(np.prod(shape, dtype=object)) * itemsize)
+        self._tensor[name] = tensor
+
+    def in_file_order(self) -> list[Entry]:
+        """The entries as they lie in the files, which is the fastest order to read them in."""
+        return list(self.entries.values())
+
+    def tensor(self, name: str) -> torch.Tensor:
+        """One tensor, mapped where the format allows it."""
+        if (path := self._unchecked.get(name)) is not None:
+            _check_sums(path)
+            self._unchecked = {name: other for name, other in self._unchecked.items() if other != path}
+        return self._tensor[name]()
+
+    def chunks(self, name: str) -> Iterator[np.ndarray]:
+        """The bytes of one tensor in pieces, as uint8 arrays of whole numbers."""
+        numbers = self.tensor(name).detach().contiguous().reshape(-1)
+        step = CHUNK // numbers.element_size()
+        for at in range(0, len(numbers), step):
+            piece = numbers[at : at + step]
+            if not bool(torch.isfinite(piece).all()):
+                raise CheckpointError(
+                    f"{self.path} holds numbers that are not finite in {name}: the file is damaged, or training diverged"
+                )
+            yield piece.view(torch.uint8).numpy()
+
+    def read(self, name: str) -> np.ndarray:
+        """One tensor in the storage of its dtype (bfloat16 as uint16)."""
+        entry = self.entries[name]
+        array = np.empty(entry.shape, STORAGE[entry.dtype])
+        flat, at = array.reshape(-1).view(np.uint8), 0
+        for chunk in self.chunks(name):
+            flat[at : at + len(chunk)] = chunk
+            at += len(chunk)
+        return array
+
+    def check(self, name: str) -> None:
+        """Read one tensor for nothing but its sum."""
+        self.tensor(name)
+
+
+def _read_index(path: Path) -> dict[str, str]:
+    try:
+        places = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        places = None
+    if not isinstance(places, dict) or not places or not all(isinstance(place, str) for place in places.values()):
+        raise CheckpointError(f"{path} is no index of weights")
+    return places
+
+
+def _is_archive(path: Path) -> bool:
+    """Whether a file is torch.save's archive; records that are compressed, or larger than the file, are refused."""
+    if not is_zip(path):
+        return False
+    with open_zip(path) as archive:
+        records = archive.infolist()
+    stored = all(record.compress_type == zipfile.ZIP_STORED for record in records)
+    if not stored or sum(record.file_size for record in records) > path.stat().st_size:
+        raise CheckpointError(f"{path} is a .zip, but not as torch.save writes it")
+    return True
+
+
+def _check_sums(path: Path) -> None:
+    """Read an archive against the CRC-32 of its records; 0 stands where torch.save was told to compute none."""
+    with open_zip(path) as archive:
+        for record in archive.infolist():
+            if record.CRC != 0:
+                with archive.open(record) as data:
+                    while data.read(CHUNK):
+                        pass

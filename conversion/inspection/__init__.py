@@ -1,0 +1,1 @@
+"""What a checkpoint is, without loading it."""

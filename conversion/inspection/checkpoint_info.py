@@ -1,0 +1,115 @@
+"""What is known of a checkpoint, for programs as JSON and for people as a table."""
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+
+from rich.filesize import decimal
+from rich.table import Table
+
+from ...output.summary import summary_table
+
+
+@dataclass
+class CheckpointInfo:
+    """What is known of a checkpoint; None, or nothing, where it is not.
+
+    `kind` is what sort of files it consists of; `family` what it is called, and `sign` how that is known. `parameters`
+    counts what the model has, without tables that are computed and second copies of tied weights; `dtypes` says how many
+    of them are of which number format. `vocabulary` has `entries`, `words` and `unit`; `positions` has `type` and what
+    belongs to it. `trained_length`, in tokens, is that of the released checkpoint that this one is, of its table of
+    positions, or of its rope_parameters. `source` has what its card tells of where it comes from. `files` are pairs of
+    name and bytes, and `notes` sentences on what could not be read.
+    """
+
+    path: str
+    kind: str
+    family: str | None = None
+    sign: str | None = None
+    model_type: str | None = None
+    architecture: str | None = None
+    task: str | None = None
+    layers: int | None = None
+    hidden_size: int | None = None
+    attention_heads: int | None = None
+    feed_forward_size: int | None = None
+    embedding_size: int | None = None
+    activation: str | None = None
+    parameters: int | None = None
+    dtypes: dict[str, int] = field(default_factory=dict)
+    vocabulary: dict[str, object] = field(default_factory=dict)
+    tokenizer: str | None = None
+    positions: dict[str, object] = field(default_factory=dict)
+    trained_length: int | None = None
+    needs_package: bool | None = None
+    loads_with: str | None = None
+    left_out: dict[str, int] = field(default_factory=dict)
+    source: dict[str, str] = field(default_factory=dict)
+    files: list[tuple[str, int]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def json(self) -> str:
+        """Everything, for programs: one object, its keys the names of the fields, files as objects of name and size."""
+        content = dataclasses.asdict(self)
+        content["files"] = [{"name": name, "size": size} for name, size in self.files]
+        return json.dumps(content, ensure_ascii=False, indent=2)
+
+    def rows(self) -> dict[str, str]:
+        """Everything, for people: what each line of the table is called, and what it says."""
+        size = [f"{self.layers} layers x {self.hidden_size:,}"] if self.layers and self.hidden_size else []
+        size += [f"{self.attention_heads} heads"] if self.attention_heads else []
+        size += [f"feed-forward {self.feed_forward_size:,}"] if self.feed_forward_size else []
+        size += [f"embeddings {self.embedding_size:,}"] if self.embedding_size else []
+        rows = {
+            "checkpoint": f"{self.path} ({self.kind})",
+            "family": _because(self.family, self.sign),
+            "class": _because(self.architecture, self.model_type and f"model_type {self.model_type}"),
+            "task": self.task,
+            "size": ", ".join(size),
+            "parameters": self.parameters and f"{self.parameters:,}",
+            "dtype": _dtypes(self.dtypes),
+            "vocabulary": _vocabulary(self.vocabulary),
+            "tokenizer": self.tokenizer,
+            "positions": _positions(self.positions),
+            "activation": self.activation,
+            "trained at": f"up to {self.trained_length:,} tokens" if self.trained_length else "a length not known",
+            "loads with": self.loads_with,
+        }
+        rows["beside the model"] = ", ".join(f"{name} ({count:,})" for name, count in self.left_out.items())
+        rows["source"] = "\n".join(
+            value if name == "source" else f"{name.removeprefix('source file ')}  {value}"
+            for name, value in self.source.items()
+        )
+        rows["files"] = "\n".join(f"{name}  {decimal(size)}" for name, size in self.files)
+        rows["note"] = "\n".join(self.notes)
+        return {name: value for name, value in rows.items() if value}
+
+    def table(self) -> Table:
+        """The rows as a rich table."""
+        return summary_table(self.rows())
+
+
+def _because(what: str | None, why: str | None) -> str | None:
+    return f"{what} ({why})" if what and why else what or why
+
+
+def _dtypes(counts: dict[str, int]) -> str:
+    if len(counts) < 2:
+        return "".join(counts)
+    return ", ".join(f"{name} ({count:,})" for name, count in sorted(counts.items(), key=lambda item: -item[1]))
+
+
+def _vocabulary(known: dict[str, object]) -> str | None:
+    if not known:
+        return None
+    if known.get("unit") is None:
+        return f"{known['entries']:,} entries"
+    words = f"{known['words']:,} words among " if known["words"] else "no words among "
+    return f"{known['unit']}-level: {words}{known['entries']:,} entries"
+
+
+def _positions(known: dict[str, object]) -> str | None:
+    more = [
+        f"{name.replace('_', ' ')} {value}" for name, value in known.items() if name != "type" and value is not None
+    ]
+    return ", ".join([str(known["type"]), *more]) if known else None

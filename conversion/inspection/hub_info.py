@@ -1,0 +1,81 @@
+"""What a checkpoint on the Hub is; its weights stay there, but for the headers of safetensors files."""
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from huggingface_hub import HfApi, constants
+from huggingface_hub.errors import NotASafetensorsRepoError, SafetensorsParsingError
+
+from ...hub.bars import hub_bars
+from ...hub.errors import hub_error, shown
+from ...hub.retries import patience
+from ...hub.token import usable_token
+from ..folder.legacy_folder import INDEX
+from ..formats.pytorch_files import PYTORCH
+from .checkpoint_info import CheckpointInfo
+from .folder_info import SMALL, folder_info
+from .saved_info import saved_info
+
+SMALL_ENOUGH = 32 << 20  # bytes of a file that is fetched; a vocabulary of 50,000 words has 3 MB as tokenizer.json
+
+
+def repository_info(
+    repo_id: str, revision: str | None, token: str | None, tell: Callable[[str], None]
+) -> CheckpointInfo:
+    """What the checkpoint in a repository is; raises HubError where the Hub does not say, ValueError where it is none."""
+    token = usable_token(token)
+    api = HfApi(endpoint=constants.ENDPOINT, token=token)
+    try:
+        with hub_bars(False), patience(tell):
+            listed = api.list_repo_tree(repo_id, recursive=True, revision=revision)
+            sizes = {file.path: file.size for file in listed if hasattr(file, "size")}
+            wanted = [name for name in sizes if _is_wanted(name, sizes)]
+            paths = {name: Path(api.hf_hub_download(repo_id, name, revision=revision)) for name in wanted}
+            tensors, trouble = _tensors(api, repo_id, revision, sizes)
+    except Exception as error:
+        consequence = f"{repo_id} is no folder here, and was not found out about on the Hub"
+        raise hub_error(error, repo_id, "read", consequence, token) from shown(error, token)
+    name = repo_id.split("/")[-1]
+    with tempfile.TemporaryDirectory() as folder:
+        # The cache may hold weights of an earlier download beside these; what the Hub says of them is asked once.
+        for file, path in paths.items():
+            shutil.copyfile(path, Path(folder) / file)
+        try:
+            if tensors is None:
+                found = folder_info(Path(folder), sizes, repo_id, name, unpacked=False)
+                found.notes = [trouble or note.replace(folder, repo_id) for note in found.notes]
+            else:
+                config = Path(folder) / "config.json"
+                found = saved_info(Path(folder), config, None, repo_id, name, tensors=tensors)
+                found.notes += [trouble] if trouble else []
+        except ValueError as error:
+            raise ValueError(str(error).replace(folder, repo_id)) from None
+    found.kind, found.files = f"{found.kind} on the Hub", sorted(sizes.items())
+    return found
+
+
+def _is_wanted(name: str, sizes: dict[str, int]) -> bool:
+    """Whether a file says what the checkpoint is; tokenizer.json repeats vocab.txt, so it only does without that."""
+    if name == "tokenizer.json" and "vocab.txt" in sizes:
+        return False
+    return (name in SMALL or (name.endswith(INDEX) and "/" not in name)) and sizes[name] <= SMALL_ENOUGH
+
+
+def _tensors(api: HfApi, repo_id: str, revision: str | None, sizes: dict[str, int]):
+    """Name -> dtype and shape, from the headers; None where there are none that are read, and why."""
+    if not any(name in sizes for name in PYTORCH[:2]):
+        binary = next((name for name in PYTORCH[2:] if name in sizes), None)
+        return None, binary and f"{binary} stays on the Hub, so its parameters are not counted"
+    if "config.json" not in sizes:
+        return None, None
+    try:
+        metadata = api.get_safetensors_metadata(repo_id, revision=revision)
+    except (NotASafetensorsRepoError, SafetensorsParsingError) as error:
+        return {}, " ".join(str(error).split())
+    return {
+        name: (tensor.dtype, tuple(tensor.shape))
+        for file in metadata.files_metadata.values()
+        for name, tensor in file.tensors.items()
+    }, None

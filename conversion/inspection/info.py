@@ -1,0 +1,84 @@
+"""What a checkpoint is, without loading it: configuration, vocabulary, headers of the weights, and the card's facts.
+
+The numbers of the tensors are never read, but for the few bytes in which a checkpoint of tf.keras keeps the names of its
+layers. folder_info.py looks into folders, hub_info.py into repositories.
+"""
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id
+
+from ..errors import CheckpointError
+from ..folder.legacy_folder import CONFIGS, INDEX, name_of, unpack
+from .checkpoint_info import CheckpointInfo
+from .folder_info import SMALL, folder_info
+
+
+def info(
+    where: str | Path,
+    *,
+    revision: str | None = None,
+    token: str | None = None,
+    tell: Callable[[str], None] = lambda sentence: None,
+) -> CheckpointInfo:
+    """What the checkpoint at `where` is.
+
+    Args:
+        where: a saved model's folder, a legacy checkpoint's folder or .zip (its data files may be missing), or the name
+            of a repository on the Hub, of which only configuration, vocabulary, card and headers are fetched.
+        revision: branch, tag or commit of the repository.
+        token: where None, that of HF_TOKEN or of `hf auth login`.
+        tell: is called with a sentence before the Hub is waited for.
+
+    Raises:
+        ValueError: one sentence, where there is nothing of the kind, or no revisions of it.
+        HubError: one sentence, where the Hub cannot be asked.
+
+    Example:
+        >>> info("chinese_roformer-v2-char_L-12_H-768_A-12.zip").family
+        'RoFormer-V2'
+    """
+    path = Path(where)
+    if revision is not None and path.exists():
+        raise ValueError(f"{where} is here, and only what is on the Hub has a revision ({revision!r}): leave it out")
+    if path.is_dir():
+        sizes = {file.relative_to(path).as_posix(): file.stat().st_size for file in _files(path)}
+        return folder_info(path, sizes, str(where), path.resolve().name)
+    if path.is_file():
+        if path.suffix.lower() != ".zip":
+            raise ValueError(f"{where} is a file: name the folder or the .zip that the checkpoint is in")
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                sizes = unpack(path, Path(folder), lambda name: name in SMALL or name.endswith(INDEX))
+                found = folder_info(Path(folder), sizes, str(where), name_of(path), unpacked=False)
+            except (ValueError, OSError) as error:
+                raise CheckpointError(str(error).replace(folder, str(where))) from None
+            found.notes = [note.replace(folder, str(where)) for note in found.notes]
+            return found
+    if not _is_repository(str(where)):
+        raise ValueError(f"{where} does not exist: name a folder, a .zip, or a repository on the Hub (OWNER/NAME)")
+    from .hub_info import repository_info
+
+    return repository_info(str(where), revision, token, tell)
+
+
+def _files(folder: Path) -> list[Path]:
+    """The files of a folder, but for hidden ones; those further down too, unless it is no checkpoint's."""
+    below = folder.rglob("*") if any((folder / name).is_file() for name in CONFIGS) else folder.iterdir()
+    return [
+        file
+        for file in sorted(below)
+        if file.is_file() and not any(part.startswith(".") for part in file.relative_to(folder).parts)
+    ]
+
+
+def _is_repository(name: str) -> bool:
+    """Whether it can be OWNER/NAME; a name alone is more likely a folder that was mistyped."""
+    try:
+        validate_repo_id(name)
+    except HFValidationError:
+        return False
+    return "/" in name

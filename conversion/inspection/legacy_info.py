@@ -1,0 +1,116 @@
+"""What a legacy checkpoint is: its configuration, its vocabulary and the index of its variables."""
+
+from math import prod
+from pathlib import Path
+
+from ...model_cards.cards import is_published
+from ...model_cards.releases import RELEASES
+from ..checkpoints.task_layers import AUTO, find_task
+from ..errors import CheckpointError
+from ..families.family import extra
+from ..families.registry import FAMILIES, recognise
+from ..folder.legacy_folder import VOCABULARY, is_hdf5
+from ..folder.settings import read_settings
+from ..folder.vocabulary import read_vocabulary
+from ..formats.dtypes import FLOATS
+from ..formats.keras_bundle import KerasBundle
+from ..formats.keras_hdf5 import KerasHDF5
+from ..formats.source import Source
+from ..formats.tensor_bundle import TensorBundle
+from .checkpoint_info import CheckpointInfo
+from .saved_info import vocabulary_info
+
+
+def legacy_info(
+    folder: Path, config_file: Path, weights: str, shown: str, name: str, unpacked: bool = True
+) -> CheckpointInfo:
+    """What the checkpoint of the original framework in `folder` is; `weights` is its HDF5 file or its prefix."""
+    settings, notes = read_settings(config_file), []
+    values = settings.values
+    vocabulary = None
+    try:
+        vocabulary = read_vocabulary(folder / VOCABULARY)
+    except FileNotFoundError:
+        notes.append(f"{VOCABULARY} is missing")
+    except ValueError as error:
+        notes.append(str(error))
+    source, kind = _open(folder / weights, unpacked, notes)
+    family = sign = task = None
+    # Below a task layer that cannot be told, a pooler is no sign of RoFormer-Sim.
+    variables = [entry for entry in source.entries if not entry.startswith("bert/pooler/")]
+    try:
+        task = find_task(source, AUTO)
+        variables = task.of_the_family(source.entries)
+    except CheckpointError as error:
+        notes.append(str(error))
+    try:
+        family, sign = recognise(variables, settings, name, shown)
+    except CheckpointError as error:
+        notes.append(str(error))
+    left_out: dict[str, int] = {}
+    dtypes: dict[str, int] = {}
+    for entry in source.entries.values():
+        if (what := extra(entry.name, source.entries)) is not None:
+            left_out[what] = left_out.get(what, 0) + 1
+        elif entry.dtype in FLOATS:
+            dtypes[entry.dtype] = dtypes.get(entry.dtype, 0) + prod(entry.shape)
+    word_level = vocabulary is not None and vocabulary.word_level
+    known = FAMILIES.get(family)
+    return CheckpointInfo(
+        path=shown,
+        kind=kind,
+        family=known and (known.title if vocabulary is None else known.title_of(vocabulary)),
+        sign=sign,
+        task=task.title if task is not None and task.kind else None,
+        layers=values["num_hidden_layers"],
+        hidden_size=values["hidden_size"],
+        attention_heads=values["num_attention_heads"],
+        feed_forward_size=values["intermediate_size"],
+        embedding_size=None if values["embedding_size"] == values["hidden_size"] else values["embedding_size"],
+        activation=values["hidden_act"],
+        parameters=sum(dtypes.values()) or None,
+        dtypes=dtypes,
+        vocabulary=vocabulary_info(vocabulary.ids) if vocabulary else {"entries": values["vocab_size"]},
+        positions=_positions(family, values),
+        trained_length=_trained_length(family, values, word_level, name),
+        loads_with="bert4keras; `roformer convert` makes a saved model of it" if known else None,
+        left_out=left_out,
+        notes=notes,
+    )
+
+
+def _open(weights: Path, unpacked: bool, notes: list[str]) -> tuple[Source, str]:
+    """The variables, and what sort of files they are in; what is wrong with their data is noted."""
+    if weights.is_file() and is_hdf5(weights):
+        return KerasHDF5(weights), "Keras weights, HDF5"
+    bundle = TensorBundle(weights, data=False)
+    kind = "TensorFlow checkpoint"
+    if not unpacked:
+        if bundle.object_graph is not None:
+            notes.append("the names of its layers are in a data file, which is not read inside the .zip")
+        return bundle, kind
+    try:
+        if bundle.object_graph is not None:
+            return KerasBundle(weights), "tf.keras weights"
+        bundle.check_shards()
+    except CheckpointError as error:
+        notes.append(str(error))
+    return bundle, kind
+
+
+def _positions(family: str | None, values: dict) -> dict[str, object]:
+    if family is None:
+        return {}
+    if family == "wobert":
+        return {"type": "a table", "length": values["max_position_embeddings"]}
+    return {"type": "relative"} if family == "wonezha" else {"type": "rotary", "theta": 10000.0}
+
+
+def _trained_length(family: str | None, values: dict, word_level: bool, name: str) -> int | None:
+    if family == "wobert":
+        return values["max_position_embeddings"]
+    for part in name.split("/"):  # the archive's, and that of the folder in it
+        published = part.removesuffix(".zip")
+        if published in RELEASES and RELEASES[published].kind == family and is_published(published, values, word_level):
+            return RELEASES[published].trained_length
+    return None

@@ -1,0 +1,165 @@
+"""What a saved model is: config.json, tokenizer, and the headers of safetensors or PyTorch files."""
+
+from collections.abc import Mapping
+from math import prod
+from pathlib import Path
+
+from ...model_cards.cards import is_published
+from ...model_cards.facts import DTYPES, loads_with, read_facts, read_json, vocabulary_of
+from ...model_cards.kinds import KINDS, architecture_of, kind_of, why_package_is_needed
+from ...model_cards.releases import RELEASES
+from ...model_cards.usage import task_of
+from ...tokenization.vocabulary import has_words
+from ..errors import CheckpointError
+from ..formats.pytorch_source import PyTorchSource
+from .checkpoint_info import CheckpointInfo
+
+# Of what a file holds, these are not parameters: tables that are computed, and numbers of positions.
+COMPUTED = ("embed_positions.weight", "position_ids", "token_type_ids", "positions_encoding")
+TIED = {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias"}
+PROVENANCE = ("source", "converted", "note")
+
+
+def saved_info(
+    folder: Path,
+    config_file: Path,
+    weights: str | None,
+    shown: str,
+    name: str,
+    unpacked: bool = True,
+    tensors: Mapping[str, tuple[str, tuple[int, ...]]] | None = None,
+) -> CheckpointInfo:
+    """What the saved model in `folder` is; `weights` is its file, or the index of its shards.
+
+    `tensors`, name -> dtype and shape, are given where the files are elsewhere.
+    """
+    config = read_json(config_file)
+    if "model_type" not in config and "hidden_size" not in config:
+        raise ValueError(
+            f"{shown} holds no checkpoint that is known: {config_file.name} names no model_type and no sizes"
+        )
+    notes: list[str] = []
+    if tensors is None:
+        tensors, trouble = _tensors(folder, weights, unpacked)
+        notes += [trouble] if trouble else []
+    tokenizer = read_json(folder / "tokenizer_config.json")
+    try:
+        entries = vocabulary_of(folder)
+    except ValueError as error:
+        entries = {}
+        notes.append(str(error))
+    word_level = has_words(entries)
+    facts = read_facts(_card(folder))
+    family, sign = _family(config, word_level, tensors)
+    reason = why_package_is_needed(config, tokenizer)
+    counted = _counted(config, tensors)
+    dtypes: dict[str, int] = {}
+    for dtype, shape in counted.values():
+        dtypes[dtype] = dtypes.get(dtype, 0) + prod(shape)
+    width, embedding = config.get("hidden_size"), config.get("embedding_size")
+    return CheckpointInfo(
+        path=shown,
+        kind="saved model",
+        family=family,
+        sign=sign,
+        model_type=config.get("model_type"),
+        architecture=architecture_of(config),
+        task=task_of(config, word_level) if family else None,
+        layers=config.get("num_hidden_layers"),
+        hidden_size=width,
+        attention_heads=config.get("num_attention_heads"),
+        feed_forward_size=config.get("intermediate_size"),
+        embedding_size=None if embedding == width else embedding,
+        activation=config.get("hidden_act"),
+        parameters=sum(dtypes.values()) or None,
+        dtypes=dtypes,
+        vocabulary=vocabulary_info(entries) if entries else {"entries": n} if (n := config.get("vocab_size")) else {},
+        tokenizer=_tokenizer(tokenizer, word_level),
+        positions=_positions(config, word_level),
+        trained_length=_trained_length(config, word_level, facts.get("source", name)),
+        needs_package=reason is not None,
+        loads_with=loads_with(config, reason),
+        source={row: value for row, value in facts.items() if row.startswith(PROVENANCE)},
+        notes=notes,
+    )
+
+
+def vocabulary_info(entries: Mapping[str, int]) -> dict[str, object]:
+    """How many entries a vocabulary has, how many of them are words, and what it splits Chinese into."""
+    words = sum(has_words([entry]) for entry in entries)
+    return {"entries": len(entries), "words": words, "unit": "word" if words else "character"}
+
+
+def _tensors(folder: Path, weights: str | None, unpacked: bool) -> tuple[dict, str | None]:
+    """Name -> dtype and shape, from the headers; and what kept them from being read."""
+    if weights is None:
+        return {}, "it has no weights"
+    if not unpacked:
+        return {}, f"{weights} is not read inside the .zip, so its parameters are not counted"
+    try:
+        source = PyTorchSource(folder / weights)
+    except (CheckpointError, OSError) as error:
+        return {}, str(error)
+    return {entry.name: (entry.dtype, entry.shape) for entry in source.entries.values()}, None
+
+
+def _counted(config: dict, tensors: Mapping) -> dict:
+    """The tensors that are the model's own numbers."""
+    tied = TIED if config.get("tie_word_embeddings", True) and "cls.predictions.bias" in tensors else set()
+    return {
+        name: (DTYPES.get(dtype, dtype), shape)
+        for name, (dtype, shape) in tensors.items()
+        if name not in tied and not name.endswith(COMPUTED)
+    }
+
+
+def _family(config: dict, word_level: bool, tensors: Mapping) -> tuple[str | None, str | None]:
+    kind = kind_of(config, word_level)
+    if kind is None:
+        return None, f"model_type {config.get('model_type')} is none of this package's"
+    # The package roformer 0.4.3 keeps RoFormer-Sim under the configuration of a plain RoFormer.
+    if kind == "roformer" and "roformer.pooler.dense.weight" in tensors and "cls.predictions.bias" in tensors:
+        return KINDS["sim"].title, "its weights have a pooler beside the head for masked words"
+    return KINDS[kind].title, None
+
+
+def _tokenizer(fields: dict, word_level: bool) -> str | None:
+    name = fields.get("tokenizer_class")
+    if name is None:
+        return None
+    words = fields.get("word_segmentation", "jieba" if word_level and "RoFormer" in name else None)
+    told = [f"words by {words}"] if words and word_level else []
+    told += ["lower-cased"] if fields.get("do_lower_case") else []
+    return ", ".join([name, *told])
+
+
+def _positions(config: dict, word_level: bool) -> dict[str, object]:
+    kind = kind_of(config, word_level)
+    if kind in ("bert", "wobert"):
+        return {"type": "a table", "length": config.get("max_position_embeddings")}
+    if kind in ("nezha", "wonezha"):
+        return {"type": "relative", "up_to_distance": config.get("max_relative_position", 64)}
+    if kind is None:
+        return {}
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    theta = rope.get("rope_theta", config.get("rope_theta", 10000.0))
+    scaling = rope.get("rope_type", rope.get("type", "default"))
+    known = {"type": "rotary", "theta": theta, "scaling": None if scaling == "default" else scaling}
+    known["factor"] = rope.get("factor")
+    known["values_too"] = "yes" if config.get("rotary_value") else None
+    known["frequencies"] = "trained" if config.get("trainable_rope") else None
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _trained_length(config: dict, word_level: bool, name: str) -> int | None:
+    rope = config.get("rope_parameters") or {}
+    if isinstance(length := rope.get("original_max_position_embeddings"), int):
+        return length
+    if kind_of(config, word_level) in ("bert", "wobert"):
+        return config.get("max_position_embeddings")
+    return RELEASES[name].trained_length if is_published(name, config, word_level) else None
+
+
+def _card(folder: Path) -> str:
+    path = folder / "README.md"
+    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""

@@ -1,0 +1,37 @@
+"""Which class each of transformers' Auto classes gives for RoFormer and NEZHA."""
+
+from .configuration import RoFormerConfig
+from .nezha_configuration import NezhaConfig
+
+# The names under which tokenizers are saved; plain transformers lacks the last, and refuses what it would read wrongly.
+TOKENIZER_NAMES = ("RoFormerTokenizer", "RoFormerTokenizerFast", "RoFormerWordTokenizer")
+
+
+def auto_model_classes(config_class: type = RoFormerConfig) -> dict[str, type]:
+    """Name of each Auto class that serves models of such a config, and the class that it gives."""
+    from . import heads, model, nezha, triplet_matching
+
+    if config_class is NezhaConfig:
+        return {
+            "AutoModel": nezha.NezhaModel,
+            "AutoModelForTextEncoding": nezha.NezhaModel,
+            "AutoModelForPreTraining": nezha.NezhaForPreTraining,
+            "AutoModelForMaskedLM": nezha.NezhaForMaskedLM,
+            "AutoModelForNextSentencePrediction": nezha.NezhaForNextSentencePrediction,
+            "AutoModelForSequenceClassification": nezha.NezhaForSequenceClassification,
+            "AutoModelForTokenClassification": nezha.NezhaForTokenClassification,
+            "AutoModelForQuestionAnswering": nezha.NezhaForQuestionAnswering,
+            "AutoModelForMultipleChoice": nezha.NezhaForMultipleChoice,
+        }
+    return {
+        "AutoModel": model.RoFormerModel,
+        "AutoModelForTextEncoding": model.RoFormerModel,
+        "AutoModelForPreTraining": heads.RoFormerForMaskedLM,
+        "AutoModelForMaskedLM": heads.RoFormerForMaskedLM,
+        "AutoModelForCausalLM": heads.RoFormerForCausalLM,
+        "AutoModelForSequenceClassification": heads.RoFormerForSequenceClassification,
+        "AutoModelForTokenClassification": heads.RoFormerForTokenClassification,
+        "AutoModelForQuestionAnswering": heads.RoFormerForQuestionAnswering,
+        "AutoModelForMultipleChoice": heads.RoFormerForMultipleChoice,
+        "AutoModelForTripletMatching": triplet_matching.RoFormerForTripletMatching,
+    }

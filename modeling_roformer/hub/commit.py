@@ -1,0 +1,124 @@
+"""One commit on the Hub, made once, whatever happens to the answer."""
+
+from collections.abc import Callable
+
+from huggingface_hub import CommitOperationAdd, HfApi
+from huggingface_hub.errors import HfHubHTTPError
+
+from .checksums import sums_of
+from .errors import BROKEN_CONNECTION, HubError, OutOfPatience, Unanswered, reason_of
+from .retries import BUSY, Patience, clock
+
+
+def commit_once(
+    api: HfApi,
+    repo_id: str,
+    operations: list[CommitOperationAdd],
+    message: str,
+    revision: str | None,
+    patience: Patience,
+) -> None:
+    """Adds files to a branch, in one commit.
+
+    The commit names its parent, so the Hub makes it only where nobody else has changed the branch. Where an answer is
+    lost, the branch is looked at before the commit is sent again.
+
+    Raises:
+        HubError: where the branch was changed by somebody else, or where it cannot be told whether the commit was made.
+        HfHubHTTPError: what else the Hub answered.
+    """
+    parent = api.repo_info(repo_id, revision=revision).sha
+
+    def made() -> bool:
+        head = api.repo_info(repo_id, revision=revision).sha
+        if head == parent:
+            return False
+        if _holds(api, repo_id, head, operations):
+            return True
+        raise Unanswered(
+            f"{repo_id} was changed while the commit got no answer, and does not hold what was sent: look at it there "
+            "before pushing again"
+        )
+
+    def send() -> bool:
+        api.create_commit(repo_id, operations, commit_message=message, revision=revision, parent_commit=parent)
+        return True
+
+    _once(send, made, repo_id, patience)
+
+
+def propose_once(
+    api: HfApi,
+    repo_id: str,
+    operations: list[CommitOperationAdd],
+    message: str,
+    revision: str | None,
+    patience: Patience,
+) -> str:
+    """Opens a pull request that adds files, and returns its address. Raises as `commit_once`."""
+    known = {request.num for request in _pull_requests(api, repo_id)}
+
+    def made() -> str | None:
+        for request in _pull_requests(api, repo_id):
+            new = request.num not in known and request.title == message
+            if new and _holds(api, repo_id, f"refs/pr/{request.num}", operations):
+                return request.url
+        return None
+
+    def send() -> str:
+        commit = api.create_commit(repo_id, operations, commit_message=message, revision=revision, create_pr=True)
+        if commit.pr_url is None:  # huggingface_hub sends no commit that changes nothing
+            raise HubError(f"{repo_id} holds all of this already, so no pull request was opened")
+        return commit.pr_url
+
+    return _once(send, made, repo_id, patience)
+
+
+def _once(send: Callable, made: Callable, repo_id: str, patience: Patience):
+    tried, since = 0, None
+    while True:
+        try:
+            return send()
+        except (HfHubHTTPError, *BROKEN_CONNECTION) as error:
+            response = getattr(error, "response", None)
+            status = None if response is None else response.status_code
+            if status is not None and status not in BUSY:
+                if status == 412 and tried and (result := made()):  # an earlier one arrived late
+                    return result
+                raise
+            tried += 1
+            since = clock() if since is None else since
+            try:
+                patience.wait(error if response is None else response, tried, since)
+                ended = None
+            except OutOfPatience as out:
+                ended = out
+            try:
+                if result := made():
+                    return result
+            except OutOfPatience as out:
+                ended = out
+            if ended is not None:
+                if status == 429:
+                    raise ended from error
+                raise Unanswered(
+                    f"{reason_of(ended, repo_id)}; it had the commit already, so look at {repo_id} there before pushing "
+                    "again"
+                ) from error
+
+
+def _pull_requests(api: HfApi, repo_id: str) -> list:
+    return list(api.get_repo_discussions(repo_id, discussion_type="pull_request", discussion_status="open"))
+
+
+def _holds(api: HfApi, repo_id: str, revision: str, operations: list[CommitOperationAdd]) -> bool:
+    """Whether a revision has all of these files, with this content."""
+    paths = [operation.path_in_repo for operation in operations]
+    there = {file.path: file for file in api.get_paths_info(repo_id, paths, revision=revision)}
+    for operation in operations:
+        file = there.get(operation.path_in_repo)
+        with operation.as_file() as content:
+            sums = sums_of(content)
+        if file is None or not sums.fits(file.blob_id):
+            return False
+    return True

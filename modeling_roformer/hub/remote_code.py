@@ -1,0 +1,137 @@
+"""The code beside a checkpoint: what lets `trust_remote_code=True` load it where this package is not installed.
+
+transformers finds the classes through `auto_map` in config.json and tokenizer_config.json, and copies each class's file
+with all that it imports by `from .name import …` out of the one folder of the checkpoint. So the files of both packages
+are laid side by side under their own names.
+"""
+
+import ast
+import inspect
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from ..auto_classes import TOKENIZER_NAMES, auto_model_classes
+from ..configuration import MODEL_TYPES, RoFormerConfig
+from ..nezha_configuration import NezhaConfig
+from ..tokenization import RoFormerTokenizer
+
+# `pipeline` looks for the model of a custom task among transformers' own Auto classes, of which none is for triplets.
+# This one is free: RoFormer has no such head.
+AUTO_CLASS_FOR_TRIPLETS = "AutoModelForNextSentencePrediction"
+CONFIG_CLASSES = dict.fromkeys(MODEL_TYPES, RoFormerConfig) | {NezhaConfig.model_type: NezhaConfig}
+
+
+def files_with_code(directory: str | Path) -> dict[str, bytes]:
+    """The files that a model folder needs beside its own to be loadable without this package.
+
+    Args:
+        directory: a saved model with its config.json. It is only read.
+
+    Returns:
+        Name -> content: config.json and tokenizer_config.json with `auto_map`, which take the place of the folder's
+        own, and the Python files. Every Auto class that this package serves is in `auto_map`, whatever the folder
+        holds: for those that are not, transformers would use its own class without a word. The folder of a model for
+        triplet matching gets that pipeline too.
+
+    Raises:
+        ValueError: where the folder's model is not one that this package computes.
+
+    Example:
+        >>> for name, content in files_with_code("my-model").items():
+        ...     (copy / name).write_bytes(content)
+    """
+    directory = Path(directory)
+    config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
+    config_class = CONFIG_CLASSES.get(config.get("model_type"))
+    if config_class is None:
+        raise ValueError(
+            f"{directory / 'config.json'} says model_type {config.get('model_type')!r}, and the code of this package "
+            f"computes only {', '.join(CONFIG_CLASSES)}: push it without code"
+        )
+    tokenizer_file = directory / "tokenizer_config.json"
+    tokenizer_config = {"tokenizer_class": RoFormerTokenizer.__name__}
+    if tokenizer_file.exists():
+        tokenizer_config = json.loads(tokenizer_file.read_text(encoding="utf-8"))
+
+    classes = {"AutoConfig": config_class} | auto_model_classes(config_class)
+    also_needed = []
+    if "RoFormerForTripletMatching" in (config.get("architectures") or ()):
+        from ..triplet_pipeline import TASK, TripletMatchingPipeline
+
+        classes[AUTO_CLASS_FOR_TRIPLETS] = classes["AutoModelForTripletMatching"]
+        also_needed.append(TripletMatchingPipeline)
+        info = {"impl": _reference(TripletMatchingPipeline), "pt": [AUTO_CLASS_FOR_TRIPLETS], "type": "text"}
+        config["custom_pipelines"] = {TASK: info}
+    config["auto_map"] = {auto_class: _reference(cls) for auto_class, cls in classes.items()}
+    if config_class is RoFormerConfig or tokenizer_config.get("tokenizer_class") in TOKENIZER_NAMES:
+        also_needed.append(RoFormerTokenizer)
+        # A pair, of which transformers takes the second: once the slow tokenizer and the fast one.
+        tokenizer_config["auto_map"] = {"AutoTokenizer": [None, _reference(RoFormerTokenizer)]}
+
+    sources = source_files(Path(inspect.getsourcefile(cls)) for cls in [*classes.values(), *also_needed])
+    return {
+        "config.json": _json(config),
+        "tokenizer_config.json": _json(tokenizer_config),
+        **{name: path.read_bytes() for name, path in sorted(sources.items())},
+    }
+
+
+def source_files(files: Iterable[Path]) -> dict[str, Path]:
+    """These Python files and all that they import from beside them, by name.
+
+    Raises:
+        ValueError: where a file imports in a way that does not work once all are in one folder.
+    """
+    found: dict[str, Path] = {}
+    waiting = list(files)
+    while waiting:
+        path = waiting.pop().resolve()
+        known = found.setdefault(path.name, path)
+        if known != path:
+            raise ValueError(f"{known} and {path} have one name, but are to lie in one folder")
+        waiting += [path.parent / f"{name}.py" for name in _siblings(path) if f"{name}.py" not in found]
+    return found
+
+
+def missing_code(directory: str | Path) -> list[str]:
+    """The Python files that `auto_map` and `custom_pipelines` in a folder name and that are not in it."""
+    directory = Path(directory)
+    named: set[str] = set()
+    for name in ("config.json", "tokenizer_config.json"):
+        if (directory / name).exists():
+            content = json.loads((directory / name).read_text(encoding="utf-8"))
+            pipelines = content.get("custom_pipelines")
+            tasks = pipelines.values() if isinstance(pipelines, dict) else ()
+            references = [content.get("auto_map"), *(task.get("impl") for task in tasks if isinstance(task, dict))]
+            # `repository--file.Class` is code in another repository.
+            named |= {f"{text.partition('.')[0]}.py" for text in _texts(references) if "--" not in text}
+    return sorted(name for name in named if not (directory / name).exists())
+
+
+def _texts(content: object) -> Iterable[str]:
+    """Every string in a piece of JSON: `auto_map` holds names, pairs of names, or is itself a pair."""
+    if isinstance(content, str):
+        yield content
+    elif isinstance(content, (list, dict)):
+        for part in content.values() if isinstance(content, dict) else content:
+            yield from _texts(part)
+
+
+def _siblings(path: Path) -> set[str]:
+    """Names of the modules that a file imports by `from .name import …`, the one form that transformers follows."""
+    siblings = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            if node.level > 1 or node.module is None or "." in node.module:
+                raise ValueError(f"{path}:{node.lineno}: import siblings as `from .name import …` only")
+            siblings.add(node.module)
+    return siblings
+
+
+def _reference(cls: type) -> str:
+    return f"{cls.__module__.rpartition('.')[2]}.{cls.__name__}"
+
+
+def _json(content: dict) -> bytes:
+    return (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode("utf-8")

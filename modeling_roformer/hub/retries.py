@@ -1,0 +1,196 @@
+"""Trying again what the Hub could not do for the moment: five tries of a request, 90 seconds in all.
+
+huggingface_hub repeats some requests up to six times by itself, others never, sleeps as long as a Retry-After says however
+long that is, and does not read one that is a date. Below it all lies one HTTP client that the whole process shares; while
+`patience()` lasts, that client repeats by the rules here, and an error that huggingface_hub does not know ends the tries.
+"""
+
+import logging
+import os
+import re
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timezone
+from email.utils import parsedate_to_datetime
+from math import ceil
+from time import monotonic as clock
+from time import sleep
+from time import time as now
+
+from huggingface_hub.utils import get_session
+
+from .errors import BROKEN_CONNECTION, OutOfPatience, one_line
+
+TRIES = 5
+SECONDS = 90.0
+BUSY = frozenset({408, 429, 500, 502, 503, 504})
+# Where huggingface_hub sets no limits of its own. `read` is the time without a single byte; a commit may take longer.
+TIMEOUTS = {"connect": 10.0, "read": 30.0, "write": 60.0, "pool": None}
+COMMIT_READ = 60.0
+# The same for Xet, which moves large files where hf_xet is installed; it has a client of its own, set up at its first use.
+XET = {
+    "HF_XET_CLIENT_RETRY_MAX_ATTEMPTS": f"{TRIES - 1}",
+    "HF_XET_CLIENT_RETRY_MAX_DURATION": f"{SECONDS:.0f}s",
+    "HF_XET_CLIENT_RETRY_BASE_DELAY": "2s",
+}
+# Not repeated as it stands: an answer that was lost says nothing about whether the commit was made.
+COMMIT = re.compile(r"/api/models/[^?]+/commit/")
+
+_one_at_a_time = threading.RLock()
+_body = threading.local()  # .file: what this thread is sending, to be sent from the same place again
+
+
+class Patience:
+    """What is left for trying again, of one `push` or one `pull`.
+
+    Args:
+        tell: is called with a sentence before each wait.
+    """
+
+    def __init__(self, tell: Callable[[str], None] = lambda sentence: None):
+        self.tell = tell
+        self.waited = 0.0  # seconds during which anything was waiting, counted once
+        self.waiting_until = 0.0
+        self.downloads: Counter[str] = Counter()
+        self.lock = threading.Lock()
+
+    def wait(self, failure: object, tried: int, since: float) -> None:
+        """Waits before a request that failed is tried again.
+
+        Args:
+            failure: the answer, or the error of a connection.
+            tried: how often, until now.
+            since: when, by `clock`, what must end within 90 seconds began.
+
+        Raises:
+            OutOfPatience: where five tries are over, or the wait would go beyond 90 seconds.
+        """
+        reason, asked = _meaning(failure)
+        if tried >= TRIES:
+            raise OutOfPatience(f"{reason}, {tried} times in a row")
+        wait = float(2 ** (tried - 1)) if asked is None else asked
+        with self.lock:
+            start = clock()
+            waited = self.waited + max(0.0, start + wait - max(start, self.waiting_until))
+            if waited > SECONDS or start + wait - since > SECONDS:
+                again = f"try again in {ceil(wait):,} seconds" if asked is not None else "try again later"
+                raise OutOfPatience(f"{reason}: {again}")
+            self.waited, self.waiting_until = waited, max(start + wait, self.waiting_until)
+        self.tell(f"{reason}; waiting {ceil(wait)} s")
+        sleep(wait)
+
+    def send(self, plain: Callable, request, **options):
+        """A client's `send` that tries again."""
+        limited = any(request.extensions.get("timeout", {}).values())
+        if COMMIT.search(str(request.url)):
+            request.extensions["timeout"] = TIMEOUTS | {"read": COMMIT_READ}
+            return plain(request, **options)
+        file = getattr(_body, "file", None) if request.method == "PUT" else None
+        start = file and file.tell()
+        tried, since = 0, clock()
+        while True:
+            if not limited:
+                left = SECONDS - (clock() - since) if tried else SECONDS
+                request.extensions["timeout"] = TIMEOUTS | {"read": min(TIMEOUTS["read"], max(1.0, left))}
+            if options.get("stream"):
+                self._count_download(str(request.url).partition("?")[0])
+            try:
+                response = plain(request, **options)
+                if response.status_code not in BUSY:
+                    return response
+                response.close()
+                failure: object = response
+            except BROKEN_CONNECTION as error:
+                failure = error
+            tried += 1
+            if tried == 1 and file is not None:
+                since = clock()  # a file may well take an hour
+            self.wait(failure, tried, since)
+            if file is not None:
+                file.seek(start)
+
+    def _count_download(self, url: str) -> None:
+        # A download that breaks off is taken up by huggingface_hub, with another request for the rest.
+        with self.lock:
+            self.downloads[url] += 1
+            if self.downloads[url] > TRIES:
+                raise OutOfPatience(f"the download broke off {TRIES} times")
+
+
+@contextmanager
+def patience(tell: Callable[[str], None] = lambda sentence: None) -> Iterator[Patience]:
+    """While the block lasts, huggingface_hub's requests are tried again as this file says.
+
+    The client belongs to the whole process, so one thread at a time does this; requests of other threads meanwhile are
+    repeated by the same rules.
+    """
+    with _one_at_a_time, _without_warnings(), _xet_settings():
+        kept = Patience(tell)
+        client = get_session()
+        plain = client.send
+        client.send = lambda request, **options: kept.send(plain, request, **options)
+        try:
+            yield kept
+        finally:
+            del client.send
+
+
+@contextmanager
+def sending(file) -> Iterator[None]:
+    """While the block lasts, this thread's uploads are parts of `file`, which can seek."""
+    _body.file = file
+    try:
+        yield
+    finally:
+        _body.file = None
+
+
+def _meaning(failure: object) -> tuple[str, float | None]:
+    """What a failure is called, and how many seconds the server asks to wait, where it does."""
+    if isinstance(failure, BaseException):
+        return f"the Hub could not be reached, or the connection broke ({one_line(failure)})", None
+    asked = _retry_after(failure.headers)
+    if failure.status_code == 429:
+        return "the Hub takes no more requests for now (HTTP 429)", asked
+    return f"the Hub answered HTTP {failure.status_code}", asked
+
+
+def _retry_after(headers) -> float | None:
+    """Seconds to wait, from Retry-After (RFC 9110, section 10.2.3: seconds or a date) or from the Hub's own `ratelimit`."""
+    text = headers.get("Retry-After", "").strip()
+    if re.fullmatch(r"\d{1,9}", text):
+        return float(text)
+    if text:
+        try:
+            date = parsedate_to_datetime(text)
+            return max(0.0, (date if date.tzinfo else date.replace(tzinfo=timezone.utc)).timestamp() - now())
+        except (ValueError, TypeError, OverflowError):
+            return None
+    match = re.search(r";\s*r\s*=\s*0\s*;\s*t\s*=\s*(\d{1,9})", headers.get("ratelimit", ""))
+    return float(match[1]) if match else None
+
+
+@contextmanager
+def _xet_settings() -> Iterator[None]:
+    chosen = {name: value for name, value in XET.items() if name not in os.environ}
+    os.environ.update(chosen)
+    try:
+        yield
+    finally:
+        for name in chosen:
+            os.environ.pop(name, None)
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """huggingface_hub's warnings of tries that failed are left out: the last one's failure is an error here."""
+    logger = logging.getLogger("huggingface_hub")
+    level = logger.level
+    if logger.getEffectiveLevel() == logging.WARNING:
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

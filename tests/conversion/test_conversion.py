@@ -1,0 +1,388 @@
+"""Converting legacy checkpoints: the numbers are bert4keras' own, and the folder is what users load."""
+
+import json
+import os
+import re
+import shutil
+import sys
+import tracemalloc
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from paths import REPOSITORY, SHARED, needs_shared
+from safetensors import safe_open
+from safetensors.torch import load_file
+from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
+
+import modeling_roformer
+from modeling_roformer.conversion.convert import convert
+from modeling_roformer.conversion.errors import CheckpointError
+from modeling_roformer.conversion.families import roformer_v1
+from modeling_roformer.conversion.families.family import extra
+from modeling_roformer.conversion.formats.dtypes import cast
+from modeling_roformer.conversion.formats.tensor_bundle import TensorBundle
+from modeling_roformer.conversion.formats.tensor_bundle_writer import write_bundle
+
+LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
+CONVERTED = ["word", "character", "factorized", "float16", "bfloat16", "float64", "shards"]
+
+
+@pytest.fixture
+def output(tmp_path) -> Path:
+    return tmp_path / "output"
+
+
+@pytest.fixture
+def source(tmp_path) -> Path:
+    """A copy of the word-level checkpoint, to change."""
+    return shutil.copytree(LEGACY / "word", tmp_path / "legacy")
+
+
+def logits(model, token_ids, segment_ids) -> np.ndarray:
+    """Logits (batch, length, vocab_size); id 0 is padding, as bert4keras has it."""
+    tokens = torch.from_numpy(token_ids).long()
+    with torch.inference_mode():
+        return (
+            model.eval()(
+                input_ids=tokens,
+                token_type_ids=torch.from_numpy(segment_ids).long(),
+                attention_mask=(tokens != 0).long(),
+            )
+            .logits.float()
+            .numpy()
+        )
+
+
+def assert_parity(folder: Path, reference: Path, tolerance: float = 2e-5, key: str = "logits") -> None:
+    """bert4keras' logits, at every position that is not padding."""
+    expected = np.load(reference)
+    model = AutoModelForMaskedLM.from_pretrained(folder, dtype=torch.float32)
+    found = logits(model, expected["token_ids"], expected["segment_ids"])
+    real = expected["token_ids"] != 0
+    assert np.abs(expected[key][real]).max() > 0.5
+    np.testing.assert_allclose(found[real], expected[key][real], rtol=0, atol=tolerance)
+
+
+def rewrite(folder: Path, change) -> None:
+    """Write the folder's checkpoint anew after `change` has edited the dict of its variables."""
+    prefix = folder / "bert_model.ckpt"
+    bundle = TensorBundle(prefix)
+    variables = {name: bundle.read(name) for name in bundle.entries}
+    for file in folder.glob("bert_model.ckpt*"):
+        file.unlink()
+    change(variables)
+    write_bundle(prefix, variables.items())
+
+
+def edit_config(folder: Path, **changes) -> None:
+    path = folder / "bert_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+# Numbers.
+
+
+@pytest.mark.parametrize("name", CONVERTED)
+def test_logits_are_bert4keras(name, output):
+    report = convert(LEGACY / name, output, verify=True)
+    assert report.verified
+    assert_parity(output, LEGACY / name / "reference.npz")
+
+
+def test_logits_without_the_pooler(output):
+    report = convert(LEGACY / "pooler", output, family="roformer", verify=True)
+    assert report.extras["pooler"] == ["bert/pooler/dense/bias", "bert/pooler/dense/kernel"]
+    assert_parity(output, LEGACY / "pooler" / "reference.npz")
+
+
+@needs_shared
+@pytest.mark.parametrize("name", ["roformer", "roformer_factorized"])
+def test_logits_of_the_shared_checkpoints(name, output):
+    convert(SHARED / "legacy_tf" / name, output, verify=True)
+    assert_parity(output, SHARED / "legacy_tf" / name / "reference.npz", key="output_0")
+
+
+TRAINED = REPOSITORY / "examples" / "roformer-mini-zh"
+
+
+def test_the_trained_checkpoint_answers_as_before(output):
+    """Logits at the masks of seven sentences: 2e-5 from the formulas in float64, 2e-4 from bert4keras; same top five."""
+    report = convert(TRAINED, output)
+    assert report.word_level and report.words == 6801 and report.layers == 6
+    sentences = json.loads((TRAINED / "reference.json").read_text(encoding="utf-8"))
+    expected = np.load(TRAINED / "reference_logits.npz")
+    model, tokenizer = AutoModelForMaskedLM.from_pretrained(output).eval(), AutoTokenizer.from_pretrained(output)
+    assert len(sentences) == 7
+    for i, sentence in enumerate(sentences):
+        encoded = tokenizer(sentence["text"], return_tensors="pt")
+        assert encoded["input_ids"][0].tolist() == sentence["token_ids"]
+        with torch.inference_mode():
+            found = model(**encoded).logits[0, sentence["mask_at"]].numpy()
+        np.testing.assert_allclose(found, expected["float64"][i], rtol=0, atol=2e-5)
+        np.testing.assert_allclose(found, expected["logits"][i], rtol=0, atol=2e-4)
+        top = tokenizer.convert_ids_to_tokens(np.argsort(-found)[:5].tolist())
+        assert top == [token for token, _ in sentence["top"]]
+
+
+# The folder.
+
+
+def test_plain_transformers_loads_the_folder(output):
+    convert(LEGACY / "factorized", output)
+    theirs, info = transformers.RoFormerForMaskedLM.from_pretrained(output, output_loading_info=True)
+    assert not info["unexpected_keys"] and not info["mismatched_keys"]
+    assert {key.split(".", 1)[1] for key in info["missing_keys"]} <= {"encoder.embed_positions.weight"}
+    expected = np.load(LEGACY / "factorized" / "reference.npz")
+    found = logits(theirs, expected["token_ids"], expected["segment_ids"])
+    real = expected["token_ids"] != 0
+    np.testing.assert_allclose(found[real], expected["logits"][real], rtol=0, atol=5e-5)
+
+
+def test_the_file_is_what_save_pretrained_would_write(output, tmp_path):
+    convert(LEGACY / "word", output)
+    AutoModelForMaskedLM.from_pretrained(output).save_pretrained(tmp_path / "saved")
+    ours, saved = load_file(output / "model.safetensors"), load_file(tmp_path / "saved" / "model.safetensors")
+    assert ours.keys() == saved.keys()
+    assert all(torch.equal(ours[key], saved[key]) for key in ours)
+    with safe_open(output / "model.safetensors", "pt") as file:
+        assert file.metadata() == {"format": "pt"}
+    assert int.from_bytes((output / "model.safetensors").read_bytes()[:8], "little") % 8 == 0  # so numbers are aligned
+    ours, saved = (json.loads((folder / "config.json").read_text()) for folder in (output, tmp_path / "saved"))
+    assert ours == saved and ours["architectures"] == ["RoFormerForMaskedLM"] and ours["dtype"] == "float32"
+
+
+def test_the_configuration(output, source):
+    edit_config(source, hidden_dropout_prob=0.25, attention_probs_dropout_prob=None, max_position_embeddings=2000)
+    convert(source, output)
+    config = AutoConfig.from_pretrained(output)
+    assert isinstance(config, modeling_roformer.RoFormerConfig) and config.model_type == "roformer"
+    assert (config.hidden_dropout_prob, config.attention_probs_dropout_prob) == (0.25, 0.0)
+    assert (config.max_position_embeddings, config.layer_norm_eps, config.hidden_act) == (2000, 1e-12, "gelu")
+    assert config.rotary_value is False and config.tie_word_embeddings
+
+
+def test_plain_transformers_is_given_its_longest_table(output):
+    convert(LEGACY / "character", output)
+    assert AutoConfig.from_pretrained(output).max_position_embeddings == 1536
+
+
+def test_keras_names_are_preferred_as_bert4keras_prefers_them(output, source):
+    edit_config(source, dropout_rate=0.3, segment_vocab_size=2, type_vocab_size=7)
+    convert(source, output)
+    assert AutoConfig.from_pretrained(output).hidden_dropout_prob == 0.3
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [("gelu_tanh", "gelu_pytorch_tanh"), ("swish", "silu"), ("relu", "relu")])
+def test_activations(output, source, theirs, ours):
+    edit_config(source, hidden_act=theirs)
+    convert(source, output)
+    assert AutoConfig.from_pretrained(output).hidden_act == ours
+
+
+@pytest.mark.parametrize("name", ["word", "character"])
+def test_the_tokenizer(name, output):
+    report = convert(LEGACY / name, output)
+    entries = (LEGACY / name / "vocab.txt").read_bytes().decode().removesuffix("\n").split("\n")
+    assert (output / "vocab.txt").read_bytes() == (LEGACY / name / "vocab.txt").read_bytes()
+    assert report.vocab_size == len(entries)
+    assert report.word_level == (name == "word") and report.words == (22 if name == "word" else 0)
+    tokenizer = AutoTokenizer.from_pretrained(output)
+    assert tokenizer.convert_tokens_to_ids(entries) == list(range(len(entries)))
+    assert tokenizer.pad_token_id == entries.index("[PAD]") == AutoConfig.from_pretrained(output).pad_token_id
+    ids = tokenizer("听见明月")["input_ids"]
+    words = ["听见", "明月"] if name == "word" else ["听", "见", "明", "月"]
+    assert ids == [entries.index(token) for token in ["[CLS]", *words, "[SEP]"]]
+
+
+def test_padding_is_where_the_vocabulary_has_it(output, source):
+    entries = (source / "vocab.txt").read_text(encoding="utf-8").split("\n")
+    entries[0], entries[5] = entries[5], entries[0]
+    (source / "vocab.txt").write_text("\n".join(entries), encoding="utf-8")
+    convert(source, output)
+    assert AutoConfig.from_pretrained(output).pad_token_id == 5
+
+
+def test_the_card_speaks_of_this_checkpoint(output):
+    report = convert(LEGACY / "word", output)
+    card = (output / "README.md").read_text(encoding="utf-8")
+    assert card.startswith("---\n") and f"{report.parameters:,}" in card and "float32" in card
+    assert report.files == sorted(os.listdir(output)) and "README.md" in report.files
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
+@pytest.mark.parametrize("name", ["word", "bfloat16", "float64"])
+def test_the_dtype_asked_for(name, dtype, output):
+    convert(LEGACY / name, output, dtype=dtype, verify=True)
+    bundle = TensorBundle(LEGACY / name / "bert_model.ckpt")
+    kernel = "bert/encoder/layer_0/intermediate/dense/kernel"
+    source = cast(bundle.read(kernel), bundle.entries[kernel].dtype, "float64")
+    found = load_file(output / "model.safetensors")["roformer.encoder.layer.0.intermediate.dense.weight"]
+    assert found.dtype == getattr(torch, dtype)
+    expected = torch.from_numpy(source.T.copy())
+    if dtype == "bfloat16":  # torch rounds float64 to bfloat16 by way of float32, too
+        expected = expected.float()
+    assert torch.equal(found, expected.to(found.dtype))
+    assert AutoModelForMaskedLM.from_pretrained(output, dtype="auto").dtype == found.dtype
+
+
+def test_a_number_that_the_dtype_cannot_hold(output, source):
+    rewrite(source, lambda variables: variables["cls/predictions/output_bias"].__setitem__(3, 1e5))
+    with pytest.raises(CheckpointError, match="cls/predictions/output_bias.*too large for float16"):
+        convert(source, output, dtype="float16")
+    assert not output.exists()
+    convert(source, output, dtype="bfloat16")
+
+
+def test_memory_is_that_of_a_tensor_and_not_of_the_checkpoint(output, source):
+    hidden, layers = 256, 24
+    edit_config(
+        source, hidden_size=hidden, num_hidden_layers=layers, intermediate_size=4 * hidden, num_attention_heads=4
+    )
+    config = modeling_roformer.RoFormerConfig(
+        vocab_size=json.loads((source / "bert_config.json").read_text())["vocab_size"],
+        hidden_size=hidden, num_hidden_layers=layers, intermediate_size=4 * hidden, num_attention_heads=4,
+    )  # fmt: skip
+    weights = roformer_v1.weights(config)
+    for file in source.glob("bert_model*"):
+        file.unlink()
+    write_bundle(source / "bert_model.ckpt", ((w.variable, np.ones(w.shape, "float32")) for w in weights))
+    size = (source / "bert_model.ckpt.data-00000-of-00001").stat().st_size
+    assert size > 75e6
+    convert(LEGACY / "word", output)  # what is imported and cached once is not counted
+    shutil.rmtree(output)
+    tracemalloc.start()
+    try:
+        convert(source, output)
+        assert tracemalloc.get_traced_memory()[1] < 16e6
+    finally:
+        tracemalloc.stop()
+
+
+# What was found.
+
+
+def test_the_report_names_what_was_left_out(output):
+    report = convert(LEGACY / "word", output)
+    assert report.extras == {
+        "optimiser state": [f"bert/embeddings/token_type_embeddings/{slot}" for slot in ("adam_m", "adam_v")],
+        "next-sentence head": [f"cls/seq_relationship/output_{part}" for part in ("bias", "weights")],
+        "training step": ["global_step"],
+    }
+    assert report.ignored_settings == ["directionality"]
+    state = load_file(output / "model.safetensors")
+    assert report.variables == len(state)
+    assert report.parameters == sum(tensor.numel() for tensor in state.values())
+
+
+@pytest.mark.parametrize("slot", ["adam_m", "Adam", "Adam_1", "lamb_v", "Momentum", "ExponentialMovingAverage"])
+def test_slots_belong_to_a_variable(slot):
+    variables = {"bert/pooler/dense/kernel"}
+    assert extra(f"bert/pooler/dense/kernel/{slot}", variables) == "optimiser state"
+    assert extra(f"bert/pooler/dense/bias/{slot}", variables) is None
+    assert extra(f"bert/pooler/dense/kernel/{slot}x", variables) is None
+
+
+# The archive as it was published.
+
+
+def pack(path: Path, folder: Path, inside: str = "", extra_members: dict[str, bytes] | None = None) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in sorted(folder.iterdir()):
+            archive.write(file, inside + file.name)
+        for name, content in (extra_members or {}).items():
+            archive.writestr(name, content)
+    return path
+
+
+@pytest.mark.parametrize("inside", ["", "chinese_roformer_L-2/", "a/b/"])
+def test_an_archive_converts_as_its_folder_does(inside, output, tmp_path):
+    litter = {"__MACOSX/._bert_config.json": b"x", f"{inside}.DS_Store": b"x", "notes/readme.txt": b"x"}
+    archive = pack(tmp_path / "checkpoint.zip", LEGACY / "word", inside, litter)
+    convert(archive, output)
+    convert(LEGACY / "word", tmp_path / "direct")
+    for file in output.iterdir():
+        if file.name != "README.md":
+            assert file.read_bytes() == (tmp_path / "direct" / file.name).read_bytes()
+    assert sorted(os.listdir(tmp_path)) == ["checkpoint.zip", "direct", "output"]
+
+
+def test_an_archive_cannot_write_elsewhere(output, tmp_path):
+    evil = {"../escaped.txt": b"x", "/tmp/escaped-from-archive": b"x", "..\\escaped2.txt": b"x"}
+    archive = pack(tmp_path / "checkpoint.zip", LEGACY / "word", "", evil)
+    convert(archive, output)
+    assert sorted(os.listdir(tmp_path)) == ["checkpoint.zip", "output"]
+    assert not os.path.exists("/tmp/escaped-from-archive") and not (tmp_path.parent / "escaped.txt").exists()
+
+
+def test_errors_inside_an_archive_name_the_archive(output, source, tmp_path):
+    (source / "bert_model.ckpt.data-00000-of-00001").unlink()
+    archive = pack(tmp_path / "checkpoint.zip", source)
+    with pytest.raises(CheckpointError, match=re.escape(f"{archive}/bert_model.ckpt.data-00000-of-00001 is missing")):
+        convert(archive, output)
+    assert sorted(os.listdir(tmp_path)) == ["checkpoint.zip", "legacy"]
+
+
+def test_archives_that_cannot_be_read(output, tmp_path, monkeypatch):
+    path = tmp_path / "checkpoint.zip"
+    path.write_bytes(b"no archive")
+    with pytest.raises(CheckpointError, match="neither a folder nor a .zip"):
+        convert(path, output)
+    good = bytearray(pack(path, LEGACY / "word").read_bytes())
+    good[len(good) // 2] ^= 0xFF
+    path.write_bytes(good)
+    with pytest.raises(CheckpointError, match=r"checkpoint\.zip"):
+        convert(path, output)
+    pack(path, LEGACY / "word", "one/", {"two/bert_config.json": b"{}"})
+    with pytest.raises(CheckpointError, match="2 folders with"):
+        convert(path, output)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a.txt", "x")
+    with pytest.raises(CheckpointError, match="no bert_config.json or config.json"):
+        convert(path, output)
+    pack(path, LEGACY / "word")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**6, 10**6, 10**3))
+    with pytest.raises(CheckpointError, match="only 1,000 are free"):
+        convert(path, output)
+    assert os.listdir(tmp_path) == ["checkpoint.zip"]
+
+
+# Which checkpoint.
+
+
+def test_several_checkpoints_need_a_choice(output, source):
+    for file in list(source.glob("bert_model.ckpt*")):
+        shutil.copyfile(file, source / file.name.replace("bert_model.ckpt", "model.ckpt-1000"))
+    with pytest.raises(CheckpointError, match=r"--checkpoint: bert_model\.ckpt, model\.ckpt-1000"):
+        convert(source, output)
+    for choice in ("model.ckpt-1000", "model.ckpt-1000.index"):
+        convert(source, output, checkpoint=choice)
+        shutil.rmtree(output)
+    with pytest.raises(CheckpointError, match=r"other\.index is missing"):
+        convert(source, output, checkpoint="other")
+
+
+def test_config_json_serves_as_well(output, source):
+    (source / "bert_config.json").rename(source / "config.json")
+    convert(source, output)
+
+
+# Verification.
+
+
+def test_verification_finds_a_wrong_number(output, monkeypatch):
+    def write_and_damage(path, specs, chunks):
+        from modeling_roformer.conversion.formats.safetensors_file import write_safetensors
+
+        write_safetensors(path, specs, chunks)
+        content = bytearray(path.read_bytes())
+        content[-3] ^= 1
+        path.write_bytes(content)
+
+    monkeypatch.setattr(sys.modules[convert.__module__], "write_safetensors", write_and_damage)
+    with pytest.raises(CheckpointError, match="is not the variable"):
+        convert(LEGACY / "word", output, verify=True)
+    assert not output.exists()

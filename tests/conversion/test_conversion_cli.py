@@ -1,0 +1,363 @@
+"""`roformer convert` on good input and on bad: an exit code, one sentence on stderr, and no half-written folder."""
+
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import command_line
+import numpy as np
+import pytest
+from paths import REPOSITORY
+
+from modeling_roformer.conversion import convert
+from modeling_roformer.conversion.formats.tensor_bundle import TensorBundle
+from modeling_roformer.conversion.formats.tensor_bundle_writer import write_bundle
+
+run = command_line.run  # the fixture
+
+LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
+INDEX = "bert_model.ckpt.index"
+DATA = "bert_model.ckpt.data-00000-of-00001"
+
+
+@pytest.fixture
+def source(tmp_path) -> Path:
+    """A copy of the word-level checkpoint, to damage."""
+    return shutil.copytree(LEGACY / "word", tmp_path / "legacy")
+
+
+def assert_refused(
+    result: tuple[int, str, str], tmp_path: Path, *words: str, left: tuple[str, ...] = ("legacy",)
+) -> None:
+    """Not 0, nothing on stdout, one line on stderr with these words in it, and nothing new in the folder."""
+    code, out, err = result
+    assert code == 1 and out == ""
+    assert err.count("\n") == 1 and err.startswith("roformer: ") and "Traceback" not in err
+    for word in words:
+        assert word in err
+    assert sorted(os.listdir(tmp_path)) == sorted(left)
+
+
+def rewrite(folder: Path, change) -> None:
+    """Write the checkpoint anew, checksums and all, after `change` has edited the dict of its variables."""
+    bundle = TensorBundle(folder / "bert_model.ckpt")
+    variables = {name: bundle.read(name) for name in bundle.entries}
+    for file in folder.glob("bert_model.ckpt*"):
+        file.unlink()
+    change(variables)
+    write_bundle(folder / "bert_model.ckpt", variables.items())
+
+
+def edit_config(folder: Path, **changes) -> None:
+    path = folder / "bert_config.json"
+    config = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({name: value for name, value in config.items() if value is not ...}))
+
+
+def edit_file(path: Path, edit) -> None:
+    path.write_bytes(edit(path.read_bytes()))
+
+
+def test_a_good_checkpoint(run, source, tmp_path):
+    code, out, err = run("convert", source, tmp_path / "output", "--verify")
+    assert code == 0 and err == ""
+    for words in ("word-level: 22 words", "RoFormer", "float32", "global_step", "every tensor, after reloading"):
+        assert words in out
+    assert {
+        "config.json",
+        "model.safetensors",
+        "vocab.txt",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "README.md",
+    } <= set(os.listdir(tmp_path / "output"))
+    assert sorted(os.listdir(tmp_path)) == ["legacy", "output"]
+    code, out, _ = run("convert", LEGACY / "character", tmp_path / "other", "--dtype", "bfloat16")
+    assert code == 0 and "character-level" in out and "bfloat16" in out and "--verify" in out
+
+
+def test_without_a_pooler(run, tmp_path):
+    code, out, _ = run("convert", LEGACY / "pooler", tmp_path / "output", "--family", "roformer")
+    assert code == 0 and "left out: pooler" in out
+
+
+# A checkpoint of every family, and what is asked for where its variables do not show the family.
+FAMILIES = {
+    "word": [],
+    "factorized": [],
+    "v2": [],
+    "gpt": ["--family", "gpt"],
+    "sim": [],
+    "wobert": [],
+    "wonezha": ["--family", "wonezha"],
+}
+LAYER = "bert/encoder/layer_1"
+BAD = {
+    # name: (what to do to the folder, what the sentence names; {rows} are its entries, {less} one less, {more} one more)
+    "data truncated": (lambda d: edit_file(d / DATA, lambda b: b[:-1]), [DATA, "cut off"]),
+    "data half": (lambda d: edit_file(d / DATA, lambda b: b[: len(b) // 2]), [DATA, "cut off"]),
+    "data empty": (lambda d: edit_file(d / DATA, lambda b: b""), [DATA, "cut off"]),
+    "data longer": (lambda d: edit_file(d / DATA, lambda b: b + b"\0"), [DATA, "belong to no variable"]),
+    "data missing": (lambda d: (d / DATA).unlink(), [DATA, "missing"]),
+    "index missing": (lambda d: (d / INDEX).unlink(), ["legacy", "no TensorFlow checkpoint"]),
+    "index truncated": (lambda d: edit_file(d / INDEX, lambda b: b[:-1]), [INDEX, "not a TensorFlow index"]),
+    "index empty": (lambda d: edit_file(d / INDEX, lambda b: b""), [INDEX, "not a TensorFlow index"]),
+    "index of something else": (
+        lambda d: edit_file(d / INDEX, lambda b: b"<!DOCTYPE html><title>404</title>" * 9),
+        [INDEX, "not a TensorFlow index"],
+    ),
+    "index that is the data": (lambda d: shutil.copyfile(d / DATA, d / INDEX), [INDEX, "not a TensorFlow index"]),
+    "index of another checkpoint": (
+        lambda d: shutil.copyfile(LEGACY / "float64" / INDEX, d / INDEX),
+        [DATA, "cut off"],
+    ),
+    "footer's padding": (
+        lambda d: edit_file(d / INDEX, lambda b: b[:-12] + b"\1" + b[-11:]),
+        [INDEX, "padding of its footer"],
+    ),
+    "config missing": (lambda d: (d / "bert_config.json").unlink(), ["bert_config.json or config.json"]),
+    "config broken": (lambda d: edit_file(d / "bert_config.json", lambda b: b[:50]), ["bert_config.json", "not JSON"]),
+    "config not text": (
+        lambda d: (d / "bert_config.json").write_bytes(b"\xff\xfe\0"),
+        ["bert_config.json", "not JSON"],
+    ),
+    "config a list": (lambda d: (d / "bert_config.json").write_text("[1]"), ["bert_config.json", "no object"]),
+    "config nested": (lambda d: (d / "bert_config.json").write_text("[" * 99999), ["bert_config.json", "not JSON"]),
+    "hidden_size missing": (lambda d: edit_config(d, hidden_size=...), ["bert_config.json: hidden_size", "missing"]),
+    "hidden_size a text": (lambda d: edit_config(d, hidden_size="24"), ["bert_config.json: hidden_size", '"24"']),
+    "hidden_size true": (lambda d: edit_config(d, hidden_size=True), ["bert_config.json: hidden_size", "true"]),
+    "hidden_size huge": (lambda d: edit_config(d, hidden_size=1 << 70), ["bert_config.json: hidden_size"]),
+    "no layers": (lambda d: edit_config(d, num_hidden_layers=0), ["bert_config.json: num_hidden_layers"]),
+    "activation": (lambda d: edit_config(d, hidden_act="magic"), ["bert_config.json: hidden_act", "magic"]),
+    "dropout": (lambda d: edit_config(d, hidden_dropout_prob="x"), ["bert_config.json: hidden_dropout_prob"]),
+    "heads": (
+        lambda d: edit_config(d, num_attention_heads=5),
+        ["bert_config.json", "5 attention heads", "do not divide"],
+    ),
+    "odd heads": (lambda d: edit_config(d, num_attention_heads=8), ["bert_config.json", "8 attention heads", "even"]),
+    "key size": (lambda d: edit_config(d, attention_key_size=4), ["bert_config.json: attention_key_size"]),
+    "wrong hidden_size": (lambda d: edit_config(d, hidden_size=28), [INDEX, "bert_config.json", "24", "28"]),
+    "wrong intermediate_size": (lambda d: edit_config(d, intermediate_size=99), [INDEX, "(24, 48)", "(24, 99)"]),
+    "wrong embedding_size": (lambda d: edit_config(d, embedding_size=10), ["bert_config.json", "embedding", "10"]),
+    "wrong vocab_size": (lambda d: edit_config(d, vocab_size=160), [INDEX, "word_embeddings", "bert_config.json"]),
+    "wrong type_vocab_size": (lambda d: edit_config(d, type_vocab_size=3), [INDEX, "token_type_embeddings"]),
+    "more layers": (lambda d: edit_config(d, num_hidden_layers=1), [INDEX, "2 layers", "bert_config.json says 1"]),
+    "fewer layers": (lambda d: edit_config(d, num_hidden_layers=3), [INDEX, "2 layers", "bert_config.json says 3"]),
+    "vocab missing": (lambda d: (d / "vocab.txt").unlink(), ["vocab.txt", "missing"]),
+    "vocab shorter": (
+        lambda d: edit_file(d / "vocab.txt", lambda b: b[: b.rindex(b"\n", 0, -1)]),
+        ["vocab.txt", "{less} entries", "{rows} rows"],
+    ),
+    "vocab longer": (
+        lambda d: edit_file(d / "vocab.txt", lambda b: b + b"more\n"),
+        ["vocab.txt", "{more} entries", "{rows} rows"],
+    ),
+    "vocab empty": (lambda d: edit_file(d / "vocab.txt", lambda b: b""), ["vocab.txt", "empty"]),
+    "vocab not UTF-8": (lambda d: edit_file(d / "vocab.txt", lambda b: b"\xff" + b), ["vocab.txt", "UTF-8"]),
+    "no [MASK]": (
+        lambda d: edit_file(d / "vocab.txt", lambda b: b.replace(b"[MASK]", b"mask")),
+        ["vocab.txt", "[MASK]"],
+    ),
+    "unknown variable": (
+        lambda d: rewrite(d, lambda v: v.update({f"{LAYER}/attention/self/relative": np.zeros(3, "f4")})),
+        [INDEX, f"{LAYER}/attention/self/relative"],
+    ),
+    "slot of nothing": (lambda d: rewrite(d, lambda v: v.update({"x/adam_m": np.zeros(3, "f4")})), [INDEX, "x/adam_m"]),
+    "weight without variable": (
+        lambda d: rewrite(d, lambda v: v.pop(f"{LAYER}/output/dense/kernel")),
+        [INDEX, f"{LAYER}/output/dense/kernel", ".encoder.layer.1.output.dense.weight"],
+    ),
+    "segments missing": (
+        lambda d: rewrite(d, lambda v: [v.pop(name) for name in list(v) if "token_type" in name]),
+        [INDEX, "bert/embeddings/token_type_embeddings"],
+    ),
+    "no RoFormer": (
+        lambda d: rewrite(d, lambda v: (v.clear(), v.update({"conv/kernel": np.zeros(3, "f4")}))),
+        [INDEX, "of no RoFormer", "conv/kernel"],
+    ),
+    "no variables": (lambda d: rewrite(d, lambda v: v.clear()), [INDEX, "of no RoFormer"]),
+    "weight of integers": (
+        lambda d: rewrite(d, lambda v: v.update({f"{LAYER}/output/dense/kernel": np.zeros((48, 24), "i4")})),
+        [INDEX, f"{LAYER}/output/dense/kernel", "int32"],
+    ),
+    "kernel transposed": (
+        lambda d: rewrite(d, lambda v: v.update({f"{LAYER}/output/dense/kernel": np.zeros((24, 48), "f4")})),
+        [INDEX, f"{LAYER}/output/dense/kernel", "(24, 48)", "(48, 24)"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_bad_input(family, name, run, tmp_path):
+    source = shutil.copytree(LEGACY / family, tmp_path / "legacy")
+    rows = json.loads((source / "bert_config.json").read_text())["vocab_size"]
+    damage, words = BAD[name]
+    damage(source)
+    words = [word.format(rows=rows, less=rows - 1, more=rows + 1) for word in words]
+    assert_refused(run("convert", source, tmp_path / "output", *FAMILIES[family]), tmp_path, *words)
+
+
+# What only some families have: family, variables to take out, and what the sentence names.
+PARTS = {
+    "head": (("word", "factorized", "gpt", "sim", "wobert", "wonezha"), "cls/predictions/", "cls.predictions."),
+    "projection": (("factorized",), "bert/encoder/embedding_hidden_mapping_in/", "roformer.embeddings_project."),
+    "half a pooler": (("sim",), "bert/pooler/dense/bias", "roformer.pooler.dense.bias"),
+    "a bias": (("word", "factorized", "gpt", "sim", "wobert", "wonezha"), f"{LAYER}/output/dense/bias", "dense.bias"),
+}
+
+
+@pytest.mark.parametrize(("family", "part"), [(family, part) for part in PARTS for family in PARTS[part][0]])
+def test_a_part_is_missing(family, part, run, tmp_path):
+    _, start, key = PARTS[part]
+    source = shutil.copytree(LEGACY / family, tmp_path / "legacy")
+    rewrite(source, lambda v: [v.pop(name) for name in list(v) if name.startswith(start)])
+    result = run("convert", source, tmp_path / "output", *FAMILIES[family])
+    assert_refused(result, tmp_path, INDEX, start, key)
+
+
+def test_a_table_of_positions_of_another_length(run, tmp_path):
+    source = shutil.copytree(LEGACY / "wobert", tmp_path / "legacy")
+    edit_config(source, max_position_embeddings=17)
+    assert_refused(run("convert", source, tmp_path / "output"), tmp_path, INDEX, "position_embeddings", "(17, 24)")
+
+
+def test_a_distance_that_is_none(run, tmp_path):
+    source = shutil.copytree(LEGACY / "wonezha", tmp_path / "legacy")
+    edit_config(source, max_relative_position="far")
+    assert_refused(run("convert", source, tmp_path / "output"), tmp_path, "bert_config.json: max_relative_position")
+
+
+@pytest.mark.parametrize("name", ["every_dtype", "nothing"])
+def test_folders_of_something_else(name, run, tmp_path):
+    assert_refused(run("convert", LEGACY / name, tmp_path / "output"), tmp_path, name, left=())
+
+
+def test_a_missing_shard(run, tmp_path):
+    source = shutil.copytree(LEGACY / "shards", tmp_path / "legacy")
+    (source / "bert_model.ckpt.data-00001-of-00003").unlink()
+    assert_refused(run("convert", source, tmp_path / "output"), tmp_path, "data-00001-of-00003", "missing")
+
+
+@pytest.mark.parametrize("file", [INDEX, DATA])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_byte_flipped_anywhere(family, file, run, tmp_path):
+    """A sample of all places here, by way of the command line; tests of the reader flip every byte of a small file."""
+    source = shutil.copytree(LEGACY / family, tmp_path / "legacy")
+    good = (source / file).read_bytes()
+    places = [*random.Random(family).sample(range(len(good)), 15), 0, len(good) - 1]
+    for place in places:
+        damaged = bytearray(good)
+        damaged[place] ^= 1 << place % 8
+        (source / file).write_bytes(damaged)
+        assert_refused(
+            run("convert", source, tmp_path / "output", *FAMILIES[family]),
+            tmp_path,
+            "bert_model.ckpt",
+            "damaged" if file == DATA else "",
+        )
+    (source / file).write_bytes(good)
+    assert run("convert", source, tmp_path / "output", *FAMILIES[family])[0] == 0
+
+
+@pytest.mark.parametrize("variable", ["global_step", "cls/seq_relationship/output_weights"])
+def test_a_byte_flipped_in_what_is_left_out(variable, run, source, tmp_path):
+    entry = TensorBundle(source / "bert_model.ckpt").entries[variable]
+    damaged = bytearray((source / DATA).read_bytes())
+    damaged[entry.offset + entry.size - 1] ^= 0x10
+    (source / DATA).write_bytes(damaged)
+    assert_refused(run("convert", source, tmp_path / "output"), tmp_path, DATA, variable, "checksum")
+
+
+def test_an_output_that_is_in_use(run, source, tmp_path):
+    output = tmp_path / "output"
+    output.mkdir()
+    (output / "mine.txt").write_text("precious")
+    edit_file(source / INDEX, lambda b: b"nonsense")  # the output is refused before anything is read
+    result = run("convert", source, output)
+    assert_refused(result, tmp_path, str(output), "not empty", left=("legacy", "output"))
+    assert os.listdir(output) == ["mine.txt"] and (output / "mine.txt").read_text() == "precious"
+    shutil.rmtree(output)
+    output.write_text("a file")
+    assert_refused(run("convert", source, output), tmp_path, "not a folder", left=("legacy", "output"))
+
+
+def test_an_empty_output_folder_is_filled(run, source, tmp_path):
+    (tmp_path / "output").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "output")
+    assert run("convert", source, tmp_path / "link")[0] == 0
+    assert (tmp_path / "output" / "model.safetensors").is_file() and (tmp_path / "link").is_symlink()
+
+
+def test_any_name_is_shown_as_it_is(run, source, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    name = "a [red]name[/red] " + "that-is-longer-than-a-line-" * 3
+    code, out, _ = run("convert", source, name)
+    assert code == 0 and (tmp_path / name / "config.json").is_file()
+    assert name.replace(" ", "") in re.sub(r"[\s│]", "", out)
+
+
+def test_folders_above_the_output_are_made(run, source, tmp_path):
+    assert run("convert", source, tmp_path / "a" / "b")[0] == 0
+    assert (tmp_path / "a" / "b" / "config.json").is_file()
+
+
+def test_the_choices_of_dtype_and_family(run, source, tmp_path):
+    assert_refused(run("convert", source, tmp_path / "o", "--dtype", "int8"), tmp_path, "int8", "float32, float16")
+    assert_refused(run("convert", source, tmp_path / "o", "--family", "t5"), tmp_path, "t5", "auto, roformer")
+
+
+def test_a_broken_archive(run, tmp_path):
+    path = tmp_path / "legacy"
+    with zipfile.ZipFile(path, "w") as archive:
+        for file in (LEGACY / "word").iterdir():
+            archive.write(file, file.name)
+    edit_file(path, lambda b: b[: len(b) // 2])
+    assert_refused(run("convert", path, tmp_path / "output"), tmp_path, str(path))
+
+
+def test_interrupted_half_way(source, tmp_path, monkeypatch):
+    """Ctrl-C after the weights were written."""
+
+    def interrupt(*_args, **_kwargs):
+        assert any(path.name.endswith(".unfinished") for path in tmp_path.iterdir())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys.modules[convert.__module__], "card_for", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        convert(source, tmp_path / "output")
+    assert os.listdir(tmp_path) == ["legacy"]
+
+
+# In processes of their own.
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def test_a_disk_that_is_full_half_way(source, tmp_path):
+    """A limit on the size of files stands in for the disk: write() fails in the middle of model.safetensors."""
+    code = (
+        "import resource, signal, sys\n"
+        "from modeling_roformer.cli import main\n"
+        "import modeling_roformer.conversion.convert\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))\n"
+        "main()"
+    )
+    command = [sys.executable, "-c", code, "convert", str(source), str(tmp_path / "output")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=ENVIRONMENT)
+    result = done.returncode, done.stdout, done.stderr
+    assert_refused(result, tmp_path, str(tmp_path / "output" / "model.safetensors"), "too large")
+
+
+def test_the_installed_command(source, tmp_path):
+    (source / DATA).unlink()
+    command = [sys.executable, "-m", "modeling_roformer.cli", "convert", str(source), str(tmp_path / "output")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=ENVIRONMENT)
+    assert_refused((done.returncode, done.stdout, done.stderr), tmp_path, DATA, "missing")

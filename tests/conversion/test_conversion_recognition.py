@@ -1,0 +1,225 @@
+"""`--family auto` on every released checkpoint, and `--as roformer`."""
+
+import json
+import re
+import shutil
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from paths import REPOSITORY
+from safetensors.torch import load_file
+from transformers import AutoModelForMaskedLM, AutoTokenizer, BertForMaskedLM
+
+from modeling_roformer import NezhaForMaskedLM, RoFormerForCausalLM, RoFormerForMaskedLM
+from modeling_roformer.conversion.convert import convert
+from modeling_roformer.conversion.errors import CheckpointError
+from modeling_roformer.conversion.formats.tensor_bundle import TensorBundle
+from modeling_roformer.conversion.formats.tensor_bundle_writer import write_bundle
+
+LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
+
+# Released archive: title, whether it is word-level, the fixture that has its variables, and the class it becomes.
+RELEASES = {
+    "chinese_roformer_L-12_H-768_A-12": ("RoFormer", True, "word", RoFormerForMaskedLM),
+    "chinese_roformer_L-6_H-384_A-6": ("RoFormer", True, "word", RoFormerForMaskedLM),
+    "chinese_roformer-char_L-12_H-768_A-12": ("RoFormer", False, "character", RoFormerForMaskedLM),
+    "chinese_roformer-char_L-6_H-384_A-6": ("RoFormer", False, "character", RoFormerForMaskedLM),
+    "chinese_roformer-gpt-char_L-12_H-768_A-12": ("RoFormer-GPT", False, "gpt", RoFormerForCausalLM),
+    "chinese_roformer-sim-char_L-12_H-768_A-12": ("RoFormer-Sim", False, "sim", RoFormerForCausalLM),
+    "chinese_roformer-sim-char_L-6_H-384_A-6": ("RoFormer-Sim", False, "sim", RoFormerForCausalLM),
+    "chinese_roformer-sim-char-ft_L-12_H-768_A-12": ("RoFormer-Sim", False, "sim", RoFormerForCausalLM),
+    "chinese_roformer-sim-char-ft_L-6_H-384_A-6": ("RoFormer-Sim", False, "sim", RoFormerForCausalLM),
+    "chinese_roformer-v2-char_L-6_H-384_A-6": ("RoFormer-V2", False, "v2", RoFormerForMaskedLM),
+    "chinese_roformer-v2-char_L-12_H-768_A-12": ("RoFormer-V2", False, "v2", RoFormerForMaskedLM),
+    "chinese_roformer-v2-char_L-24_H-1024_A-16": ("RoFormer-V2", False, "v2", RoFormerForMaskedLM),
+    "chinese_wobert_L-12_H-768_A-12": ("WoBERT", True, "wobert", BertForMaskedLM),
+    "chinese_wobert_plus_L-12_H-768_A-12": ("WoBERT", True, "wobert_bert_order", BertForMaskedLM),
+    "chinese_wonezha_L-12_H-768_A-12": ("WoNEZHA", True, "wonezha", NezhaForMaskedLM),
+    "chinese_L-12_H-768_A-12": ("BERT", False, "wobert", BertForMaskedLM),
+}
+WIDTH = 64  # a stand-in for hidden sizes, so that a test takes no gigabytes; layers and heads are the released ones
+
+
+def release(name: str, folder: Path) -> Path:
+    """A checkpoint of random weights in the layers and heads that a released name says, of its fixture's variables."""
+    _, word_level, fixture, _ = RELEASES[name]
+    layers, heads = (int(re.search(rf"_{letter}-(\d+)", name)[1]) for letter in "LA")
+    source = LEGACY / fixture
+    config = json.loads((source / "bert_config.json").read_text())
+    old = config["hidden_size"], config["intermediate_size"], config["vocab_size"]
+    entries = (source / "vocab.txt").read_bytes().decode().removesuffix("\n").split("\n")
+    if not word_level:
+        entries = [entry for entry in entries if not re.fullmatch("[\u4e00-\u9fff]{2,}", entry)]
+    width = WIDTH if WIDTH % heads == 0 and WIDTH // heads % 2 == 0 else 4 * heads
+    sizes = dict(zip(old, (width, 2 * width, len(entries)), strict=True))
+    config |= {"num_hidden_layers": layers, "num_attention_heads": heads, "hidden_size": width}
+    config |= {"intermediate_size": 2 * width, "vocab_size": len(entries)}
+    folder.mkdir()
+    (folder / "bert_config.json").write_text(json.dumps(config))
+    (folder / "vocab.txt").write_text("\n".join(entries) + "\n", encoding="utf-8", newline="\n")
+    bundle, random = TensorBundle(source / "bert_model.ckpt"), np.random.default_rng(0)
+    variables = {}
+    for variable in bundle.entries:
+        if variable.startswith(("global_step", "cls/seq_relationship")) or variable.endswith(("adam_m", "adam_v")):
+            continue
+        shape = tuple(sizes.get(size, size) for size in bundle.entries[variable].shape)
+        if "/layer_1/" in variable:
+            continue
+        for i in range(layers if "/layer_0/" in variable else 1):
+            variables[variable.replace("/layer_0/", f"/layer_{i}/")] = random.normal(size=shape).astype("f4")
+    write_bundle(folder / "bert_model.ckpt", variables.items())
+    return folder
+
+
+@pytest.mark.parametrize("name", RELEASES)
+def test_released_checkpoints_are_found(name, tmp_path):
+    """As the archive that was published, which unpacks into a folder of its name."""
+    title, word_level, _, architecture = RELEASES[name]
+    folder = release(name, tmp_path / name)
+    archive = tmp_path / f"{name}.zip"
+    with zipfile.ZipFile(archive, "w") as zipped:
+        for file in folder.iterdir():
+            zipped.write(file, f"{name}/{file.name}")
+    report = convert(archive, tmp_path / "output")
+    assert (report.family, report.word_level) == (title, word_level)
+    config = json.loads((tmp_path / "output" / "config.json").read_text())
+    assert config["architectures"] == [architecture.__name__]
+    assert config["num_hidden_layers"] == int(re.search(r"_L-(\d+)", name)[1]) == report.layers
+    model, info = architecture.from_pretrained(tmp_path / "output", output_loading_info=True)
+    assert not any(info.values()) and type(model) is architecture
+
+
+def edit_config(folder: Path, **changes) -> None:
+    path = folder / "bert_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+# Configuration, name of the folder: what it is taken for, and what is said of it.
+WHAT_SPEAKS = [
+    ({}, "checkpoint", "RoFormer", "neither a table of positions nor a pooler, and nothing says GPT or NEZHA"),
+    ({}, "my-RoFormer-GPT", "RoFormer-GPT", "its name, my-RoFormer-GPT, says so"),
+    ({}, "WoNEZHA_2", "WoNEZHA", "its name, WoNEZHA_2, says so"),
+    ({"use_relative_position": True}, "checkpoint", "WoNEZHA", "its configuration says use_relative_position"),
+    ({"max_relative_position": 32}, "roformer-gpt", "WoNEZHA", "its configuration says max_relative_position"),
+    ({"use_relative_position": False}, "checkpoint", "RoFormer", "nothing says GPT"),
+    ({"model_type": "nezha"}, "gpt", "WoNEZHA", "its configuration speaks of NEZHA"),
+    ({"model_type": "roformer_gpt"}, "nezha", "RoFormer-GPT", "its configuration speaks of GPT"),
+    ({"is_decoder": True}, "nezha", "RoFormer-GPT", "its configuration says that it reads from left to right"),
+    ({"application": "lm"}, "checkpoint", "RoFormer-GPT", "its configuration says that it reads from left to right"),
+    ({"is_decoder": False, "model_type": "roformer"}, "gpt-nezha", "RoFormer", "its configuration says so"),
+]
+
+
+@pytest.mark.parametrize(("changes", "name", "title", "sign"), WHAT_SPEAKS)
+def test_what_variables_do_not_tell(changes, name, title, sign, tmp_path):
+    source = shutil.copytree(LEGACY / "word", tmp_path / name)
+    edit_config(source, **changes)
+    report = convert(source, tmp_path / "output")
+    assert report.family == title and sign in report.sign
+    assert not {"use_relative_position", "max_relative_position", "is_decoder"} & set(report.ignored_settings)
+    if "max_relative_position" in changes:
+        config = json.loads((tmp_path / "output" / "config.json").read_text())
+        assert config["max_relative_position"] == changes["max_relative_position"]
+
+
+def test_an_archive_that_was_renamed(tmp_path):
+    """The folder in it still has the name."""
+    with zipfile.ZipFile(tmp_path / "download.zip", "w") as archive:
+        for file in (LEGACY / "wonezha").iterdir():
+            archive.write(file, f"chinese_wonezha_L-12_H-768_A-12/{file.name}")
+    report = convert(tmp_path / "download.zip", tmp_path / "output")
+    assert report.family == "WoNEZHA"
+    assert report.sign == "its name, download.zip/chinese_wonezha_L-12_H-768_A-12, says so"
+
+
+@pytest.mark.parametrize("fixture", ["v2", "sim", "wobert"])
+def test_variables_speak_louder_than_names(fixture, tmp_path):
+    source = shutil.copytree(LEGACY / fixture, tmp_path / "roformer-gpt")
+    title = {"v2": "RoFormer-V2", "sim": "RoFormer-Sim", "wobert": "WoBERT"}[fixture]
+    assert convert(source, tmp_path / "output").family == title
+
+
+def test_the_pooler_of_a_nezha_is_left_out(tmp_path):
+    source = shutil.copytree(LEGACY / "pooler", tmp_path / "nezha")
+    report = convert(source, tmp_path / "output", verify=True)
+    assert report.family == "WoNEZHA" and "pooler" in report.extras
+
+
+def test_bert_as_it_was_published(tmp_path):
+    """With its pooler and its head for pairs of sentences, neither of which is part of BertForMaskedLM."""
+    source = shutil.copytree(LEGACY / "wobert", tmp_path / "bert")
+    bundle = TensorBundle(source / "bert_model.ckpt")
+    variables = {name: bundle.read(name) for name in bundle.entries}
+    variables |= {"bert/pooler/dense/kernel": np.ones((24, 24), "f4"), "bert/pooler/dense/bias": np.ones(24, "f4")}
+    write_bundle(source / "bert_model.ckpt", variables.items())
+    report = convert(source, tmp_path / "output", verify=True)
+    assert report.extras["pooler"] == ["bert/pooler/dense/bias", "bert/pooler/dense/kernel"]
+    assert report.extras["next-sentence head"]
+    assert not [key for key in load_file(tmp_path / "output" / "model.safetensors") if "pooler" in key]
+
+
+# Fixture, family that does not fit it, and those that do.
+MISFITS = [
+    ("word", "v2", "its layers have biases and layer norms; --family roformer or --family gpt or --family wonezha"),
+    ("word", "sim", "neither a table of positions nor a pooler; --family roformer"),
+    ("word", "wobert", "neither a table of positions nor a pooler; --family roformer"),
+    ("v2", "roformer", "no biases and no layer norms; --family v2 fits"),
+    ("sim", "gpt", "a pooler and no table of positions; --family sim"),
+    ("wobert", "roformer", "a table of positions, as BERT has; --family wobert fits"),
+    ("wobert", "wonezha", "a table of positions, as BERT has; --family wobert fits"),
+]
+
+
+@pytest.mark.parametrize(("fixture", "family", "sentence"), MISFITS)
+def test_a_family_that_does_not_fit(fixture, family, sentence, tmp_path):
+    with pytest.raises(CheckpointError, match=sentence) as refused:
+        convert(LEGACY / fixture, tmp_path / "output", family=family)
+    assert f"(--family {family})" in str(refused.value) and "bert_model.ckpt.index" in str(refused.value)
+    assert not (tmp_path / "output").exists()
+
+
+def test_a_family_that_nobody_knows(tmp_path):
+    with pytest.raises(CheckpointError, match="no family 'bert'.*auto, roformer, gpt, sim, v2, wobert, wonezha"):
+        convert(LEGACY / "word", tmp_path / "output", family="bert")
+
+
+# A BERT as a start.
+
+
+@pytest.mark.parametrize("fixture", ["wobert", "wobert_bert_order", "wonezha"])
+def test_a_roformer_starts_from_a_bert(fixture, tmp_path):
+    convert(LEGACY / fixture, tmp_path / "bert")
+    report = convert(LEGACY / fixture, tmp_path / "start", as_family="roformer", verify=True)
+    positions = ["bert/embeddings/position_embeddings"] if fixture != "wonezha" else None
+    assert report.extras.get("table of positions") == positions
+    assert report.family == ("WoNEZHA" if fixture == "wonezha" else "WoBERT")
+    assert "not a trained RoFormer" in report.written_as
+    assert "not a trained RoFormer" in (tmp_path / "start" / "README.md").read_text(encoding="utf-8")
+
+    model, info = AutoModelForMaskedLM.from_pretrained(tmp_path / "start", output_loading_info=True)
+    assert type(model) is RoFormerForMaskedLM and not any(info.values())
+    config = json.loads((tmp_path / "start" / "config.json").read_text())
+    assert (config["model_type"], config["max_position_embeddings"]) == ("roformer", 1536)
+    bert = load_file(tmp_path / "bert" / "model.safetensors")
+    start = load_file(tmp_path / "start" / "model.safetensors")
+    bert.pop("bert.embeddings.position_embeddings.weight", None)
+    assert len(start) == len(bert) > 20
+    for key, tensor in bert.items():
+        assert torch.equal(start[re.sub("^(bert|nezha)", "roformer", key)], tensor)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "start")
+    assert tokenizer.model_max_length > 1e6
+    ids = tokenizer("听见明月，" * 40, return_tensors="pt")  # longer than the table of positions was
+    model(**ids, labels=ids["input_ids"]).loss.backward()
+    assert model.roformer.encoder.layer[0].attention.self.query.weight.grad.abs().max() > 0
+
+
+@pytest.mark.parametrize(("fixture", "title"), [("word", "RoFormer"), ("v2", "RoFormer-V2"), ("sim", "RoFormer-Sim")])
+def test_only_a_bert_is_a_start(fixture, title, tmp_path):
+    with pytest.raises(CheckpointError, match=f"is of {title}, and --as roformer makes a RoFormer of a BERT"):
+        convert(LEGACY / fixture, tmp_path / "output", as_family="roformer")
+    with pytest.raises(CheckpointError, match="cannot be written as 'gpt': choose roformer"):
+        convert(LEGACY / "wobert", tmp_path / "output", as_family="gpt")
+    assert not (tmp_path / "output").exists()

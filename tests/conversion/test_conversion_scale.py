@@ -1,0 +1,435 @@
+"""Large checkpoints, interruptions, replacing what is there, and many checkpoints at once."""
+
+import errno
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tracemalloc
+import zipfile
+from pathlib import Path
+
+import command_line
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from paths import REPOSITORY
+from safetensors.torch import load_file
+from transformers import AutoModelForMaskedLM
+
+from modeling_roformer import RoFormerConfig
+from modeling_roformer.conversion.convert import convert
+from modeling_roformer.conversion.convert_all import convert_all
+from modeling_roformer.conversion.errors import CheckpointError
+from modeling_roformer.conversion.families import roformer_v2
+from modeling_roformer.conversion.formats.safetensors_file import TensorSpec, parse_size, split_into_shards
+from modeling_roformer.conversion.formats.tensor_bundle_writer import write_bundle
+from modeling_roformer.output import exchange as exchange_module
+from modeling_roformer.output.temporary_sibling import temporary_sibling
+
+run = command_line.run  # the fixture
+
+LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture
+def output(tmp_path) -> Path:
+    return tmp_path / "output"
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file of a folder but the card, which holds the date."""
+    return {
+        file.relative_to(folder).as_posix(): file.read_bytes()
+        for file in folder.rglob("*")
+        if file.is_file() and file.name != "README.md"
+    }
+
+
+# Shards.
+
+
+@pytest.mark.parametrize("size", ["20KB", 20_000, "20 kb"])
+def test_shards_hold_what_one_file_does(size, output, tmp_path):
+    convert(LEGACY / "shards", tmp_path / "whole")
+    report = convert(LEGACY / "shards", output, max_shard_size=size, verify=True)
+    whole = load_file(tmp_path / "whole" / "model.safetensors")
+    index = json.loads((output / "model.safetensors.index.json").read_text())
+    names = sorted(set(index["weight_map"].values()))
+    assert names == [f"model-{i:05d}-of-{len(names):05d}.safetensors" for i in range(1, len(names) + 1)]
+    assert len(names) > 3 and set(names) <= set(report.files) and "model.safetensors" not in report.files
+    assert index["metadata"] == {
+        "total_size": sum(tensor.nbytes for tensor in whole.values()),
+        "total_parameters": report.parameters,
+    }
+    loaded = {}
+    for name in names:
+        shard = load_file(output / name)
+        assert sum(tensor.nbytes for tensor in shard.values()) <= 20_000 or len(shard) == 1
+        assert {key for key, where in index["weight_map"].items() if where == name} == shard.keys()
+        loaded |= shard
+    assert loaded.keys() == whole.keys() and all(torch.equal(loaded[key], whole[key]) for key in whole)
+    model, info = AutoModelForMaskedLM.from_pretrained(output, output_loading_info=True)
+    assert not any(info.values())
+    # The index is as save_pretrained writes it, but for which tensors lie together.
+    model.save_pretrained(tmp_path / "saved", max_shard_size="20KB")
+    theirs = json.loads((tmp_path / "saved" / "model.safetensors.index.json").read_text())
+    assert theirs["metadata"] == index["metadata"] and theirs["weight_map"].keys() == index["weight_map"].keys()
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=20), st.integers(1, 400))
+def test_no_shard_is_too_large_for_nothing(lengths, limit):
+    specs = [TensorSpec(f"weight.{i}", "float32", (length,)) for i, length in enumerate(lengths)]
+    shards = list(split_into_shards(specs, limit).values())
+    assert [spec for shard in shards for spec in shard] == specs
+    for shard, after in zip(shards, [*shards[1:], None], strict=True):
+        size = sum(spec.size for spec in shard)
+        assert shard and (size <= limit or len(shard) == 1)
+        assert after is None or size + after[0].size > limit
+
+
+@given(st.integers(1, 10**6), st.sampled_from(["", "KB", "MB", "GB", "TB"]))
+@settings(max_examples=30)
+def test_sizes(number, unit):
+    assert parse_size(f"{number}{unit}") == number * 1000 ** ["", "KB", "MB", "GB", "TB"].index(unit)
+
+
+@pytest.mark.parametrize("size", ["", "big", "-5GB", "0", "5 parsecs", "1.5.2GB", "GB"])
+def test_sizes_that_are_none(size, run, output, tmp_path):
+    code, out, err = run("convert", LEGACY / "word", output, f"--max-shard-size={size}")
+    assert code == 1 and not out and err.startswith("roformer: ") and repr(size) in err and "500MB" in err
+    assert os.listdir(tmp_path) == []
+
+
+def test_memory_is_that_of_a_tensor_whatever_the_number_of_shards(output, tmp_path):
+    """A V2 of 80 MB, in several files on either side."""
+    source = shutil.copytree(LEGACY / "v2", tmp_path / "legacy")
+    raw = json.loads((source / "bert_config.json").read_text())
+    raw |= {"hidden_size": 256, "num_hidden_layers": 24, "intermediate_size": 1024, "num_attention_heads": 4}
+    (source / "bert_config.json").write_text(json.dumps(raw))
+    for file in source.glob("bert_model*"):
+        file.unlink()
+    names = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+    config = RoFormerConfig(**{name: raw[name] for name in names}, norm_type="rms_norm", use_bias=False)
+    weights = roformer_v2.weights(config)
+    write_bundle(source / "bert_model.ckpt", ((w.variable, np.ones(w.shape, "f4")) for w in weights), num_shards=5)
+    convert(LEGACY / "v2", output)  # what is imported and cached once is not counted
+    shutil.rmtree(output)
+    tracemalloc.start()
+    try:
+        convert(source, output, max_shard_size="10MB")
+        assert tracemalloc.get_traced_memory()[1] < 16e6
+    finally:
+        tracemalloc.stop()
+    assert sum(file.stat().st_size for file in output.glob("model-*.safetensors")) > 75e6
+
+
+# Interruptions.
+
+
+class Stop(BaseException):
+    """An interruption at a chosen moment."""
+
+
+def stop_at(monkeypatch, moment: int, names=("mkdir", "fsync", "replace", "rename", "scandir")) -> list[str]:
+    """Interrupt at the n-th call to the system of these kinds; returns the list that the calls are counted in."""
+    calls: list[str] = []
+    for name in names:
+        original = getattr(os, name)
+
+        def call(*arguments, original=original, name=name, **options):
+            calls.append(name)
+            if len(calls) == moment:
+                raise Stop
+            return original(*arguments, **options)
+
+        monkeypatch.setattr(os, name, call)
+    return calls
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_stopped_at_any_moment(is_there, output, tmp_path, monkeypatch):
+    """Before each call to the system: there is what was there before, or the finished folder, and nothing else."""
+    if is_there:
+        convert(LEGACY / "character", output)
+    before, finished = contents(output), contents(convert(LEGACY / "word", tmp_path / "elsewhere").output)
+    shutil.rmtree(tmp_path / "elsewhere")
+    moment = 0
+    while True:
+        moment += 1
+        with monkeypatch.context() as patched:
+            calls = stop_at(patched, moment)
+            try:
+                convert(LEGACY / "word", output, force=is_there)
+                break
+            except Stop:
+                pass
+        found = contents(output)
+        assert os.listdir(tmp_path) == (["output"] if found else []) and found in (before, finished)
+        if found == finished:  # stopped after the last step
+            shutil.rmtree(output)
+            if is_there:
+                convert(LEGACY / "character", output)
+    assert moment > 8 and len(calls) < moment
+    assert os.listdir(tmp_path) == ["output"] and contents(output) == finished
+
+
+HALF_WAY = """
+import os, signal, sys, time
+from modeling_roformer.cli import main
+from modeling_roformer.conversion import convert
+signals, source, *outputs = sys.argv[1:]
+for number, output in zip(map(int, signals.split(",")), outputs):
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        sys.modules[convert.__module__].card_for = lambda *args, **kwargs: (os.write(writer, b"half-way"), time.sleep(60))
+        sys.argv = ["roformer", "convert", source, output, "--force"]
+        main()
+    os.read(reader, 8)
+    os.kill(child, number)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+def test_signals(tmp_path):
+    """Ctrl-C, what a batch system sends, and what nobody can handle: of that one, a hidden folder is left."""
+    numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGKILL]
+    outputs = [tmp_path / f"output-{number.value}" for number in numbers]
+    for output in outputs:
+        convert(LEGACY / "character", output)
+    before = contents(outputs[0])
+    command = [sys.executable, "-c", HALF_WAY, ",".join(str(number.value) for number in numbers), str(LEGACY / "word")]
+    done = subprocess.run([*command, *outputs], capture_output=True, text=True, timeout=120, env=ENVIRONMENT)
+    assert done.stdout.split() == ["130", str(128 + signal.SIGTERM), str(-signal.SIGKILL)], done.stderr
+    assert "Traceback" not in done.stderr and done.stderr.count("\n") == 1 and "interrupted" in done.stderr
+    assert all(contents(output) == before for output in outputs)
+    (left,) = set(os.listdir(tmp_path)) - {output.name for output in outputs}
+    assert left.startswith(".output-9.") and left.endswith(".unfinished")
+    with temporary_sibling(
+        outputs[2]
+    ) as in_use:  # removes what the killed process left; the next leaves this one alone
+        assert left not in os.listdir(tmp_path)
+        convert(LEGACY / "word", outputs[2], force=True)
+        assert in_use.is_dir()
+    assert contents(outputs[2]) != before and sorted(os.listdir(tmp_path)) == sorted(path.name for path in outputs)
+    assert [outcome.name for outcome in convert_all(tmp_path, tmp_path / "again").outcomes] == sorted(
+        output.name for output in outputs
+    )
+
+
+# Replacing what is there.
+
+
+def test_converting_again(run, output, tmp_path):
+    assert run("convert", LEGACY / "word", output)[0] == 0
+    (output / "notes.txt").write_text("old")
+    before = contents(output)
+    code, out, err = run("convert", LEGACY / "character", output)
+    assert code == 1 and not out and "not empty" in err and "--force" in err and contents(output) == before
+    code, out, err = run("convert", LEGACY / "character", output, "--force", "--verify")
+    assert (code, err) == (0, "") and "character-level" in out
+    convert(LEGACY / "character", tmp_path / "fresh")
+    assert contents(output) == contents(tmp_path / "fresh")
+    assert sorted(os.listdir(tmp_path)) == ["fresh", "output"]
+
+
+def test_a_failed_conversion_leaves_what_is_there(run, output, tmp_path):
+    run("convert", LEGACY / "word", output)
+    before = contents(output)
+    source = shutil.copytree(LEGACY / "character", tmp_path / "legacy")
+    (source / "vocab.txt").unlink()
+    code, _, err = run("convert", source, output, "--force")
+    assert code == 1 and "vocab.txt" in err and contents(output) == before
+    assert sorted(os.listdir(tmp_path)) == ["legacy", "output"]
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"thesis.txt": "precious"},
+        {"config.json": "[1]", "thesis.txt": "precious"},
+        {"config.json": "{broken", "thesis.txt": "precious"},
+        {"config.json": json.dumps({"vocab_size": 3}), "vocab.txt": "a"},  # a legacy checkpoint
+        {"config.json": json.dumps({"model_type": "bert"}), ".git/HEAD": "ref: refs/heads/main"},
+    ],
+)
+def test_only_models_are_replaced(files, run, output, tmp_path):
+    for name, text in files.items():
+        (output / name).parent.mkdir(parents=True, exist_ok=True)
+        (output / name).write_text(text)
+    before = contents(output)
+    code, out, err = run("convert", LEGACY / "word", output, "--force")
+    assert code == 1 and not out and "no saved model" in err and str(output) in err
+    assert contents(output) == before and os.listdir(tmp_path) == ["output"]
+
+
+def test_a_checkpoint_is_not_replaced_by_what_it_becomes(run, tmp_path):
+    source = shutil.copytree(LEGACY / "word", tmp_path / "models" / "legacy")
+    for folder in (source, source.parent):
+        (folder / "config.json").write_text(json.dumps({"model_type": "roformer"}))
+        code, _, err = run("convert", source, folder, "--force")
+        assert code == 1 and "is or holds the checkpoint" in err
+    assert (source / "bert_model.ckpt.index").exists()
+
+
+def test_force_where_nothing_is_there(output):
+    convert(LEGACY / "word", output, force=True)
+    AutoModelForMaskedLM.from_pretrained(output)
+
+
+@pytest.mark.parametrize("in_one_step", [True, False])
+def test_a_whole_folder_is_always_there(in_one_step, output, tmp_path, monkeypatch):
+    """With and without a system that can exchange folders; a rename that fails brings the old one back."""
+    convert(LEGACY / "character", output)
+    before = contents(output)
+    if not in_one_step:
+        monkeypatch.setattr(exchange_module, "_exchange_in_one_step", lambda new, old: False)
+    rename, seen = os.rename, []
+
+    def watched(source, target):
+        seen.append((Path(source).name, Path(target).name))
+        if len(seen) == 2:
+            raise OSError(errno.EIO, "input/output error", str(target))
+        rename(source, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "rename", watched)
+        if in_one_step:
+            convert(LEGACY / "word", output, force=True)
+            assert seen == []
+        else:
+            with pytest.raises(OSError, match="input/output error"):
+                convert(LEGACY / "word", output, force=True)
+            assert contents(output) == before and len(seen) == 3
+    convert(LEGACY / "word", output, force=True)
+    assert contents(output) != before and os.listdir(tmp_path) == ["output"]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.EINVAL])
+def test_file_systems_that_cannot_exchange(number, output, tmp_path, monkeypatch):
+    convert(LEGACY / "character", output)
+
+    class System:
+        def __init__(self, *_args, **_options):
+            pass
+
+        @staticmethod
+        def renameat2(*_arguments):
+            return -1
+
+    monkeypatch.setattr(exchange_module.ctypes, "CDLL", System)
+    monkeypatch.setattr(exchange_module.ctypes, "get_errno", lambda: number)
+    convert(LEGACY / "word", output, force=True)
+    monkeypatch.undo()
+    convert(LEGACY / "word", tmp_path / "fresh")
+    assert contents(output) == contents(tmp_path / "fresh") and sorted(os.listdir(tmp_path)) == ["fresh", "output"]
+
+
+# Many at once.
+
+
+@pytest.fixture
+def downloads(tmp_path) -> Path:
+    """Checkpoints as they lie in a folder of downloads: unpacked, packed, one folder too deep, damaged, and others."""
+    parent = tmp_path / "downloads"
+    for name, fixture in (("roformer", "word"), ("roformer-gpt", "gpt"), ("nested/wonezha", "wonezha")):
+        shutil.copytree(LEGACY / fixture, parent / name)
+    for name, fixture in (("roformer", "word"), ("wobert", "wobert")):
+        with zipfile.ZipFile(parent / f"{name}.zip", "w") as archive:
+            for file in (LEGACY / fixture).iterdir():
+                archive.write(file, f"{name}/{file.name}")
+    shutil.copytree(LEGACY / "sim", parent / "damaged")
+    (parent / "damaged" / "bert_model.ckpt.data-00000-of-00001").write_bytes(b"short")
+    shutil.copytree(LEGACY / "v2", parent / "half")
+    (parent / "half" / "bert_config.json").unlink()
+    (parent / "broken.zip").write_bytes(b"no archive")
+    (parent / "pictures").mkdir()
+    (parent / "pictures" / "cat.jpg").write_bytes(b"meow")
+    (parent / ".cache").mkdir()
+    shutil.copytree(LEGACY / "word", parent / ".cache" / "word")
+    (parent / "notes.txt").write_text("mine")
+    return parent
+
+
+CONVERTED = {"roformer": "RoFormer", "roformer-gpt": "RoFormer-GPT", "wobert": "WoBERT", "wonezha": "WoNEZHA"}
+
+
+def test_all_at_once(run, downloads, output, tmp_path):
+    code, out, err = run("convert", "--all", downloads, output, "--verify")
+    assert code == 1 and err.count("\n") == 1 and "3 of 7 checkpoints" in err
+    assert all(name in err for name in ("broken", "damaged", "half"))
+    rows = {line.split("│")[1].strip(): line for line in out.splitlines() if line.startswith("│")}
+    rows.pop("", None)  # further lines of a sentence
+    assert sorted(rows) == sorted([*CONVERTED, "broken", "damaged", "half"])
+    for name, family in CONVERTED.items():
+        assert f"{family}, " in rows[name] and " parameters" in rows[name]
+        assert {"config.json", "model.safetensors"} <= set(os.listdir(output / name))
+    flat = "".join(part for line in out.splitlines() for part in line.split("│")[2:3]).replace(" ", "")
+    for words in ("neitherafoldernora.zip", "iscutoff", "hasnobert_config.jsonorconfig.json"):
+        assert words in flat
+    assert sorted(os.listdir(output)) == sorted(CONVERTED) and sorted(os.listdir(tmp_path)) == ["downloads", "output"]
+
+    before = contents(output)
+    for name in ("damaged", "half", "broken.zip"):
+        path = downloads / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    (output / "roformer" / "notes.txt").write_text("old")
+    code, out, err = run("convert", "--all", downloads, output)
+    assert (code, err) == (0, "") and out.count("already converted") == 4
+    assert contents(output).keys() - before.keys() == {"roformer/notes.txt"}
+    code, out, err = run("convert", "--all", downloads, output, "--force")
+    assert (code, err) == (0, "") and "already" not in out and contents(output) == before
+
+
+def test_options_hold_for_each(downloads, output):
+    summary = convert_all(downloads, output, dtype="float16", as_family="roformer")
+    outcomes = {outcome.name: outcome for outcome in summary.outcomes}
+    assert {name for name, outcome in outcomes.items() if outcome.report} == {"wobert", "wonezha"}
+    assert "leave it out" in outcomes["roformer"].failure
+    assert load_file(output / "wobert" / "model.safetensors")["cls.predictions.bias"].dtype == torch.float16
+    with pytest.raises(CheckpointError, match="5 of 7 checkpoints"):
+        summary.raise_for_failures()
+
+
+def test_two_of_one_name(tmp_path, output):
+    for place in ("first", "second"):
+        shutil.copytree(LEGACY / "word", tmp_path / "parent" / place / "same")
+    (outcome,) = convert_all(tmp_path / "parent", output).outcomes
+    assert "several have this name" in outcome.failure and "first" in outcome.failure and "second" in outcome.failure
+    assert not output.exists()
+
+
+def test_the_output_among_the_checkpoints(tmp_path):
+    shutil.copytree(LEGACY / "word", tmp_path / "word")
+    for _ in range(2):
+        (outcome,) = convert_all(tmp_path, tmp_path / "converted", force=True).outcomes
+        assert outcome.name == "word" and outcome.report
+
+
+def test_nothing_to_convert(run, output, tmp_path):
+    (tmp_path / "empty").mkdir()
+    for parent, words in ((tmp_path / "empty", "holds no checkpoint"), (tmp_path / "none", "is not a folder")):
+        code, out, err = run("convert", "--all", parent, output)
+        assert code == 1 and not out and err.startswith("roformer: ") and words in err and str(parent) in err
+    assert os.listdir(tmp_path) == ["empty"]
+
+
+def test_an_error_that_nobody_thought_of(downloads, output, monkeypatch):
+    """One checkpoint's trouble, whatever it is, is not the others'."""
+    original = sys.modules[convert.__module__].make_plan
+
+    def make_plan(source, family, *arguments, **options):
+        if family.name == "gpt":
+            raise ZeroDivisionError("division by\nzero")
+        return original(source, family, *arguments, **options)
+
+    monkeypatch.setattr(sys.modules[convert.__module__], "make_plan", make_plan)
+    outcomes = {outcome.name: outcome for outcome in convert_all(downloads, output).outcomes}
+    assert outcomes["roformer-gpt"].failure == "division by zero" and outcomes["wonezha"].report

@@ -1,0 +1,579 @@
+"""`roformer export-tf`: TensorFlow's own sums, bert4keras' own answers, and back again, bit for bit."""
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tracemalloc
+
+import command_line
+import numpy as np
+import pytest
+import torch
+import transformers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from paths import REPOSITORY
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoTokenizer
+
+import modeling_roformer
+from modeling_roformer import RoFormerTokenizer
+from modeling_roformer.conversion.convert import convert
+from modeling_roformer.conversion.errors import CheckpointError
+from modeling_roformer.conversion.export_tf import export_tf
+from modeling_roformer.conversion.formats.tensor_bundle import TensorBundle
+
+run = command_line.run  # the fixture
+
+FIXTURES = REPOSITORY / "tests" / "fixtures"
+LEGACY = FIXTURES / "legacy"
+BERT4KERAS = os.environ.get("ROFORMER_BERT4KERAS_PYTHON")
+# Fixture -> what bert4keras is told, besides where the files are.
+FAMILIES = {
+    "word": "model='roformer', with_mlm='linear'",
+    "factorized": "model='roformer', with_mlm='linear'",
+    "v2": "model='roformer_v2', with_mlm='linear'",
+    "gpt": "model='roformer', application='lm'",
+    "sim": "model='roformer', application='unilm', with_pool='linear', with_mlm='linear'",
+    "wobert": "model='bert', with_mlm='linear'",
+    "wobert_bert_order": "model='bert', with_mlm='linear'",
+    "wonezha": "model='nezha', with_mlm='linear'",
+}
+DTYPES = ["bfloat16", "float16", "float64"]
+SIZES = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24)
+
+
+def entries_of(vocab):
+    return vocab.read_bytes().decode().removesuffix("\n").split("\n")
+
+
+def saved(folder, architecture, name="word", seed=0, dtype=torch.float32, **fields):
+    """A folder of a small model with random weights of any class, over a fixture's vocabulary."""
+    vocab = LEGACY / name / "vocab.txt"
+    kind = getattr(modeling_roformer, architecture, None) or getattr(transformers, architecture)
+    torch.manual_seed(seed)
+    model = kind(kind.config_class(**{"vocab_size": len(entries_of(vocab)), **SIZES, **fields}))
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    model.to(dtype).save_pretrained(folder)
+    RoFormerTokenizer(vocab).save_pretrained(folder)
+    return model.eval()
+
+
+def same_tensors(folder, other):
+    ours, theirs = load_file(folder / "model.safetensors"), load_file(other / "model.safetensors")
+    assert ours.keys() == theirs.keys()
+    for key in ours:
+        assert ours[key].dtype == theirs[key].dtype and torch.equal(ours[key], theirs[key]), key
+
+
+def same_config(folder, other):
+    ours, theirs = (json.loads((place / "config.json").read_text()) for place in (folder, other))
+    assert ours == theirs
+
+
+# The form.
+
+
+@pytest.mark.parametrize("name", [*FAMILIES, *DTYPES])
+def test_the_sums_are_tensorflows_own(name, tmp_path):
+    """The fixture's index was written by TensorFlow, from the same numbers: name, dtype, shape and CRC-32C."""
+    dtype = name if name in DTYPES else "float32"
+    convert(LEGACY / name, tmp_path / "model", dtype=dtype)
+    report = export_tf(tmp_path / "model", tmp_path / "legacy")
+    theirs = TensorBundle(LEGACY / name / "bert_model.ckpt").entries
+    ours = TensorBundle(tmp_path / "legacy" / "bert_model.ckpt")
+    assert len(ours.entries) == report.variables > 30 or name in ("v2", "float64")
+    for variable, entry in ours.entries.items():
+        ours.check(variable)
+        recorded = theirs[variable]
+        assert (entry.dtype, entry.shape, entry.crc) == (recorded.dtype, recorded.shape, recorded.crc), variable
+    assert not report.task
+    arguments = FAMILIES.get(name, FAMILIES["word"])
+    assert report.call == f"build_transformer_model('bert_config.json', 'bert_model.ckpt', {arguments})"
+
+
+@pytest.mark.parametrize("name", [*FAMILIES, *DTYPES])
+def test_there_and_back(name, tmp_path):
+    dtype = name if name in DTYPES else "float32"
+    convert(LEGACY / name, tmp_path / "model", dtype=dtype)
+    export_tf(tmp_path / "model", tmp_path / "legacy")
+    report = convert(tmp_path / "legacy", tmp_path / "again", dtype=dtype, verify=True)
+    same_tensors(tmp_path / "model", tmp_path / "again")
+    same_config(tmp_path / "model", tmp_path / "again")
+    assert report.extras == {} and report.ignored_settings == []
+    assert (tmp_path / "legacy" / "vocab.txt").read_bytes() == (LEGACY / name / "vocab.txt").read_bytes()
+    text = "明月照着山路，孩子在桥头数星星。The rope"
+    tokenizers = [AutoTokenizer.from_pretrained(tmp_path / place) for place in ("model", "again")]
+    assert tokenizers[0](text).input_ids == tokenizers[1](text).input_ids
+
+
+def test_the_original_configuration_is_what_it_was(tmp_path):
+    """All that bert4keras reads of bert_config.json."""
+    convert(LEGACY / "factorized", tmp_path / "model")
+    export_tf(tmp_path / "model", tmp_path / "legacy")
+    old, new = (
+        json.loads((place / "bert_config.json").read_text()) for place in (LEGACY / "factorized", tmp_path / "legacy")
+    )
+    del old["directionality"]
+    assert {name: new[name] for name in old} == old | {"max_position_embeddings": 1536}
+
+
+HEADS = {
+    "RoFormerForSequenceClassification": {
+        "id2label": {0: "差", 1: "中", 2: "好"},
+        "label2id": {"差": 0, "中": 1, "好": 2},
+        "problem_type": "single_label_classification",
+    },
+    "RoFormerForTokenClassification": {"id2label": {0: "O", 1: "B", 2: "I"}, "label2id": {"O": 0, "B": 1, "I": 2}},
+    "RoFormerForQuestionAnswering": {},
+    "RoFormerForMultipleChoice": {},
+    "RoFormerForTripletMatching": {"triplet_scorer": "cross"},
+    "RoFormerForCausalLM": {"is_decoder": True, "prefix_lm": True, "eos_token_id": 3},
+    "RoFormerModel": {"add_pooling_layer": True, "pooler_activation": "tanh"},
+    "BertForSequenceClassification": {"id2label": {0: "a", 1: "b"}, "label2id": {"a": 0, "b": 1}},
+    "BertForPreTraining": {},
+    "BertModel": {},
+    "NezhaForSequenceClassification": {},
+    "NezhaForPreTraining": {},
+    "NezhaModel": {},
+}
+
+
+@pytest.mark.parametrize("architecture", HEADS)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_every_head_there_and_back(architecture, dtype, tmp_path):
+    saved(tmp_path / "model", architecture, dtype=getattr(torch, dtype), **HEADS[architecture])
+    report = export_tf(tmp_path / "model", tmp_path / "legacy")
+    again = convert(tmp_path / "legacy", tmp_path / "again", dtype=dtype, verify=True)
+    same_tensors(tmp_path / "model", tmp_path / "again")
+    assert again.extras == {}
+    config = AutoConfig.from_pretrained(tmp_path / "again")
+    assert config.architectures == [architecture]
+    same_config(tmp_path / "model", tmp_path / "again")
+    has_language_model = "CausalLM" in architecture or "PreTraining" in architecture
+    assert ("with_mlm" in report.call) == has_language_model
+    assert any("language model" in note for note in report.notes) != has_language_model
+
+
+def test_a_bi_encoder_there_and_back(tmp_path):
+    """It has no weights of its own, and is a bi-encoder again all the same."""
+    saved(tmp_path / "model", "RoFormerForTripletMatching", triplet_scorer="bi", triplet_loss="margin")
+    report = export_tf(tmp_path / "model", tmp_path / "legacy")
+    assert report.task == []
+    convert(tmp_path / "legacy", tmp_path / "again", verify=True)
+    same_tensors(tmp_path / "model", tmp_path / "again")
+    same_config(tmp_path / "model", tmp_path / "again")
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    layers=st.integers(1, 3),
+    heads=st.integers(1, 3),
+    head_dim=st.sampled_from([2, 6, 8]),
+    inner=st.integers(1, 40),
+    embedding=st.sampled_from([None, 5, 12]),
+    segments=st.integers(1, 3),
+    activation=st.sampled_from(["gelu", "gelu_pytorch_tanh", "relu", "silu", "tanh", "linear"]),
+    dtype=st.sampled_from(["float32", "bfloat16", "float16"]),
+)
+def test_any_sizes_there_and_back(
+    tmp_path_factory, layers, heads, head_dim, inner, embedding, segments, activation, dtype
+):
+    tmp_path = tmp_path_factory.mktemp("sizes")
+    saved(
+        tmp_path / "model", "RoFormerForMaskedLM", dtype=getattr(torch, dtype), num_hidden_layers=layers,
+        num_attention_heads=heads, hidden_size=heads * head_dim, intermediate_size=inner, embedding_size=embedding,
+        type_vocab_size=segments, hidden_act=activation,
+    )  # fmt: skip
+    export_tf(tmp_path / "model", tmp_path / "legacy")
+    convert(tmp_path / "legacy", tmp_path / "again", dtype=dtype)
+    same_tensors(tmp_path / "model", tmp_path / "again")
+    same_config(tmp_path / "model", tmp_path / "again")
+    shutil.rmtree(tmp_path)
+
+
+def test_a_folder_of_transformers_and_one_of_shards(tmp_path):
+    """What plain transformers saved, in shards and with rows of embeddings that no entry has."""
+    vocab = LEGACY / "word" / "vocab.txt"
+    config = transformers.RoFormerConfig(vocab_size=len(entries_of(vocab)) + 5, **SIZES)
+    model = transformers.models.roformer.RoFormerForMaskedLM(config)
+    model.save_pretrained(tmp_path / "model", max_shard_size="4KB")
+    assert len(list((tmp_path / "model").glob("*.safetensors"))) > 1
+    shutil.copy(vocab, tmp_path / "model")
+    report = export_tf(tmp_path / "model", tmp_path / "legacy")
+    assert "5 rows" in " ".join(report.notes)
+    entries = entries_of(tmp_path / "legacy" / "vocab.txt")
+    assert len(set(entries)) == config.vocab_size and entries[:-5] == entries_of(vocab)
+    convert(tmp_path / "legacy", tmp_path / "again")
+    again, original = load_file(tmp_path / "again" / "model.safetensors"), model.state_dict()
+    assert len(again) > 30 and all(torch.equal(again[key], original[key]) for key in again)
+
+
+def test_it_keeps_the_case_where_the_tokenizer_does(tmp_path):
+    saved(tmp_path / "model", "RoFormerForMaskedLM")
+    RoFormerTokenizer(LEGACY / "word" / "vocab.txt", do_lower_case=False).save_pretrained(tmp_path / "model")
+    report = export_tf(tmp_path / "model", tmp_path / "legacy")
+    assert "do_lower_case=False" in report.tokenizer and "jieba.cut" in report.tokenizer
+    convert(tmp_path / "legacy", tmp_path / "again")
+    assert AutoTokenizer.from_pretrained(tmp_path / "again").tokenize("THE the") == ["[UNK]", "the"]
+
+
+FIELDS = {
+    "RoFormerForMaskedLM": {
+        "use_cache": False, "task_specific_params": {"a": 1}, "a_field_of_mine": [3, None], "hidden_act": "swish",
+        "add_pooling_layer": True, "pooler_activation": "tanh", "sparse_prediction": True, "bos_token_id": 7,
+    },
+    "BertForSequenceClassification": {"classifier_dropout": 0.3, "hidden_act": "gelu_new", "num_labels": 5, "prefix": "x"},
+    "NezhaForTokenClassification": {"classifier_dropout": None, "chunk_size_feed_forward": 2, "eos_token_id": 5},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("architecture", FIELDS)
+def test_no_field_is_lost(architecture, tmp_path):
+    """Nor does bert4keras, which takes all fields of the file for arguments, see those that are not its own."""
+    saved(tmp_path / "model", architecture, **FIELDS[architecture])
+    export_tf(tmp_path / "model", tmp_path / "legacy")
+    assert (
+        not FIELDS[architecture].keys() - {"hidden_act"}
+        & json.loads((tmp_path / "legacy" / "bert_config.json").read_text()).keys()
+    )
+    report = convert(tmp_path / "legacy", tmp_path / "again")
+    same_config(tmp_path / "model", tmp_path / "again")
+    assert report.ignored_settings == [] and report.family in ("RoFormer", "WoBERT", "WoNEZHA")
+
+
+@pytest.mark.parametrize(("family", "add_sep_token"), [("RoFormerForCausalLM", True), ("RoFormerForMaskedLM", False)])
+def test_no_setting_of_the_tokenizer_is_lost(family, add_sep_token, tmp_path):
+    vocab = LEGACY / "word" / "vocab.txt"
+    entries = entries_of(vocab)
+    saved(tmp_path / "model", family, is_decoder=family == "RoFormerForCausalLM", vocab_size=len(entries) + 3)
+    tokenizer = RoFormerTokenizer(
+        vocab, do_lower_case=False, add_sep_token=add_sep_token, model_max_length=77, padding_side="left"
+    )
+    tokenizer.add_tokens(["[新词]", "海"])
+    tokenizer.add_tokens(["[甲]"], special_tokens=True)
+    tokenizer.save_pretrained(tmp_path / "model")
+    report = export_tf(tmp_path / "model", tmp_path / "legacy")
+    assert "bert4keras looks for no added tokens in texts: 海, [新词], [甲]" in report.notes
+    assert entries_of(tmp_path / "legacy" / "vocab.txt") == [*entries, "[新词]", "[甲]", "[unused0]"]
+    convert(tmp_path / "legacy", tmp_path / "again", verify=True)
+    again, text = AutoTokenizer.from_pretrained(tmp_path / "again"), "明月[新词]照着THE[甲]海[MASK]"
+    assert again(text).input_ids == tokenizer(text).input_ids
+    assert again.decode(again(text).input_ids, skip_special_tokens=True) == tokenizer.decode(
+        tokenizer(text).input_ids, skip_special_tokens=True
+    )
+    assert (again.model_max_length, again.padding_side) == (77, "left")
+
+
+def test_a_start_for_a_roformer_keeps_the_case_and_not_the_length(tmp_path):
+    saved(tmp_path / "model", "BertForMaskedLM")
+    RoFormerTokenizer(LEGACY / "word" / "vocab.txt", do_lower_case=False).save_pretrained(tmp_path / "model")
+    export_tf(tmp_path / "model", tmp_path / "legacy")
+    convert(tmp_path / "legacy", tmp_path / "again", as_family="roformer", verify=True)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "again")
+    assert tokenizer.tokenize("THE the") == ["[UNK]", "the"] and tokenizer.model_max_length > 1e9
+
+
+SPOILT_EXPORTS = {
+    "no class": ({"architectures": None}, "does not say any more which class it was"),
+    "config": ({"config": [1]}, "config must be an object of fields"),
+    "a field": ({"config": {"id2label": 3}}, "describes no model"),
+    "tokenizer": ({"tokenizer": "x"}, "tokenizer must be an object of fields"),
+    "added tokens": ({"tokenizer": {"added_tokens": [1]}}, "its added_tokens are no tokens"),
+    "a token": (
+        {"tokenizer": {"added_tokens": [{"id": 7, "content": 7, "special": 7}]}},
+        "its added_tokens are no tokens",
+    ),
+    "an argument": ({"tokenizer": {"word_segmentation": "x"}}, "describes no tokenizer: .*word_segmentation"),
+}
+
+
+@pytest.mark.parametrize("what", SPOILT_EXPORTS)
+def test_spoilt_exports(what, tmp_path):
+    change, sentence = SPOILT_EXPORTS[what]
+    saved(tmp_path / "model", "RoFormerForSequenceClassification")
+    path = export_tf(tmp_path / "model", tmp_path / "legacy").output / "bert_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(CheckpointError, match=f"bert_config.json.*{sentence}"):
+        convert(tmp_path / "legacy", tmp_path / "again")
+    assert sorted(os.listdir(tmp_path)) == ["legacy", "model"]
+
+
+def test_memory_is_that_of_a_tensor_and_not_of_the_checkpoint(tmp_path):
+    saved(tmp_path / "small", "RoFormerForMaskedLM")
+    export_tf(tmp_path / "small", tmp_path / "imported")  # what is imported and cached once is not counted
+    saved(
+        tmp_path / "model", "RoFormerForMaskedLM", hidden_size=256, num_hidden_layers=16, num_attention_heads=4,
+        intermediate_size=1024,
+    )  # fmt: skip
+    assert (tmp_path / "model" / "model.safetensors").stat().st_size > 50e6
+    tracemalloc.start()
+    try:
+        export_tf(tmp_path / "model", tmp_path / "legacy")
+        assert tracemalloc.get_traced_memory()[1] < 12e6
+    finally:
+        tracemalloc.stop()
+
+
+# What bert4keras has nothing for.
+
+REFUSED = {
+    "rope_parameters": (
+        {"rope_parameters": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0}},
+        "rope_parameters",
+    ),
+    "rope_theta": ({"rope_parameters": {"rope_type": "default", "rope_theta": 5000.0}}, "rope_parameters"),
+    "trainable_rope": ({"trainable_rope": True}, "trainable_rope"),
+    "rotary_value": ({"rotary_value": True}, "rotary_value"),
+    "activation": ({"hidden_act": "quick_gelu"}, "hidden_act is 'quick_gelu'"),
+    "epsilon": ({"layer_norm_eps": 1e-5}, "layer_norm_eps"),
+    "untied": ({"tie_word_embeddings": False}, "tie_word_embeddings"),
+    "no biases": ({"use_bias": False}, "use_bias"),
+    "pooler": ({"add_pooling_layer": True, "pooler_activation": "mish"}, "pooler_activation is 'mish'"),
+    "cross-attention": ({"is_decoder": True, "add_cross_attention": True}, "add_cross_attention"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_bert4keras_cannot_compute(what, tmp_path):
+    fields, sentence = REFUSED[what]
+    saved(tmp_path / "model", "RoFormerForMaskedLM", **fields)
+    with pytest.raises(CheckpointError, match=sentence):
+        export_tf(tmp_path / "model", tmp_path / "legacy")
+    assert os.listdir(tmp_path) == ["model"]
+
+
+def test_a_nezha_of_another_reach(tmp_path):
+    saved(tmp_path / "model", "NezhaForMaskedLM", max_relative_position=32)
+    with pytest.raises(CheckpointError, match="max_relative_position is 32, and bert4keras has 64"):
+        export_tf(tmp_path / "model", tmp_path / "legacy")
+
+
+@pytest.mark.parametrize("architecture", ["RoFormerModel", "RoFormerForSequenceClassification"])
+@pytest.mark.parametrize("prefix_lm", [False, True])
+def test_a_decoder_without_a_language_model(architecture, prefix_lm, tmp_path):
+    """bert4keras masks attention for language models only, and would miss the weights of their head."""
+    saved(tmp_path / "model", architecture, is_decoder=True, prefix_lm=prefix_lm)
+    with pytest.raises(CheckpointError, match=f"no decoder without the head of a language model, as {architecture} is"):
+        export_tf(tmp_path / "model", tmp_path / "legacy")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"user_dict": ["海上升"]}, "user_dict"),
+        ({"word_segmentation": None}, "word_segmentation=None"),
+        ({"strip_accents": False}, "strips accents where it lower-cases"),
+        ({"cls_token": "[SEP]"}, r"its cls_token is \[SEP\], and bert4keras has \[CLS\]"),
+    ],
+)
+def test_a_tokenizer_that_a_vocabulary_does_not_tell(arguments, sentence, tmp_path):
+    saved(tmp_path / "model", "RoFormerForMaskedLM")
+    RoFormerTokenizer(LEGACY / "word" / "vocab.txt", **arguments).save_pretrained(tmp_path / "model")
+    with pytest.raises(CheckpointError, match=sentence):
+        export_tf(tmp_path / "model", tmp_path / "legacy")
+
+
+def test_what_is_in_the_original_form_already(tmp_path):
+    with pytest.raises(CheckpointError, match="nothing to export"):
+        export_tf(LEGACY / "word", tmp_path / "legacy")
+
+
+# The command.
+
+
+def test_the_command(run, tmp_path):
+    saved(tmp_path / "model", "RoFormerForSequenceClassification")
+    code, out, err = run("export-tf", tmp_path / "model", tmp_path / "legacy", "--prefix", "my_model.ckpt")
+    assert (code, err) == (0, "")
+    assert "my_model.ckpt" in out and "task/classifier/out_proj/kernel" in out.replace("\n", "").replace(
+        "│", ""
+    ).replace(" ", "")
+    assert sorted(os.listdir(tmp_path / "legacy")) == [
+        "bert_config.json", "my_model.ckpt.data-00000-of-00001", "my_model.ckpt.index", "vocab.txt",
+    ]  # fmt: skip
+    code, _, err = run("export-tf", tmp_path / "model", tmp_path / "legacy")
+    assert code == 1 and "not empty" in err and err.count("\n") == 1
+    assert run("export-tf", tmp_path / "model", tmp_path / "legacy", "--force")[0] == 0
+    assert (tmp_path / "legacy" / "bert_model.ckpt.index").exists()
+    assert not (tmp_path / "legacy" / "my_model.ckpt.index").exists()
+
+
+def test_an_original_is_never_replaced(run, tmp_path):
+    saved(tmp_path / "model", "RoFormerForMaskedLM")
+    shutil.copytree(LEGACY / "word", tmp_path / "legacy")
+    code, _, err = run("export-tf", tmp_path / "model", tmp_path / "legacy", "--force")
+    assert code == 1 and "not replaced" in err
+    assert (tmp_path / "legacy" / "reference.npz").exists()
+
+
+def break_config(folder):
+    (folder / "config.json").write_text("{")
+
+
+def lose_weight(folder):
+    weights = load_file(folder / "model.safetensors")
+    del weights["roformer.encoder.layer.1.output.dense.weight"]
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def truncate(folder):
+    file = folder / "model.safetensors"
+    os.truncate(file, file.stat().st_size - 100)
+
+
+TROUBLES = {
+    "no folder": (shutil.rmtree, "does not exist"),
+    "no vocabulary": (lambda f: [(f / n).unlink() for n in ("vocab.txt", "tokenizer.json")], "vocab.txt"),
+    "no weights": (lambda f: (f / "model.safetensors").unlink(), "no weights"),
+    "broken config": (break_config, "config.json is not JSON"),
+    "a weight is missing": (lose_weight, "roformer.encoder.layer.1.output.dense.weight"),
+    "truncated": (truncate, "damaged"),
+}
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_bad_input_gets_one_sentence_and_leaves_nothing(run, trouble, tmp_path):
+    change, sentence = TROUBLES[trouble]
+    saved(tmp_path / "model", "RoFormerForMaskedLM")
+    change(tmp_path / "model")
+    before = sorted(os.listdir(tmp_path))
+    code, out, err = run("export-tf", tmp_path / "model", tmp_path / "legacy")
+    assert code == 1 and out == "" and sentence in err and err.count("\n") == 1 and "Traceback" not in err
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+@pytest.mark.parametrize("prefix", ["", "a/b", "../up", ".hidden"])
+def test_a_prefix_is_a_name(prefix, tmp_path):
+    saved(tmp_path / "model", "RoFormerForMaskedLM")
+    with pytest.raises(ValueError, match="no name that files can begin with"):
+        export_tf(tmp_path / "model", tmp_path / "legacy", prefix=prefix)
+
+
+def test_it_never_writes_over_its_source(tmp_path):
+    saved(tmp_path / "model", "RoFormerForMaskedLM")
+    with pytest.raises(FileExistsError, match="name a folder beside it"):
+        export_tf(tmp_path / "model", tmp_path / "model", force=True)
+
+
+def test_interrupted_it_leaves_nothing(tmp_path, monkeypatch):
+    saved(tmp_path / "model", "RoFormerForMaskedLM")
+    write = sys.modules[export_tf.__module__].write_bundle
+
+    def interrupted(*arguments, **options):
+        write(*arguments, **options)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(sys.modules[export_tf.__module__], "write_bundle", interrupted)
+    with pytest.raises(SystemExit):
+        export_tf(tmp_path / "model", tmp_path / "legacy")
+    assert os.listdir(tmp_path) == ["model"]
+
+
+@pytest.mark.skipif(not hasattr(resource, "RLIMIT_FSIZE"), reason="this system has no limit on the size of files")
+def test_a_full_disk_is_named_and_leaves_nothing(run, tmp_path):
+    saved(tmp_path / "model", "RoFormerForMaskedLM")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+    try:
+        code, out, err = run("export-tf", tmp_path / "model", tmp_path / "legacy")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert code == 1 and out == "" and err.count("\n") == 1
+    assert str(tmp_path / "legacy" / "bert_model.ckpt.data-00000-of-00001") in err and "unfinished" not in err
+    assert os.listdir(tmp_path) == ["model"]
+
+
+# bert4keras and TensorFlow themselves.
+
+
+def logits_of(model, inputs):
+    tokens = torch.from_numpy(inputs["token_ids"]).long()
+    with torch.inference_mode():
+        return model.eval()(
+            input_ids=tokens,
+            token_type_ids=torch.from_numpy(inputs["segment_ids"]).long(),
+            attention_mask=(tokens != 0).long(),
+        )
+
+
+@pytest.mark.live
+@pytest.mark.skipif(not BERT4KERAS, reason="name a Python that has bert4keras in ROFORMER_BERT4KERAS_PYTHON")
+def test_bert4keras_live(tmp_path):
+    """bert4keras loads each export as the report says, and computes our model's answers; TensorFlow reads every byte."""
+    classes = {
+        "word": ("RoFormerForMaskedLM", {}),
+        "factorized": ("RoFormerForMaskedLM", {"embedding_size": 8}),
+        "relu": ("RoFormerForMaskedLM", {"hidden_act": "relu"}),
+        "tanh gelu": ("RoFormerForMaskedLM", {"hidden_act": "gelu_pytorch_tanh"}),
+        "v2": ("RoFormerForMaskedLM", {"norm_type": "rms_norm", "use_bias": False, "hidden_act": "relu"}),
+        "gpt": ("RoFormerForCausalLM", {"is_decoder": True, "eos_token_id": 3}),
+        "sim": ("RoFormerForCausalLM", {
+            "is_decoder": True, "prefix_lm": True, "eos_token_id": 3, "add_pooling_layer": True,
+            "pooler_activation": "linear",
+        }),
+        "wobert": ("BertForMaskedLM", {"max_position_embeddings": 64}),
+        "pre-training": ("BertForPreTraining", {"max_position_embeddings": 64}),
+        "wonezha": ("NezhaForMaskedLM", {"max_position_embeddings": 64}),
+        "classification": ("RoFormerForSequenceClassification", {}),
+        "pooler": ("RoFormerModel", {"add_pooling_layer": True, "pooler_activation": "tanh"}),
+        "float16": ("RoFormerForMaskedLM", {"dtype": "float16"}),
+        "bfloat16": ("RoFormerForMaskedLM", {"dtype": "bfloat16"}),
+    }  # fmt: skip
+    vocab = entries_of(LEGACY / "word" / "vocab.txt")
+    random = np.random.default_rng(int.from_bytes(os.urandom(4), "big"))
+    inputs = {"token_ids": random.integers(5, len(vocab), (3, 33)), "segment_ids": np.zeros((3, 33), int)}
+    inputs["segment_ids"][:, 12:] = 1
+    for array in inputs.values():
+        array[1, 20:] = 0
+    np.savez(tmp_path / "inputs.npz", **inputs)
+    jobs, expected = [], {}
+    for name, (architecture, fields) in classes.items():
+        fields = dict(fields)
+        dtype = getattr(torch, fields.pop("dtype", "float32"))
+        model = saved(tmp_path / name, architecture, seed=int(random.integers(1 << 30)), dtype=dtype, **fields)
+        report = export_tf(tmp_path / name, tmp_path / f"{name} legacy")
+        expected[name] = model.float()
+        jobs.append({
+            "folder": str(report.output), "prefix": "bert_model.ckpt", "call": report.call,
+            "inputs": str(tmp_path / "inputs.npz"), "output": str(tmp_path / f"{name}.npz"),
+        })  # fmt: skip
+    (tmp_path / "jobs.json").write_text(json.dumps(jobs))
+    command = [BERT4KERAS, str(FIXTURES / "read_with_bert4keras.py"), str(tmp_path / "jobs.json")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+    real = inputs["token_ids"] != 0
+    for name, model in expected.items():
+        found = np.load(tmp_path / f"{name}.npz")
+        bundle = TensorBundle(tmp_path / f"{name} legacy" / "bert_model.ckpt")
+        for variable in bundle.entries:
+            assert found[f"variable:{variable}"].tobytes() == bundle.read(variable).tobytes(), (name, variable)
+        backbone = model if not hasattr(model, "classifier") else model.base_model
+        outputs = logits_of(backbone, inputs)
+        answers = [found[key] for key in sorted(found.files) if key.startswith("output_")]
+        if name == "gpt":
+            ours = [outputs.logits.softmax(-1)]
+        elif name == "sim":
+            ours = [outputs.pooler_output, outputs.logits]
+        elif name == "pre-training":
+            ours = [backbone.bert(
+                torch.from_numpy(inputs["token_ids"]), (torch.from_numpy(inputs["token_ids"]) != 0).long(),
+                torch.from_numpy(inputs["segment_ids"]),
+            ).pooler_output.detach(), outputs.prediction_logits]  # fmt: skip
+        elif name == "pooler":
+            ours = [outputs.pooler_output]
+        else:
+            ours = [outputs.logits if "logits" in outputs else outputs.last_hidden_state]
+        assert len(ours) == len(answers), name
+        for mine, theirs in zip(ours, answers, strict=True):
+            mine = mine.numpy()
+            here = real if mine.ndim == 3 else slice(None)
+            difference = np.abs(mine[here] - theirs[here]).max()
+            print(f"{name}: {difference:.1e} of {np.abs(theirs[here]).max():.2f}")
+            assert difference < 2e-5, name

@@ -1,0 +1,493 @@
+"""`roformer info`: what it says is what loading the checkpoint shows, and it reads no data."""
+
+import builtins
+import io
+import json
+import os
+import shutil
+import zipfile
+from pathlib import Path
+
+import hub_server
+import pytest
+import torch
+import transformers
+from hub_server import Blob, Fault, Repo
+from huggingface_hub import constants
+from paths import REPOSITORY, SHARED, needs_shared
+from transformers import AutoModelForMaskedLM
+from typer.testing import CliRunner
+
+import modeling_roformer
+from modeling_roformer import RoFormerConfig, RoFormerForCausalLM, RoFormerForMaskedLM, RoFormerForTripletMatching
+from modeling_roformer.cli import app
+from modeling_roformer.conversion.convert import convert
+from modeling_roformer.conversion.inspection.info import info
+from modeling_roformer.hub import HubError
+from modeling_roformer.model_cards.facts import read_facts
+
+hub = hub_server.hub  # the fixture
+LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
+KERAS = REPOSITORY / "tests" / "fixtures" / "keras"
+REPO = "somebody/model"
+DATA = "bert_model.ckpt.data-00000-of-00001"
+# fixture: what the summary of a conversion calls it, and whether plain transformers serves
+FAMILIES = {
+    "word": ("RoFormer", "word", False),
+    "character": ("RoFormer", "character", False),
+    "gpt": ("RoFormer-GPT", "character", True),
+    "sim": ("RoFormer-Sim", "character", True),
+    "v2": ("RoFormer-V2", "word", True),
+    "wobert": ("WoBERT", "word", False),
+    "wonezha": ("WoNEZHA", "word", True),
+}
+
+
+@pytest.fixture(scope="module")
+def converted(tmp_path_factory):
+    """name of a fixture -> folder that it was converted to, once; nobody may change it."""
+    parent, made = tmp_path_factory.mktemp("converted"), {}
+
+    def make(name):
+        if name not in made:
+            made[name] = parent / name
+            convert(LEGACY / name, made[name])
+        return made[name]
+
+    return make
+
+
+@pytest.fixture
+def no_data(monkeypatch):
+    """Whoever opens a file of weights and reads more than a header of it fails."""
+    plain = builtins.open
+
+    def guarded(file, *args, **kwargs):
+        name = os.path.basename(os.fspath(file)) if isinstance(file, (str, os.PathLike)) else ""
+        assert ".data-" not in name, f"{name} was opened"
+        return plain(file, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "open", guarded)
+    monkeypatch.setattr(io, "open", guarded)
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["info", *map(str, arguments)])
+
+
+# Saved models.
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_converted_folder_is_what_the_loaded_model_is(name, converted):
+    family, unit, needs = FAMILIES[name]
+    folder = converted(name)
+    found = info(folder)
+    config = json.loads((folder / "config.json").read_text())
+    module = transformers if name == "wobert" else modeling_roformer
+    model = getattr(module, config["architectures"][0]).from_pretrained(folder)
+    assert found.kind == "saved model" and found.family == family and found.needs_package == needs
+    assert found.parameters == sum(parameter.numel() for parameter in model.parameters())
+    assert found.dtypes == {"float32": found.parameters}
+    assert found.architecture == type(model).__name__ and found.model_type == config["model_type"]
+    assert (found.layers, found.hidden_size) == (model.config.num_hidden_layers, model.config.hidden_size)
+    assert found.vocabulary["entries"] == model.config.vocab_size and found.vocabulary["unit"] == unit
+    assert found.tokenizer.startswith(json.loads((folder / "tokenizer_config.json").read_text())["tokenizer_class"])
+    assert found.source["source"] == name and f"source file {DATA}" in found.source
+    assert not found.notes and found.trained_length == (
+        model.config.max_position_embeddings if name == "wobert" else None
+    )
+    assert dict(found.files) == {
+        path.relative_to(folder).as_posix(): path.stat().st_size for path in folder.rglob("*") if path.is_file()
+    }
+
+
+@pytest.mark.parametrize("name", [*FAMILIES, "shards", "float16", "bfloat16", "factorized"])
+def test_before_and_after_conversion_it_is_the_same(name, converted, request):
+    """Two readers of two formats agree: the index of the legacy checkpoint, and the headers of what was made of it."""
+    after = info(converted(name))
+    request.getfixturevalue("no_data")
+    before = info(LEGACY / name)
+    same = ("family", "layers", "hidden_size", "attention_heads", "feed_forward_size", "embedding_size", "activation")
+    for field in (*same, "parameters", "vocabulary", "trained_length"):
+        assert getattr(before, field) == getattr(after, field), field
+    assert before.kind == "TensorFlow checkpoint" and before.sign
+    assert list(before.dtypes) == [name if "float" in name else "float32"]
+    assert before.loads_with.startswith("bert4keras")
+
+
+def test_sharded_half_precision_and_other_heads(tmp_path, converted):
+    model = RoFormerForTripletMatching.from_pretrained(converted("word"), triplet_scorer="cross").half()
+    model.save_pretrained(tmp_path, max_shard_size="20kB")
+    assert len(list(tmp_path.glob("*.safetensors"))) > 1
+    found = info(tmp_path)
+    assert found.parameters == sum(parameter.numel() for parameter in model.parameters())
+    assert found.dtypes == {"float16": found.parameters}
+    assert found.architecture == "RoFormerForTripletMatching" and found.needs_package
+    assert "transformers has no RoFormerForTripletMatching" in found.loads_with
+
+
+def test_stretched_positions_say_the_length_of_training(tmp_path):
+    rope = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 512}
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    RoFormerForMaskedLM(RoFormerConfig(vocab_size=20, rope_parameters=rope, **sizes)).save_pretrained(tmp_path)
+    found = info(tmp_path)
+    assert found.positions == {"type": "rotary", "theta": 10000.0, "scaling": "yarn", "factor": 4.0}
+    assert found.trained_length == 512 and found.needs_package
+    assert found.vocabulary == {"entries": 20} and found.tokenizer is None
+
+
+@pytest.mark.parametrize(
+    ("name", "length"),
+    [
+        ("chinese_roformer_L-12_H-768_A-12", 1536),
+        ("chinese_roformer_L-6_H-384_A-6", None),
+        ("somebody_L-12_H-768_A-12", None),
+    ],
+)
+def test_the_length_of_a_release_is_known_by_its_source(tmp_path, name, length):
+    """From the card, whatever the folder is called; the weights may be missing."""
+    layers, hidden = (12, 768) if "L-12" in name else (6, 384)
+    heads = layers
+    config = RoFormerConfig(
+        num_hidden_layers=layers, hidden_size=hidden, num_attention_heads=heads, intermediate_size=4 * hidden,
+        architectures=["RoFormerForMaskedLM"],
+    )  # fmt: skip
+    config.save_pretrained(tmp_path)
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "天气", *(f"word{i}" for i in range(49994))]
+    (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
+    (tmp_path / "README.md").write_text(f"<!-- facts -->\n| source | {name} |\n<!-- /facts -->\n")
+    found = info(tmp_path)
+    assert found.trained_length == length and found.notes == ["it has no weights"] and found.parameters is None
+    assert found.source == {"source": name}
+
+
+# PyTorch.
+
+
+def test_a_pytorch_folder_of_others(tmp_path, converted):
+    """As the package roformer 0.4.3 saved them: a table of sinusoids, a second copy of the tied weights, zip or not."""
+    model = RoFormerForMaskedLM.from_pretrained(converted("word"))
+    state = model.state_dict()
+    state["roformer.encoder.embed_positions.weight"] = torch.zeros(1536, 12)
+    state["roformer.embeddings.position_ids"] = torch.arange(512)
+    shutil.copytree(converted("word"), tmp_path / "others", ignore=shutil.ignore_patterns("*.safetensors", "README.md"))
+    for zipped in (True, False):
+        torch.save(state, tmp_path / "others" / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
+        found = info(tmp_path / "others")
+        assert found.parameters == sum(parameter.numel() for parameter in model.parameters())
+        assert found.family == "RoFormer" and not found.needs_package and not found.notes
+
+
+def test_sim_of_the_package_0_4_3_is_known_by_its_pooler(tmp_path, converted):
+    """Its configuration is that of a plain RoFormer."""
+    folder = shutil.copytree(converted("sim"), tmp_path / "sim", ignore=shutil.ignore_patterns("*.safetensors", "2_*"))
+    model = RoFormerForCausalLM.from_pretrained(converted("sim"))
+    torch.save(model.state_dict(), folder / "pytorch_model.bin")
+    config = {"model_type": "roformer", "vocab_size": 136, "hidden_size": 24, "num_hidden_layers": 2}
+    (folder / "config.json").write_text(json.dumps(config | {"num_attention_heads": 2, "intermediate_size": 48}))
+    found = info(folder)
+    assert found.family == "RoFormer-Sim" and "pooler" in found.sign
+
+
+class Bomb:
+    def __reduce__(self):
+        return (Path.touch, (Path("bomb"),))
+
+
+def test_a_pickle_that_runs_code_is_not_run(tmp_path, converted, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = shutil.copytree(converted("word"), tmp_path / "bad", ignore=shutil.ignore_patterns("*.safetensors"))
+    torch.save({"weight": Bomb()}, folder / "pytorch_model.bin")
+    found = info(folder)
+    assert not (tmp_path / "bomb").exists()
+    assert found.parameters is None and "a pickle that could run code is not loaded" in found.notes[0]
+
+
+# Legacy checkpoints.
+
+
+def test_without_the_data_file_only_that_is_missing(tmp_path, no_data):
+    folder = shutil.copytree(LEGACY / "word", tmp_path / "word", ignore=shutil.ignore_patterns("*.data-*"))
+    found, whole = info(folder), info(LEGACY / "word")
+    assert len(found.notes) == 1 and f"{DATA} is missing" in found.notes[0]
+    assert (found.family, found.parameters, found.left_out) == (whole.family, whole.parameters, whole.left_out)
+    assert not whole.notes and whole.left_out
+
+
+def test_data_of_the_wrong_size_is_told(tmp_path):
+    folder = shutil.copytree(LEGACY / "word", tmp_path / "word")
+    (folder / DATA).write_bytes((folder / DATA).read_bytes()[:-1])
+    assert "is cut off" in info(folder).notes[0]
+
+
+@pytest.mark.parametrize("name", ["v2", "gpt", "shards"])
+def test_the_published_zip_is_not_unpacked(name, tmp_path, no_data, monkeypatch):
+    """Its data stay packed: the archive here holds garbage in their place."""
+    archive = tmp_path / f"chinese_{name}.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        for path in sorted((LEGACY / name).iterdir()):
+            content = b"garbage" if ".data-" in path.name else path.read_bytes()
+            file.writestr(f"folder/{path.name}", content)
+        file.writestr("__MACOSX/folder/._vocab.txt", b"")
+    found, whole = info(archive), info(LEGACY / name)
+    assert found.path == str(archive) and found.family == whole.family and not found.notes
+    assert (found.parameters, found.vocabulary, found.left_out) == (whole.parameters, whole.vocabulary, whole.left_out)
+    assert dict(found.files)[next(path.name for path in (LEGACY / name).glob("*.data-00000*"))] == len("garbage")
+
+
+@pytest.mark.parametrize("renamed", [False, True])
+def test_the_name_of_the_archive_or_of_the_folder_in_it_tells_its_family_and_length(renamed, tmp_path):
+    """No variable tells a GPT; and sizes that are not the release's are not given its length."""
+    release = "chinese_roformer-gpt-char_L-12_H-768_A-12"
+    archive = tmp_path / ("download.zip" if renamed else f"{release}.zip")
+    with zipfile.ZipFile(archive, "w") as file:
+        for path in (LEGACY / "character").iterdir():
+            file.write(path, f"{release}/{path.name}" if renamed else path.name)
+    found = info(archive)
+    assert found.family == "RoFormer-GPT" and release in found.sign and found.trained_length is None
+
+
+@pytest.mark.skipif(not KERAS.is_dir(), reason="there are no fixtures of Keras models")
+@pytest.mark.parametrize("name", ["mlm", "wonezha", "v2_classification"])
+def test_weights_of_fine_tuned_models(name, tmp_path):
+    """The two forms of one model are told alike, but for what HDF5 does not keep."""
+    pytest.importorskip("h5py", reason="h5py, which reads Keras' HDF5, is optional")
+    forms = {}
+    for form, pattern in (("tf.keras weights", "*.weights.*"), ("Keras weights, HDF5", "*.h5")):
+        folder = tmp_path / pattern.strip("*.")
+        folder.mkdir()
+        for path in [*(KERAS / name).glob(pattern), KERAS / name / "bert_config.json", KERAS / name / "vocab.txt"]:
+            shutil.copy(path, folder)
+        if len(list(folder.iterdir())) > 2:
+            found = info(folder)
+            assert found.kind == form and found.family
+            forms[form] = (found.family, found.layers, found.parameters, found.vocabulary)
+    assert forms and len(set(map(str, forms.values()))) == 1
+
+
+@needs_shared
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [
+        ("roformer", "RoFormer"), ("roformer_factorized", "RoFormer"), ("roformer_gpt", "RoFormer-GPT"),
+        ("roformer_sim", "RoFormer-Sim"), ("roformer_v2", "RoFormer-V2"), ("roformer_v2_relu", "RoFormer-V2"),
+        ("wobert", "WoBERT"), ("wobert_bert_order", "WoBERT"), ("wonezha", "WoNEZHA"),
+    ],
+)  # fmt: skip
+def test_the_checkpoints_beside_the_repository(name, family, no_data):
+    found = info(SHARED / "legacy_tf" / name)
+    assert found.family == family and found.parameters and not found.notes
+
+
+# What it prints.
+
+
+def test_the_table_and_the_json_say_the_same(converted, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    folder = converted("word")
+    found, facts = info(folder), read_facts((folder / "README.md").read_text(encoding="utf-8"))
+    printed, content = run(folder).stdout, json.loads(run(folder, "--json").stdout)
+    assert content["family"] == "RoFormer" and content["parameters"] == found.parameters
+    assert content["vocabulary"] == found.vocabulary and content["needs_package"] is False
+    assert content["source"]["converted on"] == facts["converted on"]
+    assert {"name": "model.safetensors", "size": (folder / "model.safetensors").stat().st_size} in content["files"]
+    rows = found.rows()
+    for said in ("2 layers x 24", f"{found.parameters:,}", "word-level: 22 words among 154 entries", "float32"):
+        assert any(said in row for row in rows.values())
+    for name in rows:
+        assert name in printed
+
+
+@pytest.mark.parametrize("name", ["[/red] x", "a\tb", "词"])
+def test_any_name_is_printed_as_it_is(name, tmp_path, converted):
+    folder = shutil.copytree(converted("word"), tmp_path / name)
+    assert info(folder).rows()["checkpoint"].startswith(str(folder))
+    assert run(folder).exit_code == 0
+
+
+# Nothing of the kind.
+
+
+def write(name, content):
+    return lambda folder: (folder / name).write_text(content)
+
+
+NOTHING = {
+    "an empty folder": (lambda folder: None, "it has no config.json or weights"),
+    "other files": (write("notes.txt", "hello"), "it has no config.json or weights"),
+    "weights alone": (write("model.safetensors", ""), "it has weights, but no config.json"),
+    "a legacy configuration alone": (write("bert_config.json", "{}"), "it has bert_config.json, but no weights"),
+    "another configuration": (write("config.json", '{"name": "x"}'), "names no model_type and no sizes"),
+    "a broken configuration": (write("config.json", "{"), "cannot be read as JSON"),
+    "a list": (write("config.json", "[]"), "is not a JSON object"),
+}
+
+
+@pytest.mark.parametrize("case", NOTHING)
+def test_an_unknown_folder_is_one_sentence(case, tmp_path):
+    spoil, message = NOTHING[case]
+    spoil(tmp_path)
+    result = run(tmp_path)
+    assert result.exit_code != 0 and isinstance(result.exception, ValueError) and not result.stdout.strip()
+    assert message in str(result.exception) and "\n" not in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("nothing", None, "does not exist: name a folder, a .zip, or a repository"),
+        ("a/b/c", None, "does not exist"),
+        ("x.index", b"", "is a file: name the folder or the .zip"),
+        ("x.zip", b"no zip", "neither a folder nor a .zip that can be read"),
+    ],
+)
+def test_what_is_no_folder_is_one_sentence(name, content, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    if content is not None:
+        Path(name).write_bytes(content)
+    with pytest.raises(ValueError, match=message) as caught:
+        info(name)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["vocab.txt", "bert_config.json", "bert_model.ckpt.index"])
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00", b"{}"])
+def test_a_damaged_legacy_file_is_told_or_noted(name, content, tmp_path):
+    folder = shutil.copytree(LEGACY / "word", tmp_path / "word")
+    (folder / name).write_bytes(content)
+    try:
+        found = info(folder)
+    except ValueError as error:
+        assert name in str(error) and "\n" not in str(error)
+    else:
+        assert name == "vocab.txt" and (content == b"{}" or found.notes)
+
+
+@pytest.mark.parametrize("name", ["vocab.txt", "tokenizer_config.json", "model.safetensors"])
+def test_a_damaged_file_of_a_saved_model_is_told_or_noted(name, tmp_path, converted):
+    folder = shutil.copytree(converted("word"), tmp_path / "word")
+    (folder / name).write_bytes(b"\xff\xfe")
+    try:
+        found = info(folder)
+    except ValueError as error:
+        assert name in str(error) and "\n" not in str(error)
+    else:
+        assert any(name in note for note in found.notes)
+
+
+def test_another_model_is_said_to_be_none_of_ours(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2", "n_layer": 2}')
+    found = info(tmp_path)
+    assert found.family is None and "gpt2 is none of this package's" in found.sign and found.needs_package is False
+    assert found.positions == {} and run(tmp_path).exit_code == 0
+
+
+# The Hub.
+
+
+def put(hub, folder, name=REPO):
+    repo = hub.repos.setdefault(name, Repo())
+    files = {}
+    for path in sorted(file for file in folder.rglob("*") if file.is_file()):
+        lfs = path.suffix in hub_server.LFS_SUFFIXES or ".data-" in path.name
+        files[path.relative_to(folder).as_posix()] = blob = Blob(path.read_bytes(), lfs=lfs)
+        if lfs:
+            hub.objects[blob.sha256] = blob.data
+    repo.commit("main", files, "put")
+    return repo
+
+
+def same_but_for_the_place(found, local):
+    for field in ("path", "kind", "sign"):
+        setattr(found, field, getattr(local, field))
+    return found == local
+
+
+@pytest.mark.parametrize("name", ["word", "sim", "wobert"])
+def test_a_repository_is_what_the_folder_is_and_its_weights_stay_there(name, hub, converted):
+    repo = put(hub, converted(name))
+    found = info(REPO)
+    assert found.kind == "saved model on the Hub" and found.path == REPO
+    assert same_but_for_the_place(found, info(converted(name)))
+    cached = [path for path in Path(constants.HF_HUB_CACHE).rglob("*") if path.is_file()]
+    weights = repo.files()["model.safetensors"]
+    assert cached and all(path.read_bytes() != weights for path in cached)
+    assert not any("tokenizer.json" in request for request in hub.requests)
+
+
+def test_shards_on_the_hub_and_a_revision(hub, tmp_path, converted):
+    repo = put(hub, converted("word"))
+    first = repo.branches["main"]
+    model = AutoModelForMaskedLM.from_pretrained(converted("word")).half()
+    model.save_pretrained(tmp_path, max_shard_size="20kB")
+    put(hub, tmp_path)
+    found = json.loads(run(REPO, "--json").stdout)
+    assert found["dtypes"] == {"float16": sum(parameter.numel() for parameter in model.parameters())}
+    assert len([file for file in found["files"] if file["name"].endswith(".safetensors")]) > 1
+    assert list(info(REPO, revision=first).dtypes) == ["float32"]
+    with pytest.raises(ValueError, match="has a revision"):  # not in silence what the folder holds
+        info(tmp_path, revision=first)
+
+
+def test_a_legacy_checkpoint_on_the_hub(hub):
+    put(hub, LEGACY / "shards")
+    found, local = info(REPO), info(LEGACY / "shards")
+    assert found.kind == "TensorFlow checkpoint on the Hub" and found.family == "RoFormer" and not found.notes
+    assert (found.parameters, found.files) == (local.parameters, local.files)
+    assert not any(".data-" in request for request in hub.requests)
+
+
+def test_a_pytorch_file_stays_on_the_hub(hub, tmp_path, converted):
+    folder = shutil.copytree(converted("word"), tmp_path / "x", ignore=shutil.ignore_patterns("*.safetensors"))
+    torch.save({"a": torch.zeros(3)}, folder / "pytorch_model.bin")
+    put(hub, folder)
+    found = info(REPO)
+    assert found.family == "RoFormer" and found.parameters is None
+    assert found.notes == ["pytorch_model.bin stays on the Hub, so its parameters are not counted"]
+    assert not any("pytorch_model.bin" in request for request in hub.requests)
+
+
+def test_weights_of_an_earlier_download_are_not_asked(hub, converted):
+    """The cache holds whatever was fetched before; what is told is what the Hub has now."""
+    put(hub, converted("word"))
+    AutoModelForMaskedLM.from_pretrained(REPO)
+    assert same_but_for_the_place(info(REPO), info(converted("word")))
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (None, "the Hub does not know nobody/nothing|private, or does not exist"),
+        (Fault("GET /api/models", status=401, times=99), "private, or does not exist|does not accept the token"),
+        (Fault("GET /api/models", status=403, times=99), "may not read"),
+        (Fault("GET /api/models", status=418, times=99), "the Hub answered HTTP 418"),
+    ],
+)
+def test_what_the_hub_does_not_tell_is_one_sentence(fault, message, hub, converted):
+    name = REPO
+    if fault is None:
+        name = "nobody/nothing"
+    else:
+        put(hub, converted("word"))
+        hub.faults.append(fault)
+    with pytest.raises(HubError, match=message) as caught:
+        info(name)
+    assert "\n" not in str(caught.value) and hub.token not in str(caught.value)
+    assert "is no folder here" in str(caught.value)
+
+
+def test_a_repository_without_a_checkpoint(hub, tmp_path):
+    (tmp_path / "README.md").write_text("# nothing\n")
+    put(hub, tmp_path)
+    with pytest.raises(ValueError, match=f"{REPO} holds no checkpoint that is known") as caught:
+        info(REPO)
+    assert "/tmp" not in str(caught.value)
+
+
+def test_damaged_headers_on_the_hub_are_noted(hub, tmp_path, converted):
+    folder = shutil.copytree(converted("word"), tmp_path / "x")
+    (folder / "model.safetensors").write_bytes(b"\xff" * 40)
+    put(hub, folder)
+    found = info(REPO)
+    assert found.family == "RoFormer" and found.parameters is None and len(found.notes) == 1

@@ -1,0 +1,638 @@
+"""Keras' files that are damaged, hold something else, or leave open how their task layer is applied."""
+
+import json
+import shutil
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import google_crc32c
+import h5py
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from paths import REPOSITORY
+
+from modeling_roformer.cli import main
+from modeling_roformer.conversion.convert import convert
+from modeling_roformer.conversion.errors import CheckpointError
+from modeling_roformer.conversion.formats.keras_bundle import KerasBundle
+from modeling_roformer.conversion.formats.keras_hdf5 import KerasHDF5
+from modeling_roformer.conversion.formats.object_graph import parse_object_graph
+from modeling_roformer.conversion.formats.protobuf import BYTES, VARINT, read_fields, write_field, write_varint
+from modeling_roformer.conversion.formats.tensor_bundle import OBJECT_GRAPH, Entry, TensorBundle
+from modeling_roformer.conversion.formats.tensor_bundle_writer import write_bundle, write_index
+
+FIXTURES = REPOSITORY / "tests" / "fixtures" / "keras"
+LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
+# The same examples in every run: the HDF5 library is not made for any bytes at all.
+fuzz = settings(
+    max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+def folder_with(tmp_path: Path, name: str, file: str) -> Path:
+    """A folder with one form of a fixture, to change."""
+    folder = tmp_path / "legacy"
+    folder.mkdir()
+    for each in [
+        FIXTURES / name / "bert_config.json",
+        FIXTURES / name / "vocab.txt",
+        *FIXTURES.glob(f"{name}/{file}*"),
+    ]:
+        shutil.copyfile(each, folder / each.name)
+    return folder
+
+
+def refused(tmp_path: Path, sentence: str, **options) -> None:
+    """Conversion fails with that sentence, and leaves nothing."""
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(CheckpointError, match=sentence) as caught:
+        convert(tmp_path / "legacy", tmp_path / "output", **options)
+    assert "\n" not in str(caught.value) and "legacy" in str(caught.value)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def text_list(names: list[str]) -> np.ndarray:
+    return np.array([name.encode() for name in names])
+
+
+# How the task layer is applied.
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "head", "sentence"),
+    [
+        ("classification", "best_model.weights", "auto", "does not say what dense is applied to .*a layer without a name"),
+        ("v2_classification", "best_model.weights", "auto", "--head classification .*triplet .*tokens .*none"),
+        ("nested", "best_model.h5", "auto", r"does not say what dense is applied to \(between the encoder and it: lambda"),
+        ("triplet", "best_model.h5", "classification", "has dense over the masked mean .*no --head classification"),
+        ("classification", "best_model.h5", "triplet", r"has dense over \[CLS\] .*no --head triplet"),
+        ("tokens", "best_model.weights", "classification", "has dense over every token"),
+        ("classification", "best_model.weights", "triplet", "triplet matching has one output"),
+        ("crf", "best_model.h5", "auto", "no class here has: dense, conditional_random_field .*--head none"),
+        ("crf", "best_model.weights", "tokens", "no class here has: dense, .*--head none"),
+        ("pooler", "best_model.h5", "auto", "has a pooler, Pooler-Dense, and dense, .*--head none"),
+        ("pooler", "best_model.h5", "classification", "has a pooler, .*--head pooler says .*with tanh .*--head linear-pooler"),
+        ("pooler", "whole_model.h5", "tokens", "over the pooler .*no --head tokens"),
+        ("pooler", "whole_model.h5", "linear-pooler", r"over the pooler \(tanh\) .*no --head linear-pooler"),
+        ("classification", "best_model.h5", "pooler", r"over \[CLS\] .*no --head pooler"),
+        ("classification", "best_model.weights", "pooler", "over no pooler .*no --head pooler"),
+        ("triplet", "best_model.h5", "tokens", "has dense over the masked mean .*no --head tokens"),
+        ("bert_classification", "best_model.h5", "auto", r"no class that computes dense: Dense\(2\) over \[CLS\]; --head tokens"),
+        ("bert_classification", "best_model.h5", "none", "is a BERT without the head of a language model"),
+        ("mlm", "best_model.h5", "classification", "has no task layer of Keras"),
+        ("mlm", "best_model.h5", "nonsense", "there is no head 'nonsense': choose one of auto, classification") ,
+    ],
+)  # fmt: skip
+def test_what_cannot_be_told_is_asked_for(name, file, head, sentence, tmp_path):
+    folder_with(tmp_path, name, file)
+    if head == "nonsense":
+        with pytest.raises(CheckpointError, match=sentence):
+            convert(tmp_path / "legacy", tmp_path / "output", head=head)
+        return
+    refused(tmp_path, sentence, head=head)
+
+
+@pytest.mark.parametrize(
+    ("layer", "sentence"),
+    [
+        ("lambda_3", "does not say what dense is applied to"),
+        ("global_max_pooling1d", "after global_max_pooling1d, which no class here has"),
+        ("global_average_pooling1d_1", r"Dense\(2\) over the masked mean, and triplet matching has one output"),
+    ],
+)
+def test_layers_before_the_last(layer, sentence, tmp_path):
+    path = folder_with(tmp_path, "classification", "best_model.h5") / "best_model.h5"
+    with h5py.File(path, "r+") as file:
+        file.move("CLS-token", layer)
+        names = [name.decode() if isinstance(name, bytes) else name for name in file.attrs["layer_names"]]
+        file.attrs["layer_names"] = text_list([layer if name == "CLS-token" else name for name in names])
+    refused(tmp_path, sentence)
+
+
+def add_layer_after(path: Path, layer: str) -> None:
+    """A layer without weights at the end of a model's weights."""
+    with h5py.File(path, "r+") as file:
+        file.attrs["layer_names"] = text_list([*map(str, file.attrs["layer_names"]), layer])
+        file.create_group(layer).attrs["weight_names"] = text_list([])
+
+
+@pytest.mark.parametrize(("name", "head"), [("classification", "classification"), ("tokens", "tokens")])
+def test_layers_after_the_dense(name, head, tmp_path):
+    """What is made of its outputs is part of the model."""
+    path = folder_with(tmp_path, name, "best_model.h5") / "best_model.h5"
+    original = path.read_bytes()
+    for layer, sentence in [
+        ("lambda", "does not say what lambda makes of the outputs of dense: --head classification .*--head none"),
+        ("cross_entropy_loss", "does not say what cross_entropy_loss makes of the outputs"),
+        (
+            "global_average_pooling1d",
+            "has global_average_pooling1d after the task layer dense, which no class here has",
+        ),
+        ("global_max_pooling1d", "has global_max_pooling1d after the task layer"),
+    ]:
+        path.write_bytes(original)
+        add_layer_after(path, layer)
+        refused(tmp_path, sentence)
+    refused(tmp_path, "after the task layer dense", head=head)
+    for number, (layer, chosen) in enumerate([("lambda", head), ("activation", "auto"), ("dropout_3", "auto")]):
+        path.write_bytes(original)
+        add_layer_after(path, layer)
+        report = convert(tmp_path / "legacy", tmp_path / f"output{number}", head=chosen, verify=True)
+        assert "not in the file" in report.rows["its activation"]
+
+
+def edit_model_config(path: Path, change) -> None:
+    """Change the layers, by name, in the configuration of a model that was saved whole."""
+    with h5py.File(path, "r+") as file:
+        config = json.loads(file.attrs["model_config"])
+        change({layer["name"]: layer for layer in config["config"]["layers"]})
+        file.attrs["model_config"] = json.dumps(config)
+
+
+def applied_to(layer: str):
+    return lambda layers: layers["dense"].update(inbound_nodes=[[[layer, 0, 0, {}]]])
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "sentence"),
+    [
+        ("regression", applied_to("Embedding-Norm"), "over Embedding-Norm, which is not the end of its encoder"),
+        ("regression", lambda layers: layers["dense"].update(inbound_nodes=[]), "does not say what dense is applied to"),
+        ("regression", lambda layers: layers["CLS-token"].update(class_name="Flatten"), "after CLS-token, which no class"),
+        ("pooler", lambda layers: layers["Pooler-Dense"]["config"].update(activation="mish"), "activation mish, which is"),
+        ("pooler", lambda layers: layers["Pooler-Dense"].pop("config"), "model_config describes no model"),
+    ],
+)  # fmt: skip
+def test_what_the_configuration_of_a_whole_model_says(name, change, sentence, tmp_path):
+    path = folder_with(tmp_path, name, "whole_model.h5") / "whole_model.h5"
+    edit_model_config(path, change)
+    refused(tmp_path, sentence)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "activation", "problem_type"),
+    [
+        ("Activation", {"activation": "sigmoid"}, "sigmoid", "multi_label_classification"),
+        ("Softmax", {"axis": -1}, "softmax", None),  # of one output, which no loss is for
+    ],
+)
+def test_an_activation_that_is_a_layer_of_its_own(kind, fields, activation, problem_type, tmp_path):
+    path = folder_with(tmp_path, "regression", "whole_model.h5") / "whole_model.h5"
+    with h5py.File(path, "r+") as file:
+        config = json.loads(file.attrs["model_config"])
+        layer = {"class_name": kind, "config": {"name": "last", **fields}, "inbound_nodes": [[["dense", 0, 0, {}]]]}
+        config["config"]["layers"].append(layer)
+        file.attrs["model_config"] = json.dumps(config)
+        weights = file["model_weights"]
+        weights.attrs["layer_names"] = text_list([*map(str, weights.attrs["layer_names"]), "last"])
+        weights.create_group("last").attrs["weight_names"] = text_list([])
+    report = convert(tmp_path / "legacy", tmp_path / "output", verify=True)
+    assert report.rows["its activation"].startswith(f"{activation};")
+    assert json.loads((tmp_path / "output" / "config.json").read_text()).get("problem_type") == problem_type
+
+
+def test_a_mask_that_the_file_tells_is_believed(tmp_path):
+    """Whatever family is asked for."""
+    folder_with(tmp_path, "unilm", "best_model.h5")
+    convert(tmp_path / "legacy", tmp_path / "output", family="gpt", verify=True)
+    config = json.loads((tmp_path / "output" / "config.json").read_text())
+    assert (config["architectures"], config["is_decoder"], config["prefix_lm"]) == (["RoFormerForCausalLM"], True, True)
+    for path in (tmp_path / "legacy", tmp_path / "output"):
+        shutil.rmtree(path)
+    folder_with(tmp_path, "classification", "best_model.h5")
+    refused(tmp_path, "is of RoFormer-GPT and reads in both directions, which is not converted", family="gpt")
+
+
+def test_a_mask_that_only_the_configuration_tells(tmp_path):
+    """A checkpoint of tf.keras has no names of layers without weights, the mask's among them."""
+    folder = folder_with(tmp_path, "mlm", "best_model.weights")
+    config = json.loads((folder / "bert_config.json").read_text())
+    (folder / "bert_config.json").write_text(json.dumps(config | {"application": "unilm"}))
+    report = convert(folder, tmp_path / "output", verify=True)
+    saved = json.loads((tmp_path / "output" / "config.json").read_text())
+    assert (saved["architectures"], saved["is_decoder"], saved["prefix_lm"]) == (["RoFormerForCausalLM"], True, True)
+    assert "application='unilm'" in report.rows["task layer"]
+
+
+def test_a_dense_over_the_hidden_states_beside_an_unused_pooler(tmp_path):
+    path = folder_with(tmp_path, "pooler", "whole_model.h5") / "whole_model.h5"
+    edit_model_config(path, applied_to("Transformer-0-FeedForward-Norm"))
+    report = convert(tmp_path / "legacy", tmp_path / "output", verify=True)
+    assert report.rows["task layer"] == "dense: Dense(3) over every token" and "pooler" in report.extras
+
+
+def test_head_is_for_keras_only(tmp_path):
+    with pytest.raises(CheckpointError, match="has no task layer of Keras, of which --head triplet"):
+        convert(LEGACY / "word", tmp_path / "output", head="triplet")
+
+
+def test_the_command_asks_for_the_head_and_takes_it(tmp_path, monkeypatch, capsys):
+    folder = folder_with(tmp_path, "triplet", "best_model.weights")
+    monkeypatch.setattr(sys, "argv", ["roformer", "convert", str(folder), str(tmp_path / "output")])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1 and "--head classification" in capsys.readouterr().err
+    assert not (tmp_path / "output").exists()
+    monkeypatch.setattr(sys, "argv", [*sys.argv, "--head", "triplet"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0 and "RoFormerForTripletMatching" in capsys.readouterr().out
+
+
+# Names that other versions of Keras give.
+
+
+def rename_weights(path: Path, rename) -> None:
+    """Give a layer's weights other names; `rename(layer, weight)`, in the layer's order."""
+    with h5py.File(path, "r+") as file:
+        for layer, group in file.items():
+            names = [name.decode() if isinstance(name, bytes) else name for name in group.attrs["weight_names"]]
+            renamed = [rename(layer, name) for name in names]
+            for old, new in zip(names, renamed, strict=True):
+                if old != new:
+                    group.move(old, new)
+            if renamed:
+                group.attrs["weight_names"] = text_list(renamed)
+
+
+def test_names_of_stand_alone_keras(tmp_path):
+    """Its dense layers are numbered through the whole model, and a layer that is built twice gets a number itself."""
+    expected = KerasHDF5(FIXTURES / "classification" / "best_model.h5")
+    path = folder_with(tmp_path, "classification", "best_model.h5") / "best_model.h5"
+    numbers = iter(range(8, 1000))
+
+    def rename(layer: str, weight: str) -> str:
+        parts = weight.split("/")
+        if len(parts) == 3:
+            number = next(numbers) if parts[2].startswith("kernel") else rename.number
+            rename.number = number
+            return f"{layer}_1/dense_{number}/{parts[2]}"
+        return weight.replace("dense/", "dense_1/") if layer == "dense" else weight
+
+    rename_weights(path, rename)
+    found = KerasHDF5(path)
+    body = {name for name in expected.entries if name.startswith("bert/")}
+    assert body <= found.entries.keys()
+    assert all(np.array_equal(found.read(name), expected.read(name)) for name in body)
+    convert(tmp_path / "legacy", tmp_path / "output", verify=True)
+
+
+def test_long_lists_of_names_come_in_pieces(tmp_path):
+    path = folder_with(tmp_path, "mlm", "best_model.h5") / "best_model.h5"
+    with h5py.File(path, "r+") as file:
+        names = list(file.attrs["layer_names"])
+        del file.attrs["layer_names"]
+        for i in range(0, len(names), 5):
+            file.attrs[f"layer_names{i // 5}"] = text_list([str(name) for name in names[i : i + 5]])
+    convert(tmp_path / "legacy", tmp_path / "output", verify=True)
+
+
+def test_a_bias_of_the_language_model_as_older_versions_name_it(tmp_path):
+    path = folder_with(tmp_path, "mlm", "best_model.h5") / "best_model.h5"
+    rename_weights(path, lambda layer, weight: "MLM-Bias/bias:0" if layer == "MLM-Bias" else weight)
+    convert(tmp_path / "legacy", tmp_path / "output", verify=True)
+
+
+# HDF5 that is damaged, or something else.
+
+ATTENTION = "Transformer-0-MultiHeadSelfAttention"
+
+
+def swap_queries_and_keys(file) -> None:
+    names = list(file[ATTENTION].attrs["weight_names"])
+    file[ATTENTION].attrs["weight_names"] = text_list([str(name) for name in names[2:4] + names[:2] + names[4:]])
+
+
+def replace_dataset(file, place: str, **arguments) -> None:
+    array = file[place][()]
+    del file[place]
+    file.create_dataset(place, **{"data": array} | arguments)
+
+
+def unlist_layer(file, layer: str) -> None:
+    names = [str(name) for name in file.attrs["layer_names"] if str(name) != layer]
+    file.attrs["layer_names"] = text_list(names)
+
+
+def drop_layer(file, layer: str) -> None:
+    unlist_layer(file, layer)
+    del file[layer]
+
+
+TOKENS = "Embedding-Token/Embedding-Token/embeddings:0"
+GAMMA = "Embedding-Norm/Embedding-Norm/gamma:0"
+SPOILT = {
+    "order": (swap_queries_and_keys, "weights of the layer Transformer-0-MultiHeadSelfAttention in another order"),
+    "group missing": (lambda file: file.__delitem__("dense"), "no weight_names of its layer dense"),
+    "weight missing": (lambda file: file.__delitem__(GAMMA), f"no weight {GAMMA}"),
+    "layer missing": (lambda file: drop_layer(file, "Transformer-0-FeedForward-Norm"), "has no variable .*LayerNorm"),
+    "no embeddings": (lambda file: drop_layer(file, "Embedding-Token"), "has no layer Embedding-Token"),
+    "layer not listed": (lambda file: unlist_layer(file, "dense"), "holds dense/dense/bias:0, which its layer_names leave out"),
+    "weights not listed": (
+        lambda file: file["dense"].attrs.__setitem__("weight_names", text_list([])),
+        "holds dense/dense/bias:0, which its weight_names leave out",
+    ),
+    "not a number": (lambda file: file[GAMMA].write_direct(np.full(16, np.nan, "f4")), "not finite in .*LayerNorm/gamma"),
+    "infinite": (lambda file: file[TOKENS].__setitem__((3, 4), -np.inf), "not finite in bert/embeddings/word_embeddings"),
+    "names missing": (lambda file: file.attrs.__delitem__("layer_names"), "not of Keras: it has no layer_names"),
+    "names are numbers": (lambda file: file.attrs.__setitem__("layer_names", [1, 2]), "layer_names is no text"),
+    "name twice": (
+        lambda file: file.attrs.__setitem__("layer_names", text_list(["dense", "dense"])),
+        "layer_names hold a name twice",
+    ),
+    "shape": (lambda file: replace_dataset(file, GAMMA, data=np.ones(7, "f4")), r"gamma is of shape \(7,\).* make it \(16,\)"),
+    "integers": (lambda file: replace_dataset(file, GAMMA, data=np.ones(16, "i4")), "gamma as int32, which is no kind of float"),
+    "complex": (lambda file: replace_dataset(file, GAMMA, data=np.ones(16, "c8")), "dtype complex64"),
+    "compressed": (lambda file: replace_dataset(file, TOKENS, compression="gzip"), "compressed or in pieces"),
+    "never written": (lambda file: replace_dataset(file, GAMMA, data=None, shape=(16,), dtype="f4"), "never written"),
+    "a link": (lambda file: replace_link(file), f"no weight {GAMMA}"),
+    "newer kind": (lambda file: newer_kind(file), "newer kind .*save the weights again"),
+    "unknown weight": (lambda file: add_weight(file, "Embedding-Norm", "delta:0"), "that bert4keras' has not"),
+    "two embeddings": (lambda file: add_weight(file, "Embedding-Token", "more:0"), "has 2 weights in the layer Embedding-Token"),
+    "two kernels": (lambda file: add_weight(file, "dense", "dense/x/kernel:0"), "no class here has: dense"),
+    "gated": (
+        lambda file: add_weight(file, "Transformer-0-FeedForward", "dense_2/kernel:0"),
+        "has 3 of 2 weights called kernel in the layer Transformer-0-FeedForward",
+    ),
+    "unknown layer": (lambda file: add_layer(file, "lstm", "kernel:0"), "no class here has: dense, lstm"),
+    "two encoders": (lambda file: add_layer(file, "B-Embedding-Token", "embeddings:0"), "2 models with a layer Embedding-Token"),
+    "model_config": (lambda file: file.attrs.__setitem__("model_config", "{}"), "model_config describes no model"),
+}  # fmt: skip
+
+
+def replace_link(file) -> None:
+    del file[GAMMA]
+    file[GAMMA] = h5py.ExternalLink("/etc/passwd", "/")
+
+
+def newer_kind(file) -> None:
+    del file.attrs["layer_names"]
+    file.create_group("layers")
+
+
+def add_weight(file, layer: str, name: str) -> None:
+    names = [str(name) for name in file[layer].attrs["weight_names"]]
+    file[layer].create_dataset(name, data=np.ones(3, "f4"))
+    file[layer].attrs["weight_names"] = text_list([*names, name])
+
+
+def add_layer(file, layer: str, weight: str) -> None:
+    file.attrs["layer_names"] = text_list([*map(str, file.attrs["layer_names"]), layer])
+    file.create_group(layer).attrs["weight_names"] = text_list([])
+    add_weight(file, layer, weight)
+
+
+@pytest.mark.parametrize("name", SPOILT)
+def test_spoilt_hdf5(name, tmp_path):
+    change, sentence = SPOILT[name]
+    path = folder_with(tmp_path, "classification", "best_model.h5") / "best_model.h5"
+    with h5py.File(path, "r+") as file:
+        change(file)
+    refused(tmp_path, sentence)
+
+
+def test_the_sizes_of_the_configuration(tmp_path):
+    folder = folder_with(tmp_path, "classification", "best_model.h5")
+    config = json.loads((folder / "bert_config.json").read_text())
+    (folder / "bert_config.json").write_text(json.dumps(config | {"intermediate_size": 64}))
+    refused(tmp_path, "does not fit bert_config.json: .*intermediate/dense")
+    (folder / "bert_config.json").write_text(json.dumps(config | {"num_hidden_layers": 2}))
+    refused(tmp_path, "has 1 layers, and bert_config.json says 2")
+
+
+def test_a_bit_that_moves_numbers_elsewhere(tmp_path):
+    """Over others, over what describes them, or out of the file; no format of HDF5 that Keras writes has sums."""
+    path = folder_with(tmp_path, "triplet", "best_model.h5") / "best_model.h5"
+    content = path.read_bytes()
+    with h5py.File(path) as file:
+        place = (file[TOKENS].id.get_offset(), file[TOKENS].nbytes)
+    where = content.index(struct.pack("<QQ", *place))
+    for bit in (2, 5, 10, 11, 16, 30):
+        changed = bytearray(content)
+        changed[where + bit // 8] ^= 1 << bit % 8
+        path.write_bytes(changed)
+        refused(tmp_path, "overlap|damaged")
+
+
+def test_a_text_that_is_said_to_be_huge(tmp_path):
+    """h5py would make room for it before it looks."""
+    path = folder_with(tmp_path, "triplet", "best_model.h5") / "best_model.h5"
+    content = bytearray(path.read_bytes())
+    heap = content.index(b"GCOL")
+    length = content.index(struct.pack("<QI", heap, 1)) - 4
+    content[length + 3] ^= 0x80
+    path.write_bytes(content)
+    refused(tmp_path, "layer_names name a text that no heap of texts holds")
+
+
+@pytest.mark.parametrize("share", [0.001, 0.05, 0.5, 0.99])
+def test_cut_off_hdf5(share, tmp_path):
+    path = folder_with(tmp_path, "triplet", "best_model.h5") / "best_model.h5"
+    content = path.read_bytes()
+    path.write_bytes(content[: max(int(len(content) * share), 9)])
+    refused(tmp_path, "best_model.h5 is (damaged|cut off)")
+
+
+def test_a_file_of_no_format(tmp_path):
+    folder = folder_with(tmp_path, "triplet", "nothing")
+    (folder / "best_model.h5").write_bytes(b"no HDF5")
+    refused(tmp_path, "has no weights: .*no HDF5 file of Keras")
+    refused(tmp_path, "best_model.h5 is of no format that is read", checkpoint="best_model.h5")
+
+
+def test_other_relative_positions_than_nezhas(tmp_path):
+    path = folder_with(tmp_path, "wonezha", "best_model.h5") / "best_model.h5"
+    place = "Embedding-Relative-Position/Embedding-Relative-Position/embeddings:0"
+    with h5py.File(path, "r+") as file:
+        file[place][3, 4] += 0.01
+    refused(tmp_path, "not NEZHA's sines and cosines")
+    with h5py.File(path, "r+") as file:
+        replace_dataset(file, place, data=np.ones((65, 8), "f4"))
+    refused(tmp_path, r"relative positions are of shape \(65, 8\)")
+
+
+def test_without_h5py(tmp_path):
+    """In a process of its own, in which it cannot be imported."""
+    folder = folder_with(tmp_path, "triplet", "best_model.h5")
+    code = (
+        "import sys; sys.modules['h5py'] = None\n"
+        f"sys.argv = ['roformer', 'convert', {str(folder)!r}, {str(tmp_path / 'output')!r}]\n"
+        "from modeling_roformer.cli import main; main()"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 1 and "pip install 'modeling-roformer[keras]'" in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1 and not (tmp_path / "output").exists()
+
+
+EDITS = st.lists(
+    st.tuples(st.integers(0, 1 << 17), st.binary(min_size=1, max_size=8), st.integers(0, 8)), min_size=1, max_size=4
+)
+
+
+def edited(content: bytes, edits) -> bytes:
+    content = bytearray(content)
+    for at, new, cut in edits:
+        at %= len(content)
+        content[at : at + cut] = new
+    return bytes(content)
+
+
+@fuzz
+@given(EDITS, st.booleans())
+def test_any_change_of_an_hdf5_file(tmp_path, edits, same_length):
+    content = (FIXTURES / "triplet" / "best_model.h5").read_bytes()
+    if same_length:
+        edits = [(at, new, len(new)) for at, new, _ in edits]
+    path = tmp_path / "model.h5"
+    path.write_bytes(edited(content, edits))
+    try:
+        source = KerasHDF5(path)
+        for name in source.entries:
+            source.read(name)
+    except CheckpointError as error:
+        assert "model.h5" in str(error) and "\n" not in str(error)
+
+
+# tf.keras' checkpoints.
+
+
+def string_tensor(text: bytes) -> tuple[bytes, int]:
+    """A scalar string as TensorFlow's WriteStringTensor lays it out, and its masked sum; the sums made independently."""
+
+    def masked(data: bytes) -> int:
+        crc = google_crc32c.value(data)
+        return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+    length = len(text).to_bytes(4, "little")
+    length_sum = masked(length).to_bytes(4, "little")
+    return write_varint(len(text)) + length_sum + text, masked(length + length_sum + text)
+
+
+def with_graph(source: Path, target: Path, graph: bytes, **changes) -> Path:
+    """A copy of a checkpoint's variables with another object graph; `changes` are fields of its entry."""
+    bundle = TensorBundle(source)
+    variables = [(name, bundle.read(name)) for name in bundle.entries]
+    write_bundle(target, variables)
+    entries = TensorBundle(target).entries.values()
+    data = target.with_name(f"{target.name}.data-00000-of-00001")
+    offset = data.stat().st_size
+    stored, crc = string_tensor(graph)
+    data.write_bytes(data.read_bytes() + stored)
+    entry = {"dtype": "string", "shape": (), "shard": 0, "offset": offset, "size": len(stored), "crc": crc} | changes
+    write_index(target, [*entries, Entry(name=OBJECT_GRAPH, **entry)], 1)
+    return target
+
+
+TRIPLET = FIXTURES / "triplet" / "best_model.weights"
+GRAPH = TensorBundle(TRIPLET).read_object_graph()
+
+
+def test_a_graph_written_anew_is_read(tmp_path):
+    copy, original = KerasBundle(with_graph(TRIPLET, tmp_path / "copy", GRAPH)), KerasBundle(TRIPLET)
+    assert copy.entries.keys() == original.entries.keys()
+    assert all(np.array_equal(copy.read(name), original.read(name)) for name in copy.entries)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"crc": 1}, "the checksum of its object graph is wrong"),
+        ({"shape": (1,)}, "dtype string"),
+        ({"dtype": "float32"}, "cannot take"),
+    ],
+)
+def test_the_entry_of_the_graph(tmp_path, changes, sentence):
+    with pytest.raises(CheckpointError, match=sentence):
+        KerasBundle(with_graph(TRIPLET, tmp_path / "copy", GRAPH, **changes))
+
+
+@pytest.mark.parametrize("at", [0, 1, 4, 40, -1])
+def test_a_changed_byte_of_the_graph(tmp_path, at):
+    folder = folder_with(tmp_path, "triplet", "best_model.weights")
+    data = folder / "best_model.weights.data-00000-of-00001"
+    entry = TensorBundle(folder / "best_model.weights").object_graph
+    content = bytearray(data.read_bytes())
+    content[entry.offset + at if at >= 0 else entry.offset + entry.size + at] ^= 1
+    data.write_bytes(content)
+    refused(tmp_path, "(length|checksum) of its object graph is wrong", head="triplet")
+
+
+def test_other_strings_are_refused_as_before(tmp_path):
+    prefix = with_graph(TRIPLET, tmp_path / "copy", GRAPH)
+    index = prefix.with_name("copy.index")
+    entries = [*TensorBundle(prefix).entries.values(), TensorBundle(prefix).object_graph]
+    write_index(prefix, [Entry(**{**vars(e), "name": e.name.replace(OBJECT_GRAPH, "text")}) for e in entries], 1)
+    assert index.is_file()
+    with pytest.raises(CheckpointError, match="text in the dtype string"):
+        TensorBundle(prefix)
+
+
+def reference(number: int, name: str) -> bytes:
+    return write_field(1, BYTES, write_field(1, VARINT, number) + write_field(2, BYTES, name.encode()))
+
+
+def graph_of(*nodes: bytes) -> bytes:
+    return b"".join(write_field(1, BYTES, node) for node in nodes)
+
+
+@pytest.mark.parametrize(
+    ("graph", "sentence"),
+    [
+        (b"", "object graph is empty"),
+        (graph_of(b""), "no Keras models"),
+        (graph_of(reference(7, "layer-0")), "names an object that it does not have"),
+        (graph_of(reference(0, "layer-0")), "a layer of itself"),
+        (graph_of(reference(1, "layer-0"), b""), "has no layer Embedding-Token"),
+        (graph_of(reference(1, "a") + reference(2, "b"), reference(3, "layer-0"), reference(3, "layer-0"), b""), "2 Keras models"),
+        (graph_of(write_field(9, VARINT, 1)), "unknown field 9"),
+        (graph_of(reference(0, "a\nb")), "where a name should be"),
+        (graph_of(write_field(1, BYTES, write_field(2, BYTES, b"\xff"))), "where a name should be"),
+        (GRAPH[:-3], "cut off|damaged"),
+        (GRAPH.replace(b"layer_with_weights-0/embeddings", b"layer_with_weights-0/embeddingz"), "names a variable"),
+        (GRAPH.replace(b"q_dense", b"x_dense"), "names a variable|order|weights"),
+    ],
+)  # fmt: skip
+def test_object_graphs_whose_checksums_are_right(tmp_path, graph, sentence):
+    with pytest.raises(CheckpointError, match=rf"copy\.index .*({sentence})") as caught:
+        KerasBundle(with_graph(TRIPLET, tmp_path / "copy", graph))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_graph_as_deep_as_python_goes(tmp_path):
+    depth = 20_000
+    nodes = [reference(1, "layer-0"), *(reference(i + 2, "x") for i in range(depth)), b""]
+    with pytest.raises(CheckpointError, match="too deep"):
+        KerasBundle(with_graph(TRIPLET, tmp_path / "copy", graph_of(*nodes)))
+
+
+def test_a_checkpoint_that_has_the_model_below_its_root(tmp_path):
+    """tf.train.Checkpoint(model=…) makes one."""
+    model, *others = (node for _, _, node in read_fields(GRAPH))
+    model = b"".join(write_field(*field) for field in read_fields(model) if not str(field[2]).endswith("root'"))
+    root = reference(1 + len(others), "model") + reference(2 + len(others), "save_counter")
+    prefix = with_graph(TRIPLET, tmp_path / "copy", graph_of(root, *others, model, b""))
+    assert KerasBundle(prefix).entries.keys() == KerasBundle(TRIPLET).entries.keys()
+
+
+@fuzz
+@given(EDITS)
+def test_any_change_of_an_object_graph(edits):
+    try:
+        nodes = parse_object_graph(edited(GRAPH, edits))
+        assert nodes
+    except CheckpointError as error:
+        assert "\n" not in str(error)
+
+
+@fuzz
+@given(EDITS)
+def test_any_change_of_an_object_graph_with_its_checksum_made_right(tmp_path, edits):
+    try:
+        bundle = KerasBundle(with_graph(TRIPLET, tmp_path / "copy", edited(GRAPH, edits)))
+        assert "bert/embeddings/word_embeddings" in bundle.entries
+    except CheckpointError as error:
+        assert "copy" in str(error) and "\n" not in str(error)

@@ -1,0 +1,873 @@
+"""`roformer convert` of PyTorch checkpoints: every format and head against transformers' own models, and bad files."""
+
+import copy
+import io
+import json
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import zipfile
+
+import command_line
+import numpy as np
+import pytest
+import torch
+import transformers
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from paths import REPOSITORY
+from safetensors.torch import load_file, save_file
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoTokenizer,
+    BertConfig,
+    BertForMaskedLM,
+)
+
+import modeling_roformer
+from modeling_roformer import RoFormerConfig, RoFormerForCausalLM, RoFormerForMaskedLM, RoFormerTokenizer
+from modeling_roformer.conversion.convert import convert
+from modeling_roformer.conversion.errors import CheckpointError
+
+run = command_line.run  # the fixture
+
+WORDS = REPOSITORY / "tests" / "fixtures" / "legacy" / "word" / "vocab.txt"
+CHARACTERS = REPOSITORY / "tests" / "fixtures" / "legacy" / "character" / "vocab.txt"
+ENTRIES = WORDS.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+SIZES = dict(
+    vocab_size=len(ENTRIES), hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24,
+    max_position_embeddings=64,
+)  # fmt: skip
+THEIRS = transformers.models.roformer
+WEIGHT = "roformer.encoder.layer.1.output.dense.weight"
+TABLE = "roformer.encoder.embed_positions.weight"
+DECODER = "cls.predictions.decoder.weight"
+FORMS = ["zip", "old", "sharded bin", "safetensors", "sharded safetensors"]
+IDS = torch.tensor([[2, 30, 7, 60, 149, 3], [2, 31, 8, 3, 0, 0]])
+
+
+def made(kind, config, seed=0, dtype=torch.float32):
+    torch.manual_seed(seed)
+    model = kind(config)
+    for parameter in model.parameters():
+        if parameter.requires_grad:  # a table of sinusoids stays one
+            torch.nn.init.normal_(parameter, std=0.3)
+    return model.to(dtype).eval()
+
+
+def save(model, folder, form="zip", state=None, vocab=WORDS, tokenizer_class="RoFormerTokenizer", **fields):
+    """A folder as old versions of transformers left it: config.json, vocab.txt, and the whole state dict."""
+    model.config.save_pretrained(folder)
+    config = json.loads((folder / "config.json").read_text()) | {"architectures": [type(model).__name__]} | fields
+    (folder / "config.json").write_text(json.dumps({key: value for key, value in config.items() if value != "missing"}))
+    shutil.copy(vocab, folder / "vocab.txt")
+    old = {
+        "tokenizer_class": tokenizer_class, "do_lower_case": True, "never_split": None, "name_or_path": "/home/someone/x",
+        "special_tokens_map_file": "/home/someone/special_tokens_map.json",
+    }  # fmt: skip
+    (folder / "tokenizer_config.json").write_text(json.dumps(old))
+    write(folder, model.state_dict() if state is None else state, form)
+    return folder
+
+
+def write(folder, state, form):
+    state = {key: tensor.clone() for key, tensor in state.items()}
+    if form in ("zip", "old"):
+        torch.save(state, folder / "pytorch_model.bin", _use_new_zipfile_serialization=form == "zip")
+        return
+    if form == "safetensors":
+        save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
+        return
+    keys, places = list(state), {}
+    for i in range(3):
+        part = {key: state[key] for key in keys[i::3]}
+        name = (
+            f"pytorch_model-{i + 1:05d}-of-00003.bin"
+            if form == "sharded bin"
+            else f"model-{i + 1:05d}-of-00003.safetensors"
+        )
+        torch.save(part, folder / name) if form == "sharded bin" else save_file(part, folder / name)
+        places |= dict.fromkeys(part, name)
+    index = "pytorch_model.bin.index.json" if form == "sharded bin" else "model.safetensors.index.json"
+    (folder / index).write_text(json.dumps({"metadata": {}, "weight_map": places}))
+
+
+def assert_same(folder, state):
+    """The folder holds exactly these numbers, under the names that save_pretrained would give them."""
+    found = load_file(folder / "model.safetensors")
+    for key, tensor in found.items():
+        assert tensor.dtype == state[key].dtype and torch.equal(tensor, state[key]), key
+    config = AutoConfig.from_pretrained(folder)
+    name = config.architectures[0]
+    kind = getattr(modeling_roformer, name, None) or getattr(transformers, name)
+    model, report = kind.from_pretrained(folder, output_loading_info=True, dtype="auto")
+    assert not report["missing_keys"] and not report["unexpected_keys"]
+    return model.eval()
+
+
+# Formats.
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_every_format(form, dtype, tmp_path):
+    model = made(
+        THEIRS.RoFormerForMaskedLM, transformers.RoFormerConfig(**SIZES, embedding_size=8), dtype=getattr(torch, dtype)
+    )
+    folder = save(model, tmp_path / "old", form)
+    report = convert(folder, tmp_path / "new", dtype=dtype, verify=True)
+    ours = assert_same(tmp_path / "new", model.state_dict())
+    assert type(ours) is RoFormerForMaskedLM
+    assert report.extras["table of sinusoids"] == [TABLE]
+    assert set(report.extras["second copy of a tied weight"]) == {DECODER, DECODER.replace("weight", "bias")}
+    assert report.family == "RoFormer" and report.word_level and report.verified
+    if dtype == "float32":
+        mask = (IDS != 0).long()
+        with torch.inference_mode():
+            torch.testing.assert_close(
+                ours(IDS, mask).logits[mask == 1], model(IDS, mask).logits[mask == 1], rtol=0, atol=5e-5
+            )
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    form=st.sampled_from(FORMS),
+    source=st.sampled_from(["float32", "float16", "bfloat16", "float64"]),
+    target=st.sampled_from(["float32", "float16", "bfloat16", "float64"]),
+    layers=st.integers(1, 3),
+    embedding=st.sampled_from([None, 6]),
+    seed=st.integers(0, 1 << 20),
+)
+def test_any_numbers_in_any_format(tmp_path_factory, form, source, target, layers, embedding, seed):
+    tmp_path = tmp_path_factory.mktemp("numbers")
+    config = transformers.RoFormerConfig(**{**SIZES, "num_hidden_layers": layers}, embedding_size=embedding)
+    model = made(THEIRS.RoFormerForMaskedLM, config, seed, getattr(torch, source))
+    convert(save(model, tmp_path / "old", form), tmp_path / "new", dtype=target)
+    expected = model.state_dict()
+    for key, tensor in load_file(tmp_path / "new" / "model.safetensors").items():
+        wide = expected[key].float() if (source, target) == ("float64", "bfloat16") else expected[key]
+        assert torch.equal(tensor, wide.to(getattr(torch, target))), key
+    shutil.rmtree(tmp_path)
+
+
+def test_tensors_that_share_memory_and_views(tmp_path):
+    """A state dict as a script saves it by hand: transposed, sliced, and tied tensors."""
+    model = made(THEIRS.RoFormerForMaskedLM, transformers.RoFormerConfig(**SIZES))
+    state = model.state_dict()
+    state[WEIGHT] = state[WEIGHT].T.contiguous().T
+    wide = torch.randn(16, 32)
+    key = "roformer.encoder.layer.0.attention.self.query.weight"
+    state[key] = wide[:, 8:24]
+    folder = save(model, tmp_path / "old", state={})
+    torch.save(state, folder / "pytorch_model.bin")
+    convert(folder, tmp_path / "new", verify=True)
+    assert_same(tmp_path / "new", state)
+
+
+def test_an_archive_without_sums_converts(tmp_path):
+    model = made(THEIRS.RoFormerForMaskedLM, transformers.RoFormerConfig(**SIZES))
+    torch.serialization.set_crc32_options(False)
+    try:
+        folder = save(model, tmp_path / "old")
+    finally:
+        torch.serialization.set_crc32_options(True)
+    convert(folder, tmp_path / "new", verify=True)
+
+
+def test_a_published_archive(tmp_path):
+    """The .zip of a folder, and what else repositories hold: transformers' own TensorFlow weights of the same model."""
+    folder = save(made(THEIRS.RoFormerForMaskedLM, transformers.RoFormerConfig(**SIZES)), tmp_path / "old")
+    (folder / "tf_model.h5").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(100))
+    shutil.make_archive(tmp_path / "old", "zip", tmp_path, "old")
+    convert(tmp_path / "old.zip", tmp_path / "new", verify=True)
+    convert(folder, tmp_path / "newer", verify=True)
+
+
+MEASURED = """
+import resource, sys
+from modeling_roformer.conversion.convert import convert
+small, large, output = sys.argv[1:]
+convert(small, output + "-small")
+def private():
+    return int(next(line for line in open("/proc/self/status") if line.startswith("RssAnon")).split()[1]) * 1024
+before, highest = private(), 0
+import modeling_roformer.conversion.formats.safetensors_file as safetensors_file
+write = safetensors_file.write_all
+def measured(*arguments):
+    global highest
+    highest = max(highest, private())
+    return write(*arguments)
+safetensors_file.write_all = measured
+convert(large, output)
+print(highest - before)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc/self/status")
+@pytest.mark.parametrize("form", ["zip", "safetensors"])
+def test_no_second_copy_in_memory(form, tmp_path):
+    """Private memory while writing a file of 100 MB, above that after a small one: files are mapped, not read."""
+    config = transformers.RoFormerConfig(
+        **{**SIZES, "hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 32}
+    )
+    small = save(made(THEIRS.RoFormerForMaskedLM, transformers.RoFormerConfig(**SIZES)), tmp_path / "small")
+    model = THEIRS.RoFormerForMaskedLM(config)
+    large = save(model, tmp_path / "large", form)
+    assert sum(tensor.nbytes for tensor in model.state_dict().values()) > 100e6
+    command = [sys.executable, "-c", MEASURED, str(small), str(large), str(tmp_path / "new")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    assert int(done.stdout) < 40e6
+
+
+# Heads.
+
+HEADS = [
+    ("RoFormerModel", {}),
+    ("RoFormerForCausalLM", {"is_decoder": True}),
+    ("RoFormerForCausalLM", {"is_decoder": True, "add_cross_attention": True}),
+    ("RoFormerForSequenceClassification", {"num_labels": 3}),
+    ("RoFormerForTokenClassification", {"num_labels": 5}),
+    ("RoFormerForQuestionAnswering", {}),
+    ("RoFormerForMultipleChoice", {"summary_use_proj": True}),
+    ("BertForMaskedLM", {}),
+    ("BertForPreTraining", {}),
+    ("BertModel", {}),
+    ("BertForSequenceClassification", {"num_labels": 3}),
+    ("BertForTokenClassification", {"num_labels": 3}),
+    ("BertLMHeadModel", {"is_decoder": True}),
+    ("NezhaForMaskedLM", {}),
+    ("NezhaForPreTraining", {}),
+    ("NezhaForSequenceClassification", {"num_labels": 3}),
+    ("NezhaModel", {}),
+]
+
+
+@pytest.mark.parametrize(("architecture", "fields"), HEADS)
+def test_heads_are_kept(architecture, fields, tmp_path):
+    kind = getattr(THEIRS, architecture, None) or getattr(transformers, architecture, None)
+    kind = kind or getattr(modeling_roformer, architecture)
+    model = made(kind, kind.config_class(**SIZES, **fields))
+    folder = save(model, tmp_path / "old", "old")
+    report = convert(folder, tmp_path / "new", verify=True)
+    ours = assert_same(tmp_path / "new", model.state_dict())
+    assert type(ours).__name__ == architecture
+    assert architecture in report.sign
+    if "num_labels" in fields:
+        assert ours.config.num_labels == fields["num_labels"]
+    expected = {key for key in model.state_dict() if not key.endswith(("embed_positions.weight", "position_ids"))}
+    assert set(ours.state_dict()) == expected
+
+
+def test_labels_and_their_names(tmp_path):
+    labels = {0: "离婚", 1: "借贷", 2: "租赁"}
+    config = transformers.RoFormerConfig(**SIZES, id2label=labels, label2id={v: k for k, v in labels.items()})
+    model = made(THEIRS.RoFormerForSequenceClassification, config)
+    convert(save(model, tmp_path / "old"), tmp_path / "new", verify=True)
+    config = AutoConfig.from_pretrained(tmp_path / "new")
+    assert (config.id2label, config.label2id) == (labels, {v: k for k, v in labels.items()})
+
+
+def test_our_own_triplet_matching(tmp_path):
+    model = made(modeling_roformer.RoFormerForTripletMatching, RoFormerConfig(**SIZES))
+    convert(save(model, tmp_path / "old"), tmp_path / "new", verify=True)
+    assert_same(tmp_path / "new", model.state_dict())
+
+
+def test_an_untied_decoder_stays(tmp_path):
+    model = made(BertForMaskedLM, BertConfig(**SIZES, tie_word_embeddings=False))
+    state = model.state_dict()
+    # transformers 4 had one bias under two names, and saved one of them.
+    state[DECODER.replace("weight", "bias")] = state["cls.predictions.bias"]
+    expected = dict(state)
+    del state[DECODER.replace("weight", "bias")]
+    convert(save(model, tmp_path / "old", state=state), tmp_path / "new", verify=True)
+    assert_same(tmp_path / "new", expected)
+
+
+def test_the_bias_under_its_other_name(tmp_path):
+    model = made(BertForMaskedLM, BertConfig(**SIZES))
+    state = model.state_dict()
+    del state["cls.predictions.bias"]
+    convert(save(model, tmp_path / "old", state=state), tmp_path / "new", verify=True)
+    assert_same(tmp_path / "new", model.state_dict())
+
+
+def test_old_names_buffers_and_heads_that_nobody_uses(tmp_path):
+    """gamma and beta, position_ids, a next-sentence head and a pooler in a file that BertForMaskedLM is to be read from."""
+    model = made(transformers.BertForPreTraining, BertConfig(**SIZES))
+    state = {
+        key.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): tensor
+        for key, tensor in model.state_dict().items()
+    }
+    state["bert.embeddings.position_ids"] = torch.arange(64)[None]
+    folder = save(model, tmp_path / "old", "old", state, architectures=["BertForMaskedLM"])
+    report = convert(folder, tmp_path / "new", verify=True)
+    assert report.extras["buffer"] == ["bert.embeddings.position_ids"]
+    assert len(report.extras["next-sentence head"]) == len(report.extras["pooler"]) == 2
+    assert_same(tmp_path / "new", model.state_dict())
+
+
+@pytest.mark.parametrize("how", ["added", "missing"])
+def test_what_the_body_is_called(how, tmp_path):
+    """A body saved under the head's names, and the other way round, as transformers reads them too."""
+    config = transformers.RoFormerConfig(**SIZES)
+    model = made(THEIRS.RoFormerModel if how == "added" else THEIRS.RoFormerForMaskedLM, config)
+    state = {
+        f"roformer.{key}" if how == "added" else key.removeprefix("roformer."): tensor
+        for key, tensor in model.state_dict().items()
+    }
+    convert(save(model, tmp_path / "old", state=state), tmp_path / "new", verify=True)
+    assert_same(tmp_path / "new", model.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("architecture", "fields"),
+    [
+        ("RoFormerForMaskedLM", {}),
+        ("RoFormerForCausalLM", {"is_decoder": True}),
+        ("BertForMaskedLM", {}),
+        ("RoFormerModel", {}),
+    ],
+)
+def test_a_configuration_that_names_no_class_and_no_type(architecture, fields, tmp_path):
+    kind = getattr(THEIRS, architecture, None) or getattr(transformers, architecture)
+    model = made(kind, kind.config_class(**SIZES, **fields))
+    bare = architecture.endswith("Model")
+    folder = save(model, tmp_path / "old", architectures="missing", **({} if bare else {"model_type": "missing"}))
+    convert(folder, tmp_path / "new", verify=True)
+    assert AutoConfig.from_pretrained(tmp_path / "new").architectures == [architecture]
+
+
+def test_generation_settings_come_along(tmp_path):
+    model = made(THEIRS.RoFormerForCausalLM, transformers.RoFormerConfig(**SIZES, is_decoder=True, eos_token_id=3))
+    folder = save(model, tmp_path / "old")
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": 3, "max_new_tokens": 7}))
+    convert(folder, tmp_path / "new", verify=True)
+    assert AutoModelForCausalLM.from_pretrained(tmp_path / "new").generation_config.max_new_tokens == 7
+
+
+# Checkpoints that the roformer package 0.4.3 and transformers 4 saved themselves, with their own answers.
+
+RELEASED = {
+    "v1": "RoFormer",
+    "v2": "RoFormer-V2",
+    "sim": "RoFormer-Sim",
+    "classification": "RoFormer",
+    "transformers_roformer": "RoFormer",
+    "wobert": "WoBERT",
+    "nezha": "WoNEZHA",
+}
+
+
+@pytest.mark.parametrize("name", RELEASED)
+def test_answers_of_the_packages_that_saved_them(name, tmp_path):
+    folder = REPOSITORY / "tests" / "fixtures" / "pytorch" / name
+    report = convert(folder, tmp_path / "new", verify=True)
+    assert report.family == RELEASED[name]
+    saved = torch.load(folder / "pytorch_model.bin", weights_only=True)
+    model = assert_same(tmp_path / "new", saved)
+    recorded = {key: torch.from_numpy(value) for key, value in np.load(folder / "reference.npz").items()}
+    ids = recorded["input_ids"]
+    with torch.inference_mode():
+        outputs = model(ids, attention_mask=(ids != 0).long(), token_type_ids=recorded["token_type_ids"])
+    here = ids != 0 if outputs.logits.ndim == 3 else slice(None)
+    assert recorded["logits"][here].std() > 0.1
+    torch.testing.assert_close(outputs.logits[here], recorded["logits"][here], rtol=0, atol=2e-5)
+    if name == "sim":
+        torch.testing.assert_close(outputs.pooler_output, recorded["pooled"], rtol=0, atol=2e-5)
+
+
+def test_roformer_v2(tmp_path):
+    config = RoFormerConfig(**SIZES, norm_type="rms_norm", use_bias=False, hidden_act="relu")
+    model = made(RoFormerForMaskedLM, config)
+    folder = save(
+        model, tmp_path / "old", "old", model_type="roformer", pooler_activation="tanh", architectures="missing"
+    )
+    report = convert(folder, tmp_path / "new", verify=True)
+    assert report.family == "RoFormer-V2"
+    ours = assert_same(tmp_path / "new", model.state_dict())
+    assert (ours.config.norm_type, ours.config.use_bias) == ("rms_norm", False)
+    assert json.loads((tmp_path / "new" / "config.json").read_text())["model_type"] == "roformer_v2"
+    with torch.inference_mode():
+        assert torch.equal(ours(IDS).logits, model(IDS).logits)
+
+
+def save_sim(folder, activation="linear", **fields):
+    """As convert_roformer_original_tf_checkpoint_to_pytorch.py of 0.4.3 leaves a RoFormer-Sim, in the old format."""
+    config = RoFormerConfig(
+        **SIZES, is_decoder=True, prefix_lm=True, add_pooling_layer=True, pooler_activation="linear", eos_token_id=3
+    )
+    model = made(RoFormerForCausalLM, config)
+    lost = dict.fromkeys(("prefix_lm", "add_pooling_layer"), "missing")
+    fields = {"model_type": "roformer", "pooler_activation": activation, **lost, **fields}
+    return model, save(model, folder, "old", **fields)
+
+
+@pytest.mark.parametrize("fields", [{}, {"is_decoder": False, "architectures": ["RoFormerForMaskedLM"]}])
+def test_roformer_sim(fields, tmp_path):
+    """0.4.3 has no field for a prompt that is read in both directions, and reads it so."""
+    model, folder = save_sim(tmp_path / "old", **fields)
+    report = convert(folder, tmp_path / "new", verify=True)
+    assert report.family == "RoFormer-Sim"
+    ours = assert_same(tmp_path / "new", model.state_dict())
+    assert type(ours) is RoFormerForCausalLM and ours.config.prefix_lm and ours.config.is_decoder
+    with torch.inference_mode():
+        expected, found = model(IDS, (IDS != 0).long()), ours(IDS, (IDS != 0).long())
+        assert torch.equal(found.pooler_output, expected.pooler_output) and torch.equal(found.logits, expected.logits)
+        assert torch.equal(
+            AutoModel.from_pretrained(tmp_path / "new")(IDS, (IDS != 0).long()).pooler_output, expected.pooler_output
+        )
+
+
+def test_roformer_sim_without_its_language_model(tmp_path):
+    """As AutoModel saves it: sentence-transformers finds its pooler, whatever the keys begin with."""
+    _, folder = save_sim(tmp_path / "old")
+    convert(folder, tmp_path / "sim")
+    AutoModel.from_pretrained(tmp_path / "sim").save_pretrained(tmp_path / "encoder")
+    shutil.copy(WORDS, tmp_path / "encoder")
+    report = convert(tmp_path / "encoder", tmp_path / "new", verify=True)
+    assert report.family == "RoFormer-Sim" and "RoFormerModel" in report.sign
+    pooler = load_file(tmp_path / "new" / "2_Dense" / "model.safetensors")
+    encoder = load_file(tmp_path / "encoder" / "model.safetensors")
+    assert torch.equal(pooler["linear.weight"], encoder["pooler.dense.weight"])
+
+
+def test_a_pooler_whose_activation_nobody_names(tmp_path):
+    model, folder = save_sim(tmp_path / "old", activation="missing")
+    with pytest.raises(CheckpointError, match="--family sim .*--family roformer .*pooler_activation"):
+        convert(folder, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+    convert(folder, tmp_path / "sim", family="sim", verify=True)
+    assert_same(tmp_path / "sim", model.state_dict())
+    report = convert(folder, tmp_path / "plain", family="roformer", verify=True)
+    assert len(report.extras["pooler"]) == 2
+    assert type(AutoModelForMaskedLM.from_pretrained(tmp_path / "plain")) is RoFormerForMaskedLM
+    config = AutoConfig.from_pretrained(tmp_path / "plain")
+    assert (config.is_decoder, config.add_pooling_layer, config.architectures) == (
+        False,
+        False,
+        ["RoFormerForMaskedLM"],
+    )
+
+
+def test_a_pooler_as_bert_has(tmp_path):
+    _, folder = save_sim(tmp_path / "old", activation="tanh", architectures=["RoFormerForMaskedLM"], is_decoder=False)
+    convert(folder, tmp_path / "new", verify=True)
+    config = AutoConfig.from_pretrained(tmp_path / "new")
+    assert (config.pooler_activation, config.add_pooling_layer, config.prefix_lm) == ("tanh", True, False)
+
+
+# WoBERT.
+
+
+@pytest.mark.parametrize("form", ["old", "safetensors"])
+def test_wobert(form, tmp_path):
+    model = made(BertForMaskedLM, BertConfig(**{**SIZES, "max_position_embeddings": 512}))
+    folder = save(model, tmp_path / "old", form, tokenizer_class="WoBertTokenizer")
+    report = convert(folder, tmp_path / "new", verify=True)
+    assert report.family == "WoBERT" and report.word_level
+    ours = assert_same(tmp_path / "new", model.state_dict())
+    assert type(ours) is BertForMaskedLM
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "new")
+    assert isinstance(tokenizer, RoFormerTokenizer) and tokenizer.model_max_length == 512
+    assert tokenizer.tokenize("听见明月") == ["听见", "明月"]
+    assert "someone" not in (tmp_path / "new" / "tokenizer_config.json").read_text()
+    with torch.inference_mode():
+        assert torch.equal(ours(IDS).logits, model(IDS).logits)
+
+
+@pytest.mark.parametrize("kind", ["bert", "nezha"])
+def test_a_bert_as_a_start_for_a_roformer(kind, tmp_path):
+    source = BertForMaskedLM if kind == "bert" else modeling_roformer.NezhaForMaskedLM
+    model = made(source, source.config_class(**SIZES))
+    folder = save(model, tmp_path / "old")
+    report = convert(folder, tmp_path / "new", as_family="roformer", verify=True)
+    assert report.extras.get("table of positions") == (
+        ["bert.embeddings.position_embeddings.weight"] if kind == "bert" else None
+    )
+    assert "start" in report.written_as
+    expected = {key.replace(f"{kind}.", "roformer.", 1): tensor for key, tensor in model.state_dict().items()}
+    ours = assert_same(tmp_path / "new", expected)
+    assert type(ours) is RoFormerForMaskedLM and ours.config.max_position_embeddings == 1536
+    assert AutoTokenizer.from_pretrained(tmp_path / "new").model_max_length > 1e9
+
+
+def test_a_roformer_is_no_start(tmp_path):
+    folder = save(made(THEIRS.RoFormerForMaskedLM, transformers.RoFormerConfig(**SIZES)), tmp_path / "old")
+    with pytest.raises(CheckpointError, match="leave it out"):
+        convert(folder, tmp_path / "new", as_family="roformer")
+
+
+# Tokenizers.
+
+
+def tokens(folder, text="明月照着THE rope"):
+    return AutoTokenizer.from_pretrained(folder).tokenize(text)
+
+
+def test_characters_stay_characters(tmp_path):
+    size = len(CHARACTERS.read_bytes().decode().removesuffix("\n").split("\n"))
+    model = made(THEIRS.RoFormerForMaskedLM, transformers.RoFormerConfig(**{**SIZES, "vocab_size": size}))
+    folder = save(model, tmp_path / "old", vocab=CHARACTERS, tokenizer_class="BertTokenizer")
+    report = convert(folder, tmp_path / "new", verify=True)
+    assert not report.word_level and tokens(tmp_path / "new")[:4] == ["明", "月", "照", "着"]
+    assert (tmp_path / "new" / "vocab.txt").read_bytes() == CHARACTERS.read_bytes()
+
+
+def test_a_tokenizer_of_today_and_its_added_tokens(tmp_path):
+    """Only tokenizer.json, which is all that transformers 5 saves, with tokens added to it."""
+    folder = save(made(BertForMaskedLM, BertConfig(**{**SIZES, "vocab_size": len(ENTRIES) + 2})), tmp_path / "old")
+    for name in ("vocab.txt", "tokenizer_config.json"):
+        (folder / name).unlink()
+    theirs = transformers.BertTokenizer(vocab={entry: i for i, entry in enumerate(ENTRIES)}, do_lower_case=False)
+    theirs.add_tokens(["[新词]", "[新人]"])
+    theirs.save_pretrained(folder)
+    assert not (folder / "vocab.txt").exists()
+    convert(folder, tmp_path / "new", verify=True)
+    assert "[新人]" in tokens(tmp_path / "new", "明月[新人]") and "[UNK]" in tokens(tmp_path / "new", "THE")
+    ids = AutoTokenizer.from_pretrained(tmp_path / "new").convert_tokens_to_ids(["[新词]", "[新人]"])
+    assert ids == [len(ENTRIES), len(ENTRIES) + 1]
+
+
+def test_tokens_that_only_another_file_adds(tmp_path):
+    """vocab.txt stays without them, and is not taken for the whole tokenizer."""
+    size = len(ENTRIES) + 1
+    folder = save(made(BertForMaskedLM, BertConfig(**{**SIZES, "vocab_size": size})), tmp_path / "old")
+    (folder / "added_tokens.json").write_text(json.dumps({"[新词]": size - 1}))
+    convert(folder, tmp_path / "new", verify=True)
+    assert AutoTokenizer.from_pretrained(tmp_path / "new").convert_tokens_to_ids("[新词]") == size - 1
+
+
+@pytest.mark.parametrize("tokens", [["[新词]", "[新人]"], ["海"], ["海", "[新词]", "[新人]"]])
+@pytest.mark.parametrize("special", [False, True])
+def test_added_tokens_are_found_in_texts_as_before(tokens, special, tmp_path):
+    """Those of the vocabulary too, as scripts make special tokens of [unused1]."""
+    folder = save(made(BertForMaskedLM, BertConfig(**{**SIZES, "vocab_size": len(ENTRIES) + 2})), tmp_path / "old")
+    tokenizer = RoFormerTokenizer(WORDS, padding_side="left", truncation_side="left", model_max_length=48)
+    tokenizer.add_tokens(tokens, special_tokens=special)
+    tokenizer.save_pretrained(folder)
+    convert(folder, tmp_path / "new", verify=True)
+    new = AutoTokenizer.from_pretrained(tmp_path / "new")
+    text = "明月[新词]照着the[新人]海上[MASK]"
+    assert new(text).input_ids == tokenizer(text).input_ids
+    assert new.decode(new(text).input_ids, skip_special_tokens=True) == tokenizer.decode(
+        tokenizer(text).input_ids, skip_special_tokens=True
+    )
+    assert (new.padding_side, new.truncation_side, new.model_max_length) == ("left", "left", 48)
+    assert "someone" not in (tmp_path / "new" / "tokenizer_config.json").read_text()
+
+
+def test_weights_that_are_named_have_the_configuration_of_their_own_kind(tmp_path):
+    """A folder of both frameworks: bert_config.json says nothing of norms, nor of classes."""
+    config = RoFormerConfig(**SIZES, norm_type="rms_norm", use_bias=False)
+    folder = save(made(RoFormerForMaskedLM, config), tmp_path / "old")
+    shutil.copy(WORDS.parent / "bert_config.json", folder)
+    for file in WORDS.parent.glob("bert_model.ckpt*"):
+        shutil.copy(file, folder)
+    with pytest.raises(CheckpointError, match=r"--checkpoint: bert_model\.ckpt, pytorch_model\.bin"):
+        convert(folder, tmp_path / "new")
+    assert convert(folder, tmp_path / "new", checkpoint="pytorch_model.bin").family == "RoFormer-V2"
+    (folder / "pytorch_model.bin").rename(folder / "best.pt")
+    assert convert(folder, tmp_path / "newer", checkpoint="best.pt").family == "RoFormer-V2"
+    assert convert(folder, tmp_path / "newest", checkpoint="bert_model.ckpt").family == "RoFormer"
+
+
+def test_nothing_points_to_what_is_not_there(tmp_path):
+    """A former tokenizer's class, code that lay beside the checkpoint, and its owner's disk."""
+    old = {
+        "tokenizer_class": "WoBertTokenizer",
+        "auto_map": {"AutoModel": "code.Model"},
+        "_name_or_path": "/home/someone",
+    }
+    folder = save(made(BertForMaskedLM, BertConfig(**SIZES)), tmp_path / "old")
+    edit_config(**old)(folder)
+    report = convert(folder, tmp_path / "new", verify=True)
+    assert set(report.ignored_settings) == set(old)
+    assert not set(json.loads((tmp_path / "new" / "config.json").read_text())) & set(old)
+
+
+def test_our_own_tokenizer_keeps_what_it_was_given(tmp_path):
+    folder = save(made(BertForMaskedLM, BertConfig(**SIZES)), tmp_path / "old")
+    RoFormerTokenizer(WORDS, user_dict=["海上升"], do_lower_case=False, model_max_length=48).save_pretrained(folder)
+    convert(folder, tmp_path / "new", verify=True)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "new")
+    assert (tokenizer.user_dict, tokenizer.model_max_length) == (["海上升"], 48)
+
+
+def test_more_rows_than_entries(tmp_path):
+    model = made(BertForMaskedLM, BertConfig(**{**SIZES, "vocab_size": len(ENTRIES) + 6}))
+    convert(save(model, tmp_path / "old"), tmp_path / "new", verify=True)
+    assert_same(tmp_path / "new", model.state_dict())
+
+
+# Families.
+
+
+@pytest.mark.parametrize(
+    ("architecture", "fields", "family"),
+    [
+        ("RoFormerForMaskedLM", {}, "roformer"),
+        ("RoFormerForCausalLM", {"is_decoder": True}, "gpt"),
+        ("BertForMaskedLM", {}, "wobert"),
+        ("NezhaForMaskedLM", {}, "wonezha"),
+    ],
+)
+def test_the_family_must_agree(architecture, fields, family, tmp_path):
+    kind = getattr(modeling_roformer, architecture, None) or getattr(transformers, architecture)
+    folder = save(made(kind, kind.config_class(**SIZES, **fields)), tmp_path / "old")
+    convert(folder, tmp_path / "new", family=family)
+    for other in {"roformer", "gpt", "sim", "v2", "wobert", "wonezha"} - {family}:
+        with pytest.raises(CheckpointError, match=f"--family {other}.*--family {family}"):
+            convert(folder, tmp_path / "other", family=other)
+    with pytest.raises(CheckpointError, match="no family 'bert'"):
+        convert(folder, tmp_path / "other", family="bert")
+    assert sorted(os.listdir(tmp_path)) == ["new", "old"]
+    if family == "gpt":
+        assert not AutoTokenizer.from_pretrained(tmp_path / "new").add_sep_token
+
+
+# Bad input.
+
+
+def state_of(folder):
+    return torch.load(folder / "pytorch_model.bin", weights_only=True)
+
+
+def edit(change):
+    def trouble(folder):
+        state = state_of(folder)
+        change(state)
+        torch.save(state, folder / "pytorch_model.bin")
+
+    return trouble
+
+
+def edit_config(**fields):
+    def trouble(folder):
+        config = json.loads((folder / "config.json").read_text()) | fields
+        (folder / "config.json").write_text(json.dumps(config))
+
+    return trouble
+
+
+def edit_tokenizer(**fields):
+    def trouble(folder):
+        path = folder / "tokenizer_config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+    return trouble
+
+
+def two_tokenizers(folder):
+    """vocab.txt with two lines exchanged, beside the tokenizer.json that was made of the right one."""
+    RoFormerTokenizer(WORDS).save_pretrained(folder)
+    at = ENTRIES.index("海")
+    exchanged = [*ENTRIES[:at], ENTRIES[at + 1], ENTRIES[at], *ENTRIES[at + 2 :]]
+    (folder / "vocab.txt").write_text("".join(f"{entry}\n" for entry in exchanged), encoding="utf-8", newline="\n")
+
+
+def flip_a_byte(folder):
+    """In the numbers of a tensor: torch.load would not notice."""
+    path = folder / "pytorch_model.bin"
+    with zipfile.ZipFile(path) as archive:
+        record = max(archive.infolist(), key=lambda record: record.file_size)
+    at = record.header_offset + 30 + len(record.filename) + record.file_size // 2 + 64
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def truncate(folder):
+    path = folder / "pytorch_model.bin"
+    os.truncate(path, path.stat().st_size // 2)
+
+
+class Code:
+    def __reduce__(self):
+        return (os.system, ("touch it_ran",))
+
+
+def with_code(folder):
+    torch.save({**state_of(folder), "code": Code()}, folder / "pytorch_model.bin")
+
+
+def old_with_code(folder):
+    torch.save({"code": Code()}, folder / "pytorch_model.bin", _use_new_zipfile_serialization=False)
+
+
+def bare_pickle(folder):
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"code": Code()}))
+
+
+def compressed(folder):
+    """An archive that unpacks to more than it is."""
+    path, packed = folder / "pytorch_model.bin", io.BytesIO()
+    with zipfile.ZipFile(path) as old, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as new:
+        for record in old.infolist():
+            new.writestr(record.filename, old.read(record))
+    path.write_bytes(packed.getvalue())
+
+
+TROUBLES = {
+    "truncated": (truncate, ["pytorch_model.bin is damaged"]),
+    "a flipped byte": (flip_a_byte, ["pytorch_model.bin is damaged", "CRC"]),
+    "empty": (lambda f: (f / "pytorch_model.bin").write_bytes(b""), ["pytorch_model.bin is damaged"]),
+    "text": (lambda f: (f / "pytorch_model.bin").write_text("<html>404</html>"), ["pytorch_model.bin is damaged"]),
+    "code": (with_code, ["pytorch_model.bin", "could run code"]),
+    "old with code": (old_with_code, ["pytorch_model.bin", "could run code"]),
+    "a bare pickle with code": (bare_pickle, ["pytorch_model.bin", "could run code"]),
+    "compressed": (compressed, ["pytorch_model.bin", "not as torch.save writes it"]),
+    "a list": (lambda f: torch.save([torch.zeros(2)], f / "pytorch_model.bin"), ["no state dict"]),
+    "a training state": (edit(lambda s: s.update(model=copy.copy(s))), ["no state dict"]),
+    "no tensors": (lambda f: torch.save({}, f / "pytorch_model.bin"), ["holds no tensors"]),
+    "a weight is missing": (edit(lambda s: s.pop(WEIGHT)), ["no tensor", WEIGHT]),
+    "no head": (
+        edit(lambda s: [s.pop(k) for k in list(s) if k.startswith("cls")]),
+        ["cls.predictions", "architectures"],
+    ),
+    "a weight too many": (
+        edit(lambda s: s.update(adapter=torch.zeros(2))),
+        ["no RoFormerForMaskedLM has a place for", "adapter"],
+    ),
+    "a layer too many": (edit(lambda s: s.update({WEIGHT.replace("1", "2"): s[WEIGHT]})), ["3 layers", "says 2"]),
+    "misshapen": (edit(lambda s: s.update({WEIGHT: torch.zeros(16, 25)})), [WEIGHT, "(16, 25)", "(16, 24)"]),
+    "integers": (edit(lambda s: s.update({WEIGHT: torch.zeros(16, 24, dtype=torch.int64)})), [WEIGHT, "int64"]),
+    "8 bits": (edit(lambda s: s.update({WEIGHT: torch.zeros(16, 24, dtype=torch.int8)})), [WEIGHT, "int8"]),
+    "sparse": (edit(lambda s: s.update({WEIGHT: torch.zeros(16, 24).to_sparse()})), ["pytorch_model.bin"]),
+    "NaN": (edit(lambda s: s[WEIGHT].fill_(float("nan"))), [WEIGHT, "not finite"]),
+    "infinite": (edit(lambda s: s[WEIGHT][3, 4].fill_(-float("inf"))), [WEIGHT, "not finite"]),
+    "one weight twice": (
+        edit(lambda s: s.update({WEIGHT.removeprefix("roformer."): s[WEIGHT]})),
+        ["two tensors", WEIGHT],
+    ),
+    "a copy that is none": (edit(lambda s: s.update({DECODER: s[DECODER] + 1})), [DECODER, "tie_word_embeddings"]),
+    "no configuration": (lambda f: (f / "config.json").unlink(), ["config.json"]),
+    "broken configuration": (lambda f: (f / "config.json").write_text("{"), ["config.json is not JSON"]),
+    "no object": (lambda f: (f / "config.json").write_text("[]"), ["config.json"]),
+    "another model": (edit_config(model_type="gpt2"), ["model_type is 'gpt2'"]),
+    "an unknown class": (edit_config(architectures=["RoFormerForEverything"]), ["RoFormerForEverything"]),
+    "a class of another model": (edit_config(architectures=["BertForMaskedLM"]), ["BertForMaskedLM"]),
+    "no class at all": (edit_config(architectures="RoFormer"), ["architectures"]),
+    "another width": (edit_config(hidden_size=20), ["does not fit config.json", "20"]),
+    "odd heads": (edit_config(num_attention_heads=5), ["config.json describes no model", "num_attention_heads"]),
+    "text for a number": (edit_config(hidden_size="many"), ["config.json describes no model", "hidden_size"]),
+    "an unknown activation": (edit_config(hidden_act="magic"), ["config.json", "magic"]),
+    "more layers": (edit_config(num_hidden_layers=10**9), ["2 layers", "1000000000"]),
+    "a small vocabulary": (edit_config(vocab_size=7), ["154 entries", "says 7"]),
+    "a broken tokenizer": (
+        lambda f: (f / "tokenizer_config.json").write_text("{"),
+        ["tokenizer_config.json is not JSON"],
+    ),
+    "a list for a tokenizer": (
+        lambda f: (f / "tokenizer_config.json").write_text("[]"),
+        ["tokenizer_config.json", "object"],
+    ),
+    "a tokenizer of another kind": (edit_tokenizer(tokenizer_class="BertJapaneseTokenizer"), ["BertJapaneseTokenizer"]),
+    "no Chinese characters": (
+        edit_tokenizer(tokenizer_class="BertTokenizer", tokenize_chinese_chars=False),
+        ["tokenizer_config.json says tokenize_chinese_chars: False"],
+    ),
+    "a number for a token": (edit_tokenizer(cls_token=3), ["a tokenizer that cannot be read", "cls_token"]),
+    "no ids": (
+        lambda f: (f / "added_tokens.json").write_text('{"[新]": null, "[旧]": "a"}'),
+        ["a tokenizer that cannot be read"],
+    ),
+    "two tokenizers": (two_tokenizers, ["holds two tokenizers", "'照' is 97 in vocab.txt", "tokenizer.json"]),
+    "broken settings": (
+        lambda f: (f / "generation_config.json").write_text("{"),
+        ["generation_config.json cannot be read"],
+    ),
+    "settings of another kind": (
+        lambda f: (f / "generation_config.json").write_text("[1]"),
+        ["generation_config.json cannot be read"],
+    ),
+    "no vocabulary": (lambda f: (f / "vocab.txt").unlink(), ["vocab.txt is missing"]),
+    "an empty vocabulary": (lambda f: (f / "vocab.txt").write_text(""), ["vocab"]),
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return save(made(THEIRS.RoFormerForMaskedLM, transformers.RoFormerConfig(**SIZES)), tmp_path / "old")
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_bad_input_gets_one_sentence_and_leaves_nothing(run, folder, trouble, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    change, words = TROUBLES[trouble]
+    change(folder)
+    code, out, err = run("convert", folder, tmp_path / "new")
+    assert code == 1 and out == "" and err.count("\n") == 1 and "Traceback" not in err
+    assert not [word for word in words if word not in err], err
+    assert os.listdir(tmp_path) == ["old"]
+
+
+@pytest.mark.parametrize("form", ["sharded bin", "sharded safetensors"])
+def test_shards_that_do_not_belong_together(run, form, tmp_path):
+    folder = save(made(THEIRS.RoFormerForMaskedLM, transformers.RoFormerConfig(**SIZES)), tmp_path / "old", form)
+    index = next(folder.glob("*.index.json"))
+    shard = sorted(folder.glob("*00002-of-00003*"))[0]
+    whole, places = shard.read_bytes(), json.loads(index.read_text())
+
+    def said(*words):
+        code, out, err = run("convert", folder, tmp_path / "new")
+        assert code == 1 and out == "" and err.count("\n") == 1 and not [word for word in words if word not in err], err
+        assert os.listdir(tmp_path) == ["old"]
+
+    shard.unlink()
+    said(index.name, shard.name, "not there")
+    shard.write_bytes(whole[: len(whole) // 2])
+    said(shard.name, "damaged")
+    shutil.copy(sorted(folder.glob("*00001-of-00003*"))[0], shard)
+    said("another file has too")
+    shard.write_bytes(whole)
+    index.write_text(json.dumps({"weight_map": {**places["weight_map"], "more": shard.name}}))
+    said("more", "does not hold")
+    index.write_text(json.dumps({"weight_map": {**places["weight_map"], "more": "../config.json"}}))
+    said("not there")
+    index.write_text(json.dumps({"weight_map": [1]}))
+    said("no index of weights")
+    index.write_text("{")
+    said("no index of weights")
+    index.write_text(json.dumps(places))
+    assert run("convert", folder, tmp_path / "new")[0] == 0
+
+
+def test_damaged_safetensors(run, tmp_path):
+    folder = save(
+        made(THEIRS.RoFormerForMaskedLM, transformers.RoFormerConfig(**SIZES)), tmp_path / "old", "safetensors"
+    )
+    path = folder / "model.safetensors"
+    whole = path.read_bytes()
+    for damaged in (whole[:-1], whole[:20], b"", b"\xff" * 8 + whole[8:], whole[:8] + b"[" + whole[9:]):
+        path.write_bytes(damaged)
+        code, _, err = run("convert", folder, tmp_path / "new")
+        assert code == 1 and "model.safetensors is damaged" in err and err.count("\n") == 1
+        assert os.listdir(tmp_path) == ["old"]
+
+
+@settings(max_examples=40, deadline=None)
+@given(at=st.integers(0, 1 << 30) | st.integers(-4000, -1), bit=st.integers(0, 7))  # the directory stands at the end
+@example(at=-36, bit=2)  # "spans multiple disks", which zipfile raises while it looks whether a file is a .zip
+def test_any_flipped_bit_is_noticed_or_harmless(tmp_path_factory, at, bit):
+    """Of an archive's bytes: an error in one sentence, or the same model (in what torch.load and zip both ignore)."""
+    tmp_path = tmp_path_factory.mktemp("flipped")
+    model = made(THEIRS.RoFormerForMaskedLM, transformers.RoFormerConfig(**{**SIZES, "num_hidden_layers": 1}))
+    folder = save(model, tmp_path / "old")
+    path = folder / "pytorch_model.bin"
+    data = bytearray(path.read_bytes())
+    data[at % len(data)] ^= 1 << bit
+    path.write_bytes(data)
+    try:
+        convert(folder, tmp_path / "new")
+    except CheckpointError as error:
+        assert "\n" not in str(error)
+        assert os.listdir(tmp_path) == ["old"]
+    else:
+        assert_same(tmp_path / "new", model.state_dict())
+    shutil.rmtree(tmp_path)

@@ -1,0 +1,420 @@
+"""TensorFlow's checkpoint format: what is written is read, what TensorFlow wrote is read, and damage is noticed."""
+
+import struct
+import tracemalloc
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from paths import REPOSITORY
+
+from modeling_roformer.conversion.errors import CheckpointError
+from modeling_roformer.conversion.formats import crc32c, dtypes, sstable
+from modeling_roformer.conversion.formats.protobuf import BYTES, FIXED32, VARINT, read_varint, write_field, write_varint
+from modeling_roformer.conversion.formats.tensor_bundle import CHUNK, Entry, TensorBundle
+from modeling_roformer.conversion.formats.tensor_bundle_writer import write_bundle, write_index
+
+LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
+NUMPY_DTYPES = ["float32", "float64", "float16", "int32", "int64"]
+fuzz = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def read_all(prefix: Path) -> dict[str, np.ndarray]:
+    bundle = TensorBundle(prefix)
+    return {name: bundle.read(name) for name in bundle.entries}
+
+
+def small_bundle(folder: Path) -> Path:
+    prefix = folder / "model.ckpt"
+    tensors = {
+        "bert/embeddings/word_embeddings": np.arange(6, dtype="float32").reshape(2, 3),
+        "bert/embeddings/LayerNorm/beta": np.ones(3, "float16"),
+        "global_step": np.array(7, "int64"),
+    }
+    write_bundle(prefix, tensors.items())
+    return prefix
+
+
+def entry_record(dtype=1, shape=(2,), offset=0, size=8, crc=0, extra=b"") -> bytes:
+    dims = b"".join(write_field(2, BYTES, write_field(1, VARINT, n)) for n in shape)
+    record = write_field(1, VARINT, dtype) + write_field(2, BYTES, dims) + write_field(4, VARINT, offset)
+    return record + write_field(5, VARINT, size) + write_field(6, FIXED32, crc) + extra
+
+
+HEADER = write_field(1, VARINT, 1) + write_field(3, BYTES, write_field(1, VARINT, 1))
+
+
+def with_index(folder: Path, entries: list[tuple[bytes, bytes]], data: bytes = bytes(8)) -> Path:
+    prefix = folder / "model.ckpt"
+    sstable.write_table(prefix.with_name("model.ckpt.index"), entries)
+    prefix.with_name("model.ckpt.data-00000-of-00001").write_bytes(data)
+    return prefix
+
+
+# What is written is read.
+
+
+def test_crc32c_of_the_standards_examples():
+    # RFC 3720, B.4.
+    assert crc32c.extend(0, bytes(32)) == 0x8A9136AA
+    assert crc32c.extend(0, b"\xff" * 32) == 0x62A8AB43
+    assert crc32c.extend(crc32c.extend(0, bytes(range(10))), np.arange(10, 32, dtype="uint8")) == 0x46DD794E
+    assert crc32c.mask(0) == 0xA282EAD8
+
+
+@given(st.integers(0, 2**64 - 1))
+def test_varints_are_read_back(value):
+    assert read_varint(write_varint(value) + b"\xff", 0) == (value, len(write_varint(value)))
+
+
+@st.composite
+def tensors(draw):
+    names = draw(st.lists(st.text(st.characters(codec="utf-8"), min_size=1, max_size=30), unique=True, max_size=40))
+    found = {}
+    for name in names:
+        dtype = draw(st.sampled_from(NUMPY_DTYPES))
+        shape = tuple(draw(st.lists(st.integers(0, 5), max_size=3)))
+        found[name] = np.random.default_rng(draw(st.integers(0, 99))).normal(0, 9, shape).astype(dtype)
+    return found
+
+
+@fuzz
+@given(tensors(), st.integers(1, 4))
+def test_every_tensor_is_read_back(tmp_path_factory, tensors, num_shards):
+    prefix = tmp_path_factory.mktemp("bundle") / "model.ckpt"
+    write_bundle(prefix, tensors.items(), num_shards=num_shards)
+    bundle = TensorBundle(prefix)
+    assert list(bundle.entries) == sorted(tensors, key=str.encode)
+    for name, array in tensors.items():
+        found = bundle.read(name)
+        assert found.dtype == array.dtype and found.shape == array.shape
+        np.testing.assert_array_equal(found, array)
+        assert b"".join(chunk.tobytes() for chunk in bundle.chunks(name)) == array.tobytes()
+
+
+def test_a_tensor_larger_than_a_chunk_comes_in_pieces(tmp_path):
+    array = np.random.default_rng(0).normal(size=CHUNK // 4 + 1000).astype("float32")
+    write_bundle(tmp_path / "m", [("before", np.zeros(3, "float16")), ("large", array)])
+    bundle = TensorBundle(tmp_path / "m")
+    pieces = [chunk.copy() for chunk in bundle.chunks("large")]
+    assert [len(piece) for piece in pieces] == [CHUNK, 4000]
+    np.testing.assert_array_equal(np.concatenate(pieces).view("float32"), array)
+    np.testing.assert_array_equal(bundle.read("large"), array)
+
+
+def test_an_index_of_several_blocks(tmp_path):
+    tensors = {f"layer_{i}/{'x' * 60}/kernel": np.array(i, "int32") for i in range(5000)}
+    write_bundle(tmp_path / "m", tensors.items(), num_shards=3)
+    assert (tmp_path / "m.index").stat().st_size > 1.2 * sstable.BLOCK_SIZE
+    found = read_all(tmp_path / "m")
+    assert len(found) == 5000 and all(found[name] == array for name, array in tensors.items())
+
+
+def test_names_and_dtypes_that_cannot_be_written(tmp_path):
+    with pytest.raises(ValueError, match="name of its own"):
+        write_bundle(tmp_path / "m", [("a", np.zeros(1)), ("a", np.zeros(1))])
+    with pytest.raises(ValueError, match="name of its own"):
+        write_bundle(tmp_path / "m", [("", np.zeros(1))])
+
+
+# What TensorFlow wrote.
+
+
+@pytest.mark.parametrize("folder", sorted(path.parent for path in LEGACY.glob("*/*.index")), ids=lambda path: path.name)
+def test_our_index_is_tensorflows_byte_for_byte(folder, tmp_path):
+    (index,) = folder.glob("*.index")
+    bundle = TensorBundle(index.with_suffix(""))
+    write_index(tmp_path / "m", bundle.entries.values(), bundle.num_shards)
+    assert (tmp_path / "m.index").read_bytes() == index.read_bytes()
+
+
+def test_bfloat16_as_tensorflow_wrote_it():
+    bundle = TensorBundle(LEGACY / "every_dtype" / "model.ckpt")
+    expected = np.load(LEGACY / "every_dtype" / "expected.npz")
+    assert {entry.dtype for entry in bundle.entries.values()} == set(dtypes.STORAGE)
+    for name, entry in bundle.entries.items():
+        found = bundle.read(name)
+        if entry.dtype == "bfloat16":
+            found = dtypes.cast(found, "bfloat16", "float32")
+        np.testing.assert_array_equal(found, expected[name])
+
+
+# Rounding.
+
+
+@given(st.lists(st.floats(width=32), min_size=1), st.sampled_from(["float16", "bfloat16", "float64"]))
+@example([1 + 2**-8, 1 + 3 * 2**-8, -1 - 2**-8], "bfloat16")  # half-way between two neighbours
+@example([1 + 2**-11, 1 + 3 * 2**-11, 2**-25], "float16")
+def test_rounding_is_torchs(numbers, target):
+    array = np.array(numbers, "float32")
+    expected = torch.from_numpy(array).to(getattr(torch, target))
+    if torch.isinf(expected).logical_and(torch.from_numpy(np.isfinite(array))).any():
+        with pytest.raises(OverflowError, match=target):
+            dtypes.cast(array, "float32", target)
+        return
+    found = dtypes.cast(array, "float32", target)
+    assert found.dtype == dtypes.STORAGE[target]
+    # Through float32, in which every float16 and bfloat16 is exact; NaNs compare equal here.
+    wide = dtypes.cast(found, target, "float32") if target != "float64" else found
+    np.testing.assert_array_equal(wide, expected.to(torch.float32 if target != "float64" else torch.float64).numpy())
+
+
+@given(st.lists(st.integers(0, 65535), min_size=1), st.sampled_from(["float32", "float16", "float64"]))
+def test_bfloat16_widens_as_in_torch(bits, target):
+    array = np.array(bits, "uint16")
+    expected = torch.from_numpy(array.view("int16")).view(torch.bfloat16).to(getattr(torch, target)).numpy()
+    finite = np.isfinite(dtypes.cast(array, "bfloat16", "float64"))
+    if (np.isinf(expected) & finite).any():
+        with pytest.raises(OverflowError):
+            dtypes.cast(array, "bfloat16", target)
+    else:
+        np.testing.assert_array_equal(dtypes.cast(array, "bfloat16", target), expected)
+
+
+# Damage.
+
+
+def test_every_changed_byte_is_noticed(tmp_path):
+    prefix = small_bundle(tmp_path)
+    read_all(prefix)
+    for file in sorted(tmp_path.iterdir()):
+        good = file.read_bytes()
+        for at in range(len(good)):
+            for change in (0x01, 0x40, 0x80, 0xFF):
+                damaged = bytearray(good)
+                damaged[at] ^= change
+                file.write_bytes(damaged)
+                with pytest.raises(CheckpointError, match=r"model\.ckpt\.(index|data)"):
+                    read_all(prefix)
+        file.write_bytes(good)
+    read_all(prefix)
+
+
+def test_every_truncation_and_extension_is_noticed(tmp_path):
+    prefix = small_bundle(tmp_path)
+    for file in sorted(tmp_path.iterdir()):
+        good = file.read_bytes()
+        for content in [good[:length] for length in range(len(good))] + [good + b"\0", b"\0" + good, good + good]:
+            file.write_bytes(content)
+            with pytest.raises(CheckpointError, match=r"model\.ckpt\.(index|data)"):
+                read_all(prefix)
+        file.write_bytes(good)
+
+
+def test_missing_files(tmp_path):
+    prefix = small_bundle(tmp_path)
+    data = tmp_path / "model.ckpt.data-00000-of-00001"
+    data.rename(tmp_path / "elsewhere")
+    with pytest.raises(CheckpointError, match="data-00000-of-00001 is missing"):
+        TensorBundle(prefix)
+    with pytest.raises(CheckpointError, match=r"other\.index is missing"):
+        TensorBundle(tmp_path / "other")
+
+
+@pytest.mark.parametrize(
+    ("entries", "sentence"),
+    [
+        ([(b"a", entry_record())], "no header"),
+        ([(b"", write_field(1, VARINT, 1) + write_field(2, VARINT, 1)), (b"a", entry_record())], "big-endian"),
+        ([(b"", b""), (b"a", entry_record())], "no number of data files"),
+        ([(b"", write_field(1, VARINT, 2)), (b"a", entry_record())], "data-00000-of-00002 is missing"),
+        ([(b"", write_field(1, VARINT, 1) + write_field(3, BYTES, write_field(2, VARINT, 9)))], "newer format"),
+        ([(b"", HEADER), (b"a", entry_record(dtype=7))], "dtype string"),
+        ([(b"", HEADER), (b"a", entry_record(dtype=99))], "dtype number 99"),
+        ([(b"", HEADER), (b"a", entry_record(extra=write_field(7, BYTES, b"")))], "partitioned"),
+        ([(b"", HEADER), (b"a", entry_record(extra=write_field(9, VARINT, 1)))], "unknown field 9"),
+        ([(b"", HEADER), (b"a", entry_record(shape=(3,)))], "cannot take 8 bytes"),
+        ([(b"", HEADER), (b"a", entry_record(shape=(1 << 62, 1 << 62)))], "cannot take 8 bytes"),
+        ([(b"", HEADER), (b"a", entry_record(shape=(1,) * 300))], "no possible shape"),
+        ([(b"", HEADER), (b"a", entry_record(shape=(1 << 40,), size=1 << 42))], "cut off"),
+        ([(b"", HEADER), (b"a", entry_record(offset=4))], "gap"),
+        ([(b"", HEADER), (b"a", entry_record()), (b"b", entry_record())], "overlap"),
+        ([(b"", HEADER), (b"a", entry_record()), (b"b", entry_record(offset=4))], "overlap"),
+        ([(b"", HEADER)], "belong to no variable"),
+        ([(b"", HEADER), (b"\xff", entry_record())], "not UTF-8"),
+        ([(b"", HEADER), (b"a", entry_record(extra=write_field(3, VARINT, 5)))], "shard 5 of 1"),
+        ([(b"", HEADER), (b"b", entry_record()), (b"a", entry_record())], "out of order"),
+        ([(b"", HEADER), (b"a", b"\x08")], "cut off"),
+        ([], "no header"),
+    ],
+)
+def test_indexes_whose_checksums_are_right(tmp_path, entries, sentence):
+    with pytest.raises(CheckpointError, match=sentence):
+        read_all(with_index(tmp_path, entries))
+
+
+def block_with_trailer(block: bytes, compression: int = 0) -> bytes:
+    return block + bytes([compression]) + struct.pack("<I", crc32c.masked(block + bytes([compression])))
+
+
+def table_of_blocks(
+    *blocks: bytes,
+    metaindex: bytes = struct.pack("<II", 0, 1),
+    compression: int = 0,
+    before: bytes = b"",
+    last: int = 0xFF,
+) -> bytes:
+    """A table of data blocks made by hand: after some bytes of no block, each under a key that begins with `last`."""
+    content, handles = before, []
+    for block in [*blocks, metaindex]:
+        handles.append(write_varint(len(content)) + write_varint(len(block)))
+        content += block_with_trailer(block, compression if block is not metaindex else 0)
+    index = b""
+    for number, handle in enumerate(handles[:-1]):
+        index += write_varint(0) + write_varint(2) + write_varint(len(handle)) + bytes([last, number]) + handle
+    index += struct.pack("<II", 0, 1)
+    footer = handles[-1] + write_varint(len(content)) + write_varint(len(index))
+    content += block_with_trailer(index)
+    return content + footer.ljust(40, b"\0") + struct.pack("<Q", sstable.MAGIC)
+
+
+def test_compressed_blocks_are_refused(tmp_path):
+    (tmp_path / "m.index").write_bytes(table_of_blocks(zlib.compress(b"anything"), compression=1))
+    with pytest.raises(CheckpointError, match="compressed"):
+        TensorBundle(tmp_path / "m")
+
+
+def test_a_metaindex_that_says_something_is_refused(tmp_path):
+    entry = b"\0\1\1ab"
+    (tmp_path / "m.index").write_bytes(table_of_blocks(metaindex=entry + struct.pack("<II", 0, 1)))
+    with pytest.raises(CheckpointError, match="metaindex"):
+        TensorBundle(tmp_path / "m")
+
+
+BLOCK = write_varint(0) + write_varint(0) + write_varint(len(HEADER)) + HEADER + b"\0\1\0n"
+RESTART = struct.pack("<II", 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("table", "sentence"),
+    [
+        (table_of_blocks(BLOCK + RESTART, before=b"?"), "a block should begin at byte 0, not at 1"),
+        (table_of_blocks(BLOCK + RESTART, last=0), "does not fit its data blocks"),
+        (table_of_blocks(RESTART), "does not fit its data blocks"),
+        (table_of_blocks(BLOCK + struct.pack("<II", 1, 1)), "restart point"),
+        (table_of_blocks(BLOCK + struct.pack("<II", len(BLOCK) - 4, 1)), "restart point"),
+        (table_of_blocks(BLOCK + struct.pack("<III", 0, 1, 2)), "restart point"),
+        (table_of_blocks(BLOCK + struct.pack("<III", 0, 0, 2)), "restart point"),
+        (table_of_blocks(BLOCK + struct.pack("<II", 0, 9)), "restart points of a block do not fit"),
+        (table_of_blocks(BLOCK + struct.pack("<I", 0)), "restart points of a block do not fit"),
+        (table_of_blocks(BLOCK[:-1] + RESTART), "does not fit into its block"),
+        (table_of_blocks(b"\1\0\0" + RESTART), "does not fit into its block"),
+        (table_of_blocks(b"\xff" * 9 + b"\2" + RESTART), "number"),
+        (table_of_blocks(b"\xff" * 10 + b"\1" + RESTART), "number"),
+        (table_of_blocks(b"\x80\0\0\0" + RESTART), "number"),
+    ],
+)
+def test_tables_whose_checksums_are_right(tmp_path, table, sentence):
+    (tmp_path / "m.index").write_bytes(table)
+    with pytest.raises(CheckpointError, match=rf"m\.index .*{sentence}"):
+        TensorBundle(tmp_path / "m")
+
+
+def test_a_table_made_by_hand_is_read(tmp_path):
+    """The one that the tables above are spoilt versions of; only its second record is no entry of a checkpoint."""
+    (tmp_path / "m.index").write_bytes(table_of_blocks(BLOCK + RESTART))
+    assert sstable.read_table(tmp_path / "m.index") == [(b"", HEADER), (b"n", b"")]
+
+
+def test_names_that_unfold_to_gigabytes_cost_nothing(tmp_path):
+    """Each name shares all but a byte with the one before it: 400 KB of file for 30 GB of names."""
+    block = bytearray(write_varint(0) + write_varint(300_000) + write_varint(0) + b"\1" * 300_000)
+    shared = 300_000
+    for _ in range(20_000):
+        block += write_varint(shared) + b"\1\0\1"
+        shared += 1
+    (tmp_path / "m.index").write_bytes(table_of_blocks(bytes(block) + struct.pack("<II", 0, 1)))
+    tracemalloc.start()
+    try:
+        with pytest.raises(CheckpointError, match="longer than those of any checkpoint"):
+            TensorBundle(tmp_path / "m")
+        assert tracemalloc.get_traced_memory()[1] < 1 << 28
+    finally:
+        tracemalloc.stop()
+
+
+# Fuzz: it reads or raises our error.
+
+
+def survives(prefix: Path, index: bytes) -> None:
+    prefix.with_name("model.ckpt.index").write_bytes(index)
+    try:
+        read_all(prefix)
+    except CheckpointError as error:
+        assert "model.ckpt" in str(error) and "\n" not in str(error)
+
+
+@pytest.fixture(scope="module")
+def bundle_to_damage(tmp_path_factory) -> tuple[Path, bytes]:
+    prefix = small_bundle(tmp_path_factory.mktemp("fuzz"))
+    return prefix, prefix.with_name("model.ckpt.index").read_bytes()
+
+
+@fuzz
+@given(st.binary(max_size=400))
+def test_random_bytes(bundle_to_damage, content):
+    survives(bundle_to_damage[0], content)
+    survives(bundle_to_damage[0], content.ljust(40, b"\0") + struct.pack("<Q", sstable.MAGIC))
+
+
+@fuzz
+@given(
+    st.lists(st.tuples(st.integers(0, 1 << 12), st.binary(max_size=6), st.integers(0, 6)), max_size=6), st.booleans()
+)
+def test_mutations_of_an_index(bundle_to_damage, changes, checksums_made_right):
+    """Cut out some bytes and put in others; with the checksums made right again, the parser sees all of it."""
+    prefix, good = bundle_to_damage
+    if not checksums_made_right:
+        content = bytearray(good)
+        for at, new, cut in changes:
+            at %= len(content) + 1
+            content[at : at + cut] = new
+        return survives(prefix, bytes(content))
+    # The first block, of the entries, and its length in the footer's arithmetic are known: mutate what is inside.
+    end = good.index(block_with_trailer(struct.pack("<II", 0, 1)))
+    block = bytearray(good[: end - sstable.TRAILER_SIZE])
+    for at, new, cut in changes:
+        at %= len(block) + 1
+        block[at : at + cut] = new
+    return survives(prefix, table_of_blocks(bytes(block)))
+
+
+@fuzz
+@given(st.dictionaries(st.binary(max_size=8), st.binary(max_size=40), max_size=5), st.binary(max_size=12))
+def test_records_of_anything(bundle_to_damage, records, header):
+    prefix, _ = bundle_to_damage
+    path = prefix.with_name("model.ckpt.index")
+    sstable.write_table(path, sorted((records | {b"": header}).items()))
+    survives(prefix, path.read_bytes())
+
+
+@fuzz
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([1, 2, 3, 14, 19, 0, 7]),
+            st.lists(st.integers(0, 2**63), max_size=4),
+            st.integers(0, 2**64 - 1) | st.integers(0, 40),
+            st.integers(0, 2**64 - 1) | st.integers(0, 40),
+            st.binary(max_size=4),
+        ),
+        max_size=4,
+    )
+)
+def test_entries_of_any_sizes(bundle_to_damage, entries):
+    prefix, _ = bundle_to_damage
+    path = prefix.with_name("model.ckpt.index")
+    records = [entry_record(dtype, shape, offset, size, 0, extra) for dtype, shape, offset, size, extra in entries]
+    sstable.write_table(path, [(b"", HEADER), *((b"%02d" % i, record) for i, record in enumerate(records))])
+    survives(prefix, path.read_bytes())
+
+
+def test_an_entry_describes_itself(tmp_path):
+    bundle = TensorBundle(small_bundle(tmp_path))
+    entry = bundle.entries["global_step"]
+    assert entry == Entry("global_step", "int64", (), 0, 30, 8, entry.crc)
+    assert [each.name for each in bundle.in_file_order()][-1] == "global_step"

@@ -1,0 +1,385 @@
+"""`roformer vocab`: the words of a corpus, against counting by hand, and everything that a corpus can have wrong."""
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import unicodedata
+from collections import Counter
+
+import command_line
+import jieba
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from paths import SHARED, needs_shared
+
+from modeling_roformer.tokenization import RoFormerTokenizer
+from modeling_roformer.tokenization.vocabulary_maker import corpus as corpus_module
+from modeling_roformer.tokenization.vocabulary_maker.word_vocabulary import make_word_vocabulary
+
+run = command_line.run  # the fixture
+
+SPECIAL = ["[PAD]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+CHARACTERS = list(dict.fromkeys("今天天气非常好，我们去公园玩。中国人民法院判决本合同无效研究生命起源的是在了有和不这"))
+LATIN = ["a", "b", "##b", "##c", "the", "##ing", "5", "##0", ",", "."]
+REDUNDANT = ["##今", "##国", "##。", "...", "<S>"]
+BASE = [*SPECIAL, *CHARACTERS, *REDUNDANT, *LATIN]
+KEPT = [*SPECIAL, *CHARACTERS, *LATIN]
+
+DOCUMENTS = [
+    "今天天气非常好，我们去公园玩。The 50 abb.",
+    "中国人民法院判决本合同无效",
+    "研究生命起源的研究生，在公园研究天气",
+    "人民法院的判决, 判决, 判决和合同",
+    "天氣很好 非常 非常 À la carte",
+]
+
+
+@pytest.fixture
+def base(tmp_path):
+    path = tmp_path / "base.txt"
+    path.write_text("".join(entry + "\n" for entry in BASE), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def make(base, tmp_path):
+    """Make a vocabulary of files; gives its entries and the report."""
+
+    def make(*files, **options):
+        output = tmp_path / "made.txt"
+        options = {"min_count": 1, "num_proc": 1, "force": True} | options
+        report = make_word_vocabulary(files, base, output, **options)
+        return output.read_text(encoding="utf-8").removesuffix("\n").split("\n"), report
+
+    return make
+
+
+def written(path, documents):
+    """The documents in a file of the format that its name tells."""
+    stem = path.with_suffix("") if path.suffix == ".gz" else path
+    if stem.suffix == ".jsonl":
+        data = "".join(json.dumps({"text": text}, ensure_ascii=len(text) % 2 == 0) + "\n" for text in documents)
+    else:
+        data = "".join(text + "\n" for text in documents)
+    data = data.encode("utf-8")
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
+
+
+def is_han(character):
+    return unicodedata.name(character, "").startswith("CJK UNIFIED IDEOGRAPH")
+
+
+def naive_words(documents):
+    """Words of Han characters and how often jieba gives them, with nothing of this package."""
+    counts = Counter()
+    for text in documents:
+        text = unicodedata.normalize("NFD", text.lower())
+        text = "".join(c for c in text if unicodedata.category(c) != "Mn")
+        counts.update(word for word in jieba.cut(text, HMM=False) if len(word) > 1 and all(map(is_han, word)))
+    return counts
+
+
+def naive_entries(documents, size=50_000, min_count=1, max_length=16):
+    counts = naive_words(documents)
+    words = [word for word in counts if counts[word] >= min_count and len(word) <= max_length]
+    return (KEPT + sorted(words, key=lambda word: (-counts[word], [ord(c) for c in word])))[:size]
+
+
+@pytest.mark.parametrize("options", [{}, {"min_count": 2}, {"size": len(KEPT) + 3}, {"max_length": 2}])
+def test_equals_counting_by_hand(make, tmp_path, options):
+    entries, report = make(written(tmp_path / "corpus.txt", DOCUMENTS), **options)
+    assert entries == naive_entries(DOCUMENTS, **options)
+    assert (report.kept, report.dropped, report.added) == (len(KEPT), len(REDUNDANT), len(entries) - len(KEPT))
+    assert report.rarest == naive_words(DOCUMENTS)[entries[-1]]
+
+
+def test_the_report_says_what_the_tokenizers_do(make, base, tmp_path):
+    entries, report = make(written(tmp_path / "corpus.txt", DOCUMENTS), min_count=2)
+    before = RoFormerTokenizer(str(base))
+    after = RoFormerTokenizer(str(tmp_path / "made.txt"))
+    assert (before.word_segmentation, after.word_segmentation) == (None, "jieba")
+    tokens = [token for text in DOCUMENTS for token in after.tokenize(text)]
+    assert report.tokens_before == sum(len(before.tokenize(text)) for text in DOCUMENTS)
+    assert report.tokens_after == len(tokens) < report.tokens_before
+    assert report.documents == len(DOCUMENTS)
+    assert report.characters == sum(map(len, DOCUMENTS))
+    covered = sum(len(token) for token in tokens if len(token) > 1 and all(map(is_han, token)))
+    assert report.covered == covered / report.characters
+    new = entries[len(KEPT) :]
+    assert new and set(new) <= set(tokens), "a word was added that the tokenizer never finds"
+
+
+@given(
+    st.lists(
+        st.text(alphabet=st.sampled_from([*"".join(DOCUMENTS), " ", "\t", "é", "𠀀", "\u2028", "\x00"])), min_size=1
+    )
+)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_any_text_in_any_form(make, tmp_path, documents):
+    """The same documents as text, as JSON Lines, compressed or not, by one process: the same as by hand."""
+    documents = [*documents, "天气天气"]
+    expected = naive_entries(documents)
+    for name in ("a.txt", "a.jsonl", "a.txt.gz", "a.jsonl.gz"):
+        entries, report = make(written(tmp_path / name, documents))
+        assert entries == expected
+        assert report.documents == sum(bool(text.strip()) for text in documents)
+
+
+def test_the_same_for_any_number_of_processes_and_any_chunks(make, tmp_path, monkeypatch):
+    folder = tmp_path / "corpus"
+    (folder / "deep").mkdir(parents=True)
+    for number, name in enumerate(["a.txt", "b.jsonl", "c.jsonl.gz", "deep/d.txt.gz", "deep/e.json"]):
+        written(folder / name.replace("e.json", "e.jsonl"), DOCUMENTS[number:] * 40)
+    (folder / "README.md").write_text("公园 " * 1000)
+    documents = [text for number in range(5) for text in DOCUMENTS[number:] * 40]
+    expected = naive_entries(documents)
+    reports = []
+    for chunk in (1, 100, 1 << 20):
+        monkeypatch.setattr(corpus_module, "CHUNK", chunk)
+        for num_proc in (1, 3) if chunk == 100 else (1, 2):
+            entries, report = make(folder, num_proc=num_proc)
+            assert entries == expected
+            reports.append((report.characters, report.tokens_before, report.tokens_after, report.documents))
+    assert len(set(reports)) == 1 and reports[0][3] == len(documents)
+
+
+def test_processes_that_are_not_forked(base, tmp_path):
+    """Where a platform starts its processes anew, they get what they need as well."""
+    written(tmp_path / "corpus.txt", DOCUMENTS)
+    script = (
+        "import multiprocessing, sys\n"
+        "from modeling_roformer.tokenization.vocabulary_maker.word_vocabulary import make_word_vocabulary\n"
+        "if __name__ == '__main__':\n"
+        "    multiprocessing.set_start_method('spawn')\n"
+        "    make_word_vocabulary(['corpus.txt'], 'base.txt', 'out.txt', min_count=1, num_proc=2)\n"
+    )
+    (tmp_path / "script.py").write_text(script)
+    subprocess.run([sys.executable, "script.py"], cwd=tmp_path, check=True, timeout=120)
+    assert (tmp_path / "out.txt").read_text(encoding="utf-8").split("\n")[:-1] == naive_entries(DOCUMENTS)
+
+
+def test_a_file_named_twice_counts_once(make, tmp_path):
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    path = written(folder / "a.txt", ["天气天气公园"])
+    _, report = make(folder, path, path)
+    assert report.documents == 1
+
+
+def test_lines_end_at_newlines_only(make, tmp_path):
+    path = tmp_path / "corpus.txt"
+    path.write_bytes("\ufeff天气\u2028公园\x0b天\r\n\r\n\n非常 好".encode())
+    entries, report = make(path)
+    assert report.documents == 2 and report.characters == len("天气\u2028公园\x0b天非常 好")
+    assert entries == naive_entries(["天气\u2028公园\x0b天", "非常 好"])
+
+
+def test_a_word_vocabulary_can_be_extended(make, base, tmp_path):
+    """The words of the base stay, where they are."""
+    base.write_text(base.read_text(encoding="utf-8") + "公园\n判决\n", encoding="utf-8")
+    entries, report = make(written(tmp_path / "corpus.txt", DOCUMENTS))
+    assert entries[: len(KEPT) + 2] == [*KEPT, "公园", "判决"]
+    assert set(entries) == set(naive_entries(DOCUMENTS)) and len(entries) == len(set(entries))
+    tokenizer = RoFormerTokenizer(str(base))
+    assert report.tokens_before == sum(len(tokenizer.tokenize(text)) for text in DOCUMENTS)
+
+
+def test_the_command(run, base, tmp_path):
+    written(tmp_path / "corpus.jsonl", DOCUMENTS)
+    renamed = (tmp_path / "corpus.jsonl").read_text().replace('"text"', '"body"')
+    (tmp_path / "corpus.jsonl").write_text(renamed)
+    options = ("--base", base, "--field", "body", "--min-count", 2, "--num-proc", 1)
+    code, out, err = run("vocab", tmp_path / "corpus.jsonl", "--output", tmp_path / "new" / "vocab.txt", *options)
+    assert code == 0, err
+    made = (tmp_path / "new" / "vocab.txt").read_text(encoding="utf-8")
+    assert made.split("\n")[:-1] == naive_entries(DOCUMENTS, min_count=2)
+    for row in ("kept of the base", "dropped as redundant", "words added", "characters per token", "of them in words"):
+        assert row in out
+    assert os.listdir(tmp_path / "new") == ["vocab.txt"]
+
+    again = run("vocab", tmp_path / "corpus.jsonl", "--output", tmp_path / "new" / "vocab.txt", *options)
+    assert again[0] == 1 and "--force" in again[2]
+    (tmp_path / "new" / "vocab.txt").write_text("old")
+    again = run("vocab", tmp_path / "corpus.jsonl", "--output", tmp_path / "new" / "vocab.txt", *options, "--force")
+    assert again[0] == 0 and (tmp_path / "new" / "vocab.txt").read_text(encoding="utf-8") == made
+
+
+def test_what_is_read_is_not_replaced(run, base, tmp_path):
+    """Not even with --force, which is given by habit."""
+    (tmp_path / "folder").mkdir()
+    corpus = written(tmp_path / "folder" / "corpus.txt", DOCUMENTS)
+    (tmp_path / "link.txt").symlink_to(corpus)
+    before = corpus.read_bytes(), base.read_bytes()
+    for source in (corpus, corpus.parent, tmp_path / "link.txt"):
+        for output in (corpus, base, tmp_path / "link.txt"):
+            code, _, err = run("vocab", source, "--base", base, "--output", output, "--force", "--num-proc", 1)
+            assert code == 1 and err.count("\n") == 1 and "is what the vocabulary is made from" in err
+    assert (corpus.read_bytes(), base.read_bytes()) == before and (tmp_path / "link.txt").is_symlink()
+
+
+GOOD = b'{"text": "\xe5\xa4\xa9\xe6\xb0\x94"}\n'
+BROKEN = {
+    "utf8.txt": ("天气\n公园\n".encode() + b"\xff\xfe\n", ["utf8.txt, line 3", "UTF-8"]),
+    "utf8.jsonl": (GOOD + b'{"text": "\xe5\xa4"}\n', ["utf8.jsonl, line 2", "UTF-8"]),
+    "cut.jsonl": (GOOD * 2 + b'{"text": "half', ["cut.jsonl, line 3", "JSON"]),
+    "deep.jsonl": (GOOD + b"[" * 100_000, ["deep.jsonl, line 2", "JSON"]),
+    "list.jsonl": (GOOD + b'["text"]\n', ["list.jsonl, line 2", "'text'", "--field"]),
+    "field.jsonl": (b'{"content": "x"}\n', ["field.jsonl, line 1", "'text'", "--field"]),
+    "null.jsonl": (GOOD + b"\n" + b'{"text": null}\n', ["null.jsonl, line 3", "'text'"]),
+    "plain.txt.gz": (b"not compressed", ["plain.txt.gz", "gzip"]),
+    "cut.txt.gz": (gzip.compress("天气公园\n".encode() * 3000)[:-9], ["cut.txt.gz", "gzip"]),
+    "flipped.txt.gz": (gzip.compress(os.urandom(3000))[:1500] + b"\0" * 1600, ["flipped.txt.gz", "gzip"]),
+    "line.txt.gz": (gzip.compress(b"short\n" + b"a" * (21 << 20)), ["line.txt.gz, line 2", "16 MiB"]),
+    "empty.txt": (b"", ["no text"]),
+    "blank.txt": (b"\n \n\r\n", ["no text"]),
+    "latin.txt": (b"no word of Han characters, " * 20, ["no word to add"]),
+    "rare.txt": ("天气 公园 天气".encode(), ["no word to add"]),
+}
+
+
+@pytest.mark.parametrize("num_proc", [1, 2])
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_corpus_gets_one_sentence(run, base, tmp_path, name, num_proc):
+    data, words = BROKEN[name]
+    (tmp_path / name).write_bytes(data)
+    options = ("--base", base, "--output", tmp_path / "new.txt", "--num-proc", num_proc)
+    code, out, err = run("vocab", tmp_path / name, *options)
+    assert (code, out) == (1, "")
+    assert err.startswith("roformer: ") and err.count("\n") == 1 and "Traceback" not in err
+    for word in words:
+        assert word in err
+    assert sorted(os.listdir(tmp_path)) == sorted(["base.txt", name])
+
+
+def test_the_first_broken_line_is_named_whatever_process_meets_it(make, tmp_path, monkeypatch):
+    monkeypatch.setattr(corpus_module, "CHUNK", 64)
+    lines = ["天气公园天气公园"] * 300
+    data = [line.encode() for line in lines]
+    data[150], data[290] = b"\xff", b"\xff"
+    (tmp_path / "corpus.txt").write_bytes(b"\n".join(data))
+    for num_proc in (1, 2):
+        with pytest.raises(corpus_module.CorpusError, match="line 151: not UTF-8"):
+            make(tmp_path / "corpus.txt", num_proc=num_proc)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--size", len(KEPT) - 1], ["cannot hold", f"{len(KEPT)}"]),
+        (["--size", len(KEPT)], ["no word to add"]),
+        (["--size", 0], ["size is 0"]),
+        (["--num-proc", 0], ["num_proc is 0"]),
+        (["--min-count", -1], ["min_count is -1"]),
+        (["--base", "nowhere.txt"], ["nowhere.txt"]),
+    ],
+)
+def test_options_that_cannot_be(run, base, tmp_path, arguments, words):
+    corpus = written(tmp_path / "corpus.txt", DOCUMENTS)
+    code, out, err = run("vocab", corpus, "--base", base, "--output", tmp_path / "new.txt", *arguments)
+    assert (code, out) == (1, "") and err.count("\n") == 1
+    assert all(word in err for word in words), err
+    assert sorted(os.listdir(tmp_path)) == ["base.txt", "corpus.txt"]
+
+
+def test_a_base_that_is_none_and_a_corpus_that_is_not_there(run, base, tmp_path):
+    corpus = written(tmp_path / "corpus.txt", DOCUMENTS)
+    (tmp_path / "twice.txt").write_text("[UNK]\na\na\n")
+    (tmp_path / "unknown.txt").write_text("a\nb\n")
+    (tmp_path / "folder").mkdir()
+    for options, words in [
+        ([corpus, "--base", tmp_path / "twice.txt"], ["twice.txt", "'a'"]),
+        ([corpus, "--base", tmp_path / "unknown.txt"], ["unknown.txt", "[UNK]"]),
+        ([tmp_path / "gone.txt", "--base", base], ["gone.txt", "not exist"]),
+        ([tmp_path / "folder", "--base", base], ["folder", ".jsonl"]),
+    ]:
+        code, _, err = run("vocab", *options, "--output", tmp_path / "new.txt")
+        assert code == 1 and err.count("\n") == 1 and all(word in err for word in words), err
+    code, _, err = run("vocab", corpus, "--base", base, "--output", tmp_path / "folder", "--force")
+    assert code == 1 and "folder" in err and os.listdir(tmp_path / "folder") == []
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_it_leaves_nothing(base, tmp_path, stop):
+    """Stopped in the midst of the corpus: no output, no folder beside it, no process that goes on."""
+    fifo = tmp_path / "corpus.txt"
+    os.mkfifo(fifo)
+    command = [sys.executable, "-m", "modeling_roformer.cli", "vocab", fifo, "--base", base]
+    command += ["--output", tmp_path / "new.txt", "--num-proc", "2"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True)
+    with open(fifo, "wb") as corpus:  # waits until the command reads
+        for _ in range(4):
+            corpus.write("天气公园\n".encode() * 400_000)
+        corpus.flush()
+        assert list(tmp_path.glob(".new.txt*"))
+        if stop == signal.SIGINT:
+            os.killpg(process.pid, stop)  # as a terminal does
+        else:
+            process.send_signal(stop)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode != 0 and b"Traceback" not in err
+    assert sorted(os.listdir(tmp_path)) == ["base.txt", "corpus.txt"]
+    deadline = time.monotonic() + 30
+    while _group_lives(process.pid):
+        assert time.monotonic() < deadline, "a process of it goes on"
+        time.sleep(0.05)
+
+
+def _group_lives(group):
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_memory_does_not_grow_with_the_corpus(base, tmp_path):
+    """24 MB of text through a reader that holds a few chunks of 64 KB."""
+    line = "今天天气非常好我们去公园玩\n".encode() * 100
+    with gzip.open(tmp_path / "corpus.txt.gz", "wb", compresslevel=1) as file:
+        for _ in range((24 << 20) // len(line)):
+            file.write(line)
+    script = (
+        "import resource\n"
+        "from pathlib import Path\n"
+        "from modeling_roformer.tokenization.vocabulary_maker import corpus\n"
+        "corpus.CHUNK = 1 << 16\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "total = sum(len(c.data) for c in corpus.read_chunks(Path('corpus.txt.gz')))\n"
+        "print(total, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)\n"
+    )
+    result = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
+    total, kilobytes = map(int, result.stdout.split())
+    assert total == (24 << 20) // len(line) * len(line)
+    assert kilobytes < 8 << 10
+
+
+@needs_shared
+def test_real_text(make, tmp_path):
+    """Chinese BERT's own vocabulary and Wikipedia's text: the words that jieba gives, in their order."""
+    source = SHARED / "zh_corpus" / "cmrc2018.jsonl.gz"
+    with gzip.open(source) as file:
+        lines = [next(file) for _ in range(300)]
+    documents = [json.loads(line)["text"] for line in lines]
+    (tmp_path / "corpus.jsonl").write_bytes(b"".join(lines))
+    report = make_word_vocabulary(
+        [tmp_path / "corpus.jsonl"],
+        SHARED / "bert_chinese" / "vocab.txt",
+        tmp_path / "out.txt",
+        min_count=3,
+        num_proc=2,
+    )
+    with open(tmp_path / "out.txt", encoding="utf-8", newline="\n") as file:
+        entries = file.read().split("\n")[:-1]
+    counts = naive_words(documents)
+    frequent = sorted((w for w in counts if counts[w] >= 3), key=lambda w: (-counts[w], w))
+    assert entries[report.kept :] == frequent
+    # [PAD], 99 reserved entries and the other four special tokens have the ids that they had.
+    assert entries[:1] + entries[100:104] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    tokenizer = RoFormerTokenizer(str(tmp_path / "out.txt"))
+    assert report.tokens_after == sum(len(tokenizer.tokenize(text)) for text in documents)

@@ -1,0 +1,1 @@
+"""Make a word vocabulary from a corpus: what `roformer vocab` does."""

@@ -1,0 +1,328 @@
+"""A word vocabulary made of a character vocabulary and a corpus, as WoBERT's was made of Chinese BERT's.
+
+The recipe is https://kexue.fm/archives/7758: take out the entries that no text is ever cut into, keep the rest, and
+add the most frequent words. WoBERT took them from jieba's own frequencies; here they are counted in the corpus.
+"""
+
+import os
+import re
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.table import Table
+
+from ...output.progress_bar import byte_progress
+from ...output.summary import summary_table
+from ...output.temporary_sibling import temporary_sibling
+from ..characters import is_cjk, is_punctuation
+from ..normalization import Normalizer
+from ..segmentation import JiebaSegmenter, cut_characters
+from ..vocabulary import VocabularyError, check_vocabulary, has_words, read_vocabulary, write_vocabulary
+from ..wordpiece import PREFIX, WordPiece
+from .corpus import Chunk, CorpusError, corpus_files, read_chunks
+
+UNKNOWN = "[UNK]"
+_RESERVED = re.compile(r"\[[^\[\]]+\]")  # special tokens, and the [unused1] ... that users make theirs
+
+
+@dataclass
+class Counts:
+    """What was counted in a part of the corpus; parts are added up, in any order.
+
+    words: occurrences of each word of two or more Han characters. jieba without its hidden Markov model gives no such
+        word that is not in its dictionary, so there are never more than 340,000, and all of them are counted.
+    documents, characters: of the normalized text.
+    tokens_before: tokens under the base vocabulary; other_tokens: tokens of what `words` leaves out.
+    """
+
+    words: Counter = field(default_factory=Counter)
+    documents: int = 0
+    characters: int = 0
+    tokens_before: int = 0
+    other_tokens: int = 0
+
+    def add(self, other: "Counts") -> None:
+        """Add what was counted elsewhere."""
+        self.words.update(other.words)
+        self.documents += other.documents
+        self.characters += other.characters
+        self.tokens_before += other.tokens_before
+        self.other_tokens += other.other_tokens
+
+
+class WordCounter:
+    """Counts the words of a chunk of the corpus, cut as RoFormerTokenizer cuts.
+
+    Args:
+        base: dict of entry -> id.
+        text_field: of JSON Lines.
+    """
+
+    def __init__(self, base: dict[str, int], text_field: str):
+        self.text_field = text_field
+        self.normalize = Normalizer(lowercase=True, strip_accents=True)
+        self.segment = JiebaSegmenter()
+        self.cut_before = self.segment if has_words(base) else cut_characters
+        self.pieces_before = WordPiece(base, base[UNKNOWN], self.normalize, whole_words=has_words(base))
+        kept = {entry: base[entry] for entry in kept_entries(base)}
+        self.pieces_after = WordPiece(kept, base[UNKNOWN], self.normalize, whole_words=True)
+
+    def __call__(self, chunk: Chunk) -> Counts:
+        counts, parts_before, parts = Counts(), Counter(), Counter()
+        for text in chunk.documents(self.text_field):
+            text = self.normalize(text)
+            counts.documents += 1
+            counts.characters += len(text)
+            parts_before.update(self.cut_before(text))
+            parts.update(self.segment(text))
+        # A part becomes the same tokens wherever it stands, so each is looked at once.
+        counts.tokens_before = sum(n * len(self.pieces_before.ids[part]) for part, n in parts_before.items())
+        for part, n in parts.items():
+            if is_word(part):
+                counts.words[part] = n
+            else:
+                counts.other_tokens += n * len(self.pieces_after.ids[part])
+        return counts
+
+
+def is_word(text: str) -> bool:
+    """Whether it is two or more Han characters and nothing else. Latin words and numbers are left to WordPiece, which
+    has entries for their parts."""
+    return len(text) > 1 and all(map(is_cjk, text))
+
+
+def kept_entries(base: Iterable[str]) -> list[str]:
+    """The entries of a vocabulary that stay, in their order.
+
+    What goes is what bert4keras' `load_vocab(simplified=True)` calls redundant: entries of several characters with a
+    Han character or a punctuation mark among them, such as '##中', since each of these is a token by itself. What
+    stands in square brackets stays, as it did in WoBERT's vocabulary, and so does a word of Han characters.
+    """
+    return [entry for entry in base if is_word(entry) or _RESERVED.fullmatch(entry) or not _is_redundant(entry)]
+
+
+def _is_redundant(entry: str) -> bool:
+    return len(entry) > 1 and any(is_cjk(c) or is_punctuation(c) for c in entry.removeprefix(PREFIX))
+
+
+def make_entries(base: Iterable[str], words: dict[str, int], size: int, min_count: int, max_length: int) -> list[str]:
+    """The entries of the new vocabulary: those of the base that stay, then words, the most frequent first.
+
+    Args:
+        base: entries of the base vocabulary, in order.
+        words: how often each word occurs.
+        size: entries in all, at most.
+        min_count, max_length: least occurrences and most characters of a word to add.
+
+    Words that occur equally often stand in the order of their code points.
+    """
+    kept = kept_entries(base)
+    if size < len(kept):
+        raise VocabularyError(f"a vocabulary of {size:,} entries cannot hold the {len(kept):,} that stay of the base")
+    known = set(kept)
+    new = [w for w, n in words.items() if n >= min_count and len(w) <= max_length and w not in known]
+    new.sort(key=lambda word: (-words[word], word))
+    return kept + new[: size - len(kept)]
+
+
+def count_words(
+    paths: Iterable[str | Path],
+    base: dict[str, int],
+    *,
+    field: str = "text",
+    num_proc: int | None = None,
+    progress: bool = False,
+) -> Counts:
+    """Count the words of a corpus.
+
+    Args:
+        paths: files and folders (see `corpus_files`), read in chunks: memory does not depend on their size.
+        base: dict of entry -> id.
+        field: the one that holds the text in JSON Lines.
+        num_proc: processes; None for one a core. The counts are the same for any number.
+        progress: show a progress bar on stderr.
+
+    Raises:
+        CorpusError: a file, or a line of it, cannot be read; the first in the order of the files.
+    """
+    num_proc = num_proc or _cores()
+    files = corpus_files(paths)
+    chunks = (chunk for file in files for chunk in read_chunks(file))
+    total = Counts()
+    bar = byte_progress(progress)
+    task = bar.add_task("counting words", total=sum(file.stat().st_size for file in files))
+    results = _in_parallel(base, field, chunks, num_proc) if num_proc > 1 else _in_turn(base, field, chunks)
+    try:
+        for consumed, counts in results:
+            bar.start()  # not earlier: it runs a thread, and the processes are forked before any
+            total.add(counts)
+            bar.advance(task, consumed)
+    finally:
+        results.close()
+        bar.stop()
+    return total
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _in_turn(base: dict[str, int], field: str, chunks: Iterator[Chunk]) -> Iterator[tuple[int, Counts]]:
+    counter = WordCounter(base, field)
+    for chunk in chunks:
+        yield chunk.consumed, counter(chunk)
+
+
+def _in_parallel(
+    base: dict[str, int], field: str, chunks: Iterator[Chunk], num_proc: int
+) -> Iterator[tuple[int, Counts]]:
+    """The results in the order of the chunks, of which only a few are in memory at a time."""
+    JiebaSegmenter()("")  # reads the dictionary, which processes that are forked then share
+    pool = ProcessPoolExecutor(num_proc, initializer=_begin_process, initargs=(base, field))
+    waiting = []
+    try:
+        for chunk in chunks:
+            waiting.append((chunk.consumed, pool.submit(_count_here, chunk)))
+            if len(waiting) > 2 * num_proc:
+                consumed, result = waiting.pop(0)
+                yield consumed, result.result()
+        for consumed, result in waiting:
+            yield consumed, result.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _begin_process(base: dict[str, int], field: str) -> None:
+    global _counter
+    _counter = WordCounter(base, field)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the parent ends the others
+
+
+def _count_here(chunk: Chunk) -> Counts:
+    return _counter(chunk)
+
+
+@dataclass(frozen=True)
+class WordVocabularyReport:
+    """What became of the base, and what the new vocabulary does to the corpus it was made from.
+
+    kept, dropped, added: entries; covered: share of the corpus' characters that stand in words of the new vocabulary;
+    tokens_before, tokens_after: tokens of the corpus under the base and under the new vocabulary.
+    """
+
+    output: Path
+    kept: int
+    dropped: int
+    added: int
+    documents: int
+    characters: int
+    covered: float
+    rarest: int
+    tokens_before: int
+    tokens_after: int
+    seconds: float
+
+    def table(self) -> Table:
+        """The summary as a rich table."""
+        before, after = self.characters / self.tokens_before, self.characters / self.tokens_after
+        rows = {
+            "output": str(self.output),
+            "entries": f"{self.kept + self.added:,}",
+            "kept of the base": f"{self.kept:,}",
+            "dropped as redundant": f"{self.dropped:,}",
+            "words added": f"{self.added:,}, each at least {self.rarest:,} times in the corpus",
+            "documents": f"{self.documents:,}",
+            "characters": f"{self.characters:,}",
+            "of them in words": f"{self.covered:.1%}",
+            "tokens": f"{self.tokens_after:,} (base: {self.tokens_before:,})",
+            "characters per token": f"{after:.3f} (base: {before:.3f})",
+            "seconds": f"{self.seconds:.1f}",
+        }
+        return summary_table(rows)
+
+
+def make_word_vocabulary(
+    corpus: Iterable[str | Path],
+    base: str | Path,
+    output: str | Path,
+    *,
+    size: int = 50_000,
+    min_count: int = 5,
+    max_length: int = 16,
+    field: str = "text",
+    num_proc: int | None = None,
+    force: bool = False,
+    progress: bool = False,
+) -> WordVocabularyReport:
+    """Write the vocab.txt of a word-level model.
+
+    Args:
+        corpus: text and JSON Lines files, .gz of them, and folders of such.
+        base: vocab.txt to start from, Chinese BERT's for example.
+        output: vocab.txt to write; it appears whole or not at all.
+        size: entries in all, at most.
+        min_count, max_length: least occurrences and most characters of a word.
+        field: the one that holds the text in JSON Lines.
+        num_proc: processes; None for one a core. The result is the same for any number.
+        force: replace `output` where it exists.
+        progress: show a progress bar on stderr.
+
+    Raises:
+        VocabularyError: the base is no vocabulary, or larger than `size`.
+        CorpusError: the corpus cannot be read, or has no word to add.
+        FileExistsError: `output` exists, or is what is read.
+
+    >>> make_word_vocabulary(["laws.jsonl.gz"], "bert/vocab.txt", "words.txt", size=30_000).added
+    16316
+    """
+    started = time.perf_counter()
+    output, corpus = Path(output), list(corpus)
+    for name, value in {"size": size, "min_count": min_count, "max_length": max_length, "num_proc": num_proc}.items():
+        if value is not None and value < 1:
+            raise ValueError(f"{name} is {value}, but must be at least 1")
+    if output.is_dir() or (output.exists() and not force):
+        kind = "a folder: name a file" if output.is_dir() else "there already: --force replaces it"
+        raise FileExistsError(f"{output} is {kind}")
+    if output.resolve() in [file.resolve() for file in (Path(base), *corpus_files(corpus))]:
+        raise FileExistsError(f"{output} is what the vocabulary is made from: name another file")
+    entries = read_vocabulary(base)
+    check_vocabulary(entries, UNKNOWN, str(base))
+    make_entries(entries, {}, size, min_count, max_length)  # refuses a size that is too small before hours of counting
+
+    with temporary_sibling(output) as folder:
+        counts = count_words(corpus, entries, field=field, num_proc=num_proc, progress=progress)
+        if not counts.documents:
+            raise CorpusError("the corpus holds no text")
+        vocabulary = make_entries(entries, counts.words, size, min_count, max_length)
+        added = vocabulary[len(kept_entries(entries)) :]
+        if not added:
+            raise CorpusError(
+                f"there is no word to add: none of up to {max_length} characters that the base lacks occurs "
+                f"{min_count} times in the corpus, or {size:,} entries leave no room"
+            )
+        write_vocabulary({entry: number for number, entry in enumerate(vocabulary)}, folder / output.name)
+        os.replace(folder / output.name, output)
+
+    known = set(vocabulary)
+    found = {word: n for word, n in counts.words.items() if word in known}
+    unbroken = sum(found.values())
+    in_words = sum(n * len(word) for word, n in found.items())
+    broken = sum(n * len(word) for word, n in counts.words.items()) - in_words
+    return WordVocabularyReport(
+        output=output,
+        kept=len(vocabulary) - len(added),
+        dropped=len(entries) - len(vocabulary) + len(added),
+        added=len(added),
+        documents=counts.documents,
+        characters=counts.characters,
+        covered=in_words / counts.characters,
+        rarest=counts.words[added[-1]],
+        tokens_before=counts.tokens_before,
+        tokens_after=counts.other_tokens + unbroken + broken,
+        seconds=time.perf_counter() - started,
+    )
