@@ -23,6 +23,7 @@ from .attention import MultiHeadAttention, RoFormerAttention, RoFormerCrossAtten
 from .configuration import RoFormerConfig
 from .dropout import Dropout
 from .inputs import check_range, check_same_shape, check_tokens
+from .loading import LoadedWhole
 from .masks import check_implementation, cross_attention_mask, implementation_for, self_attention_mask
 from .norm import make_norm
 from .recomputation import recomputed_in_backward
@@ -157,12 +158,8 @@ def drop_position_table(module: nn.Module, state_dict: dict, prefix: str, *args)
     state_dict.pop(prefix + "embed_positions.weight", None)
 
 
-class ShapeMismatchError(ValueError, RuntimeError):
-    """A weight has another shape than the config asks for; transformers raises a RuntimeError, and others catch that."""
-
-
-class RoFormerPreTrainedModel(PreTrainedModel):
-    """What all RoFormer models share: loading, initialisation, what they support."""
+class RoFormerPreTrainedModel(LoadedWhole, PreTrainedModel):
+    """What all RoFormer models share: initialisation, what they support, and loading (see loading.py)."""
 
     config: RoFormerConfig
     config_class = RoFormerConfig
@@ -203,83 +200,6 @@ class RoFormerPreTrainedModel(PreTrainedModel):
         if depends_on_length(self.config):
             return inverse_frequencies(self.config.head_dim, self.config.rope_parameters["rope_theta"])
         return scaled_inverse_frequencies(self.config, 1, torch.device("cpu"))[0]
-
-    @classmethod
-    def from_pretrained(cls, pretrained_model_name_or_path, *args, **kwargs):
-        """As in transformers, but that a backbone is loaded whole or not at all.
-
-        transformers fills missing weights with fresh random ones and lists them in a report; a backbone loaded so
-        answers garbage. Weights of a head that the checkpoint does not have are fresh, as everywhere. Callers that
-        ask for the report (`output_loading_info=True`, `ignore_mismatched_sizes=True`) or bring their own
-        `state_dict` get transformers' behaviour.
-
-        Raises:
-            ValueError: naming the weights of the backbone that are missing, of another shape, or that have no place.
-        """
-        report_is_asked_for = (
-            kwargs.get("output_loading_info")
-            or kwargs.get("ignore_mismatched_sizes")
-            or kwargs.get("state_dict") is not None
-        )
-        if report_is_asked_for:
-            return super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
-        quiet = {**kwargs, "output_loading_info": True, "ignore_mismatched_sizes": True}
-        model, report = super().from_pretrained(pretrained_model_name_or_path, *args, **quiet)
-        if model.has_pooler_weights(report, pretrained_model_name_or_path):
-            # The roformer package writes a pooler's weights and activation, and no field that says there is one.
-            quiet["config"] = model.config
-            quiet["config"].add_pooling_layer = True
-            args = args[1:] if args and isinstance(args[0], cls.config_class) else args
-            model, report = super().from_pretrained(pretrained_model_name_or_path, *args, **quiet)
-        model.check_loaded(report, pretrained_model_name_or_path)
-        return model
-
-    def has_pooler_weights(self, report: dict, source: str) -> bool:
-        """Whether the checkpoint holds a pooler that the config did not announce; without its activation, an error."""
-        prefix = f"{self.base_model_prefix}."
-        if not any(name.removeprefix(prefix).startswith("pooler.") for name in report["unexpected_keys"]):
-            return False
-        if self.config.pooler_activation is None:
-            raise ValueError(
-                f"{source} holds a pooler's weights, and its config does not say what follows them: pass "
-                'pooler_activation="linear" for RoFormer-Sim, "tanh" for a pooler as BERT has'
-            )
-        return True
-
-    def check_loaded(self, report: dict, source: str) -> None:
-        """Raises a ValueError that names what transformers' load report holds against the backbone."""
-        prefix = f"{self.base_model_prefix}."
-        backbone = prefix if hasattr(self, self.base_model_prefix) else ""
-        missing = sorted(
-            name
-            for name in report["missing_keys"]
-            # Frequencies that are to be trained start where the formula has them.
-            if name.startswith(backbone) and not name.endswith("encoder.inv_freq")
-        )
-        without_place = sorted(
-            name
-            for name in report["unexpected_keys"]
-            if name.removeprefix(prefix).startswith(("embeddings", "encoder."))
-        )
-        if missing:
-            raise ValueError(f"{source} has no weight for {_some(missing)}: {_not_whole(self)}")
-        if report["mismatched_keys"]:
-            name, found, expected = min(report["mismatched_keys"])
-            raise ShapeMismatchError(
-                f"{source} holds {name} of shape {tuple(found)} where the config asks for {tuple(expected)}: "
-                "correct the config, or pass ignore_mismatched_sizes=True to start such weights afresh"
-            )
-        if without_place:
-            raise ValueError(f"{source} holds {_some(without_place)}, which the config has no place for")
-
-
-def _not_whole(model: PreTrainedModel) -> str:
-    return f"a {type(model).__name__} without it would answer at random (output_loading_info=True loads it regardless)"
-
-
-def _some(names: list[str]) -> str:
-    """The first of the names, and how many more there are."""
-    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
 class RoFormerModel(RoFormerPreTrainedModel):
