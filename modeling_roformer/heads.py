@@ -259,11 +259,12 @@ class RoFormerForCausalLM(_LanguageModel, GenerationMixin):
             pooler_output=outputs.pooler_output if self.config.add_pooling_layer else None,
         )
 
-    def generate(self, *args, **kwargs):
+    def generate(self, inputs=None, generation_config=None, *args, **kwargs):
         """As in transformers; where frequencies depend on the length (dynamic NTK), without a cache.
 
         Raises:
-            ValueError: the checkpoint is an encoder, which has not learned to continue a text.
+            ValueError: the checkpoint is an encoder, which has not learned to continue a text; or a prefix language
+                model is to read its prompt in chunks.
         """
         if not self.config.is_decoder:
             raise ValueError(
@@ -272,22 +273,34 @@ class RoFormerForCausalLM(_LanguageModel, GenerationMixin):
             )
         if depends_on_length(self.config):
             kwargs.setdefault("use_cache", False)
-        return super().generate(*args, **kwargs)
+        if self.config.prefix_lm:
+            settings = generation_config or self.generation_config
+            if kwargs.get("prefill_chunk_size", getattr(settings, "prefill_chunk_size", None)) is not None:
+                raise ValueError(
+                    "prefill_chunk_size would hide the later chunks of a prompt from the earlier ones, but a prefix "
+                    "language model (prefix_lm) sees its prompt whole: leave it out"
+                )
+            if getattr(settings, "is_assistant", False) and "token_type_ids" in kwargs:
+                # The main model's segments, and that of its next token (see `_get_candidate_generator`).
+                kwargs["token_type_ids"] = kwargs["token_type_ids"][:, : kwargs["input_ids"].shape[1]]
+        return super().generate(inputs, generation_config, *args, **kwargs)
 
-    def prepare_inputs_for_generation(self, input_ids, *args, token_type_ids=None, **kwargs):
-        """As in transformers; what a prefix language model has generated is segment 1."""
-        if self.config.prefix_lm and token_type_ids is not None:
-            new = input_ids.shape[1] - token_type_ids.shape[1]
-            token_type_ids = F.pad(token_type_ids, (0, new), value=1) if new > 0 else token_type_ids
-        return super().prepare_inputs_for_generation(input_ids, *args, token_type_ids=token_type_ids, **kwargs)
-
-    def _update_model_kwargs_for_generation(self, outputs, model_kwargs, *args, **kwargs):
-        # transformers repeats the last segment; a prefix language model goes on in segment 1 (see above).
+    def _update_model_kwargs_for_generation(self, outputs, model_kwargs, is_encoder_decoder=False, num_new_tokens=1):
+        # transformers repeats the last segments; what a prefix language model has generated is segment 1.
         token_type_ids = model_kwargs.pop("token_type_ids", None) if self.config.prefix_lm else None
-        model_kwargs = super()._update_model_kwargs_for_generation(outputs, model_kwargs, *args, **kwargs)
+        model_kwargs = super()._update_model_kwargs_for_generation(
+            outputs, model_kwargs, is_encoder_decoder, num_new_tokens
+        )
         if token_type_ids is not None:
-            model_kwargs["token_type_ids"] = token_type_ids
+            model_kwargs["token_type_ids"] = F.pad(token_type_ids, (0, num_new_tokens), value=1)
         return model_kwargs
+
+    def _get_candidate_generator(self, *args, model_kwargs, **kwargs):
+        # Assisted decoding cuts the segments to the length of prompt and candidates, or repeats the last one, which
+        # must be the answer's then, not the prompt's.
+        if self.config.prefix_lm:
+            model_kwargs["token_type_ids"] = F.pad(model_kwargs["token_type_ids"], (0, 1), value=1)
+        return super()._get_candidate_generator(*args, model_kwargs=model_kwargs, **kwargs)
 
     def _prepare_model_inputs(self, inputs=None, bos_token_id=None, model_kwargs=None):
         inputs, name, model_kwargs = super()._prepare_model_inputs(inputs, bos_token_id, model_kwargs)

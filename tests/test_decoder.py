@@ -14,8 +14,8 @@ SIZES = dict(
 KINDS = {"causal": {}, "prefix": {"prefix_lm": True}, "rotary_value": {"rotary_value": True}}
 
 
-def make_model(**fields):
-    torch.manual_seed(2)
+def make_model(seed=2, **fields):
+    torch.manual_seed(seed)
     config = ours.RoFormerConfig(**{**SIZES, "initializer_range": 0.3, **fields})
     model = ours.RoFormerForCausalLM(config).eval()
     model.generation_config.eos_token_id = None
@@ -154,6 +154,54 @@ def test_prefix_generation_goes_on_from_given_segments():
     with torch.no_grad():
         found = model.generate(prompt(), token_type_ids=segments, max_new_tokens=8, do_sample=False)
     assert found.tolist() == naive_greedy(model, prompt(), 8, segments).tolist()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("segments", [None, [[0] * 6 + [1] * 3]])
+def test_assisted_decoding_is_greedy_decoding(kind, segments):
+    """Candidates are tried several at once; they see what they would see one by one."""
+    model, other = make_model(**KINDS[kind]), make_model(**KINDS[kind], seed=3)
+    token_type_ids = None if segments is None else torch.tensor(segments)
+    for seed in range(4):
+        ids = torch.randint(5, 20, (1, 9), generator=torch.Generator().manual_seed(seed))  # few words, which recur
+        expected = naive_greedy(model, ids, 12, token_type_ids).tolist()
+        for how in ({"prompt_lookup_num_tokens": 3}, {"assistant_model": other}):
+            found = model.generate(ids, token_type_ids=token_type_ids, max_new_tokens=12, do_sample=False, **how)
+            assert found.tolist() == expected
+
+
+def test_an_assistant_knows_the_segments():
+    """One with the same weights proposes what is then accepted, so that a call of the model gives several words."""
+    calls = {}
+    for kind in ("causal", "prefix"):
+        model, assistant = make_model(**KINDS[kind]), make_model(**KINDS[kind])
+        calls[kind] = 0
+
+        def count(*args, kind=kind):
+            calls[kind] += 1
+
+        model.register_forward_hook(count)
+        model.generate(prompt(b=1), max_new_tokens=12, do_sample=False, assistant_model=assistant)
+    assert calls["prefix"] == calls["causal"] < 12
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_generation_from_embeddings(kind):
+    model = make_model(**KINDS[kind])
+    with torch.no_grad():
+        embedded = model.get_input_embeddings()(prompt())
+        found = model.generate(inputs_embeds=embedded, max_new_tokens=8, do_sample=False)
+    assert found.tolist() == naive_greedy(model, prompt(), 8)[:, 9:].tolist()
+
+
+def test_a_prefix_is_not_read_in_chunks():
+    """Its first words would not see the last ones."""
+    model = make_model(prefix_lm=True)
+    with pytest.raises(ValueError, match="prefill_chunk_size .* leave it out"):
+        model.generate(prompt(), max_new_tokens=2, prefill_chunk_size=4)
+    model = make_model()
+    found = model.generate(prompt(), max_new_tokens=8, do_sample=False, prefill_chunk_size=4)
+    assert found.tolist() == naive_greedy(model, prompt(), 8).tolist()
 
 
 @pytest.mark.parametrize("kind", KINDS)
