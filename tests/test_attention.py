@@ -28,9 +28,18 @@ def test_sdpa_is_the_default():
     assert RoFormerModel(RoFormerConfig(**SIZES)).config._attn_implementation == "sdpa"
 
 
-@pytest.mark.parametrize("implementation", ["eager", "flex_attention"])
-def test_implementations_agree(implementation, batch):
-    model = make_model()
+def test_eager_attention_agrees(batch):
+    check_agreement("eager", batch)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="flex attention is refused on a CPU")
+def test_flex_attention_agrees_where_it_computes(batch):
+    check_agreement("flex_attention", batch, "cuda", atol=1e-4)  # its products are in tensor cores' float32
+
+
+def check_agreement(implementation, batch, device="cpu", atol=1e-5):
+    model = make_model().to(device)
+    batch = {name: value.to(device) for name, value in batch.items()}
     with torch.no_grad():
         expected = model(**batch).last_hidden_state
         model.set_attn_implementation(implementation)
@@ -39,8 +48,8 @@ def test_implementations_agree(implementation, batch):
         model.set_attn_implementation("sdpa")
         expected_unpadded = model(batch["input_ids"]).last_hidden_state
     keep = batch["attention_mask"].bool()
-    torch.testing.assert_close(found[keep], expected[keep], atol=1e-5, rtol=0)
-    torch.testing.assert_close(unpadded, expected_unpadded, atol=1e-5, rtol=0)
+    torch.testing.assert_close(found[keep], expected[keep], atol=atol, rtol=0)
+    torch.testing.assert_close(unpadded, expected_unpadded, atol=atol, rtol=0)
 
 
 @pytest.mark.parametrize("implementation", ["eager", "sdpa", "flex_attention"])
@@ -95,16 +104,23 @@ def test_ids_or_embeddings(batch):
         model(batch["input_ids"], inputs_embeds=torch.zeros(2, 24, 64))
 
 
+@pytest.mark.parametrize("gradients", [True, False])
+def test_flex_is_refused_on_a_cpu(gradients, batch, tmp_path):
+    """There it gives NaN now and then. The model may be loaded there, on its way to a GPU."""
+    make_model().save_pretrained(tmp_path)
+    model = RoFormerModel.from_pretrained(tmp_path, attn_implementation="flex_attention")
+    refused = pytest.raises(ValueError, match='"flex_attention" computes wrong numbers on a CPU.*use "sdpa"')
+    with refused, torch.set_grad_enabled(gradients):
+        model(**batch)
+    model.set_attn_implementation("sdpa")
+    assert model(**batch).last_hidden_state.isfinite().all()
+
+
 def test_flex_refuses_dropout_in_training(batch):
-    model = make_model("flex_attention").train()
+    """Before anything is computed, hence on no device."""
+    model = make_model("flex_attention").train().to("meta")
     with pytest.raises(ValueError, match="flex_attention.*has no dropout.*attention_probs_dropout_prob"):
-        model(**batch)
-
-
-def test_flex_refuses_gradients_on_a_cpu(batch):
-    model = make_model("flex_attention", attention_probs_dropout_prob=0.0).train()
-    with pytest.raises(ValueError, match="flex_attention.*no gradients on a CPU"):
-        model(**batch)
+        model(**{name: value.to("meta") for name, value in batch.items()})
 
 
 def test_flash_refuses_float32(batch):
@@ -114,9 +130,9 @@ def test_flash_refuses_float32(batch):
 
 @pytest.mark.parametrize("implementation", ["flash_attention_2", "flex_attention"])
 def test_some_refuse_masks_of_four_dimensions(implementation, batch):
-    model = make_model(implementation).to(torch.bfloat16)
+    model = make_model(implementation).to("meta", torch.bfloat16)  # flex attention is refused on a CPU anyway
     with pytest.raises(ValueError, match=r"shape \(batch, length\) only"), torch.no_grad():
-        model(batch["input_ids"], attention_mask=torch.ones(2, 1, 24, 24))
+        model(batch["input_ids"].to("meta"), attention_mask=torch.ones(2, 1, 24, 24, device="meta"))
 
 
 def test_flash_gives_the_matrices_eagerly(batch):
