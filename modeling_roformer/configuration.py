@@ -15,6 +15,8 @@ MODEL_TYPES = (MODEL_TYPE, MODEL_TYPE_V2, MODEL_TYPE_EXTENDED)
 NORM_TYPES = ("layer_norm", "rms_norm")
 ROPE_TYPES = ("default", "linear", "dynamic", "yarn")
 PAPER_ROPE = {"rope_type": "default", "rope_theta": 10000.0}
+# The field of today, and what older configs have in its place.
+ROPE_FIELDS = ("rope_parameters", "rope_scaling", "rope_theta")
 # Scorers of triplet matching, and the losses of each, its default first.
 TRIPLET_LOSSES = {"cross": ("binary_cross_entropy", "softmax"), "bi": ("softmax", "margin")}
 
@@ -30,6 +32,42 @@ def check_sizes(config: PreTrainedConfig, why_even: str) -> None:
         )
     if config.head_dim % 2:
         raise ValueError(f"hidden_size / num_attention_heads is {config.head_dim}, an odd number, but {why_even}")
+
+
+def complete_rope(parameters: dict[str, Any] | None) -> dict[str, Any]:
+    """`rope_parameters` with what they leave out, which is the paper's; a ValueError names what is wrong in them."""
+    parameters = dict(parameters or {})
+    if "type" in parameters:  # the older name
+        parameters.setdefault("rope_type", parameters.pop("type"))
+    parameters = {**PAPER_ROPE, **parameters}
+    check_rope(parameters)
+    return parameters
+
+
+def check_rope(parameters: dict[str, Any]) -> None:
+    """Raises a ValueError that names what is wrong in `rope_parameters`."""
+    rope_type = parameters["rope_type"]
+    if rope_type not in ROPE_TYPES:
+        raise ValueError(f"rope_type is {rope_type!r}, but must be one of {', '.join(ROPE_TYPES)}")
+    allowed = {"rope_type", "rope_theta", "original_max_position_embeddings"}
+    if rope_type != "default":
+        allowed.add("factor")
+        factor = parameters.get("factor")
+        if not isinstance(factor, (int, float)) or factor < 1:
+            raise ValueError(f"rope_parameters of type {rope_type!r} need a factor of at least 1, not {factor!r}")
+    if rope_type == "yarn":
+        allowed |= {"attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate"}
+    if rope_type in ("dynamic", "yarn"):
+        length = parameters.get("original_max_position_embeddings")
+        if not isinstance(length, int) or length < 1:
+            raise ValueError(
+                f"rope_parameters of type {rope_type!r} need original_max_position_embeddings, "
+                "the length in tokens that the model was trained at"
+            )
+    if unknown := sorted(set(parameters) - allowed):
+        raise ValueError(f"rope_parameters of type {rope_type!r} do not know {', '.join(unknown)}")
+    if not parameters["rope_theta"] > 1:
+        raise ValueError(f"rope_theta is {parameters['rope_theta']!r}, but must be greater than 1")
 
 
 @strict
@@ -167,7 +205,7 @@ class RoFormerConfig(PreTrainedConfig):
             raise ValueError("add_cross_attention=True needs is_decoder=True")
         if self.classifier_layers not in (1, 2):
             raise ValueError(f"classifier_layers is {self.classifier_layers}, but must be 1 or 2")
-        self.check_rope()
+        check_rope(self.rope_parameters)
         self.check_triplets()
 
     def check_triplets(self) -> None:
@@ -186,34 +224,6 @@ class RoFormerConfig(PreTrainedConfig):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} is {getattr(self, name)}, but must be greater than 0")
 
-    def check_rope(self) -> None:
-        """Raises a ValueError that names what is wrong in `rope_parameters`."""
-        parameters = self.rope_parameters
-        if parameters is None:
-            return
-        rope_type = parameters["rope_type"]
-        if rope_type not in ROPE_TYPES:
-            raise ValueError(f"rope_type is {rope_type!r}, but must be one of {', '.join(ROPE_TYPES)}")
-        allowed = {"rope_type", "rope_theta", "original_max_position_embeddings"}
-        if rope_type != "default":
-            allowed.add("factor")
-            factor = parameters.get("factor")
-            if not isinstance(factor, (int, float)) or factor < 1:
-                raise ValueError(f"rope_parameters of type {rope_type!r} need a factor of at least 1, not {factor!r}")
-        if rope_type == "yarn":
-            allowed |= {"attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate"}
-        if rope_type in ("dynamic", "yarn"):
-            length = parameters.get("original_max_position_embeddings")
-            if not isinstance(length, int) or length < 1:
-                raise ValueError(
-                    f"rope_parameters of type {rope_type!r} need original_max_position_embeddings, "
-                    "the length in tokens that the model was trained at"
-                )
-        if unknown := sorted(set(parameters) - allowed):
-            raise ValueError(f"rope_parameters of type {rope_type!r} do not know {', '.join(unknown)}")
-        if not parameters["rope_theta"] > 1:
-            raise ValueError(f"rope_theta is {parameters['rope_theta']!r}, but must be greater than 1")
-
     def convert_rope_params_to_dict(self, **kwargs) -> dict[str, Any]:
         """Takes `rope_scaling` and `rope_theta`, as older configs have them, into `rope_parameters`.
 
@@ -221,12 +231,29 @@ class RoFormerConfig(PreTrainedConfig):
         only told to others here.
         """
         parameters = dict(kwargs.pop("rope_scaling", None) or self.rope_parameters or {})
-        if "type" in parameters:
-            parameters.setdefault("rope_type", parameters.pop("type"))
         if (theta := kwargs.pop("rope_theta", None)) is not None:
             parameters.setdefault("rope_theta", theta)
-        self.rope_parameters = {**PAPER_ROPE, **parameters}
+        self.rope_parameters = parameters
         return kwargs
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # The first assignment is the constructor's, which may have been given more under older names.
+        if name == "rope_parameters" and name in self.__dict__:
+            value = complete_rope(value)
+        super().__setattr__(name, value)
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs):
+        """As in transformers, but RoPE's fields go to the constructor all together, under their older names too."""
+        given = {name: kwargs.pop(name) for name in ROPE_FIELDS if name in kwargs}
+        if given:
+            read = {name: config_dict[name] for name in ROPE_FIELDS if name in config_dict}
+            if list(given) == ["rope_theta"]:
+                given = {
+                    "rope_parameters": {**(read.get("rope_parameters") or read.get("rope_scaling") or {}), **given}
+                }
+            config_dict = {name: value for name, value in config_dict.items() if name not in read} | given
+        return super().from_dict(config_dict, **kwargs)
 
     def standardize_rope_params(self) -> None:
         """Nothing left to do: see `convert_rope_params_to_dict`."""

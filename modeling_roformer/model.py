@@ -3,7 +3,9 @@
 Dimensions in the shapes: b batch, s sequence length.
 """
 
+import inspect
 from contextlib import nullcontext
+from difflib import get_close_matches
 
 import torch
 from torch import nn
@@ -158,6 +160,16 @@ def drop_position_table(module: nn.Module, state_dict: dict, prefix: str, *args)
     state_dict.pop(prefix + "embed_positions.weight", None)
 
 
+def check_activations(config: RoFormerConfig) -> None:
+    """Raises a ValueError that names the field whose activation is none of transformers'."""
+    for field in ("hidden_act", "pooler_activation", "classifier_activation", "summary_activation"):
+        name = getattr(config, field, None)
+        if name is not None and name not in ACT2FN:
+            close = get_close_matches(name, ACT2FN, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"it must be one of {', '.join(sorted(ACT2FN))}"
+            raise ValueError(f"{field} is {name!r}, which is no activation of transformers: {hint}")
+
+
 class RoFormerPreTrainedModel(LoadedWhole, PreTrainedModel):
     """What all RoFormer models share: initialisation, what they support, and loading (see loading.py)."""
 
@@ -177,8 +189,21 @@ class RoFormerPreTrainedModel(LoadedWhole, PreTrainedModel):
         "cross_attentions": RoFormerCrossAttention,
     }
 
+    def __new__(cls, *args, **kwargs):
+        # Python would name the class that the constructor is from, which may be none that a reader knows.
+        _, *known = inspect.signature(cls.__init__).parameters.values()
+        names = [parameter.name for parameter in known]
+        unknown = [name for name in kwargs if name not in names]
+        if unknown and not any(parameter.kind is parameter.VAR_KEYWORD for parameter in known):
+            raise TypeError(
+                f"{cls.__name__} has no argument {unknown[0]}: it takes {', '.join(names)}, and from_pretrained also the "
+                f"fields of {cls.config_class.__name__}"
+            )
+        return super().__new__(cls)
+
     def __init__(self, config: RoFormerConfig, *args, **kwargs):
         config.check()
+        check_activations(config)
         super().__init__(config, *args, **kwargs)
 
     @torch.no_grad()

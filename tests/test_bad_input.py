@@ -1,5 +1,7 @@
 """What models are given is checked before anything is computed: one sentence, which names the argument."""
 
+import copy
+
 import pytest
 import torch
 
@@ -95,3 +97,51 @@ def test_a_grown_vocabulary_has_more_ids():
     model = ours.RoFormerForMaskedLM(RoFormerConfig(**SIZES))
     model.resize_token_embeddings(60)
     assert model(IDS + 47, attention_mask=MASK).logits.shape == (2, 4, 60)
+
+
+FAMILIES = [("RoFormerForSequenceClassification", "RoFormerConfig"), ("NezhaForSequenceClassification", "NezhaConfig")]
+
+
+@pytest.mark.parametrize(("head", "config"), FAMILIES)
+def test_unknown_activations(head, config):
+    def build(**fields):
+        return getattr(ours, head)(getattr(ours, config)(**{**SIZES, **fields}))
+
+    with pytest.raises(ValueError, match=r"hidden_act is 'gelo'.* did you mean 'gelu'\?"):
+        build(hidden_act="gelo")
+    with pytest.raises(ValueError, match="hidden_act is 'zzz'.* must be one of .*gelu, .*relu, .*tanh"):
+        build(hidden_act="zzz")
+
+
+@pytest.mark.parametrize("field", ["pooler_activation", "classifier_activation", "summary_activation"])
+def test_unknown_activations_of_heads(field):
+    with pytest.raises(ValueError, match=f"{field} is 'tahn'.* did you mean 'tanh'"):
+        make_model("RoFormerForMultipleChoice", add_pooling_layer=True, **{"pooler_activation": "tanh", field: "tahn"})
+
+
+@pytest.mark.parametrize("name", [name for name in ours.__all__ if name.startswith(("RoFormerFor", "RoFormerModel"))])
+def test_an_argument_that_no_constructor_has(name, tmp_path):
+    """The class that was called is named, not one that it inherits its constructor from."""
+    sentence = f"^{name} has no argument add_poolin_layer: it takes config.* the fields of RoFormerConfig$"
+    config = RoFormerConfig(**SIZES)
+    with pytest.raises(TypeError, match=sentence):
+        getattr(ours, name)(config, add_poolin_layer=True)
+    ours.RoFormerModel(config).save_pretrained(tmp_path)
+    with pytest.raises(TypeError, match=sentence):
+        getattr(ours, name).from_pretrained(tmp_path, add_poolin_layer=True)
+
+
+@pytest.mark.parametrize("name", [name for name in ours.__all__ if name.startswith(("NezhaFor", "NezhaModel"))])
+def test_an_argument_that_no_constructor_of_nezha_has(name):
+    with pytest.raises(TypeError, match=f"^{name} has no argument add_poolin_layer: .* fields of NezhaConfig$"):
+        getattr(ours, name)(ours.NezhaConfig(**SIZES), add_poolin_layer=True)
+
+
+def test_a_class_of_ones_own_takes_what_its_constructor_takes():
+    class Mine(ours.RoFormerPreTrainedModel):
+        def __init__(self, config, width=3, **others):
+            super().__init__(config)
+            self.width, self.others = width, others
+
+    mine = copy.deepcopy(Mine(RoFormerConfig(**SIZES), width=5, depth=2))
+    assert (mine.width, mine.others) == (5, {"depth": 2})

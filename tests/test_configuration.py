@@ -139,3 +139,48 @@ def test_older_names_of_rope_parameters_are_read():
     expected = {"rope_type": "linear", "rope_theta": 5000.0, "factor": 4.0}
     assert RoFormerConfig(rope_scaling={"type": "linear", "factor": 4.0}, rope_theta=5000.0).rope_parameters == expected
     assert RoFormerConfig(rope_parameters=expected).rope_parameters == expected
+
+
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"rope_parameters": YARN}, {**YARN, "rope_theta": 10000.0}),
+        ({"rope_parameters": {"type": "linear", "factor": 2.0}}, {"rope_type": "linear", "factor": 2.0}),
+        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, {"rope_type": "linear", "factor": 2.0}),
+        ({"rope_parameters": None}, {"rope_type": "default"}),
+        ({"rope_parameters": {"rope_type": "yarn", "factor": 2.0}}, "need original_max_position_embeddings"),
+        ({"rope_scaling": {"type": "spiral"}}, "rope_type is 'spiral'"),
+    ],
+)
+@pytest.mark.parametrize("how", ["constructor", "from_pretrained", "set afterwards"])
+def test_rope_is_completed_and_checked_wherever_it_is_given(given, expected, how, tmp_path):
+    def make():
+        if how == "constructor":
+            return RoFormerConfig(**given)
+        if how == "from_pretrained":
+            RoFormerConfig(rope_parameters={"rope_type": "linear", "factor": 9.0}).save_pretrained(tmp_path)
+            return AutoConfig.from_pretrained(tmp_path, **given)
+        config = RoFormerConfig()
+        for name, value in given.items():
+            setattr(config, name, value)
+        return config
+
+    if isinstance(expected, str):
+        with pytest.raises(ValueError, match=expected):
+            make()
+    else:
+        config = make()
+        complete = {"rope_type": "linear", "rope_theta": 10000.0, **expected}
+        assert config.rope_parameters == complete
+        assert RoFormerConfig.from_dict(config.to_dict()).rope_parameters == complete
+
+
+def test_a_new_base_for_a_checkpoint(tmp_path):
+    RoFormerConfig(rope_parameters=YARN).save_pretrained(tmp_path)
+    loaded = RoFormerConfig.from_pretrained(tmp_path, rope_theta=500.0, rope_scaling={"type": "linear", "factor": 2.0})
+    assert loaded.rope_parameters == {"rope_type": "linear", "rope_theta": 500.0, "factor": 2.0}
+    loaded = RoFormerConfig.from_pretrained(tmp_path, rope_theta=500.0)
+    assert loaded.rope_parameters == {**YARN, "rope_theta": 500.0}
