@@ -1,34 +1,29 @@
 """Turn a checkpoint of the original framework, or an old one of PyTorch, into a folder that `from_pretrained` reads."""
 
+from __future__ import annotations
+
 import json
 import shutil
 import time
 from collections.abc import Iterator
 from math import prod
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from transformers import PreTrainedConfig
 
-from ..model_cards import card_for, conversion_facts, data_files, measure
+from ..model_cards import card_for, conversion_facts, data_files, file_facts, measure
 from ..output.output_folder import output_folder
 from ..output.progress_bar import byte_progress
 from ..tokenization.characters import is_cjk
-from ..tokenization.tokenizer import RoFormerTokenizer
-from .checkpoints.checkpoint import Checkpoint
-from .checkpoints.exported import OWN, as_exported, exported_tokenizer, is_exported
-from .checkpoints.plan import Plan, make_plan
-from .checkpoints.pytorch_checkpoint import read_pytorch
-from .checkpoints.task_layers import check_no_choice, find_task
+from .checkpoints.plan import Plan
+from .checkpoints.task_layers import check_head, check_no_choice
 from .errors import CheckpointError
 from .families.family import Weight
-from .families.registry import AUTO, RELATIVE_POSITIONS, SIGNS, choose
-from .families.relative_positions import computed_positions
-from .families.roformer_start import NOTE, start_from
-from .folder.legacy_folder import VOCABULARY, LegacyFiles, legacy_files, name_of
-from .folder.settings import Settings, read_settings
-from .folder.sources import open_source
-from .folder.vocabulary import Vocabulary, read_vocabulary
+from .families.registry import AUTO, check_family
+from .families.roformer_start import check_target
+from .folder.legacy_folder import VOCABULARY, legacy_files, name_of
+from .folder.vocabulary import read_vocabulary
 from .formats.dtypes import FLOATS, STORAGE, cast
 from .formats.pytorch_files import is_pytorch
 from .formats.safetensors_file import (
@@ -42,8 +37,9 @@ from .formats.safetensors_file import (
 )
 from .formats.source import Source
 from .report import ConversionReport
-from .sentence_transformers_files import write_sentence_transformers_files
-from .verify import verify_weights
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 GENERATION_CONFIG = "generation_config.json"
 SLAB = 64  # rows of a transposed matrix made at a time
@@ -97,15 +93,30 @@ def convert(
     if dtype not in FLOATS:
         raise ValueError(f"weights cannot be written as {dtype!r}: choose one of {', '.join(FLOATS)}")
     shard_size = parse_size(max_shard_size)
+    check_family(family)
+    check_head(head)
+    check_target(as_family)
     origin, output = Path(legacy_dir), Path(output_dir).resolve()
     if output in (origin.resolve(), *origin.resolve().parents):
         raise FileExistsError(f"{output} is or holds the checkpoint to be converted: name a folder beside it")
-    with output_folder(output, force) as folder, legacy_files(origin, checkpoint, unpack_beside=output) as files:
+    with (
+        output_folder(output, force) as folder,
+        legacy_files(origin, checkpoint, unpack_beside=output) as files,
+        file_facts() as fact,
+    ):
+        # Imported here, since torch and transformers take seconds, and no refusal so far was to wait for them. The sums
+        # of the files, which the card tells, are found beside that and beside the writing.
         if is_pytorch(files.weights):
             check_no_choice(head, files.weights)
+            from .checkpoints.pytorch_checkpoint import read_pytorch
+
             checkpoint = read_pytorch(files, family, as_family)
+            fact.start(*data_files(files.weights))
         else:
-            checkpoint = _read_legacy(files, family, as_family, head, name_of(origin))
+            fact.start(*data_files(files.weights))
+            from .checkpoints.legacy_checkpoint import read_legacy
+
+            checkpoint = read_legacy(files, family, as_family, head, name_of(origin))
         source, vocabulary, config, plan = (
             checkpoint.source, checkpoint.vocabulary, checkpoint.config, checkpoint.plan
         )  # fmt: skip
@@ -113,8 +124,11 @@ def convert(
         parameters = sum(prod(weight.shape) for weight in plan.weights)
 
         _write_weights(folder, source, plan, dtype, shard_size, progress)
+        fact.start(*folder.glob("*.safetensors"))
         config.save_pretrained(folder)
         if checkpoint.family == "sim" and _has_linear_pooler(config):
+            from .sentence_transformers_files import write_sentence_transformers_files
+
             write_sentence_transformers_files(folder)
         checkpoint.tokenizer.save_pretrained(folder)
         if files.vocab.name == VOCABULARY and _says_the_same(files.vocab, folder / VOCABULARY):
@@ -126,13 +140,15 @@ def convert(
             origin.resolve().name,
             described,
             vocabulary.word_level,
-            **measure(folder, vocabulary.word_level),
-            **conversion_facts(data_files(files.weights)),
+            **measure(folder, vocabulary.word_level, fact),
+            **conversion_facts(data_files(files.weights), fact),
             note=checkpoint.note,
             language="zh" if any(is_cjk(entry) for entry in vocabulary.ids if len(entry) == 1) else None,
         )
         (folder / "README.md").write_text(card, encoding="utf-8")
         if verify:
+            from .verify import verify_weights
+
             verify_weights(folder, source, plan, dtype, progress)
         return ConversionReport(
             source=origin,
@@ -176,50 +192,6 @@ def _copy_generation_config(old: Path, new: Path) -> None:
 def _has_linear_pooler(config: PreTrainedConfig) -> bool:
     """Whether the model makes the vectors of RoFormer-Sim; one that started from it may have another pooler, or none."""
     return getattr(config, "add_pooling_layer", False) and getattr(config, "pooler_activation", None) == "linear"
-
-
-def _read_legacy(files: LegacyFiles, family: str, target: str | None, head: str, name: str) -> Checkpoint:
-    """A checkpoint of the original framework, which came in a folder or archive called `name`."""
-    settings = read_settings(files.config)
-    vocabulary = read_vocabulary(files.vocab)
-    source = open_source(files)
-    task = find_task(source, head)
-    found, sign = choose(task.family(family), task.of_the_family(source.entries), settings, name, str(source.path))
-    kind = as_exported(found, settings) if target is None else start_from(found, target, str(source.path))
-    config = kind.config(settings, vocabulary)
-    task_head = task.head(kind, settings, vocabulary, str(source.path))
-    if task_head is not None:
-        task_head.configure(config)
-    title = found.title_of(vocabulary)
-    left_out = {**task.left_out, **computed_positions(source, settings)}
-    known = {*SIGNS, *RELATIVE_POSITIONS, *(OWN if is_exported(settings) else ())}
-    return Checkpoint(
-        family=found.name,
-        title=title,
-        sign=sign,
-        source=source,
-        vocabulary=vocabulary,
-        tokenizer=_tokenizer(settings, vocabulary, kind.tokenizer(config), starts_anew=target is not None),
-        config=config,
-        plan=make_plan(source, kind, config, settings, vocabulary, task_head, left_out),
-        note=None if target is None else NOTE.format(title=title),
-        ignored_settings=sorted(settings.ignored.keys() - known),
-        rows=task.rows(task_head),
-    )
-
-
-def _tokenizer(
-    settings: Settings, vocabulary: Vocabulary, of_the_family: dict[str, object], starts_anew: bool
-) -> RoFormerTokenizer:
-    exported = exported_tokenizer(settings)
-    if starts_anew:  # a RoFormer has no longest text
-        exported.pop("model_max_length", None)
-    try:
-        return RoFormerTokenizer(vocabulary.ids, **{**of_the_family, **exported})
-    except Exception as error:  # whatever a field of another value can cause
-        if not exported:
-            raise
-        raise CheckpointError(f"{settings.path} describes no tokenizer: {' '.join(str(error).split())}") from None
 
 
 def _write_weights(folder: Path, source: Source, plan: Plan, dtype: str, max_shard_size: int, progress: bool) -> None:

@@ -6,6 +6,8 @@ tokenizer makes of it, its characters. The output bias of the masked language mo
 weight stays as it is.
 """
 
+from __future__ import annotations
+
 import json
 import re
 import shutil
@@ -13,24 +15,26 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from rich.table import Table
 
 from ..configuration import MODEL_TYPES as ROFORMER_TYPES
 from ..output.output_folder import output_folder
 from ..output.progress_bar import byte_progress
 from ..output.summary import summary_table
-from ..tokenization import RoFormerTokenizer
 from ..tokenization.vocabulary import VocabularyError, check_vocabulary, read_vocabulary
 from .errors import CheckpointError
-from .folder.saved_tokenizer import read_tokenizer
 from .formats.dtypes import FLOATS
 from .formats.pytorch_files import PYTORCH
-from .formats.pytorch_source import PyTorchSource
 from .formats.safetensors_file import TensorSpec, write_safetensors
-from .sentence_transformers_files import MODULES, write_sentence_transformers_files
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..tokenization.tokenizer import RoFormerTokenizer
+    from .formats.pytorch_source import PyTorchSource
 
 MODEL_TYPES = ("bert", "nezha", *ROFORMER_TYPES)
 SLAB = 1024  # rows of a new matrix made at a time
@@ -79,6 +83,8 @@ def compose(entries: list[str], tokenizer) -> Composition:
 
 def mean_rows(old: torch.Tensor, rows: list[list[int]]) -> Iterator[torch.Tensor]:
     """The means of rows of `old`, of shape (vocabulary, ...), in slabs, summed in float64 and in the dtype of `old`."""
+    import torch
+
     for first in range(0, len(rows), SLAB):
         slab = rows[first : first + SLAB]
         lengths = np.array([len(ids) for ids in slab])
@@ -93,6 +99,8 @@ def _open_weights(folder: Path) -> PyTorchSource:
     name = next((name for name in PYTORCH if (folder / name).is_file()), None)
     if name is None:
         raise CheckpointError(f"{folder} holds no weights: neither model.safetensors nor pytorch_model.bin")
+    from .formats.pytorch_source import PyTorchSource
+
     return PyTorchSource(folder / name)
 
 
@@ -179,6 +187,9 @@ def initialise_words(
         raise FileExistsError(f"{output} is or holds the checkpoint: name a folder beside it")
     with output_folder(output, force) as folder:
         entries = read_vocabulary(new_vocab)
+        from .folder.saved_tokenizer import read_tokenizer
+        from .sentence_transformers_files import MODULES, write_sentence_transformers_files
+
         old = read_tokenizer(source)
         tokenizer = _with_vocabulary(old, entries, new_vocab)
         configs = {name: _read_json(source / name) for name in ("config.json", "generation_config.json")
@@ -239,6 +250,8 @@ def _with_vocabulary(old: RoFormerTokenizer, entries: dict[str, int], path: str 
     missing = [token for token in needed if token not in entries]
     if missing:
         raise VocabularyError(f"{path} lacks {', '.join(missing)}, which the checkpoint's tokenizer uses")
+    from ..tokenization.tokenizer import RoFormerTokenizer
+
     return RoFormerTokenizer(
         entries,
         do_lower_case=old.init_kwargs["do_lower_case"],
@@ -282,6 +295,8 @@ def _write_weights(
         TensorSpec(spec.key, spec.dtype, (len(rows), *spec.shape[1:])) if spec.key in resized else spec
         for spec in specs.values()
     ]
+    import torch
+
     with byte_progress(progress) as bar:
         task = bar.add_task("writing", total=sum(spec.size for spec in new))
 

@@ -7,10 +7,13 @@ import datetime
 import hashlib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from importlib.metadata import version
 from math import prod
 from pathlib import Path
+from threading import Event
 
 from safetensors import safe_open
 
@@ -24,11 +27,11 @@ FILE = "file "  # rows of weights, which are measured anew
 DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 
-def measure(directory: str | Path, word_level: bool) -> dict[str, object]:
+def measure(directory: str | Path, word_level: bool, fact: Callable[[Path], str] | None = None) -> dict[str, object]:
     """The facts of a saved model: kind, parameters, dtype, who can load it, and size and SHA-256 of each weights file.
 
     Weights are read once, in pieces, for their sum; of their tensors only the headers. Raises SafetensorError or OSError
-    where a file cannot be read.
+    where a file cannot be read. `fact` stands in for `file_fact`, where sums are already known.
 
     >>> measure("roformer-mini-zh", word_level=True)["parameters"]
     7889888
@@ -44,17 +47,19 @@ def measure(directory: str | Path, word_level: bool) -> dict[str, object]:
         "parameters": sum(prod(shape) for _, shape in tensors) or None,
         "dtype": ", ".join(sorted({DTYPES.get(dtype, dtype) for dtype, _ in tensors})) or None,
         "loads with": loads_with(config, reason),
-    } | {f"{FILE}{path.name}": file_fact(path) for path in files}
+    } | {f"{FILE}{path.name}": (fact or file_fact)(path) for path in files}
 
 
-def conversion_facts(source_files: Iterable[str | Path]) -> dict[str, str]:
+def conversion_facts(source_files: Iterable[str | Path], fact: Callable[[Path], str] | None = None) -> dict[str, str]:
     """When and with what a checkpoint is converted, now, and size and SHA-256 of each of the files that it comes from.
+
+    `fact` is as in `measure`.
 
     >>> conversion_facts(["bert_model.ckpt.data-00000-of-00001"])["converted on"]
     '2026-11-21'
     """
     made_with = ", ".join(f"{name} {version(name)}" for name in ("modeling-roformer", "transformers", "torch"))
-    sources = {f"source file {Path(path).name}": file_fact(path) for path in source_files}
+    sources = {f"source file {Path(path).name}": (fact or file_fact)(path) for path in source_files}
     return sources | {
         "converted on": f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d}",
         "converted with": made_with,
@@ -77,19 +82,48 @@ def data_files(weights: str | Path) -> list[Path]:
     return sorted(path for path in weights.parent.iterdir() if shard.fullmatch(path.name))
 
 
-def file_fact(path: str | Path) -> str:
-    """Size and SHA-256 of a file, which is read in pieces."""
-    with open(path, "rb") as file:
-        digest = sha256(file)
-    return f"{Path(path).stat().st_size:,} bytes, SHA-256 {digest}"
-
-
-def sha256(file) -> str:
-    """The SHA-256 of an open file, in hexadecimal; hashlib.file_digest, which Python 3.10 does not have."""
+def file_fact(path: str | Path, stop: Event | None = None) -> str:
+    """Size and SHA-256 of a file, which is read in pieces, until `stop` is set."""
+    # hashlib.file_digest, which Python 3.10 does not have.
     digest, buffer = hashlib.sha256(), memoryview(bytearray(1 << 20))
-    while size := file.readinto(buffer):
-        digest.update(buffer[:size])
-    return digest.hexdigest()
+    with open(path, "rb") as file:
+        while (stop is None or not stop.is_set()) and (size := file.readinto(buffer)):
+            digest.update(buffer[:size])
+    return f"{Path(path).stat().st_size:,} bytes, SHA-256 {digest.hexdigest()}"
+
+
+class FileFacts:
+    """`file_fact` of files that nobody has to wait for: threads find them while other work goes on."""
+
+    def __init__(self, pool: ThreadPoolExecutor, stop: Event):
+        self._pool, self._stop = pool, stop
+        self._found: dict[Path, Future[str]] = {}
+
+    def start(self, *paths: Path) -> None:
+        """Begin to read files that will not change any more."""
+        for path in paths:
+            self._found[path] = self._pool.submit(file_fact, path, self._stop)
+
+    def __call__(self, path: Path) -> str:
+        """The fact of a file that was started, once it is known; raises OSError where it could not be read."""
+        return self._found[path].result()
+
+
+@contextmanager
+def file_facts() -> Iterator[FileFacts]:
+    """Facts that are found beside the work of the block; what is not known at its end is given up.
+
+    >>> with file_facts() as fact:
+    ...     fact.start(Path("model.safetensors"))
+    ...     fact(Path("model.safetensors"))
+    '31,594,576 bytes, SHA-256 …'
+    """
+    stop = Event()
+    with ThreadPoolExecutor(2) as pool:
+        try:
+            yield FileFacts(pool, stop)
+        finally:
+            stop.set()
 
 
 def safetensors_header(path: str | Path) -> dict[str, tuple[str, list[int]]]:

@@ -1,13 +1,18 @@
 """A checkpoint of whatever form, understood: all that conversion needs besides the numbers of its tensors."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from transformers import PreTrainedConfig
-
-from ...tokenization.tokenizer import RoFormerTokenizer
 from ..folder.vocabulary import Vocabulary
 from ..formats.source import Source
 from .plan import Plan
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
+
+    from ...tokenization.tokenizer import RoFormerTokenizer
 
 
 @dataclass(frozen=True)

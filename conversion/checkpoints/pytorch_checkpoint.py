@@ -17,8 +17,8 @@ from ...nezha_configuration import NezhaConfig
 from ...tokenization.tokenizer import RoFormerTokenizer
 from ..errors import CheckpointError
 from ..families.family import Weight
-from ..families.registry import AUTO, FAMILIES
-from ..families.roformer_start import NOTE, TARGETS
+from ..families.registry import AUTO, FAMILIES, check_family
+from ..families.roformer_start import NOTE, check_target
 from ..families.roformer_v1 import PLAIN_TRANSFORMERS_POSITIONS
 from ..folder.legacy_folder import LegacyFiles
 from ..folder.saved_tokenizer import read_tokenizer, written_anew
@@ -63,8 +63,7 @@ def read_pytorch(files: LegacyFiles, family: str = AUTO, target: str | None = No
 
     Raises CheckpointError, one sentence, where configuration, vocabulary and tensors are not of one model.
     """
-    if family not in (AUTO, *FAMILIES):
-        raise CheckpointError(f"there is no family {family!r}: choose one of {', '.join((AUTO, *FAMILIES))}")
+    check_family(family)
     source = PyTorchSource(files.weights)
     fields = _read_fields(files.config)
     base = _base(files.config, fields, source)
@@ -204,8 +203,7 @@ def _config(path: Path, base: str, fields: dict) -> PreTrainedConfig:
 
 def _as_roformer(bert: PreTrainedConfig, target: str, title: str, source: PyTorchSource) -> tuple[RoFormerConfig, str]:
     """The configuration of the RoFormer that begins with a BERT's weights; see roformer_start.py."""
-    if target not in TARGETS:
-        raise CheckpointError(f"a checkpoint cannot be written as {target!r}: choose {' or '.join(TARGETS)}")
+    check_target(target)
     if isinstance(bert, RoFormerConfig):
         raise CheckpointError(
             f"{source.path} is of {title}, and --as {target} makes a RoFormer of a BERT: leave it out"

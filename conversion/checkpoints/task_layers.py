@@ -171,8 +171,7 @@ def find_task(source: Source, choice: str = AUTO) -> Task:
     Raises CheckpointError, one sentence that names the layers, where it cannot be told how a layer is applied, where
     `choice` says something else than the file, and for layers that no class here has.
     """
-    if choice not in HEADS:
-        raise CheckpointError(f"there is no head {choice!r}: choose one of {', '.join(HEADS)}")
+    check_head(choice)
     model: KerasModel | None = getattr(source, "model", None)
     layers = [layer for layer in model.task_layers if layer.weights] if model else []
     if not layers and choice != NONE:
@@ -215,6 +214,12 @@ def find_task(source: Source, choice: str = AUTO) -> Task:
             f"{source.path} has {task.title}, and triplet matching has one output; --head none leaves it out"
         )
     return task
+
+
+def check_head(choice: str) -> None:
+    """Raises CheckpointError unless there is such a choice."""
+    if choice not in HEADS:
+        raise CheckpointError(f"there is no head {choice!r}: choose one of {', '.join(HEADS)}")
 
 
 def check_no_choice(choice: str, path: Path) -> None:

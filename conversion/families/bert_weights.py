@@ -1,8 +1,13 @@
 """The weights of a BERT with its MLM head, which every family but RoFormer-V2 has, each under a name of its own."""
 
-from transformers import PreTrainedConfig
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from .family import Weight, dense, layer_norm
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 
 def embeddings(config: PreTrainedConfig, width: int, model: str = "roformer") -> list[Weight]:

@@ -3,14 +3,18 @@
 A family is one small object of data, in a file of its own (see roformer_v1.py); registry.py lists them.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-
-from transformers import PreTrainedConfig
+from typing import TYPE_CHECKING
 
 from ..folder.settings import Settings
 from ..folder.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 
 @dataclass(frozen=True)

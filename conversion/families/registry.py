@@ -53,14 +53,19 @@ def choose(
     if name == AUTO:
         name, sign = recognise(variables, settings, source, where)
         return FAMILIES[name], sign
-    if name not in FAMILIES:
-        raise CheckpointError(f"there is no family {name!r}: choose one of {', '.join((AUTO, *FAMILIES))}")
+    check_family(name)
     found = structure(variables, where)
     if name != found.family and name not in found.others:
         fitting = " or ".join(f"--family {other}" for other in (found.family, *found.others))
         sign = "its layers have biases and layer norms" if name == "v2" else found.sign
         raise CheckpointError(f"{where} is of no {FAMILIES[name].title} (--family {name}): {sign}; {fitting} fits")
     return FAMILIES[name], None
+
+
+def check_family(name: str) -> None:
+    """Raises CheckpointError unless it is "auto" or the name of a family."""
+    if name not in (AUTO, *FAMILIES):
+        raise CheckpointError(f"there is no family {name!r}: choose one of {', '.join((AUTO, *FAMILIES))}")
 
 
 def recognise(variables: Collection[str], settings: Settings, source: str, where: str) -> tuple[str, str]:

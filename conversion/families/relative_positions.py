@@ -1,7 +1,6 @@
 """NEZHA's table of relative positions, which Keras keeps among the weights although it is computed and never trained."""
 
 import numpy as np
-import torch
 
 from ..errors import CheckpointError
 from ..folder.settings import Settings
@@ -22,7 +21,9 @@ def computed_positions(source: Source, settings: Settings) -> dict[str, str]:
     entry = source.entries.get(RELATIVE_POSITIONS)
     if entry is None:
         return {}
-    from ...relative_position import relative_position_embeddings  # which imports transformers' modelling code
+    import torch
+
+    from ...relative_position import relative_position_embeddings
 
     max_relative_position = settings.size("max_relative_position", MAX_RELATIVE_POSITION)
     head_dim = settings.values["hidden_size"] // settings.values["num_attention_heads"]

@@ -1,10 +1,16 @@
 """RoFormer-Sim: the first version with a linear pooler over [CLS], and UniLM's mask."""
 
-from ...configuration import RoFormerConfig
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from ..folder.settings import Settings
 from ..folder.vocabulary import Vocabulary
 from . import roformer_v1
 from .family import Family, Weight, dense
+
+if TYPE_CHECKING:
+    from ...configuration import RoFormerConfig
 
 
 def config(settings: Settings, vocabulary: Vocabulary) -> RoFormerConfig:

@@ -13,13 +13,18 @@ NOTE = "a start, not a trained RoFormer: the weights of {title} without its posi
 _FAMILY = replace(roformer_v1.FAMILY, dropped={"bert/embeddings/position_embeddings": "table of positions", **POOLER})
 
 
+def check_target(target: str | None) -> None:
+    """Raises CheckpointError unless it is None or what a BERT can be written as."""
+    if target not in (None, *TARGETS):
+        raise CheckpointError(f"a checkpoint cannot be written as {target!r}: choose {' or '.join(TARGETS)}")
+
+
 def start_from(family: Family, target: str, where: str) -> Family:
     """What a checkpoint of `family` is written as, where `--as target` asks for it.
 
     Raises CheckpointError, which names the checkpoint as `where`, for families that are no BERT.
     """
-    if target not in TARGETS:
-        raise CheckpointError(f"a checkpoint cannot be written as {target!r}: choose {' or '.join(TARGETS)}")
+    check_target(target)
     if family.name not in BERTS:
         raise CheckpointError(
             f"{where} is of {family.title}, and --as {target} makes a RoFormer of a BERT (WoBERT, WoNEZHA): leave it out"

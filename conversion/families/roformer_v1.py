@@ -1,10 +1,16 @@
 """RoFormer, the first version, word- or character-level, with its MLM head."""
 
-from ...configuration import RoFormerConfig
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from ..folder.settings import Settings
 from ..folder.vocabulary import Vocabulary
 from .bert_weights import bert_weights
 from .family import POOLER, Family, Weight
+
+if TYPE_CHECKING:
+    from ...configuration import RoFormerConfig
 
 # Plain transformers keeps a table of positions and stops at its end; computed positions have none.
 PLAIN_TRANSFORMERS_POSITIONS = 1536
@@ -14,6 +20,8 @@ def config(
     settings: Settings, vocabulary: Vocabulary, architecture: str = "RoFormerForMaskedLM", **fields
 ) -> RoFormerConfig:
     """The new configuration; the vocabulary says which id is padding, and must have all that MLM needs."""
+    from ...configuration import RoFormerConfig
+
     special = vocabulary.special_ids()
     values = dict(settings.values)
     values["max_position_embeddings"] = max(values["max_position_embeddings"], PLAIN_TRANSFORMERS_POSITIONS)

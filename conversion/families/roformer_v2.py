@@ -1,11 +1,17 @@
 """RoFormer-V2: no biases, no parameters in its norms, and an MLM head that is the product with the word embeddings."""
 
-from ...configuration import RoFormerConfig
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from ..folder.settings import Settings
 from ..folder.vocabulary import Vocabulary
 from . import roformer_v1
 from .bert_weights import embeddings
 from .family import Family, Weight, dense
+
+if TYPE_CHECKING:
+    from ...configuration import RoFormerConfig
 
 
 def config(settings: Settings, vocabulary: Vocabulary) -> RoFormerConfig:

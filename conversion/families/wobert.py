@@ -1,12 +1,17 @@
 """WoBERT and WoBERT Plus, and any other BERT: transformers' own class, with the tokenizer that finds words."""
 
-from transformers import BertConfig
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from ..errors import CheckpointError
 from ..folder.settings import Settings
 from ..folder.vocabulary import Vocabulary
 from .bert_weights import bert_weights
 from .family import POOLER, Family, Weight
+
+if TYPE_CHECKING:
+    from transformers import BertConfig
 
 
 def bert_fields(settings: Settings, vocabulary: Vocabulary) -> dict[str, object]:
@@ -25,6 +30,8 @@ def bert_fields(settings: Settings, vocabulary: Vocabulary) -> dict[str, object]
 
 def config(settings: Settings, vocabulary: Vocabulary) -> BertConfig:
     """transformers' configuration, for its `BertForMaskedLM`."""
+    from transformers import BertConfig
+
     return BertConfig(**bert_fields(settings, vocabulary), architectures=["BertForMaskedLM"])
 
 

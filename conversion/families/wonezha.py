@@ -1,17 +1,25 @@
 """WoNEZHA: a BERT whose positions are relative and computed, so it has the variables of RoFormer's first version."""
 
-from ...nezha_configuration import NezhaConfig
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from ..folder.settings import Settings
 from ..folder.vocabulary import Vocabulary
 from .bert_weights import bert_weights
 from .family import POOLER, Family, Weight
 from .wobert import bert_fields
 
+if TYPE_CHECKING:
+    from ...nezha_configuration import NezhaConfig
+
 MAX_RELATIVE_POSITION = 64  # bert4keras', which says it nowhere
 
 
 def config(settings: Settings, vocabulary: Vocabulary) -> NezhaConfig:
     """A NEZHA without a pooler, at whose distances the configuration may have a word to say."""
+    from ...nezha_configuration import NezhaConfig
+
     return NezhaConfig(
         **bert_fields(settings, vocabulary),
         max_relative_position=settings.size("max_relative_position", MAX_RELATIVE_POSITION),

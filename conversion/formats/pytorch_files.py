@@ -1,7 +1,9 @@
 """What PyTorch's files of weights are called, and how they begin; torch is not needed to tell."""
 
+import json
 from pathlib import Path
 
+from ..errors import CheckpointError
 from .zip_archive import is_zip
 
 # PyTorch's weights, in the order in which transformers prefers them; a folder that has several holds one model twice.
@@ -26,3 +28,14 @@ def is_pytorch(path: Path) -> bool:
 def is_safetensors(path: Path) -> bool:
     """Whether a file of weights is safetensors', by its name."""
     return path.suffix == ".safetensors"
+
+
+def read_index(path: Path) -> dict[str, str]:
+    """Name of each tensor -> the file that it is in; raises CheckpointError where the file says nothing of the kind."""
+    try:
+        places = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        places = None
+    if not isinstance(places, dict) or not places or not all(isinstance(place, str) for place in places.values()):
+        raise CheckpointError(f"{path} is no index of weights")
+    return places

@@ -5,23 +5,28 @@ a time; only the format of before PyTorch 1.6 has to lie in memory as a whole. t
 each record, which torch.load ignores and which is checked here; safetensors has no sums, so numbers are at least finite.
 """
 
+from __future__ import annotations
+
 import errno
-import json
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from safetensors import SafetensorError, safe_open
 
 from ..errors import CheckpointError
 from .dtypes import STORAGE
 from .pieces import CHUNK
-from .pytorch_files import is_safetensors
+from .pytorch_files import is_safetensors, read_index
 from .zip_archive import is_zip, open_zip
+
+if TYPE_CHECKING:
+    import torch
 
 _SAFETENSORS = {
     "F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64", "I64": "int64", "I32": "int32",
@@ -58,7 +63,7 @@ class PyTorchSource:
         self.entries: dict[str, Entry] = {}
         self._tensor: dict[str, Callable[[], torch.Tensor]] = {}
         self._unchecked: dict[str, Path] = {}  # names in archives whose sums nobody has looked at
-        weight_map = _read_index(path) if path.suffix == ".json" else None
+        weight_map = read_index(path) if path.suffix == ".json" else None
         self.files = [path.name] if weight_map is None else sorted(set(weight_map.values()))
         for name in self.files:
             file = path.parent / name
@@ -75,15 +80,18 @@ class PyTorchSource:
 
     def _open_safetensors(self, path: Path) -> None:
         try:
-            file = safe_open(path, "pt")
-            for name in file.keys():  # noqa: SIM118, it is no dict
-                part = file.get_slice(name)
+            header = safe_open(path, "np")
+            tensors = cache(lambda: safe_open(path, "pt"))  # which imports torch, and no header needs it
+            for name in header.keys():  # noqa: SIM118, it is no dict
+                part = header.get_slice(name)
                 dtype = _SAFETENSORS.get(part.get_dtype(), part.get_dtype())
-                self._add(path, name, dtype, part.get_shape(), lambda name=name: file.get_tensor(name))
+                self._add(path, name, dtype, part.get_shape(), lambda name=name: tensors().get_tensor(name))
         except SafetensorError as error:
             raise CheckpointError(f"{path} is damaged: {error}") from None
 
     def _open_pickle(self, path: Path) -> None:
+        import torch
+
         archive = _is_archive(path)
         try:
             with warnings.catch_warnings():  # of pickles' protocols
@@ -126,6 +134,8 @@ class PyTorchSource:
 
     def chunks(self, name: str) -> Iterator[np.ndarray]:
         """The bytes of one tensor in pieces, as uint8 arrays of whole numbers."""
+        import torch
+
         numbers = self.tensor(name).detach().contiguous().reshape(-1)
         step = CHUNK // numbers.element_size()
         for at in range(0, len(numbers), step):
@@ -149,16 +159,6 @@ class PyTorchSource:
     def check(self, name: str) -> None:
         """Read one tensor for nothing but its sum."""
         self.tensor(name)
-
-
-def _read_index(path: Path) -> dict[str, str]:
-    try:
-        places = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        places = None
-    if not isinstance(places, dict) or not places or not all(isinstance(place, str) for place in places.values()):
-        raise CheckpointError(f"{path} is no index of weights")
-    return places
 
 
 def _is_archive(path: Path) -> bool:

@@ -1,0 +1,59 @@
+"""Checkpoints of the original framework: what they are, variable by variable."""
+
+from ...tokenization.tokenizer import RoFormerTokenizer
+from ..errors import CheckpointError
+from ..families.registry import RELATIVE_POSITIONS, SIGNS, choose
+from ..families.relative_positions import computed_positions
+from ..families.roformer_start import NOTE, start_from
+from ..folder.legacy_folder import LegacyFiles
+from ..folder.settings import Settings, read_settings
+from ..folder.sources import open_source
+from ..folder.vocabulary import Vocabulary, read_vocabulary
+from .checkpoint import Checkpoint
+from .exported import OWN, as_exported, exported_tokenizer, is_exported
+from .plan import make_plan
+from .task_layers import find_task
+
+
+def read_legacy(files: LegacyFiles, family: str, target: str | None, head: str, name: str) -> Checkpoint:
+    """A checkpoint of the original framework, which came in a folder or archive called `name`."""
+    settings = read_settings(files.config)
+    vocabulary = read_vocabulary(files.vocab)
+    source = open_source(files)
+    task = find_task(source, head)
+    found, sign = choose(task.family(family), task.of_the_family(source.entries), settings, name, str(source.path))
+    kind = as_exported(found, settings) if target is None else start_from(found, target, str(source.path))
+    config = kind.config(settings, vocabulary)
+    task_head = task.head(kind, settings, vocabulary, str(source.path))
+    if task_head is not None:
+        task_head.configure(config)
+    title = found.title_of(vocabulary)
+    left_out = {**task.left_out, **computed_positions(source, settings)}
+    known = {*SIGNS, *RELATIVE_POSITIONS, *(OWN if is_exported(settings) else ())}
+    return Checkpoint(
+        family=found.name,
+        title=title,
+        sign=sign,
+        source=source,
+        vocabulary=vocabulary,
+        tokenizer=_tokenizer(settings, vocabulary, kind.tokenizer(config), starts_anew=target is not None),
+        config=config,
+        plan=make_plan(source, kind, config, settings, vocabulary, task_head, left_out),
+        note=None if target is None else NOTE.format(title=title),
+        ignored_settings=sorted(settings.ignored.keys() - known),
+        rows=task.rows(task_head),
+    )
+
+
+def _tokenizer(
+    settings: Settings, vocabulary: Vocabulary, of_the_family: dict[str, object], starts_anew: bool
+) -> RoFormerTokenizer:
+    exported = exported_tokenizer(settings)
+    if starts_anew:  # a RoFormer has no longest text
+        exported.pop("model_max_length", None)
+    try:
+        return RoFormerTokenizer(vocabulary.ids, **{**of_the_family, **exported})
+    except Exception as error:  # whatever a field of another value can cause
+        if not exported:
+            raise
+        raise CheckpointError(f"{settings.path} describes no tokenizer: {' '.join(str(error).split())}") from None

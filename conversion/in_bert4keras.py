@@ -1,0 +1,144 @@
+"""What a saved model is called in bert4keras, and what bert4keras has nothing for."""
+
+import shutil
+from pathlib import Path
+
+from transformers import PreTrainedConfig
+
+from ..configuration import PAPER_ROPE, RoFormerConfig
+from ..nezha_configuration import NezhaConfig
+from ..tokenization.tokenizer import RoFormerTokenizer
+from ..tokenization.vocabulary import has_words
+from ..tokenization.vocabulary import write_vocabulary as save_vocabulary
+from .checkpoints.checkpoint import Checkpoint
+from .checkpoints.exported import SPECIAL_TOKENS, added_tokens, own_fields
+from .errors import CheckpointError
+from .families.family import Weight
+from .families.wonezha import MAX_RELATIVE_POSITION
+from .folder.legacy_folder import CONFIGS, VOCABULARY
+from .folder.settings import ACTIVATIONS, OPTIONAL_SIZES, RATES, REQUIRED_SIZES
+from .folder.vocabulary import read_vocabulary
+
+LANGUAGE_MODELS = ("ForMaskedLM", "ForCausalLM", "ForPreTraining", "LMHeadModel")  # what the names of classes end with
+BERT4KERAS_EPSILON = 1e-12
+# bert4keras' names of the families, and transformers' names of activations -> bert4keras'.
+MODELS = {
+    "roformer": "roformer",
+    "gpt": "roformer",
+    "sim": "roformer",
+    "v2": "roformer_v2",
+    "wobert": "bert",
+    "wonezha": "nezha",
+}
+NAMES = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())} | {
+    "gelu": "gelu", "gelu_new": "gelu_tanh", "swish": "swish",
+}  # fmt: skip
+
+
+def check_config(path: Path, config: PreTrainedConfig) -> None:
+    """Raises CheckpointError, one sentence, where bert4keras would compute something else."""
+    trouble = None
+    if config.hidden_act not in NAMES:
+        trouble = f"hidden_act is {config.hidden_act!r}, and bert4keras has {', '.join(ACTIVATIONS)}"
+    elif config.layer_norm_eps != BERT4KERAS_EPSILON:
+        trouble = f"layer_norm_eps is {config.layer_norm_eps!r}, and bert4keras has {BERT4KERAS_EPSILON!r}"
+    elif not config.tie_word_embeddings:
+        trouble = "tie_word_embeddings is false, and bert4keras ties them"
+    elif getattr(config, "add_cross_attention", False):
+        trouble = "add_cross_attention is true, which bert4keras does not have"
+    elif isinstance(config, NezhaConfig) and config.max_relative_position != MAX_RELATIVE_POSITION:
+        trouble = f"max_relative_position is {config.max_relative_position}, and bert4keras has {MAX_RELATIVE_POSITION}"
+    elif getattr(config, "position_embedding_type", "absolute") != "absolute":
+        trouble = f"position_embedding_type is {config.position_embedding_type!r}, which bert4keras does not have"
+    elif getattr(config, "add_pooling_layer", False) and config.pooler_activation not in NAMES:
+        trouble = f"pooler_activation is {config.pooler_activation!r}, and bert4keras has {', '.join(ACTIVATIONS)}"
+    elif isinstance(config, RoFormerConfig):
+        rope = config.rope_parameters or PAPER_ROPE
+        if (config.norm_type == "rms_norm") == config.use_bias:
+            trouble = f"norm_type {config.norm_type!r} with use_bias={config.use_bias} is no RoFormer of bert4keras'"
+        elif config.norm_type == "rms_norm" and config.embedding_size != config.hidden_size:
+            trouble = "embedding_size is not hidden_size, which no checkpoint of RoFormer-V2 has names for"
+        elif any(rope[name] != PAPER_ROPE[name] for name in PAPER_ROPE):
+            trouble = f"rope_parameters are {config.rope_parameters}, and bert4keras has the paper's only"
+        else:
+            on = next((name for name in ("rotary_value", "trainable_rope") if getattr(config, name)), None)
+            trouble = on and f"{on} is true, which bert4keras does not have"
+    if trouble:
+        raise CheckpointError(f"{path} cannot be exported: {trouble}")
+
+
+def check_tokenizer(directory: Path, tokenizer: RoFormerTokenizer) -> None:
+    trouble = None
+    if tokenizer.user_dict:
+        trouble = "its user_dict is no part of a checkpoint there: load it into jieba yourself, and export without it"
+    elif tokenizer.word_segmentation is None and has_words(tokenizer.get_vocab()):
+        trouble = "it does not use the words of its vocabulary (word_segmentation=None), which vocab.txt cannot say"
+    elif tokenizer.init_kwargs["strip_accents"] not in (None, tokenizer.do_lower_case):
+        trouble = f"bert4keras strips accents where it lower-cases, and do_lower_case is {tokenizer.do_lower_case}"
+    else:
+        for name, token in SPECIAL_TOKENS.items():
+            if getattr(tokenizer, name) != token:
+                trouble = f"its {name} is {getattr(tokenizer, name)}, and bert4keras has {token}"
+    if trouble:
+        raise CheckpointError(f"the tokenizer of {directory} cannot be exported: {trouble}")
+
+
+def configuration(checkpoint: Checkpoint) -> dict[str, object]:
+    """bert_config.json: the original's fields, then those that only `roformer convert` reads."""
+    config = checkpoint.config
+    values = config.to_dict()
+    original = {name: values[name] for name in (*REQUIRED_SIZES, *OPTIONAL_SIZES, *RATES) if name in values}
+    original["hidden_act"] = NAMES[config.hidden_act]
+    if isinstance(config, NezhaConfig):
+        original["max_relative_position"] = config.max_relative_position
+    return original | {
+        "model_type": "roformer" if isinstance(config, RoFormerConfig) else config.model_type,
+        "architectures": config.architectures[:1],
+        **own_fields(checkpoint.family, config, checkpoint.tokenizer),
+    }
+
+
+def write_vocabulary(path: Path, old: Path, tokenizer: RoFormerTokenizer, size: int) -> int:
+    """vocab.txt with an entry for each row of the embeddings; how many of them no text has."""
+    entries = tokenizer.get_vocab()
+    unused = size - len(entries)
+    if not unused and old.name == VOCABULARY and read_vocabulary(old).ids == entries:
+        shutil.copyfile(old, path)
+        return 0
+    taken = sum(entry.startswith("[unused") for entry in entries)
+    names = (f"[unused{number}]" for number in range(taken, taken + len(entries) + size))
+    free = (name for name in names if name not in entries)
+    save_vocabulary(entries | {next(free): number for number in range(size) if number not in entries.values()}, path)
+    return unused
+
+
+def call(family: str, config: PreTrainedConfig, prefix: str, weights: list[Weight], has_language_model: bool) -> str:
+    arguments = [f"'{CONFIGS[0]}'", f"'{prefix}'", f"model='{MODELS[family]}'"]
+    if getattr(config, "prefix_lm", False):
+        arguments.append("application='unilm'")
+    elif getattr(config, "is_decoder", False):
+        arguments.append("application='lm'")
+    if any(weight.variable == "bert/pooler/dense/kernel" for weight in weights):
+        activation = config.pooler_activation if isinstance(config, RoFormerConfig) else "tanh"
+        arguments.append(f"with_pool='{NAMES[activation]}'")
+    if has_language_model and "application='lm'" not in arguments:
+        arguments.append("with_mlm='linear'")
+    return f"build_transformer_model({', '.join(arguments)})"
+
+
+def tokenizer_call(tokenizer: RoFormerTokenizer) -> str:
+    arguments = [f"'{VOCABULARY}'", f"do_lower_case={tokenizer.do_lower_case}"]
+    if tokenizer.word_segmentation == "jieba":
+        arguments.append("pre_tokenize=lambda text: jieba.cut(text, HMM=False)")
+    return f"Tokenizer({', '.join(arguments)})"
+
+
+def notes(tokenizer: RoFormerTokenizer, has_language_model: bool, unused: int) -> list[str]:
+    notes = []
+    if added := [token.content for token in added_tokens(tokenizer).values()]:
+        notes.append(f"bert4keras looks for no added tokens in texts: {', '.join(added)}")
+    if not has_language_model:
+        notes.append("there is no language model's head: with_mlm and application would miss its weights")
+    if unused:
+        notes.append(f"{unused} rows of the embeddings have no entry, and are called [unused…] in {VOCABULARY}")
+    return notes
