@@ -16,6 +16,7 @@ from ..model_cards import card_for, conversion_facts, data_files, file_facts, me
 from ..output.output_folder import output_folder
 from ..output.progress_bar import byte_progress
 from ..tokenization.characters import is_cjk
+from .checkpoints.legacy_checkpoint import read_legacy
 from .checkpoints.plan import Plan
 from .checkpoints.task_layers import check_head, check_no_choice
 from .errors import CheckpointError
@@ -104,18 +105,14 @@ def convert(
         legacy_files(origin, checkpoint, unpack_beside=output) as files,
         file_facts() as fact,
     ):
-        # Imported here, since torch and transformers take seconds, and no refusal so far was to wait for them. The sums
-        # of the files, which the card tells, are found beside that and beside the writing.
         if is_pytorch(files.weights):
             check_no_choice(head, files.weights)
-            from .checkpoints.pytorch_checkpoint import read_pytorch
+            from .checkpoints.pytorch_checkpoint import read_pytorch  # torch and transformers, which take seconds
 
             checkpoint = read_pytorch(files, family, as_family)
             fact.start(*data_files(files.weights))
         else:
             fact.start(*data_files(files.weights))
-            from .checkpoints.legacy_checkpoint import read_legacy
-
             checkpoint = read_legacy(files, family, as_family, head, name_of(origin))
         source, vocabulary, config, plan = (
             checkpoint.source, checkpoint.vocabulary, checkpoint.config, checkpoint.plan

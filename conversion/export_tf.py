@@ -17,7 +17,7 @@ from ..output.output_folder import output_folder
 from ..output.progress_bar import byte_progress
 from ..output.summary import summary_table
 from .errors import CheckpointError
-from .folder.legacy_folder import CONFIGS, VOCABULARY, legacy_files
+from .folder.legacy_folder import CONFIGS, VOCABULARY, legacy_files, missing
 from .formats.pytorch_files import is_pytorch
 from .formats.tensor_bundle_writer import write_bundle
 
@@ -95,7 +95,7 @@ def export_tf(
         raise ValueError(f"{prefix!r} is no name that files can begin with")
     origin, output = Path(directory), Path(legacy_dir).resolve()
     if not origin.exists():
-        raise CheckpointError(f"{origin} does not exist: name the folder of a saved model")
+        raise CheckpointError(missing(origin, "the folder of a saved model"))
     if output in (origin.resolve(), *origin.resolve().parents):
         raise FileExistsError(f"{output} is or holds the model to be exported: name a folder beside it")
     with output_folder(output, force) as folder, legacy_files(origin, None, unpack_beside=output) as files:

@@ -5,8 +5,9 @@ from pathlib import Path
 
 from transformers import PreTrainedConfig
 
-from ..configuration import PAPER_ROPE, RoFormerConfig
+from ..configuration import RoFormerConfig
 from ..nezha_configuration import NezhaConfig
+from ..rope_parameters import PAPER_ROPE
 from ..tokenization.tokenizer import RoFormerTokenizer
 from ..tokenization.vocabulary import has_words
 from ..tokenization.vocabulary import write_vocabulary as save_vocabulary

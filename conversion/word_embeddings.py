@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from rich.table import Table
 
-from ..configuration import MODEL_TYPES as ROFORMER_TYPES
+from ..model_types import MODEL_TYPES as ROFORMER_TYPES
 from ..output.output_folder import output_folder
 from ..output.progress_bar import byte_progress
 from ..output.summary import summary_table

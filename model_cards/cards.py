@@ -8,7 +8,7 @@ import re
 from pathlib import Path, PureWindowsPath
 from string import Template
 
-from huggingface_hub import ModelCardData
+import yaml
 
 from .facts import START, cell, facts_table, loads_with
 from .kinds import KINDS, architecture_of, kind_of, why_package_is_needed
@@ -114,15 +114,16 @@ def generic_card(
     """The card of a checkpoint about which nothing was published."""
     kind = KINDS.get(kind_of(config, word_level))
     task = task_of(config, word_level)
-    metadata = ModelCardData(
-        language=language or ("zh" if word_level else None),
-        license=license,
-        library_name="transformers",
-        pipeline_tag=task,
-        tags=[*(kind.tags if kind else ()), f"{'word' if word_level else 'character'}-level"],
-    )
-    if task == "fill-mask":
-        metadata.mask_token = "[MASK]"
+    fields = {
+        "language": language or ("zh" if word_level else None),
+        "library_name": "transformers",
+        "license": license,
+        "pipeline_tag": task,
+        "tags": [*(kind.tags if kind else ()), f"{'word' if word_level else 'character'}-level"],
+        "mask_token": "[MASK]" if task == "fill-mask" else None,
+    }
+    known = {name: value for name, value in fields.items() if value is not None}
+    metadata = yaml.safe_dump(known, sort_keys=False, allow_unicode=True).rstrip()
     unit = (
         "Words are those that jieba finds with its own dictionary: another segmenter gives other ids, and worse answers"
         " without\n  any error."

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
-from huggingface_hub.repocard import REGEX_YAML_BLOCK
 from safetensors import SafetensorError
 
 from ..tokenization.characters import is_cjk
@@ -13,7 +12,7 @@ from ..tokenization.vocabulary import has_words
 from ..tokenization.whole_file import write_whole
 from .cards import card_for
 from .facts import END, FILE, START, facts_table, measure, read_facts, read_json, vocabulary_of
-from .metadata import check_metadata, read_metadata
+from .metadata import YAML_BLOCK, check_metadata, read_metadata
 
 CARD = "README.md"
 # Fields that a card may be given; results, for one, are for its owner to claim.
@@ -129,8 +128,8 @@ def _appended(card: str, table: str) -> str:
 
 def _with_metadata(path: Path, card: str, fresh: str) -> tuple[str, list[str]]:
     """The card with the fields that it lacks and a fresh one has; their names. Not a letter of the others is changed."""
-    wanted = read_metadata(REGEX_YAML_BLOCK.search(fresh)[2])
-    block, line = REGEX_YAML_BLOCK.search(card), _line_break(card)
+    wanted = read_metadata(YAML_BLOCK.search(fresh)[2])
+    block, line = YAML_BLOCK.search(card), _line_break(card)
     try:
         there = read_metadata(block[2]) if block else {}
     except ValueError as error:
@@ -143,7 +142,7 @@ def _with_metadata(path: Path, card: str, fresh: str) -> tuple[str, list[str]]:
         return f"---{line}{added}{line}---{line * 2}{card}", list(missing)
     card = card[: block.end(2)] + (line if block[2].strip() else "") + added + card[block.end(2) :]
     try:
-        whole = read_metadata(REGEX_YAML_BLOCK.search(card)[2]) == {**there, **missing}
+        whole = read_metadata(YAML_BLOCK.search(card)[2]) == {**there, **missing}
     except ValueError:
         whole = False
     if not whole:  # fields in braces, for example

@@ -3,10 +3,7 @@
 import functools
 from dataclasses import dataclass
 
-import transformers
-from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
-
-from ..configuration import MODEL_TYPE, MODEL_TYPES, RoFormerConfig
+from ..model_types import MODEL_TYPE, MODEL_TYPES, saved_model_type
 
 ROPE = ("roformer", "rope", "rotary-position-embedding")
 ROFORMER_PAPER = """@misc{su2021roformer,
@@ -151,25 +148,55 @@ def why_package_is_needed(config: dict, tokenizer_config: dict | None = None) ->
     'transformers has no model_type roformer_v2'
     """
     model_type = config.get("model_type", MODEL_TYPE)
-    if model_type not in CONFIG_MAPPING_NAMES:
+    if not _has_model_type(model_type):
         return f"transformers has no model_type {model_type}"
     if model_type == MODEL_TYPE:
         saved = _saved_model_type(config)
         if saved != MODEL_TYPE:
             return f"transformers would compute it as another model than the {saved} that it is"
     for name in (architecture_of(config), (tokenizer_config or {}).get("tokenizer_class")):
-        if isinstance(name, str) and name not in _names_in_transformers():
+        if isinstance(name, str) and not _has_class(name):
             return f"transformers has no {name}"
     return None
 
 
 def _saved_model_type(config: dict) -> str:
     try:
-        return RoFormerConfig.from_dict(config).saved_model_type()
+        return saved_model_type(config)
     except Exception:  # whoever loads it is told what is wrong
         return MODEL_TYPE
 
 
+# What transformers has of the names that checkpoints of this family bear: to import it takes seconds.
+_MODEL_TYPES = {MODEL_TYPE: True, "bert": True, **dict.fromkeys((*MODEL_TYPES[1:], "nezha"), False)}
+_HEADS = (
+    "Model", "ForMaskedLM", "ForMultipleChoice", "ForQuestionAnswering", "ForSequenceClassification",
+    "ForTokenClassification",
+)  # fmt: skip
+_CLASSES = {
+    **{f"{family}{head}": True for family in ("RoFormer", "Bert") for head in (*_HEADS, "Tokenizer")},
+    **{f"Bert{head}": True for head in ("ForNextSentencePrediction", "ForPreTraining", "LMHeadModel")},
+    **{f"Nezha{head}": False for head in (*_HEADS, "ForNextSentencePrediction", "ForPreTraining")},
+    **{f"RoFormer{name}": False for name in ("ForTripletMatching", "WordTokenizer")},
+    "RoFormerForCausalLM": True,
+    "RoFormerTokenizerFast": True,
+}
+
+
+def _has_model_type(name: object) -> bool:
+    if isinstance(name, str) and name in _MODEL_TYPES:
+        return _MODEL_TYPES[name]
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+
+    return name in CONFIG_MAPPING_NAMES
+
+
+def _has_class(name: str) -> bool:
+    return _CLASSES[name] if name in _CLASSES else name in _names_in_transformers()
+
+
 @functools.cache  # transformers takes a tenth of a second to say
 def _names_in_transformers() -> frozenset[str]:
+    import transformers
+
     return frozenset(dir(transformers))

@@ -10,10 +10,9 @@ import difflib
 import re
 
 import yaml
-from huggingface_hub import ModelCardData
-from huggingface_hub.repocard import REGEX_YAML_BLOCK
-from huggingface_hub.utils import HFValidationError, validate_repo_id
 
+# Metadata stands between two rules at the head of a card: its second group.
+YAML_BLOCK = re.compile(r"^(\s*---(?:\r\n|\r|\n))([\S\s]*?)((?:\r\n|\r|\n)---[ \t]*(\r\n|\n|$))")
 LICENSES = """
     apache-2.0 mit openrail bigscience-openrail-m creativeml-openrail-m bigscience-bloom-rail-1.0 bigcode-openrail-m
     afl-3.0 artistic-2.0 bsl-1.0 bsd bsd-2-clause bsd-3-clause bsd-3-clause-clear c-uda cc cc0-1.0 cc-by-2.0 cc-by-2.5
@@ -59,12 +58,14 @@ def check_metadata(card: str) -> None:
     Traceback (most recent call last):
     ValueError: license is 'apache', which the Hub does not know (apache-2.0?)
     """
-    block = REGEX_YAML_BLOCK.search(card)
+    block = YAML_BLOCK.search(card)
     if block is None:
         return
     metadata = read_metadata(block[2])
     problems = list(_problems(metadata))
-    if not problems:
+    if not problems and "model-index" in metadata:
+        from huggingface_hub import ModelCardData
+
         try:
             ModelCardData(**metadata)
         except Exception as error:  # of model-index, in whatever way it is misshapen
@@ -137,6 +138,9 @@ def _unknown(metadata: dict, name: str, known: list[str]):
 
 
 def _is_repository(name: str) -> bool:
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id
+
     try:
         validate_repo_id(name)
     except HFValidationError:

@@ -4,7 +4,7 @@ Importing this package registers it with transformers: `AutoConfig`, `AutoModelâ
 for every RoFormer checkpoint. It reads no dictionary: the tokenizer does, when it first segments a text.
 
 Only in the command `roformer` this waits until a model is asked for, since it takes seconds (torch and transformers'
-modelling code) that most commands have no use for; `cli.py` says which.
+modelling code) that most commands have no use for.
 """
 
 import sys

@@ -2,6 +2,9 @@
 
 Every command ends in one of two ways: its result on stdout and exit code 0, or one sentence on stderr and exit code 1
 (2 where the command itself was mistyped). Set ROFORMER_DEBUG=1 to see where an error came from.
+
+Commands start at once: each imports what it needs when it gets there, torch and transformers last, since they take seconds
+and a mistyped path should not. `__init__.py` leaves their import out in the command `roformer`.
 """
 
 import os
@@ -25,11 +28,6 @@ stdout = Console()
 stderr = Console(stderr=True)
 
 
-# Commands that start at once: no model class is imported for them, and they use no Auto class of transformers before
-# they have called `register`. `__init__.py` puts the import off in the command `roformer`.
-WITHOUT_MODELS = ("convert", "push", "pull", "vocab", "card", "info")
-
-
 def show_version(wanted: bool) -> None:
     if wanted:
         print(__version__)
@@ -38,14 +36,11 @@ def show_version(wanted: bool) -> None:
 
 @app.callback()
 def commands(
-    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", help="Show the version and exit.", callback=show_version, is_eager=True)
     ] = False,
 ) -> None:
     """Convert, publish and inspect RoFormer checkpoints."""
-    if context.invoked_subcommand not in WITHOUT_MODELS:
-        from . import public  # noqa: F401, which registers this package with transformers
 
 
 @app.command()

@@ -5,18 +5,10 @@ from typing import Any, ClassVar
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
-# What a checkpoint is called on disk when plain transformers would load it without complaint and compute something
-# else: names that it does not know, so that it refuses. One class reads them all.
-MODEL_TYPE = "roformer"
-MODEL_TYPE_V2 = "roformer_v2"
-MODEL_TYPE_EXTENDED = "roformer_x"
-MODEL_TYPES = (MODEL_TYPE, MODEL_TYPE_V2, MODEL_TYPE_EXTENDED)
+from .model_types import MODEL_TYPE, MODEL_TYPES, saved_model_type
+from .rope_parameters import PAPER_ROPE, ROPE_FIELDS, check_rope, complete_rope, rope_of
 
 NORM_TYPES = ("layer_norm", "rms_norm")
-ROPE_TYPES = ("default", "linear", "dynamic", "yarn")
-PAPER_ROPE = {"rope_type": "default", "rope_theta": 10000.0}
-# The field of today, and what older configs have in its place.
-ROPE_FIELDS = ("rope_parameters", "rope_scaling", "rope_theta")
 # Scorers of triplet matching, and the losses of each, its default first.
 TRIPLET_LOSSES = {"cross": ("binary_cross_entropy", "softmax"), "bi": ("softmax", "margin")}
 
@@ -32,42 +24,6 @@ def check_sizes(config: PreTrainedConfig, why_even: str) -> None:
         )
     if config.head_dim % 2:
         raise ValueError(f"hidden_size / num_attention_heads is {config.head_dim}, an odd number, but {why_even}")
-
-
-def complete_rope(parameters: dict[str, Any] | None) -> dict[str, Any]:
-    """`rope_parameters` with what they leave out, which is the paper's; a ValueError names what is wrong in them."""
-    parameters = dict(parameters or {})
-    if "type" in parameters:  # the older name
-        parameters.setdefault("rope_type", parameters.pop("type"))
-    parameters = {**PAPER_ROPE, **parameters}
-    check_rope(parameters)
-    return parameters
-
-
-def check_rope(parameters: dict[str, Any]) -> None:
-    """Raises a ValueError that names what is wrong in `rope_parameters`."""
-    rope_type = parameters["rope_type"]
-    if rope_type not in ROPE_TYPES:
-        raise ValueError(f"rope_type is {rope_type!r}, but must be one of {', '.join(ROPE_TYPES)}")
-    allowed = {"rope_type", "rope_theta", "original_max_position_embeddings"}
-    if rope_type != "default":
-        allowed.add("factor")
-        factor = parameters.get("factor")
-        if not isinstance(factor, (int, float)) or factor < 1:
-            raise ValueError(f"rope_parameters of type {rope_type!r} need a factor of at least 1, not {factor!r}")
-    if rope_type == "yarn":
-        allowed |= {"attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate"}
-    if rope_type in ("dynamic", "yarn"):
-        length = parameters.get("original_max_position_embeddings")
-        if not isinstance(length, int) or length < 1:
-            raise ValueError(
-                f"rope_parameters of type {rope_type!r} need original_max_position_embeddings, "
-                "the length in tokens that the model was trained at"
-            )
-    if unknown := sorted(set(parameters) - allowed):
-        raise ValueError(f"rope_parameters of type {rope_type!r} do not know {', '.join(unknown)}")
-    if not parameters["rope_theta"] > 1:
-        raise ValueError(f"rope_theta is {parameters['rope_theta']!r}, but must be greater than 1")
 
 
 @strict
@@ -230,10 +186,8 @@ class RoFormerConfig(PreTrainedConfig):
         Called by transformers; its own would fill a missing trained length in from `max_position_embeddings`, which is
         only told to others here.
         """
-        parameters = dict(kwargs.pop("rope_scaling", None) or self.rope_parameters or {})
-        if (theta := kwargs.pop("rope_theta", None)) is not None:
-            parameters.setdefault("rope_theta", theta)
-        self.rope_parameters = parameters
+        older = {name: kwargs.pop(name, None) for name in ROPE_FIELDS[1:]}
+        self.rope_parameters = rope_of({"rope_parameters": self.rope_parameters, **older})
         return kwargs
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -282,14 +236,7 @@ class RoFormerConfig(PreTrainedConfig):
 
     def saved_model_type(self) -> str:
         """The model_type that this configuration is written under, by what plain transformers would make of it."""
-        if self.norm_type != "layer_norm" or not self.use_bias:
-            return MODEL_TYPE_V2
-        rope = self.rope_parameters or PAPER_ROPE
-        if self.prefix_lm or self.trainable_rope or any(rope[name] != PAPER_ROPE[name] for name in PAPER_ROPE):
-            return MODEL_TYPE_EXTENDED
-        if self.classifier_layers != 2 or self.classifier_activation not in (None, self.hidden_act):
-            return MODEL_TYPE_EXTENDED
-        return MODEL_TYPE
+        return saved_model_type(vars(self))
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as plain data, `model_type` being `saved_model_type()`, and None for the paper's RoPE."""

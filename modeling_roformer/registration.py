@@ -11,7 +11,8 @@ from transformers.models.auto.tokenization_auto import REGISTERED_TOKENIZER_CLAS
 from transformers.utils import is_torch_available
 
 from .auto_classes import TOKENIZER_NAMES, auto_model_classes
-from .configuration import MODEL_TYPE, MODEL_TYPES, RoFormerConfig
+from .configuration import RoFormerConfig
+from .model_types import MODEL_TYPE, MODEL_TYPES
 from .nezha_configuration import NezhaConfig
 
 

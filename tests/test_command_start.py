@@ -50,6 +50,71 @@ def test_help_needs_neither_torch_nor_transformers(start):
     assert start(COMMAND, "--version")[0] == f"{modeling_roformer.__version__}\n"
 
 
+# Each line is a command, and they run in one process: after which of them is torch there?
+LIGHT = """
+import shlex, sys
+from modeling_roformer.cli import main
+for line in sys.stdin.read().splitlines():
+    sys.argv = ["roformer", *shlex.split(line)]
+    try:
+        main()
+        code = 0
+    except SystemExit as ended:
+        code = ended.code or 0
+    heavy = sorted({"torch", "transformers", "tokenizers", "huggingface_hub"} & sys.modules.keys())
+    print(f"code {code}", *heavy, "<-", line, file=sys.stderr)
+"""
+
+
+def test_what_needs_no_model_imports_neither_torch_nor_transformers(tmp_path):
+    """Refusals of paths, options, missing and damaged files; what `info` says of a folder, and `card`."""
+    program = tmp_path / "bin" / "roformer"
+    program.parent.mkdir()
+    program.write_text(LIGHT, encoding="utf-8")
+    convert(LEGACY / "word", tmp_path / "saved")
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "config.json").write_text("{")
+    refused = [
+        f"convert {tmp_path}/missing out",
+        "convert junnyu/roformer_chinese_base out",
+        f"convert {LEGACY}/word {tmp_path}/saved",
+        f"convert {LEGACY}/word out --family x",
+        f"convert {LEGACY}/word out --head x",
+        f"convert {LEGACY}/word out --as x",
+        f"convert {LEGACY}/word out --dtype x",
+        f"convert {LEGACY}/word out --max-shard-size x",
+        f"convert {LEGACY}/gpt out --family v2",
+        f"convert {tmp_path}/damaged out",
+        f"convert --all {tmp_path}/missing out",
+        f"export-tf {tmp_path}/missing out",
+        f"export-tf {LEGACY}/word out",
+        f"export-tf {tmp_path}/saved {tmp_path}/saved",
+        f"push {tmp_path}/missing me/model",
+        f"push {tmp_path}/damaged me/model",
+        f"push {tmp_path}/saved a/b/c",
+        f"pull me/model {tmp_path}/saved",
+        "pull a/b/c out",
+        f"vocab {tmp_path}/missing --base {LEGACY}/word/vocab.txt --output out",
+        f"vocab {LEGACY}/word/vocab.txt --base {tmp_path}/missing --output out",
+        f"vocab-init {tmp_path}/missing {LEGACY}/word/vocab.txt out",
+        f"vocab-init {tmp_path}/saved {tmp_path}/missing out",
+        f"card {tmp_path}/missing",
+        f"info {tmp_path}/missing",
+        f"info {tmp_path}/damaged",
+        "nonsense",
+        "convert --nonsense",
+    ]
+    done = [f"info {tmp_path}/saved", f"info --json {LEGACY}/gpt", f"card {tmp_path}/saved"]
+    ran = subprocess.run(
+        [sys.executable, program], input="\n".join(refused + done), capture_output=True, text=True, cwd=tmp_path
+    )
+    said = [line for line in ran.stderr.splitlines() if line.startswith("code ")]
+    assert said == [f"code {2 if 'nonsense' in line else 1} <- {line}" for line in refused] + [
+        f"code 0 <- {line}" for line in done
+    ], ran.stderr
+    assert "RoFormer" in ran.stdout and "Traceback" not in ran.stderr
+
+
 @pytest.mark.parametrize("command", ["convert", "export-tf", "push", "card", "info", "vocab-init"])
 def test_a_folder_that_is_not_there(run, tmp_path, command):
     missing, more = tmp_path / "missing", {"push": ["me/model"], "vocab-init": ["words.txt", "out"]}

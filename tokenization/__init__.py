@@ -1,5 +1,23 @@
-"""Word-level and character-level tokenization of RoFormer checkpoints."""
+"""Word-level and character-level tokenization of RoFormer checkpoints.
 
-from .tokenizer import RoFormerTokenizer, RoFormerTokenizerFast
+The tokenizer is imported when it is first asked for: what reads vocabularies and classes of characters here does
+without transformers, which takes seconds to import.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .tokenizer import RoFormerTokenizer, RoFormerTokenizerFast
 
 __all__ = ["RoFormerTokenizer", "RoFormerTokenizerFast"]
+
+
+def __getattr__(name: str):
+    if name in __all__:
+        return getattr(import_module(".tokenizer", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -6,22 +6,22 @@ What else a class has, its task head, is called `task/<key>`: bert4keras reads v
 configuration and tokenizer in objects of their own.
 """
 
+from __future__ import annotations
+
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-import transformers
-from tokenizers import AddedToken
-from transformers import BertConfig, PreTrainedConfig
-from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
-
-import modeling_roformer
-
-from ...tokenization.tokenizer import RoFormerTokenizer
 from ..errors import CheckpointError
 from ..families.family import Family, Weight, dense
 from ..families.registry import EXPORTED_AS
 from ..folder.settings import OPTIONAL_SIZES, RATES, REQUIRED_SIZES, Settings
+
+if TYPE_CHECKING:
+    from tokenizers import AddedToken
+    from transformers import PreTrainedConfig, PreTrainedModel
+
+    from ...tokenization.tokenizer import RoFormerTokenizer
 
 MARK, PACKAGE = "exported_from", "modeling_roformer"
 CONFIG, TOKENIZER = "config", "tokenizer"
@@ -40,6 +40,8 @@ NOT_OWN = (
 
 def own_fields(family: str, config: PreTrainedConfig, tokenizer: RoFormerTokenizer) -> dict[str, object]:
     """What only this package reads: the family, and what is not as the classes have it by default."""
+    from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
+
     values, defaults = config.to_dict(), type(config)().to_dict()
     saved = {"do_lower_case": tokenizer.do_lower_case, "add_sep_token": tokenizer.add_sep_token}
     saved |= {name: side for name in SIDES if (side := getattr(tokenizer, name)) != "right"}
@@ -63,10 +65,15 @@ def added_tokens(tokenizer: RoFormerTokenizer) -> dict[int, AddedToken]:
     return {number: token for number, token in added if token.content not in SPECIAL_TOKENS.values()}
 
 
-def model_on_meta(config: PreTrainedConfig, architecture: str, path: Path) -> "transformers.PreTrainedModel":
+def model_on_meta(config: PreTrainedConfig, architecture: str, path: Path) -> PreTrainedModel:
     """The class that a configuration (the file `path`) names, without numbers; only this package's, and BERT's."""
+    import torch
+    import transformers
+
+    import modeling_roformer
+
     kind = getattr(modeling_roformer, architecture, None)
-    kind = kind or (getattr(transformers, architecture, None) if isinstance(config, BertConfig) else None)
+    kind = kind or (getattr(transformers, architecture, None) if isinstance(config, transformers.BertConfig) else None)
     if (
         not isinstance(kind, type)
         or not issubclass(kind, transformers.PreTrainedModel)
@@ -82,7 +89,7 @@ def model_on_meta(config: PreTrainedConfig, architecture: str, path: Path) -> "t
         raise CheckpointError(f"{path} describes no {architecture}: {' '.join(str(error).split())}") from None
 
 
-def exported_weights(family: Family, config: PreTrainedConfig, model: "transformers.PreTrainedModel") -> list[Weight]:
+def exported_weights(family: Family, config: PreTrainedConfig, model: PreTrainedModel) -> list[Weight]:
     """Every weight of the class that is not tied to another, with the variable that it is exported as."""
     prefix, hidden = f"{model.base_model_prefix}.", config.hidden_size
     known = [
@@ -144,6 +151,8 @@ def exported_tokenizer(settings: Settings) -> dict[str, object]:
     """What an exported checkpoint's tokenizer is made with; nothing for another's checkpoint."""
     if not is_exported(settings):
         return {}
+    from tokenizers import AddedToken
+
     fields = dict(_own(settings, TOKENIZER))
     try:
         added = {

@@ -1,6 +1,9 @@
 """Checkpoints of the original framework: what they are, variable by variable."""
 
-from ...tokenization.tokenizer import RoFormerTokenizer
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from ..errors import CheckpointError
 from ..families.registry import RELATIVE_POSITIONS, SIGNS, choose
 from ..families.relative_positions import computed_positions
@@ -13,6 +16,9 @@ from .checkpoint import Checkpoint
 from .exported import OWN, as_exported, exported_tokenizer, is_exported
 from .plan import make_plan
 from .task_layers import find_task
+
+if TYPE_CHECKING:
+    from ...tokenization.tokenizer import RoFormerTokenizer
 
 
 def read_legacy(files: LegacyFiles, family: str, target: str | None, head: str, name: str) -> Checkpoint:
@@ -48,6 +54,8 @@ def read_legacy(files: LegacyFiles, family: str, target: str | None, head: str, 
 def _tokenizer(
     settings: Settings, vocabulary: Vocabulary, of_the_family: dict[str, object], starts_anew: bool
 ) -> RoFormerTokenizer:
+    from ...tokenization.tokenizer import RoFormerTokenizer
+
     exported = exported_tokenizer(settings)
     if starts_anew:  # a RoFormer has no longest text
         exported.pop("model_max_length", None)

@@ -12,7 +12,8 @@ import torch
 from transformers import BertConfig, PreTrainedConfig
 from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
-from ...configuration import MODEL_TYPES, RoFormerConfig
+from ...configuration import RoFormerConfig
+from ...model_types import MODEL_TYPES
 from ...nezha_configuration import NezhaConfig
 from ...tokenization.tokenizer import RoFormerTokenizer
 from ..errors import CheckpointError

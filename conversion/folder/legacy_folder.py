@@ -1,5 +1,6 @@
 """Find the files of a legacy checkpoint, in a folder or in the .zip as it was published."""
 
+import re
 import shutil
 import zipfile
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ VOCABULARY = "vocab.txt"
 TOKENIZER = "tokenizer.json"  # all that new versions of transformers save of a tokenizer
 INDEX = ".index"
 TRANSFORMERS_HDF5 = "tf_model.h5"  # the same model once more, as transformers' TensorFlow classes saved it
+_REPOSITORY = re.compile(r"[\w.-]*\w/\w[\w.-]*", re.ASCII)  # OWNER/NAME
 HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 
@@ -52,7 +54,17 @@ def legacy_files(path: str | Path, checkpoint: str | None, unpack_beside: Path) 
                 # Whoever reads this knows the archive, not the place where it was unpacked for a moment.
                 raise CheckpointError(str(error).replace(str(folder), str(path))) from None
     else:
-        raise CheckpointError(f"{path} does not exist: name a folder or a .zip with a legacy checkpoint")
+        raise CheckpointError(missing(path, "a folder or a .zip with a legacy checkpoint"))
+
+
+def missing(path: Path, wanted: str) -> str:
+    """The sentence that says that nothing is at `path`, where what is `wanted` should be."""
+    if _REPOSITORY.fullmatch(str(path)) and not path.parent.exists():
+        return (
+            f"{path} is not a folder here; if it is a repository on the Hub, from_pretrained({str(path)!r}) loads it, and "
+            f"`roformer pull {path} DIR` fetches it"
+        )
+    return f"{path} does not exist: name {wanted}"
 
 
 def name_of(path: str | Path) -> str:

@@ -51,7 +51,7 @@ class KerasHDF5:
             import h5py
         except ImportError:
             raise ImportError(
-                f"{self.path} is an HDF5 file of Keras, for which h5py is needed: pip install 'modeling-roformer[keras]'"
+                f"{self.path} is an HDF5 file of Keras, which is read with h5py: pip install h5py"
             ) from None
         try:
             heaps = check_heaps(self.path)

@@ -8,9 +8,6 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from huggingface_hub.errors import HFValidationError
-from huggingface_hub.utils import validate_repo_id
-
 from ..errors import CheckpointError
 from ..folder.legacy_folder import CONFIGS, INDEX, name_of, unpack
 from .checkpoint_info import CheckpointInfo
@@ -77,8 +74,13 @@ def _files(folder: Path) -> list[Path]:
 
 def _is_repository(name: str) -> bool:
     """Whether it can be OWNER/NAME; a name alone is more likely a folder that was mistyped."""
+    if "/" not in name:
+        return False
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id
+
     try:
         validate_repo_id(name)
     except HFValidationError:
         return False
-    return "/" in name
+    return True

@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ..auto_classes import TOKENIZER_NAMES, auto_model_classes
-from ..configuration import MODEL_TYPES, RoFormerConfig
+from ..configuration import RoFormerConfig
+from ..model_types import MODEL_TYPES
 from ..nezha_configuration import NezhaConfig
 from ..tokenization import RoFormerTokenizer
 

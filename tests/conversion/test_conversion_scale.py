@@ -22,6 +22,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForMaskedLM
 
 from modeling_roformer import RoFormerConfig
+from modeling_roformer.conversion.checkpoints import legacy_checkpoint
 from modeling_roformer.conversion.convert import convert
 from modeling_roformer.conversion.convert_all import convert_all
 from modeling_roformer.conversion.errors import CheckpointError
@@ -423,13 +424,13 @@ def test_nothing_to_convert(run, output, tmp_path):
 
 def test_an_error_that_nobody_thought_of(downloads, output, monkeypatch):
     """One checkpoint's trouble, whatever it is, is not the others'."""
-    original = sys.modules[convert.__module__].make_plan
+    original = legacy_checkpoint.make_plan
 
     def make_plan(source, family, *arguments, **options):
         if family.name == "gpt":
             raise ZeroDivisionError("division by\nzero")
         return original(source, family, *arguments, **options)
 
-    monkeypatch.setattr(sys.modules[convert.__module__], "make_plan", make_plan)
+    monkeypatch.setattr(legacy_checkpoint, "make_plan", make_plan)
     outcomes = {outcome.name: outcome for outcome in convert_all(downloads, output).outcomes}
     assert outcomes["roformer-gpt"].failure == "division by zero" and outcomes["wonezha"].report

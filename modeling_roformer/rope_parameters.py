@@ -1,0 +1,52 @@
+"""RoPE's fields in a configuration: what is allowed in them, and what they mean where they leave something out."""
+
+from collections.abc import Mapping
+from typing import Any
+
+ROPE_TYPES = ("default", "linear", "dynamic", "yarn")
+PAPER_ROPE = {"rope_type": "default", "rope_theta": 10000.0}
+# The field of today, and what older configs have in its place.
+ROPE_FIELDS = ("rope_parameters", "rope_scaling", "rope_theta")
+
+
+def rope_of(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The `rope_parameters` of a configuration, under whatever names it has them, and the paper's where it has none."""
+    parameters = dict(fields.get("rope_scaling") or fields.get("rope_parameters") or {})
+    if (theta := fields.get("rope_theta")) is not None:
+        parameters.setdefault("rope_theta", theta)
+    if "type" in parameters:
+        parameters.setdefault("rope_type", parameters.pop("type"))
+    return {**PAPER_ROPE, **parameters}
+
+
+def complete_rope(parameters: dict[str, Any] | None) -> dict[str, Any]:
+    """`rope_parameters` with what they leave out, which is the paper's; a ValueError names what is wrong in them."""
+    parameters = rope_of({"rope_parameters": parameters})
+    check_rope(parameters)
+    return parameters
+
+
+def check_rope(parameters: dict[str, Any]) -> None:
+    """Raises a ValueError that names what is wrong in `rope_parameters`."""
+    rope_type = parameters["rope_type"]
+    if rope_type not in ROPE_TYPES:
+        raise ValueError(f"rope_type is {rope_type!r}, but must be one of {', '.join(ROPE_TYPES)}")
+    allowed = {"rope_type", "rope_theta", "original_max_position_embeddings"}
+    if rope_type != "default":
+        allowed.add("factor")
+        factor = parameters.get("factor")
+        if not isinstance(factor, (int, float)) or factor < 1:
+            raise ValueError(f"rope_parameters of type {rope_type!r} need a factor of at least 1, not {factor!r}")
+    if rope_type == "yarn":
+        allowed |= {"attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate"}
+    if rope_type in ("dynamic", "yarn"):
+        length = parameters.get("original_max_position_embeddings")
+        if not isinstance(length, int) or length < 1:
+            raise ValueError(
+                f"rope_parameters of type {rope_type!r} need original_max_position_embeddings, "
+                "the length in tokens that the model was trained at"
+            )
+    if unknown := sorted(set(parameters) - allowed):
+        raise ValueError(f"rope_parameters of type {rope_type!r} do not know {', '.join(unknown)}")
+    if not parameters["rope_theta"] > 1:
+        raise ValueError(f"rope_theta is {parameters['rope_theta']!r}, but must be greater than 1")
