@@ -23,20 +23,27 @@ from transformers.modeling_outputs import (
 from transformers.utils.generic import can_return_tuple
 
 from .configuration import RoFormerConfig
-from .inputs import check_range, check_same_shape, check_tokens
+from .inputs import check_range, check_ranges, check_same_shape, check_tokens
 from .masks import self_attention_mask
 from .model import RoFormerModel, RoFormerPreTrainedModel
 from .rope_scaling import depends_on_length
 
 
 def check_token_labels(
-    labels: torch.Tensor | None, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None, classes: int
+    labels: torch.Tensor | None,
+    input_ids: torch.Tensor | None,
+    inputs_embeds: torch.Tensor | None,
+    classes: int,
+    *others: tuple[str, torch.Tensor | None, int | None, int | None],
 ) -> None:
-    """Raises a ValueError unless there is a label, from 0 to `classes` - 1 or -100, for each token."""
+    """Raises a ValueError unless there is a label, from 0 to `classes` - 1 or -100, for each token.
+
+    `others` are further ranges to check by the same read (see `check_ranges`).
+    """
     inputs = input_ids if inputs_embeds is None else inputs_embeds
-    if labels is not None and inputs is not None:
+    if inputs is not None:
         check_same_shape("labels", labels, inputs.shape[:2])
-        check_range("labels", labels, classes, ignored=-100)
+    check_ranges(("labels", labels, classes, -100), *others)
 
 
 class RoFormerHead(RoFormerPreTrainedModel):
@@ -180,7 +187,7 @@ class RoFormerForMaskedLM(_LanguageModel):
             labels = labels.to(hidden_states.device)
             if self.config.sparse_prediction and self.training:
                 # The vocabulary is the widest layer by far, and a sixth of the words have a label.
-                has_label = labels != -100
+                has_label = (labels != -100).nonzero(as_tuple=True)
                 hidden_states, labels = hidden_states[has_label], labels[has_label]
         logits = self.cls(hidden_states)
         if labels is None:

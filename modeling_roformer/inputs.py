@@ -3,6 +3,8 @@
 torch by itself says "index out of range in self" on a CPU, and on a GPU stops the whole process.
 """
 
+from collections.abc import Sequence
+
 import torch
 
 
@@ -45,25 +47,64 @@ def check_tokens(
         raise ValueError(f"input_ids are {tensor.dtype}, but must be integers")
 
 
-def check_range(name: str, tensor: torch.Tensor | None, end: int | None, ignored: int | None = None) -> None:
-    """Raises a ValueError unless all values lie from 0 to `end` - 1 (to anything where None), or are `ignored`.
+def read_together(*scalars: torch.Tensor | None) -> list[int | None]:
+    """Values of integer or boolean tensors of one element, by one transfer from the device; None for None.
+
+    Each read waits until the device has computed all that it was given, so a model should need few.
 
     ```python
-    >>> check_range("token_type_ids", torch.tensor([[0, 2]]), 2)
+    >>> read_together(torch.tensor(3), None, torch.tensor([1, 0]).all())
+    [3, None, 0]
+    ```
+    """
+    known = [scalar for scalar in scalars if scalar is not None]
+    if not known:
+        return [None] * len(scalars)
+    values = iter(torch.stack([scalar.to(known[0].device, torch.long) for scalar in known]).tolist())
+    return [None if scalar is None else next(values) for scalar in scalars]
+
+
+def check_ranges(
+    *checks: tuple[str, torch.Tensor | None, int | None, int | None], questions: Sequence[torch.Tensor | None] = ()
+) -> list[bool | None]:
+    """Raises a ValueError unless all values of each tensor lie in its range.
+
+    Args:
+        checks: a name, a tensor or None, where its values end (0 to `end` - 1; None where they do not), and a value
+            that is ignored, or None.
+        questions: boolean tensors of one element that are read with them, at no further cost, or None.
+
+    Returns:
+        The answers, None for None.
+
+    ```python
+    >>> check_ranges(("token_type_ids", torch.tensor([[0, 2]]), 2, None))
     ValueError: token_type_ids has the value 2, but must lie from 0 to 1
     ```
     """
-    if tensor is None or tensor.is_floating_point() or not can_be_read(tensor):
-        return
-    if ignored is not None:
-        tensor = tensor[tensor != ignored]
-        if tensor.numel() == 0:
-            return
-    low, high = (value.item() for value in tensor.aminmax())
-    if low < 0 or (end is not None and high >= end):
-        allowed = "not be negative" if end is None else f"lie from 0 to {end - 1}"
-        besides = "" if ignored is None else f", or be {ignored}"
-        raise ValueError(f"{name} has the value {low if low < 0 else high}, but must {allowed}{besides}")
+    checks = [
+        (name, tensor, end, ignored)
+        for name, tensor, end, ignored in checks
+        if tensor is not None and not tensor.is_floating_point() and can_be_read(tensor)
+    ]
+    bounds = [
+        bound
+        for _, tensor, _, ignored in checks
+        for bound in (tensor if ignored is None else tensor.masked_fill(tensor == ignored, 0)).aminmax()
+    ]
+    values = read_together(*bounds, *questions)
+    bounds, answers = values[: len(bounds)], values[len(bounds) :]
+    for (name, _, end, ignored), low, high in zip(checks, bounds[0::2], bounds[1::2], strict=True):
+        if low < 0 or (end is not None and high >= end):
+            allowed = "not be negative" if end is None else f"lie from 0 to {end - 1}"
+            besides = "" if ignored is None else f", or be {ignored}"
+            raise ValueError(f"{name} has the value {low if low < 0 else high}, but must {allowed}{besides}")
+    return [None if answer is None else bool(answer) for answer in answers]
+
+
+def check_range(name: str, tensor: torch.Tensor | None, end: int | None, ignored: int | None = None) -> None:
+    """`check_ranges` of one tensor."""
+    check_ranges((name, tensor, end, ignored))
 
 
 def check_same_shape(name: str, tensor: torch.Tensor | None, shape: tuple[int, ...]) -> None:

@@ -12,6 +12,7 @@ from transformers.cache_utils import Cache
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
 
 from .configuration import RoFormerConfig
+from .inputs import can_be_read
 
 
 def implementation_for(config: RoFormerConfig, output_attentions: bool | None) -> str:
@@ -52,6 +53,7 @@ def self_attention_mask(
     attention_mask: torch.Tensor | None,
     token_type_ids: torch.Tensor | None = None,
     past_key_values: Cache | None = None,
+    whole: bool | None = None,
 ) -> torch.Tensor | None:
     """The mask of self-attention in the form that an implementation takes; None where all see all that they may.
 
@@ -60,6 +62,7 @@ def self_attention_mask(
         attention_mask: None; or shape (b, k), not 0 for tokens that are attended to; or shape (b or 1, h or 1, s, k),
             boolean (True for what is attended to) or floating (added to the scores), which replaces the mask.
         token_type_ids: segments, shape (b, s); read by `prefix_lm` only, all 0 where None.
+        whole: whether `attention_mask` attends to all (see `attends_to_all`); None where that is not known.
 
     Raises:
         ValueError: for any other shape.
@@ -81,15 +84,19 @@ def self_attention_mask(
     elif attention_mask is not None:  # a flex BlockMask
         return attention_mask
     config = _with_implementation(config, implementation)
+    attention_mask = None if whole else attention_mask
+    can_be_skipped = whole is not False  # transformers reads the mask to find out
     if config.prefix_lm:
         return create_causal_mask(
             config, hidden_states, attention_mask, past_key_values, or_mask_function=_prefix(token_type_ids, b, s, past)
         )
     if config.is_decoder:
-        return create_causal_mask(config, hidden_states, attention_mask, past_key_values)
+        return create_causal_mask(
+            config, hidden_states, attention_mask, past_key_values, allow_is_causal_skip=can_be_skipped
+        )
     if attention_mask is None:
         return None
-    return create_bidirectional_mask(config, hidden_states, attention_mask)
+    return create_bidirectional_mask(config, hidden_states, attention_mask, allow_is_bidirectional_skip=can_be_skipped)
 
 
 def cross_attention_mask(
@@ -98,16 +105,25 @@ def cross_attention_mask(
     hidden_states: torch.Tensor,
     encoder_attention_mask: torch.Tensor | None,
     encoder_hidden_states: torch.Tensor,
+    whole: bool | None = None,
 ) -> torch.Tensor | None:
-    """The mask of cross-attention, from an `encoder_attention_mask` of shape (b, k)."""
-    if encoder_attention_mask is None:
+    """The mask of cross-attention, from an `encoder_attention_mask` of shape (b, k); `whole` as in self-attention's."""
+    if encoder_attention_mask is None or whole:
         return None
     return create_bidirectional_mask(
         _with_implementation(config, implementation),
         hidden_states,
         encoder_attention_mask,
         encoder_hidden_states=encoder_hidden_states,
+        allow_is_bidirectional_skip=whole is not False,
     )
+
+
+def attends_to_all(attention_mask: torch.Tensor | None) -> torch.Tensor | None:
+    """Whether a mask of shape (b, k) leaves nothing out, as a scalar yet to be read; None for other masks."""
+    if not isinstance(attention_mask, torch.Tensor) or attention_mask.ndim != 2 or not can_be_read(attention_mask):
+        return None
+    return (attention_mask != 0).all()
 
 
 def _with_implementation(config: RoFormerConfig, implementation: str) -> RoFormerConfig:

@@ -24,9 +24,9 @@ from transformers.utils.output_capturing import capture_outputs
 from .attention import MultiHeadAttention, RoFormerAttention, RoFormerCrossAttention, RoFormerSelfAttention
 from .configuration import RoFormerConfig
 from .dropout import Dropout
-from .inputs import check_range, check_same_shape, check_tokens
+from .inputs import can_be_read, check_ranges, check_same_shape, check_tokens
 from .loading import LoadedWhole
-from .masks import check_implementation, cross_attention_mask, implementation_for, self_attention_mask
+from .masks import attends_to_all, check_implementation, cross_attention_mask, implementation_for, self_attention_mask
 from .norm import make_norm
 from .recomputation import recomputed_in_backward
 from .rope_scaling import depends_on_length, scaled_inverse_frequencies
@@ -307,19 +307,27 @@ class RoFormerModel(RoFormerPreTrainedModel):
             ValueError: naming the argument that does not fit, before anything is computed.
         """
         check_tokens(input_ids, inputs_embeds)
-        if input_ids is not None:
-            self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
         if not self.config.is_decoder:
             encoder_hidden_states = None  # as in transformers
         elif encoder_hidden_states is not None and not self.config.add_cross_attention:
             raise ValueError("encoder_hidden_states need a model with add_cross_attention=True")
-
-        check_range("input_ids", input_ids, self.config.vocab_size)
         check_same_shape(
             "token_type_ids", token_type_ids, (input_ids if inputs_embeds is None else inputs_embeds).shape[:2]
         )
-        check_range("token_type_ids", token_type_ids, self.config.type_vocab_size)
-        check_range("position_ids", position_ids, None)
+        # All that is decided by values is read from the device at once.
+        whole, encoder_whole, padded = check_ranges(
+            ("input_ids", input_ids, self.config.vocab_size, None),
+            ("token_type_ids", token_type_ids, self.config.type_vocab_size, None),
+            ("position_ids", position_ids, None, None),
+            questions=(
+                None if getattr(past_key_values, "is_compileable", False) else attends_to_all(attention_mask),
+                None if encoder_hidden_states is None else attends_to_all(encoder_attention_mask),
+                self.has_padding_at_an_end(input_ids) if attention_mask is None else None,
+            ),
+        )
+        if padded:
+            # It would look for padding by itself; this stands for the ids.
+            self.warn_if_padding_and_no_attention_mask(torch.tensor([[self.config.pad_token_id]]), None)
 
         past_key_values = self.make_cache(past_key_values, use_cache, encoder_hidden_states is not None)
         hidden_states = self.embeddings(input_ids, token_type_ids, inputs_embeds)
@@ -343,6 +351,7 @@ class RoFormerModel(RoFormerPreTrainedModel):
         packing = None
         if (
             (self.config.unpad_inputs if unpad_inputs is None else unpad_inputs)
+            and not whole
             and past_key_values is None
             and encoder_hidden_states is None
             # what layers give by themselves is wanted in the shape of the input
@@ -354,11 +363,16 @@ class RoFormerModel(RoFormerPreTrainedModel):
             position_embeddings = tuple(packing.pack(x) for x in position_embeddings)
         else:
             mask = self_attention_mask(
-                self.config, implementation, hidden_states, attention_mask, token_type_ids, past_key_values
+                self.config, implementation, hidden_states, attention_mask, token_type_ids, past_key_values, whole
             )
         if encoder_hidden_states is not None:
             encoder_attention_mask = cross_attention_mask(
-                self.config, implementation, hidden_states, encoder_attention_mask, encoder_hidden_states
+                self.config,
+                implementation,
+                hidden_states,
+                encoder_attention_mask,
+                encoder_hidden_states,
+                encoder_whole,
             )
         hidden_states = self.encoder(
             hidden_states,
@@ -376,6 +390,12 @@ class RoFormerModel(RoFormerPreTrainedModel):
         if hasattr(self, "pooler"):
             return BaseModelOutputWithPoolingAndCrossAttentions(**outputs, pooler_output=self.pooler(hidden_states))
         return BaseModelOutputWithPastAndCrossAttentions(**outputs)
+
+    def has_padding_at_an_end(self, input_ids: torch.Tensor | None) -> torch.Tensor | None:
+        """Whether a text starts or ends with padding, as a scalar yet to be read; None where that cannot be told."""
+        if input_ids is None or self.config.pad_token_id is None or not can_be_read(input_ids):
+            return None
+        return (input_ids[:, :: max(input_ids.shape[1] - 1, 1)] == self.config.pad_token_id).any()
 
     def position_embeddings(
         self, position_ids: torch.Tensor, attention_mask: torch.Tensor | None

@@ -151,8 +151,13 @@ class NezhaForPreTraining(NezhaForMaskedLM):
             `prediction_logits` of shape (b, s, vocab_size) as `RoFormerForMaskedLM` has them, `seq_relationship_logits`
             of shape (b, 2), and `loss`, the sum of both cross-entropies where both labels are given.
         """
-        check_token_labels(labels, input_ids, inputs_embeds, self.config.vocab_size)
-        check_range("next_sentence_label", next_sentence_label, 2, ignored=-100)
+        check_token_labels(
+            labels,
+            input_ids,
+            inputs_embeds,
+            self.config.vocab_size,
+            ("next_sentence_label", next_sentence_label, 2, -100),
+        )
         outputs = self.nezha(
             input_ids, attention_mask, token_type_ids, inputs_embeds, **{**kwargs, "return_dict": True}
         )

@@ -17,7 +17,7 @@ from transformers.utils import logging
 from transformers.utils.generic import can_return_tuple
 
 from .configuration import TRIPLET_LOSSES, RoFormerConfig
-from .inputs import check_same_shape
+from .inputs import check_same_shape, read_together
 from .model import RoFormerModel, RoFormerPreTrainedModel
 
 # The paper's RoFormer-1024. The model has no longest length, but a tokenizer that names none would let
@@ -116,7 +116,7 @@ class RoFormerForTripletMatching(RoFormerPreTrainedModel):
         kind = self.config.triplet_loss or TRIPLET_LOSSES[self.config.triplet_scorer][0]
         if kind == "softmax":
             return F.cross_entropy(logits, labels)
-        is_closer = F.one_hot(labels, 2).to(logits.dtype)
+        is_closer = torch.stack((labels == 0, labels == 1), dim=-1).to(logits.dtype)
         if kind == "binary_cross_entropy":
             return F.binary_cross_entropy_with_logits(logits, is_closer)
         # max(0, margin + cos(A, further) - cos(A, closer))
@@ -150,9 +150,13 @@ class RoFormerForTripletMatching(RoFormerPreTrainedModel):
             )
         if torch.compiler.is_compiling():  # what follows depends on values
             return
-        if labels is not None and not ((labels == 0) | (labels == 1)).all():
+        fit, filled = read_together(
+            None if labels is None else ((labels == 0) | (labels == 1)).all(),
+            None if attention_mask is None else attention_mask.any(dim=-1).all(),
+        )
+        if fit == 0:
             raise ValueError("labels must be 0 (B is closer to A) or 1 (C is)")
-        if attention_mask is not None and not attention_mask.any(dim=-1).all():
+        if filled == 0:
             i, text = (~attention_mask.any(dim=-1)).nonzero()[0].tolist()
             raise ValueError(f"attention_mask leaves no token of {_INPUTS[scorer][text]} in triplet {i}")
 
