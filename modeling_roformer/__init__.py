@@ -13,6 +13,17 @@ from pathlib import Path
 
 __version__ = "0.1.0"
 
+# In a source tree the other folders of the package (`tokenization`, `conversion` …) lie beside this one; an installation
+# has moved them into it. A Python that is started in the tree finds this folder before any installation.
+_FOLDER = Path(__file__).resolve().parent
+_TREE = _FOLDER.parent
+if (
+    not (_FOLDER / "tokenization").exists()
+    and (_TREE / "setup.cfg").is_file()
+    and (_TREE / "tokenization" / "__init__.py").is_file()
+):
+    __path__.append(str(_TREE))
+
 
 def _is_the_command() -> bool:
     """Whether this process was started as `roformer …`: a program of that name that imports the command line."""

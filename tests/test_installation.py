@@ -1,0 +1,139 @@
+"""The package is found from the clone and from elsewhere, installed or not, and an installation holds all of it."""
+
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from configparser import ConfigParser
+from pathlib import Path
+
+import pytest
+from paths import REPOSITORY
+
+NAME = "modeling_roformer"
+SETTINGS = ConfigParser()
+SETTINGS.read(REPOSITORY / "setup.cfg", encoding="utf-8")
+# Where each part of the package lies in the tree; the others lie in their parent.
+FOLDERS = dict(re.findall(r"(\S+) = (\S+)", SETTINGS["options"]["package_dir"]))
+ROOMS = sorted(set(FOLDERS) - {NAME})
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory) -> Path:
+    """The tree as git would fetch it, under the name that a clone has."""
+    clone = tmp_path_factory.mktemp("clone") / NAME
+    ignored = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "tests", "benchmarks")
+    shutil.copytree(REPOSITORY, clone, ignore=ignored)
+    return clone
+
+
+def ordinary_place(room: str, site_packages: Path) -> Path:
+    return site_packages / room.replace(".", "/")
+
+
+def install(clone: Path, target: Path, *how: str) -> Path:
+    """What pip makes of the clone in another folder, without a connection."""
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    offline = ["--no-index", "--no-deps", "--no-build-isolation", "--no-compile"]
+    done = subprocess.run([*pip, *offline, "--target", target, *how, clone], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return target
+
+
+@pytest.fixture(scope="module")
+def ordinary(clone, tmp_path_factory) -> Path:
+    return install(clone, tmp_path_factory.mktemp("ordinary"))
+
+
+@pytest.fixture(scope="module")
+def editable(clone, tmp_path_factory) -> Path:
+    return install(clone, tmp_path_factory.mktemp("editable"), "--editable")
+
+
+def python(code: str, folder: Path, installation: Path) -> str:
+    """Runs code in a folder, with an installation that is not this environment's own, and this one's dependencies."""
+    add = (
+        f"import site, sys; site.addsitedir({str(installation)!r}); sys.path.append({sysconfig.get_path('purelib')!r})"
+    )
+    # -S: no .pth of this environment, which is where its own installation is.
+    done = subprocess.run([sys.executable, "-S", "-c", f"{add}\n{code}"], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+# What a program of the command's name imports: everything but the models, which take seconds.
+QUICK = f"""
+import pathlib, sys
+pathlib.Path("roformer").write_text("{NAME}.cli")
+sys.argv = ["roformer"]
+from importlib.util import find_spec
+"""
+
+
+@pytest.mark.parametrize("started_in", ["the clone", "elsewhere"])
+@pytest.mark.parametrize("installed", ["ordinary", "editable", "not at all"])
+def test_every_room_is_found(installed, started_in, clone, tmp_path, request):
+    folder = {"the clone": clone, "elsewhere": tmp_path}[started_in]
+    installation = clone if installed == "not at all" else request.getfixturevalue(installed)  # clone: as PYTHONPATH
+    found = python(f"{QUICK}for room in {ROOMS}: print(find_spec(room).origin)", folder, installation)
+    if installed == "ordinary" and started_in == "elsewhere":
+        expected = [ordinary_place(room, installation) for room in ROOMS]
+    else:
+        expected = [clone / FOLDERS[room] for room in ROOMS]
+    assert [Path(origin).parent for origin in found.split()] == expected
+
+
+def test_an_installation_never_looks_beside_itself(ordinary, tmp_path):
+    """Whatever other packages put there."""
+    site = shutil.copytree(ordinary, tmp_path / "site")
+    shutil.copytree(REPOSITORY / "tokenization", site / "tokenization")
+    shutil.copy(REPOSITORY / "setup.cfg", site)
+    found = python(f"{QUICK}import {NAME}\nprint(*{NAME}.__path__)", tmp_path, site)
+    assert found == f"{site / NAME}\n"
+
+
+def test_models_load_from_the_root_of_the_clone_after_an_ordinary_installation(clone, ordinary):
+    code = f"import {NAME} as m, transformers\nprint(transformers.AutoModel.from_config(m.RoFormerConfig()).__module__)"
+    assert python(code, clone, ordinary).split() == ["modeling_roformer.model"]
+
+
+def test_an_ordinary_installation_holds_the_whole_tree(clone, ordinary):
+    """An editable one hides a folder that setup.cfg forgets."""
+    expected = {}
+    for room, folder in FOLDERS.items():
+        for file in (clone / folder).rglob("*"):
+            if file.is_file() and file.suffix != ".pyc":
+                expected[ordinary_place(room, Path()) / file.relative_to(clone / folder)] = file
+    installed = {file.relative_to(ordinary) for file in (ordinary / NAME).rglob("*") if file.suffix != ".pyc"}
+    assert {path for path in installed if (ordinary / path).is_file()} == set(expected)
+    assert Path(NAME, "py.typed") in expected and len([path for path in expected if path.suffix == ".md"]) > 15
+    for path, file in expected.items():
+        assert (ordinary / path).read_bytes() == file.read_bytes(), path
+
+
+def test_every_folder_of_code_is_a_room():
+    packages = {path.parent.name for path in REPOSITORY.glob("[a-z]*/__init__.py")}
+    assert packages == {Path(folder).parts[0] for folder in FOLDERS.values()}
+
+
+@pytest.mark.parametrize("target", ["demo", "test"])
+def test_make_installs_its_own_tree_again(clone, ordinary, editable, target):
+    """Over `pip install .`, and where the clone lies elsewhere than when it was installed."""
+
+    def what_it_would_run() -> str:
+        make = ["make", "--dry-run", target]
+        return subprocess.run(make, cwd=clone, capture_output=True, text=True, check=True).stdout
+
+    assert "pip install" in what_it_would_run()
+    try:
+        for installation, again in (editable, False), (ordinary, True):
+            venv.create(clone / ".venv", clear=True)
+            site_packages = clone / ".venv" / Path(sysconfig.get_path("purelib")).relative_to(sys.prefix)
+            shutil.copytree(installation, site_packages, dirs_exist_ok=True)
+            for stamp in ("package", "tools"):
+                (clone / ".venv" / stamp).touch()
+            assert ("pip install" in what_it_would_run()) == again
+    finally:
+        shutil.rmtree(clone / ".venv")
