@@ -2,28 +2,40 @@
 # changed.
 PYTHON ?= python3
 VENV := .venv
-INSTALLED := $(VENV)/installed
+# Stamps of what is installed there: the package, and the package with the tests' tools.
+PACKAGE := $(VENV)/package
+TOOLS := $(VENV)/tools
 
 .PHONY: demo test test-common lint clean
 
-demo: $(INSTALLED)
+demo: $(PACKAGE)
 	$(VENV)/bin/python examples/demo.py
 
-test: $(INSTALLED)
+test: $(TOOLS)
 	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2
 
 # transformers' own tests of models and tokenizers, on ours.
-test-common: $(INSTALLED)
+test-common: $(TOOLS)
 	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -o addopts=-q tests/common
 
-lint: $(INSTALLED)
+lint: $(TOOLS)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 
-$(INSTALLED): setup.cfg pyproject.toml constraints.txt
-	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test]'
-	touch $@
+# The package in .venv is this tree, unless something else was installed over it (`pip install .`) or the clone was moved.
+# Then it is installed anew. Asked from another folder, since a Python that is started here finds the tree in any case.
+FIND := from importlib.util import find_spec; print(find_spec("modeling_roformer").origin)
+FOUND := $(shell cd / && '$(CURDIR)/$(VENV)/bin/python' -c '$(FIND)' 2>/dev/null)
+ifneq ($(FOUND),$(CURDIR)/modeling_roformer/__init__.py)
+.PHONY: $(PACKAGE) $(TOOLS)
+endif
+
+$(TOOLS): EXTRA := [test]
+$(PACKAGE) $(TOOLS): setup.cfg pyproject.toml constraints.txt
+	@echo "installing into $(VENV), which takes a few minutes where it is new"
+	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.$(EXTRA)'
+	@touch $(PACKAGE) $@
 
 clean:
 	rm -rf $(VENV) .cache .pytest_cache .ruff_cache .hypothesis *.egg-info build dist
