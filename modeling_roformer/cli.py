@@ -34,6 +34,10 @@ def show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def show_note(sentence: str) -> None:
+    stderr.print(f"note: {sentence}", highlight=False, markup=False, soft_wrap=True)
+
+
 @app.callback()
 def commands(
     version: Annotated[
@@ -135,7 +139,7 @@ def push(
 
     address = push_folder(
         directory, repo_id, with_code=with_code, private=private, revision=revision, create_pr=create_pr,
-        commit_message=message, progress=True,
+        commit_message=message, progress=True, tell=show_note,
     )  # fmt: skip
     print(address)
 

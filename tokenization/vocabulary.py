@@ -5,7 +5,9 @@ character was stripped, so `str.splitlines` and universal newlines would shift e
 """
 
 from .characters import is_cjk
-from .whole_file import write_whole
+from .whole_file import LARGE, write_whole
+
+MOST_ENTRIES = 1 << 21  # twice as many as the largest have
 
 
 class VocabularyError(ValueError):
@@ -22,10 +24,14 @@ def read_vocabulary(path):
         dict of entry -> id.
 
     Raises:
-        VocabularyError: not UTF-8, or an entry occurs twice.
+        VocabularyError: not UTF-8, an entry occurs twice, or it is larger than any vocabulary.
     """
     with open(path, "rb") as file:
-        data = file.read()
+        data = file.read(LARGE + 1)
+    if len(data) > LARGE:
+        raise VocabularyError(f"{path} has more than {LARGE:,} bytes, which no vocabulary has.")
+    if data.count(b"\n") > MOST_ENTRIES:
+        raise VocabularyError(f"{path} has more than {MOST_ENTRIES:,} entries, which no vocabulary has.")
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -38,7 +44,7 @@ def read_vocabulary(path):
     for number, entry in enumerate(entries, 1):
         first = vocabulary.setdefault(entry, number - 1)
         if first != number - 1:
-            raise VocabularyError(f"{path} has the entry {entry!r} twice, in lines {first + 1} and {number}.")
+            raise VocabularyError(f"{path} has the entry {entry[:50]!r} twice, in lines {first + 1} and {number}.")
     return vocabulary
 
 

@@ -1,8 +1,35 @@
-"""A text file that is written whole or not at all."""
+"""Text files that are read whole, if they are not too large, and written whole or not at all."""
 
+import io
 import os
 import shutil
 import tempfile
+
+# Bytes that are read of a file; the largest vocabularies have a million entries and 30 MB.
+LARGE = 64 << 20
+SMALL = 16 << 20
+
+
+def most_bytes(name):
+    """How many bytes are read of a file of this name: vocabularies and indexes may be large, settings and cards not."""
+    is_large = os.path.basename(name) in ("vocab.txt", "tokenizer.json") or str(name).endswith(
+        (".index", ".index.json")
+    )
+    return LARGE if is_large else SMALL
+
+
+def read_whole(path, **decoding):
+    """The text of a file, in UTF-8 unless `decoding` says otherwise, as `open` takes it.
+
+    Raises:
+        ValueError: it has more than `most_bytes` of its name (no more than that is read), or is not in that encoding.
+    """
+    most = most_bytes(path)
+    with open(path, "rb") as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise ValueError(f"it has more than {most:,} bytes, the most that are read of it")
+    return io.TextIOWrapper(io.BytesIO(data), **{"encoding": "utf-8"} | decoding).read()
 
 
 def write_whole(path, text):

@@ -1,10 +1,12 @@
 """The sums by which the Hub names a file's content."""
 
 import hashlib
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import BinaryIO
 
+SUM = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")  # of git, or SHA-256
 PIECE = 1 << 20
 
 

@@ -1,92 +1,129 @@
-"""Is a folder a complete model, and which of its files are to be published?"""
+"""Is what a folder publishes a complete model?"""
 
 import json
-from fnmatch import fnmatch
 from pathlib import Path
 
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 
 from ..model_cards import check_metadata
+from ..model_cards.facts import safetensors_header
+from ..tokenization.vocabulary import read_vocabulary
+from ..tokenization.whole_file import read_whole
+from .published_files import PublishedFiles, published_files
 
-# Left behind: hidden files, caches, and what training leaves beside a model.
-IGNORED = (".*", "__pycache__", "_*", "checkpoint-*", "*.pyc")
 WEIGHTS = "model.safetensors"
 WEIGHTS_INDEX = "model.safetensors.index.json"
+EMBEDDINGS = "embeddings.word_embeddings.weight"
 
 
-def check_model_folder(directory: str | Path) -> dict[str, Path]:
-    """The files of a folder that are to be published, by their path in the repository.
+def check_model_folder(directory: str | Path) -> PublishedFiles:
+    """The files of a folder that are to be published.
 
     Raises:
         ValueError: names what is missing or broken: config.json, weights (each shard, and each tensor that the index
-            names), vocabulary, or the metadata of the card.
+            names), vocabulary (an id that the embeddings have no row for), or the metadata of the card; or a link that
+            leads out of the folder.
     """
     directory = Path(directory)
     if not directory.is_dir():
         raise ValueError(f"{directory} is not a folder")
+    published = published_files(directory, _card(directory / "README.md"))
     config = read_json(directory / "config.json")
     if not isinstance(config.get("model_type"), str):
         raise ValueError(f"{directory / 'config.json'} names no model_type, so nobody could load this model")
-    _check_weights(directory)
+    shapes = _check_weights(directory, published)
     if not (directory / "vocab.txt").is_file() and not (directory / "tokenizer.json").is_file():
         raise ValueError(f"{directory} has no tokenizer (vocab.txt or tokenizer.json): save it there first")
-    for name in ("tokenizer_config.json", "tokenizer.json"):
-        if (directory / name).exists():
-            read_json(directory / name)
-    _check_card(directory / "README.md")
-    paths = {path.relative_to(directory): path for path in sorted(directory.rglob("*")) if path.is_file()}
-    return {
-        relative.as_posix(): path
-        for relative, path in paths.items()
-        if not any(fnmatch(part, pattern) for part in relative.parts for pattern in IGNORED)
-    }
+    if (directory / "tokenizer_config.json").exists():
+        read_json(directory / "tokenizer_config.json")
+    _check_vocabulary(directory, shapes)
+    return published
 
 
-def _check_weights(directory: Path) -> None:
+def _check_weights(directory: Path, published: PublishedFiles) -> dict[str, list[int]]:
+    """The shape of each tensor that from_pretrained reads."""
     whole, index = directory / WEIGHTS, directory / WEIGHTS_INDEX
     if not whole.exists() and not index.exists():
         raise ValueError(f"{directory} has no weights ({WEIGHTS} or {WEIGHTS_INDEX}): save the model there first")
-    if whole.exists():
-        _tensor_names(whole)
+    shapes = _shapes(whole) if whole.exists() else {}
     if index.exists():
-        _check_shards(directory, read_json(index).get("weight_map"))
+        shapes = _check_shards(directory, read_json(index).get("weight_map"), published) | shapes
+    return shapes
 
 
-def _check_shards(directory: Path, weight_map: object) -> None:
-    """Whether each shard is there, and holds the tensors that the index says are in it."""
+def _check_shards(directory: Path, weight_map: object, published: PublishedFiles) -> dict[str, list[int]]:
+    """The shape of each tensor, once each shard is there, to be published, and holds what the index says is in it."""
+    shapes: dict[str, list[int]] = {}
     if not isinstance(weight_map, dict) or not weight_map or not all(isinstance(f, str) for f in weight_map.values()):
         raise ValueError(f"{directory / WEIGHTS_INDEX} has no weight_map, so nobody could load these weights")
     for shard in sorted(set(weight_map.values())):
         if not (directory / shard).is_file():
             raise ValueError(f"{directory} lacks {shard}, which {WEIGHTS_INDEX} names")
-        absent = {name for name, file in weight_map.items() if file == shard} - _tensor_names(directory / shard)
-        if absent:
+        if shard not in published.files:
+            raise ValueError(
+                f"{directory / WEIGHTS_INDEX} names {shard}, which is not published, so nobody could load these weights: "
+                "save the model again"
+            )
+        found = _shapes(directory / shard)
+        if absent := {name for name, file in weight_map.items() if file == shard} - found.keys():
             raise ValueError(f"{directory / shard} lacks {min(absent)}, which {WEIGHTS_INDEX} says is in it")
+        shapes |= found
+    return shapes
 
 
-def _tensor_names(path: Path) -> set[str]:
+def _shapes(path: Path) -> dict[str, list[int]]:
     try:
-        with safe_open(path, "np") as weights:
-            return set(weights.keys())
+        return {name: shape for name, (_, shape) in safetensors_header(path).items()}
     except (SafetensorError, OSError) as error:
         raise ValueError(f"{path} is not a whole safetensors file: {_line(error)}") from error
 
 
-def _check_card(path: Path) -> None:
-    if path.exists():
-        try:
-            check_metadata(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise ValueError(f"the Hub would refuse {path}: {_line(error)}") from error
+def _check_vocabulary(directory: Path, shapes: dict[str, list[int]]) -> None:
+    """Whether each id has a row in the embeddings; those may well have more rows, for speed."""
+    rows = max((shape[0] for name, shape in shapes.items() if name.endswith(EMBEDDINGS) and shape), default=None)
+    for path in (directory / "vocab.txt", directory / "added_tokens.json", directory / "tokenizer.json"):
+        ids = _ids(path) if path.is_file() else {}
+        if rows is not None and ids and (last := max(ids)) >= rows:
+            raise ValueError(
+                f"{path} gives {ids[last][:50]!r} the id {last:,}, and the embeddings have {rows:,} rows, for ids from 0: save "
+                "the model and its own tokenizer there, or call resize_token_embeddings"
+            )
+
+
+def _ids(path: Path) -> dict[int, str]:
+    """What a file of a tokenizer numbers, by the ids; in tokenizer.json, entries of the vocabulary and added tokens."""
+    vocabulary = read_vocabulary(path) if path.name == "vocab.txt" else read_json(path)
+    added = None
+    if path.name == "tokenizer.json":
+        model, added = vocabulary.get("model"), vocabulary.get("added_tokens")
+        vocabulary = model.get("vocab") if isinstance(model, dict) else None
+    pairs = list(vocabulary.items()) if isinstance(vocabulary, dict) else []
+    if isinstance(vocabulary, list):  # of pieces with their scores, which are numbered as they stand
+        pairs = [(piece[0], number) for number, piece in enumerate(vocabulary) if isinstance(piece, list) and piece]
+    if isinstance(added, list):
+        pairs += [(token.get("content"), token.get("id")) for token in added if isinstance(token, dict)]
+    return {number: entry for entry, number in pairs if type(number) is int and isinstance(entry, str)}
+
+
+def _card(path: Path) -> str:
+    """The text of the card, "" where there is none, once the Hub would take it."""
+    if not path.exists():
+        return ""
+    try:
+        card = read_whole(path)
+        check_metadata(card)
+    except ValueError as error:
+        raise ValueError(f"the Hub would refuse {path}: {_line(error)}") from error
+    return card
 
 
 def read_json(path: Path) -> dict:
     """A JSON object from a file of a model folder; a ValueError that names the file where it is none."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_whole(path))
     except FileNotFoundError:
         raise ValueError(f"{path.parent} has no {path.name}, so it is not a saved model") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"{path} cannot be read as JSON: {error}") from error
     if not isinstance(content, dict):
         raise ValueError(f"{path} is not a JSON object")

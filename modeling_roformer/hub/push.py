@@ -1,6 +1,7 @@
 """Publish a model folder on the Hugging Face Hub, in one commit, after checking that it is complete."""
 
 import io
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -27,6 +28,8 @@ CARD = "README.md"
 # Larger files are sent one after the other, by the thread that pushes, so that Ctrl-C ends it at once.
 LARGE = 1 << 20
 
+logger = logging.getLogger(__name__)
+
 
 def push(
     directory: str | Path,
@@ -39,6 +42,7 @@ def push(
     commit_message: str | None = None,
     token: str | None = None,
     progress: bool = False,
+    tell: Callable[[str], object] = logger.warning,
 ) -> str:
     """Publishes a saved model on the Hub, in one commit.
 
@@ -47,8 +51,11 @@ def push(
     that have arrived are not sent again, by the next push neither.
 
     Args:
-        directory: model and tokenizer as `save_pretrained` or `roformer convert` wrote them. Hidden files and what
-            training leaves beside a model (`checkpoint-*`) are not sent. Where neither it nor the repository has a
+        directory: model and tokenizer as `save_pretrained` or `roformer convert` wrote them. Not sent are hidden files,
+            what training leaves beside a model (`checkpoint-*`, optimizer.pt, `runs/` …), names that begin with "_", and
+            what looks like a credential (`id_rsa`, `*.pem`, `token` …). A file that the card shows or links to is sent
+            from a folder such as `runs/` too; a hidden one, or a credential, is not. Links are followed within the
+            folder, and from a snapshot in huggingface_hub's cache to its blobs. Where neither it nor the repository has a
             README.md, a card is written from what the folder says of itself; a card that does not say what the model
             needs to be loaded (this package, or the code beside it) gets a section about it.
         repo_id: `name/repository`; made if it does not exist.
@@ -59,12 +66,14 @@ def push(
         commit_message: one line.
         token: where None, that of HF_TOKEN or of `hf auth login`. It appears in no error.
         progress: show a bar on stderr.
+        tell: is called with a sentence that names what is not sent, where there is more than hidden files.
 
     Returns:
         The repository's address, or the pull request's.
 
     Raises:
-        ValueError: where the folder is not a complete model; nothing has been sent then.
+        ValueError: where the folder is not a complete model, or holds a link that leads out of it; nothing has been
+            sent then.
         HubError: where the Hub refused, or could not be reached; says whether anything can have been published.
 
     Example:
@@ -73,17 +82,20 @@ def push(
     """
     directory = Path(directory)
     validate_repo_id(repo_id)
-    files: dict[str, Path | bytes] = {**check_model_folder(directory)}
+    published = check_model_folder(directory)
+    files: dict[str, Path | bytes] = {**published.files}
     if with_code:
         files |= files_with_code(directory)
-    elif absent := missing_code(directory):
+    elif absent := missing_code(directory, files):
         raise ValueError(
-            f"auto_map or custom_pipelines in {directory} name {', '.join(absent)}, which is not there: push it with its "
-            "code"
+            f"auto_map or custom_pipelines in {directory} name {', '.join(absent)}, which is not there or not published: "
+            "push it with its code"
         )
     token = usable_token(token)
     if token is None:
         raise ValueError(f"there is no token for the Hub: {LOG_IN.format(verb='write')}")
+    if note := published.note():
+        tell(note)
     message = commit_message or f"Upload {directory.resolve().name}{' with code' if with_code else ''}"
     with _sending_bar(progress, sum(_size(content) for content in files.values())) as bar, patience(bar.tell) as kept:
         try:

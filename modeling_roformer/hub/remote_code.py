@@ -8,7 +8,7 @@ are laid side by side under their own names.
 import ast
 import inspect
 import json
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from pathlib import Path
 
 from ..auto_classes import TOKENIZER_NAMES, auto_model_classes
@@ -95,8 +95,8 @@ def source_files(files: Iterable[Path]) -> dict[str, Path]:
     return found
 
 
-def missing_code(directory: str | Path) -> list[str]:
-    """The Python files that `auto_map` and `custom_pipelines` in a folder name and that are not in it."""
+def missing_code(directory: str | Path, files: Container[str]) -> list[str]:
+    """The Python files that `auto_map` and `custom_pipelines` in a folder name and that are not among `files`."""
     directory = Path(directory)
     named: set[str] = set()
     for name in ("config.json", "tokenizer_config.json"):
@@ -107,7 +107,7 @@ def missing_code(directory: str | Path) -> list[str]:
             references = [content.get("auto_map"), *(task.get("impl") for task in tasks if isinstance(task, dict))]
             # `repository--file.Class` is code in another repository.
             named |= {f"{text.partition('.')[0]}.py" for text in _texts(references) if "--" not in text}
-    return sorted(name for name in named if not (directory / name).exists())
+    return sorted(name for name in named if name not in files)
 
 
 def _texts(content: object) -> Iterable[str]:

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 from hub_server import PART_SIZE, Fault
-from huggingface_hub import ModelCard
+from huggingface_hub import ModelCard, snapshot_download
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
@@ -104,21 +105,238 @@ def test_the_folders_own_card_is_kept(hub, folder):
     assert published(hub)["README.md"].decode() == card
 
 
-def test_what_training_and_tools_leave_behind_stays_here(hub, folder):
-    for name in (
+def add(folder, *names, text="x"):
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+HIDDEN = [".git/config", ".cache/huggingface/token", "__pycache__/a.pyc", "sub/.DS_Store"]
+OF_TRAINING = [
+    *["checkpoint-10/model.safetensors", "checkpoint-10/vocab.txt", "runs/Nov21/events.out.tfevents.1.host.2.0"],
+    *["optimizer.pt", "scheduler.pt", "scaler.pt", "rng_state.pth", "rng_state_0.pth", "training_args.bin"],
+    *["trainer_state.json", "wandb/run-1/config.yaml", "mlruns/0/meta.yaml", "lightning_logs/version_0/hparams.yaml"],
+    *["optimizer.bin", "optimizer_1.bin", "scheduler.bin", "sampler.bin", "dl_state_dict.bin", "random_states_0.pkl"],
+    *["custom_checkpoint_0.pkl", "pytorch_model_fsdp.bin", "pytorch_model_fsdp_0/x.distcp", "optimizer_0/x.distcp"],
+    *["latest", "zero_to_fp32.py", "global_step5/mp_rank_00_model_states.pt", "logs/events.out.tfevents.1.host"],
+]
+CREDENTIALS = [
+    *[
+        "id_rsa",
+        "id_ed25519.pub",
+        "server.pem",
+        "sub/deploy.key",
+        "keys.p12",
         ".env",
-        ".git/config",
-        "checkpoint-10/optimizer.pt",
-        "__pycache__/a.pyc",
-        "_draft.txt",
-        "sub/kept.txt",
-    ):
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text("x")
+        ".env.local",
+        "prod.env",
+        ".netrc",
+    ],
+    *["credentials.json", "aws_credentials", "Credentials", "secrets/a.txt", "secrets.yaml", "client_secret_1.json"],
+    *["my-service-account.json", "x-firebase-adminsdk-a.json", "api_key.txt", "password.txt", "kubeconfig"],
+    *["token", "token.txt", "hf_token", "HF_TOKEN.txt", "my-token", "access_token.json", "sub/github-token.yml"],
+]
+# Names that are near to those.
+OF_THE_MODEL = [
+    *["special_tokens_map.json", "added_tokens.json", "tokens.txt", "token_counts.json", "tokenization.py", "keys.txt"],
+    *[
+        "secretary.txt",
+        "environment.yml",
+        "latest.md",
+        "runs.md",
+        "optimizer.md",
+        "pytorch_model.bin",
+        "all_results.json",
+    ],
+    *["tf_model.h5", "onnx/model.onnx", "loss.png", "eval_results.json", "rng.txt", "monkey.txt", "sampler.py"],
+]
+
+
+def test_what_training_and_tools_leave_behind_stays_here(hub, folder):
+    told = []
+    add(folder, *HIDDEN, *OF_TRAINING, *CREDENTIALS, "_draft.txt", text="{}")
+    add(folder, *OF_THE_MODEL, text="{}")
+    push(folder, REPO, tell=told.append)
+    before = {"config.json", "model.safetensors", "vocab.txt", "tokenizer_config.json", "generation_config.json"}
+    arrived = set(published(hub)) - before - {"README.md"}
+    assert arrived == set(OF_THE_MODEL)
+    (sentence,) = told
+    assert "optimizer.pt, " in sentence and "runs/, " in sentence and "and 6 more (left by training)" in sentence
+    assert "credentials.json, " in sentence and "(looks like a credential)" in sentence
+    assert '_draft.txt (begins with "_")' in sentence
+    assert "DS_Store" not in sentence and ".git" not in sentence and "\n" not in sentence
+
+
+def test_each_that_is_left_out_is_told(hub, folder):
+    names = OF_TRAINING + CREDENTIALS
+    for start in range(0, len(names), 15):
+        told, some = [], names[start : start + 15]
+        add(folder, *some)
+        push(folder, REPO, tell=told.append)
+        (sentence,) = told
+        for name in some:
+            outermost = folder / name.split("/")[0]
+            assert name not in published(hub) and (name in sentence or f"{outermost.name}/" in sentence)
+            shutil.rmtree(outermost) if outermost.is_dir() else outermost.unlink(missing_ok=True)
+
+
+def test_a_whole_model_leaves_nothing_to_tell(hub, folder, caplog):
+    add(folder, *HIDDEN)
     push(folder, REPO)
-    arrived = set(published(hub))
-    assert "sub/kept.txt" in arrived
-    assert not arrived & {".env", ".git/config", "checkpoint-10/optimizer.pt", "__pycache__/a.pyc", "_draft.txt"}
+    assert not caplog.records
+    add(folder, "optimizer.pt")
+    push(folder, REPO)
+    (record,) = caplog.records
+    assert record.levelname == "WARNING" and "optimizer.pt" in record.getMessage()
+
+
+KEYS = {
+    "backup": "-----BEGIN OPENSSH PRIVATE KEY-----\nb3Blbn\n-----END OPENSSH PRIVATE KEY-----\n",
+    "notes.txt": "\n-----BEGIN PRIVATE KEY-----\nMIIE\n",
+    "project-1a2b.json": json.dumps({"type": "x", "private_key": "-----BEGIN PRIVATE KEY-----\nMIIE\n"}, indent=2),
+}
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_a_key_is_known_by_its_content(hub, folder, name):
+    told = []
+    (folder / name).write_text(KEYS[name])
+    (folder / "how-to.md").write_text("A key begins with -----BEGIN PRIVATE KEY-----\n")
+    push(folder, REPO, tell=told.append)
+    assert name not in published(hub) and "how-to.md" in published(hub)
+    assert told == [f"not published: {name} (looks like a credential)"]
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        "![loss](runs/loss.png)",
+        '![loss](./runs/loss.png "The loss")',
+        "[![loss](<runs/loss.png>)](https://example.org)",
+        "[The loss](runs/loss.png?raw=true#a)",
+        "See [loss].\n\n[loss]: runs/loss.png",
+        '<p><img width="50%" src="runs/loss.png"></p>',
+        f"![loss](https://huggingface.co/{REPO}/resolve/main/runs/loss.png)",
+    ],
+)
+def test_what_the_card_shows_belongs_to_the_model(hub, folder, link):
+    told = []
+    (folder / "README.md").write_text(f"---\nlicense: mit\n---\n# Mine\n\n{link}\n")
+    add(folder, "runs/loss.png", "runs/events.out.tfevents.1.host", "runs/loss.png.txt")
+    push(folder, REPO, tell=told.append)
+    assert {name for name in published(hub) if name.startswith("runs")} == {"runs/loss.png"}
+    assert told == ["not published: runs/events.out.tfevents.1.host, runs/loss.png.txt (left by training)"]
+
+
+def test_the_card_publishes_no_folder_and_no_credential(hub, folder):
+    (folder / "README.md").write_text(
+        "[logs](runs) [logs](runs/) [key](id_rsa) [a](.git/config) [plot](_static/a%20b.png)"
+    )
+    add(folder, "runs/a.txt", "id_rsa", ".git/config", "_static/a b.png", "_static/c.png")
+    push(folder, REPO, tell=lambda sentence: None)
+    arrived = published(hub)
+    assert "_static/a b.png" in arrived
+    assert not arrived.keys() & {"runs/a.txt", "id_rsa", ".git/config", "_static/c.png"}
+
+
+def test_links_in_the_folder_are_followed(hub, folder, tmp_path):
+    add(folder, "checkpoint-3/notes.md", "docs/a.md", "_here.txt")
+    (folder / "checkpoint-3" / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors").symlink_to("checkpoint-3/model.safetensors")
+    (folder / "documents").symlink_to(folder / "docs")
+    (folder / "last").symlink_to("checkpoint-3")
+    (tmp_path / "link").symlink_to(folder)
+    push(tmp_path / "link", REPO, tell=lambda sentence: None)
+    arrived = published(hub)
+    assert arrived["model.safetensors"] == (folder / "model.safetensors").read_bytes()
+    assert arrived["documents/a.md"] == arrived["docs/a.md"] == b"x"
+    assert not [name for name in arrived if name.startswith(("last", "checkpoint"))]
+
+
+def link_to(target, name="notes.txt"):
+    return lambda folder: (folder / name).symlink_to(target)
+
+
+BAD_LINKS = {
+    "a file elsewhere": (link_to("../outside/secret.txt"), "notes.txt is a link to .*secret.txt, which is outside"),
+    "by its whole path": (lambda f: link_to(f.parent / "outside" / "secret.txt")(f), "notes.txt is a link .* outside"),
+    "over another link": (
+        lambda f: (link_to("second.txt")(f), link_to("../outside/secret.txt", "second.txt")(f)),
+        "notes.txt is a link .* outside",
+    ),
+    "a folder elsewhere": (link_to("../outside", "docs"), "docs is a link .* outside"),
+    "the config": (
+        lambda f: ((f / "config.json").rename(f.parent / "c.json"), link_to("../c.json", "config.json")(f)),
+        "config.json is a link .* outside",
+    ),
+    "in a folder": (lambda f: ((f / "sub").mkdir(), link_to("../../outside", "sub/docs")(f)), "docs is a link"),
+    "the folder itself": (link_to(".", "docs"), "docs is a link to a folder that it lies in"),
+    "nowhere": (link_to("nothing.txt"), "notes.txt is a link to .*nothing.txt, where nothing is"),
+    "itself": (link_to("notes.txt"), "notes.txt is a link to .*notes.txt, where nothing is"),
+    "a credential": (lambda f: (add(f, ".env"), link_to(".env")(f)), "notes.txt is a link to .*.env, which looks"),
+    "one in a folder": (
+        lambda f: (add(f, "secrets/a"), link_to("secrets/a")(f)),
+        "notes.txt is a link to .*, which looks",
+    ),
+    "another cache's blob": (
+        lambda f: (
+            (f.parent / "blobs").mkdir(),
+            (f.parent / "blobs" / ("a" * 40)).write_text("x"),
+            link_to(f"../blobs/{'a' * 40}")(f),
+        ),
+        "notes.txt is a link .* outside",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_LINKS)
+def test_links_out_of_the_folder_are_refused(hub, folder, case):
+    make, says = BAD_LINKS[case]
+    add(folder.parent, "outside/secret.txt")
+    make(folder)
+    with pytest.raises(ValueError, match=says) as refused:
+        push(folder, REPO)
+    assert "\n" not in str(refused.value) and not hub.requests
+
+
+def test_links_that_are_left_out_lead_anywhere(hub, folder):
+    add(folder.parent, "outside/secret.txt")
+    for name in ("runs", "wandb", ".cache", "checkpoint-1"):
+        (folder / name).symlink_to("../outside")
+    (folder / "id_rsa").symlink_to("../outside/secret.txt")
+    push(folder, REPO, tell=lambda sentence: None)
+    assert not [name for name, data in published(hub).items() if data == b"x"]
+
+
+@pytest.mark.parametrize("below", ["", "sub"])
+def test_a_snapshot_of_the_cache_is_pushed(hub, folder, tmp_path, below):
+    """As huggingface_hub keeps a repository: the files of a snapshot are links to blobs beside it."""
+    repository = tmp_path / "models--somebody--other"
+    snapshot = repository / "snapshots" / ("c" * 40) / below
+    snapshot.mkdir(parents=True), (repository / "blobs").mkdir()
+    for number, path in enumerate(sorted(folder.iterdir())):
+        blob = repository / "blobs" / f"{number:0{64 if path.suffix == '.safetensors' else 40}x}"
+        path.rename(blob)
+        (snapshot / path.name).symlink_to(os.path.relpath(blob, snapshot))
+    push(snapshot, REPO)
+    assert content(snapshot).items() <= published(hub).items()
+    hub.requests.clear()
+    (tmp_path / "secret").write_text("x"), (repository / "blobs" / ("d" * 40)).symlink_to(tmp_path / "secret")
+    for target in (repository / "blobs" / ("d" * 40), tmp_path / "models--a--b" / "blobs" / ("0" * 40), repository):
+        (snapshot / "notes.txt").unlink(missing_ok=True)
+        (snapshot / "notes.txt").symlink_to(target)
+        with pytest.raises(ValueError, match="notes.txt is a link"):
+            push(snapshot, REPO)
+    assert not hub.requests
+
+
+def test_a_folder_from_the_real_cache_is_pushed(hub, folder):
+    push(folder, REPO)
+    snapshot = snapshot_download(REPO)
+    assert any(path.is_symlink() for path in Path(snapshot).iterdir())
+    push(snapshot, "somebody/copy")
+    assert hub.repos["somebody/copy"].files() == hub.repos[REPO].files()
 
 
 def test_shards_arrive(hub, folder, tmp_path):
@@ -142,10 +360,10 @@ def test_a_branch_and_a_private_repository(hub, folder):
 
 def test_private_is_not_promised_of_a_public_repository(hub, folder):
     push(folder, REPO)
-    (folder / "secret.txt").write_text("x")
+    (folder / "unpublished.txt").write_text("x")
     with pytest.raises(HubError, match="is public"):
         push(folder, REPO, private=True)
-    assert "secret.txt" not in published(hub)
+    assert "unpublished.txt" not in published(hub)
 
 
 def test_an_old_revision_still_loads(hub, folder):
@@ -180,6 +398,17 @@ def index(weight_map):
     return change
 
 
+def shard(name):
+    """The weights in another place, which the index names."""
+
+    def change(folder):
+        index(dict.fromkeys(load_file(folder / "model.safetensors"), name))(folder)
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / "model-00001-of-00002.safetensors").rename(folder / name)
+
+    return change
+
+
 BROKEN = {
     "no config": (drop("config.json"), "config.json"),
     "config that is no JSON": (write("config.json", "{"), "config.json cannot be read as JSON"),
@@ -196,6 +425,25 @@ BROKEN = {
         "model.safetensors is not a whole safetensors file",
     ),
     "empty index": (index({}), "weight_map"),
+    "shard that is left out": (shard("_shard.safetensors"), "names _shard.safetensors, which is not published"),
+    "shard elsewhere": (shard("../out.safetensors"), "names ../out.safetensors, which is not published"),
+    "shard of a checkpoint": (shard("checkpoint-1/x.safetensors"), "names checkpoint-1/x.safetensors, which is not"),
+    "hidden shard": (shard(".cache/x.safetensors"), "names .cache/x.safetensors, which is not published"),
+    "shard under another name": (shard("./x.safetensors"), "names ./x.safetensors, which is not published"),
+    "vocabulary too long": (
+        write("vocab.txt", "\n".join([*VOCABULARY, "多"])),
+        "vocab.txt gives '多' the id 10, and the embeddings have 10 rows",
+    ),
+    "tokenizer.json too long": (
+        write("tokenizer.json", json.dumps({"model": {"type": "WordPiece", "vocab": {"a": 0, "多": 10}}})),
+        "tokenizer.json gives '多' the id 10, and the embeddings have 10 rows",
+    ),
+    "added token": (
+        write("tokenizer.json", json.dumps({"model": {}, "added_tokens": [{"id": 11, "content": "[NEW]"}]})),
+        "tokenizer.json gives '[NEW]' the id 11",
+    ),
+    "added token, in its old place": (write("added_tokens.json", '{"[NEW]": 10}'), "added_tokens.json gives '[NEW]'"),
+    "entry twice": (write("vocab.txt", "\n".join([*VOCABULARY, "好"])), "has the entry '好' twice"),
     "no vocabulary": (drop("vocab.txt"), "has no tokenizer"),
     "broken tokenizer_config": (write("tokenizer_config.json", "nothing"), "tokenizer_config.json cannot be read"),
     "broken card": (write("README.md", "---\na: [\n---\n"), "README.md: the metadata is not YAML"),
@@ -206,6 +454,13 @@ BROKEN = {
     "code of a pipeline that is not there": (
         write("config.json", '{"model_type": "roformer", "custom_pipelines": {"x": {"impl": "model.X"}}}'),
         "model.py, which is not there",
+    ),
+    "code that is left out": (
+        lambda f: (
+            add(f, "_model.py"),
+            write("config.json", '{"model_type": "x", "auto_map": {"AutoModel": "_model.A"}}')(f),
+        ),
+        "_model.py, which is not there or not published",
     ),
     "code that is not there": (
         write("config.json", '{"model_type": "roformer", "auto_map": {"AutoModel": "model.RoFormerModel"}}'),
@@ -222,6 +477,24 @@ def test_an_incomplete_folder_causes_no_traffic(hub, folder, case):
         push(folder, REPO)
     assert says in str(refused.value) and "\n" not in str(refused.value)
     assert not hub.requests
+
+
+def test_shards_of_a_vocabulary_that_is_too_long(hub, folder):
+    model = RoFormerForMaskedLM.from_pretrained(folder)
+    (folder / "model.safetensors").unlink()
+    model.save_pretrained(folder, max_shard_size="2KB")
+    (folder / "vocab.txt").write_text("\n".join([*VOCABULARY, "多"]))
+    with pytest.raises(ValueError, match="the embeddings have 10 rows"):
+        push(folder, REPO)
+    assert not hub.requests
+
+
+def test_embeddings_may_have_more_rows_than_the_vocabulary(hub, folder):
+    model = RoFormerForMaskedLM.from_pretrained(folder)
+    model.resize_token_embeddings(16)
+    model.save_pretrained(folder)
+    push(folder, REPO)
+    assert RoFormerForMaskedLM.from_pretrained(REPO).config.vocab_size == 16
 
 
 JSON = st.recursive(
@@ -457,6 +730,17 @@ def test_an_interrupted_push_goes_on(hub, folder):
     hub.before = lambda request: None
     push(folder, REPO)
     assert before.items() <= published(hub).items()
+
+
+def test_the_command_names_what_is_left_out(hub, folder, monkeypatch, capsys):
+    add(folder, "optimizer.pt", "[red]token")
+    monkeypatch.setattr(sys, "argv", ["roformer", "push", str(folder), REPO])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    out, err = capsys.readouterr()
+    assert not ended.value.code and out.strip() == f"{hub.url}/{REPO}"
+    (line,) = [line for line in err.splitlines() if line.startswith("note: ")]
+    assert "optimizer.pt" in line
 
 
 def test_the_command_says_what_is_missing(hub, folder, monkeypatch, capsys):

@@ -1,0 +1,185 @@
+"""Which files of a model folder are published, and which stay where they are."""
+
+import os
+import posixpath
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from urllib.parse import unquote
+
+from .checksums import SUM
+
+SILENT = (".*", "__pycache__", "*.pyc")
+UNDERSCORE = ("_*",)
+TRAINING_FOLDERS = (
+    "checkpoint-*", "global_step*", "optimizer_[0-9]*", "pytorch_model_fsdp*", "runs", "wandb", "mlruns", "lightning_logs",
+)  # fmt: skip
+TRAINING = (
+    "checkpoint-*",
+    # transformers' Trainer
+    "optimizer.pt", "scheduler.pt", "scaler.pt", "rng_state*.pth", "training_args.bin", "trainer_state.json",
+    # accelerate's save_state, and its FSDP
+    "optimizer.bin", "optimizer_[0-9]*.bin", "scheduler.bin", "scheduler_[0-9]*.bin", "sampler.bin", "sampler_[0-9]*.bin",
+    "dl_state_dict*.bin", "random_states_*.pkl", "custom_checkpoint_*.pkl", "pytorch_model_fsdp*", "*.distcp",
+    # DeepSpeed
+    "latest", "latest_universal", "zero_to_fp32.py", "*model_states.pt", "*optim_states.pt",
+    # TensorBoard
+    "events.out.tfevents.*",
+)  # fmt: skip
+SECRET_FOLDERS = ("credentials", "secrets")
+# Whole names: added_tokens.json, special_tokens_map.json and token_counts.json are no credentials.
+CREDENTIAL = re.compile(
+    r"""
+      id_(rsa|dsa|ecdsa|ed25519).*                            # SSH
+    | .*\.(pem|key|ppk|p8|p12|pfx|jks|keystore|kdbx|token)    # keys, and stores of them
+    | .*\.env | \.env.*
+    | [._]?netrc | \.?pgpass | \.?htpasswd | \.?kubeconfig.* | .*\.kubeconfig
+    | (.*[._-])?credentials?([._-].*)?
+    | (.*[._-])?(secrets?|passwords?|api[_-]?keys?)(\..*)? | client[_-]secret.*
+    | .*(service[_-]?account|firebase-adminsdk).*\.json       # Google
+    | (.*[_-])?token | token\.(txt|json)
+    | (.*[_-])?(access|api|auth|bearer|bot|gh|github|gitlab|hf|hub|huggingface|refresh|wandb)[_-]?tokens?\.\w+
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+# How a key begins, as PEM or in Google's JSON, whatever the file is called.
+PRIVATE_KEY = re.compile(rb"""\s*(\{[^}]*"private_key"\s*:\s*")?-----BEGIN [A-Z ]*PRIVATE KEY-----""")
+KEY_BYTES = 1 << 16  # a larger file is no key
+# Where a card can name a file: [text](file "title"), ![text](<file>), [label]: file, <img src="file">.
+LINKS = re.compile(
+    r"""\]\(\s*(?:<([^<>\n]*)>|([^\s()<>]+)) | ^[ ]{0,3}\[[^\]\n]+\]:\s*<?([^\s<>]+) | \b(?:src|href)\s*=\s*["']?([^"'\s>]+)""",
+    re.VERBOSE | re.MULTILINE | re.IGNORECASE,
+)
+NAMED = 20  # of what is left out for one reason
+
+HIDDEN = "hidden"
+CREDENTIALS = "looks like a credential"
+LEFT_BY_TRAINING = "left by training"
+BEGINS_SO = 'begins with "_"'
+
+
+@dataclass(frozen=True)
+class PublishedFiles:
+    """`files`, by their path in the repository, and what is left out, by the reason for it (a folder's name ends in "/")."""
+
+    files: dict[str, Path] = field(default_factory=dict)
+    left_out: dict[str, list[str]] = field(default_factory=dict)
+
+    def note(self) -> str | None:
+        """A sentence on what is left out, None where that is nothing."""
+        parts = []
+        for reason, names in self.left_out.items():
+            more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
+            parts.append(f"{', '.join(names[:NAMED])}{more} ({reason})")
+        return f"not published: {'; '.join(parts)}" if parts else None
+
+
+def published_files(directory: Path, card: str = "") -> PublishedFiles:
+    """The files of a folder that are published.
+
+    Left out without a word are hidden files and Python's caches. Left out, and named in the note, are what training leaves
+    beside a model, names that begin with "_", and what looks like a credential. A file that the card shows or links to
+    belongs to the model, in a folder that is left out too (`![loss](runs/loss.png)`; a link to the folder itself changes
+    nothing), unless it is hidden or looks like a credential.
+
+    Links are followed within the folder, and from a snapshot in huggingface_hub's cache to the blobs of the same
+    repository.
+
+    Args:
+        directory: the folder, or a link to it.
+        card: the text of its README.md.
+
+    Raises:
+        ValueError: names a link that leads elsewhere, to nothing, to a folder that it lies in, or to a credential.
+    """
+    found = PublishedFiles()
+    named = set(_named_by(card))
+    root = Path(os.path.realpath(directory))
+    blobs = _blobs(root)
+
+    def walk(folder: Path, prefix: str, above: tuple[Path, ...], of_the_folder: str | None) -> None:
+        for path in sorted(folder.iterdir()):
+            is_folder = path.is_dir()
+            name = f"{prefix}{path.name}{'/' * is_folder}"
+            reason = _reason(path) or of_the_folder
+            if reason == HIDDEN:
+                continue
+            shown = any(file.startswith(name) for file in named) if is_folder else name in named
+            if reason == CREDENTIALS or (reason and not shown):
+                found.left_out.setdefault(reason, []).append(name)
+                continue
+            real = _target(path, root, blobs)
+            if is_folder:
+                if real in above:
+                    raise ValueError(f"{path} is a link to a folder that it lies in: remove it")
+                walk(path, name, (*above, real), reason)
+            elif path.is_file():
+                found.files[name] = path
+
+    walk(Path(directory), "", (root,), None)
+    return found
+
+
+def _reason(path: Path) -> str | None:
+    """Why a file or folder is left out, by its own name or content; a link to a folder, by that folder's name too."""
+    is_folder = path.is_dir()
+    names = {path.name, os.path.basename(os.path.realpath(path))} if is_folder else {path.name}
+    for name in names:
+        if name.lower() in SECRET_FOLDERS if is_folder else _is_credential(path):
+            return CREDENTIALS
+        if _matches(name, SILENT):
+            return HIDDEN
+        if _matches(name, TRAINING_FOLDERS if is_folder else TRAINING):
+            return LEFT_BY_TRAINING
+        if _matches(name, UNDERSCORE):
+            return BEGINS_SO
+    return None
+
+
+def _matches(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _is_credential(path: Path) -> bool:
+    """Whether a file is one by its name, or by how it begins; what a link leads to is not read."""
+    if CREDENTIAL.fullmatch(path.name):
+        return True
+    if path.is_symlink() or not path.is_file() or path.stat().st_size > KEY_BYTES:
+        return False
+    with open(path, "rb") as file:
+        return PRIVATE_KEY.match(file.read(KEY_BYTES)) is not None
+
+
+def _target(path: Path, root: Path, blobs: Path | None) -> Path:
+    """What a path leads to, once links are followed; raises ValueError where that is not to be published."""
+    real = Path(os.path.realpath(path))
+    if not real.exists():
+        raise ValueError(f"{path} is a link to {real}, where nothing is: remove it, or put the file there")
+    if not (real.is_relative_to(root) or (real.parent == blobs and SUM.fullmatch(real.name))):
+        raise ValueError(
+            f"{path} is a link to {real}, which is outside of the folder and not published: remove it, or put a copy in "
+            "its place"
+        )
+    folders = real.relative_to(root).parts if real.is_relative_to(root) else ()
+    if path.is_symlink() and (_is_credential(real) or any(part.lower() in SECRET_FOLDERS for part in folders)):
+        raise ValueError(f"{path} is a link to {real}, which {CREDENTIALS} and is not published: remove it")
+    return real
+
+
+def _blobs(root: Path) -> Path | None:
+    """The blobs of the repository that a folder in huggingface_hub's cache, a snapshot or part of one, belongs to."""
+    for folder in (root, *root.parents):
+        if folder.parent.name == "snapshots" and folder.parent.parent.name.startswith("models--"):
+            return folder.parent.parent / "blobs"
+    return None
+
+
+def _named_by(card: str) -> Iterator[str]:
+    """The files that a card shows or links to, by their path in the repository."""
+    for groups in LINKS.findall(card):
+        link = unquote(next(filter(None, groups), "").partition("#")[0].partition("?")[0])
+        # The Hub's own address of a file is https://huggingface.co/NAME/REPOSITORY/resolve/main/loss.png.
+        address = re.fullmatch(r"https?://.+?/(?:resolve|blob|raw)/[^/]+/(.+)", link)
+        yield posixpath.normpath(address[1] if address else link)
