@@ -5,11 +5,11 @@ disk. Here every large file must have the SHA-256 that the Hub lists for it and 
 the blob id of git.
 """
 
+import glob
 import os
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path
 
 from huggingface_hub import (
     HfApi,
@@ -25,14 +25,14 @@ from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils import tqdm, validate_repo_id
 
 from .bars import hub_bars
-from .checksums import Sums, sums_of
+from .checksums import SUM, Sums, sums_of
 from .errors import BROKEN_CONNECTION, HubError, hub_error, shown
 from .model_folder import check_model_folder
+from .names import check_names
 from .retries import Patience, clock, patience
 from .token import usable_token
 
 Advance = Callable[[int], object]
-SUM = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")  # of git, or SHA-256
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def pull(
         try:
             with patience(lambda sentence: bar.update(task, description=sentence)) as kept:
                 source = _Cache(repo_id, revision) if offline else _Hub(repo_id, revision, token, kept)
-                _refuse_other_places(file.name for file in source.files)
+                check_names(file.name for file in source.files)
                 size = sum(file.size for file in source.files)
                 bar.update(task, description="fetching and checking", total=2 * size)
                 for file in source.files:
@@ -146,7 +146,8 @@ class _Hub:
 
     def finish(self) -> None:
         """Lets the cache know what belongs to this commit, so that it can be pulled without a connection."""
-        self.api.snapshot_download(self.repo_id, revision=self.commit)
+        checked = [glob.escape(file.name) for file in self.files]
+        self.api.snapshot_download(self.repo_id, revision=self.commit, allow_patterns=checked)
 
     def _check_etag(self, file: _File) -> None:
         url = hf_hub_url(self.repo_id, file.name, revision=self.commit)
@@ -228,20 +229,6 @@ def _forget(path: Path) -> None:
         path.unlink()
         path = target
     path.unlink(missing_ok=True)
-
-
-def _refuse_other_places(names: Iterable[str]) -> None:
-    """Names that would be written elsewhere, on any system, were they taken as they are."""
-    for name in names:
-        parts = PurePosixPath(name).parts
-        if (
-            not parts
-            or ".." in parts
-            or name.startswith("/")
-            or PureWindowsPath(name).drive
-            or set(name) & {"\\", "\0"}
-        ):
-            raise HubError(f"the repository lists a file named {name!r}, which would be written outside of the folder")
 
 
 def _bar_class(advance: Advance) -> type[tqdm]:

@@ -311,6 +311,90 @@ def test_names_that_lead_elsewhere_are_refused(hub, tmp_path, name):
     assert {path for path in tmp_path.rglob("*") if "hf_home" not in path.parts} <= before and not downloads(hub)
 
 
+GIT_NAMES = [
+    ".git/config",
+    "sub/.git",
+    ".GIT/config",
+    "sub/.Git/hooks/post-checkout",
+    ".git./config",
+    ".git . /config",
+    "git~1/config",
+    "GIT~1 /config",
+    ".git::$INDEX_ALLOCATION/config",
+    ".g\u200cit/config",
+    "\ufeff.gi\u206ft/config",
+]
+
+
+@pytest.mark.parametrize("name", GIT_NAMES)
+def test_names_that_git_takes_commands_from_are_refused(hub, tmp_path, name):
+    put(hub, FILES | {name: Blob(b"[core]\n\tfsmonitor = touch stolen\n")})
+    with pytest.raises(HubError, match="git would run commands") as refused:
+        pull(REPO, tmp_path / "here")
+    assert "\n" not in str(refused.value) and repr(name) in str(refused.value)
+    assert beside(tmp_path / "here") == [] and not downloads(hub) and not in_cache(hub)
+
+
+# Without any name that git refuses, a folder of which git is asked for its settings.
+BARE = {
+    "HEAD": b"ref: refs/heads/main\n",
+    "config": b"[core]\n\tbare = false\n\tworktree = .\n\tfsmonitor = touch stolen\n",
+}
+
+
+@pytest.mark.parametrize("folder", ["", "sub/"])
+@pytest.mark.parametrize("others", [["objects/a", "refs/a"], ["Objects/a/b", "REFS/heads/a"], ["commondir"]])
+def test_a_repository_of_git_under_no_name_is_refused(hub, tmp_path, folder, others):
+    files = BARE | dict.fromkeys(others, b"a")
+    put(hub, FILES | {f"{folder}{name}": Blob(data) for name, data in files.items()})
+    with pytest.raises(HubError, match="git would run commands"):
+        pull(REPO, tmp_path / "here")
+    assert beside(tmp_path / "here") == [] and not downloads(hub) and not in_cache(hub)
+
+
+def test_names_that_only_look_like_gits(hub, tmp_path):
+    names = [
+        ".gitattributes",
+        ".gitignore",
+        "git/config",
+        ".github/x",
+        "a.git/b",
+        "HEAD",
+        "refs/x",
+        "x/objects/y",
+        "git~2",
+    ]
+    files = {name: Blob(b"harmless\n") for name in names}
+    put(hub, files)
+    pull(REPO, tmp_path / "here")
+    assert content(tmp_path / "here") == expected(files)
+
+
+def test_a_list_that_grows_is_not_followed(hub, repo, tmp_path):
+    """Once everything is checked, huggingface_hub is asked to complete its cache, and asks for the list again."""
+    asked, tree = [], repo.commits[repo.branches["main"]]
+
+    def grow(request):
+        if "/tree/" in request:
+            asked.append(request)
+            if len(asked) == 2:
+                tree[".git/config"] = Blob(b"stolen")
+
+    hub.before = grow
+    pull(REPO, tmp_path / "here")
+    assert len(asked) == 2 and content(tmp_path / "here") == expected()
+    assert not list(Path(hub.environment["HF_HUB_CACHE"]).rglob(".git"))
+
+
+def test_the_command_refuses_gits_files_in_a_sentence(hub, tmp_path, monkeypatch, capsys):
+    put(hub, FILES | {".git/config": Blob(b"")})
+    monkeypatch.setattr(sys, "argv", ["roformer", "pull", REPO, str(tmp_path / "here")])
+    assert run() == 1
+    out, err = capsys.readouterr()
+    (line,) = [line for line in err.splitlines() if line.startswith("roformer: ")]
+    assert not out and "'.git/config'" in line and "nothing was written" in line and "Traceback" not in err
+
+
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     files=st.dictionaries(
