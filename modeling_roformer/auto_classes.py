@@ -1,8 +1,10 @@
 """Which class each of transformers' Auto classes gives for RoFormer and NEZHA."""
 
 from .configuration import RoFormerConfig
+from .model_types import MODEL_TYPES
 from .nezha_configuration import NezhaConfig
 
+CONFIG_CLASSES = dict.fromkeys(MODEL_TYPES, RoFormerConfig) | {NezhaConfig.model_type: NezhaConfig}
 # The names under which tokenizers are saved; plain transformers lacks the last, and refuses what it would read wrongly.
 TOKENIZER_NAMES = ("RoFormerTokenizer", "RoFormerTokenizerFast", "RoFormerWordTokenizer")
 

@@ -61,7 +61,7 @@ for line in sys.stdin.read().splitlines():
         code = 0
     except SystemExit as ended:
         code = ended.code or 0
-    heavy = sorted({"torch", "transformers", "tokenizers", "huggingface_hub"} & sys.modules.keys())
+    heavy = sorted({"torch", "transformers", "tokenizers"} & sys.modules.keys())
     print(f"code {code}", *heavy, "<-", line, file=sys.stderr)
 """
 

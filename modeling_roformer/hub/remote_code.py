@@ -11,16 +11,9 @@ import json
 from collections.abc import Container, Iterable
 from pathlib import Path
 
-from ..auto_classes import TOKENIZER_NAMES, auto_model_classes
-from ..configuration import RoFormerConfig
-from ..model_types import MODEL_TYPES
-from ..nezha_configuration import NezhaConfig
-from ..tokenization import RoFormerTokenizer
-
 # `pipeline` looks for the model of a custom task among transformers' own Auto classes, of which none is for triplets.
 # This one is free: RoFormer has no such head.
 AUTO_CLASS_FOR_TRIPLETS = "AutoModelForNextSentencePrediction"
-CONFIG_CLASSES = dict.fromkeys(MODEL_TYPES, RoFormerConfig) | {NezhaConfig.model_type: NezhaConfig}
 
 
 def files_with_code(directory: str | Path) -> dict[str, bytes]:
@@ -42,6 +35,10 @@ def files_with_code(directory: str | Path) -> dict[str, bytes]:
         >>> for name, content in files_with_code("my-model").items():
         ...     (copy / name).write_bytes(content)
     """
+    from ..auto_classes import CONFIG_CLASSES, TOKENIZER_NAMES, auto_model_classes
+    from ..configuration import RoFormerConfig
+    from ..tokenization import RoFormerTokenizer
+
     directory = Path(directory)
     config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
     config_class = CONFIG_CLASSES.get(config.get("model_type"))

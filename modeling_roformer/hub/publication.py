@@ -1,0 +1,155 @@
+"""What goes to the Hub: the files of a model and its card, in one commit."""
+
+import io
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+
+from huggingface_hub import CommitOperationAdd, HfApi, constants
+from huggingface_hub.errors import EntryNotFoundError
+
+from ..model_cards import card_of_folder
+from ..output.progress_bar import byte_progress
+from .bars import hub_bars
+from .card import with_needs
+from .commit import commit_once, propose_once
+from .errors import LOG_IN, HubError, Unanswered, hub_error, shown
+from .retries import patience, sending
+from .token import usable_token
+
+CARD = "README.md"
+# Larger files are sent one after the other, by the thread that pushes, so that Ctrl-C ends it at once.
+LARGE = 1 << 20
+
+
+def publish(
+    directory: Path,
+    files: dict[str, Path | bytes],
+    repo_id: str,
+    with_code: bool,
+    private: bool,
+    revision: str | None,
+    create_pr: bool,
+    commit_message: str | None,
+    token: str | None,
+    progress: bool,
+) -> str:
+    """Sends `files`, by their path in the repository, and the card of `directory`; arguments and errors are `push`'s.
+
+    Returns:
+        The repository's address, or the pull request's.
+    """
+    token = usable_token(token)
+    if token is None:
+        raise ValueError(f"there is no token for the Hub: {LOG_IN.format(verb='write')}")
+    message = commit_message or f"Upload {directory.resolve().name}{' with code' if with_code else ''}"
+    with _sending_bar(progress, sum(_size(content) for content in files.values())) as bar, patience(bar.tell) as kept:
+        try:
+            api = HfApi(token=token)
+            if create_pr:
+                api.repo_info(repo_id, revision=revision)
+                address = None
+            else:
+                address = api.create_repo(repo_id, private=private or None, exist_ok=True)
+                repo_id = address.repo_id
+            if private and not api.model_info(repo_id).private:
+                raise HubError(
+                    f"{repo_id} exists on the Hub and is public: make it private there, or choose another name"
+                )
+            if revision and not create_pr:
+                api.create_branch(repo_id, branch=revision, exist_ok=True)
+            if card := _card(api, repo_id, revision, directory, with_code):
+                files[CARD] = card.encode("utf-8")
+            operations = [Addition(path_in_repo=name, path_or_fileobj=files[name], bar=bar) for name in sorted(files)]
+            _upload(api, repo_id, revision, create_pr, operations)
+            if create_pr:
+                return propose_once(api, repo_id, operations, message, revision, kept)
+            commit_once(api, repo_id, operations, message, revision, kept)
+            return f"{address}/tree/{revision}" if revision else str(address)
+        except Unanswered as error:
+            raise hub_error(error, repo_id, "write to", "no answer came to the commit", token) from shown(error, token)
+        except Exception as error:
+            raise hub_error(error, repo_id, "write to", "nothing was published", token) from shown(error, token)
+
+
+@dataclass
+class Bar:
+    """Where progress goes; by default nowhere."""
+
+    advance: Callable[[int], object] = lambda count: None
+    tell: Callable[[str], object] = lambda sentence: None
+
+
+@dataclass
+class Addition(CommitOperationAdd):
+    """A file to be sent, which can be sent again from any place in it, and says how much of it was."""
+
+    bar: Bar = field(default_factory=Bar, repr=False)
+
+    @contextmanager
+    def as_file(self, with_tqdm: bool = False) -> Iterator[io.BufferedIOBase]:
+        with super().as_file() as content:
+            if not with_tqdm:  # it is read, but not sent
+                yield content
+                return
+            with Counted(content, self.bar.advance) as file, sending(file):
+                yield file
+
+
+class Counted(io.BufferedReader):
+    """A file that tells how many bytes were read from it, beyond those read before."""
+
+    def __init__(self, content: io.BufferedIOBase, advance: Callable[[int], object]):
+        super().__init__(content)
+        self.furthest, self.advance = 0, advance
+
+    def read(self, size: int | None = -1) -> bytes:
+        data = super().read(size)
+        if (position := self.tell()) > self.furthest:
+            self.advance(position - self.furthest)
+            self.furthest = position
+        return data
+
+
+def _upload(api: HfApi, repo_id: str, revision: str | None, create_pr: bool, operations: list[Addition]) -> None:
+    """Sends large files; the Hub keeps them until a commit names them, and asks only for those that it lacks."""
+    large = [operation for operation in operations if operation.upload_info.size > LARGE]
+    small = [operation for operation in operations if operation.upload_info.size <= LARGE]
+    for additions in [[operation] for operation in large] + [small]:
+        api.preupload_lfs_files(repo_id, additions, revision=revision, create_pr=create_pr, free_memory=False)
+
+
+def _card(api: HfApi, repo_id: str, revision: str | None, directory: Path, with_code: bool) -> str | None:
+    """The card to be sent, or None where the folder's own, or the repository's, is right as it is."""
+    own = directory / CARD
+    if own.exists():
+        card = own.read_text(encoding="utf-8")
+    else:
+        try:
+            card = Path(api.hf_hub_download(repo_id, CARD, revision=revision)).read_text(encoding="utf-8")
+        except EntryNotFoundError:
+            return with_needs(card_of_folder(directory), directory, with_code)
+    complete = with_needs(card, directory, with_code)
+    return None if complete == card else complete
+
+
+def _size(content: Path | bytes) -> int:
+    return len(content) if isinstance(content, bytes) else os.path.getsize(content)
+
+
+@contextmanager
+def _sending_bar(shown: bool, total: int) -> Iterator[Bar]:
+    if find_spec("hf_xet") and not constants.HF_HUB_DISABLE_XET:  # sends by itself, and shows its own bar
+        with hub_bars(shown and sys.stderr.isatty()):
+            yield Bar()
+        return
+    with hub_bars(False), byte_progress(shown) as progress:
+        task = progress.add_task("sending", total=total)
+        yield Bar(
+            lambda count: progress.advance(task, count),
+            lambda sentence: progress.update(task, description=sentence),
+        )

@@ -1,0 +1,205 @@
+"""A repository on the Hub, or in the cache, every file of which is checked as it is copied.
+
+huggingface_hub compares sizes only: it takes, and keeps in its cache, a file whose bytes were changed on the way or on the
+disk. Here every large file must have the SHA-256 that the Hub lists for it and that its ETag names, and every other file
+the blob id of git.
+"""
+
+import glob
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from huggingface_hub import (
+    HfApi,
+    constants,
+    get_cached_repo_tree,
+    get_hf_file_metadata,
+    hf_hub_url,
+    snapshot_download,
+    try_to_load_from_cache,
+)
+from huggingface_hub.errors import CachedRepoTreeNotFoundError, LocalEntryNotFoundError
+from huggingface_hub.hf_api import RepoFile
+from huggingface_hub.utils import tqdm, validate_repo_id
+
+from ..output.progress_bar import byte_progress
+from .bars import hub_bars
+from .checksums import SUM, Sums, sums_of
+from .errors import BROKEN_CONNECTION, HubError, hub_error, shown
+from .model_folder import check_model_folder
+from .names import check_names
+from .retries import Patience, clock, patience
+from .token import usable_token
+
+Advance = Callable[[int], object]
+
+
+@dataclass(frozen=True)
+class _File:
+    """A file of the repository, and by which sum its content is known."""
+
+    name: str
+    size: int
+    sum: str | None
+
+
+def fetch(
+    repo_id: str, folder: Path, revision: str | None, local_files_only: bool, token: str | None, progress: bool
+) -> tuple[str, list[int]]:
+    """Copies every file of a repository into a folder; arguments and errors are those of `pull`.
+
+    Returns:
+        The commit, and the size of each file in bytes.
+    """
+    validate_repo_id(repo_id)
+    token = usable_token(token)
+    offline = local_files_only or constants.HF_HUB_OFFLINE
+    with byte_progress(progress) as bar, hub_bars(False):
+        task = bar.add_task("looking", total=None)
+        try:
+            with patience(lambda sentence: bar.update(task, description=sentence)) as kept:
+                source = _Cache(repo_id, revision) if offline else _Hub(repo_id, revision, token, kept)
+                check_names(file.name for file in source.files)
+                size = sum(file.size for file in source.files)
+                bar.update(task, description="fetching and checking", total=2 * size)
+                for file in source.files:
+                    target = folder / file.name
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    source.copy(file, target, lambda count: bar.advance(task, count))
+                source.finish()
+        except Exception as error:
+            raise hub_error(error, repo_id, "read", "nothing was written", token) from shown(error, token)
+    return source.commit, [file.size for file in source.files]
+
+
+class _Hub:
+    """A repository on the Hub, whose files are fetched through the cache."""
+
+    def __init__(self, repo_id: str, revision: str | None, token: str | None, kept: Patience):
+        self.repo_id, self.api, self.kept = repo_id, HfApi(token=token), kept
+        self.commit = self.api.resolve_revision(repo_id, revision=revision).resolved
+        tree = self.api.list_repo_tree(repo_id, recursive=True, revision=self.commit)
+        self.files = [
+            _File(entry.path, entry.size, entry.lfs.sha256 if entry.lfs else entry.blob_id)
+            for entry in tree
+            if isinstance(entry, RepoFile)
+        ]
+
+    def copy(self, file: _File, target: Path, advance: Advance) -> None:
+        self._check_etag(file)
+        cached = try_to_load_from_cache(self.repo_id, file.name, revision=self.commit)
+        if isinstance(cached, str):
+            advance(file.size)
+            if _copy(Path(cached), target, advance).fits(file.sum):
+                return
+        # Where the cache holds something else, it came there broken, or was broken there since.
+        path = self._fetch(file, advance, anew=isinstance(cached, str))
+        sums = _copy(path, target, advance)
+        if not sums.fits(file.sum):
+            _forget(path)
+            raise HubError(
+                f"{file.name} did not arrive as the Hub lists it: the sum of its {sums.size:,} bytes is not {file.sum}"
+            )
+
+    def finish(self) -> None:
+        """Lets the cache know what belongs to this commit, so that it can be pulled without a connection."""
+        checked = [glob.escape(file.name) for file in self.files]
+        self.api.snapshot_download(self.repo_id, revision=self.commit, allow_patterns=checked)
+
+    def _check_etag(self, file: _File) -> None:
+        url = hf_hub_url(self.repo_id, file.name, revision=self.commit)
+        etag = get_hf_file_metadata(url, token=self.api.token).etag
+        if etag != file.sum:
+            raise HubError(f"the ETag of {file.name} is {etag}, but the Hub lists it as {file.sum}")
+
+    def _fetch(self, file: _File, advance: Advance, anew: bool) -> Path:
+        tried, since = 0, clock()
+        while True:
+            try:
+                path = self.api.hf_hub_download(
+                    self.repo_id,
+                    file.name,
+                    revision=self.commit,
+                    force_download=anew,
+                    tqdm_class=_bar_class(advance),
+                )
+                return Path(path)
+            except BROKEN_CONNECTION as error:
+                # huggingface_hub takes up a download that was cut, but not one whose connection was reset.
+                tried += 1
+                self.kept.wait(error, tried, since)
+
+
+class _Cache:
+    """What huggingface_hub's cache holds of a repository."""
+
+    def __init__(self, repo_id: str, revision: str | None):
+        self.repo_id, name = repo_id, revision or constants.DEFAULT_REVISION
+        incomplete = f"the cache does not hold all of {repo_id} at {name}: pull it once with a connection"
+        try:
+            folder = Path(snapshot_download(repo_id, revision=revision, local_files_only=True))
+        except LocalEntryNotFoundError as error:
+            raise HubError(incomplete) from error
+        self.folder, self.commit = folder, folder.name
+        try:
+            tree = get_cached_repo_tree(repo_id, revision=self.commit)
+            listed = {entry.path: entry.blob_id for entry in tree}
+        except CachedRepoTreeNotFoundError:
+            # from_pretrained leaves no list, and no more than it read: enough, if that is a model.
+            try:
+                check_model_folder(folder)
+            except ValueError as error:
+                raise HubError(f"{incomplete} ({error})") from error
+            listed = {path.relative_to(folder).as_posix(): None for path in folder.rglob("*") if path.is_file()}
+        self.files = [
+            _File(name, (folder / name).stat().st_size, _sum_in_cache(folder / name) or blob_id)
+            for name, blob_id in sorted(listed.items())
+        ]
+
+    def copy(self, file: _File, target: Path, advance: Advance) -> None:
+        advance(file.size)
+        sums = _copy(self.folder / file.name, target, advance)
+        if file.sum is None:
+            raise HubError(f"nothing in the cache says what {file.name} holds: pull it once with a connection")
+        if not sums.fits(file.sum):
+            raise HubError(f"{file.name} was changed in the cache: pull it again with a connection")
+
+    def finish(self) -> None:
+        pass
+
+
+def _copy(path: Path, target: Path, advance: Advance) -> Sums:
+    with open(path, "rb") as file, open(target, "wb") as copy:
+        return sums_of(file, copy, advance)
+
+
+def _sum_in_cache(path: Path) -> str | None:
+    """The ETag of a file in the cache: links point to files that are named so."""
+    name = os.path.basename(os.readlink(path)) if path.is_symlink() else ""
+    return name if SUM.fullmatch(name) else None
+
+
+def _forget(path: Path) -> None:
+    """Removes a file from the cache, and what its links point to."""
+    while path.is_symlink():
+        target = path.parent / os.readlink(path)
+        path.unlink()
+        path = target
+    path.unlink(missing_ok=True)
+
+
+def _bar_class(advance: Advance) -> type[tqdm]:
+    """What huggingface_hub reports a download to."""
+
+    class Bytes(tqdm):
+        def __init__(self, *args, name: str | None = None, **options):
+            super().__init__(*args, **options | {"disable": True})
+            self.counts = not (name or "").endswith(".transfer")  # Xet has two bars
+
+        def update(self, n: float | None = 1) -> None:
+            if self.counts:
+                advance(int(n or 0))
+
+    return Bytes
