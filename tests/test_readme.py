@@ -1,103 +1,154 @@
-"""The README's commands and code, run in order in an empty folder beside the repository's, print what it says."""
+"""README.md and the pages of docs/: their commands and code print what they say, each page in a folder of its own.
 
+The README's run in processes, as its reader's would; those of the other pages in this one, which saves the imports.
+"""
+
+import ast
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+from configparser import ConfigParser
 from pathlib import Path
 
 import hub_server
+import pages
 import pytest
+import torch
+import typer.main
+from pages import PAGES, blocks
 from paths import REPOSITORY
+from transformers import set_seed
 
+from modeling_roformer.cli import app
 from modeling_roformer.conversion.convert import convert
+from modeling_roformer.conversion.convert_all import convert_all
 from modeling_roformer.conversion.export_tf import export_tf
+from modeling_roformer.model_cards.releases import RELEASES
 
 hub = hub_server.hub  # the fixture
 BERT4KERAS = os.environ.get("ROFORMER_BERT4KERAS_PYTHON")
-
-README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-BLOCK = re.compile(r"```(?P<language>\w+)\n(?P<code>.*?)```(?:\n```text\n(?P<output>.*?)```)?", re.DOTALL)
-BLOCKS = [match.groupdict() for match in BLOCK.finditer(README)]
-# What differs from run to run and from machine to machine.
-CHANGES = {
-    r"[│┃┌┐└┘├┤┬┴┼─━┏┓┗┛┡┩╇┳┻\s]+": " ",  # where lines of tables break, too
-    r"\d{4}-\d\d-\d\d": "DATE",
-    r"seconds [\d.]+": "seconds N",
-    r"\d+\.\d s\b": "N s",
-    r"[\d.,]+ (bytes|kB|MB)": r"N \1",
-    r"\b[0-9a-f]{8,64}\b": "SUM",
-    r"http://127\.0\.0\.1:\d+": "https://huggingface.co",
-}
+README = PAGES["README.md"]
+DOCS = [page for page in PAGES if page != "README.md"]
+COMMANDS = {command.name: command for command in typer.main.get_command(app).commands.values()}
 
 
-def steady(text: str) -> str:
-    for pattern, replacement in CHANGES.items():
-        text = re.sub(pattern, replacement, text)
-    return text.strip()
+@pytest.fixture(scope="module")
+def converted(tmp_path_factory):
+    """The folders that docs/index.md converts, with which every page starts."""
+    folder = tmp_path_factory.mktemp("converted")
+    convert(REPOSITORY / "examples" / "roformer-mini-zh", folder / "roformer-mini-zh")
+    convert_all(REPOSITORY / "tests" / "fixtures" / "legacy", folder / "converted")
+    return folder
 
 
-def assert_printed(expected: str, printed: str, code: str) -> None:
-    """A line of three dots stands for any number of lines."""
-    at = 0
-    for part in re.split(r"^\.\.\.$", expected, flags=re.MULTILINE):
-        at = steady(printed).find(steady(part), at)
-        assert at >= 0, f"{code} prints\n{printed}"
+@pytest.fixture
+def start(tmp_path, hub):
+    """An empty folder beside the repository's examples, where a reader who is called `you` has a Hub."""
+    hub.tokens[hub.token] = "you"
+    folder = tmp_path / "clone"
+    folder.mkdir()
+    for name in ("examples", "tests"):
+        (folder / name).symlink_to(REPOSITORY / name)
+    return folder
 
 
-def run(arguments, folder, environment) -> subprocess.CompletedProcess:
-    """A process in the folder, on a terminal of the usual width."""
+@pytest.fixture
+def seed():
+    """For fresh heads and samples; what other tests draw is what it was."""
+    with torch.random.fork_rng():
+        set_seed(0)
+        yield
+
+
+@pytest.mark.parametrize("page", DOCS)
+def test_commands_and_code_of_a_page_print_what_it_says(page, start, converted, seed, monkeypatch):
+    if "roformer convert examples/roformer-mini-zh roformer-mini-zh" not in PAGES[page]:
+        shutil.copytree(converted, start, copy_function=os.link, dirs_exist_ok=True)
+    monkeypatch.chdir(start)
+    monkeypatch.setenv("COLUMNS", "80")
+    names = {"__name__": "__main__"}
+    for block in blocks(page):
+        printed = ""
+        for line in block.commands:
+            code, out, err = pages.run_command(line, monkeypatch)
+            assert bool(code) == pages.failure_is_shown(block), f"{block}: {line}\n{err}"
+            printed += out + pages.complaints(err)
+        if block.commands:
+            pages.assert_printed(block, printed)
+        elif block.language == "python":
+            printed = pages.run_code(block, names)
+            # Trainer prints its losses as well; what the page shows comes last.
+            assert block.output and printed.endswith(block.output), f"{block} prints\n{printed}"
+
+
+def process(arguments, folder, environment) -> subprocess.CompletedProcess:
+    """On a terminal of the usual width."""
     environment = {**environment, "PYTHONPATH": str(REPOSITORY / "tests"), "PYTHONUTF8": "1", "COLUMNS": "80"}
     return subprocess.run(arguments, capture_output=True, text=True, cwd=folder, env=environment, timeout=300)
 
 
-def test_commands_and_code_print_what_the_readme_says(hub, tmp_path):
-    hub.tokens[hub.token] = "you"
-    for name in ("examples", "tests"):
-        (tmp_path / name).symlink_to(REPOSITORY / name)
-    commands = [block for block in BLOCKS if block["language"] == "bash" and block["code"].startswith("roformer ")]
-    assert len(commands) > 5
+def test_commands_and_code_of_the_readme_print_what_it_says(start, hub):
+    commands = [block for block in blocks("README.md") if block.commands]
+    assert commands
     for block in commands:
         printed = ""
-        for line in block["code"].splitlines():
+        for line in block.commands:
             command, *arguments = shlex.split(line)
-            done = run([Path(sys.executable).with_name(command), *arguments], tmp_path, hub.environment)
-            assert done.returncode == ("roformer: " in (block["output"] or "")), f"{line}\n{done.stderr}"
-            printed += done.stdout + "".join(part for part in done.stderr.splitlines(True) if "roformer: " in part)
-        assert_printed(block["output"] or "", printed, block["code"])
+            done = process([Path(sys.executable).with_name(command), *arguments], start, hub.environment)
+            assert bool(done.returncode) == pages.failure_is_shown(block), f"{block}: {line}\n{done.stderr}"
+            printed += done.stdout + pages.complaints(done.stderr)
+        pages.assert_printed(block, printed)
 
-    python = [block for block in BLOCKS if block["language"] == "python"]
-    assert all(block["output"] for block in python)
+    python = [block for block in blocks("README.md") if block.language == "python"]
     mark = "-- end of block --"
-    script = "".join(f"{block['code']}\nprint({mark!r})\n" for block in python)
-    done = run([sys.executable, "-c", script], tmp_path, {**os.environ})
+    script = "".join(f"{block.code}\nprint({mark!r})\n" for block in python)
+    done = process([sys.executable, "-c", script], start, hub.environment)
     assert done.returncode == 0, done.stderr
-    for block, output in zip(python, done.stdout.split(mark + "\n"), strict=False):
-        # Trainer prints its losses as well; what the README shows comes last.
-        assert output.endswith(block["output"]), f"{block['code']} prints\n{output}"
+    for block, printed in zip(python, done.stdout.split(mark + "\n"), strict=False):
+        assert block.output and printed.endswith(block.output), f"{block} prints\n{printed}"
 
 
 @pytest.mark.live
 @pytest.mark.skipif(not BERT4KERAS, reason="name a Python that has bert4keras in ROFORMER_BERT4KERAS_PYTHON")
-def test_bert4keras_prints_what_the_readme_says(tmp_path):
-    (code,) = (block for block in BLOCKS if block["language"] == "py")
+def test_bert4keras_prints_what_the_page_says(tmp_path):
+    (block,) = (block for block in blocks("docs/converting.md") if block.language == "py")
     convert(REPOSITORY / "examples" / "roformer-mini-zh", tmp_path / "model")
     export_tf(tmp_path / "model", tmp_path / "legacy")
     keras = {**os.environ, "TF_KERAS": "1", "TF_USE_LEGACY_KERAS": "1"}
-    done = run([BERT4KERAS, "-c", code["code"]], tmp_path / "legacy", keras)
-    assert done.stdout.endswith(code["output"]), done.stderr
+    done = process([BERT4KERAS, "-c", block.code], tmp_path / "legacy", keras)
+    assert done.stdout.endswith(block.output), done.stderr
 
 
-def test_the_two_commands_are_targets_of_the_makefile():
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page):
+    for target, _, heading in (link.partition("#") for link in re.findall(r"\]\((?!https?://)([^)]+)\)", PAGES[page])):
+        path = ((REPOSITORY / page).parent / target).resolve() if target else REPOSITORY / page
+        assert path.exists(), target
+        if heading:
+            titles = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+            assert heading in {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}, heading
+
+
+def test_the_readme_is_short_and_every_page_is_found():
+    assert README.count("\n") <= 200
+    for page in DOCS:
+        name = page.removeprefix("docs/")
+        assert name == "index.md" or f"({name})" in PAGES["docs/index.md"], page
+
+
+def test_make_has_the_targets_that_the_readme_names():
     makefile = (REPOSITORY / "Makefile").read_text()
-    for block in BLOCKS:
-        for command in re.findall(r"^make (\w[\w-]*)", block["code"], re.MULTILINE):
-            assert re.search(rf"^{command}:", makefile, re.MULTILINE), command
+    targets = re.findall(r"^make (\w[\w-]*)", README, re.MULTILINE)
+    assert len(targets) >= 2
+    for target in targets:
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
 
 
-def test_scripts_have_the_options_that_the_readme_gives_them():
-    scripts = re.findall(r"`python (benchmarks/\w+\.py)([^`]*)`", README)
+def test_scripts_have_the_options_that_the_pages_give_them():
+    scripts = re.findall(r"`python (benchmarks/\w+\.py)([^`]*)`", "".join(PAGES.values()))
     assert len(scripts) > 4
     for script, arguments in scripts:
         source = (REPOSITORY / script).read_text(encoding="utf-8")
@@ -105,15 +156,110 @@ def test_scripts_have_the_options_that_the_readme_gives_them():
             assert f'"{option}"' in source, f"{script} {option}"
 
 
-def test_links_lead_somewhere():
-    for target in re.findall(r"\]\((?!https?://)([^)#]+)\)", README):
-        assert (REPOSITORY / target).exists(), target
-
-
 def test_every_command_is_shown():
-    from modeling_roformer.cli import app
+    assert len(COMMANDS) > 6
+    shown = "".join(block.code for page in PAGES for block in blocks(page) if block.commands)
+    for name in COMMANDS:
+        assert f"roformer {name} " in shown, name
 
-    names = {command.name or command.callback.__name__.replace("_", "-") for command in app.registered_commands}
-    assert len(names) > 6
-    for name in names:
-        assert f"\nroformer {name} " in README, name
+
+def test_options_in_running_text_exist():
+    options = {option for command in COMMANDS.values() for parameter in command.params for option in parameter.opts}
+    known = options | {"--help", "--version", "--editable"}  # the last is pip's
+    for page, text in PAGES.items():
+        for code in re.findall(r"`([^`\n]+)`", re.sub(pages.BLOCK, "", text)):
+            if not code.startswith("python "):
+                assert set(re.findall(r"(?<!\S)--[\w-]+", code)) <= known, f"{page}: {code}"
+
+
+# Modules that a plain installation does not bring -> what setup.cfg calls them.
+BEYOND_PLAIN = {
+    "datasets": "datasets",
+    "onnxruntime": "onnxruntime",
+    "peft": "peft",
+    "sentence_transformers": "sentence-transformers",
+}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_names_the_extra_that_its_code_needs(page):
+    settings = ConfigParser()
+    settings.read(REPOSITORY / "setup.cfg", encoding="utf-8")
+    extras = {
+        name: set(re.findall(r"^[\w-]+", requirements, re.MULTILINE))
+        for name, requirements in settings["options.extras_require"].items()
+    }
+    named = {name for names in re.findall(r"pip install '\.\[([\w,-]+)\]'", PAGES[page]) for name in names.split(",")}
+    assert named <= set(extras)
+    installed = set().union(*(extras[name] for name in named))
+    for block in blocks(page):
+        if block.language != "python":
+            continue
+        for module, names in imports(block.code):
+            needed = "accelerate" if "Trainer" in names else BEYOND_PLAIN.get(module.partition(".")[0])
+            assert needed is None or needed in installed, f"{block}: {needed}"
+        if "torch.onnx" in block.code:
+            assert {"onnx", "onnxscript"} <= installed, block
+
+
+def imports(code: str) -> list[tuple[str, set[str]]]:
+    """Each module that the code imports, with the names that it takes from it."""
+    found = []
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Import):
+            found += [(alias.name, set()) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            found.append((node.module, {alias.name for alias in node.names}))
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_imports_the_package_before_it_loads_a_model(page):
+    """The pages run in a process in which it has been imported."""
+    code = "".join(block.code for block in blocks(page) if block.language == "python")
+    uses = re.search(r"from_pretrained\(|pipeline\(|SentenceTransformer\(", code)
+    imported = re.search(r"^(import|from) modeling_roformer\b", code, re.MULTILINE)
+    assert uses is None or (imported is not None and imported.start() < uses.start())
+
+
+# The table of released checkpoints.
+ROW = re.compile(
+    r"^\| \[(?P<name>[^]]+)\]\((?P<card>[^)]+)\) \| \[[^]]+\]\((?P<address>[^)]+)\)(?:, code (?P<code>\w+))? "
+    r"\| `(?P<command>[^`]+)` \| (?:`(?P<hub>[^`]+)`(?P<star> \*)?)? ?\| `(?P<model>\w+)` \|$",
+    re.MULTILINE,
+)
+# A fixture of each kind of release, and its form in PyTorch that loads without a conversion.
+KINDS = {"roformer": "word", "v2": "v2", "gpt": "gpt", "sim": "sim", "wobert": "wobert", "wonezha": "wonezha"}
+DIRECT = {"roformer": "v1", "v2": "v2"}
+
+
+def test_the_table_of_released_checkpoints_says_what_the_cards_say(converted):
+    rows = {row["name"]: row for row in ROW.finditer(README)}
+    assert list(rows) == list(RELEASES)
+    for name, row in rows.items():
+        assert row["card"] == f"model_cards/{name}/README.md"
+        card = " ".join((REPOSITORY / row["card"]).read_text(encoding="utf-8").split())
+        assert f"({row['address']})" in card and (row["code"] is None or f"code {row['code']})" in card)
+        others = set(re.findall(r"\[(junnyu/\w+)\]\(https://huggingface\.co/\1\)", card))
+        assert others == ({row["hub"]} if row["hub"] else set())
+        # The command is the card's, and one that the command line reads.
+        assert f"{row['command']} --verify" in card
+        program, command, *arguments = shlex.split(row["command"])
+        read = COMMANDS[command].make_context(command, arguments).params
+        assert (program, str(read["legacy_dir"]), str(read["output_dir"])) == ("roformer", f"{name}.zip", name)
+        # The class is what the converter writes, for a checkpoint of this kind.
+        kind = RELEASES[name].kind
+        assert f'"{row["model"]}"' in (converted / "converted" / KINDS[kind] / "config.json").read_text()
+        if row["hub"]:
+            assert (row["star"] is None) == (kind in DIRECT), name
+
+
+@pytest.mark.parametrize("form", DIRECT.values())
+def test_what_is_on_the_hub_without_a_star_loads_directly(form):
+    """In the form of the package that those folders were saved with."""
+    from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+    folder = REPOSITORY / "tests" / "fixtures" / "pytorch" / form
+    model, loading = AutoModelForMaskedLM.from_pretrained(folder, output_loading_info=True)
+    assert model.__module__.startswith("modeling_roformer") and not any(loading.values())
+    assert AutoTokenizer.from_pretrained(folder).tokenize("明月旋转") == ["明月", "旋转"]
