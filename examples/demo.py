@@ -13,7 +13,7 @@ from rich.table import Table
 from transformers import AutoModelForMaskedLM, AutoTokenizer, pipeline
 
 import modeling_roformer  # noqa: F401  (registers RoFormer with transformers)
-from modeling_roformer.conversion.convert import convert
+from modeling_roformer.conversion import convert
 
 EXAMPLES = Path(__file__).parent
 LEGACY = EXAMPLES / "roformer-mini-zh"
