@@ -3,9 +3,29 @@
 torch by itself says "index out of range in self" on a CPU, and on a GPU stops the whole process.
 """
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from functools import cache
 
 import torch
+from transformers.modeling_flash_attention_utils import FlashAttentionKwargs
+from transformers.utils import logging
+from transformers.utils.generic import TransformersKwargs
+
+logger = logging.get_logger("transformers.roformer")  # so that transformers' verbosity applies
+
+# Arguments of `forward` besides those that it names: of all models and their trainers, of generation and losses, and of
+# attention functions.
+KNOWN_ARGUMENTS = frozenset(
+    {
+        *TransformersKwargs.__annotations__,
+        *FlashAttentionKwargs.__annotations__,
+        *("return_dict", "output_cross_attentions", "cache_position", "logits_to_keep", "ignore_index", "shift_labels"),
+        *("sliding_window", "softcap", "s_aux", "position_bias", "cache", "block_table", "deterministic"),
+        "kernel_options",
+    }
+)
 
 
 def can_be_read(tensor: torch.Tensor) -> bool:
@@ -45,6 +65,26 @@ def check_tokens(
         )
     if tensor is input_ids and tensor.is_floating_point():
         raise ValueError(f"input_ids are {tensor.dtype}, but must be integers")
+
+
+def warn_of_unread(arguments: dict[str, object], forward: Callable) -> None:
+    """Warns, once for each, of keyword arguments that nothing reads, which may be misspelt.
+
+    Args:
+        arguments: what `forward` has taken besides the arguments that it names; those that are None do no harm.
+    """
+    if _is_traced() or arguments.keys() <= KNOWN_ARGUMENTS:
+        return
+    for name in sorted(arguments.keys() - KNOWN_ARGUMENTS):
+        if arguments[name] is not None:
+            _warn_of_unread(name, forward)
+
+
+@cache
+def _warn_of_unread(name: str, forward: Callable) -> None:
+    close = get_close_matches(name, [*inspect.signature(forward).parameters, "labels"], n=1)
+    hint = f"did you mean {close[0]}?" if close else "it has no effect"
+    logger.warning(f"forward was given the argument {name}, which this model does not read: {hint}")
 
 
 def read_together(*scalars: torch.Tensor | None) -> list[int | None]:

@@ -24,7 +24,7 @@ from transformers.utils.output_capturing import capture_outputs
 from .attention import MultiHeadAttention, RoFormerAttention, RoFormerCrossAttention, RoFormerSelfAttention
 from .configuration import RoFormerConfig
 from .dropout import Dropout
-from .inputs import can_be_read, check_ranges, check_same_shape, check_tokens
+from .inputs import can_be_read, check_ranges, check_same_shape, check_tokens, warn_of_unread
 from .loading import LoadedWhole
 from .masks import attends_to_all, check_implementation, cross_attention_mask, implementation_for, self_attention_mask
 from .norm import make_norm
@@ -347,6 +347,8 @@ class RoFormerModel(RoFormerPreTrainedModel):
             output_attentions = self.config.output_attentions
         implementation = implementation_for(self.config, output_attentions)
         check_implementation(self.config, implementation, hidden_states, self.training)
+        if implementation in ("eager", "sdpa", "flex_attention") or "flash" in implementation:
+            warn_of_unread(kwargs, type(self).forward)  # others may read arguments of their own
         position_embeddings = self.position_embeddings(position_ids, attention_mask)
         packing = None
         if (
