@@ -15,6 +15,7 @@ from transformers.tokenization_utils_base import TruncationStrategy
 from transformers.utils import PaddingStrategy
 
 from .added_tokens import AddedTokenSplitter
+from .decoding import join_tokens
 from .encoding import Assembler, LazyEncodings, Tokens, pad_rows
 from .normalization import Normalizer
 from .segmentation import CustomSegmenter, JiebaSegmenter, cut_characters, read_user_dict
@@ -280,6 +281,30 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
 
     def _encode_without_added_tokens(self, text):
         return self._ids(text)
+
+    # From tokens to text
+
+    def convert_tokens_to_string(self, tokens):
+        """The text of tokens, by the rules of `decoding.join_tokens`."""
+        return join_tokens(tokens)
+
+    def _decode(self, token_ids, skip_special_tokens=False, clean_up_tokenization_spaces=None, **kwargs):
+        """What `decode` does with one sequence of ids: `convert_tokens_to_string` of its tokens.
+
+        With `clean_up_tokenization_spaces=False` it is the plain text of the saved tokenizer.json, where a space stands
+        on both sides of a mark that is not Chinese, but for one of . , ? ! behind a word.
+        """
+        if clean_up_tokenization_spaces is False:
+            return super()._decode(token_ids, skip_special_tokens, clean_up_tokenization_spaces, **kwargs)
+        if isinstance(token_ids, dict):
+            token_ids = token_ids["input_ids"]
+        if isinstance(token_ids, int):
+            token_ids = [token_ids]
+        skipped = set()
+        if skip_special_tokens:
+            skipped = {number for number, token in self.added_tokens_decoder.items() if token.special}
+        tokens = [self._tokenizer.id_to_token(number) for number in token_ids if number not in skipped]
+        return join_tokens([token for token in tokens if token is not None])
 
     # The call
 

@@ -253,7 +253,7 @@ def test_tensors(words):
         ("今天的天气非常好，我们去公园散步吧。", None),
         ("我们 use the app 2023年", "我们use the app 2023年"),
         ("hello world 今天", "hello world今天"),
-        ("价格 3.14 abc", "价格3. 14 abc"),
+        ("价格 3.14 abc", "价格3.14 abc"),
     ],
 )
 def test_decode(tmp_path, text, expected):

@@ -1,0 +1,191 @@
+"""From tokens back to text: where the spaces stood, which tokens do not say."""
+
+import functools
+import re
+from enum import Enum
+
+from .wordpiece import PREFIX
+
+# Han, kana, and the punctuation that is set with them.
+_CHINESE = re.compile(
+    "[\u2e80-\u2fdf\u3000-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]"
+)
+
+Kind = Enum("Kind", "CHINESE LETTER DIGIT OTHER")  # of a character
+Role = Enum("Role", "WORD MARK STOP CLOSING OPENING SPACED QUOTE")  # of a token
+
+_ROLES = {
+    **dict.fromkeys(",;:.!?", Role.STOP),
+    **dict.fromkeys(")]}%", Role.CLOSING),
+    **dict.fromkeys("([{$", Role.OPENING),
+    **dict.fromkeys("&<>|", Role.SPACED),
+    **dict.fromkeys("\"'", Role.QUOTE),
+}
+_CONTRACTIONS = frozenset(["s", "t", "m", "d", "re", "ve", "ll"])
+_ADDRESS_SIGNS = frozenset(["@", "_", "\\", "www"])
+_ADDRESS_BREAKS = frozenset(",;)]}\"'")
+_ADDRESS_ENDINGS = frozenset(
+    [
+        "com",
+        "cn",
+        "net",
+        "org",
+        "gov",
+        "edu",
+        "io",
+        "html",
+        "htm",
+        "php",
+        "txt",
+        "md",
+        "py",
+        "pdf",
+        "json",
+        "jpg",
+        "png",
+    ]
+)
+
+
+def _kind(character):
+    if _CHINESE.match(character):
+        return Kind.CHINESE
+    if character.isdecimal():
+        return Kind.DIGIT
+    return Kind.LETTER if character.isalpha() else Kind.OTHER
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _read(token):
+    """(kind of its first character, kind of its last, role) of a token, which is not empty."""
+    first, last = _kind(token[0]), _kind(token[-1])
+    is_mark = len(token) == 1 and first is Kind.OTHER
+    return first, last, _ROLES.get(token, Role.MARK) if is_mark else Role.WORD
+
+
+def _is_foreign_letter(token):
+    """Whether it is one letter beyond ASCII: jieba cuts words of other scripts into such."""
+    return len(token) == 1 and not token.isascii() and _read(token)[0] is Kind.LETTER
+
+
+def join_tokens(tokens):
+    """The text of tokens, with spaces where they most likely stood.
+
+    1. A "##" piece continues its word.
+    2. No space stands beside a Chinese character: Han, kana, and the punctuation that is set with them.
+    3. A space stands between two words, which are tokens of letters or digits. Only single letters beyond ASCII, into
+       which jieba cuts the words of other scripts, join each other, and "μ" joins its unit.
+    4. A mark (one character, neither letter nor digit) joins what stands on both sides: covid-19, 2024-01-02, -5, 25℃,
+       a/b, x=1, “ab”. Rules 5 to 9 say where it does not.
+    5. In Latin text a space stands after , ; : . ) ] } % and before ( [ { $, where no other mark is beside them:
+       "one (two), three", but 用PCR(一种方法). A text is Latin from its start, and from two words with a space between
+       them, until a Chinese character. In any text, a space stands after ! and ?, after a period between Latin words
+       ("J. Smith") and after a comma between a Latin word and a number.
+    6. Numbers stay whole: a period or a colon between digits (3.5, 1.2.3, 12:30), a period between a letter and a digit
+       (no.5), a comma between digits if three follow in one token (1,200).
+    7. Addresses stay whole: from "//", "@", "_", "\\" or "www" until a space, a Chinese character, a quotation mark or
+       one of , ; ) ] }. Elsewhere a period joins an ending such as com, html or txt.
+    8. & < > and | have a space on both sides, where no other mark is.
+    9. A quotation mark (" or ') opens, and the next one closes: they join what they hold, and follow rule 5 outside. A '
+       behind a word, where none is open, is an apostrophe.
+
+    Args:
+        tokens: list of str, as the vocabulary has them.
+
+    Returns:
+        str. A space depends on the tokens before it and the one behind it, so the text of the first n tokens begins
+        the text of more of them, and a streamer can print what it has.
+    """
+    text = _Text()
+    for token in tokens:
+        if token.startswith(PREFIX) and text.parts:
+            text.continue_word(token[len(PREFIX) :])
+        elif token:
+            text.add(token)
+    return "".join(text.parts)
+
+
+class _Text:
+    """A text that grows token by token; the rules are those of `join_tokens`."""
+
+    def __init__(self):
+        self.parts = []
+        self.token = ""  # the last one; nothing where pieces continue it
+        self.role = None  # the last token's
+        self.kind = None  # the last character's
+        self.kind_before = None  # that of the last character before the last token
+        self.is_latin = True
+        self.in_address = False
+        self.open_quotes = set()
+
+    def continue_word(self, piece):
+        if piece:
+            self.parts.append(piece)
+            self.token, self.role = "", Role.WORD
+            self.kind = _kind(piece[-1])
+
+    def add(self, token):
+        first, last, role = _read(token)
+        if role is Role.QUOTE:
+            role = self._role_of_quote(token)
+        space = bool(self.parts) and self._needs_space(token, first, role)
+        if space:
+            self.parts.append(" ")
+        if token in _ADDRESS_SIGNS or (token == "/" and self.token == "/"):
+            self.in_address = True
+        elif space or first is Kind.CHINESE or token in _ADDRESS_BREAKS:
+            self.in_address = False
+        if last is Kind.CHINESE:
+            self.is_latin = False
+        elif space and role is Role.WORD and last is Kind.LETTER:
+            self.is_latin = True
+        self.parts.append(token)
+        self.kind_before, self.kind = self.kind, last
+        self.token, self.role = token, role
+
+    def _role_of_quote(self, quote):
+        if quote in self.open_quotes:
+            self.open_quotes.discard(quote)
+            return Role.CLOSING
+        if quote == "'" and self.role is Role.WORD:
+            return Role.MARK
+        self.open_quotes.add(quote)
+        return Role.OPENING
+
+    def _needs_space(self, token, first, role):
+        if first is Kind.CHINESE or self.kind is Kind.CHINESE:
+            return False
+        if self.role is Role.WORD and role is Role.WORD:
+            return not self._is_part_of_word(token, first)
+        if self.in_address:
+            return False
+        if role is Role.SPACED:
+            return self.role is Role.WORD or self.role is Role.CLOSING
+        if self.role is Role.WORD:
+            return role is Role.OPENING and self.is_latin
+        if role is not Role.WORD and role is not Role.OPENING:
+            return False
+        if self.role is Role.CLOSING:
+            return self.is_latin and not (self.token == "'" and token in _CONTRACTIONS)
+        return self.role is Role.SPACED or (self.role is Role.STOP and self._ends_before(token, first))
+
+    def _is_part_of_word(self, token, first):
+        if token[0] in ".,?!'":  # as in an added token "..."
+            return True
+        if self.token in ("μ", "µ"):
+            return first is Kind.LETTER
+        return _is_foreign_letter(self.token) and _is_foreign_letter(token)
+
+    def _ends_before(self, token, first):
+        """Whether the stop that the text ends with is no part of a number or an address that goes on with `token`."""
+        kinds = self.kind_before, first
+        if self.token == ".":
+            if first is Kind.DIGIT and self.kind_before in (Kind.DIGIT, Kind.LETTER):
+                return False
+            if kinds == (Kind.LETTER, Kind.LETTER):
+                return token not in _ADDRESS_ENDINGS
+        elif self.token == "," and kinds == (Kind.LETTER, Kind.DIGIT):
+            return True
+        elif kinds == (Kind.DIGIT, Kind.DIGIT) and (self.token == ":" or (self.token == "," and len(token) == 3)):
+            return False
+        return self.is_latin or self.token in "!?"
