@@ -356,6 +356,28 @@ def test_import_reads_no_dictionary():
     assert "datasets" not in loaded
 
 
+# The command `roformer` is the one process in which the package does not import all of itself.
+WITHOUT_TRANSFORMERS = """
+import sys  # modeling_roformer.cli
+import modeling_roformer.tokenization as package
+from modeling_roformer.tokenization import (
+    characters, decoding, normalization, segmentation, vocabulary, whole_file, wordpiece,
+)
+print(sorted({"transformers", "tokenizers", "torch", "jieba", "rjieba"} & set(sys.modules)))
+print(set(package.__all__) <= set(dir(package)), hasattr(package, "Nothing"))
+from modeling_roformer.tokenization import *
+print(RoFormerTokenizer is RoFormerTokenizerFast is package.RoFormerTokenizer, RoFormerTokenizer.__module__)
+"""
+
+
+def test_all_but_the_tokenizer_does_without_transformers(tmp_path):
+    program = tmp_path / "roformer"
+    program.write_text(WITHOUT_TRANSFORMERS)
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["[]", "True False", "True modeling_roformer.tokenization.tokenizer"]
+
+
 def test_jieba_alone_does(words):
     """Without rjieba the same words come from jieba itself."""
     code = (
