@@ -76,6 +76,12 @@ def read_user_dict(user_dict):
     return tuple(words)
 
 
+def words_to_find(user_words):
+    """The words of lines from `read_user_dict`, without those of frequency 0, which jieba is not to find."""
+    matches = map(_USER_LINE.match, user_words)
+    return [match["word"] for match in matches if match["freq"] is None or int(match["freq"]) > 0]
+
+
 @functools.lru_cache(maxsize=4)
 def _jieba(user_words):
     """jieba's own tokenizer with the user's words, shared by all that use the same ones. Nobody else's words, and no

@@ -12,21 +12,25 @@ from itertools import accumulate, chain
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import BatchEncoding, PreTrainedTokenizerFast
 from transformers.tokenization_utils_base import TruncationStrategy
-from transformers.utils import PaddingStrategy
+from transformers.utils import PaddingStrategy, logging
 
 from .added_tokens import AddedTokenSplitter
 from .decoding import join_tokens
 from .encoding import Assembler, LazyEncodings, Tokens, pad_rows
 from .normalization import Normalizer
-from .segmentation import CustomSegmenter, JiebaSegmenter, cut_characters, read_user_dict
+from .segmentation import CustomSegmenter, JiebaSegmenter, cut_characters, read_user_dict, words_to_find
 from .vocabulary import VocabularyError, check_vocabulary, has_words, read_vocabulary, write_vocabulary
 from .wordpiece import LONGEST_WORD, PREFIX, WordPiece
+
+logger = logging.get_logger(__name__)
 
 # What transformers' own classes do not have is saved under this name, which they do not know ...
 _BEYOND_TRANSFORMERS = "RoFormerWordTokenizer"
 # ... but an unknown name alone makes AutoTokenizer read tokenizer.json and give other ids without a word. Every
 # tokenizer of transformers refuses a truncation side that it does not know, and says which, so this stands there.
 _REFUSAL = "none: this tokenizer segments words as only the package modeling_roformer can; import it first"
+
+_NAMED_WORDS = 5  # how many a warning names
 
 # Latin words are joined with a space, Chinese ones are not, nor a Latin word with a Chinese one.
 _CHINESE = r"[\p{Han}\p{Hiragana}\p{Katakana}\u3000-\u303f\uff00-\uffef]"
@@ -44,7 +48,8 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
             default, is "jieba" where the vocabulary has an entry of two or more Han characters, else None. Saved in
             tokenizer_config.json; of a callable only the fact is saved, and loading asks for it again.
         user_dict: words for jieba to know as well: the path of a jieba dictionary file, or a list of its lines
-            ("word", "word 100", "word 100 n"). The words are saved with the tokenizer.
+            ("word", "word 100", "word 100 n"). The words are saved with the tokenizer. They should be in the vocabulary:
+            a word that is not falls into characters, and a warning names it.
         tokenize_chinese_chars: ignored, as by transformers' RoFormerTokenizer: Han characters always stand alone.
         strip_accents: drop accents; None means as `do_lower_case`.
         add_sep_token: end texts with [SEP]; False for RoFormer-GPT, whose prompts are to go on.
@@ -127,6 +132,20 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
             self._vocabulary, self.unk_token_id, self._normalizer, self.word_segmentation is not None
         )
         self._find_added_tokens()
+        self._warn_of_words_without_entry()
+
+    def _warn_of_words_without_entry(self):
+        if not self.user_dict:
+            return
+        entries = self.get_vocab()
+        words = [word for word in dict.fromkeys(words_to_find(self.user_dict)) if word not in entries]
+        if words:
+            more = f" and {len(words) - _NAMED_WORDS} more" if len(words) > _NAMED_WORDS else ""
+            logger.warning_once(
+                f"The vocabulary lacks words of user_dict, which make its tokens worse: {', '.join(words[:_NAMED_WORDS])}"
+                f"{more}. Each falls into single characters or pieces, where jieba alone may find shorter words that the "
+                "vocabulary has: leave them out, or use a vocabulary that has them."
+            )
 
     def _choose_segmenter(self, vocab, source):
         chosen = self.word_segmentation
@@ -307,6 +326,21 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
         return join_tokens([token for token in tokens if token is not None])
 
     # The call
+
+    def _get_padding_truncation_strategies(
+        self, padding=False, truncation=None, max_length=None, pad_to_multiple_of=None, verbose=True, **kwargs
+    ):
+        """As in transformers, with the warning that its version 4 gave."""
+        strategies = super()._get_padding_truncation_strategies(
+            padding, truncation, max_length, pad_to_multiple_of, verbose, **kwargs
+        )
+        asked = truncation not in (None, False, TruncationStrategy.DO_NOT_TRUNCATE)
+        if verbose and asked and strategies[1] == TruncationStrategy.DO_NOT_TRUNCATE:
+            logger.warning_once(
+                f"truncation={truncation!r} cuts nothing: no max_length was given, and this tokenizer has no "
+                "model_max_length."
+            )
+        return strategies
 
     def _encode_plus(
         self,

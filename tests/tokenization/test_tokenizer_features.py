@@ -3,6 +3,7 @@ BertTokenizerFast answers the same in every respect."""
 
 import itertools
 import json
+import pickle
 import shutil
 
 import pytest
@@ -11,10 +12,12 @@ from hypothesis import strategies as st
 from paths import REPOSITORY
 from tokenizers import AddedToken, Regex, normalizers, pre_tokenizers
 from transformers import BatchEncoding, BertTokenizerFast
+from transformers.utils.logging import warning_once
 
 from modeling_roformer.tokenization import RoFormerTokenizer
 
 FIXTURES = REPOSITORY / "tests" / "fixtures" / "tokenization"
+VOCABULARY = str(FIXTURES / "vocab.txt")
 CHINESE = "今天的天气非常好，我们去公园散步吧。abc123def 3.14"
 ENTRIES = (FIXTURES / "vocab_chars.txt").read_text(encoding="utf-8").split("\n")[:-1]
 
@@ -316,6 +319,58 @@ def test_vocabulary_without_words_needs_no_asking(tmp_path):
     tokenizer = RoFormerTokenizer.from_pretrained(tmp_path)
     assert tokenizer.word_segmentation is None
     assert tokenizer.tokenize("Q V [MASK] L") == ["Q", "V", "[MASK]", "L"]
+
+
+# Warnings
+
+
+@pytest.fixture
+def warned(caplog):
+    """The warnings that were given, each once in a process: here, anew."""
+    warning_once.cache_clear()
+    return lambda: [record.getMessage() for record in caplog.records if "modeling_roformer" in record.name]
+
+
+@pytest.mark.parametrize("truncation", [True, "longest_first", "only_first"])
+def test_truncation_to_no_length_warns(words, warned, truncation):
+    text = "今天的天气非常好"
+    before = pickle.dumps(words)
+    for _ in range(2):
+        assert words(text, truncation=truncation).input_ids == words(text).input_ids
+        assert words.encode(text, truncation=truncation) == words(text).input_ids
+    (warning,) = warned()
+    assert warning == (
+        f"truncation={truncation!r} cuts nothing: no max_length was given, and this tokenizer has no model_max_length."
+    )
+    assert pickle.dumps(words) == before  # the fingerprint, by which datasets finds its cache
+
+
+def test_no_warning_where_there_is_a_length_or_no_truncation(words, warned):
+    limited = RoFormerTokenizer(VOCABULARY, model_max_length=5)
+    assert len(limited("今天的天气非常好", truncation=True).input_ids) == 5
+    words("今天", truncation=True, max_length=5)
+    words("今天", truncation=True, verbose=False)
+    for truncation in (None, False, "do_not_truncate"):
+        words("今天", truncation=truncation)
+    assert warned() == []
+
+
+def test_user_words_without_entry_warn(warned):
+    lacking = [f"{number}气天" for number in "一二三四五六七"]
+    for _ in range(2):
+        RoFormerTokenizer(VOCABULARY, user_dict=["今天", *lacking, "天气非 0", lacking[0]])
+    (warning,) = warned()
+    assert "words of user_dict" in warning
+    assert ": 一气天, 二气天, 三气天, 四气天, 五气天 and 2 more." in warning
+    RoFormerTokenizer(VOCABULARY, user_dict=["今天", "气天 5"])
+    assert ": 气天. " in warned()[1]
+
+
+def test_user_words_of_the_vocabulary_do_not_warn(warned):
+    """Nor those of frequency 0, which jieba is told not to find."""
+    tokenizer = RoFormerTokenizer(VOCABULARY, user_dict=["今天", "天气 9 n", "气天 0"])
+    assert tokenizer.user_dict
+    assert warned() == []
 
 
 # Bad input
