@@ -16,6 +16,7 @@ from ..model_cards import card_for, conversion_facts, data_files, file_facts, me
 from ..output.output_folder import output_folder
 from ..output.progress_bar import byte_progress
 from ..tokenization.characters import is_cjk
+from ..tokenization.whole_file import read_whole
 from .checkpoints.legacy_checkpoint import read_legacy
 from .checkpoints.plan import Plan
 from .checkpoints.task_layers import check_head, check_no_choice
@@ -180,7 +181,7 @@ def _copy_generation_config(old: Path, new: Path) -> None:
     from transformers import GenerationConfig
 
     try:
-        GenerationConfig(**json.loads(old.read_text(encoding="utf-8")))
+        GenerationConfig(**json.loads(read_whole(old)))
     except Exception as error:  # of JSON, and of whatever a field of another kind causes
         raise CheckpointError(f"{old} cannot be read: {' '.join(str(error).split())}") from None
     shutil.copyfile(old, new)

@@ -25,6 +25,7 @@ from ..output.output_folder import output_folder
 from ..output.progress_bar import byte_progress
 from ..output.summary import summary_table
 from ..tokenization.vocabulary import VocabularyError, check_vocabulary, read_vocabulary
+from ..tokenization.whole_file import read_whole
 from .errors import CheckpointError
 from .formats.dtypes import FLOATS
 from .formats.pytorch_files import PYTORCH
@@ -235,7 +236,7 @@ def initialise_words(
 
 def _read_json(path: Path) -> dict:
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(read_whole(path))
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is not JSON: {error}") from None
     if not isinstance(values, dict):

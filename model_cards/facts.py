@@ -18,6 +18,7 @@ from threading import Event
 from safetensors import safe_open
 
 from ..tokenization.vocabulary import read_vocabulary
+from ..tokenization.whole_file import read_whole
 from .kinds import KINDS, kind_of, why_package_is_needed
 
 START = "<!-- facts -->"
@@ -178,7 +179,7 @@ def plain(text: str) -> str:
 def read_json(path: Path) -> dict:
     """The object in a JSON file, {} where there is no such file; a ValueError names one that holds something else."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        content = json.loads(read_whole(path)) if path.is_file() else {}
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} cannot be read as JSON: {error}") from None
     if not isinstance(content, dict):

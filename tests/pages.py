@@ -24,6 +24,7 @@ CHANGES = {
     r"\d{4}-\d\d-\d\d": "DATE",
     r"seconds [\d.]+": "seconds N",
     r"\d+\.\d s\b": "N s",
+    r"\d+ files, ": "N files, ",
     r"[\d.,]+ (bytes|kB|MB)": r"N \1",
     r"\b[0-9a-f]{8,64}\b": "SUM",
     r"http://127\.0\.0\.1:\d+": "https://huggingface.co",

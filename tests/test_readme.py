@@ -23,9 +23,8 @@ from paths import REPOSITORY
 from transformers import set_seed
 
 from modeling_roformer.cli import app
-from modeling_roformer.conversion import convert
+from modeling_roformer.conversion import convert, export_tf
 from modeling_roformer.conversion.convert_all import convert_all
-from modeling_roformer.conversion import export_tf
 from modeling_roformer.model_cards.releases import RELEASES
 
 hub = hub_server.hub  # the fixture

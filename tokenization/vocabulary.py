@@ -5,7 +5,7 @@ character was stripped, so `str.splitlines` and universal newlines would shift e
 """
 
 from .characters import is_cjk
-from .whole_file import LARGE, write_whole
+from .whole_file import LARGE, read_bytes, write_whole
 
 MOST_ENTRIES = 1 << 21  # twice as many as the largest have
 
@@ -26,10 +26,10 @@ def read_vocabulary(path):
     Raises:
         VocabularyError: not UTF-8, an entry occurs twice, or it is larger than any vocabulary.
     """
-    with open(path, "rb") as file:
-        data = file.read(LARGE + 1)
-    if len(data) > LARGE:
-        raise VocabularyError(f"{path} has more than {LARGE:,} bytes, which no vocabulary has.")
+    try:
+        data = read_bytes(path, LARGE)
+    except ValueError as error:
+        raise VocabularyError(f"{path} is no vocabulary: {error}.") from None
     if data.count(b"\n") > MOST_ENTRIES:
         raise VocabularyError(f"{path} has more than {MOST_ENTRIES:,} entries, which no vocabulary has.")
     try:

@@ -24,12 +24,21 @@ def read_whole(path, **decoding):
     Raises:
         ValueError: it has more than `most_bytes` of its name (no more than that is read), or is not in that encoding.
     """
-    most = most_bytes(path)
-    with open(path, "rb") as file:
-        data = file.read(most + 1)
-    if len(data) > most:
-        raise ValueError(f"it has more than {most:,} bytes, the most that are read of it")
+    data = read_bytes(path, most_bytes(path))
     return io.TextIOWrapper(io.BytesIO(data), **{"encoding": "utf-8"} | decoding).read()
+
+
+def read_bytes(path, most):
+    """The content of a file; raises ValueError where it has more than `most` bytes, of which it reads no more."""
+    pieces, left = [], most + 1
+    with open(path, "rb") as file:
+        # Piece by piece: a buffer for `most` bytes would be made at once, however few there are.
+        while piece := file.read(min(left, 1 << 20)):
+            pieces.append(piece)
+            left -= len(piece)
+    if left == 0:
+        raise ValueError(f"it has more than {most:,} bytes, the most that are read of it")
+    return b"".join(pieces)
 
 
 def write_whole(path, text):

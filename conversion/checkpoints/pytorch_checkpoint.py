@@ -16,6 +16,7 @@ from ...configuration import RoFormerConfig
 from ...model_types import MODEL_TYPES
 from ...nezha_configuration import NezhaConfig
 from ...tokenization.tokenizer import RoFormerTokenizer
+from ...tokenization.whole_file import read_whole
 from ..errors import CheckpointError
 from ..families.family import Weight
 from ..families.registry import AUTO, FAMILIES, check_family
@@ -102,7 +103,7 @@ def read_pytorch(files: LegacyFiles, family: str = AUTO, target: str | None = No
 
 def _read_fields(path: Path) -> dict:
     try:
-        fields = json.loads(path.read_text(encoding="utf-8-sig"))
+        fields = json.loads(read_whole(path, encoding="utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is not JSON: {error}") from None
     if not isinstance(fields, dict):

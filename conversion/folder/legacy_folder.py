@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from ...output.temporary_sibling import temporary_sibling
+from ...tokenization.whole_file import most_bytes
 from ..errors import CheckpointError
 from ..formats.pytorch_files import PYTORCH, PYTORCH_SUFFIXES
-from ..formats.zip_archive import is_zip, open_zip
+from ..formats.zip_archive import is_zip, open_zip, unpack_member
 
 CONFIGS = ("bert_config.json", "config.json")
 VOCABULARY = "vocab.txt"
@@ -20,6 +21,15 @@ INDEX = ".index"
 TRANSFORMERS_HDF5 = "tf_model.h5"  # the same model once more, as transformers' TensorFlow classes saved it
 _REPOSITORY = re.compile(r"[\w.-]*\w/\w[\w.-]*", re.ASCII)  # OWNER/NAME
 HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+# What is read whole.
+SMALL = (
+    *CONFIGS, VOCABULARY, TOKENIZER, "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+    "generation_config.json", "README.md",
+)  # fmt: skip
+# Weights shrink to less than half where they are trained, and to a thousandth where all are zero. What unpacks to more
+# than a hundred times the archive is made to fill a disk; where it is less than a gigabyte, it does no harm.
+HARMLESS_BYTES = 1 << 30
+MOST_TIMES = 100
 
 
 @dataclass(frozen=True)
@@ -141,15 +151,24 @@ def unpack(path: Path, folder: Path, wanted: Callable[[str], bool] = lambda name
         members = [member for member in members if _name(member).parent in places]
         sizes = {_name(member).name: member.file_size for member in members}
         members = [member for member in members if wanted(_name(member).name)]
-        size, free = sum(member.file_size for member in members), shutil.disk_usage(folder).free
+        for member in members:
+            name = _name(member).name
+            is_small = name in SMALL or name.endswith((INDEX, f"{INDEX}.json"))
+            if is_small and member.file_size > most_bytes(name):
+                raise CheckpointError(
+                    f"{path} has a {name} of {member.file_size:,} bytes, and no more than {most_bytes(name):,} are read of it"
+                )
+        size, packed = sum(member.file_size for member in members), path.stat().st_size
+        if size > max(HARMLESS_BYTES, MOST_TIMES * packed):
+            raise CheckpointError(f"{path} has {packed:,} bytes and unpacks to {size:,}, which no weights do")
+        free = shutil.disk_usage(folder).free
         if size > free:
             raise CheckpointError(f"{path} unpacks to {size:,} bytes, and only {free:,} are free in {folder.parent}")
         for member in members:
             target = folder / _name(member).name
             if target.exists():
                 raise CheckpointError(f"{path} has two files {_name(member)}")
-            with archive.open(member) as source, open(target, "wb") as file:
-                shutil.copyfileobj(source, file, 1 << 20)
+            unpack_member(archive, member, target)
         return sizes
 
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ...tokenization import RoFormerTokenizer
+from ...tokenization.whole_file import read_whole
 from ..errors import CheckpointError
 from .legacy_folder import TOKENIZER, VOCABULARY
 from .vocabulary import read_vocabulary
@@ -64,7 +65,7 @@ def _read_object(path: Path) -> dict:
     if not path.is_file():
         return {}
     try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
+        fields = json.loads(read_whole(path))
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is not JSON: {error}") from None
     if not isinstance(fields, dict):

@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...tokenization.whole_file import read_whole
 from ..errors import CheckpointError
 
 # bert4keras also takes these, and prefers them to BERT's own names.
@@ -46,7 +47,7 @@ class Settings:
 def read_settings(path: Path) -> Settings:
     """Read a bert_config.json; raises CheckpointError where it is broken or describes no model."""
     try:
-        raw = json.loads(path.read_text(encoding="utf-8-sig"))
+        raw = json.loads(read_whole(path, encoding="utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is not JSON: {error}") from None
     if not isinstance(raw, dict):

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+from ...tokenization.whole_file import read_whole
 from ..errors import CheckpointError
 from .zip_archive import is_zip
 
@@ -33,7 +34,7 @@ def is_safetensors(path: Path) -> bool:
 def read_index(path: Path) -> dict[str, str]:
     """Name of each tensor -> the file that it is in; raises CheckpointError where the file says nothing of the kind."""
     try:
-        places = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
+        places = json.loads(read_whole(path))["weight_map"]
     except (ValueError, KeyError, TypeError, RecursionError):
         places = None
     if not isinstance(places, dict) or not places or not all(isinstance(place, str) for place in places.values()):

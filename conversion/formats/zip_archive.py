@@ -1,6 +1,7 @@
 """Read .zip archives; what zipfile raises of damaged ones, in errors of many kinds, becomes one sentence."""
 
 import errno
+import shutil
 import struct
 import zipfile
 import zlib
@@ -10,12 +11,8 @@ from pathlib import Path
 
 from ..errors import CheckpointError
 
-try:
-    from lzma import LZMAError
-except ImportError:  # a Python that was built without it, where zipfile unpacks no such member either
-    LZMAError = zlib.error
-
-_DAMAGE = (zipfile.BadZipFile, RuntimeError, ValueError, EOFError, OverflowError, struct.error, zlib.error, LZMAError)
+_DAMAGE = (zipfile.BadZipFile, RuntimeError, ValueError, EOFError, OverflowError, struct.error, zlib.error)
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
 def is_zip(path: Path) -> bool:
@@ -37,7 +34,22 @@ def open_zip(path: Path, complaint: str = "is damaged") -> Iterator[zipfile.ZipF
     except _DAMAGE as error:
         raise CheckpointError(f"{path} {complaint}: {error}") from None
     except OSError as error:
-        # bz2's errors have no number, and a place before the file's start is an invalid argument; others are no damage.
-        if error.errno not in (None, errno.EINVAL):
+        if error.errno != errno.EINVAL:  # which a place before the file's start is; others are no damage
             raise
         raise CheckpointError(f"{path} {complaint}: {error}") from None
+
+
+def unpack_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path) -> None:
+    """Write one file of an archive, in pieces; zipfile ends at the size that the archive announces for it.
+
+    Raises CheckpointError where it is packed by another method than the usual one: of those, a few bytes can unpack to
+    gigabytes in one piece.
+    """
+    if member.compress_type not in _METHODS:
+        method = zipfile.compressor_names.get(member.compress_type, member.compress_type)
+        raise CheckpointError(
+            f"{archive.filename} holds {member.filename}, packed by the method {method}, and only deflate, the usual one, is "
+            "read: pack it again"
+        )
+    with archive.open(member) as source, open(target, "wb") as file:
+        shutil.copyfileobj(source, file, 1 << 20)

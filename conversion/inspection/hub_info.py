@@ -8,17 +8,16 @@ from pathlib import Path
 from huggingface_hub import HfApi, constants
 from huggingface_hub.errors import NotASafetensorsRepoError, SafetensorsParsingError
 
-from ...hub.bars import hub_bars
-from ...hub.errors import hub_error, shown
+from ...hub.bars import bar_class, hub_bars
+from ...hub.errors import HubError, hub_error, shown
 from ...hub.retries import patience
 from ...hub.token import usable_token
+from ...tokenization.whole_file import most_bytes
 from ..folder.legacy_folder import INDEX
 from ..formats.pytorch_files import PYTORCH
 from .checkpoint_info import CheckpointInfo
 from .folder_info import SMALL, folder_info
 from .saved_info import saved_info
-
-SMALL_ENOUGH = 32 << 20  # bytes of a file that is fetched; a vocabulary of 50,000 words has 3 MB as tokenizer.json
 
 
 def repository_info(
@@ -31,8 +30,7 @@ def repository_info(
         with hub_bars(False), patience(tell):
             listed = api.list_repo_tree(repo_id, recursive=True, revision=revision)
             sizes = {file.path: file.size for file in listed if hasattr(file, "size")}
-            wanted = [name for name in sizes if _is_wanted(name, sizes)]
-            paths = {name: Path(api.hf_hub_download(repo_id, name, revision=revision)) for name in wanted}
+            paths = {name: _fetch(api, repo_id, revision, name, sizes) for name in sizes if _is_wanted(name, sizes)}
             tensors, trouble = _tensors(api, repo_id, revision, sizes)
     except Exception as error:
         consequence = f"{repo_id} is no folder here, and was not found out about on the Hub"
@@ -60,7 +58,24 @@ def _is_wanted(name: str, sizes: dict[str, int]) -> bool:
     """Whether a file says what the checkpoint is; tokenizer.json repeats vocab.txt, so it only does without that."""
     if name == "tokenizer.json" and "vocab.txt" in sizes:
         return False
-    return (name in SMALL or (name.endswith(INDEX) and "/" not in name)) and sizes[name] <= SMALL_ENOUGH
+    return name in SMALL or (name.endswith(INDEX) and "/" not in name)
+
+
+def _fetch(api: HfApi, repo_id: str, revision: str | None, name: str, sizes: dict[str, int]) -> Path:
+    """A small file, in the cache; raises HubError where it is not small, as the Hub lists it or as it arrives."""
+    arrived = 0
+
+    def check(size: int) -> None:
+        if size > most_bytes(name):
+            raise HubError(f"{name} has more than {most_bytes(name):,} bytes, the most that are read of it")
+
+    def advance(count: int) -> None:
+        nonlocal arrived
+        arrived += count
+        check(arrived)
+
+    check(sizes[name])
+    return Path(api.hf_hub_download(repo_id, name, revision=revision, tqdm_class=bar_class(advance)))
 
 
 def _tensors(api: HfApi, repo_id: str, revision: str | None, sizes: dict[str, int]):
@@ -70,6 +85,8 @@ def _tensors(api: HfApi, repo_id: str, revision: str | None, sizes: dict[str, in
         return None, binary and f"{binary} stays on the Hub, so its parameters are not counted"
     if "config.json" not in sizes:
         return None, None
+    if PYTORCH[0] not in sizes:
+        _fetch(api, repo_id, revision, PYTORCH[1], sizes)
     try:
         metadata = api.get_safetensors_metadata(repo_id, revision=revision)
     except (NotASafetensorsRepoError, SafetensorsParsingError) as error:

@@ -10,6 +10,7 @@ from ...model_cards.kinds import KINDS, architecture_of, kind_of, why_package_is
 from ...model_cards.releases import RELEASES
 from ...model_cards.usage import task_of
 from ...tokenization.vocabulary import has_words
+from ...tokenization.whole_file import read_whole
 from ..errors import CheckpointError
 from ..formats.pytorch_source import PyTorchSource
 from .checkpoint_info import CheckpointInfo
@@ -162,4 +163,4 @@ def _trained_length(config: dict, word_level: bool, name: str) -> int | None:
 
 def _card(folder: Path) -> str:
     path = folder / "README.md"
-    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    return read_whole(path, errors="replace") if path.is_file() else ""

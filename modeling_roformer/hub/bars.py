@@ -1,9 +1,11 @@
 """huggingface_hub's own progress bars, which must not come between ours."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars, tqdm
+
+Advance = Callable[[int], object]
 
 
 @contextmanager
@@ -17,3 +19,18 @@ def hub_bars(shown: bool) -> Iterator[None]:
         yield
     finally:
         enable_progress_bars()
+
+
+def bar_class(advance: Advance) -> type[tqdm]:
+    """What huggingface_hub reports a download to."""
+
+    class Bytes(tqdm):
+        def __init__(self, *args, name: str | None = None, **options):
+            super().__init__(*args, **options | {"disable": True})
+            self.counts = not (name or "").endswith(".transfer")  # Xet has two bars
+
+        def update(self, n: float | None = 1) -> None:
+            if self.counts:
+                advance(int(n or 0))
+
+    return Bytes

@@ -7,7 +7,6 @@ the blob id of git.
 
 import glob
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,18 +21,16 @@ from huggingface_hub import (
 )
 from huggingface_hub.errors import CachedRepoTreeNotFoundError, LocalEntryNotFoundError
 from huggingface_hub.hf_api import RepoFile
-from huggingface_hub.utils import tqdm, validate_repo_id
+from huggingface_hub.utils import validate_repo_id
 
 from ..output.progress_bar import byte_progress
-from .bars import hub_bars
+from .bars import Advance, bar_class, hub_bars
 from .checksums import SUM, Sums, sums_of
 from .errors import BROKEN_CONNECTION, HubError, hub_error, shown
 from .model_folder import check_model_folder
 from .names import check_names
 from .retries import Patience, clock, patience
 from .token import usable_token
-
-Advance = Callable[[int], object]
 
 
 @dataclass(frozen=True)
@@ -123,7 +120,7 @@ class _Hub:
                     file.name,
                     revision=self.commit,
                     force_download=anew,
-                    tqdm_class=_bar_class(advance),
+                    tqdm_class=bar_class(advance),
                 )
                 return Path(path)
             except BROKEN_CONNECTION as error:
@@ -188,18 +185,3 @@ def _forget(path: Path) -> None:
         path.unlink()
         path = target
     path.unlink(missing_ok=True)
-
-
-def _bar_class(advance: Advance) -> type[tqdm]:
-    """What huggingface_hub reports a download to."""
-
-    class Bytes(tqdm):
-        def __init__(self, *args, name: str | None = None, **options):
-            super().__init__(*args, **options | {"disable": True})
-            self.counts = not (name or "").endswith(".transfer")  # Xet has two bars
-
-        def update(self, n: float | None = 1) -> None:
-            if self.counts:
-                advance(int(n or 0))
-
-    return Bytes

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tracemalloc
 import zipfile
+from contextlib import contextmanager
 from pathlib import Path
 
 import command_line
@@ -31,6 +32,7 @@ from modeling_roformer.conversion.formats.safetensors_file import TensorSpec, pa
 from modeling_roformer.conversion.formats.tensor_bundle_writer import write_bundle
 from modeling_roformer.output import exchange as exchange_module
 from modeling_roformer.output.temporary_sibling import temporary_sibling
+from modeling_roformer.tokenization.vocabulary import read_vocabulary
 
 run = command_line.run  # the fixture
 
@@ -128,6 +130,117 @@ def test_memory_is_that_of_a_tensor_whatever_the_number_of_shards(output, tmp_pa
     finally:
         tracemalloc.stop()
     assert sum(file.stat().st_size for file in output.glob("model-*.safetensors")) > 75e6
+
+
+# Files that are larger than any of their kind, and archives made to fill a memory or a disk.
+
+
+@contextmanager
+def memory_below(limit: float):
+    """Fails where more bytes were allocated at once."""
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < limit
+    finally:
+        tracemalloc.stop()
+
+
+def pack(path: Path, method=zipfile.ZIP_DEFLATED, announced: dict[str, int] | None = None, **contents: bytes) -> Path:
+    """The word checkpoint with other contents, and with sizes in the archive's directory that are not theirs."""
+    with zipfile.ZipFile(path, "w", method) as archive:
+        for file in sorted((LEGACY / "word").iterdir()):
+            archive.writestr(file.name, contents.get(file.stem, file.read_bytes()))
+        for member in archive.infolist():
+            member.file_size = (announced or {}).get(member.filename, member.file_size)
+    return path
+
+
+# A vocabulary of nothing but line ends, a configuration of blanks: 80 MB that are packed to 80 KB.
+BOMBS = {"vocab": b"\n" * 80_000_000, "bert_config": b" " * 80_000_000}
+
+
+@pytest.mark.parametrize("command", ["convert", "info"])
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize("name", BOMBS)
+def test_small_files_that_are_not_small(name, packed, command, run, output, tmp_path):
+    archive = pack(tmp_path / "legacy.zip", **{name: BOMBS[name]})
+    assert archive.stat().st_size < 500_000
+    source = archive
+    if not packed:
+        source = tmp_path / "legacy"
+        with zipfile.ZipFile(archive) as file:
+            file.extractall(source)
+    run("info", LEGACY / "word")  # what is imported once is not counted
+    before = sorted(os.listdir(tmp_path))
+    with memory_below(16e6 if packed else 160e6):
+        code, out, err = run(command, source, *([output] if command == "convert" else []))
+    assert "more than" in err + out
+    if name == "vocab" and command == "info" and not packed:  # the rest of it can be told
+        assert code == 0 and "vocab.txt is no vocabulary" in out
+    else:
+        assert code == 1 and not out and err.startswith("roformer: ") and err.count("\n") == 1 and name in err
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_an_archive_that_tells_a_wrong_size(run, output, tmp_path):
+    """Of what is packed, no more is unpacked than the archive says there is."""
+    archive = pack(tmp_path / "legacy.zip", announced={"vocab.txt": 100}, vocab=BOMBS["vocab"])
+    for command in (["convert", archive, output], ["info", archive]):
+        with memory_below(16e6):
+            code, out, err = run(*command)
+        assert code == 1 and not out and "Bad CRC-32" in err and err.count("\n") == 1
+    assert os.listdir(tmp_path) == ["legacy.zip"]
+
+
+def test_reading_ends_at_the_first_entry_that_occurs_twice(tmp_path):
+    (tmp_path / "vocab.txt").write_bytes(b"\n" * 2_000_000)
+    with memory_below(32e6), pytest.raises(ValueError, match="has the entry '' twice, in lines 1 and 2"):
+        read_vocabulary(tmp_path / "vocab.txt")
+    (tmp_path / "vocab.txt").write_bytes(b"\n" * 2_200_000)
+    with memory_below(16e6), pytest.raises(ValueError, match="more than 2,097,152 entries"):
+        read_vocabulary(tmp_path / "vocab.txt")
+
+
+def test_the_largest_vocabularies_are_read(tmp_path):
+    """A million entries, 31 MB."""
+    entries = b"".join(b"%030d\n" % number for number in range(1_000_000))
+    (tmp_path / "vocab.txt").write_bytes(entries)
+    vocabulary = read_vocabulary(tmp_path / "vocab.txt")
+    assert len(vocabulary) == 1_000_000 and vocabulary[f"{999_999:030d}"] == 999_999
+
+
+def test_an_archive_made_to_fill_a_disk(run, output, tmp_path):
+    data = "bert_model.ckpt.data-00000-of-00001"
+    size = 2_000_000_000
+    archive = pack(tmp_path / "legacy.zip", announced={data: size})
+    code, out, err = run("convert", archive, output)
+    assert code == 1 and not out and err.count("\n") == 1
+    assert f"has {archive.stat().st_size:,} bytes and unpacks to 2,000," in err and os.listdir(tmp_path) == [
+        "legacy.zip"
+    ]
+
+
+def test_weights_of_zeros_are_unpacked(run, output, tmp_path):
+    """Much smaller than they are, and harmless."""
+    names = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+    raw = json.loads((LEGACY / "v2" / "bert_config.json").read_text())
+    config = RoFormerConfig(**{name: raw[name] for name in names}, norm_type="rms_norm", use_bias=False)
+    source = shutil.copytree(LEGACY / "v2", tmp_path / "v2", ignore=shutil.ignore_patterns("bert_model*"))
+    weights = roformer_v2.weights(config)
+    write_bundle(source / "bert_model.ckpt", ((w.variable, np.zeros(w.shape, "f4")) for w in weights))
+    archive = shutil.make_archive(str(tmp_path / "zeros"), "zip", source)
+    assert run("convert", archive, output)[0] == 0
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_an_archive_packed_by_another_method(method, run, output, tmp_path):
+    """178 bytes of bzip2 are 200 MB, which zipfile unpacks in one piece."""
+    archive = pack(tmp_path / "legacy.zip", method, announced={"vocab.txt": 100}, vocab=BOMBS["vocab"][:1_000_000])
+    for command in (["convert", archive, output], ["info", archive]):
+        code, out, err = run(*command)
+        assert code == 1 and not out and "only deflate, the usual one, is read" in err and err.count("\n") == 1
+    assert os.listdir(tmp_path) == ["legacy.zip"]
 
 
 # Interruptions.

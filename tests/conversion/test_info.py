@@ -13,7 +13,7 @@ import pytest
 import torch
 import transformers
 from hub_server import Blob, Fault, Repo
-from huggingface_hub import constants
+from huggingface_hub import constants, file_download
 from paths import REPOSITORY, SHARED, needs_shared
 from transformers import AutoModelForMaskedLM
 from typer.testing import CliRunner
@@ -25,6 +25,7 @@ from modeling_roformer.conversion.convert import convert
 from modeling_roformer.conversion.inspection.info import info
 from modeling_roformer.hub import HubError
 from modeling_roformer.model_cards.facts import read_facts
+from modeling_roformer.tokenization.whole_file import most_bytes
 
 hub = hub_server.hub  # the fixture
 LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
@@ -483,6 +484,26 @@ def test_a_repository_without_a_checkpoint(hub, tmp_path):
     with pytest.raises(ValueError, match=f"{REPO} holds no checkpoint that is known") as caught:
         info(REPO)
     assert "/tmp" not in str(caught.value)
+
+
+@pytest.mark.parametrize("listed", [True, False])
+@pytest.mark.parametrize("name", ["config.json", "vocab.txt"])
+def test_a_small_file_that_is_not_small_is_not_fetched(name, listed, hub, converted, monkeypatch):
+    """Whether the Hub says so beforehand, or lists another size than it sends."""
+    monkeypatch.setattr(file_download.constants, "DOWNLOAD_CHUNK_SIZE", 1 << 20)
+    repo = put(hub, converted("word"))
+    tree, most = repo.commits[repo.branches["main"]], most_bytes(name)
+    tree[name] = Blob(b" " * (most + (4 << 20)))
+    if not listed:
+        plain = Blob.entry
+        monkeypatch.setattr(Blob, "entry", lambda blob, path: plain(blob, path) | ({"size": 9} if path == name else {}))
+    with pytest.raises(HubError, match=f"{name} has more than {most:,} bytes, the most that are read of it") as caught:
+        info(REPO)
+    assert "\n" not in str(caught.value)
+    assert listed != any(request.startswith("GET") and request.endswith(f"main/{name}") for request in hub.requests)
+    assert not [
+        path for path in Path(constants.HF_HUB_CACHE).rglob("blobs/*") if path.stat().st_size > most + (2 << 20)
+    ]
 
 
 def test_damaged_headers_on_the_hub_are_noted(hub, tmp_path, converted):

@@ -443,6 +443,17 @@ BROKEN = {
         "tokenizer.json gives '[NEW]' the id 11",
     ),
     "added token, in its old place": (write("added_tokens.json", '{"[NEW]": 10}'), "added_tokens.json gives '[NEW]'"),
+    "config of blanks": (write("config.json", " " * (17 << 20)), "it has more than 16,777,216 bytes"),
+    "card of blanks": (write("README.md", " " * (17 << 20)), "it has more than 16,777,216 bytes"),
+    "index of blanks": (
+        lambda f: (index({})(f), os.truncate(f / "model.safetensors.index.json", 65 << 20)),
+        "it has more than 67,108,864 bytes",
+    ),
+    "tokenizer of blanks": (
+        lambda f: ((f / "tokenizer.json").touch(), os.truncate(f / "tokenizer.json", 65 << 20)),
+        "it has more than 67,108,864 bytes",
+    ),
+    "vocabulary of lines": (write("vocab.txt", "\n" * 2_200_000), "has more than 2,097,152 entries"),
     "entry twice": (write("vocab.txt", "\n".join([*VOCABULARY, "好"])), "has the entry '好' twice"),
     "no vocabulary": (drop("vocab.txt"), "has no tokenizer"),
     "broken tokenizer_config": (write("tokenizer_config.json", "nothing"), "tokenizer_config.json cannot be read"),
