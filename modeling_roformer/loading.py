@@ -32,9 +32,12 @@ class LoadedWhole:
         quiet = {**kwargs, "output_loading_info": True, "ignore_mismatched_sizes": True}
         model, report = super().from_pretrained(pretrained_model_name_or_path, *args, **quiet)
         if model.has_pooler_weights(report, pretrained_model_name_or_path):
-            # The roformer package writes a pooler's weights and activation, and no field that says there is one.
-            quiet["config"] = model.config
-            quiet["config"].add_pooling_layer = True
+            # The roformer package writes a pooler's weights and activation, and no field that says there is one, nor one
+            # that says of RoFormer-Sim, a decoder with a linear pooler, that it reads its prompt in both directions.
+            config = quiet["config"] = model.config
+            config.add_pooling_layer = True
+            if config.is_decoder and config.pooler_activation == "linear":
+                config.prefix_lm = True
             args = args[1:] if args and isinstance(args[0], cls.config_class) else args
             model, report = super().from_pretrained(pretrained_model_name_or_path, *args, **quiet)
         model.check_loaded(report, pretrained_model_name_or_path)

@@ -4,10 +4,12 @@ import copy
 import json
 import logging
 
+import numpy as np
 import pytest
 import torch
+from paths import REPOSITORY
 from safetensors.torch import load_file, save_file
-from transformers import AutoModel, AutoModelForMaskedLM
+from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM
 
 from modeling_roformer import (
     RoFormerConfig,
@@ -158,6 +160,19 @@ def test_a_pooler_whose_activation_is_named_is_used(activation, tmp_path):
     torch.testing.assert_close(on_request(ids).pooler_output, expected)
     loaded.save_pretrained(tmp_path / "again")
     torch.testing.assert_close(AutoModel.from_pretrained(tmp_path / "again")(ids).pooler_output, expected)
+
+
+@pytest.mark.parametrize("load", [AutoModel, AutoModelForCausalLM])
+def test_roformer_sim_as_the_roformer_package_saved_it_reads_its_prompt_in_both_directions(load):
+    folder = REPOSITORY / "tests" / "fixtures" / "pytorch" / "sim"
+    reference = np.load(folder / "reference.npz")
+    tokens, segments = (torch.from_numpy(reference[name]) for name in ("input_ids", "token_type_ids"))
+    with torch.no_grad():
+        found = load.from_pretrained(folder)(tokens, (tokens != 0).long(), segments)
+    np.testing.assert_allclose(found.pooler_output, reference["pooled"], rtol=0, atol=2e-5)
+    if load is AutoModelForCausalLM:
+        real = reference["input_ids"] != 0
+        np.testing.assert_allclose(found.logits[real], reference["logits"][real], rtol=0, atol=2e-5)
 
 
 def test_a_pooler_is_never_made_up(folder):
