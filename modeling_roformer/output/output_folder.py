@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..tokenization.whole_file import read_whole
 from .exchange import exchange
 from .temporary_sibling import temporary_sibling
 
@@ -83,7 +82,7 @@ def is_saved_model(path: Path) -> bool:
         return False
     name = next((name for name in ("config.json", "bert_config.json") if (path / name).is_file()), "")
     try:
-        config = json.loads(read_whole(path / name))
+        config = json.loads((path / name).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return False
     if not isinstance(config, dict) or (name == "bert_config.json" and "exported_from" not in config):
