@@ -311,8 +311,12 @@ class RoFormerForCausalLM(_LanguageModel, GenerationMixin):
 
     def _prepare_model_inputs(self, inputs=None, bos_token_id=None, model_kwargs=None):
         inputs, name, model_kwargs = super()._prepare_model_inputs(inputs, bos_token_id, model_kwargs)
-        if self.config.prefix_lm and model_kwargs.get("token_type_ids") is None:
-            model_kwargs["token_type_ids"] = torch.zeros(inputs.shape[:2], dtype=torch.long, device=inputs.device)
+        if self.config.prefix_lm:
+            token_type_ids = model_kwargs.get("token_type_ids")
+            if token_type_ids is None:
+                token_type_ids = torch.zeros(inputs.shape[:2], dtype=torch.long, device=inputs.device)
+            new = max(inputs.shape[1] - token_type_ids.shape[1], 0)  # the answer's first words, where they are given
+            model_kwargs["token_type_ids"] = F.pad(token_type_ids, (0, new), value=1)
         return inputs, name, model_kwargs
 
     def create_masks_for_generate(
