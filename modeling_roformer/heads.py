@@ -122,7 +122,21 @@ class _LanguageModel(RoFormerHead):
             }
         super().__init__(config)
         self.cls = RoFormerOnlyMLMHead(config)
+        self.register_state_dict_post_hook(both_biases)
         self.post_init()
+
+    def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
+        """As in transformers, but a decoder with weights of its own has one bias, too, not another that nothing reads."""
+        keys = super().get_expanded_tied_weights_keys(all_submodels)
+        return keys | {name: source for name, source in self._tied_weights_keys.items() if name.endswith("bias")}
+
+    def tie_weights(self, missing_keys: set[str] | None = None, recompute_mapping: bool = True) -> None:
+        """As in transformers; of two biases in a checkpoint the decoder's counts, which transformers computes with."""
+        head = self.cls.predictions
+        names = {"cls.predictions.bias", "cls.predictions.decoder.bias"}
+        if hasattr(head, "bias") and missing_keys is not None and not names & missing_keys:
+            head.bias = head.decoder.bias
+        super().tie_weights(missing_keys, recompute_mapping)
 
     def get_output_embeddings(self) -> nn.Module:
         return self.cls.predictions.decoder
@@ -131,6 +145,13 @@ class _LanguageModel(RoFormerHead):
         self.cls.predictions.decoder = new_embeddings
         if new_embeddings.bias is not None:
             self.cls.predictions.bias = new_embeddings.bias
+
+
+def both_biases(model: _LanguageModel, state_dict: dict, prefix: str, *args) -> None:
+    """Has a decoder of its own saved with both names of its bias: transformers reads one, and misses the other."""
+    name = f"{prefix}cls.predictions.bias"
+    if not model.config.tie_word_embeddings and name in state_dict:
+        state_dict[name] = state_dict[name].clone()
 
 
 class RoFormerForMaskedLM(_LanguageModel):
