@@ -71,7 +71,8 @@ class RoFormerConfig(PreTrainedConfig):
         sparse_prediction: in training, the MLM head computes logits only where there are labels.
         unpad_inputs: leave the padding of mixed batches out of the computation; its `last_hidden_state` is then 0. Not
             done, and not missed but for the time, where a text starts with padding, with a key-value cache, `prefix_lm`
-            or flex attention, in compiled and exported models, and where layers' own outputs are asked for.
+            or flex attention, in compiled and exported models, where layers' own outputs are asked for, in question
+            answering, and where labels lie on padding, which is then read.
         classifier_layers: layers of the classification head over the first token: 2 as transformers has them, or 1,
             without the hidden one, as bert4keras' scripts have it.
         classifier_activation: activation between the two, a name in `ACT2FN`; `hidden_act` where None.

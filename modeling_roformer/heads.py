@@ -25,8 +25,8 @@ from transformers.utils.generic import can_return_tuple
 from .configuration import RoFormerConfig
 from .inputs import check_range, check_ranges, check_same_shape, check_tokens
 from .masks import self_attention_mask
-from .model import RoFormerModel, RoFormerPreTrainedModel
 from .rope_scaling import depends_on_length
+from .task_head import RoFormerHead, describes_inputs, describes_inputs_and_parts, mean_loss, one_by_one
 
 
 def check_token_labels(
@@ -44,16 +44,6 @@ def check_token_labels(
     if inputs is not None:
         check_same_shape("labels", labels, inputs.shape[:2])
     check_ranges(("labels", labels, classes, -100), *others)
-
-
-class RoFormerHead(RoFormerPreTrainedModel):
-    """A model with something on top of the bare one, which lies under `base_model_prefix`, its name in checkpoints."""
-
-    base_model_class = RoFormerModel
-
-    def __init__(self, config: RoFormerConfig):
-        super().__init__(config)
-        setattr(self, self.base_model_prefix, self.base_model_class(config))
 
 
 class RoFormerPredictionHeadTransform(nn.Module):
@@ -165,6 +155,7 @@ class RoFormerForMaskedLM(_LanguageModel):
     """
 
     @can_return_tuple
+    @describes_inputs_and_parts
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -176,7 +167,7 @@ class RoFormerForMaskedLM(_LanguageModel):
         labels: torch.Tensor | None = None,
         **kwargs,
     ) -> MaskedLMOutput:
-        """Inputs as in `RoFormerModel.forward`.
+        """Scores every word of the vocabulary at each position.
 
         Args:
             labels: ids of the words that were masked, shape (b, s), and -100 elsewhere.
@@ -186,34 +177,29 @@ class RoFormerForMaskedLM(_LanguageModel):
             with `config.sparse_prediction`, `logits` has shape (n, vocab_size), a row for each of the n labels.
         """
         check_token_labels(labels, input_ids, inputs_embeds, self.config.vocab_size)
-        outputs = self.base_model(
+        outputs = self.base_outputs(
             input_ids,
             attention_mask,
             token_type_ids,
             inputs_embeds,
             encoder_hidden_states,
             encoder_attention_mask,
-            **{**kwargs, "return_dict": True},
+            token_labels=labels,
+            **kwargs,
         )
-        loss, logits = self.predict(outputs.last_hidden_state, labels)
-        return MaskedLMOutput(
-            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
-        )
+        logits, labels = self.predict(outputs.last_hidden_state, labels)
+        return self.answer(MaskedLMOutput, outputs, logits, labels, **kwargs)
 
     def predict(
         self, hidden_states: torch.Tensor, labels: torch.Tensor | None
-    ) -> tuple[torch.Tensor | None, torch.Tensor]:
-        """Loss and logits of `forward`, from the bare model's output."""
-        if labels is not None:
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Logits of `forward`, and their labels."""
+        if labels is not None and self.config.sparse_prediction and self.training:
+            # The vocabulary is the widest layer by far, and a sixth of the words have a label.
             labels = labels.to(hidden_states.device)
-            if self.config.sparse_prediction and self.training:
-                # The vocabulary is the widest layer by far, and a sixth of the words have a label.
-                has_label = (labels != -100).nonzero(as_tuple=True)
-                hidden_states, labels = hidden_states[has_label], labels[has_label]
-        logits = self.cls(hidden_states)
-        if labels is None:
-            return None, logits
-        return F.cross_entropy(logits.view(-1, self.config.vocab_size), labels.view(-1)), logits
+            has_label = (labels != -100).nonzero(as_tuple=True)
+            hidden_states, labels = hidden_states[has_label], labels[has_label]
+        return self.cls(hidden_states), labels
 
 
 @dataclass
@@ -235,6 +221,7 @@ class RoFormerForCausalLM(_LanguageModel, GenerationMixin):
     """
 
     @can_return_tuple
+    @describes_inputs_and_parts
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -250,7 +237,7 @@ class RoFormerForCausalLM(_LanguageModel, GenerationMixin):
         logits_to_keep: int | torch.Tensor = 0,
         **kwargs,
     ) -> RoFormerCausalLMOutput:
-        """Inputs as in `RoFormerModel.forward`.
+        """Scores every word of the vocabulary as the next one.
 
         Args:
             labels: the ids themselves, shape (b, s), and -100 for words that don't count; they are shifted here.
@@ -260,7 +247,10 @@ class RoFormerForCausalLM(_LanguageModel, GenerationMixin):
             `logits` of shape (b, s, vocab_size), and `loss`, the mean cross-entropy over the next words.
         """
         check_token_labels(labels, input_ids, inputs_embeds, self.config.vocab_size)
-        outputs = self.base_model(
+        next_words = None
+        if labels is not None:
+            next_words = kwargs.get("shift_labels", F.pad(labels, (0, 1), value=-100)[:, 1:])
+        outputs = self.base_outputs(
             input_ids,
             attention_mask,
             token_type_ids,
@@ -270,7 +260,8 @@ class RoFormerForCausalLM(_LanguageModel, GenerationMixin):
             past_key_values,
             use_cache,
             position_ids,
-            **{**kwargs, "return_dict": True},
+            token_labels=next_words,
+            **kwargs,
         )
         keep = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         logits = self.cls(outputs.last_hidden_state[:, keep])
@@ -377,6 +368,7 @@ class RoFormerForSequenceClassification(RoFormerHead):
         self.post_init()
 
     @can_return_tuple
+    @describes_inputs_and_parts
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -386,32 +378,29 @@ class RoFormerForSequenceClassification(RoFormerHead):
         labels: torch.Tensor | None = None,
         **kwargs,
     ) -> SequenceClassifierOutput:
-        """Inputs as in `RoFormerModel.forward`.
+        """Scores the classes of each text.
 
         Args:
             labels: shape (b,) of class ids; shape (b,) or (b, num_labels) of numbers for regression; shape
-                (b, num_labels) of 0.0 and 1.0 for several labels a text. Where `config.problem_type` is None, it is
-                taken from the labels and `num_labels`, as in transformers, and kept in the config.
+                (b, num_labels) of 0.0 and 1.0 for several labels a text. A class id of -100 does not count; among
+                numbers it would, but not for Trainer. Where `config.problem_type` is None, it is taken from the
+                labels and `num_labels`, as in transformers, and kept in the config.
 
         Returns:
             `logits` of shape (b, num_labels), and `loss`.
         """
         if self.num_labels > 1 and self.config.problem_type in (None, "single_label_classification"):
             check_range("labels", labels, self.num_labels, ignored=-100)
-        outputs = self.base_model(
-            input_ids, attention_mask, token_type_ids, inputs_embeds, **{**kwargs, "return_dict": True}
-        )
-        logits = self.logits_of(outputs)
-        loss = None if labels is None else self.classification_loss(logits, labels.to(logits.device))
-        return SequenceClassifierOutput(
-            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
-        )
+        outputs = self.base_outputs(input_ids, attention_mask, token_type_ids, inputs_embeds, **kwargs)
+        return self.answer(SequenceClassifierOutput, outputs, self.logits_of(outputs), labels, **kwargs)
 
     def logits_of(self, outputs: ModelOutput) -> torch.Tensor:
         """Logits from the bare model's outputs."""
         return self.classifier(outputs.last_hidden_state)
 
-    def classification_loss(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    def loss_of(self, logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch=None) -> torch.Tensor:
+        """The loss of `config.problem_type`, a mean over texts, and over their labels where they have several."""
+        labels = labels.to(logits.device)
         if self.config.problem_type is None:
             if self.num_labels == 1:
                 self.config.problem_type = "regression"
@@ -419,11 +408,12 @@ class RoFormerForSequenceClassification(RoFormerHead):
                 self.config.problem_type = "single_label_classification"
             else:
                 self.config.problem_type = "multi_label_classification"
-        if self.config.problem_type == "regression":
-            return F.mse_loss(logits.squeeze(-1), labels.view_as(logits.squeeze(-1)).to(logits.dtype))
         if self.config.problem_type == "single_label_classification":
-            return F.cross_entropy(logits.view(-1, self.num_labels), labels.view(-1))
-        return F.binary_cross_entropy_with_logits(logits, labels)
+            return super().loss_of(logits, labels, num_items_in_batch)
+        function = F.binary_cross_entropy_with_logits
+        if self.config.problem_type == "regression":
+            function, labels = F.mse_loss, labels.view_as(logits).to(logits.dtype)
+        return mean_loss(function, num_items_in_batch, logits, labels)
 
 
 class RoFormerForTokenClassification(RoFormerHead):
@@ -437,6 +427,7 @@ class RoFormerForTokenClassification(RoFormerHead):
         self.post_init()
 
     @can_return_tuple
+    @describes_inputs_and_parts
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -446,7 +437,7 @@ class RoFormerForTokenClassification(RoFormerHead):
         labels: torch.Tensor | None = None,
         **kwargs,
     ) -> TokenClassifierOutput:
-        """Inputs as in `RoFormerModel.forward`.
+        """Scores the classes of each token.
 
         Args:
             labels: class ids, shape (b, s), and -100 for tokens that don't count.
@@ -455,20 +446,18 @@ class RoFormerForTokenClassification(RoFormerHead):
             `logits` of shape (b, s, num_labels), and `loss`, the mean cross-entropy over the labels.
         """
         check_token_labels(labels, input_ids, inputs_embeds, self.num_labels)
-        outputs = self.base_model(
-            input_ids, attention_mask, token_type_ids, inputs_embeds, **{**kwargs, "return_dict": True}
+        outputs = self.base_outputs(
+            input_ids, attention_mask, token_type_ids, inputs_embeds, token_labels=labels, **kwargs
         )
         logits = self.classifier(self.dropout(outputs.last_hidden_state))
-        loss = None
-        if labels is not None:
-            loss = F.cross_entropy(logits.view(-1, self.num_labels), labels.view(-1).to(logits.device))
-        return TokenClassifierOutput(
-            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
-        )
+        return self.answer(TokenClassifierOutput, outputs, logits, labels, **kwargs)
 
 
 class RoFormerForQuestionAnswering(RoFormerHead):
     """Where in the text an answer starts and ends."""
+
+    # Trainer counts `labels`, of which there are none here: accumulated steps weigh the same.
+    accepts_loss_kwargs = False
 
     def __init__(self, config: RoFormerConfig):
         super().__init__(config)
@@ -478,6 +467,7 @@ class RoFormerForQuestionAnswering(RoFormerHead):
         self.post_init()
 
     @can_return_tuple
+    @describes_inputs
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -488,18 +478,19 @@ class RoFormerForQuestionAnswering(RoFormerHead):
         end_positions: torch.Tensor | None = None,
         **kwargs,
     ) -> QuestionAnsweringModelOutput:
-        """Inputs as in `RoFormerModel.forward`.
+        """Scores each token as the first of the answer, and as its last.
 
         Args:
             start_positions, end_positions: index of the answer's first and last token, shape (b,); answers beyond
                 the input don't count.
+            unpad_inputs: has no effect, since padding is among the tokens that are scored.
 
         Returns:
             `start_logits` and `end_logits`, each of shape (b, s), and `loss`, the mean of both cross-entropies.
+            Accumulated steps learn what one step would where they have the same number of answers.
         """
-        outputs = self.base_model(
-            input_ids, attention_mask, token_type_ids, inputs_embeds, **{**kwargs, "return_dict": True}
-        )
+        kwargs["unpad_inputs"] = False
+        outputs = self.base_outputs(input_ids, attention_mask, token_type_ids, inputs_embeds, **kwargs)
         start_logits, end_logits = self.qa_outputs(outputs.last_hidden_state).unbind(-1)
         loss = None
         if start_positions is not None and end_positions is not None:
@@ -558,6 +549,7 @@ class RoFormerForMultipleChoice(RoFormerHead):
         self.post_init()
 
     @can_return_tuple
+    @describes_inputs_and_parts
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -568,10 +560,15 @@ class RoFormerForMultipleChoice(RoFormerHead):
         position_ids: torch.Tensor | None = None,
         **kwargs,
     ) -> MultipleChoiceModelOutput:
-        """Inputs as in `RoFormerModel.forward`, with one more dimension: (b, choices, s).
+        """Scores the choices of each example.
 
         Args:
-            labels: index of the right choice, shape (b,).
+            input_ids: shape (b, choices, s).
+            attention_mask: shape (b, choices, s), 0 for padding.
+            token_type_ids: segments, shape (b, choices, s); all 0 where None.
+            inputs_embeds: shape (b, choices, s, embedding_size), instead of `input_ids`.
+            labels: index of the right choice, shape (b,), -100 for examples that don't count.
+            position_ids: integers, shape (b, choices, s); 0, 1, 2, … where None.
 
         Returns:
             `logits` of shape (b, choices), and `loss`, the mean cross-entropy over the choices.
@@ -579,25 +576,12 @@ class RoFormerForMultipleChoice(RoFormerHead):
         check_tokens(input_ids, inputs_embeds, ("batch", "choices"))
         choices = (input_ids if input_ids is not None else inputs_embeds).shape[1]
         check_range("labels", labels, choices, ignored=-100)
-        input_ids, attention_mask, token_type_ids, inputs_embeds, position_ids = (
-            None if x is None else x.flatten(0, 1)
-            for x in (input_ids, attention_mask, token_type_ids, inputs_embeds, position_ids)
-        )
         if getattr(self.config, "summary_type", "last") != "first":
             kwargs["unpad_inputs"] = False  # as in transformers, the others read padding, too
-        outputs = self.base_model(
-            input_ids,
-            attention_mask,
-            token_type_ids,
-            inputs_embeds,
-            position_ids=position_ids,
-            **{**kwargs, "return_dict": True},
-        )
+        *inputs, position_ids = one_by_one(input_ids, attention_mask, token_type_ids, inputs_embeds, position_ids)
+        outputs = self.base_outputs(*inputs, position_ids=position_ids, **kwargs)
         logits = self.logits_of(outputs).view(-1, choices)
-        loss = None if labels is None else F.cross_entropy(logits, labels.to(logits.device))
-        return MultipleChoiceModelOutput(
-            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
-        )
+        return self.answer(MultipleChoiceModelOutput, outputs, logits, labels, **kwargs)
 
     def logits_of(self, outputs: ModelOutput) -> torch.Tensor:
         """A number for each choice, from the bare model's outputs."""

@@ -3,13 +3,12 @@
 All but the positions is RoFormer's: the layers, and the heads of the same name.
 """
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 from transformers.modeling_outputs import ModelOutput, NextSentencePredictorOutput
-from transformers.models.bert.modeling_bert import BertForPreTrainingOutput
 from transformers.utils.generic import can_return_tuple
 
 from .heads import (
@@ -18,13 +17,13 @@ from .heads import (
     RoFormerForQuestionAnswering,
     RoFormerForSequenceClassification,
     RoFormerForTokenClassification,
-    RoFormerHead,
     check_token_labels,
 )
 from .inputs import check_range
 from .model import RoFormerLayer, RoFormerModel, RoFormerPreTrainedModel
 from .nezha_configuration import NezhaConfig
 from .relative_position import NezhaSelfAttention, relative_position_embeddings
+from .task_head import RoFormerHead, describes_inputs, describes_inputs_and_parts
 
 POOLER = {"pooler.dense.weight", "pooler.dense.bias"}
 
@@ -120,9 +119,22 @@ class NezhaForMaskedLM(NezhaHead, RoFormerForMaskedLM):
     }
 
 
+@dataclass
+class NezhaForPreTrainingOutput(ModelOutput):
+    """What `NezhaForPreTraining.forward` returns."""
+
+    loss: torch.FloatTensor | None = None
+    prediction_logits: torch.FloatTensor | None = None
+    seq_relationship_logits: torch.FloatTensor | None = None
+    hidden_states: tuple[torch.FloatTensor, ...] | None = None
+    attentions: tuple[torch.FloatTensor, ...] | None = None
+
+
 class NezhaForPreTraining(NezhaForMaskedLM):
     """Predicts masked words, and whether the second sentence follows the first."""
 
+    # Trainer counts the words alone, of two losses: accumulated steps weigh the same.
+    accepts_loss_kwargs = False
     reads_pooler = True
 
     def __init__(self, config: NezhaConfig):
@@ -131,6 +143,7 @@ class NezhaForPreTraining(NezhaForMaskedLM):
         self.post_init()
 
     @can_return_tuple
+    @describes_inputs
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -140,8 +153,8 @@ class NezhaForPreTraining(NezhaForMaskedLM):
         labels: torch.Tensor | None = None,
         next_sentence_label: torch.Tensor | None = None,
         **kwargs,
-    ) -> BertForPreTrainingOutput:
-        """Inputs as in `RoFormerModel.forward`.
+    ) -> NezhaForPreTrainingOutput:
+        """Scores every word of the vocabulary at each position, and whether the sentences belong together.
 
         Args:
             labels: ids of the words that were masked, shape (b, s), and -100 elsewhere.
@@ -149,7 +162,8 @@ class NezhaForPreTraining(NezhaForMaskedLM):
 
         Returns:
             `prediction_logits` of shape (b, s, vocab_size) as `RoFormerForMaskedLM` has them, `seq_relationship_logits`
-            of shape (b, 2), and `loss`, the sum of both cross-entropies where both labels are given.
+            of shape (b, 2), and `loss`, the sum of both mean cross-entropies where both labels are given. Accumulated
+            steps learn what one step would where they have the same numbers of both labels.
         """
         check_token_labels(
             labels,
@@ -158,14 +172,14 @@ class NezhaForPreTraining(NezhaForMaskedLM):
             self.config.vocab_size,
             ("next_sentence_label", next_sentence_label, 2, -100),
         )
-        outputs = self.nezha(
-            input_ids, attention_mask, token_type_ids, inputs_embeds, **{**kwargs, "return_dict": True}
-        )
-        loss, prediction_logits = self.predict(outputs.last_hidden_state, labels)
+        outputs = self.base_outputs(input_ids, attention_mask, token_type_ids, inputs_embeds, **kwargs)
+        prediction_logits, labels = self.predict(outputs.last_hidden_state, labels)
         seq_relationship_logits = self.cls.seq_relationship(outputs.pooler_output)
-        next_sentence_loss = sentence_loss(seq_relationship_logits, next_sentence_label)
-        return BertForPreTrainingOutput(
-            loss=None if loss is None or next_sentence_loss is None else loss + next_sentence_loss,
+        loss = None
+        if labels is not None and next_sentence_label is not None:
+            loss = self.loss_of(prediction_logits, labels) + self.loss_of(seq_relationship_logits, next_sentence_label)
+        return NezhaForPreTrainingOutput(
+            loss=loss,
             prediction_logits=prediction_logits,
             seq_relationship_logits=seq_relationship_logits,
             hidden_states=outputs.hidden_states,
@@ -195,6 +209,7 @@ class NezhaForNextSentencePrediction(NezhaHead):
         self.post_init()
 
     @can_return_tuple
+    @describes_inputs_and_parts
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -204,7 +219,7 @@ class NezhaForNextSentencePrediction(NezhaHead):
         labels: torch.Tensor | None = None,
         **kwargs,
     ) -> NextSentencePredictorOutput:
-        """Inputs as in `RoFormerModel.forward`.
+        """Scores whether the sentences belong together.
 
         Args:
             labels: 0 where the second sentence follows the first, 1 where not, shape (b,).
@@ -213,20 +228,8 @@ class NezhaForNextSentencePrediction(NezhaHead):
             `logits` of shape (b, 2), and `loss`, the mean cross-entropy.
         """
         check_range("labels", labels, 2, ignored=-100)
-        outputs = self.nezha(
-            input_ids, attention_mask, token_type_ids, inputs_embeds, **{**kwargs, "return_dict": True}
-        )
-        logits = self.cls(outputs.pooler_output)
-        return NextSentencePredictorOutput(
-            loss=sentence_loss(logits, labels),
-            logits=logits,
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
-        )
-
-
-def sentence_loss(logits: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor | None:
-    return None if labels is None else F.cross_entropy(logits, labels.view(-1).to(logits.device))
+        outputs = self.base_outputs(input_ids, attention_mask, token_type_ids, inputs_embeds, **kwargs)
+        return self.answer(NextSentencePredictorOutput, outputs, self.cls(outputs.pooler_output), labels, **kwargs)
 
 
 class NezhaForSequenceClassification(NezhaHead, RoFormerForSequenceClassification):

@@ -18,7 +18,7 @@ from transformers.utils.generic import can_return_tuple
 
 from .configuration import TRIPLET_LOSSES, RoFormerConfig
 from .inputs import check_same_shape, read_together
-from .model import RoFormerModel, RoFormerPreTrainedModel
+from .task_head import RoFormerHead, describes_inputs_and_parts, mean_loss, one_by_one
 
 # The paper's RoFormer-1024. The model has no longest length, but a tokenizer that names none would let
 # texts of any length through.
@@ -26,7 +26,7 @@ DEFAULT_MAX_LENGTH = 1024
 _INPUTS = {"cross": ("(A, B)", "(A, C)"), "bi": ("A", "B", "C")}
 
 
-class RoFormerForTripletMatching(RoFormerPreTrainedModel):
+class RoFormerForTripletMatching(RoFormerHead):
     """Scores B and C by how close they are to A; the label is 0 where B is the closer one, 1 where C is.
 
     `config.triplet_scorer` says how:
@@ -47,7 +47,6 @@ class RoFormerForTripletMatching(RoFormerPreTrainedModel):
 
     def __init__(self, config: RoFormerConfig):
         super().__init__(config)
-        self.roformer = RoFormerModel(config)
         if config.triplet_scorer == "cross":
             self.dropout = nn.Dropout(config.hidden_dropout_prob)
             # Not `classifier`, which multiple choice would take for its own and apply to other vectors.
@@ -55,6 +54,7 @@ class RoFormerForTripletMatching(RoFormerPreTrainedModel):
         self.post_init()
 
     @can_return_tuple
+    @describes_inputs_and_parts
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -65,12 +65,14 @@ class RoFormerForTripletMatching(RoFormerPreTrainedModel):
         position_ids: torch.Tensor | None = None,
         **kwargs,
     ) -> MultipleChoiceModelOutput:
-        """Inputs as in `RoFormerModel.forward`, with one more dimension n: 2 for "cross", 3 for "bi".
+        """Scores B and C of each triplet, which is n sequences: 2 pairs for "cross", 3 texts for "bi".
 
         Args:
             input_ids: shape (b, 2, s), the pairs (A, B) and (A, C); or (b, 3, s), the texts A, B and C.
-            attention_mask, token_type_ids, position_ids: shape (b, n, s).
+            attention_mask: shape (b, n, s), 0 for padding.
+            token_type_ids: segments, shape (b, n, s); all 0 where None.
             inputs_embeds: shape (b, n, s, embedding_size), instead of `input_ids`.
+            position_ids: integers, shape (b, n, s); 0, 1, 2, … where None.
             labels: 0 where B is closer to A, 1 where C is, shape (b,).
 
         Returns:
@@ -82,24 +84,10 @@ class RoFormerForTripletMatching(RoFormerPreTrainedModel):
         """
         self.check_inputs(input_ids, attention_mask, token_type_ids, inputs_embeds, labels, position_ids)
         b, n = (input_ids if input_ids is not None else inputs_embeds).shape[:2]
-        input_ids, attention_mask, token_type_ids, inputs_embeds, position_ids = (
-            None if x is None else x.flatten(0, 1)
-            for x in (input_ids, attention_mask, token_type_ids, inputs_embeds, position_ids)
-        )
-        outputs = self.roformer(
-            input_ids,
-            attention_mask,
-            token_type_ids,
-            inputs_embeds,
-            position_ids=position_ids,
-            **{**kwargs, "return_dict": True},
-        )
-        vectors = mean_over_tokens(outputs.last_hidden_state, attention_mask).unflatten(0, (b, n))
-        logits = self.scores(vectors)
-        loss = None if labels is None else self.triplet_loss(logits, labels.to(logits.device, torch.long))
-        return MultipleChoiceModelOutput(
-            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
-        )
+        *inputs, position_ids = one_by_one(input_ids, attention_mask, token_type_ids, inputs_embeds, position_ids)
+        outputs = self.base_outputs(*inputs, position_ids=position_ids, **kwargs)
+        vectors = mean_over_tokens(outputs.last_hidden_state, inputs[1]).unflatten(0, (b, n))
+        return self.answer(MultipleChoiceModelOutput, outputs, self.scores(vectors), labels, **kwargs)
 
     def scores(self, vectors: torch.Tensor) -> torch.Tensor:
         """Logits, shape (b, 2), of vectors of shape (b, n, hidden_size)."""
@@ -107,21 +95,27 @@ class RoFormerForTripletMatching(RoFormerPreTrainedModel):
             return self.scorer(self.dropout(vectors)).squeeze(-1)
         return F.cosine_similarity(vectors[:, :1], vectors[:, 1:], dim=-1) / self.config.triplet_temperature
 
-    def triplet_loss(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """The mean over the batch of the loss that the config names.
+    def triplet_loss(self, logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch=None) -> torch.Tensor:
+        """The mean over the batch of the loss that the config names; see `mean_loss`.
 
         Args:
-            logits: shape (b, 2). labels: integers 0 and 1, shape (b,).
+            logits: shape (b, 2).
+            labels: integers 0 and 1, shape (b,).
         """
         kind = self.config.triplet_loss or TRIPLET_LOSSES[self.config.triplet_scorer][0]
+        labels = labels.to(logits.device, torch.long)
         if kind == "softmax":
-            return F.cross_entropy(logits, labels)
-        is_closer = torch.stack((labels == 0, labels == 1), dim=-1).to(logits.dtype)
+            return super().loss_of(logits, labels, num_items_in_batch)
         if kind == "binary_cross_entropy":
-            return F.binary_cross_entropy_with_logits(logits, is_closer)
+            is_closer = torch.stack((labels == 0, labels == 1), dim=-1).to(logits.dtype)
+            pairs = None if num_items_in_batch is None else 2 * num_items_in_batch
+            return mean_loss(F.binary_cross_entropy_with_logits, pairs, logits, is_closer)
         # max(0, margin + cos(A, further) - cos(A, closer))
-        lead = ((2 * is_closer - 1) * logits).sum(dim=-1) * self.config.triplet_temperature
-        return F.relu(self.config.triplet_margin - lead).mean()
+        cosines = (logits * self.config.triplet_temperature).unbind(-1)
+        margin = self.config.triplet_margin
+        return mean_loss(F.margin_ranking_loss, num_items_in_batch, *cosines, 1 - 2 * labels, margin=margin)
+
+    loss_of = triplet_loss
 
     def check_inputs(self, input_ids, attention_mask, token_type_ids, inputs_embeds, labels, position_ids) -> None:
         """Raises a ValueError that names the argument of `forward` that does not fit."""

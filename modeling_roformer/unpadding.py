@@ -10,6 +10,7 @@ import torch
 from torch.nn import functional as F
 
 from .configuration import RoFormerConfig
+from .inputs import can_be_read
 
 
 class Packing:
@@ -87,13 +88,11 @@ def can_be_unpadded(
     """Whether a batch of that shape has padding to leave out, and all that is read comes out the same without it.
 
     A text that starts with padding is not unpadded, since classification heads and poolers read its first position.
-    UniLM's mask, relative positions and flex attention are not made for packed texts, eager attention is causal by its mask alone, chunks
-    of the feed-forward layer must divide the number of tokens, and compilers need shapes that do not depend on what a
-    mask holds.
+    UniLM's mask, relative positions and flex attention are not made for packed texts, eager attention is causal by its
+    mask alone, chunks of the feed-forward layer must divide the number of tokens, and compilers need shapes that do not
+    depend on what a mask holds.
     """
-    if not isinstance(attention_mask, torch.Tensor) or attention_mask.shape != shape or 0 in shape:
-        return False
-    if torch.compiler.is_compiling() or torch.jit.is_tracing() or attention_mask.device.type == "meta":
+    if not isinstance(attention_mask, torch.Tensor) or attention_mask.shape != shape or not can_be_read(attention_mask):
         return False
     if implementation == "eager" and config.is_decoder:
         return False
@@ -102,4 +101,16 @@ def can_be_unpadded(
     if hasattr(config, "max_relative_position"):
         return False
     keep = attention_mask != 0
-    return bool(keep[:, 0].all()) and not bool(keep.all())
+    return bool(keep[:, 0].all() & ~keep.all())
+
+
+def reads_padding(attention_mask: torch.Tensor | None, labels: torch.Tensor) -> bool:
+    """Whether a label lies on padding: it is predicted from a hidden state that unpadding leaves out.
+
+    Args:
+        attention_mask: shape (b, s), 0 for padding; one of another shape is never unpadded.
+        labels: of each token, shape (b, s), -100 for none.
+    """
+    if not isinstance(attention_mask, torch.Tensor) or attention_mask.shape != labels.shape or not can_be_read(labels):
+        return False
+    return bool(((labels != -100) & (attention_mask == 0).to(labels.device)).any())

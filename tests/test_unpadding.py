@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.overrides import TorchFunctionMode
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, flash_attention_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.roformer.modeling_roformer import RoFormerConfig as TheirConfig
@@ -166,6 +167,80 @@ def test_whatever_is_asked_for_is_right(fields, mask, asked):
     for name in ("hidden_states", "attentions"):
         for one, other in zip(found.get(name) or (), expected.get(name) or (), strict=True):
             assert torch.equal(one, other)
+
+
+def loss_and_gradients(model, **inputs):
+    loss = model(**inputs).loss
+    return torch.autograd.grad(loss, [p for p in model.parameters() if p.requires_grad]), loss
+
+
+READERS = [
+    ("RoFormerForQuestionAnswering", {}),
+    ("RoFormerForMaskedLM", {}),
+    ("RoFormerForMaskedLM", {"sparse_prediction": True}),
+    ("RoFormerForTokenClassification", {"num_labels": 90}),
+    ("RoFormerForCausalLM", {"is_decoder": True, "use_cache": False}),
+]
+
+
+@pytest.mark.parametrize("mask", [RIGHT, HOLES], ids=["right", "holes"])
+@pytest.mark.parametrize(("head", "fields"), READERS)
+def test_heads_that_read_padding_learn_the_same(head, fields, mask):
+    """Question answering weighs every position, and labels may lie on padding."""
+    batch = make_batch(mask)
+    if head == "RoFormerForQuestionAnswering":
+        positions = torch.arange(len(mask)) % 2
+        batch |= {"start_positions": positions, "end_positions": positions + 1}
+    else:
+        batch["labels"] = batch["input_ids"]
+    model = make_model(head, **fields, hidden_dropout_prob=0, attention_probs_dropout_prob=0).train()
+    found, loss = loss_and_gradients(model, **batch, unpad_inputs=True)
+    expected, expected_loss = loss_and_gradients(model, **batch)
+    torch.testing.assert_close(loss, expected_loss, atol=1e-5, rtol=0)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("head", "fields"), READERS[1:])
+def test_padding_is_left_out_where_no_label_lies_on_it(head, fields):
+    batch = make_batch(RIGHT)
+    labels = batch["input_ids"].masked_fill(RIGHT == 0, -100)
+    model = make_model(head, **fields, unpad_inputs=True).train()
+    assert tokens_computed(model, **batch) == RIGHT.sum()
+    assert tokens_computed(model, **batch, labels=labels) == RIGHT.sum()
+    assert tokens_computed(model, **batch, labels=batch["input_ids"]) == RIGHT.numel()
+    if head == "RoFormerForCausalLM":  # the word after the text is predicted from its last one
+        labels[0, 3] = 7
+        assert tokens_computed(model, **batch, labels=labels) == RIGHT.sum()
+        already_shifted = {"labels": labels, "shift_labels": batch["input_ids"]}
+        assert tokens_computed(model, **batch, **already_shifted) == RIGHT.numel()
+
+
+class HostReads(TorchFunctionMode):
+    """Counts the calls for which a host waits for its GPU."""
+
+    count = 0
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        by_values = function.__name__ == "__getitem__" and getattr(args[1], "dtype", None) == torch.bool
+        self.count += by_values or function.__name__ in ("item", "tolist", "nonzero", "__bool__", "__int__")
+        return function(*args, **(kwargs or {}))
+
+
+def host_reads(model, **inputs):
+    with HostReads() as reads:
+        model(**inputs)
+    return reads.count
+
+
+def test_labels_cost_unpadding_one_read():
+    model, batch = make_model("RoFormerForMaskedLM"), make_batch(RIGHT)
+    labels = batch["input_ids"].masked_fill(RIGHT == 0, -100)
+    added = []
+    for unpad in (False, True):
+        batch["unpad_inputs"] = unpad
+        added.append(host_reads(model, **batch, labels=labels) - host_reads(model, **batch))
+    assert added[1] == added[0] + 1
 
 
 @pytest.mark.parametrize("mask", [RIGHT, LEFT, HOLES], ids=["right", "left", "holes"])

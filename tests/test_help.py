@@ -1,0 +1,78 @@
+"""`help` of a head is complete by itself: it names every argument, and says what it is."""
+
+import inspect
+import re
+import types
+from pathlib import Path
+
+import pytest
+
+import modeling_roformer
+from modeling_roformer import RoFormerModel, heads, nezha
+from modeling_roformer.docstrings import described_as_in
+
+HEADS = [name for name in modeling_roformer.__all__ if "For" in name.removeprefix("RoFormer") and "Auto" not in name]
+
+
+def entries(text):
+    """The arguments that a docstring describes: name -> words."""
+    section = re.search(r"^Args:\n(.*?)\n\n", inspect.cleandoc(text), re.DOTALL | re.MULTILINE)[1]
+    found = re.findall(r"^ +([\w*, ]+): (.*(?:\n +(?![\w*, ]+: ).*)*)", section, re.MULTILINE)
+    return {name.strip(): words for names, words in found for name in names.split(",")}
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_every_argument_is_described(head):
+    forward = getattr(modeling_roformer, head).forward
+    parameters = inspect.signature(forward).parameters
+    described = entries(forward.__doc__)
+    assert list(parameters)[:5] == ["self", "input_ids", "attention_mask", "token_type_ids", "inputs_embeds"]
+    names = [f"**{name}" if p.kind is p.VAR_KEYWORD else name for name, p in parameters.items() if name != "self"]
+    assert list(described)[: len(names)] == names
+    assert all(len(described[name].split()) >= 2 for name in described)
+    # What it takes by name, as the bare model does.
+    assert set(inspect.signature(RoFormerModel.forward).parameters) - {"self", "kwargs"} <= set(described)
+    assert {"output_hidden_states", "return_dict"} <= set(described)
+    assert ("num_items_in_batch" in described) == getattr(modeling_roformer.__dict__[head], "accepts_loss_kwargs", True)
+    assert "Returns:\n" in forward.__doc__
+    assert "s sequence length" in forward.__doc__
+
+
+def test_an_argument_that_nobody_describes_is_an_error():
+    with pytest.raises(KeyError, match="new_one"):
+
+        @described_as_in(RoFormerModel.forward, "", "s sequence length")
+        def forward(self, input_ids, new_one):
+            """A sum.
+
+            Args:
+                old_one: a number.
+            """
+
+
+@pytest.mark.parametrize("module", [heads, nezha])
+def test_without_docstrings_there_is_no_help(module):
+    """As `python -OO` compiles them."""
+    path = Path(module.__file__)
+    stripped = types.ModuleType(module.__name__)
+    stripped.__package__ = module.__package__
+    exec(compile(path.read_text(encoding="utf-8"), path, "exec", optimize=2), stripped.__dict__)
+    for name in HEADS:
+        if head := vars(stripped).get(name):
+            assert head.forward.__module__ != module.__name__ or head.forward.__doc__ is None
+            ours = getattr(modeling_roformer, name)
+            assert list(inspect.signature(head.forward).parameters) == list(inspect.signature(ours.forward).parameters)
+
+    def documented(self, input_ids):
+        """A sum."""
+
+    describe = described_as_in(lambda self, input_ids: None, "", "s sequence length")
+    assert describe(documented).__doc__ == "A sum."
+
+
+def test_no_model_of_transformers_is_imported():
+    """Under `python -OO` their docstrings' own machinery fails, and each takes its time."""
+    for path in Path(modeling_roformer.__file__).parent.glob("*.py"):
+        assert not re.search(
+            r"^\s*from transformers\.models\.(?!auto\b)", path.read_text(encoding="utf-8"), re.MULTILINE
+        )
