@@ -1,17 +1,25 @@
 """How fast texts become ids: this package's tokenizer, BertTokenizerFast, transformers' RoFormerTokenizer, jieba, rjieba.
 
 usage: python benchmarks/tokenization.py [CORPUS] [--vocabulary FILE] [--plot lengths.png]
+       python benchmarks/tokenization.py [CORPUS] [--vocabulary FILE] --cores
+       python benchmarks/tokenization.py [--vocabulary FILE] --round-trip CORPUS...
 
 CORPUS is a text file, a .jsonl(.gz) with "text" fields, or a folder of such; without one, ../shared/data/zh_corpus where
 it is, else texts put together from jieba's dictionary by the frequency of its words. All tokenizers see the same
 texts in the same run, one after the other, round after round; the table gives medians.
+
+--cores gives figures with one core for each tokenizer, and with all: BertTokenizerFast takes all of them within a call,
+ours works in as many processes. --round-trip says how many texts come back from their ids, but for upper case.
 """
 
 import argparse
 import gzip
+import importlib.util
 import json
+import multiprocessing
 import os
 import random
+import re
 import statistics
 import subprocess
 import sys
@@ -97,6 +105,155 @@ def medians(runs, rounds, label):
     return {name: statistics.median(values) for name, values in times.items()}
 
 
+def load(folder):
+    """The two tokenizers of a folder, by name."""
+    return {"ours": RoFormerTokenizer.from_pretrained(folder), "bert": BertTokenizerFast.from_pretrained(folder)}
+
+
+def mapped(data, tokenizer, processes=None):
+    """The texts of a `datasets.Dataset` through `map`, in batches of 1,000."""
+    data.map(lambda batch: tokenizer(batch["text"]), batched=True, remove_columns="text", num_proc=processes)
+
+
+def on_one_core(connection, folder, texts, data_folder):
+    """Serves a process of its own, bound to one core: runs what it is sent the name of, and answers when it is done."""
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    tokenizers = load(folder)
+    data = open_data(data_folder)
+    while (request := connection.recv()) is not None:
+        how, name = request
+        if how == "call":
+            tokenizers[name](texts)
+        else:
+            mapped(data, tokenizers[name])
+        connection.send(None)
+
+
+def open_data(folder):
+    import datasets
+
+    datasets.disable_caching()
+    datasets.disable_progress_bars()
+    return datasets.load_from_disk(folder)
+
+
+def start_pool_process(folder):
+    global pool_tokenizer
+    pool_tokenizer = RoFormerTokenizer.from_pretrained(folder)
+    pool_tokenizer("今天天气")  # reads the dictionary
+
+
+def encode_in_pool(texts):
+    return pool_tokenizer(texts).data
+
+
+def compare_cores(folder, texts, rounds):
+    """Prints the table of one core and of all."""
+    import datasets
+
+    cores = len(os.sched_getaffinity(0))
+    size = sum(map(len, texts))
+    data_folder = os.path.join(folder, "data")
+    datasets.disable_progress_bars()
+    datasets.Dataset.from_dict({"text": texts}).save_to_disk(data_folder)
+    data = open_data(data_folder)
+    tokenizers = load(folder)
+    spawn = multiprocessing.get_context("spawn")
+    connection, other_end = spawn.Pipe()
+    os.environ["RAYON_NUM_THREADS"] = "1"
+    alone = spawn.Process(target=on_one_core, args=(other_end, folder, texts, data_folder), daemon=True)
+    alone.start()
+    other_end.close()
+    del os.environ["RAYON_NUM_THREADS"]
+
+    def ask(*request):
+        def run():
+            connection.send(request)
+            connection.recv()
+
+        return run
+
+    def in_processes(name):
+        def run():
+            os.environ["TOKENIZERS_PARALLELISM"] = "false"
+            mapped(data, tokenizers[name], cores)
+            del os.environ["TOKENIZERS_PARALLELISM"]
+
+        return run
+
+    chunks = [texts[start : start + 100] for start in range(0, len(texts), 100)]
+    with spawn.Pool(cores, start_pool_process, (folder,)) as pool:
+        runs = {
+            ("call", "ours", 1): ask("call", "ours"),
+            ("call", "bert", 1): ask("call", "bert"),
+            ("map", "ours", 1): ask("map", "ours"),
+            ("map", "bert", 1): ask("map", "bert"),
+            ("pool", "ours", cores): lambda: pool.map(encode_in_pool, chunks),
+            ("call", "bert", cores): lambda: tokenizers["bert"](texts),
+            ("map in processes", "ours", cores): in_processes("ours"),
+            ("map in processes", "bert", cores): in_processes("bert"),
+            ("map", "bert", cores): lambda: mapped(data, tokenizers["bert"]),
+        }
+        seconds = medians(runs, rounds, f"one core and {cores}")
+    connection.send(None)
+    alone.join()
+
+    title = f"million characters/s, {len(texts):,} texts of 700 characters, median of {rounds} alternating runs"
+    table = Table(title=title)
+    for heading in ("ours in", "speed", "BertTokenizerFast in", "speed", "ours against it"):
+        table.add_column(heading, justify="left" if heading.endswith(" in") else "right")
+    one_call, one_map = ("one call, 1 core", "call", 1), ("datasets.map, 1 core", "map", 1)
+    all_cores, all_map = (f"one call, {cores} cores", "call", cores), (f"datasets.map, {cores} cores", "map", cores)
+    in_map = (f"datasets.map(num_proc={cores})", "map in processes", cores)
+    in_pool = (f"a pool of {cores} processes", "pool", cores)
+    for ours, bert in (
+        (one_call, one_call),
+        (one_map, one_map),
+        (in_pool, all_cores),
+        (in_map, in_map),
+        (in_map, all_map),
+    ):
+        mine, theirs = seconds[ours[1], "ours", ours[2]], seconds[bert[1], "bert", bert[2]]
+        speeds = [f"{size / value / 1e6:.2f}" for value in (mine, theirs)]
+        table.add_row(ours[0], speeds[0], bert[0], speeds[1], f"{theirs / mine:.2f} x")
+    Console().print(table)
+
+
+def whole_texts_or_sentences(corpus):
+    """The texts of a file; of a folder 1,000 sentences, as many from each file, the same ones every time."""
+    corpus = Path(corpus)
+    if not corpus.is_dir():
+        return read_texts(corpus)
+    files = sorted(path for path in corpus.iterdir() if path.is_file())
+    sentences = []
+    for number, path in enumerate(files):
+        found = [match.strip() for text in read_texts(path) for match in re.findall(r"[^。！？\n]+[。！？]*", text)]
+        share = 1000 * (number + 1) // len(files) - 1000 * number // len(files)
+        sentences += random.Random(0).sample([sentence for sentence in found if sentence], share)
+    return sentences
+
+
+def round_trip(folder, corpora):
+    """Prints how many texts come back from their ids, with the rules for spaces and without."""
+    tokenizers = load(folder)
+    table = Table(title="texts that come back from their ids, but for upper case")
+    for heading in ("corpus", "texts", "BertTokenizerFast", "ours, plain", "ours", "plain only"):
+        table.add_column(heading, justify="left" if heading == "corpus" else "right")
+    for corpus in corpora:
+        texts = whole_texts_or_sentences(corpus)
+
+        def back(name, texts=texts, **options):
+            tokenizer = tokenizers[name]
+            decoded = tokenizer.batch_decode(tokenizer(texts, add_special_tokens=False).input_ids, **options)
+            pairs = enumerate(zip(decoded, texts, strict=True))
+            return {number for number, (again, text) in pairs if again.lower() == text.lower()}
+
+        plain, cleaned = back("ours", clean_up_tokenization_spaces=False), back("ours")
+        shares = (f"{len(found) / len(texts):.1%}" for found in (back("bert"), plain, cleaned))
+        table.add_row(Path(corpus).name, f"{len(texts):,}", *shares, str(len(plain - cleaned)))
+    Console().print(table)
+
+
 def first_call(folder):
     """Seconds from the end of from_pretrained to the first ids, in a fresh process; and those of from_pretrained."""
     code = (
@@ -121,19 +278,18 @@ def main():
     parser.add_argument("corpus", nargs="?", help="texts to tokenize")
     parser.add_argument("--vocabulary", help="vocab.txt with words (default: made of jieba's dictionary)")
     parser.add_argument("--plot", help="draw characters a second against text length to this file")
+    parser.add_argument("--cores", action="store_true", help="compare with one core each and with all, only")
+    parser.add_argument("--round-trip", nargs="+", metavar="CORPUS", help="count texts that decode as they were, only")
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--characters", type=int, default=3_500_000, help="of all texts together, with --cores")
     parser.add_argument("--longest", type=int, default=256_000, help="characters of the longest text")
     options = parser.parse_args()
+    if options.cores and not (hasattr(os, "sched_setaffinity") and importlib.util.find_spec("datasets")):
+        parser.error(
+            "--cores needs Linux, where a process can be bound to a core, and datasets: pip install '.[train]'"
+        )
     logging.set_verbosity_error()
     jieba.setLogLevel(60)
-
-    if options.corpus:
-        texts = read_texts(options.corpus)
-    elif (SHARED / "zh_corpus").is_dir():
-        texts = read_texts(SHARED / "zh_corpus")
-    else:
-        texts = make_texts(400_000)
-    random.Random(0).shuffle(texts)
 
     with tempfile.TemporaryDirectory() as folder:
         vocabulary = Path(folder) / "vocab.txt"
@@ -141,9 +297,31 @@ def main():
             vocabulary.write_bytes(Path(options.vocabulary).read_bytes())
         else:
             make_vocabulary(vocabulary)
-        load, call = first_call(folder)
-        ours = RoFormerTokenizer.from_pretrained(folder)
-        bert = BertTokenizerFast.from_pretrained(folder)
+        if options.round_trip:
+            round_trip(folder, options.round_trip)
+        else:
+            texts = texts_to_measure(options.corpus)
+            if options.cores:
+                compare_cores(folder, cut_to(texts, 700, options.characters), options.rounds)
+            else:
+                compare_tools(folder, texts, options)
+
+
+def texts_to_measure(corpus):
+    if corpus:
+        texts = read_texts(corpus)
+    elif (SHARED / "zh_corpus").is_dir():
+        texts = read_texts(SHARED / "zh_corpus")
+    else:
+        texts = make_texts(400_000)
+    random.Random(0).shuffle(texts)
+    return texts
+
+
+def compare_tools(folder, texts, options):
+    """Prints the tables of all tokenizers and of all lengths."""
+    load_seconds, call = first_call(folder)
+    ours, bert = load(folder).values()
     theirs = TheirTokenizer(ours.get_vocab())
     cutter = rjieba.Jieba()
     jieba.initialize()
@@ -169,7 +347,7 @@ def main():
         table.add_row(name, f"{size / value / 1e6:.2f}", f"{peer / value:.2f} x")
     console.print(table)
     console.print(f"ids reach {seconds['words only, rjieba'] / seconds['ids']:.0%} of rjieba.cut alone")
-    console.print(f"from_pretrained: {load:.2f} s; first call after it: {call:.2f} s (both in a fresh process)")
+    console.print(f"from_pretrained: {load_seconds:.2f} s; first call after it: {call:.2f} s (both in a fresh process)")
 
     lengths = [length for length in (100, 300, 1_000, 4_000, 16_000, 64_000, 256_000) if length <= options.longest]
     runs, sizes = {}, {}
