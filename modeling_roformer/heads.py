@@ -23,7 +23,7 @@ from transformers.modeling_outputs import (
 from transformers.utils.generic import can_return_tuple
 
 from .configuration import RoFormerConfig
-from .inputs import check_range, check_ranges, check_same_shape, check_tokens
+from .inputs import can_be_read, check_range, check_ranges, check_same_shape, check_tokens
 from .masks import self_attention_mask
 from .rope_scaling import depends_on_length
 from .task_head import RoFormerHead, describes_inputs, describes_inputs_and_parts, mean_loss, one_by_one
@@ -35,15 +35,20 @@ def check_token_labels(
     inputs_embeds: torch.Tensor | None,
     classes: int,
     *others: tuple[str, torch.Tensor | None, int | None, int | None],
-) -> None:
+) -> int | None:
     """Raises a ValueError unless there is a label, from 0 to `classes` - 1 or -100, for each token.
 
     `others` are further ranges to check by the same read (see `check_ranges`).
+
+    Returns:
+        How many labels are not -100; None where there are none, or where a compiler does not let them be read.
     """
     inputs = input_ids if inputs_embeds is None else inputs_embeds
     if inputs is not None:
         check_same_shape("labels", labels, inputs.shape[:2])
-    check_ranges(("labels", labels, classes, -100), *others)
+    is_known = labels is not None and can_be_read(labels)
+    count = (labels != -100).sum() if is_known else None
+    return check_ranges(("labels", labels, classes, -100), *others, questions=(count,))[0]
 
 
 class RoFormerPredictionHeadTransform(nn.Module):
@@ -176,7 +181,7 @@ class RoFormerForMaskedLM(_LanguageModel):
             `logits` of shape (b, s, vocab_size), and `loss`, the mean cross-entropy over the labels. In training
             with `config.sparse_prediction`, `logits` has shape (n, vocab_size), a row for each of the n labels.
         """
-        check_token_labels(labels, input_ids, inputs_embeds, self.config.vocab_size)
+        count = check_token_labels(labels, input_ids, inputs_embeds, self.config.vocab_size)
         outputs = self.base_outputs(
             input_ids,
             attention_mask,
@@ -187,18 +192,22 @@ class RoFormerForMaskedLM(_LanguageModel):
             token_labels=labels,
             **kwargs,
         )
-        logits, labels = self.predict(outputs.last_hidden_state, labels)
+        logits, labels = self.predict(outputs.last_hidden_state, labels, count)
         return self.answer(MaskedLMOutput, outputs, logits, labels, **kwargs)
 
     def predict(
-        self, hidden_states: torch.Tensor, labels: torch.Tensor | None
+        self, hidden_states: torch.Tensor, labels: torch.Tensor | None, count: int | None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Logits of `forward`, and their labels."""
+        """Logits of `forward`, and their labels, of which `count` are not -100, where that is known."""
         if labels is not None and self.config.sparse_prediction and self.training:
             # The vocabulary is the widest layer by far, and a sixth of the words have a label.
-            labels = labels.to(hidden_states.device)
-            has_label = (labels != -100).nonzero(as_tuple=True)
-            hidden_states, labels = hidden_states[has_label], labels[has_label]
+            labels = labels.flatten().to(hidden_states.device)
+            has_label = labels != -100
+            if count is None:
+                where = has_label.nonzero().squeeze(-1)
+            else:  # `nonzero` would wait for the device to say how many they are
+                where = has_label.byte().argsort(descending=True, stable=True)[:count]
+            hidden_states, labels = hidden_states.flatten(0, 1)[where], labels[where]
         return self.cls(hidden_states), labels
 
 

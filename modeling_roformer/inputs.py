@@ -106,13 +106,13 @@ def read_together(*scalars: torch.Tensor | None) -> list[int | None]:
 
 def check_ranges(
     *checks: tuple[str, torch.Tensor | None, int | None, int | None], questions: Sequence[torch.Tensor | None] = ()
-) -> list[bool | None]:
+) -> list[int | bool | None]:
     """Raises a ValueError unless all values of each tensor lie in its range.
 
     Args:
         checks: a name, a tensor or None, where its values end (0 to `end` - 1; None where they do not), and a value
             that is ignored, or None.
-        questions: boolean tensors of one element that are read with them, at no further cost, or None.
+        questions: integer or boolean tensors of one element that are read with them, at no further cost, or None.
 
     Returns:
         The answers, None for None.
@@ -139,7 +139,10 @@ def check_ranges(
             allowed = "not be negative" if end is None else f"lie from 0 to {end - 1}"
             besides = "" if ignored is None else f", or be {ignored}"
             raise ValueError(f"{name} has the value {low if low < 0 else high}, but must {allowed}{besides}")
-    return [None if answer is None else bool(answer) for answer in answers]
+    return [
+        bool(answer) if question is not None and question.dtype == torch.bool else answer
+        for question, answer in zip(questions, answers, strict=True)
+    ]
 
 
 def check_range(name: str, tensor: torch.Tensor | None, end: int | None, ignored: int | None = None) -> None:

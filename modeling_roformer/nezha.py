@@ -165,7 +165,7 @@ class NezhaForPreTraining(NezhaForMaskedLM):
             of shape (b, 2), and `loss`, the sum of both mean cross-entropies where both labels are given. Accumulated
             steps learn what one step would where they have the same numbers of both labels.
         """
-        check_token_labels(
+        count = check_token_labels(
             labels,
             input_ids,
             inputs_embeds,
@@ -173,7 +173,7 @@ class NezhaForPreTraining(NezhaForMaskedLM):
             ("next_sentence_label", next_sentence_label, 2, -100),
         )
         outputs = self.base_outputs(input_ids, attention_mask, token_type_ids, inputs_embeds, **kwargs)
-        prediction_logits, labels = self.predict(outputs.last_hidden_state, labels)
+        prediction_logits, labels = self.predict(outputs.last_hidden_state, labels, count)
         seq_relationship_logits = self.cls.seq_relationship(outputs.pooler_output)
         loss = None
         if labels is not None and next_sentence_label is not None:
