@@ -1,11 +1,12 @@
-"""Conversion of checkpoints of the original RoFormer family, without the framework that wrote them.
+"""Convert checkpoints of the original RoFormer family without the framework that wrote them.
 
 ```python
 from modeling_roformer.conversion import convert, export_tf, info
 ```
 
-The rooms, from the bottom up: `formats` reads and writes files, `folder` knows what lies together, `families` which kinds of
-checkpoint there are, `checkpoints` matches one with a model, `inspection` says what one is; the verbs lie beside this file.
+The subpackages, from the bottom up: `formats` reads and writes files, `folder` finds the parts of a checkpoint,
+`families` knows the kinds of checkpoint, `checkpoints` matches a checkpoint to a model, and `inspection` describes one;
+the commands are next to this file.
 """
 
 from typing import TYPE_CHECKING

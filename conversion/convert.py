@@ -1,4 +1,4 @@
-"""Turn a checkpoint of the original framework, or an old one of PyTorch, into a folder that `from_pretrained` reads."""
+"""Turn a checkpoint of the original framework, or an old PyTorch one, into a folder that `from_pretrained` reads."""
 
 from __future__ import annotations
 
@@ -64,17 +64,17 @@ def convert(
     """Convert a legacy checkpoint.
 
     Args:
-        legacy_dir: folder or .zip with bert_config.json (or config.json), vocab.txt, and weights: a TensorFlow checkpoint,
-            those of a bert4keras model, pytorch_model.bin or model.safetensors (in shards, too).
-        output_dir: folder to make; nothing is there afterwards unless all went well.
-        family: "auto", or the family that the checkpoint is of (`registry.FAMILIES`).
-        as_family: "roformer" makes of a BERT (WoBERT, WoNEZHA) a RoFormer to be trained on, without its positions.
-        checkpoint: name of the weights, where the folder has several.
-        head: what a Keras model's task layer is applied to, where its file does not say ("classification", "pooler",
+        legacy_dir: folder or .zip with bert_config.json (or config.json), vocab.txt, and weights: a TensorFlow
+            checkpoint, those of a bert4keras model, pytorch_model.bin or model.safetensors (sharded or not).
+        output_dir: folder to create; it appears only if everything succeeds.
+        family: "auto", or the checkpoint's family (`registry.FAMILIES`).
+        as_family: "roformer" turns a BERT (WoBERT, WoNEZHA) into a RoFormer to train further, without its positions.
+        checkpoint: name of the weights, if the folder has several.
+        head: what a Keras model's task layer is applied to, if its file does not say ("classification", "pooler",
             "linear-pooler", "triplet", "tokens"), or "none" to leave it out.
-        dtype: number format of the weights that are written: float32, float16, bfloat16 or float64.
-        max_shard_size: most bytes of tensors in one file ("5GB", "500MB" or a number); larger models get several, and
-            an index.
+        dtype: dtype of the written weights: float32, float16, bfloat16 or float64.
+        max_shard_size: maximum bytes of tensors per file ("5GB", "500MB" or a number); larger models get several files
+            and an index.
         force: replace the saved model at `output_dir`, in one step.
         verify: load the result with transformers and compare every tensor with the source.
         progress: show a progress bar on stderr.
@@ -83,8 +83,8 @@ def convert(
         What was found and done.
 
     Raises:
-        CheckpointError: the checkpoint is damaged, incomplete, or of a kind that is not converted.
-        OSError: a file cannot be read or written; FileExistsError where `output_dir` is not empty and may not be
+        CheckpointError: the checkpoint is damaged, incomplete, or of an unsupported kind.
+        OSError: a file cannot be read or written; FileExistsError if `output_dir` is not empty and may not be
             replaced.
 
     Example:
@@ -100,7 +100,7 @@ def convert(
     check_target(as_family)
     origin, output = Path(legacy_dir), Path(output_dir).resolve()
     if output in (origin.resolve(), *origin.resolve().parents):
-        raise FileExistsError(f"{output} is or holds the checkpoint to be converted: name a folder beside it")
+        raise FileExistsError(f"{output} is or contains the checkpoint to convert: name a folder next to it")
     with (
         output_folder(output, force) as folder,
         legacy_files(origin, checkpoint, unpack_beside=output) as files,
@@ -150,7 +150,7 @@ def convert(
             verify_weights(folder, source, plan, dtype, progress)
         return ConversionReport(
             source=origin,
-            output=Path(output_dir),  # as it was asked for
+            output=Path(output_dir),  # as the caller gave it
             family=checkpoint.title,
             sign=checkpoint.sign,
             written_as=checkpoint.note,
@@ -175,25 +175,25 @@ def _says_the_same(old: Path, new: Path) -> bool:
 
 
 def _copy_generation_config(old: Path, new: Path) -> None:
-    """Copy the file, where there is one, unless nothing could be generated with it."""
+    """Copy the file if there is one; raises CheckpointError if it is invalid."""
     if not old.is_file():
         return
     from transformers import GenerationConfig
 
     try:
         GenerationConfig(**json.loads(read_whole(old)))
-    except Exception as error:  # of JSON, and of whatever a field of another kind causes
+    except Exception as error:  # invalid JSON, and whatever a field of the wrong type causes
         raise CheckpointError(f"{old} cannot be read: {' '.join(str(error).split())}") from None
     shutil.copyfile(old, new)
 
 
 def _has_linear_pooler(config: PreTrainedConfig) -> bool:
-    """Whether the model makes the vectors of RoFormer-Sim; one that started from it may have another pooler, or none."""
+    """Whether the model makes RoFormer-Sim's sentence vectors; one fine-tuned from it may have another pooler, or none."""
     return getattr(config, "add_pooling_layer", False) and getattr(config, "pooler_activation", None) == "linear"
 
 
 def _write_weights(folder: Path, source: Source, plan: Plan, dtype: str, max_shard_size: int, progress: bool) -> None:
-    """Stream every weight into its file, and read what is left out for its checksum."""
+    """Stream every weight into its file, and check the checksums of what is left out."""
     weights = {weight.key: weight for weight in plan.weights}
     specs = [
         TensorSpec(weight.key, dtype, weight.shape[::-1] if weight.transpose else weight.shape)
@@ -220,7 +220,7 @@ def _write_weights(folder: Path, source: Source, plan: Plan, dtype: str, max_sha
 
 
 def _weight_chunks(source: Source, weight: Weight, dtype: str) -> Iterator[np.ndarray]:
-    """The numbers of one weight, as its model wants them, in pieces."""
+    """The values of one weight, as the model stores them, in pieces."""
     stored = source.entries[weight.variable].dtype
     try:
         if weight.transpose:

@@ -1,4 +1,4 @@
-"""Convert every checkpoint in a folder, whatever becomes of the others."""
+"""Convert every checkpoint in a folder, even if some of them fail."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ ZIP = ".zip"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one checkpoint: a report, or the sentence that says why there is none."""
+    """The outcome for one checkpoint: a report, or the sentence that says why there is none."""
 
     name: str
     report: ConversionReport | None = None
@@ -36,34 +36,34 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Summary:
-    """What became of all of them."""
+    """The outcomes for all checkpoints."""
 
     outcomes: list[Outcome]
 
     def table(self) -> Table:
-        """What became of each checkpoint."""
+        """The outcome for each checkpoint."""
         table = Table("checkpoint", "result")
         for outcome in self.outcomes:
             table.add_row(*(Text(text, overflow="fold") for text in (outcome.name, outcome.result)))
         return table
 
     def raise_for_failures(self) -> None:
-        """Raises CheckpointError where any checkpoint failed."""
+        """Raises CheckpointError if any checkpoint failed."""
         failed = [outcome.name for outcome in self.outcomes if outcome.failure]
         if failed:
             raise CheckpointError(
-                f"{len(failed)} of {len(self.outcomes)} checkpoints could not be converted, the others are done: "
-                f"{', '.join(failed)}"
+                f"{len(failed)} of {len(self.outcomes)} checkpoints could not be converted: {', '.join(failed)}; the "
+                "others are done"
             )
 
 
 def convert_all(parent: str | Path, output_dir: str | Path, *, force: bool = False, **options) -> Summary:
-    """Convert every checkpoint found by `find_checkpoints` into a folder of its name in `output_dir`.
+    """Convert every checkpoint found by `find_checkpoints` into a folder of the same name in `output_dir`.
 
-    What is converted already is left as it is, unless `force` is set. `options` are those of `convert`.
+    Checkpoints that are already converted are skipped, unless `force` is set. `options` are those of `convert`.
 
     Raises:
-        CheckpointError: there is nothing to convert; what a single checkpoint lacks is in the summary.
+        CheckpointError: there is nothing to convert; errors of single checkpoints are in the summary.
 
     Example:
         >>> convert_all("downloads", "converted").raise_for_failures()
@@ -72,7 +72,7 @@ def convert_all(parent: str | Path, output_dir: str | Path, *, force: bool = Fal
     found = find_checkpoints(parent, output_dir)
     if not found:
         raise CheckpointError(
-            f"{parent} holds no checkpoint: no folder in it has a configuration, and there is no {ZIP}"
+            f"{parent} contains no checkpoint: no folder in it has a configuration, and there is no {ZIP}"
         )
     return Summary([_convert_one(name, paths, output_dir / name, force, options) for name, paths in found.items()])
 
@@ -80,8 +80,9 @@ def convert_all(parent: str | Path, output_dir: str | Path, *, force: bool = Fal
 def find_checkpoints(parent: str | Path, output_dir: Path) -> dict[str, list[Path]]:
     """Name of each checkpoint directly in `parent`, without .zip -> the folders and archives that have this name.
 
-    A folder is one if a configuration, a vocabulary or the index of a TensorFlow checkpoint lies in it or, as some
-    archives unpack, in folders directly in it, each of which then is one. Hidden folders and `output_dir` are none.
+    A folder is a checkpoint if it has a configuration, a vocabulary or the index of a TensorFlow checkpoint. As some
+    archives unpack to a folder of folders, each folder one level further down can be one too. Hidden folders and
+    `output_dir` are skipped.
     """
     parent = Path(parent)
     if not parent.is_dir():
@@ -111,10 +112,10 @@ def _convert_one(name: str, paths: list[Path], output: Path, force: bool, option
         return Outcome(name, skipped="already converted")
     folders = [path for path in paths if path.is_dir()]
     if len(folders or paths) > 1:
-        return Outcome(name, failure=f"several have this name: {', '.join(map(str, folders or paths))}")
-    # An archive that was unpacked beside itself is the same checkpoint once more.
+        return Outcome(name, failure=f"several checkpoints have this name: {', '.join(map(str, folders or paths))}")
+    # An archive that was unpacked next to itself is the same checkpoint.
     path = (folders or paths)[0]
     try:
         return Outcome(name, report=convert(path, output, force=force, **options))
-    except Exception as error:  # one that nobody thought of must not keep the others from being converted, either
+    except Exception as error:  # an unexpected error must not stop the others either
         return Outcome(name, failure=" ".join(str(error).split()) or type(error).__name__)

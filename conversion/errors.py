@@ -2,4 +2,4 @@
 
 
 class CheckpointError(ValueError):
-    """A legacy checkpoint that cannot be converted; its text is one sentence that names the file and the trouble."""
+    """A legacy checkpoint that cannot be converted; its message is one sentence that names the file and the problem."""

@@ -1,4 +1,4 @@
-"""The way back: a model that was trained here as a checkpoint that bert4keras and TensorFlow read."""
+"""The way back: write a model trained here as a checkpoint that bert4keras and TensorFlow read."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ PREFIX = "bert_model.ckpt"
 class ExportReport:
     """What was exported, and how bert4keras loads it.
 
-    `call` and `tokenizer` are what is written in Python there; `task` names the variables of a task head, which bert4keras
-    passes over; `notes` says what else there is to know.
+    `call` and `tokenizer` are the calls in Python there; `task` names the variables of a task head, which bert4keras
+    ignores; `notes` are further remarks.
     """
 
     source: Path
@@ -61,7 +61,7 @@ class ExportReport:
             "variables": str(self.variables),
             "parameters": f"{self.parameters:,}",
             "dtype": ", ".join(self.dtypes),
-            "task head": ", ".join(self.task) + " (bert4keras passes over them)" if self.task else None,
+            "task head": ", ".join(self.task) + " (bert4keras ignores them)" if self.task else None,
             "note": "; ".join(self.notes) or None,
             "files": ", ".join(self.files),
             "seconds": f"{self.seconds:.1f}",
@@ -72,35 +72,37 @@ class ExportReport:
 def export_tf(
     directory: str | Path, legacy_dir: str | Path, *, prefix: str = PREFIX, force: bool = False, progress: bool = False
 ) -> ExportReport:
-    """Write a saved model in the original form: bert_config.json, vocab.txt and a TensorFlow checkpoint.
+    """Write a saved model in the original format: bert_config.json, vocab.txt and a TensorFlow checkpoint.
 
-    Numbers and their formats stay as they are: `roformer convert` makes the same tensors of the result.
+    Values and dtypes stay the same: `roformer convert` turns the result back into the same tensors.
 
     Args:
-        directory: a RoFormer, NEZHA or BERT with its tokenizer, as save_pretrained leaves it.
-        legacy_dir: folder to make; nothing is there afterwards unless all went well.
-        prefix: what the names of the checkpoint's files begin with.
+        directory: a RoFormer, NEZHA or BERT with its tokenizer, as save_pretrained writes it.
+        legacy_dir: folder to create; it appears only if everything succeeds.
+        prefix: prefix of the checkpoint's file names.
         force: replace the saved model or the export at `legacy_dir`, in one step.
         progress: show a progress bar on stderr.
 
     Raises:
         CheckpointError: the model is damaged or incomplete, or bert4keras has nothing that computes the same.
-        OSError: a file cannot be read or written; FileExistsError where `legacy_dir` is not empty and may not be replaced.
+        OSError: a file cannot be read or written; FileExistsError if `legacy_dir` is not empty and may not be replaced.
 
     >>> export_tf("roformer-mini-zh", "roformer-mini-tf").call
     "build_transformer_model('bert_config.json', 'bert_model.ckpt', model='roformer', with_mlm='linear')"
     """
     started = time.perf_counter()
     if not prefix or Path(prefix).name != prefix or prefix.startswith("."):
-        raise ValueError(f"{prefix!r} is no name that files can begin with")
+        raise ValueError(f"{prefix!r} cannot be the prefix of file names")
     origin, output = Path(directory), Path(legacy_dir).resolve()
     if not origin.exists():
         raise CheckpointError(missing(origin, "the folder of a saved model"))
     if output in (origin.resolve(), *origin.resolve().parents):
-        raise FileExistsError(f"{output} is or holds the model to be exported: name a folder beside it")
+        raise FileExistsError(f"{output} is or contains the model to export: name a folder next to it")
     with output_folder(output, force) as folder, legacy_files(origin, None, unpack_beside=output) as files:
         if not is_pytorch(files.weights):
-            raise CheckpointError(f"{files.weights} is of the original framework: there is nothing to export")
+            raise CheckpointError(
+                f"{files.weights} is already a checkpoint of the original framework: there is nothing to export"
+            )
         from . import in_bert4keras
         from .checkpoints.exported import TASK, exported_weights, model_on_meta
         from .checkpoints.pytorch_checkpoint import read_pytorch
@@ -115,8 +117,8 @@ def export_tf(
         has_language_model = config.architectures[0].endswith(in_bert4keras.LANGUAGE_MODELS)
         if getattr(config, "is_decoder", False) and not has_language_model:
             raise CheckpointError(
-                f"{files.config} cannot be exported: is_decoder is true, and bert4keras has no decoder without the head of a "
-                f"language model, as {config.architectures[0]} is"
+                f"{files.config} cannot be exported: is_decoder is true, but bert4keras has no decoder without a "
+                f"language-model head, which {config.architectures[0]} lacks"
             )
 
         _write_checkpoint(folder / prefix, checkpoint, weights, progress)
@@ -128,7 +130,7 @@ def export_tf(
         }
         return ExportReport(
             source=origin,
-            output=Path(legacy_dir),  # as it was asked for
+            output=Path(legacy_dir),  # as the caller gave it
             title=checkpoint.title,
             architecture=config.architectures[0],
             call=in_bert4keras.call(checkpoint.family, config, prefix, weights, has_language_model),
@@ -150,7 +152,7 @@ def _tensors(checkpoint: Checkpoint, weights: list[Weight]) -> list[tuple[Weight
 
 
 def _write_checkpoint(prefix: Path, checkpoint: Checkpoint, weights: list[Weight], progress: bool) -> None:
-    """Stream every tensor into the checkpoint, in the order of their names, as TensorFlow's own writer does."""
+    """Stream every tensor into the checkpoint, in the order of names, as TensorFlow's own writer does."""
     source = checkpoint.source
     tensors = sorted(_tensors(checkpoint, weights), key=lambda pair: pair[0].variable.encode())
     with byte_progress(progress) as bar:

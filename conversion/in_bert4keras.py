@@ -1,4 +1,4 @@
-"""What a saved model is called in bert4keras, and what bert4keras has nothing for."""
+"""What a saved model is in bert4keras, and what bert4keras does not support."""
 
 import shutil
 from pathlib import Path
@@ -20,9 +20,9 @@ from .folder.legacy_folder import CONFIGS, VOCABULARY
 from .folder.settings import ACTIVATIONS, OPTIONAL_SIZES, RATES, REQUIRED_SIZES
 from .folder.vocabulary import read_vocabulary
 
-LANGUAGE_MODELS = ("ForMaskedLM", "ForCausalLM", "ForPreTraining", "LMHeadModel")  # what the names of classes end with
+LANGUAGE_MODELS = ("ForMaskedLM", "ForCausalLM", "ForPreTraining", "LMHeadModel")  # suffixes of class names
 BERT4KERAS_EPSILON = 1e-12
-# bert4keras' names of the families, and transformers' names of activations -> bert4keras'.
+# Families, and transformers' names of activations -> bert4keras' names.
 MODELS = {
     "roformer": "roformer",
     "gpt": "roformer",
@@ -37,30 +37,32 @@ NAMES = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())} | {
 
 
 def check_config(path: Path, config: PreTrainedConfig) -> None:
-    """Raises CheckpointError, one sentence, where bert4keras would compute something else."""
+    """Raises CheckpointError, one sentence, if bert4keras would compute something else."""
     trouble = None
     if config.hidden_act not in NAMES:
-        trouble = f"hidden_act is {config.hidden_act!r}, and bert4keras has {', '.join(ACTIVATIONS)}"
+        trouble = f"hidden_act is {config.hidden_act!r}, but bert4keras has {', '.join(ACTIVATIONS)}"
     elif config.layer_norm_eps != BERT4KERAS_EPSILON:
-        trouble = f"layer_norm_eps is {config.layer_norm_eps!r}, and bert4keras has {BERT4KERAS_EPSILON!r}"
+        trouble = f"layer_norm_eps is {config.layer_norm_eps!r}, but bert4keras has {BERT4KERAS_EPSILON!r}"
     elif not config.tie_word_embeddings:
-        trouble = "tie_word_embeddings is false, and bert4keras ties them"
+        trouble = "tie_word_embeddings is false, but bert4keras ties them"
     elif getattr(config, "add_cross_attention", False):
         trouble = "add_cross_attention is true, which bert4keras does not have"
     elif isinstance(config, NezhaConfig) and config.max_relative_position != MAX_RELATIVE_POSITION:
-        trouble = f"max_relative_position is {config.max_relative_position}, and bert4keras has {MAX_RELATIVE_POSITION}"
+        trouble = f"max_relative_position is {config.max_relative_position}, but bert4keras has {MAX_RELATIVE_POSITION}"
     elif getattr(config, "position_embedding_type", "absolute") != "absolute":
         trouble = f"position_embedding_type is {config.position_embedding_type!r}, which bert4keras does not have"
     elif getattr(config, "add_pooling_layer", False) and config.pooler_activation not in NAMES:
-        trouble = f"pooler_activation is {config.pooler_activation!r}, and bert4keras has {', '.join(ACTIVATIONS)}"
+        trouble = f"pooler_activation is {config.pooler_activation!r}, but bert4keras has {', '.join(ACTIVATIONS)}"
     elif isinstance(config, RoFormerConfig):
         rope = config.rope_parameters or PAPER_ROPE
         if (config.norm_type == "rms_norm") == config.use_bias:
-            trouble = f"norm_type {config.norm_type!r} with use_bias={config.use_bias} is no RoFormer of bert4keras'"
+            trouble = (
+                f"norm_type {config.norm_type!r} with use_bias={config.use_bias} is not a RoFormer that bert4keras has"
+            )
         elif config.norm_type == "rms_norm" and config.embedding_size != config.hidden_size:
-            trouble = "embedding_size is not hidden_size, which no checkpoint of RoFormer-V2 has names for"
+            trouble = "embedding_size is not hidden_size, and RoFormer-V2 checkpoints have no names for that"
         elif any(rope[name] != PAPER_ROPE[name] for name in PAPER_ROPE):
-            trouble = f"rope_parameters are {config.rope_parameters}, and bert4keras has the paper's only"
+            trouble = f"rope_parameters are {config.rope_parameters}, but bert4keras has only the paper's"
         else:
             on = next((name for name in ("rotary_value", "trainable_rope") if getattr(config, name)), None)
             trouble = on and f"{on} is true, which bert4keras does not have"
@@ -71,15 +73,17 @@ def check_config(path: Path, config: PreTrainedConfig) -> None:
 def check_tokenizer(directory: Path, tokenizer: RoFormerTokenizer) -> None:
     trouble = None
     if tokenizer.user_dict:
-        trouble = "its user_dict is no part of a checkpoint there: load it into jieba yourself, and export without it"
+        trouble = "its user_dict cannot be part of a bert4keras checkpoint: load it into jieba, and export without it"
     elif tokenizer.word_segmentation is None and has_words(tokenizer.get_vocab()):
-        trouble = "it does not use the words of its vocabulary (word_segmentation=None), which vocab.txt cannot say"
+        trouble = "it does not use the words of its vocabulary (word_segmentation=None), which vocab.txt cannot express"
     elif tokenizer.init_kwargs["strip_accents"] not in (None, tokenizer.do_lower_case):
-        trouble = f"bert4keras strips accents where it lower-cases, and do_lower_case is {tokenizer.do_lower_case}"
+        trouble = (
+            f"bert4keras strips accents if and only if it lowercases, but do_lower_case is {tokenizer.do_lower_case}"
+        )
     else:
         for name, token in SPECIAL_TOKENS.items():
             if getattr(tokenizer, name) != token:
-                trouble = f"its {name} is {getattr(tokenizer, name)}, and bert4keras has {token}"
+                trouble = f"its {name} is {getattr(tokenizer, name)}, but bert4keras has {token}"
     if trouble:
         raise CheckpointError(f"the tokenizer of {directory} cannot be exported: {trouble}")
 
@@ -100,7 +104,7 @@ def configuration(checkpoint: Checkpoint) -> dict[str, object]:
 
 
 def write_vocabulary(path: Path, old: Path, tokenizer: RoFormerTokenizer, size: int) -> int:
-    """vocab.txt with an entry for each row of the embeddings; how many of them no text has."""
+    """Write vocab.txt with an entry for each row of the embeddings; returns how many of them are unused."""
     entries = tokenizer.get_vocab()
     unused = size - len(entries)
     if not unused and old.name == VOCABULARY and read_vocabulary(old).ids == entries:
@@ -137,9 +141,9 @@ def tokenizer_call(tokenizer: RoFormerTokenizer) -> str:
 def notes(tokenizer: RoFormerTokenizer, has_language_model: bool, unused: int) -> list[str]:
     notes = []
     if added := [token.content for token in added_tokens(tokenizer).values()]:
-        notes.append(f"bert4keras looks for no added tokens in texts: {', '.join(added)}")
+        notes.append(f"bert4keras does not look for added tokens in text: {', '.join(added)}")
     if not has_language_model:
-        notes.append("there is no language model's head: with_mlm and application would miss its weights")
+        notes.append("there is no language-model head: with_mlm and application would lack its weights")
     if unused:
         notes.append(f"{unused} rows of the embeddings have no entry, and are called [unused…] in {VOCABULARY}")
     return notes

@@ -12,10 +12,10 @@ from ..output.summary import summary_table
 class ConversionReport:
     """The result of one conversion.
 
-    `family` is what the checkpoint was taken for, by the `sign` that it shows (None where the family was asked for);
-    `written_as` says what it became where that is something else. `extras` names the variables that were left out, by
-    kind; `ignored_settings` the fields of the old configuration that mean nothing to the new one; `verified` is whether
-    every tensor was compared after reloading; `rows` are further lines of the summary.
+    `family` is what the checkpoint was recognised as, and `sign` by what (None if the family was given); `written_as`
+    says what it became, if that is something else. `extras` names the variables left out, by kind; `ignored_settings`
+    the fields of the old configuration that mean nothing in the new one; `verified` is whether every tensor was
+    compared after reloading; `rows` are extra lines of the summary.
     """
 
     source: Path
@@ -60,7 +60,7 @@ class ConversionReport:
             rows["settings ignored"] = ", ".join(self.ignored_settings)
         rows |= {
             "files": ", ".join(self.files),
-            "verified": "every tensor, after reloading" if self.verified else "no (--verify does)",
+            "verified": "every tensor, after reloading" if self.verified else "no (use --verify)",
             "seconds": f"{self.seconds:.1f}",
         }
         return summary_table(rows)

@@ -1,8 +1,8 @@
-"""What the library sentence-transformers reads beside a model: that a sentence's vector is a pooler over [CLS].
+"""The files that sentence-transformers reads next to a model: they say that a sentence's vector is a pooler over [CLS].
 
 The library does not use a model's own pooler. It takes the tokens' hidden states, picks the first, and applies a dense
-layer, whose weights are therefore written once more, in a folder of their own. Names and fields are those that every
-version of the library reads that runs with transformers 5; the newest ones would lock out the others.
+layer, whose weights are therefore written once more, in their own folder. Names and fields are those that every version
+of the library that runs with transformers 5 can read; the newest ones would lock out the others.
 """
 
 import json
@@ -14,18 +14,18 @@ from safetensors.torch import save_file
 POOLERS = ("roformer.pooler.dense.", "pooler.dense.")  # of a model with a head, and without one
 WEIGHTS = "model.safetensors"
 MODULES = "modules.json"
-# Positions are computed, so nothing has to be cut; this is what transformers calls no limit.
+# Positions are computed, so nothing need be truncated; this is transformers' value for no limit.
 NO_LIMIT = int(1e30)
 
 
 def write_sentence_transformers_files(folder: str | Path) -> None:
-    """Make a converted RoFormer-Sim a folder that `SentenceTransformer(folder)` loads.
+    """Make a converted RoFormer-Sim loadable with `SentenceTransformer(folder)`.
 
     Args:
         folder: holds config.json and weights, with a pooler whose activation is linear.
 
     Raises:
-        ValueError: where the weights hold no such pooler.
+        ValueError: if the weights have no such pooler.
 
     Example:
         >>> write_sentence_transformers_files("roformer-sim-zh")
@@ -35,7 +35,7 @@ def write_sentence_transformers_files(folder: str | Path) -> None:
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     pooler = _pooler(folder)
     if set(pooler) != {"weight", "bias"} or config.get("pooler_activation") != "linear":
-        raise ValueError(f"{folder} has no linear pooler, of which the vector of a sentence is made")
+        raise ValueError(f"{folder} has no linear pooler to make sentence vectors with")
     width = config["hidden_size"]
     modules = {"Transformer": "", "Pooling": "1_Pooling", "Dense": "2_Dense"}
     files = {
@@ -76,6 +76,6 @@ def _pooler(folder: Path) -> dict:
     found = {}
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, "pt") as weights:
-            keys = [key for key in weights.keys() if key.startswith(POOLERS)]  # noqa: SIM118, a safetensors file is no dict
+            keys = [key for key in weights.keys() if key.startswith(POOLERS)]  # noqa: SIM118, it is not a dict
             found |= {key.rpartition(".")[2]: weights.get_tensor(key) for key in keys}
     return found

@@ -1,4 +1,4 @@
-"""Compare a converted folder with the checkpoint it was made from, through the door that users take."""
+"""Compare a converted folder with the checkpoint it was made from, loading it as users do."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +23,7 @@ def verify_weights(folder: Path, source: Source, plan: Plan, dtype: str, progres
     """Load the folder with transformers; raise CheckpointError unless every number is the source's, bit for bit."""
     from ..registration import register
 
-    register()  # which the command line has put off
+    register()  # which the command line defers
     AutoTokenizer.from_pretrained(folder)
     with _no_progress_bar():
         name = AutoConfig.from_pretrained(folder).architectures[0]
@@ -43,14 +43,14 @@ def verify_weights(folder: Path, source: Source, plan: Plan, dtype: str, progres
             found = found.view(torch.int16).numpy().view(np.uint16) if dtype == "bfloat16" else found.numpy()
             if found.shape != expected.shape or found.tobytes() != np.ascontiguousarray(expected).tobytes():
                 raise CheckpointError(
-                    f"the converted weight {weight.key} is not the variable {weight.variable} any more"
+                    f"the converted weight {weight.key} no longer equals the variable {weight.variable}"
                 )
             bar.advance(task, entry.size)
 
 
 @contextmanager
 def _no_progress_bar() -> Iterator[None]:
-    """Keep transformers' own bar away from the converter's."""
+    """Hide transformers' own progress bar, which would mix with the converter's."""
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:

@@ -1,9 +1,9 @@
-"""A word-level start made of a character-level checkpoint: the same model with a vocabulary of words.
+"""Turn a character-level checkpoint into the start of a word-level one: the same model with a vocabulary of words.
 
-As WoBERT began (https://github.com/ZhuiyiTechnology/WoBERT), and as bert4keras' `keep_tokens` and `compound_tokens` do:
-an entry of both vocabularies keeps its embedding, and a new word's is the mean of those of the tokens that the old
-tokenizer makes of it, its characters. The output bias of the masked language model is treated alike, and every other
-weight stays as it is.
+WoBERT began like this (https://github.com/ZhuiyiTechnology/WoBERT), and bert4keras' `keep_tokens` and `compound_tokens`
+do the same: an entry in both vocabularies keeps its embedding, and a new word gets the mean of the embeddings of the
+tokens that the old tokenizer splits it into, its characters. The output bias of the masked language model is treated
+the same way, and every other weight stays unchanged.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ _NO_WEIGHT = re.compile(r"(.*\.)?embeddings\.position_ids")  # 0, 1, 2, ... whic
 class Composition:
     """What the new embeddings are made of.
 
-    rows: for each new entry the ids of the old embeddings that it is the mean of.
-    copied: entries of both vocabularies; averaged: new ones; incomplete: those of them of which a part was unknown and
-    left out; unknown: those of which nothing was known, which begin as [UNK].
+    rows: for each new entry, the ids of the old embeddings whose mean it is.
+    copied: entries in both vocabularies; averaged: new ones; incomplete: those of them with an unknown part, which was
+    left out; unknown: new ones without any known part, which start as [UNK].
     """
 
     rows: list[list[int]]
@@ -62,7 +62,7 @@ class Composition:
 
 
 def compose(entries: list[str], tokenizer) -> Composition:
-    """Make up each entry of the old tokenizer's tokens.
+    """Compose each entry from the old tokenizer's tokens.
 
     >>> compose(["天", "天气"], tokenizer).rows
     [[1921], [1921, 3698]]
@@ -83,7 +83,7 @@ def compose(entries: list[str], tokenizer) -> Composition:
 
 
 def mean_rows(old: torch.Tensor, rows: list[list[int]]) -> Iterator[torch.Tensor]:
-    """The means of rows of `old`, of shape (vocabulary, ...), in slabs, summed in float64 and in the dtype of `old`."""
+    """The means of rows of `old`, of shape (vocabulary, ...), in slabs: summed in float64, in the dtype of `old`."""
     import torch
 
     for first in range(0, len(rows), SLAB):
@@ -99,21 +99,21 @@ def _open_weights(folder: Path) -> PyTorchSource:
     """The tensors of a folder that `save_pretrained` made."""
     name = next((name for name in PYTORCH if (folder / name).is_file()), None)
     if name is None:
-        raise CheckpointError(f"{folder} holds no weights: neither model.safetensors nor pytorch_model.bin")
+        raise CheckpointError(f"{folder} has no weights: neither model.safetensors nor pytorch_model.bin")
     from .formats.pytorch_source import PyTorchSource
 
     return PyTorchSource(folder / name)
 
 
 def _specs(weights: PyTorchSource) -> dict[str, TensorSpec]:
-    """What is to be written, by key: the tensors that are weights."""
+    """The tensors to write, by key: those that are weights."""
     specs = {}
     for key, entry in weights.entries.items():
         if _NO_WEIGHT.fullmatch(key):
             continue
         if entry.dtype not in FLOATS:
             raise CheckpointError(
-                f"{weights.path}: {key} is of {entry.dtype}; give a checkpoint in one of {', '.join(FLOATS)}"
+                f"{weights.path}: {key} has dtype {entry.dtype}; use a checkpoint in one of {', '.join(FLOATS)}"
             )
         specs[key] = TensorSpec(key, entry.dtype, entry.shape)
     return specs
@@ -143,11 +143,11 @@ class WordEmbeddingsReport:
             "model": self.model,
             "entries": f"{self.entries:,} (before: {self.entries_before:,})",
             "copied by name": f"{made.copied:,}",
-            "mean of their tokens": f"{made.averaged:,} ({made.incomplete:,} of them with a part unknown)",
-            "begin as [UNK]": f"{made.unknown:,}",
+            "mean of their tokens": f"{made.averaged:,} ({made.incomplete:,} of them with an unknown part)",
+            "start as [UNK]": f"{made.unknown:,}",
             "dropped": f"{self.dropped:,}",
             "tensors with new rows": ", ".join(self.resized),
-            "tensors as they were": f"{self.unchanged:,}",
+            "unchanged tensors": f"{self.unchanged:,}",
             "seconds": f"{self.seconds:.1f}",
         }
         return summary_table(rows)
@@ -161,19 +161,19 @@ def initialise_words(
     force: bool = False,
     progress: bool = False,
 ) -> WordEmbeddingsReport:
-    """Write a checkpoint with a new vocabulary. The class of the model stays; the tokenizer is a RoFormerTokenizer.
+    """Write a checkpoint with a new vocabulary. The model's class stays the same; the tokenizer is a RoFormerTokenizer.
 
     Args:
         checkpoint_dir: a saved BERT, NEZHA or RoFormer with its tokenizer.
         new_vocab: vocab.txt with words.
-        output_dir: folder to make; nothing is there afterwards unless all went well.
+        output_dir: folder to create; it appears only if everything succeeds.
         force: replace the saved model at `output_dir`, in one step.
         progress: show a progress bar on stderr.
 
     Raises:
-        CheckpointError: the checkpoint is incomplete, damaged or of another kind.
+        CheckpointError: the checkpoint is incomplete, damaged or of an unsupported kind.
         VocabularyError: the new vocabulary cannot be used.
-        OSError: a file cannot be read or written; FileExistsError where `output_dir` is not empty and may not be
+        OSError: a file cannot be read or written; FileExistsError if `output_dir` is not empty and may not be
             replaced.
 
     >>> initialise_words("bert-base-chinese", "words.txt", "bert-words").composition.averaged
@@ -185,7 +185,7 @@ def initialise_words(
         raise CheckpointError(f"{source} is not a folder (roformer pull fetches one from the Hub)")
     output = Path(output_dir).resolve()
     if output in (source.resolve(), *source.resolve().parents):
-        raise FileExistsError(f"{output} is or holds the checkpoint: name a folder beside it")
+        raise FileExistsError(f"{output} is or contains the checkpoint: name a folder next to it")
     with output_folder(output, force) as folder:
         entries = read_vocabulary(new_vocab)
         from .folder.saved_tokenizer import read_tokenizer
@@ -240,12 +240,12 @@ def _read_json(path: Path) -> dict:
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is not JSON: {error}") from None
     if not isinstance(values, dict):
-        raise CheckpointError(f"{path} holds no object of fields")
+        raise CheckpointError(f"{path} does not hold a JSON object")
     return values
 
 
 def _with_vocabulary(old: RoFormerTokenizer, entries: dict[str, int], path: str | Path) -> RoFormerTokenizer:
-    """The same tokenizer over the new vocabulary, cutting words."""
+    """The same tokenizer with the new vocabulary, segmenting words."""
     check_vocabulary(entries, old.unk_token, str(path))
     needed = dict.fromkeys([*old.all_special_tokens, *old.get_added_vocab()])
     missing = [token for token in needed if token not in entries]
@@ -265,15 +265,15 @@ def _with_vocabulary(old: RoFormerTokenizer, entries: dict[str, int], path: str 
 
 
 def _rows_to_make(source: Path, specs: dict[str, TensorSpec], config: dict, tokenizer: RoFormerTokenizer) -> list[str]:
-    """The keys of the tensors that have a row an entry, checked."""
+    """The keys of the tensors with one row per entry, checked."""
     keys = [key for key in specs if _ONE_ROW_AN_ENTRY.fullmatch(key)]
     if sum(bool(_EMBEDDING.fullmatch(key)) for key in keys) != 1:
-        raise CheckpointError(f"{source} holds no word_embeddings.weight, or several")
+        raise CheckpointError(f"{source} has no word_embeddings.weight, or several")
     for key in keys:
         shape = specs[key].shape
         if not shape or shape[0] != config.get("vocab_size"):
             raise CheckpointError(
-                f"{source}: {key} is of shape {list(shape)}, but vocab_size is {config.get('vocab_size')!r}"
+                f"{source}: {key} has shape {list(shape)}, but vocab_size is {config.get('vocab_size')!r}"
             )
     if max(tokenizer.get_vocab().values()) >= config["vocab_size"]:
         raise CheckpointError(
@@ -312,7 +312,7 @@ def _write_weights(
 
 
 def _translated(path: Path, values: dict, old: dict[str, int], new: dict[str, int]) -> dict:
-    """A configuration in which ids of tokens (pad_token_id, eos_token_id ...) are those of the new vocabulary."""
+    """A configuration whose token ids (pad_token_id, eos_token_id ...) are those of the new vocabulary."""
     entry_of = {number: entry for entry, number in old.items()}
 
     def translate(key, value):
@@ -321,7 +321,7 @@ def _translated(path: Path, values: dict, old: dict[str, int], new: dict[str, in
         if value is None:
             return None
         if entry_of.get(value) not in new:
-            raise VocabularyError(f"{path}: {key} is {value}, and the new vocabulary has no entry for it")
+            raise VocabularyError(f"{path}: {key} is {value}, but the new vocabulary has no entry for it")
         return new[entry_of[value]]
 
     return {key: translate(key, value) if key.endswith("_token_id") else value for key, value in values.items()}

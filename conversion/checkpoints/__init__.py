@@ -1,1 +1,1 @@
-"""A checkpoint understood: its variables matched with the weights of a model."""
+"""Match the variables of a checkpoint to the weights of a model."""

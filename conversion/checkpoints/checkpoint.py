@@ -1,4 +1,4 @@
-"""A checkpoint of whatever form, understood: all that conversion needs besides the numbers of its tensors."""
+"""A parsed checkpoint of any format: all that conversion needs except the tensors' values."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What is to be written: the configuration, the tokenizer, and the weights of `plan` from `source`.
+    """What to write: the configuration, the tokenizer, and the weights of `plan`, read from `source`.
 
-    `family` is the name in the registry of what was found; `title`, `sign`, `note` (as `written_as`) and
-    `ignored_settings` are what the summary says of it (see ConversionReport), `rows` further lines of it.
+    `family` is the recognised family's name in the registry. `title`, `sign`, `note` (as `written_as`) and
+    `ignored_settings` go into the summary (see ConversionReport); `rows` are extra lines of it.
     """
 
     family: str

@@ -1,9 +1,9 @@
-"""Checkpoints in the original form that this package made: what every weight of any class is called there.
+"""Checkpoints in the original format that this package exported: the variable name of every weight of any class.
 
-A family's own weights have the names that its released checkpoints have, and so do BERT's pooler and next-sentence head.
-What else a class has, its task head, is called `task/<key>`: bert4keras reads variables by name and passes over it, and
-`roformer convert` finds it. bert_config.json says which class was exported, and has what only `roformer convert` reads of
-configuration and tokenizer in objects of their own.
+A family's own weights have the names of its released checkpoints, and so do BERT's pooler and next-sentence head. The
+rest, a task head, is called `task/<key>`: bert4keras reads variables by name and ignores it, and `roformer convert`
+finds it. bert_config.json names the exported class; what only `roformer convert` reads of configuration and tokenizer
+is in objects of its own.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SPECIAL_TOKENS = {
     "pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]",
 }  # fmt: skip
 SIDES = ("padding_side", "truncation_side")
-# Fields that bert_config.json has under its own names, and those that say nothing of a model.
+# Fields that bert_config.json has under its own names, and those that do not describe the model.
 NOT_OWN = (
     *REQUIRED_SIZES, *OPTIONAL_SIZES, *RATES, "model_type", "architectures", "dtype", "torch_dtype",
     "transformers_version",
@@ -39,7 +39,7 @@ NOT_OWN = (
 
 
 def own_fields(family: str, config: PreTrainedConfig, tokenizer: RoFormerTokenizer) -> dict[str, object]:
-    """What only this package reads: the family, and what is not as the classes have it by default."""
+    """The fields that only this package reads: the family, and all values that differ from their class's defaults."""
     from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
     values, defaults = config.to_dict(), type(config)().to_dict()
@@ -60,13 +60,13 @@ def own_fields(family: str, config: PreTrainedConfig, tokenizer: RoFormerTokeniz
 
 
 def added_tokens(tokenizer: RoFormerTokenizer) -> dict[int, AddedToken]:
-    """The tokens that its user added, which a text is searched for before anything else, by their ids."""
+    """Id -> token, for the tokens that the user added; texts are searched for these first."""
     added = sorted(tokenizer.added_tokens_decoder.items())
     return {number: token for number, token in added if token.content not in SPECIAL_TOKENS.values()}
 
 
 def model_on_meta(config: PreTrainedConfig, architecture: str, path: Path) -> PreTrainedModel:
-    """The class that a configuration (the file `path`) names, without numbers; only this package's, and BERT's."""
+    """The model that a configuration (the file `path`) names, on the meta device; only our classes and BERT's."""
     import torch
     import transformers
 
@@ -80,17 +80,20 @@ def model_on_meta(config: PreTrainedConfig, architecture: str, path: Path) -> Pr
         or kind.config_class is not type(config)
     ):
         raise CheckpointError(
-            f"{path}: architectures names {architecture}, which is no class of modeling_roformer, nor a BERT of transformers"
+            f"{path}: architectures names {architecture}, which is neither a modeling_roformer class nor a BERT of "
+            "transformers"
         )
     try:
         with torch.device("meta"):
             return kind(config)
-    except Exception as error:  # whatever a field of another value can cause
-        raise CheckpointError(f"{path} describes no {architecture}: {' '.join(str(error).split())}") from None
+    except Exception as error:  # whatever an invalid field value causes
+        raise CheckpointError(
+            f"{path} does not describe a valid {architecture}: {' '.join(str(error).split())}"
+        ) from None
 
 
 def exported_weights(family: Family, config: PreTrainedConfig, model: PreTrainedModel) -> list[Weight]:
-    """Every weight of the class that is not tied to another, with the variable that it is exported as."""
+    """Every untied weight of the class, with the variable that it is exported as."""
     prefix, hidden = f"{model.base_model_prefix}.", config.hidden_size
     known = [
         *family.weights(config),
@@ -116,30 +119,30 @@ def _task_weight(key: str, shape: tuple[int, ...]) -> Weight:
 
 
 def is_exported(settings: Settings) -> bool:
-    """Whether this package wrote a bert_config.json; its fields `OWN` mean nothing in another's."""
+    """Whether this package wrote the bert_config.json; in any other, the fields `OWN` mean nothing."""
     return settings.ignored.get(MARK) == PACKAGE
 
 
 def as_exported(family: Family, settings: Settings) -> Family:
-    """The family as this package exported it: its class, its fields, and its class's weights, all of them.
+    """The family as this package exported it: its class, its fields, and all of its class's weights.
 
-    Another's checkpoint is left as it is.
+    For any other checkpoint, the family is returned unchanged.
     """
     if not is_exported(settings):
         return family
     architecture, fields = settings.ignored.get("architectures"), _own(settings, CONFIG)
     if not isinstance(architecture, list) or not architecture or not isinstance(architecture[0], str):
-        raise CheckpointError(
-            f"{settings.path} was exported by {PACKAGE}, and does not say any more which class it was"
-        )
+        raise CheckpointError(f"{settings.path} was exported by {PACKAGE}, but architectures no longer names the class")
 
     def config(settings: Settings, vocabulary) -> PreTrainedConfig:
         kind = type(family.config(settings, vocabulary))
         values = {name: value for name, value in settings.values.items() if value is not None}
         try:
             return kind.from_dict({**values, **fields, "architectures": architecture[:1]})
-        except Exception as error:  # of the checks of a configuration, whatever they are
-            raise CheckpointError(f"{settings.path} describes no model: {' '.join(str(error).split())}") from None
+        except Exception as error:  # from any of the configuration's checks
+            raise CheckpointError(
+                f"{settings.path} does not describe a valid model: {' '.join(str(error).split())}"
+            ) from None
 
     def weights(config: PreTrainedConfig) -> list[Weight]:
         return exported_weights(family, config, model_on_meta(config, architecture[0], settings.path))
@@ -148,7 +151,7 @@ def as_exported(family: Family, settings: Settings) -> Family:
 
 
 def exported_tokenizer(settings: Settings) -> dict[str, object]:
-    """What an exported checkpoint's tokenizer is made with; nothing for another's checkpoint."""
+    """The arguments of an exported checkpoint's tokenizer; empty for any other checkpoint."""
     if not is_exported(settings):
         return {}
     from tokenizers import AddedToken
@@ -160,12 +163,14 @@ def exported_tokenizer(settings: Settings) -> dict[str, object]:
             for token in fields.pop("added_tokens", [])
         }
     except (TypeError, KeyError):
-        raise CheckpointError(f"{settings.path} describes no tokenizer: its added_tokens are no tokens") from None
+        raise CheckpointError(
+            f"{settings.path} does not describe a valid tokenizer: its added_tokens are not tokens"
+        ) from None
     return {**fields, "added_tokens_decoder": added}
 
 
 def _own(settings: Settings, name: str) -> dict[str, object]:
     fields = settings.ignored.get(name, {})
     if not isinstance(fields, dict):
-        raise CheckpointError(f"{settings.path}: {name} must be an object of fields, as {PACKAGE} wrote it")
+        raise CheckpointError(f"{settings.path}: {name} must be a JSON object, as {PACKAGE} wrote it")
     return fields

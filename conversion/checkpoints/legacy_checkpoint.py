@@ -1,4 +1,4 @@
-"""Checkpoints of the original framework: what they are, variable by variable."""
+"""Read checkpoints of the original framework, variable by variable."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def read_legacy(files: LegacyFiles, family: str, target: str | None, head: str, name: str) -> Checkpoint:
-    """A checkpoint of the original framework, which came in a folder or archive called `name`."""
+    """A checkpoint of the original framework; `name` is that of its folder or archive."""
     settings = read_settings(files.config)
     vocabulary = read_vocabulary(files.vocab)
     source = open_source(files)
@@ -57,11 +57,13 @@ def _tokenizer(
     from ...tokenization.tokenizer import RoFormerTokenizer
 
     exported = exported_tokenizer(settings)
-    if starts_anew:  # a RoFormer has no longest text
+    if starts_anew:  # a RoFormer has no maximum length
         exported.pop("model_max_length", None)
     try:
         return RoFormerTokenizer(vocabulary.ids, **{**of_the_family, **exported})
-    except Exception as error:  # whatever a field of another value can cause
+    except Exception as error:  # whatever an invalid field value causes
         if not exported:
             raise
-        raise CheckpointError(f"{settings.path} describes no tokenizer: {' '.join(str(error).split())}") from None
+        raise CheckpointError(
+            f"{settings.path} does not describe a valid tokenizer: {' '.join(str(error).split())}"
+        ) from None

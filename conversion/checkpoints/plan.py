@@ -1,4 +1,4 @@
-"""Match the variables of a checkpoint with the weights of a model, completely, before anything is written."""
+"""Match all variables of a checkpoint to the weights of a model before anything is written."""
 
 import re
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ _LAYER = re.compile(r"bert/encoder/layer_(\d+)/")
 
 @dataclass(frozen=True)
 class Plan:
-    """Weights in the order in which their variables lie in the files; and what is left out: kind -> variables."""
+    """The weights, in the file order of their variables, and what is left out: kind -> variables."""
 
     weights: list[Weight]
     extras: dict[str, list[str]] = field(default_factory=dict)
@@ -32,13 +32,13 @@ def make_plan(
     head: Head | None = None,
     left_out: Mapping[str, str] = MappingProxyType({}),
 ) -> Plan:
-    """Every variable used once, or an extra that training left; every weight with its variable.
+    """Use every variable once, or leave it out as an extra of training; give every weight its variable.
 
-    A task layer (`head`) stands in for the family's own head. `left_out` are variables that are not converted, with what
-    the summary calls them.
+    A task layer (`head`) replaces the family's own head. `left_out` maps variables that are not converted to what the
+    summary calls them.
 
-    Raises CheckpointError, one sentence naming file and variable, where configuration, vocabulary and variables are not
-    of one model.
+    Raises CheckpointError, one sentence naming file and variable, if configuration, vocabulary and variables do not
+    belong to one model.
     """
     _check_layers(source, settings)
     weights = family.weights(config)
@@ -51,23 +51,25 @@ def make_plan(
             kind = left_out.get(name) or extra(name, source.entries)
             kind = kind or next((kind for start, kind in family.dropped.items() if name.startswith(start)), None)
             if kind is None:
-                raise CheckpointError(f"{source.path} has a variable that no {family.title} has: {name}")
+                raise CheckpointError(f"{source.path} has a variable that is not part of a {family.title}: {name}")
             extras.setdefault(kind, []).append(name)
     for name, weight in wanted.items():
         entry = source.entries.get(name)
         if entry is None:
-            raise CheckpointError(f"{source.path} has no variable {name}, which the weight {weight.key} is made of")
+            raise CheckpointError(f"{source.path} has no variable {name}, which the weight {weight.key} needs")
         if entry.shape != weight.shape:
             raise CheckpointError(
-                f"{source.path} does not fit {settings.path.name}: {name} is of shape {entry.shape}, "
-                f"and the sizes of the configuration make it {weight.shape}"
+                f"{source.path} does not match {settings.path.name}: {name} has shape {entry.shape}, "
+                f"but the configuration implies {weight.shape}"
             )
         if entry.dtype not in FLOATS:
-            raise CheckpointError(f"{source.path} holds the weight {name} as {entry.dtype}, which is no kind of float")
+            raise CheckpointError(
+                f"{source.path} stores the weight {name} as {entry.dtype}, which is not a floating-point type"
+            )
     if len(vocabulary.ids) != config.vocab_size:
         raise CheckpointError(
-            f"{vocabulary.path} has {len(vocabulary.ids):,} entries, and the embedding matrix in {source.path.name} "
-            f"{config.vocab_size:,} rows"
+            f"{vocabulary.path} has {len(vocabulary.ids):,} entries, but the embedding matrix in {source.path.name} "
+            f"has {config.vocab_size:,} rows"
         )
     return Plan([wanted[entry.name] for entry in source.in_file_order() if entry.name in wanted], extras)
 
@@ -77,6 +79,6 @@ def _check_layers(source: Source, settings: Settings) -> None:
     layers = max(found, default=-1) + 1
     if layers != settings.values["num_hidden_layers"]:
         raise CheckpointError(
-            f"{source.path} has {layers} layers, and {settings.path.name} says {settings.values['num_hidden_layers']} "
+            f"{source.path} has {layers} layers, but {settings.path.name} says {settings.values['num_hidden_layers']} "
             "(num_hidden_layers)"
         )

@@ -1,7 +1,7 @@
-"""PyTorch checkpoints of transformers, of the `roformer` package 0.4.3 and of WoBERT: what they are, weight by weight.
+"""Read PyTorch checkpoints of transformers, of the `roformer` package 0.4.3 and of WoBERT, weight by weight.
 
-Classes and keys stay as they are. The class that the configuration names is made on the meta device and says which
-weights there must be, so any head of RoFormer, BERT or NEZHA comes along without a list of heads.
+Classes and keys stay as they are. The class that the configuration names is created on the meta device and determines
+the expected weights, so any RoFormer, BERT or NEZHA head is converted without a list of heads.
 """
 
 import json
@@ -31,22 +31,22 @@ from .checkpoint import Checkpoint
 from .exported import model_on_meta
 from .plan import Plan
 
-# What keys begin with, and model_types, of the configurations that are read.
+# Key prefixes and model_types of the supported configurations.
 MODELS: dict[str, type[PreTrainedConfig]] = {"roformer": RoFormerConfig, "bert": BertConfig, "nezha": NezhaConfig}
 CONFIGS = MODELS | dict.fromkeys(MODEL_TYPES, RoFormerConfig)
-# Fields about code, places and tokenizers that are not copied.
+# Fields about code, paths and tokenizers, which are not copied.
 NOT_KEPT = ("auto_map", "custom_pipelines", "_name_or_path", "tokenizer_class")
 
 _LAYER = re.compile(r"(?:.*\.)?encoder\.layer\.(\d+)\.")
 _POOLER = re.compile(r"(\w+\.)?pooler\.")
 _OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
-# One parameter in memory, of which some versions of transformers save either name, and some both.
+# One parameter in memory; some versions of transformers save it under one of these names, some under both.
 _TWINS = {
     "cls.predictions.decoder.bias": "cls.predictions.bias",
     "cls.predictions.bias": "cls.predictions.decoder.bias",
 }
 _POSITIONS = "embeddings.position_embeddings.weight"
-# What a file may hold besides the weights of the class, and what the summary calls it.
+# Tensors that a file may have besides the weights of the class, and what the summary calls them.
 _LEFT_OUT = {
     r"(\w+\.)?encoder\.embed_positions\.weight": "table of sinusoids",
     r"(\w+\.)?embeddings\.(position_ids|token_type_ids)": "buffer",
@@ -58,12 +58,12 @@ _DUPLICATE = "second copy of a tied weight"
 
 
 def read_pytorch(files: LegacyFiles, family: str = AUTO, target: str | None = None) -> Checkpoint:
-    """Open a checkpoint and match its tensors with the weights of its class, completely.
+    """Open a checkpoint and match all its tensors to the weights of its class.
 
-    `family` is AUTO or the family that it is of; `target` "roformer" makes a RoFormer of a BERT. What its folder is
-    called tells nothing that the configuration does not.
+    `family` is AUTO or the checkpoint's family; `target` "roformer" turns a BERT into a RoFormer. The folder's name
+    adds nothing to what the configuration says.
 
-    Raises CheckpointError, one sentence, where configuration, vocabulary and tensors are not of one model.
+    Raises CheckpointError, one sentence, if configuration, vocabulary and tensors do not belong to one model.
     """
     check_family(family)
     source = PyTorchSource(files.weights)
@@ -78,7 +78,7 @@ def read_pytorch(files: LegacyFiles, family: str = AUTO, target: str | None = No
     changes: dict[str, object] = {}
     if name == "gpt" and family == name:
         changes |= FAMILIES[name].tokenizer(config)
-    if target is not None:  # a RoFormer has no longest text
+    if target is not None:  # a RoFormer has no maximum length
         changes["model_max_length"] = VERY_LARGE_INTEGER
     tokenizer = _tokenizer(files, config, changes)
     vocabulary = Vocabulary(files.vocab, tokenizer.get_vocab())
@@ -107,29 +107,29 @@ def _read_fields(path: Path) -> dict:
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is not JSON: {error}") from None
     if not isinstance(fields, dict):
-        raise CheckpointError(f"{path} is not a configuration: it holds no object of fields")
+        raise CheckpointError(f"{path} is not a configuration: it does not hold a JSON object")
     return fields
 
 
 def _base(path: Path, fields: dict, source: PyTorchSource) -> str:
-    """One of `MODELS`: by model_type or, where there is none, by what the keys begin with."""
+    """One of `MODELS`: by model_type or, if there is none, by the prefix of the keys."""
     model_type = fields.get("model_type")
     if model_type is None:
         begins = {name.split(".")[0] for name in source.entries} & MODELS.keys()
         if len(begins) == 1:
             return begins.pop()
-        raise CheckpointError(f"{path} has no model_type, and the names of the tensors do not show it: write it there")
+        raise CheckpointError(f"{path} has no model_type, and the tensor names do not show it: add it there")
     if not isinstance(model_type, str) or model_type not in CONFIGS:
-        raise CheckpointError(f"{path}: model_type is {model_type!r}; {', '.join(CONFIGS)} are converted")
+        raise CheckpointError(f"{path}: model_type is {model_type!r}, but only {', '.join(CONFIGS)} can be converted")
     return "roformer" if model_type in MODEL_TYPES else model_type
 
 
 def _architecture(path: Path, fields: dict, base: str, source: PyTorchSource) -> str:
-    """The class that was saved; where the configuration names none, the one that the tensors are of."""
+    """The class that was saved or, if the configuration names none, the class that the tensors belong to."""
     named = fields.get("architectures")
     if named:
         if not isinstance(named, list) or not isinstance(named[0], str):
-            raise CheckpointError(f"{path}: architectures must be a list of one class's name")
+            raise CheckpointError(f"{path}: architectures must be a list with the name of one class")
         return named[0]
     family = {"roformer": "RoFormer", "bert": "Bert", "nezha": "Nezha"}[base]
     if any(name.startswith("cls.predictions.") for name in source.entries):
@@ -138,7 +138,7 @@ def _architecture(path: Path, fields: dict, base: str, source: PyTorchSource) ->
     parts = ("embeddings", "encoder", "pooler")
     if all(name.removeprefix(f"{base}.").startswith(parts) for name in source.entries):
         return f"{family}Model"
-    raise CheckpointError(f"{path} does not say which class was saved: write its name there, as architectures has it")
+    raise CheckpointError(f"{path} does not say which class was saved: add its name there, in architectures")
 
 
 def _recognise(base: str, fields: dict, architecture: str, source: PyTorchSource) -> str:
@@ -152,13 +152,13 @@ def _recognise(base: str, fields: dict, architecture: str, source: PyTorchSource
 
 
 def _agreed(family: str, found: str, base: str, source: PyTorchSource) -> str:
-    """The family asked for, if it may be that one: what stands in a pooler is for the user to know."""
+    """The requested family, if the checkpoint can be one: only the user knows what a pooler is for."""
     pooled = base == "roformer" and found != "v2" and _has_pooler(source)
     if family in (AUTO, found) or (pooled and family in ("sim", "roformer")):
         return found if family == AUTO else family
     raise CheckpointError(
-        f"{source.path} is of {FAMILIES[found].title}, and not of {FAMILIES[family].title} (--family {family}): "
-        f"leave --family out, or say --family {found}"
+        f"{source.path} is a {FAMILIES[found].title}, not a {FAMILIES[family].title} (--family {family}): "
+        f"leave --family out, or use --family {found}"
     )
 
 
@@ -169,9 +169,9 @@ def _has_pooler(source: PyTorchSource) -> bool:
 def _settle_pooler(
     fields: dict, name: str, found: str, architecture: str, files: LegacyFiles, source: PyTorchSource
 ) -> str:
-    """Write into a RoFormer's fields what its pooler is; the name of its class.
+    """Set a RoFormer's fields that describe its pooler; returns the name of its class.
 
-    The roformer package 0.4.3 has no field that says whether there is one, nor that a prompt is read in both directions.
+    The roformer package 0.4.3 has no field for whether there is one, nor for bidirectional attention over a prompt.
     """
     if not _has_pooler(source):
         return architecture
@@ -184,8 +184,8 @@ def _settle_pooler(
         architecture = architecture.replace("ForMaskedLM", "ForCausalLM")
     if fields.get("pooler_activation") is None:
         raise CheckpointError(
-            f"{source.path} holds a pooler, and {files.config.name} does not say what follows it: --family sim takes it "
-            "for RoFormer-Sim's, --family roformer leaves it out, and a pooler as BERT has is told by "
+            f"{source.path} has a pooler, but {files.config.name} does not say which activation follows it: --family "
+            "sim takes it for RoFormer-Sim's, --family roformer leaves it out, and for a pooler like BERT's, add "
             '"pooler_activation": "tanh" there'
         )
     fields["add_pooling_layer"] = True
@@ -196,19 +196,19 @@ def _config(path: Path, base: str, fields: dict) -> PreTrainedConfig:
     fields = {name: value for name, value in fields.items() if name not in NOT_KEPT}
     try:
         config = MODELS[base].from_dict(fields)
-    except Exception as error:  # of huggingface_hub's checks, of ours, or of a value of another type
-        raise CheckpointError(f"{path} describes no model: {' '.join(str(error).split())}") from None
+    except Exception as error:  # from huggingface_hub's checks, from ours, or from a value of the wrong type
+        raise CheckpointError(f"{path} does not describe a valid model: {' '.join(str(error).split())}") from None
     if base == "roformer":
         config.max_position_embeddings = max(config.max_position_embeddings, PLAIN_TRANSFORMERS_POSITIONS)
     return config
 
 
 def _as_roformer(bert: PreTrainedConfig, target: str, title: str, source: PyTorchSource) -> tuple[RoFormerConfig, str]:
-    """The configuration of the RoFormer that begins with a BERT's weights; see roformer_start.py."""
+    """The configuration and class of the RoFormer that starts from a BERT's weights; see roformer_start.py."""
     check_target(target)
     if isinstance(bert, RoFormerConfig):
         raise CheckpointError(
-            f"{source.path} is of {title}, and --as {target} makes a RoFormer of a BERT: leave it out"
+            f"{source.path} is a {title}, but --as {target} turns a BERT into a RoFormer: leave it out"
         )
     same = (
         "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act",
@@ -220,18 +220,20 @@ def _as_roformer(bert: PreTrainedConfig, target: str, title: str, source: PyTorc
     try:
         return RoFormerConfig(**values, architectures=[architecture]), architecture
     except ValueError as error:
-        raise CheckpointError(f"{source.path} cannot be made a RoFormer: {' '.join(str(error).split())}") from None
+        raise CheckpointError(
+            f"{source.path} cannot be turned into a RoFormer: {' '.join(str(error).split())}"
+        ) from None
 
 
 def _tokenizer(files: LegacyFiles, config: PreTrainedConfig, changes: dict[str, object]) -> RoFormerTokenizer:
-    """The folder's tokenizer as one of ours; BERT's texts end with its table of positions."""
+    """The folder's tokenizer as a RoFormerTokenizer; BERT's table of positions limits its maximum length."""
     old = read_tokenizer(files.vocab.parent)
     if isinstance(config, BertConfig):
         changes = {"model_max_length": min(old.model_max_length, config.max_position_embeddings)} | changes
     tokenizer = written_anew(old, **changes)
     if max(tokenizer.get_vocab().values()) >= config.vocab_size:
         raise CheckpointError(
-            f"{files.vocab} has {len(tokenizer):,} entries, and {files.config.name} says {config.vocab_size:,} (vocab_size)"
+            f"{files.vocab} has {len(tokenizer):,} entries, but {files.config.name} says {config.vocab_size:,} (vocab_size)"
         )
     return tokenizer
 
@@ -239,9 +241,9 @@ def _tokenizer(files: LegacyFiles, config: PreTrainedConfig, changes: dict[str, 
 def _plan(
     source: PyTorchSource, config: PreTrainedConfig, architecture: str, path: Path, renamed: str | None = None
 ) -> Plan:
-    """Every tensor used once, or left out by name; every weight of the class with its tensor.
+    """Use every tensor once, or leave it out by name; give every weight of the class its tensor.
 
-    `renamed` is what keys begin with that are to begin as the class has them: a BERT's that becomes a RoFormer.
+    `renamed` is a key prefix to replace with the class's own, for a BERT that becomes a RoFormer.
     """
     _check_layers(source, config, path)
     model = model_on_meta(config, architecture, path)
@@ -258,11 +260,13 @@ def _plan(
             raise CheckpointError(f"{source.path} has two tensors for the weight {key}: {tensors[key]} and {name}")
         if entry.shape != wanted[key]:
             raise CheckpointError(
-                f"{source.path} does not fit {path.name}: {name} is of shape {entry.shape}, and the sizes of the "
-                f"configuration make it {wanted[key]}"
+                f"{source.path} does not match {path.name}: {name} has shape {entry.shape}, but the configuration "
+                f"implies {wanted[key]}"
             )
         if entry.dtype not in FLOATS:
-            raise CheckpointError(f"{source.path} holds the weight {name} as {entry.dtype}, which is no kind of float")
+            raise CheckpointError(
+                f"{source.path} stores the weight {name} as {entry.dtype}, which is not a floating-point type"
+            )
         tensors[key] = name
     for key, original in tied.items():
         if key in tensors:
@@ -289,12 +293,12 @@ def _check_layers(source: PyTorchSource, config: PreTrainedConfig, path: Path) -
     layers = max((int(match[1]) for match in map(_LAYER.match, source.entries) if match), default=-1) + 1
     if layers != config.num_hidden_layers:
         raise CheckpointError(
-            f"{source.path} has {layers} layers, and {path.name} says {config.num_hidden_layers} (num_hidden_layers)"
+            f"{source.path} has {layers} layers, but {path.name} says {config.num_hidden_layers} (num_hidden_layers)"
         )
 
 
 def _key(name: str, wanted: dict, base: str, renamed: str | None) -> str:
-    """A tensor's name as its class has it: of today, and with or without what the class calls its body."""
+    """A tensor's name as its class has it: the current one, with or without the base model's prefix."""
     if renamed is not None and name.startswith(f"{renamed}."):
         name = base + name[len(renamed) :]
     for old, new in _OLD_NAMES.items():
@@ -310,12 +314,12 @@ def _left_out(name: str, architecture: str, source: PyTorchSource, renamed: str 
     for pattern, kind in _LEFT_OUT.items():
         if re.fullmatch(pattern, name):
             return kind
-    raise CheckpointError(f"{source.path} has a tensor that no {architecture} has a place for: {name}")
+    raise CheckpointError(f"{source.path} has a tensor that is not part of {architecture}: {name}")
 
 
 def _check_copy(source: PyTorchSource, name: str, copy: str, path: Path) -> None:
     if not torch.equal(source.tensor(name), source.tensor(copy)):
         raise CheckpointError(
-            f"{source.path} holds other numbers in {copy} than in {name}, though {path.name} ties them: if both are "
-            'meant, write "tie_word_embeddings": false there'
+            f"{source.path} has different values in {copy} and {name}, although {path.name} ties them: if both are "
+            'intended, set "tie_word_embeddings": false there'
         )

@@ -1,9 +1,9 @@
-"""What fine-tuning put on top of a bert4keras model, and the class that computes the same.
+"""The task layer that fine-tuning put on top of a bert4keras model, and the class that computes the same.
 
-One Dense is kept: over [CLS] as a classification head without a hidden layer (with the pooler's as its hidden layer),
-over the masked mean with one output as triplet matching, over every token as token classification. Its activation, its
-own or a layer after it, is of the loss, not of the logits. How a Dense is applied is read from the names of the layers
-around it; what no name tells is asked for, never guessed.
+One Dense is supported: over [CLS] as a classification head without a hidden layer (or with the pooler as its hidden
+layer), over the masked mean with one output as triplet matching, over every token as token classification. Its
+activation, its own or that of a following layer, belongs to the loss, not to the logits. What a Dense is applied to is
+read from the names of the layers around it; if no name shows it, the user is asked, and nothing is guessed.
 """
 
 from collections.abc import Collection, Mapping
@@ -19,14 +19,14 @@ from ..formats.source import Source
 
 AUTO, NONE = "auto", "none"
 CLASSIFICATION, TRIPLET, TOKENS = "classification", "triplet", "tokens"
-# Over bert4keras' pooler, whose activation is its argument with_pool: True means tanh.
+# Over bert4keras' pooler, whose activation is the argument with_pool: True means tanh.
 POOLERS = {"pooler": "tanh", "linear-pooler": "linear"}
 HEADS = (AUTO, CLASSIFICATION, *POOLERS, TRIPLET, TOKENS, NONE)
 
-_OTHER = "other"  # a layer that no class here has
+_OTHER = "other"  # a layer that no class here supports
 _POOLER = "bert/pooler/dense"
 _LANGUAGE_MODEL = "cls/predictions/"
-# What the classes of a family are called, and how the keys of their weights begin.
+# The prefixes of a family's class names and of their weights' keys.
 _CLASSES = {"wobert": ("Bert", "bert"), "wonezha": ("Nezha", "nezha")}
 _ROFORMER = ("RoFormer", "roformer")
 _OVER = {
@@ -36,20 +36,20 @@ _OVER = {
 }
 _LAMBDAS = ("", "Lambda", "TFOpLambda", "SlicingOpLambda")
 _MASKED = {
-    "": "reads in both directions",
-    "lm": "reads from left to right (application='lm')",
-    "unilm": "reads as UniLM does (application='unilm')",
+    "": "attends in both directions",
+    "lm": "has a causal mask (application='lm')",
+    "unilm": "has UniLM's mask (application='unilm')",
 }
 
 
 @dataclass(frozen=True)
 class Task:
-    """What stands on an encoder: nothing (`kind` ""), or a Dense of `classes` outputs, the layer `name`.
+    """What is on top of an encoder: nothing (`kind` ""), or the layer `name`, a Dense with `classes` outputs.
 
     `kernel` and `bias` are its variables. `activation` is that of its outputs, `pooler_activation` that of the pooler
-    (before the Dense, where there is one), where the file tells. `is_bare` is a model with neither a task layer nor the
-    head of a language model. `mask` is how its attention is masked ("lm" or "unilm"; "" where it is not, None where the
-    file does not tell). `left_out` are variables that are not converted, with what the summary calls them.
+    (before the Dense, if there is one), if the file says. `is_bare` is a model with neither a task layer nor a
+    language-model head. `mask` is how its attention is masked ("lm" or "unilm"; "" if it is not, None if the file does
+    not say). `left_out` maps variables that are not converted to what the summary calls them.
     """
 
     kind: str = ""
@@ -65,18 +65,18 @@ class Task:
     left_out: Mapping[str, str] = field(default_factory=dict)
 
     def family(self, asked_for: str) -> str:
-        """The family to convert as: a model that reads from left to right is a GPT, unless asked otherwise."""
+        """The family to convert as: a causal model is a GPT, unless another family is asked for."""
         return "gpt" if asked_for == AUTO and self.mask == "lm" else asked_for
 
     def of_the_family(self, variables: Collection[str]) -> list[str]:
-        """The variables that the family is known by: a pooler below a task layer is no sign of RoFormer-Sim."""
+        """The variables that identify the family: a pooler below a task layer is not a sign of RoFormer-Sim."""
         has_task_layer = self.kind or self.left_out
         return [name for name in variables if not (has_task_layer and name.startswith(_POOLER))]
 
     def head(self, family: Family, settings: Settings, vocabulary: Vocabulary, where: str) -> Head | None:
-        """The class, its configuration and its weights; None where the family's own class is right.
+        """The class, its configuration and its weights; None if the family's own class is right.
 
-        Raises CheckpointError, which names the checkpoint as `where`, where no class of the family computes the same.
+        Raises CheckpointError, which names the checkpoint as `where`, if no class of the family computes the same.
         """
         classes, model = _CLASSES.get(family.name, _ROFORMER)
         mask = self.mask if self.mask is not None else settings.ignored.get("application")
@@ -89,7 +89,7 @@ class Task:
             return Head(name, title, fields=fields, keeps_own=True)
         if self.kind == "":
             if family.name == "wobert":
-                raise CheckpointError(f"{where} is a BERT without the head of a language model, which is not converted")
+                raise CheckpointError(f"{where} is a BERT without a language-model head, which cannot be converted")
             if family.name == "sim" and self.pooler_activation is not None:
                 fields["pooler_activation"] = self.pooler_activation
             return Head(f"{classes}Model", "none: the encoder alone", fields=fields, drops_prefix=f"{model}.")
@@ -115,8 +115,8 @@ class Task:
             return Head(f"{classes}ForSequenceClassification", self.title, weights, fields)
         remedy = "--head none leaves it out"
         if self.kind == CLASSIFICATION and not self.over_pooler:
-            remedy = "--head tokens makes it a head of every token, whose logits at [CLS] are these"
-        raise CheckpointError(f"{where} is of {family.title}, which has no class that computes {self.title}; {remedy}")
+            remedy = "--head tokens makes it a token-classification head, whose logits at [CLS] are the same"
+        raise CheckpointError(f"{where} is a {family.title}, for which no class computes {self.title}; {remedy}")
 
     @property
     def title(self) -> str:
@@ -126,7 +126,7 @@ class Task:
 
     @property
     def problem_type(self) -> str | None:
-        """transformers' name for the loss that the outputs' activation goes with, where the file tells it."""
+        """transformers' name for the loss that matches the outputs' activation, if the file gives it."""
         if self.activation == "softmax" and self.classes > 1:
             return "single_label_classification"
         if self.activation == "sigmoid":
@@ -134,16 +134,16 @@ class Task:
         return "regression" if self.activation == "linear" and self.classes == 1 else None
 
     def rows(self, head: Head | None) -> dict[str, str]:
-        """What the summary says of it."""
+        """Its lines in the summary."""
         if head is None:
             return {}
         rows = {"task layer": head.title, "class": head.architecture}
         if self.kind and self.activation:
-            rows["its activation"] = f"{self.activation}; the logits are what it is applied to"
+            rows["its activation"] = f"{self.activation}; the logits are its inputs"
         elif self.kind:
-            rows["its activation"] = "not in the file; the logits are what it is applied to"
+            rows["its activation"] = "not in the file; the logits are its inputs"
             if self.kind == CLASSIFICATION:
-                rows["its activation"] += ", and problem_type says what they are trained on"
+                rows["its activation"] += ", and problem_type chooses the loss"
         return rows
 
     def _dense(self, key: str, width: int) -> list[Weight]:
@@ -151,11 +151,11 @@ class Task:
         return [kernel, Weight(f"{key}.bias", self.bias, (self.classes,))]
 
     def _mask_fields(self, family: Family, mask: object, vocabulary: Vocabulary, where: str) -> dict[str, object]:
-        """What the configuration says of the mask, where the family's does not say it already."""
+        """The configuration fields for the mask, unless the family already sets them."""
         if mask not in _MASKED or mask == {"gpt": "lm", "sim": "unilm"}.get(family.name, ""):
             return {}
         if family.name in _CLASSES or (family.name == "gpt" and mask == ""):
-            raise CheckpointError(f"{where} is of {family.title} and {_MASKED[mask]}, which is not converted")
+            raise CheckpointError(f"{where} is a {family.title} that {_MASKED[mask]}, which cannot be converted")
         if mask == "":
             return {"is_decoder": False, "prefix_lm": False}
         return {
@@ -166,10 +166,10 @@ class Task:
 
 
 def find_task(source: Source, choice: str = AUTO) -> Task:
-    """What stands on the encoder of a Keras model.
+    """Find what is on top of the encoder of a Keras model.
 
-    Raises CheckpointError, one sentence that names the layers, where it cannot be told how a layer is applied, where
-    `choice` says something else than the file, and for layers that no class here has.
+    Raises CheckpointError, one sentence that names the layers, if it is unclear what a layer is applied to, if `choice`
+    contradicts the file, or if no class here supports the layers.
     """
     check_head(choice)
     model: KerasModel | None = getattr(source, "model", None)
@@ -182,7 +182,7 @@ def find_task(source: Source, choice: str = AUTO) -> Task:
     pooler = next((layer for name, layer in model.own_layers.items() if name.endswith("Pooler-Dense")), None)
     pooler_activation = _activation(source, pooler) if pooler and pooler.activation else None
     if not layers or choice == NONE:
-        # RoFormer-V2's language model has no weights of its own, by which it could be known.
+        # RoFormer-V2's language-model head has no weights of its own to recognise it by.
         is_v2 = not any(name.startswith("bert/encoder/") and name.endswith("/bias") for name in source.entries)
         has_language_model = model.has_language_model or (is_v2 and not model.named)
         left_out = {f"{layer.name}/{weight}": "task layer" for layer in layers for weight in layer.weights}
@@ -193,8 +193,8 @@ def find_task(source: Source, choice: str = AUTO) -> Task:
     is_dense = weights.keys() == {"kernel", "bias"} and len(layer.weights) == 2 and len(shapes["kernel"]) == 2
     if len(layers) > 1 or not is_dense or layer.kind not in ("", "Dense"):
         raise CheckpointError(
-            f"{source.path} has task layers that no class here has: {', '.join(layer.name for layer in layers)} (one "
-            "Dense with a bias is converted); --head none leaves them out"
+            f"{source.path} has task layers that no class here supports: {', '.join(layer.name for layer in layers)} "
+            "(one Dense with a bias can be converted); --head none leaves them out"
         )
     kind, over_pooler = _application(source, model, layer, pooler, pooler_activation, choice)
     task = Task(
@@ -211,34 +211,34 @@ def find_task(source: Source, choice: str = AUTO) -> Task:
     )
     if task.kind == TRIPLET and task.classes != 1:
         raise CheckpointError(
-            f"{source.path} has {task.title}, and triplet matching has one output; --head none leaves it out"
+            f"{source.path} has {task.title}, but triplet matching has one output; --head none leaves it out"
         )
     return task
 
 
 def check_head(choice: str) -> None:
-    """Raises CheckpointError unless there is such a choice."""
+    """Raises CheckpointError unless the choice is one of HEADS."""
     if choice not in HEADS:
         raise CheckpointError(f"there is no head {choice!r}: choose one of {', '.join(HEADS)}")
 
 
 def check_no_choice(choice: str, path: Path) -> None:
-    """Raises CheckpointError where a head was asked for of a checkpoint that is not of Keras."""
+    """Raises CheckpointError if a head is asked for and the checkpoint has no Keras task layer."""
     if choice != AUTO:
-        raise CheckpointError(f"{path} has no task layer of Keras, of which --head {choice} could speak")
+        raise CheckpointError(f"{path} has no Keras task layer for --head {choice} to describe")
 
 
 def _application(
     source: Source, model: KerasModel, layer: KerasLayer, pooler: KerasLayer | None, activation: str | None, choice: str
 ) -> tuple[str, bool]:
-    """What a Dense is applied to: CLASSIFICATION, TRIPLET or TOKENS; and whether to the pooler's output."""
+    """What a Dense is applied to: CLASSIFICATION, TRIPLET or TOKENS; and whether that is the pooler's output."""
     between, below = _before(source, model, layer)
     if pooler is not None and (layer.inputs is None or below is None):
         if choice not in POOLERS:
             raise CheckpointError(
-                f"{source.path} has a pooler, {pooler.name}, and {layer.name}, and does not say whether the one feeds the "
-                "other and with which activation: --head pooler says that it does, with tanh (with_pool=True), --head "
-                "linear-pooler without one (with_pool='linear'), and --head none leaves both out"
+                f"{source.path} has a pooler, {pooler.name}, and {layer.name}, but does not say whether the first "
+                "feeds the second, or with which activation: --head pooler means that it does, with tanh (with_pool=True), "
+                "--head linear-pooler without an activation (with_pool='linear'), and --head none leaves both out"
             )
         below, activation = pooler, POOLERS[choice]
     over_pooler = below is not None and below is pooler
@@ -251,36 +251,37 @@ def _application(
     names = _names(between)
     if kind == _OTHER:
         raise CheckpointError(
-            f"{source.path} has the task layer {layer.name} after {names}, which no class here has; --head none leaves it out"
+            f"{source.path} has the task layer {layer.name} after {names}, which no class here supports; --head none "
+            "leaves it out"
         )
     after = [step for step in _after(model, layer) if not _is_dropout(step) and not _is_activation(step)]
     if any(_kind_of_step(step) is not None for step in after):
         raise CheckpointError(
-            f"{source.path} has {_names(after)} after the task layer {layer.name}, which no class here has; --head none "
-            "leaves it out"
+            f"{source.path} has {_names(after)} after the task layer {layer.name}, which no class here supports; "
+            "--head none leaves it out"
         )
     if choice == AUTO and (kind is None or after):
         open_question = f"what {layer.name} is applied to (between the encoder and it: {names})"
         if kind is not None:
-            open_question = f"what {_names(after)} makes of the outputs of {layer.name}"
+            open_question = f"what {_names(after)} does to the outputs of {layer.name}"
         raise CheckpointError(
-            f"{source.path} does not say {open_question}: --head classification says that they are logits of [CLS], "
-            "--head triplet of the masked mean, --head tokens of every token, and --head none leaves it out"
+            f"{source.path} does not say {open_question}: --head classification means logits of [CLS], --head triplet of "
+            "the masked mean, --head tokens of every token, and --head none leaves it out"
         )
     if choice in POOLERS:
         agrees = over_pooler and activation == POOLERS[choice]
-    elif (choice, kind) == (TOKENS, CLASSIFICATION):  # a head of every token is one of [CLS], too
+    elif (choice, kind) == (TOKENS, CLASSIFICATION):  # a head over every token covers [CLS], too
         agrees, kind = not over_pooler, TOKENS
     else:
         agrees = kind is None or choice in (AUTO, kind)
     if not agrees:
-        over = f"over the pooler ({activation})" if over_pooler else _OVER.get(kind, "over no pooler")
-        raise CheckpointError(f"{source.path} has {layer.name} {over} (after {names}), which is no --head {choice}")
+        over = f"over the pooler ({activation})" if over_pooler else _OVER.get(kind, "without a pooler")
+        raise CheckpointError(f"{source.path} has {layer.name} {over} (after {names}), which is not --head {choice}")
     return kind or choice, over_pooler
 
 
 def _names(steps: list[KerasLayer]) -> str:
-    return ", ".join(step.name or "a layer without a name" for step in steps) or "no other layer"
+    return ", ".join(step.name or "an unnamed layer" for step in steps) or "no other layer"
 
 
 def _is_dropout(step: KerasLayer) -> bool:
@@ -298,7 +299,7 @@ def _after(model: KerasModel, layer: KerasLayer) -> list[KerasLayer]:
 
 
 def _last_activation(model: KerasModel, layer: KerasLayer) -> str:
-    """What a Dense's outputs go through, "" where that is not known."""
+    """The activation of a Dense's outputs, "" if it is not known."""
     activation = layer.activation
     for step in _after(model, layer):
         if not _is_dropout(step):
@@ -308,10 +309,10 @@ def _last_activation(model: KerasModel, layer: KerasLayer) -> str:
 
 
 def _before(source: Source, model: KerasModel, layer: KerasLayer) -> tuple[list[KerasLayer], KerasLayer | None]:
-    """The layers between a model and one of its task layers, and the model's layer at which they begin.
+    """The layers between a model and one of its task layers, and the model's layer that they start from.
 
-    Where the file has no connections, those are all that stand there, and begin at the encoder's end. The second is None
-    where the connections do not lead to one layer.
+    If the file has no connections, these are all layers in between, and they start from the encoder's end. The second
+    is None if the connections do not lead to one layer.
     """
     end = model.own_layers[model.encoder_end]
     if layer.inputs is None:
@@ -323,7 +324,7 @@ def _before(source: Source, model: KerasModel, layer: KerasLayer) -> tuple[list[
     if len(names) != 1:
         return steps, None
     below = model.own_layers.get(names[0])
-    if below is None:  # a model within the model, whose output may be that of any of its layers
+    if below is None:  # a nested model, whose output may be that of any of its layers
         return steps, end if not any(name.endswith("Pooler-Dense") for name in model.own_layers) else None
     if below is not end and not below.name.endswith("Pooler-Dense"):
         raise CheckpointError(
@@ -334,7 +335,7 @@ def _before(source: Source, model: KerasModel, layer: KerasLayer) -> tuple[list[
 
 
 def _kind_of_step(step: KerasLayer) -> str | None:
-    """The head that a layer without weights makes of a Dense after it; None where that cannot be known."""
+    """The kind of head that a layer without weights makes of the Dense after it; None if that is unknown."""
     name = step.name.lower()
     if step.kind == "GlobalAveragePooling1D" or (step.kind == "" and "global_average_pooling1d" in name):
         return TRIPLET

@@ -1,1 +1,1 @@
-"""The kinds of checkpoint, what each is made of, and how it is told from the others."""
+"""The families of checkpoints: what each consists of, and how to recognise it."""

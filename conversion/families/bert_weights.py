@@ -1,4 +1,4 @@
-"""The weights of a BERT with its MLM head, which every family but RoFormer-V2 has, each under a name of its own."""
+"""The weights of a BERT with its MLM head, which every family but RoFormer-V2 has, each under its own key prefix."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def embeddings(config: PreTrainedConfig, width: int, model: str = "roformer") ->
 
 
 def bert_weights(config: PreTrainedConfig, width: int, model: str = "roformer") -> list[Weight]:
-    """Every weight that is not tied to another; embeddings of another `width` than the hidden states are projected.
+    """Every untied weight; embeddings whose `width` differs from that of the hidden states are projected.
 
-    `model` is what the keys of the class begin with.
+    `model` is the prefix of the class's keys.
     """
     hidden, inner = config.hidden_size, config.intermediate_size
     found = [

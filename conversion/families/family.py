@@ -1,6 +1,6 @@
-"""What makes a family of checkpoints: which variable becomes which weight.
+"""What defines a family of checkpoints: which variable becomes which weight.
 
-A family is one small object of data, in a file of its own (see roformer_v1.py); registry.py lists them.
+A family is one small data object in its own file (see roformer_v1.py); registry.py lists them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Weight:
-    """One tensor: the variable `variable` of shape `shape` becomes the weight `key`, transposed where that is said.
+    """One tensor: the variable `variable` of shape `shape` becomes the weight `key`, transposed if `transpose` is set.
 
     TensorFlow's dense kernels are (in, out), PyTorch's (out, in).
     """
@@ -34,9 +34,9 @@ class Weight:
 class Family:
     """A family of checkpoints.
 
-    `config` makes the new configuration; `weights` lists every weight that the model has under it. `dropped` are
-    beginnings of variables that the family may do without, with what the summary calls them. `tokenizer` is what its
-    tokenizer is made with. `character_title` is what its checkpoints are called whose vocabulary has no words.
+    `config` makes the new configuration; `weights` lists every weight of the model with that configuration. `dropped`
+    maps prefixes of variables that the family can do without to what the summary calls them. `tokenizer` gives the
+    arguments of its tokenizer. `character_title` is the title of its checkpoints whose vocabulary has no words.
     """
 
     name: str
@@ -57,11 +57,11 @@ POOLER = {"bert/pooler/dense/": "pooler"}  # of `Family.dropped`
 
 @dataclass(frozen=True)
 class Head:
-    """A task layer that fine-tuning put on a family's body: it takes the place of the family's own head.
+    """A task layer that fine-tuning put on a family's base model; it replaces the family's own head.
 
     `architecture` is the class that has it; `title` is what the summary calls it; `weights` are its own weights;
-    `fields` are what its configuration says besides. With `keeps_own` it is the family's own head in another class.
-    `drops_prefix` is what the keys of the bare model begin with in other classes only.
+    `fields` are its additional configuration fields. With `keeps_own` it is the family's own head in another class.
+    `drops_prefix` is the key prefix that every class but the bare model has.
     """
 
     architecture: str
@@ -72,20 +72,20 @@ class Head:
     drops_prefix: str = ""
 
     def weights_on(self, family: list[Weight]) -> list[Weight]:
-        """The weights of the whole model, on those that the family has with its own head."""
+        """The weights of the whole model, given those of the family with its own head."""
         body = [weight for weight in family if self.keeps_own or not weight.key.startswith(OWN_HEAD)]
         own = {weight.variable for weight in self.weights}
         body = [weight for weight in body if weight.variable not in own]
         return [replace(weight, key=weight.key.removeprefix(self.drops_prefix)) for weight in body] + self.weights
 
     def configure(self, config: PreTrainedConfig) -> None:
-        """Make the family's configuration that of the model with this head."""
+        """Turn the family's configuration into that of the model with this head."""
         config.architectures = [self.architecture]
         for name, value in self.fields.items():
             setattr(config, name, value)
 
 
-OWN_HEAD = "cls."  # what the keys of the families' own heads begin with
+OWN_HEAD = "cls."  # the key prefix of the families' own heads
 
 
 def dense(key: str, variable: str, inputs: int, outputs: int, bias: bool = True) -> list[Weight]:
@@ -95,14 +95,14 @@ def dense(key: str, variable: str, inputs: int, outputs: int, bias: bool = True)
 
 
 def layer_norm(key: str, variable: str, width: int) -> list[Weight]:
-    """A layer norm's gain and offset."""
+    """A layer norm's gamma and beta."""
     return [
         Weight(f"{key}.weight", f"{variable}/gamma", (width,)),
         Weight(f"{key}.bias", f"{variable}/beta", (width,)),
     ]
 
 
-# What training leaves in a checkpoint beside the model. A slot belongs to a variable: `bert/…/kernel/adam_m`.
+# What training leaves in a checkpoint besides the model. A slot belongs to a variable: `bert/…/kernel/adam_m`.
 _SLOT = re.compile(
     r"(?P<variable>.+)(/|_slot_)"
     r"(adam_[mv]|lamb_[mv]|Adam(_1)?|AdamW(_1)?|LAMB(_1)?|Momentum|RMSProp(_1)?|Adagrad|Adadelta(_1)?|Adafactor(_1)?"
@@ -112,12 +112,12 @@ _STEPS = {"global_step", "beta1_power", "beta2_power", "save_counter"}
 
 
 def extra(name: str, variables: Iterable[str]) -> str | None:
-    """What a variable is that no model needs, or None where it is not one of these.
+    """The kind of a variable that no model needs, or None for any other variable.
 
     >>> extra("bert/pooler/dense/bias/adam_m", {"bert/pooler/dense/bias"})
     'optimiser state'
     """
-    if name.startswith("optimizer/") or "/.OPTIMIZER_SLOT/" in name:  # as tf.keras keeps it
+    if name.startswith("optimizer/") or "/.OPTIMIZER_SLOT/" in name:  # as tf.keras saves it
         return "optimiser state"
     if name in _STEPS:
         return "training step"

@@ -1,4 +1,4 @@
-"""The families by name, and how to tell which one a checkpoint is of."""
+"""The families by name, and how to recognise the family of a checkpoint."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -16,22 +16,22 @@ FAMILIES: dict[str, Family] = {
 }
 TITLES = {name: family.title for name, family in FAMILIES.items()}
 
-# The fields of a configuration by which a family is known.
+# The configuration fields that identify a family.
 SIGNS = ("model_type", "architectures", "model", "is_decoder", "application")
-EXPORTED_AS = "exported_as"  # where this package wrote the configuration
+EXPORTED_AS = "exported_as"  # if this package wrote the configuration
 RELATIVE_POSITIONS = ("use_relative_position", "max_relative_position")
 
 
 @dataclass(frozen=True)
 class Structure:
-    """What variables alone show: the family that they mean, others that have the same ones, and the sign."""
+    """What variables alone show: the family they indicate, others with the same variables, and the sign."""
 
     family: str
     sign: str
     others: tuple[str, ...] = ()
 
 
-BERT = Structure("wobert", "it has a table of positions, as BERT has")
+BERT = Structure("wobert", "it has a table of positions, like BERT")
 V2 = Structure("v2", "its layers have no biases and no layer norms")
 RELATIVE = Structure("wonezha", "it has a table of relative positions")
 POOLED = Structure("sim", "it has a pooler and no table of positions", ("roformer", "wonezha"))
@@ -45,10 +45,10 @@ _POSITIONS = "bert/embeddings/position_embeddings"
 def choose(
     name: str, variables: Collection[str], settings: Settings, source: str, where: str
 ) -> tuple[Family, str | None]:
-    """The family asked for or, for "auto", the one that the checkpoint shows itself to be, and by what sign.
+    """The requested family or, for "auto", the recognised one and its sign.
 
     `source` is the name of the folder or archive it came in. Raises CheckpointError, which names the checkpoint as
-    `where`, for a name that nothing has, and where the variables are not those of the family asked for.
+    `where`, if there is no such family, or if the variables are not those of the requested one.
     """
     if name == AUTO:
         name, sign = recognise(variables, settings, source, where)
@@ -58,7 +58,9 @@ def choose(
     if name != found.family and name not in found.others:
         fitting = " or ".join(f"--family {other}" for other in (found.family, *found.others))
         sign = "its layers have biases and layer norms" if name == "v2" else found.sign
-        raise CheckpointError(f"{where} is of no {FAMILIES[name].title} (--family {name}): {sign}; {fitting} fits")
+        raise CheckpointError(
+            f"{where} is not a {FAMILIES[name].title} checkpoint (--family {name}): {sign}; {fitting} fits"
+        )
     return FAMILIES[name], None
 
 
@@ -69,10 +71,10 @@ def check_family(name: str) -> None:
 
 
 def recognise(variables: Collection[str], settings: Settings, source: str, where: str) -> tuple[str, str]:
-    """The family's name, and the sign by which it is known.
+    """The family's name, and the sign that identifies it.
 
-    RoFormer, RoFormer-GPT and WoNEZHA have the same variables: there the configuration speaks first, then the name that
-    the checkpoint came under, and where neither does it is taken for a RoFormer. WoNEZHA may also have a pooler.
+    RoFormer, RoFormer-GPT and WoNEZHA have the same variables: the configuration decides, then the name of the folder
+    or archive; if neither tells, the checkpoint is taken for a RoFormer. WoNEZHA may also have a pooler.
     """
     found = structure(variables, where)
     exported = settings.ignored.get(EXPORTED_AS)
@@ -87,10 +89,12 @@ def recognise(variables: Collection[str], settings: Settings, source: str, where
 
 
 def structure(variables: Collection[str], where: str) -> Structure:
-    """What the variables show; raises CheckpointError where they are those of no BERT at all."""
+    """What the variables show; raises CheckpointError if they are not those of any BERT."""
     if _WORDS not in variables:
         first = ", ".join(sorted(variables)[:3]) or "none at all"
-        raise CheckpointError(f"{where} is of no RoFormer: it has no variable {_WORDS} (its first ones: {first})")
+        raise CheckpointError(
+            f"{where} is not a RoFormer checkpoint: it has no variable {_WORDS} (its first variables: {first})"
+        )
     if _POSITIONS in variables:
         return BERT
     if TABLE_OF_RELATIVE_POSITIONS in variables:
@@ -102,17 +106,17 @@ def structure(variables: Collection[str], where: str) -> Structure:
 
 
 def _told(settings: Settings, source: str) -> tuple[str | None, str]:
-    """The family that the configuration names, or else the name of the folder or archive does; and the sign."""
+    """The family named by the configuration, or else by the name of the folder or archive; and the sign."""
     fields = settings.ignored
     for name in RELATIVE_POSITIONS:
         if fields.get(name):
-            return "wonezha", f"its configuration says {name}"
+            return "wonezha", f"its configuration sets {name}"
     spoken = " ".join(str(fields.get(name, "")) for name in SIGNS).lower()
     for word, family in _WORDS_OF_FAMILIES:
         if word in spoken:
-            return family, f"its configuration speaks of {word.upper()}"
+            return family, f"its configuration mentions {word.upper()}"
     if fields.get("is_decoder") is True or fields.get("application") == "lm":
-        return "gpt", "its configuration says that it reads from left to right"
+        return "gpt", "its configuration says that it is causal"
     if fields.get("model_type") == "roformer" and fields.get("is_decoder") is False:
         return "roformer", "its configuration says so"
     for word, family in _WORDS_OF_FAMILIES:

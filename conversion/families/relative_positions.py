@@ -1,4 +1,4 @@
-"""NEZHA's table of relative positions, which Keras keeps among the weights although it is computed and never trained."""
+"""NEZHA's table of relative positions, which Keras saves with the weights although it is computed and never trained."""
 
 import numpy as np
 
@@ -14,9 +14,9 @@ TOLERANCE = 1e-4  # Keras' own table comes from angles in float32
 
 
 def computed_positions(source: Source, settings: Settings) -> dict[str, str]:
-    """The table, where the source has one, with what the summary calls it.
+    """The table, if the source has one, with what the summary calls it.
 
-    Raises CheckpointError unless it is the one that a NEZHA computes here.
+    Raises CheckpointError unless it is the one that NEZHA computes here.
     """
     entry = source.entries.get(RELATIVE_POSITIONS)
     if entry is None:
@@ -30,8 +30,8 @@ def computed_positions(source: Source, settings: Settings) -> dict[str, str]:
     expected, _ = relative_position_embeddings(torch.arange(1)[None], head_dim, max_relative_position)
     if entry.shape != tuple(expected.shape):
         raise CheckpointError(
-            f"{source.path} does not fit {settings.path.name}: its relative positions are of shape {entry.shape}, and "
-            f"the sizes of the configuration make it {tuple(expected.shape)}"
+            f"{source.path} does not match {settings.path.name}: its relative positions have shape {entry.shape}, but "
+            f"the configuration implies {tuple(expected.shape)}"
         )
     found = cast(source.read(RELATIVE_POSITIONS), entry.dtype, "float64")
     if not np.abs(found - expected.numpy()).max() < TOLERANCE:

@@ -1,4 +1,4 @@
-"""RoFormer-GPT: the first version's variables, read from left to right."""
+"""RoFormer-GPT: the first version's variables, with a causal mask."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def config(settings: Settings, vocabulary: Vocabulary) -> RoFormerConfig:
-    """A decoder, whose texts end with [SEP]."""
+    """A decoder whose texts end with [SEP]."""
     return roformer_v1.config(
         settings, vocabulary, "RoFormerForCausalLM", is_decoder=True, eos_token_id=vocabulary.id_of("[SEP]")
     )

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def config(settings: Settings, vocabulary: Vocabulary) -> RoFormerConfig:
-    """A prefix language model, whose texts end with [SEP], and a pooler without activation."""
+    """A prefix language model whose texts end with [SEP], with a pooler without activation."""
     return roformer_v1.config(
         settings,
         vocabulary,

@@ -1,4 +1,4 @@
-"""A RoFormer to be trained on from a BERT's weights, as RoFormer itself was from WoBERT's: all but the positions."""
+"""A RoFormer to train further from a BERT's weights, as RoFormer itself was from WoBERT's: all but the positions."""
 
 from dataclasses import replace
 
@@ -8,25 +8,26 @@ from .family import POOLER, Family
 
 TARGETS = ("roformer",)
 BERTS = (wobert.FAMILY.name, wonezha.FAMILY.name)
-NOTE = "a start, not a trained RoFormer: the weights of {title} without its positions, to be trained further"
+NOTE = "a starting point, not a trained RoFormer: the weights of {title} without its positions, for further training"
 
 _FAMILY = replace(roformer_v1.FAMILY, dropped={"bert/embeddings/position_embeddings": "table of positions", **POOLER})
 
 
 def check_target(target: str | None) -> None:
-    """Raises CheckpointError unless it is None or what a BERT can be written as."""
+    """Raises CheckpointError unless it is None or one of TARGETS."""
     if target not in (None, *TARGETS):
         raise CheckpointError(f"a checkpoint cannot be written as {target!r}: choose {' or '.join(TARGETS)}")
 
 
 def start_from(family: Family, target: str, where: str) -> Family:
-    """What a checkpoint of `family` is written as, where `--as target` asks for it.
+    """The family that `--as target` writes a checkpoint of `family` as.
 
-    Raises CheckpointError, which names the checkpoint as `where`, for families that are no BERT.
+    Raises CheckpointError, which names the checkpoint as `where`, for families that are not a BERT.
     """
     check_target(target)
     if family.name not in BERTS:
         raise CheckpointError(
-            f"{where} is of {family.title}, and --as {target} makes a RoFormer of a BERT (WoBERT, WoNEZHA): leave it out"
+            f"{where} is a {family.title}, but --as {target} turns a BERT (WoBERT, WoNEZHA) into a RoFormer: leave it "
+            "out"
         )
     return _FAMILY

@@ -12,14 +12,14 @@ from .family import POOLER, Family, Weight
 if TYPE_CHECKING:
     from ...configuration import RoFormerConfig
 
-# Plain transformers keeps a table of positions and stops at its end; computed positions have none.
+# Plain transformers has a table of positions and fails beyond its end; computed positions have no end.
 PLAIN_TRANSFORMERS_POSITIONS = 1536
 
 
 def config(
     settings: Settings, vocabulary: Vocabulary, architecture: str = "RoFormerForMaskedLM", **fields
 ) -> RoFormerConfig:
-    """The new configuration; the vocabulary says which id is padding, and must have all that MLM needs."""
+    """The new configuration; the vocabulary gives the padding id, and must have all that MLM needs."""
     from ...configuration import RoFormerConfig
 
     special = vocabulary.special_ids()
@@ -40,6 +40,6 @@ FAMILY = Family(
     title="RoFormer",
     config=config,
     weights=weights,
-    # Only reached where the family was named: recognised by itself, such a checkpoint is RoFormer-Sim.
+    # Only used if the family is given: otherwise, such a checkpoint is recognised as RoFormer-Sim.
     dropped=POOLER,
 )

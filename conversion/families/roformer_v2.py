@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def config(settings: Settings, vocabulary: Vocabulary) -> RoFormerConfig:
-    """As of the first version, but for norms and biases."""
+    """As in the first version, except for norms and biases."""
     return roformer_v1.config(settings, vocabulary, norm_type="rms_norm", use_bias=False)
 
 
 def weights(config: RoFormerConfig) -> list[Weight]:
-    """Every weight of RoFormerForMaskedLM that is not tied to another."""
+    """Every untied weight of RoFormerForMaskedLM."""
     embedding, hidden, inner = config.embedding_size, config.hidden_size, config.intermediate_size
     found = embeddings(config, embedding)
     if embedding != hidden:

@@ -1,4 +1,4 @@
-"""WoBERT and WoBERT Plus, and any other BERT: transformers' own class, with the tokenizer that finds words."""
+"""WoBERT, WoBERT Plus and any other BERT: transformers' own class, with the tokenizer that finds words."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 def bert_fields(settings: Settings, vocabulary: Vocabulary) -> dict[str, object]:
-    """What the configurations of BERT and of its kin are made with; embeddings are as wide as hidden states there."""
+    """The configuration fields of BERT and its relatives, whose embeddings are as wide as their hidden states."""
     special = vocabulary.special_ids()
     values = dict(settings.values)
     width = values.pop("embedding_size")
-    # transformers' old NEZHAs name a width that nothing reads.
+    # transformers' old NEZHAs have an embedding_size that nothing reads.
     if width not in (None, values["hidden_size"]) and settings.ignored.get("model_type") != "nezha":
         raise CheckpointError(
             f"{settings.path}: embedding_size is {width} and hidden_size {values['hidden_size']}, "
@@ -36,7 +36,7 @@ def config(settings: Settings, vocabulary: Vocabulary) -> BertConfig:
 
 
 def weights(config: BertConfig) -> list[Weight]:
-    """Every weight of BertForMaskedLM that is not tied to another."""
+    """Every untied weight of BertForMaskedLM."""
     shape = (config.max_position_embeddings, config.hidden_size)
     positions = Weight("bert.embeddings.position_embeddings.weight", "bert/embeddings/position_embeddings", shape)
     return [positions, *bert_weights(config, config.hidden_size, "bert")]

@@ -13,11 +13,11 @@ from .wobert import bert_fields
 if TYPE_CHECKING:
     from ...nezha_configuration import NezhaConfig
 
-MAX_RELATIVE_POSITION = 64  # bert4keras', which says it nowhere
+MAX_RELATIVE_POSITION = 64  # bert4keras' value, which is in no file
 
 
 def config(settings: Settings, vocabulary: Vocabulary) -> NezhaConfig:
-    """A NEZHA without a pooler, at whose distances the configuration may have a word to say."""
+    """A NEZHA without a pooler; bert_config.json may set its max_relative_position."""
     from ...nezha_configuration import NezhaConfig
 
     return NezhaConfig(
@@ -31,7 +31,7 @@ def config(settings: Settings, vocabulary: Vocabulary) -> NezhaConfig:
 
 
 def weights(config: NezhaConfig) -> list[Weight]:
-    """Every weight of NezhaForMaskedLM that is not tied to another."""
+    """Every untied weight of NezhaForMaskedLM."""
     return bert_weights(config, config.hidden_size, "nezha")
 
 

@@ -1,1 +1,1 @@
-"""What lies together in a checkpoint's folder: its files, its configuration, its vocabulary, and how its weights are opened."""
+"""The parts of a checkpoint's folder: its files, its configuration, its vocabulary, and how to open its weights."""

@@ -1,4 +1,4 @@
-"""Find the files of a legacy checkpoint, in a folder or in the .zip as it was published."""
+"""Find the files of a legacy checkpoint, in a folder or in the published .zip."""
 
 import re
 import shutil
@@ -16,9 +16,9 @@ from ..formats.zip_archive import is_zip, open_zip, unpack_member
 
 CONFIGS = ("bert_config.json", "config.json")
 VOCABULARY = "vocab.txt"
-TOKENIZER = "tokenizer.json"  # all that new versions of transformers save of a tokenizer
+TOKENIZER = "tokenizer.json"  # the only vocabulary file that new versions of transformers save
 INDEX = ".index"
-TRANSFORMERS_HDF5 = "tf_model.h5"  # the same model once more, as transformers' TensorFlow classes saved it
+TRANSFORMERS_HDF5 = "tf_model.h5"  # the same model again, saved by transformers' TensorFlow classes
 _REPOSITORY = re.compile(r"[\w.-]*\w/\w[\w.-]*", re.ASCII)  # OWNER/NAME
 HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 # What is read whole.
@@ -36,8 +36,8 @@ MOST_TIMES = 100
 class LegacyFiles:
     """The paths of one checkpoint: configuration, vocabulary and weights.
 
-    `weights` is a file (Keras' HDF5, PyTorch's, safetensors, or the index of shards), or what the names of a TensorFlow
-    checkpoint's files begin with; that checkpoint's .index where there is a file of the shorter name.
+    `weights` is a file (Keras' HDF5, PyTorch's, safetensors, or the index of shards), or the prefix of a TensorFlow
+    checkpoint; or that checkpoint's .index, if a file has the prefix as its name.
     """
 
     config: Path
@@ -47,10 +47,10 @@ class LegacyFiles:
 
 @contextmanager
 def legacy_files(path: str | Path, checkpoint: str | None, unpack_beside: Path) -> Iterator[LegacyFiles]:
-    """The files at `path`, a folder or a .zip, which is unpacked beside another path for as long as the block lasts.
+    """The files at `path`, a folder or a .zip, which is unpacked next to `unpack_beside` while the block lasts.
 
-    `checkpoint` names the weights, where there are several. Raises CheckpointError, one sentence, where a file is
-    missing or the choice is open.
+    `checkpoint` names the weights, if there are several. Raises CheckpointError, one sentence, if a file is missing or
+    the choice is ambiguous.
     """
     path = Path(path)
     if path.is_dir():
@@ -61,14 +61,14 @@ def legacy_files(path: str | Path, checkpoint: str | None, unpack_beside: Path) 
                 unpack(path, folder)
                 yield _find(folder, checkpoint)
             except CheckpointError as error:
-                # Whoever reads this knows the archive, not the place where it was unpacked for a moment.
+                # The reader knows the archive, not the temporary folder that it was unpacked into.
                 raise CheckpointError(str(error).replace(str(folder), str(path))) from None
     else:
         raise CheckpointError(missing(path, "a folder or a .zip with a legacy checkpoint"))
 
 
 def missing(path: Path, wanted: str) -> str:
-    """The sentence that says that nothing is at `path`, where what is `wanted` should be."""
+    """The sentence for a `path` that does not exist; `wanted` is what it should be."""
     if _REPOSITORY.fullmatch(str(path)) and not path.parent.exists():
         return (
             f"{path} is not a folder here; if it is a repository on the Hub, from_pretrained({str(path)!r}) loads it, and "
@@ -78,7 +78,7 @@ def missing(path: Path, wanted: str) -> str:
 
 
 def name_of(path: str | Path) -> str:
-    """The name that a checkpoint came under: the folder's, or the archive's and that of the folder in it."""
+    """The name that a checkpoint came with: the folder's, or the archive's and that of the folder in it."""
     path = Path(path).resolve()
     if not is_zip(path):
         return path.name
@@ -104,20 +104,20 @@ def _find(folder: Path, checkpoint: str | None) -> LegacyFiles:
 
 
 def _only(folder: Path) -> str:
-    """The name of the weights in a folder that has no others."""
+    """The name of the only weights in a folder."""
     found = _weights(folder)
     if not found:
         raise CheckpointError(
-            f"{folder} has no weights: no TensorFlow checkpoint (no file in it ends in {INDEX}), no HDF5 file of Keras, "
+            f"{folder} has no weights: no TensorFlow checkpoint (no file in it ends in {INDEX}), no Keras HDF5 file, "
             f"no {' and no '.join(PYTORCH[::2])}"
         )
     if len(found) > 1:
-        raise CheckpointError(f"{folder} has several checkpoints, choose one with --checkpoint: {', '.join(found)}")
+        raise CheckpointError(f"{folder} has several checkpoints; choose one with --checkpoint: {', '.join(found)}")
     return found[0]
 
 
 def _weights(folder: Path) -> list[str]:
-    """The names of all weights in a folder: prefixes of TensorFlow checkpoints, HDF5 files by whatever name, PyTorch's."""
+    """The names of all weights in a folder: prefixes of TensorFlow checkpoints, any HDF5 files, PyTorch files."""
     files = sorted(file for file in folder.iterdir() if file.is_file())
     found = [_without_index(folder, file.name) for file in files if file.name.endswith(INDEX)]
     pytorch = [name for name in PYTORCH if (folder / name).is_file()][:1]
@@ -126,23 +126,24 @@ def _weights(folder: Path) -> list[str]:
 
 
 def _without_index(folder: Path, name: str) -> str:
-    """What a checkpoint is called: the beginning of its files' names, unless Keras left an HDF5 file of that name, too."""
+    """The name of a checkpoint: the prefix of its files, unless there is also a Keras HDF5 file of that name."""
     prefix = name.removesuffix(INDEX)
     return name if (folder / prefix).is_file() else prefix
 
 
 def is_hdf5(path: Path) -> bool:
-    """Whether a file begins as HDF5 does; Keras writes it under any name."""
+    """Whether a file starts like HDF5; Keras writes it under any name."""
     with open(path, "rb") as file:
         return file.read(len(HDF5_SIGNATURE)) == HDF5_SIGNATURE
 
 
 def unpack(path: Path, folder: Path, wanted: Callable[[str], bool] = lambda name: True) -> dict[str, int]:
-    """Unpack the one folder of a .zip that has a configuration; members keep their last name only, so none escapes.
+    """Unpack the one folder of a .zip that has a configuration; only base names are kept, so no member escapes.
 
-    Files whose name is not `wanted` stay packed. Returns name -> size of all. Raises CheckpointError, one sentence.
+    Files whose name is not `wanted` are not unpacked. Returns name -> size of all files. Raises CheckpointError, one
+    sentence.
     """
-    with open_zip(path, "is neither a folder nor a .zip that can be read") as archive:
+    with open_zip(path, "is neither a folder nor a readable .zip") as archive:
         members = [member for member in archive.infolist() if not member.is_dir() and not _is_litter(member)]
         places = {_name(member).parent for member in members if _name(member).name in CONFIGS}
         if len(places) != 1:
@@ -163,11 +164,11 @@ def unpack(path: Path, folder: Path, wanted: Callable[[str], bool] = lambda name
             raise CheckpointError(f"{path} has {packed:,} bytes and unpacks to {size:,}, which no weights do")
         free = shutil.disk_usage(folder).free
         if size > free:
-            raise CheckpointError(f"{path} unpacks to {size:,} bytes, and only {free:,} are free in {folder.parent}")
+            raise CheckpointError(f"{path} unpacks to {size:,} bytes, but only {free:,} are free in {folder.parent}")
         for member in members:
             target = folder / _name(member).name
             if target.exists():
-                raise CheckpointError(f"{path} has two files {_name(member)}")
+                raise CheckpointError(f"{path} has two files named {_name(member)}")
             unpack_member(archive, member, target)
         return sizes
 
@@ -177,6 +178,6 @@ def _name(member: zipfile.ZipInfo) -> PurePosixPath:
 
 
 def _is_litter(member: zipfile.ZipInfo) -> bool:
-    """Whether a member is what macOS adds to archives, or has no name to be written under."""
+    """Whether a member was added by macOS or is hidden, or has no usable name."""
     name = _name(member)
     return name.name.startswith(".") or not name.name or "__MACOSX" in name.parts

@@ -1,4 +1,4 @@
-"""The tokenizer of a saved checkpoint as one of ours, whatever class saved it: they differ in what segments words."""
+"""A saved checkpoint's tokenizer as a RoFormerTokenizer, whatever class saved it: they differ in word segmentation."""
 
 import json
 import logging
@@ -13,7 +13,7 @@ from .legacy_folder import TOKENIZER, VOCABULARY
 from .vocabulary import read_vocabulary
 
 CONFIG = "tokenizer_config.json"
-# Classes, without "Fast", that split as this package's does: into words, or into characters where there are none.
+# Classes, without "Fast", that split like this package's: into words, or into characters if there are no words.
 CLASSES = (
     "BertTokenizer",
     "RoFormerTokenizer",
@@ -22,17 +22,17 @@ CLASSES = (
     "PreTrainedTokenizer",
     "TokenizersBackend",
 )
-# Arguments of BERT's tokenizers, and what they must be for that.
+# Arguments of BERT's tokenizers, and the values that this requires.
 ARGUMENTS = {"do_basic_tokenize": True, "tokenize_chinese_chars": True}
 
 
 def read_tokenizer(folder: Path) -> RoFormerTokenizer:
     """The tokenizer that BERT's, RoFormer's or WoBERT's class saved in a folder, as vocab.txt or as tokenizer.json.
 
-    Raises CheckpointError, one sentence, where it is of another class, damaged, or not the same in both files.
+    Raises CheckpointError, one sentence, if it has another class, is damaged, or differs between the two files.
     """
     if not any((folder / name).is_file() for name in (VOCABULARY, TOKENIZER)):
-        raise CheckpointError(f"{folder} holds no tokenizer: neither {VOCABULARY} nor {TOKENIZER}")
+        raise CheckpointError(f"{folder} has no tokenizer: neither {VOCABULARY} nor {TOKENIZER}")
     for name in (CONFIG, TOKENIZER, "special_tokens_map.json", "added_tokens.json"):
         fields = _read_object(folder / name)
         if name == CONFIG:
@@ -42,20 +42,18 @@ def read_tokenizer(folder: Path) -> RoFormerTokenizer:
             tokenizer = RoFormerTokenizer.from_pretrained(folder)
         entries = tokenizer.get_vocab()
         if not all(type(number) is int for number in entries.values()):
-            raise ValueError("the ids of its tokens are no numbers")
+            raise ValueError("its token ids are not integers")
         if not isinstance(tokenizer.model_max_length, (int, float)):
-            raise ValueError(f"its model_max_length is {tokenizer.model_max_length!r}, which is no number")
-    except Exception as error:  # of every kind, since nothing in these files is checked before it is used
+            raise ValueError(f"its model_max_length is {tokenizer.model_max_length!r}, which is not a number")
+    except Exception as error:  # of any kind, since nothing in these files is checked before use
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        raise CheckpointError(
-            f"{folder} holds a tokenizer that cannot be read: {' '.join(str(error).split())}"
-        ) from None
+        raise CheckpointError(f"{folder} has a tokenizer that cannot be read: {' '.join(str(error).split())}") from None
     if (folder / VOCABULARY).is_file() and (folder / TOKENIZER).is_file():
         for entry, number in read_vocabulary(folder / VOCABULARY).ids.items():
             if entries.get(entry) != number:
                 raise CheckpointError(
-                    f"{folder} holds two tokenizers: {entry!r} is {number} in {VOCABULARY}, and "
+                    f"{folder} has two different tokenizers: {entry!r} is {number} in {VOCABULARY}, but "
                     f"{entries.get(entry, 'missing')} in {TOKENIZER}; remove the one that the model was not trained with"
                 )
     return tokenizer
@@ -69,24 +67,24 @@ def _read_object(path: Path) -> dict:
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is not JSON: {error}") from None
     if not isinstance(fields, dict):
-        raise CheckpointError(f"{path} is not of a tokenizer: it holds no object of fields")
+        raise CheckpointError(f"{path} is not a tokenizer's file: it does not hold a JSON object")
     return fields
 
 
 def _check_class(path: Path, fields: dict) -> None:
     name = fields.get("tokenizer_class") or "BertTokenizer"
     if not isinstance(name, str) or name.removesuffix("Fast") not in CLASSES:
-        raise CheckpointError(f"{path} names the tokenizer {name}, and {', '.join(CLASSES)} are converted")
+        raise CheckpointError(f"{path} names the tokenizer {name}, but only {', '.join(CLASSES)} can be converted")
     if name.startswith("Bert"):
         for argument, value in ARGUMENTS.items():
             if fields.get(argument, value) is not value:
                 raise CheckpointError(
-                    f"{path} says {argument}: {fields[argument]}, which RoFormer's tokenizer is not for"
+                    f"{path} sets {argument} to {fields[argument]}, which RoFormer's tokenizer does not support"
                 )
 
 
 def written_anew(old: RoFormerTokenizer, **changes: object) -> RoFormerTokenizer:
-    """The same tokenizer without what only its former class understood, paths on its owner's disk among it."""
+    """The same tokenizer without what only its former class understood, such as paths on its owner's disk."""
     words = old.backend_tokenizer.get_vocab(with_added_tokens=False)
     settings = {
         "do_lower_case": old.init_kwargs["do_lower_case"],
@@ -104,13 +102,13 @@ def written_anew(old: RoFormerTokenizer, **changes: object) -> RoFormerTokenizer
     for _, token in sorted(old.added_tokens_decoder.items()):
         if token.content not in new.get_added_vocab():
             new.add_tokens(token, special_tokens=token.special)
-    # Where tokens were added in another order, their places are worth more than a tidy file.
+    # If tokens were added in another order, their ids matter more than a tidy file.
     return new if new.get_vocab() == old.get_vocab() else old
 
 
 @contextmanager
 def _no_warnings() -> Iterator[None]:
-    """transformers warns where a tokenizer was saved by another class, which is what happens here on purpose."""
+    """transformers warns if another class saved the tokenizer, which is intended here."""
     logger = logging.getLogger("transformers.tokenization_utils_base")
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""The bert_config.json of a legacy checkpoint, checked, in the terms of RoFormerConfig."""
+"""The bert_config.json of a legacy checkpoint, checked and translated to RoFormerConfig's fields."""
 
 import json
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ REQUIRED_SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attenti
 OPTIONAL_SIZES = {"embedding_size": None, "max_position_embeddings": 512, "type_vocab_size": 2}
 RATES = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "initializer_range": 0.02}
 
-# bert4keras' and Keras' names of activations -> transformers'. Its gelu is the exact one, through erf.
+# Activations: names of bert4keras and Keras -> transformers. bert4keras' gelu is the exact one, with erf.
 ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_erf": "gelu",
@@ -33,25 +33,25 @@ ACTIVATIONS = {
 
 @dataclass(frozen=True)
 class Settings:
-    """What a configuration says: `values` under RoFormerConfig's names, and the keys that mean nothing here."""
+    """What a configuration says: `values` under RoFormerConfig's names, and the keys that are `ignored` here."""
 
     path: Path
     values: dict[str, int | float | str | None]
     ignored: dict[str, object]
 
     def size(self, name: str, default: int) -> int:
-        """One of the other keys, which only some families know, as a size; raises CheckpointError where it is none."""
+        """One of the ignored keys, which only some families use, as a size; raises CheckpointError if it is not one."""
         return default if self.ignored.get(name) is None else _size(self.path, self.ignored, name)
 
 
 def read_settings(path: Path) -> Settings:
-    """Read a bert_config.json; raises CheckpointError where it is broken or describes no model."""
+    """Read a bert_config.json; raises CheckpointError if it is broken or does not describe a model."""
     try:
         raw = json.loads(read_whole(path, encoding="utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is not JSON: {error}") from None
     if not isinstance(raw, dict):
-        raise CheckpointError(f"{path} is not a configuration: it holds no object of fields")
+        raise CheckpointError(f"{path} is not a configuration: it does not hold a JSON object")
     for alias, name in ALIASES.items():
         if alias in raw:
             raw[name] = raw.pop(alias)
@@ -68,7 +68,8 @@ def read_settings(path: Path) -> Settings:
     width, heads = values["hidden_size"], values["num_attention_heads"]
     if width % heads or width // heads % 2:
         raise CheckpointError(
-            f"{path}: {heads} attention heads (num_attention_heads) do not divide a hidden_size of {width} into even parts"
+            f"{path}: {heads} attention heads (num_attention_heads) do not divide a hidden_size of {width} into "
+            "heads of even size"
         )
     for name in ("attention_head_size", "attention_key_size"):
         if raw.pop(name, None) not in (None, width // heads):
@@ -79,14 +80,14 @@ def read_settings(path: Path) -> Settings:
 def _size(path: Path, raw: dict, name: str) -> int:
     value = raw.get(name)
     if type(value) is not int or not 0 < value < 1 << 31:
-        raise CheckpointError(f"{path}: {name} must be a positive whole number, and is {_shown(raw, name)}")
+        raise CheckpointError(f"{path}: {name} must be a positive integer, but is {_shown(raw, name)}")
     return value
 
 
 def _rate(path: Path, raw: dict, name: str, default: float) -> float:
     value = default if raw.get(name) is None else raw[name]
     if type(value) not in (int, float) or not 0 <= value < 1:
-        raise CheckpointError(f"{path}: {name} must be a number from 0 to 1, and is {_shown(raw, name)}")
+        raise CheckpointError(f"{path}: {name} must be a number from 0 to 1, but is {_shown(raw, name)}")
     return float(value)
 
 

@@ -9,13 +9,13 @@ from .legacy_folder import INDEX, LegacyFiles, is_hdf5
 
 
 def open_source(files: LegacyFiles) -> Source:
-    """The weights that `legacy_files` found; raises CheckpointError where they are of no format that is read."""
+    """The weights that `legacy_files` found; raises CheckpointError if their format is not supported."""
     path = files.weights
     if path.name.endswith(INDEX):
         path = path.with_name(path.name.removesuffix(INDEX))
     elif path.is_file():
         if is_hdf5(path):
             return KerasHDF5(path)
-        raise CheckpointError(f"{path} is of no format that is read: HDF5, as Keras writes it, begins otherwise")
+        raise CheckpointError(f"{path} is not in a supported format: it does not start like Keras' HDF5")
     bundle = TensorBundle(path)
     return bundle if bundle.object_graph is None else KerasBundle(path)

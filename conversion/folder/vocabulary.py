@@ -37,7 +37,7 @@ class Vocabulary:
 
 
 def read_vocabulary(path: Path) -> Vocabulary:
-    """Read a vocab.txt as the tokenizer does; raises CheckpointError where it is no vocabulary."""
+    """Read a vocab.txt as the tokenizer does; raises CheckpointError if it is not a vocabulary."""
     try:
         ids = read_ids(path)
     except VocabularyError as error:

@@ -1,1 +1,1 @@
-"""Formats of files: bytes and tensors, and nothing of models but the names that bert4keras gives its layers."""
+"""File formats: bytes and tensors, and nothing about models except the names of bert4keras' layers."""

@@ -1,7 +1,7 @@
 """CRC-32C as TensorFlow stores it.
 
-Sums are masked before they are written, because the sum of data that holds sums of itself is useless: this is what
-LevelDB, whose table format TensorFlow took over, does.
+Checksums are masked before they are written, because the checksum of data that contains its own checksums is useless.
+LevelDB, whose table format TensorFlow adopted, does the same.
 """
 
 import google_crc32c
@@ -19,7 +19,7 @@ def extend(crc: int, data) -> int:
 
 
 def mask(crc: int) -> int:
-    """The form in which a sum is stored: rotated right by 15 bits, plus a constant."""
+    """The stored form of a checksum: rotated right by 15 bits, plus a constant."""
     return ((crc >> 15 | crc << 17) + _DELTA) & 0xFFFFFFFF
 
 

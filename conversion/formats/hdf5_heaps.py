@@ -1,10 +1,11 @@
-"""The heaps in which an HDF5 file keeps texts of any length, looked through before h5py reads them.
+"""The global heaps in which an HDF5 file keeps variable-length strings, checked before h5py reads them.
 
-The HDF5 library trusts the sizes in them: it may walk through a damaged one without end, and makes room for a text of any
-length before it looks for it. A collection of texts is (HDF5 File Format Specification, III.E) "GCOL", a version, its size,
-and objects: index (2 bytes), references (2), 4 bytes of nothing, size (8), and the text, padded to a multiple of 8. The
-object with the index 0 is the free room at the end. An attribute (IV.A.2.m) is a version, the sizes of its name, type and
-shape, these three, and then for each text its length (4 bytes), the place of its collection (8) and its index (4).
+The HDF5 library trusts the sizes in them: it may loop forever on a damaged one, and allocates a string of any length
+before it looks for it. A collection of strings is (HDF5 File Format Specification, III.E) "GCOL", a version, its size,
+and objects: index (2 bytes), reference count (2), 4 reserved bytes, size (8), and the string, padded to a multiple of
+8. The object with index 0 is the free space at the end. An attribute (IV.A.2.m) is a version, the sizes of its name,
+type and shape, these three, and then for each string its length (4 bytes), the address of its collection (8) and its
+index (4).
 """
 
 import re
@@ -15,17 +16,17 @@ from pathlib import Path
 from ..errors import CheckpointError
 
 _SIGNATURE = b"GCOL\1\0\0\0"
-_PIECE = 1 << 24  # bytes looked through at a time
+_PIECE = 1 << 24  # bytes searched at a time
 _ATTRIBUTE = re.compile(rb"(layer_names|weight_names)\d*\0|model_config\0")  # those that are read
-_TEXT_OF_ANY_LENGTH = 9  # the class of their type
+_TEXT_OF_ANY_LENGTH = 9  # the class of the type of variable-length strings
 # Version of an attribute -> the bytes before its name, and whether name, type and shape are padded.
 _VERSIONS = {1: (8, True), 2: (8, False), 3: (9, False)}
 
 
 def check_heaps(path: Path) -> dict[int, dict[int, int]]:
-    """Where the collections begin -> index of each text -> its size in bytes.
+    """Address of each collection -> index of each string -> its size in bytes.
 
-    Raises CheckpointError, without the file's name, where one does not consist of whole objects.
+    Raises CheckpointError, without the file's name, if one does not consist of whole objects.
     """
     found = {}
     with open(path, "rb") as file:
@@ -35,7 +36,7 @@ def check_heaps(path: Path) -> dict[int, dict[int, int]]:
             while at >= 0:
                 found[start + at] = _read_collection(file, start + at)
                 at = piece.find(_SIGNATURE, at + 8)
-            start += max(len(piece) - 7, 1)  # a signature may lie across two pieces
+            start += max(len(piece) - 7, 1)  # a signature may span two pieces
             file.seek(start)
             piece = file.read(_PIECE)
             if len(piece) < 8:
@@ -44,9 +45,9 @@ def check_heaps(path: Path) -> dict[int, dict[int, int]]:
 
 
 def check_references(path: Path, heaps: dict[int, dict[int, int]], regions: list[tuple[int, int, str]]) -> None:
-    """Raises CheckpointError, without the file's name, where an attribute names a text that no collection holds.
+    """Raises CheckpointError, without the file's name, if an attribute refers to a string that is in no collection.
 
-    `regions` (start, end, what they are) hold no attributes, and lie in order.
+    `regions` (start, end, what they are) have no attributes, and are in order.
     """
     with open(path, "rb") as file:
         at = 0
@@ -57,12 +58,12 @@ def check_references(path: Path, heaps: dict[int, dict[int, int]], regions: list
                 for length, place, index in _references(between, match.start()):
                     if length and length > heaps.get(place, {}).get(index, -1):
                         name = match[0].rstrip(b"\0").decode()
-                        raise CheckpointError(f"is damaged: its {name} name a text that no heap of texts holds")
+                        raise CheckpointError(f"is damaged: its {name} refers to a string that is in no global heap")
             at = max(at, end)
 
 
 def _references(data: bytes, name_at: int) -> list[tuple[int, int, int]]:
-    """Length, collection and index of the texts of an attribute whose name begins there; none where there is no such."""
+    """Length, collection and index of the strings of the attribute named at `name_at`; empty if there is none."""
     for version, (before, padded) in _VERSIONS.items():
         header = data[max(name_at - before, 0) : name_at]
         if len(header) != before or header[0] != version:
@@ -88,13 +89,13 @@ def _read_collection(file, start: int) -> dict[int, int]:
     left = size - 16
     collection = file.read(left) if 0 <= left <= _PIECE else b""
     if len(header) < 16 or len(collection) != left:
-        raise CheckpointError(f"is damaged: the heap of texts at byte {start:,} is cut off")
+        raise CheckpointError(f"is damaged: the global heap at byte {start:,} is truncated")
     at, found = 0, {}
     while left - at >= 16:
         index, length = struct.unpack_from("<H6xQ", collection, at)
         taken = length if index == 0 else 16 + (length + 7) // 8 * 8
         if taken < 16 or taken > left - at or (index == 0 and taken != left - at):
-            raise CheckpointError(f"is damaged: the heap of texts at byte {start:,} has no room for its {index}. text")
+            raise CheckpointError(f"is damaged: the global heap at byte {start:,} has no room for its string {index}")
         found[index] = length
         at += taken
     return found

@@ -1,4 +1,4 @@
-"""Weights that tf.keras' `model.save_weights("best_model.weights")` wrote: a TensorBundle with an object graph."""
+"""Weights that `model.save_weights("best_model.weights")` of tf.keras wrote: a TensorBundle with an object graph."""
 
 import re
 from dataclasses import replace
@@ -11,14 +11,14 @@ from .tensor_bundle import TensorBundle
 
 _SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
 _LAYER = re.compile(r"layer-(\d{1,9})")
-# The dense layers inside an attention and a feed-forward layer, by the names that bert4keras gave them.
+# The dense layers inside an attention and a feed-forward layer, by bert4keras' names.
 _SUBLAYERS = ("q_dense", "k_dense", "v_dense", "i0_dense", "o_dense")
 
 
 class KerasBundle(TensorBundle):
     """A checkpoint of a tf.keras model; `entries` has bert4keras' layers under the names of the released checkpoints.
 
-    `model` says what else is known of the layers. Those without weights have no names in such a checkpoint.
+    `model` says what else is known about the layers. Those without weights have no names in such a checkpoint.
 
     >>> KerasBundle("best_model.weights").read("bert/embeddings/LayerNorm/gamma").shape
     (768,)
@@ -43,16 +43,16 @@ class KerasBundle(TensorBundle):
         found = [replace(entry, name=names.get(key, key.removesuffix(_SUFFIX))) for key, entry in self.entries.items()]
         self.entries = {entry.name: entry for entry in found}
         if len(self.entries) != len(found):
-            raise CheckpointError("is damaged: two of its variables have one name")
+            raise CheckpointError("is damaged: two of its variables have the same name")
 
 
 def _model_node(nodes: list[Node]) -> int:
-    """The number of the object that has layers: the model itself, or one that a tf.train.Checkpoint was made of."""
+    """The number of the object that has layers: the model itself, or the one in a tf.train.Checkpoint."""
     if _numbered_layers(nodes[0]):
         return 0
     found = sorted({child for child in nodes[0].children.values() if _numbered_layers(nodes[child])})
     if len(found) != 1:
-        raise CheckpointError(f"has {len(found) or 'no'} Keras models in its object graph: one is read")
+        raise CheckpointError(f"has {len(found) or 'no'} Keras models in its object graph instead of one")
     return found[0]
 
 
@@ -63,7 +63,7 @@ def _numbered_layers(node: Node) -> list[int]:
 
 
 def _layers(nodes: list[Node], number: int, inside: list[int]) -> list[KerasLayer]:
-    """The layers of a model in its own order, those of a model within it among them."""
+    """The layers of a model in its own order, including those of nested models."""
     layers = []
     for child in dict.fromkeys(_numbered_layers(nodes[number])):
         if child in inside:

@@ -1,11 +1,11 @@
-"""Weights in Keras' HDF5: what `model.save_weights` of Keras, and of tf.keras under a name in .h5, and `model.save` write.
+"""Weights in Keras' HDF5, as `model.save_weights` of Keras (of tf.keras for names in .h5) and `model.save` write them.
 
-The file (or its group `model_weights`, where the whole model was saved) has an attribute `layer_names` and a group for
-each layer; a layer's group has an attribute `weight_names` and a dataset for each weight. Long lists of names are cut
-into the attributes `layer_names0`, `layer_names1`, … A model that is a layer of another is one group with the weights of
-all its layers. h5py reads these names, and where in the file the numbers lie; the numbers are read from there.
+The file (or its group `model_weights`, if the whole model was saved) has an attribute `layer_names` and a group for
+each layer; a layer's group has an attribute `weight_names` and a dataset for each weight. Long lists of names are split
+into the attributes `layer_names0`, `layer_names1`, … A nested model is one group with the weights of all its layers.
+h5py reads these names and where in the file the data is; the data is read from there.
 
-The format has no checksums: that a file is whole can be told from its structure only, and from numbers that are finite.
+The format has no checksums: only the structure, and values that are finite, can show that a file is intact.
 """
 
 import json
@@ -21,12 +21,12 @@ from .hdf5_heaps import check_heaps, check_references
 from .keras_layers import KerasLayer, read_model
 from .pieces import CHUNK, read_pieces
 
-ATTRIBUTE_LIMIT = 1 << 24  # bytes; HDF5 itself keeps attributes below 64 KB, and longer texts outside of them
+ATTRIBUTE_LIMIT = 1 << 24  # bytes; HDF5 itself keeps attributes below 64 KB, and longer strings outside them
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Where one weight lies: `size` bytes from `offset`."""
+    """Where one weight is: `size` bytes from `offset`."""
 
     name: str
     dtype: str
@@ -38,8 +38,8 @@ class Dataset:
 class KerasHDF5:
     """A file opened for reading; `entries` has bert4keras' layers under the names of the released checkpoints.
 
-    `model` says what else is known of the layers. Raises CheckpointError, one sentence naming the file, where it is
-    damaged, or holds no weights of a bert4keras model; ImportError where h5py is not installed.
+    `model` says what else is known about the layers. Raises CheckpointError, one sentence naming the file, if it is
+    damaged, or has no weights of a bert4keras model; ImportError if h5py is not installed.
 
     >>> KerasHDF5("best_model.weights").read("bert/embeddings/LayerNorm/gamma").shape
     (768,)
@@ -50,12 +50,10 @@ class KerasHDF5:
         try:
             import h5py
         except ImportError:
-            raise ImportError(
-                f"{self.path} is an HDF5 file of Keras, which is read with h5py: pip install h5py"
-            ) from None
+            raise ImportError(f"{self.path} is a Keras HDF5 file, which needs h5py: pip install h5py") from None
         try:
             heaps = check_heaps(self.path)
-            # The file is not locked, since shared disks often cannot, and nothing is written.
+            # The file is not locked: shared disks often cannot do it, and nothing is written.
             with h5py.File(self.path, "r", locking=False) as file:
                 regions = _regions(file)
                 check_references(self.path, heaps, regions)
@@ -64,21 +62,23 @@ class KerasHDF5:
             self.model = read_model(layers)
         except CheckpointError as error:
             raise CheckpointError(f"{self.path} {error}") from None
-        # h5py has a kind of error for each way in which a file can be damaged.
+        # h5py raises different errors for different kinds of damage.
         except (OSError, RuntimeError, KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
             if isinstance(error, (PermissionError, FileNotFoundError)):
                 raise
-            raise CheckpointError(f"{self.path} is damaged, or no HDF5 file: {' '.join(str(error).split())}") from None
+            raise CheckpointError(
+                f"{self.path} is damaged, or not an HDF5 file: {' '.join(str(error).split())}"
+            ) from None
         names = {key: f"{layer.name}/{name}" for layer in layers for name, key in layer.weights.items()}
         names |= {key: variable for variable, key in self.model.variables.items()}
         self.entries = {names[key]: Dataset(names[key], *place) for key, place in stored.items()}
 
     def in_file_order(self) -> list[Dataset]:
-        """The entries as they lie in the file, which is the fastest order to read them in."""
+        """The entries in file order, which is the fastest to read."""
         return sorted(self.entries.values(), key=lambda entry: entry.offset)
 
     def chunks(self, name: str) -> Iterator[np.ndarray]:
-        """The weight's bytes, as uint8 arrays of at most CHUNK bytes, each valid until the next is asked for."""
+        """The weight's bytes, as uint8 arrays of at most CHUNK bytes, each valid until the next is requested."""
         entry = self.entries[name]
         yield from self._read_into(entry, np.empty(min(entry.size, CHUNK), np.uint8))
 
@@ -91,27 +91,27 @@ class KerasHDF5:
         return array
 
     def check(self, name: str) -> None:
-        """Nothing: the format has no sums, and that the weight lies within the file was seen when it was opened."""
+        """Does nothing: the format has no checksums, and opening the file showed that the weight lies within it."""
 
     def _read_into(self, entry: Dataset, buffer: np.ndarray) -> Iterator[np.ndarray]:
         for chunk in read_pieces(self.path, entry, buffer):
             if entry.dtype in FLOATS and not np.isfinite(chunk.view(STORAGE[entry.dtype])).all():
                 raise CheckpointError(
-                    f"{self.path} holds numbers that are not finite in {entry.name}: the file is damaged, or training "
+                    f"{self.path} has values that are not finite in {entry.name}: the file is damaged, or training "
                     "diverged"
                 )
             yield chunk
 
 
 def _regions(file) -> list[tuple[int, int, str]]:
-    """Where the numbers of each dataset lie, and where each object is described: start, end and what it is."""
+    """Where the data of each dataset and the header of each object are: start, end and what it is."""
     import h5py
 
     found = []
 
     def add(name: str, at) -> None:
         header = h5py.h5o.get_info(at.id).addr
-        found.append((header, header + 1, f"the description of {name}"))
+        found.append((header, header + 1, f"the header of {name}"))
         if isinstance(at, h5py.Dataset) and at.chunks is None and (offset := at.id.get_offset()) is not None:
             found.append((offset, offset + at.id.get_storage_size(), name))
 
@@ -120,23 +120,23 @@ def _regions(file) -> list[tuple[int, int, str]]:
 
 
 def _read(file, file_size: int) -> tuple[list[KerasLayer], dict[str, tuple]]:
-    """The layers, and where each weight lies: stored name -> dtype, shape, offset, size."""
+    """The layers, and where each weight is: stored name -> dtype, shape, offset, size."""
     group = file.get("model_weights", file)
     names = _names(group, "layer_names")
     if names is None:
         if "layers" in file or "_layer_checkpoint_dependencies" in file:
             raise CheckpointError(
-                "is of the newer kind that Keras writes under names in .weights.h5, which holds no names of layers: load it "
+                "is in the newer format that Keras writes under names in .weights.h5, which has no layer names: load it "
                 "into its model, and save the weights again under a name that ends in .h5 only"
             )
-        raise CheckpointError("is an HDF5 file, but not of Keras: it has no layer_names")
+        raise CheckpointError("is an HDF5 file, but not from Keras: it has no layer_names")
     described = _described_layers(file)
     layers: list[KerasLayer] = []
     stored: dict[str, tuple] = {}
     for name in names:
         weights = _names(group[name], "weight_names") if name in group else None
         if weights is None:
-            raise CheckpointError(f"is damaged: it has no weight_names of its layer {name}")
+            raise CheckpointError(f"is damaged: it has no weight_names for its layer {name}")
         found = {}
         for weight in weights:
             place = f"{name}/{weight}"
@@ -150,7 +150,7 @@ def _read(file, file_size: int) -> tuple[list[KerasLayer], dict[str, tuple]]:
 
 
 def _names(group, attribute: str) -> list[str] | None:
-    """A list of names, whole or in numbered pieces; None where there is none."""
+    """A list of names, whole or in numbered pieces; None if there is none."""
     pieces = [_attribute(group, attribute)]
     if pieces[0] is None:
         pieces = []
@@ -161,28 +161,28 @@ def _names(group, attribute: str) -> list[str] | None:
     names = [name for piece in pieces for name in np.asarray(piece).reshape(-1).tolist()]
     texts = [name.decode() if isinstance(name, bytes) else name for name in names]
     if not all(isinstance(text, str) and text and text.isprintable() for text in texts):
-        raise CheckpointError(f"is damaged: its {attribute} are no names")
+        raise CheckpointError(f"is damaged: its {attribute} is not a list of names")
     if len(set(texts)) != len(texts):
-        raise CheckpointError(f"is damaged: its {attribute} hold a name twice")
+        raise CheckpointError(f"is damaged: its {attribute} has a name twice")
     return texts
 
 
 def _attribute(group, name: str):
-    """The value of an attribute; None where there is none. h5py believes any size, and would make room for it."""
+    """The value of an attribute; None if there is none. h5py trusts any size, and would allocate it."""
     import h5py
 
     if name not in group.attrs:
         return None
     attribute = h5py.h5a.open(group.id, name.encode())
     count, kind = attribute.get_space().get_simple_extent_npoints(), attribute.get_type()
-    # An empty list has the type of no text.
+    # An empty list does not have the type of a string.
     if count * kind.get_size() > ATTRIBUTE_LIMIT or (count and not isinstance(kind, h5py.h5t.TypeStringID)):
-        raise CheckpointError(f"is damaged: its {name} is no text")
+        raise CheckpointError(f"is damaged: its {name} is not a string")
     return group.attrs[name]
 
 
 def _place(group, weight: str, place: str, file_size: int) -> tuple[str, tuple[int, ...], int, int]:
-    """dtype, shape, offset and size of a dataset that is one piece of this file, as Keras writes them."""
+    """dtype, shape, offset and size of a dataset that is one contiguous piece of this file, as Keras writes them."""
     import h5py
 
     at, parts = group, weight.strip("/").split("/")
@@ -194,21 +194,23 @@ def _place(group, weight: str, place: str, file_size: int) -> tuple[str, tuple[i
         raise CheckpointError(f"is damaged: it has no weight {place}")
     dtype = next((name for name, storage in STORAGE.items() if storage == at.dtype and name != "bfloat16"), None)
     if dtype is None:
-        raise CheckpointError(f"holds {place} in the dtype {at.dtype}; {', '.join(STORAGE)} are read")
+        raise CheckpointError(f"stores {place} as {at.dtype}, but only {', '.join(STORAGE)} can be read")
     if at.chunks is not None or at.is_virtual or at.external:
-        raise CheckpointError(f"holds {place} compressed or in pieces, which Keras never writes")
+        raise CheckpointError(f"stores {place} compressed or chunked, which Keras never does")
     size, offset = at.nbytes, at.id.get_offset()
     if size and offset is None:
-        raise CheckpointError(f"is damaged: the numbers of {place} were never written")
+        raise CheckpointError(f"is damaged: the data of {place} was never written")
     if size != at.id.get_storage_size():
-        raise CheckpointError(f"is damaged: {place} of shape {at.shape} in {at.dtype} does not take {size:,} bytes")
+        raise CheckpointError(
+            f"is damaged: {place} of shape {at.shape} and dtype {at.dtype} does not take {size:,} bytes"
+        )
     if size and (offset < 0 or offset + size > file_size):
-        raise CheckpointError(f"is cut off or damaged: {place} should take {size:,} bytes from byte {offset:,}")
+        raise CheckpointError(f"is truncated or damaged: {place} should take {size:,} bytes from byte {offset:,}")
     return dtype, at.shape, offset or 0, size
 
 
 def _check_listed(group, names: list[str], stored: dict[str, tuple]) -> None:
-    """Raises CheckpointError where there are numbers that no list names: a list may be damaged, and still be one."""
+    """Raises CheckpointError if a dataset is in no list: a damaged list may still be a list."""
     import h5py
 
     places = {"/".join(part for part in place.split("/") if part) for place in stored}
@@ -216,7 +218,7 @@ def _check_listed(group, names: list[str], stored: dict[str, tuple]) -> None:
     def check(name: str, at) -> None:
         if isinstance(at, h5py.Dataset) and name not in places:
             what = "weight_names" if name.split("/")[0] in names else "layer_names"
-            raise CheckpointError(f"is damaged, or no model of bert4keras: it holds {name}, which its {what} leave out")
+            raise CheckpointError(f"is damaged, or not a bert4keras model: it has {name}, which its {what} leaves out")
 
     group.visititems(check)
 
@@ -230,7 +232,7 @@ def _check_overlaps(regions: list[tuple[int, int, str]]) -> None:
 
 
 def _split(name: str, weights: dict[str, str], described: dict[str, KerasLayer]) -> list[KerasLayer]:
-    """A group's layer; or, where it is a model, its layers, which the weights' names begin with."""
+    """A group's layer or, if it is a nested model, its layers, whose names are prefixes of the weights' names."""
     inside: dict[str, dict[str, str]] = {}
     for weight, place in weights.items():
         first, _, rest = weight.partition("/")
@@ -249,13 +251,13 @@ def _with_description(layer: KerasLayer, described: dict[str, KerasLayer]) -> Ke
 
 
 def _described_layers(file) -> dict[str, KerasLayer]:
-    """What the configuration of a model that was saved whole says of its layers, those of models within it too."""
+    """What the configuration of a whole saved model says about its layers, including those of nested models."""
     text = _attribute(file, "model_config")
     if text is None:
         return {}
     text = text.decode() if isinstance(text, bytes) else text
     if not isinstance(text, str):
-        raise CheckpointError("is damaged: its model_config is no text")
+        raise CheckpointError("is damaged: its model_config is not a string")
     described: dict[str, KerasLayer] = {}
 
     def collect(config: object) -> None:
@@ -273,12 +275,12 @@ def _described_layers(file) -> dict[str, KerasLayer]:
     try:
         collect(json.loads(text)["config"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise CheckpointError("is damaged: its model_config describes no model of Keras") from None
+        raise CheckpointError("is damaged: its model_config does not describe a Keras model") from None
     return described
 
 
 def _input_names(node: object) -> Iterator[str]:
-    """The layers that a call of a layer takes its inputs from: [name, call, output, arguments] each, nested as they are."""
+    """The layers that a layer's call takes its inputs from: each is [name, call, output, arguments], at any nesting."""
     if isinstance(node, dict):
         node = list(node.values())
     if isinstance(node, list):

@@ -1,8 +1,8 @@
-"""The layers of a bert4keras model, and the variables of the released checkpoints that their weights are.
+"""The layers of a bert4keras model, and the released checkpoints' variables that their weights correspond to.
 
 bert4keras names its layers itself (`variable_mapping` in its models.py), and Keras numbers what is inside them. So a
-layer is known by its name, and a weight by its kind and its place among the layer's weights of that kind: the second
-kernel of an attention layer is that of the keys.
+layer is identified by its name, and a weight by its kind and its position among the layer's weights of that kind: the
+second kernel of an attention layer is that of the keys.
 """
 
 import re
@@ -21,7 +21,7 @@ def _parts(variable: str, names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(f"{variable}/{name}" for name in names)
 
 
-# What a layer's weights are called, each kind of them in the layer's order.
+# The variables of a layer's weights, each kind in the layer's order.
 LAYERS = {
     WORDS: ("bert/embeddings/word_embeddings",),
     "Embedding-Segment": ("bert/embeddings/token_type_embeddings",),
@@ -46,24 +46,24 @@ ENCODER_LAYERS = {
     "FeedForward": (*_parts("intermediate/dense", _DENSE), *_parts("output/dense", _DENSE)),
     "FeedForward-Norm": _parts("output/LayerNorm", _NORM),
 }
-# Layers without weights that bert4keras puts between and after those; what else stands at the end is of the task.
+# Layers without weights that bert4keras puts between and after those; anything else at the end belongs to the task.
 _WEIGHTLESS = re.compile(
     r"(Input|Embedding|Transformer|Attention|MLM|NSP|Output-MLM)-.+|Pooler|.+-(Dropout|Add|Norm)", re.DOTALL
 )
 _ENCODER_LAYER = re.compile(r"Transformer-(0|[1-9]\d{0,5})-(.+)")
 _MASKS = {"Attention-LM-Mask": "lm", "Attention-UniLM-Mask": "unilm"}
-_LATER = re.compile(r"Pooler|(Pooler|NSP|MLM|Output)-.+")  # they follow the encoder, in whatever order
+_LATER = re.compile(r"Pooler|(Pooler|NSP|MLM|Output)-.+")  # they follow the encoder, in any order
 _KINDS = {"output_weights": "kernel", "output_bias": "bias"}
 _NUMBERED = re.compile(r"(.*?)(?:_(\d{1,9}))?")
 
 
 @dataclass(frozen=True)
 class KerasLayer:
-    """A layer as a file has it.
+    """A layer as stored in a file.
 
-    `weights` maps the name of each weight inside the layer ("kernel", "dense_1/bias"), in the layer's order, to the name
-    under which the file stores it. `kind` (the layer's class), `activation` and `inputs` (names of layers) are known
-    where the file has the model's configuration, and a name where the file has names: "" or None where not.
+    `weights` maps the name of each weight inside the layer ("kernel", "dense_1/bias"), in the layer's order, to the
+    name under which the file stores it. `kind` (the layer's class), `activation` and `inputs` (names of layers) are
+    known if the file has the model's configuration, and a name if the file has names; otherwise they are "" or None.
     """
 
     name: str
@@ -78,9 +78,9 @@ class KerasModel:
     """The parts of a model.
 
     `variables` maps names of the released checkpoints to stored ones. `task_layers` are the layers that follow the
-    encoder and are not bert4keras' own, with weights or without; `own_layers` are those that are, by name, and
-    `encoder_end` names the last of the encoder's. `mask` is "lm" or "unilm" where attention is masked so; layers without
-    weights, that one and those of an MLM head of RoFormer-V2, are seen only where they are `named`.
+    encoder and are not bert4keras' own, with or without weights; `own_layers` are bert4keras' own, by name, and
+    `encoder_end` names the last of the encoder's. `mask` is "lm" or "unilm" if attention is masked so; layers without
+    weights, such as the mask's and those of RoFormer-V2's MLM head, are only known if they are `named`.
     """
 
     variables: dict[str, str]
@@ -95,16 +95,17 @@ class KerasModel:
 def read_model(layers: list[KerasLayer]) -> KerasModel:
     """Find the encoder among the layers of a model, whatever prefix it was built with.
 
-    Raises CheckpointError, without the file's name, where there is none, or two, or a layer of it has other weights.
+    Raises CheckpointError, without the file's name, if there is none, or more than one, or if one of its layers has
+    other weights.
     """
     prefixes = [layer.name.removesuffix(WORDS) for layer in layers if layer.weights and layer.name.endswith(WORDS)]
     if len(prefixes) != 1:
         found = f"{len(prefixes)} models with a layer" if prefixes else "no layer"
         first = ", ".join(layer.name for layer in layers if layer.weights)[:100] or "none with weights"
-        raise CheckpointError(f"has {found} {WORDS}, of which a bert4keras model has one (its layers: {first})")
+        raise CheckpointError(f"has {found} {WORDS}, but a bert4keras model has exactly one (its layers: {first})")
     prefix = prefixes[0]
     variables: dict[str, str] = {}
-    own: dict[int, str] = {}  # the layers of bert4keras by their places, without the prefix
+    own: dict[int, str] = {}  # bert4keras' layers by their positions, without the prefix
     for place, layer in enumerate(layers):
         name = layer.name.removeprefix(prefix)
         names = _variables_of(name) if layer.name.startswith(prefix) else None
@@ -132,7 +133,7 @@ def read_model(layers: list[KerasLayer]) -> KerasModel:
 
 
 def _variables_of(name: str) -> tuple[str, ...] | None:
-    """The variables that a layer of bert4keras has; None where it is no layer with weights of bert4keras."""
+    """The variables of a bert4keras layer; None if it is not a bert4keras layer with weights."""
     if name in LAYERS:
         return LAYERS[name]
     match = _ENCODER_LAYER.fullmatch(name)
@@ -142,10 +143,10 @@ def _variables_of(name: str) -> tuple[str, ...] | None:
 
 
 def _match(layer: KerasLayer, variables: tuple[str, ...]) -> dict[str, str]:
-    """Variable -> stored name; each kind of weight is there as often as the layer has it, or (RoFormer-V2) never."""
+    """Variable -> stored name; each kind of weight occurs as often as the layer has it, or (RoFormer-V2) never."""
     if len(variables) == 1:  # its one weight has had several names: embeddings; beta, once bias
         if len(layer.weights) != 1:
-            raise CheckpointError(f"has {len(layer.weights)} weights in the layer {layer.name}, and not 1")
+            raise CheckpointError(f"has {len(layer.weights)} weights in the layer {layer.name}, not 1")
         return {variables[0]: next(iter(layer.weights.values()))}
     _check_order(layer)
     found: dict[str, str] = {}
@@ -156,7 +157,7 @@ def _match(layer: KerasLayer, variables: tuple[str, ...]) -> dict[str, str]:
             raise CheckpointError(f"has {len(stored)} of {len(wanted)} weights called {kind} in the layer {layer.name}")
         found |= zip(wanted, stored, strict=False)
     if unknown := sorted(set(layer.weights.values()) - set(found.values())):
-        raise CheckpointError(f"has a weight in the layer {layer.name} that bert4keras' has not: {unknown[0]}")
+        raise CheckpointError(f"has a weight in the layer {layer.name} that bert4keras does not have: {unknown[0]}")
     return found
 
 
@@ -166,12 +167,12 @@ def _kind(variable: str) -> str:
 
 
 def _check_order(layer: KerasLayer) -> None:
-    """Raises CheckpointError where the numbers that Keras gave to the dense layers inside a layer do not grow."""
+    """Raises CheckpointError if the numbers that Keras gave to the dense layers inside a layer do not increase."""
     before: dict[tuple[str, str], int] = {}
     for name in layer.weights:
         inside, _, kind = name.rpartition("/")
         base, number = _NUMBERED.fullmatch(inside).groups()
         number = int(number or 0)
         if number <= before.get((base, kind), -1):
-            raise CheckpointError(f"has the weights of the layer {layer.name} in another order than Keras: {name}")
+            raise CheckpointError(f"has the weights of the layer {layer.name} in a different order from Keras: {name}")
         before[base, kind] = number

@@ -1,8 +1,8 @@
 """The object graph of a TensorFlow 2 checkpoint: which Python object held each variable.
 
-A checkpoint of tf.keras names its tensors by the way to them ("layer_with_weights-3/q_dense/kernel/.ATTRIBUTES/
-VARIABLE_VALUE"), and holds a TrackableObjectGraph (tensorflow/core/protobuf/trackable_object_graph.proto) of the objects
-on the way and of the variables' own names ("Transformer-0-MultiHeadSelfAttention/dense/kernel").
+A tf.keras checkpoint names its tensors by the path to them ("layer_with_weights-3/q_dense/kernel/.ATTRIBUTES/
+VARIABLE_VALUE"), and has a TrackableObjectGraph (tensorflow/core/protobuf/trackable_object_graph.proto) with the
+objects on the path and the variables' own names ("Transformer-0-MultiHeadSelfAttention/dense/kernel").
 """
 
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ class Node:
 def parse_object_graph(message: bytes) -> list[Node]:
     """The nodes of a TrackableObjectGraph, the root first.
 
-    Raises CheckpointError, without the file's name, where the message is damaged or points outside of itself.
+    Raises CheckpointError, without the file's name, if the message is damaged or refers to a missing object.
     """
     nodes = [_node(value) for _, value in _fields(message, {1: BYTES})]
     if not nodes:

@@ -1,4 +1,4 @@
-"""Reading what lies in one piece of a file without holding all of it."""
+"""Read one contiguous piece of a file without holding all of it in memory."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,11 +8,11 @@ import numpy as np
 
 from ..errors import CheckpointError
 
-CHUNK = 1 << 22  # bytes handed on at a time; a multiple of every item's size
+CHUNK = 1 << 22  # bytes yielded at a time; a multiple of every item size
 
 
 class Piece(Protocol):
-    """Where a tensor lies: `size` bytes from `offset`."""
+    """Where a tensor is: `size` bytes from `offset`."""
 
     name: str
     offset: int
@@ -20,9 +20,9 @@ class Piece(Protocol):
 
 
 def read_pieces(path: Path, piece: Piece, buffer: np.ndarray) -> Iterator[np.ndarray]:
-    """Fill the buffer (uint8) chunk by chunk, from its start again whenever it is full; gives each chunk.
+    """Fill the buffer (uint8) chunk by chunk, starting over whenever it is full; yields each chunk.
 
-    Raises CheckpointError where the file ends before the piece does.
+    Raises CheckpointError if the file ends before the piece does.
     """
     done = 0
     with open(path, "rb", buffering=0) as file:
@@ -34,7 +34,7 @@ def read_pieces(path: Path, piece: Piece, buffer: np.ndarray) -> Iterator[np.nda
             while filled < len(chunk):
                 count = file.readinto(chunk[filled:])
                 if not count:
-                    raise CheckpointError(f"{path} is cut off in {piece.name}")
+                    raise CheckpointError(f"{path} is truncated in {piece.name}")
                 filled += count
             done += len(chunk)
             yield chunk

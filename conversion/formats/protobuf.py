@@ -21,7 +21,7 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         if at >= len(data):
-            raise CheckpointError("a number is cut off")
+            raise CheckpointError("is damaged: a number is truncated")
         byte = data[at]
         at += 1
         value |= (byte & 0x7F) << shift
@@ -29,9 +29,9 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
             break
         shift += 7
         if shift > 63:
-            raise CheckpointError("a number is longer than 64 bits")
+            raise CheckpointError("is damaged: a number is longer than 64 bits")
     if value >= 1 << 64 or (byte == 0 and shift):
-        raise CheckpointError("a number is not in the form that TensorFlow writes")
+        raise CheckpointError("is damaged: a number is not in the form that TensorFlow writes")
     return value, at
 
 
@@ -66,13 +66,13 @@ def read_fields(message: bytes) -> Iterator[tuple[int, int, int | bytes]]:
             if length is None:
                 length, at = read_varint(message, at)
             if length > len(message) - at:
-                raise CheckpointError("a record is cut off")
+                raise CheckpointError("is damaged: a record is truncated")
             value = message[at : at + length]
             at += length
             if wire_type != BYTES:
                 value = int.from_bytes(value, "little")
         else:
-            raise CheckpointError(f"a record has a field of the unknown kind {wire_type}")
+            raise CheckpointError(f"is damaged: a record has a field of the unknown wire type {wire_type}")
         yield number, wire_type, value
 
 

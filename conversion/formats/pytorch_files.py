@@ -1,4 +1,4 @@
-"""What PyTorch's files of weights are called, and how they begin; torch is not needed to tell."""
+"""What PyTorch's weights files are called, and how they start; recognising them does not need torch."""
 
 import json
 from pathlib import Path
@@ -7,15 +7,15 @@ from ...tokenization.whole_file import read_whole
 from ..errors import CheckpointError
 from .zip_archive import is_zip
 
-# PyTorch's weights, in the order in which transformers prefers them; a folder that has several holds one model twice.
+# PyTorch's weights, in the order in which transformers prefers them; a folder with several has the same model twice.
 PYTORCH = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 PYTORCH_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth")  # of files that may have any name
 
 
 def is_pytorch(path: Path) -> bool:
-    """Whether a file of weights is of one of PyTorch's formats, or the index of such files.
+    """Whether a weights file is in one of PyTorch's formats, or the index of such files.
 
-    Names that anybody may have given (`best_model.pt`) are decided by how the file begins.
+    For names that users choose (`best_model.pt`), the start of the file decides.
     """
     if path.name in PYTORCH or path.suffix == ".safetensors":
         return True
@@ -23,20 +23,20 @@ def is_pytorch(path: Path) -> bool:
         return False
     with open(path, "rb") as file:
         start = file.read(2)
-    return is_zip(path) or start[:1] == b"\x80"  # what a pickle of protocol 2 and later begins with
+    return is_zip(path) or start[:1] == b"\x80"  # the start of a pickle of protocol 2 or later
 
 
 def is_safetensors(path: Path) -> bool:
-    """Whether a file of weights is safetensors', by its name."""
+    """Whether a weights file is safetensors, by its name."""
     return path.suffix == ".safetensors"
 
 
 def read_index(path: Path) -> dict[str, str]:
-    """Name of each tensor -> the file that it is in; raises CheckpointError where the file says nothing of the kind."""
+    """Name of each tensor -> the file that it is in; raises CheckpointError if the file does not say."""
     try:
         places = json.loads(read_whole(path))["weight_map"]
     except (ValueError, KeyError, TypeError, RecursionError):
         places = None
     if not isinstance(places, dict) or not places or not all(isinstance(place, str) for place in places.values()):
-        raise CheckpointError(f"{path} is no index of weights")
+        raise CheckpointError(f"{path} is not a weights index")
     return places

@@ -1,8 +1,9 @@
-"""Weights in PyTorch's formats: safetensors and what torch.save writes, one file of either or shards with an index.
+"""Weights in PyTorch's formats: safetensors or what torch.save writes, as one file or as shards with an index.
 
-No pickle is run: torch.load reads tensors and nothing else (weights_only=True). Files are mapped, and tensors read one at
-a time; only the format of before PyTorch 1.6 has to lie in memory as a whole. torch.save's archives hold a CRC-32 for
-each record, which torch.load ignores and which is checked here; safetensors has no sums, so numbers are at least finite.
+Pickled code never runs: torch.load reads only tensors (weights_only=True). Files are memory-mapped, and tensors are
+read one at a time; only the format from before PyTorch 1.6 must fit into memory as a whole. torch.save's archives have
+a CRC-32 for each record, which torch.load ignores and which is checked here; safetensors has no checksums, so values
+are only checked to be finite.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _SAFETENSORS = {
 
 @dataclass(frozen=True)
 class Entry:
-    """What is known of a tensor before it is read; `size` in bytes."""
+    """What is known about a tensor before it is read; `size` in bytes."""
 
     name: str
     dtype: str
@@ -49,7 +50,7 @@ class PyTorchSource:
     Attributes:
         path: the file or index; files: the names of the files that hold the tensors; entries: name -> `Entry`.
 
-    Raises CheckpointError, one sentence naming the file, where one is missing, damaged, or holds more than tensors.
+    Raises CheckpointError, one sentence naming the file, if one is missing, damaged, or holds more than tensors.
 
     >>> source = PyTorchSource(Path("roformer_chinese_base/pytorch_model.bin"))
     >>> source.read("roformer.embeddings.LayerNorm.weight").shape
@@ -62,13 +63,13 @@ class PyTorchSource:
         self.path = path
         self.entries: dict[str, Entry] = {}
         self._tensor: dict[str, Callable[[], torch.Tensor]] = {}
-        self._unchecked: dict[str, Path] = {}  # names in archives whose sums nobody has looked at
+        self._unchecked: dict[str, Path] = {}  # names in archives whose checksums are not checked yet
         weight_map = read_index(path) if path.suffix == ".json" else None
         self.files = [path.name] if weight_map is None else sorted(set(weight_map.values()))
         for name in self.files:
             file = path.parent / name
             if Path(name).name != name or not file.is_file():
-                raise CheckpointError(f"{path} names the file {name}, which is not there")
+                raise CheckpointError(f"{path} names the file {name}, which is missing")
             if is_safetensors(file):
                 self._open_safetensors(file)
             else:
@@ -76,13 +77,13 @@ class PyTorchSource:
         if lost := sorted((weight_map or {}).keys() - self.entries.keys()):
             raise CheckpointError(f"{path} names the tensor {lost[0]}, which {weight_map[lost[0]]} does not hold")
         if not self.entries:
-            raise CheckpointError(f"{path} holds no tensors")
+            raise CheckpointError(f"{path} contains no tensors")
 
     def _open_safetensors(self, path: Path) -> None:
         try:
             header = safe_open(path, "np")
-            tensors = cache(lambda: safe_open(path, "pt"))  # which imports torch, and no header needs it
-            for name in header.keys():  # noqa: SIM118, it is no dict
+            tensors = cache(lambda: safe_open(path, "pt"))  # imports torch, which headers do not need
+            for name in header.keys():  # noqa: SIM118, it is not a dict
                 part = header.get_slice(name)
                 dtype = _SAFETENSORS.get(part.get_dtype(), part.get_dtype())
                 self._add(path, name, dtype, part.get_shape(), lambda name=name: tensors().get_tensor(name))
@@ -94,10 +95,10 @@ class PyTorchSource:
 
         archive = _is_archive(path)
         try:
-            with warnings.catch_warnings():  # of pickles' protocols
+            with warnings.catch_warnings():  # about pickle protocols
                 warnings.simplefilter("ignore")
                 state = torch.load(path, map_location="cpu", weights_only=True, mmap=archive)
-        except Exception as error:  # a damaged file ends in errors of every kind, in a search before its start too
+        except Exception as error:  # a damaged file causes errors of every kind, even a seek before its start
             if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
                 raise
             raise CheckpointError(
@@ -107,7 +108,7 @@ class PyTorchSource:
             isinstance(name, str) and isinstance(value, torch.Tensor) and value.layout == torch.strided
             for name, value in state.items()
         ):
-            raise CheckpointError(f"{path} is no state dict: it does not hold tensors by name")
+            raise CheckpointError(f"{path} is not a state dict: it does not hold tensors by name")
         for name, tensor in state.items():
             self._add(path, name, str(tensor.dtype).removeprefix("torch."), tensor.shape, lambda tensor=tensor: tensor)
             if archive:
@@ -115,25 +116,25 @@ class PyTorchSource:
 
     def _add(self, path: Path, name: str, dtype: str, shape, tensor: Callable[[], torch.Tensor]) -> None:
         if name in self.entries:
-            raise CheckpointError(f"{path} holds the tensor {name}, which another file has too")
+            raise CheckpointError(f"{path} holds the tensor {name}, which is also in another file")
         shape = tuple(shape)
         itemsize = STORAGE[dtype].itemsize if dtype in STORAGE else 0
         self.entries[name] = Entry(name, dtype, shape, int(np.prod(shape, dtype=object)) * itemsize)
         self._tensor[name] = tensor
 
     def in_file_order(self) -> list[Entry]:
-        """The entries as they lie in the files, which is the fastest order to read them in."""
+        """The entries in file order, which is the fastest to read."""
         return list(self.entries.values())
 
     def tensor(self, name: str) -> torch.Tensor:
-        """One tensor, mapped where the format allows it."""
+        """One tensor, memory-mapped if the format allows it."""
         if (path := self._unchecked.get(name)) is not None:
             _check_sums(path)
             self._unchecked = {name: other for name, other in self._unchecked.items() if other != path}
         return self._tensor[name]()
 
     def chunks(self, name: str) -> Iterator[np.ndarray]:
-        """The bytes of one tensor in pieces, as uint8 arrays of whole numbers."""
+        """The bytes of one tensor in pieces, as uint8 arrays of whole elements."""
         import torch
 
         numbers = self.tensor(name).detach().contiguous().reshape(-1)
@@ -142,7 +143,7 @@ class PyTorchSource:
             piece = numbers[at : at + step]
             if not bool(torch.isfinite(piece).all()):
                 raise CheckpointError(
-                    f"{self.path} holds numbers that are not finite in {name}: the file is damaged, or training diverged"
+                    f"{self.path} has values that are not finite in {name}: the file is damaged, or training diverged"
                 )
             yield piece.view(torch.uint8).numpy()
 
@@ -157,7 +158,7 @@ class PyTorchSource:
         return array
 
     def check(self, name: str) -> None:
-        """Read one tensor for nothing but its sum."""
+        """Read one tensor only to check its checksum."""
         self.tensor(name)
 
 
@@ -169,12 +170,12 @@ def _is_archive(path: Path) -> bool:
         records = archive.infolist()
     stored = all(record.compress_type == zipfile.ZIP_STORED for record in records)
     if not stored or sum(record.file_size for record in records) > path.stat().st_size:
-        raise CheckpointError(f"{path} is a .zip, but not as torch.save writes it")
+        raise CheckpointError(f"{path} is a .zip, but not one that torch.save wrote")
     return True
 
 
 def _check_sums(path: Path) -> None:
-    """Read an archive against the CRC-32 of its records; 0 stands where torch.save was told to compute none."""
+    """Check the CRC-32 of an archive's records; it is 0 if torch.save was told not to compute it."""
     with open_zip(path) as archive:
         for record in archive.infolist():
             if record.CRC != 0:

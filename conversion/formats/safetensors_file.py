@@ -1,4 +1,4 @@
-"""Writing safetensors files tensor by tensor, so that none ever lies in memory as a whole.
+"""Write safetensors files tensor by tensor, so that no file is ever in memory as a whole.
 
 The format: the header's length (8 bytes, little-endian), the header (JSON, padded with spaces to a multiple of 8), then
 the tensors' bytes, one after the other: https://github.com/huggingface/safetensors#format
@@ -35,12 +35,12 @@ class TensorSpec:
 
     @property
     def size(self) -> int:
-        """Bytes it takes."""
+        """Its size in bytes."""
         return prod(self.shape) * STORAGE[self.dtype].itemsize
 
 
 def parse_size(size: int | str) -> int:
-    """Bytes of a size as transformers writes it; raises ValueError where it is none.
+    """The bytes of a size as transformers writes it; raises ValueError if it is not one.
 
     >>> parse_size("500MB")
     500000000
@@ -48,12 +48,12 @@ def parse_size(size: int | str) -> int:
     match = re.fullmatch(r"(\d+)\s*([KMGT]?)B?", str(size).strip().upper())
     number = int(match[1]) * _UNITS[match[2]] if match else 0
     if not number:
-        raise ValueError(f"{size!r} is no size of a file: write for example 500MB or 5GB")
+        raise ValueError(f"{size!r} is not a file size: write, for example, 500MB or 5GB")
     return number
 
 
 def split_into_shards(specs: Iterable[TensorSpec], limit: int) -> dict[str, list[TensorSpec]]:
-    """File name -> its tensors, in order, each file of at most `limit` bytes of tensors where no single one has more.
+    """File name -> its tensors, in order, each file with at most `limit` bytes unless a single tensor is larger.
 
     >>> list(split_into_shards([TensorSpec("a", "float32", (8,)), TensorSpec("b", "float32", (8,))], 40))
     ['model-00001-of-00002.safetensors', 'model-00002-of-00002.safetensors']
@@ -70,7 +70,7 @@ def split_into_shards(specs: Iterable[TensorSpec], limit: int) -> dict[str, list
 
 
 def write_shard_index(path: str | Path, shards: dict[str, list[TensorSpec]]) -> None:
-    """The JSON file that says which shard has which tensor, as `save_pretrained` writes it."""
+    """Write the JSON file that says which shard has which tensor, as `save_pretrained` writes it."""
     specs = [spec for shard in shards.values() for spec in shard]
     index = {
         "metadata": {
@@ -83,7 +83,7 @@ def write_shard_index(path: str | Path, shards: dict[str, list[TensorSpec]]) -> 
 
 
 def write_safetensors(path: str | Path, specs: Iterable[TensorSpec], chunks: Iterable[np.ndarray]) -> None:
-    """Write a file of the tensors in `specs`; `chunks` are their numbers in order, in pieces of any length.
+    """Write a file of the tensors in `specs`; `chunks` are their values in order, in pieces of any length.
 
     >>> spec = TensorSpec("weight", "float32", (2, 3))
     >>> write_safetensors("model.safetensors", [spec], [np.zeros(2, "f4"), np.ones(4, "f4")])
@@ -104,11 +104,11 @@ def write_safetensors(path: str | Path, specs: Iterable[TensorSpec], chunks: Ite
         for chunk in chunks:
             write_all(file, np.ascontiguousarray(chunk).reshape(-1).view(np.uint8))
         if file.tell() != 8 + len(encoded) + end:
-            raise ValueError(f"{path}: the numbers given are not those of {end:,} bytes of tensors")
+            raise ValueError(f"{path}: the chunks given do not add up to {end:,} bytes of tensors")
 
 
 def write_all(file: io.FileIO, data: bytes | np.ndarray) -> None:
-    """Write all of it; an error names the file, which errors of writing do not do by themselves."""
+    """Write all of it; errors name the file, which write errors do not do by themselves."""
     data = memoryview(data)
     try:
         while data:

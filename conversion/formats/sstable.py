@@ -1,17 +1,16 @@
-"""Sorted string tables: the file format of a checkpoint's index, taken by TensorFlow from LevelDB.
+"""Sorted string tables: the file format of a checkpoint's index, which TensorFlow took from LevelDB.
 
     data blocks | metaindex block | index block | footer of 48 bytes
 
-A block is a sequence of entries with growing keys, followed by its restart points (uint32 each) and their count. An
-entry says how many bytes its key shares with the key before, how many follow, and how long the value is (three
-varints), then come those bytes and the value; at a restart point nothing is shared. After each block stand one byte,
-the compression (0: none), and the masked CRC-32C of block and byte. The index block maps a key not before the last of
-each data block, and before the first of the next, to the block's handle (offset and size, two varints). The footer
-holds the handles of metaindex and index, zeros up to 40 bytes, and a magic number.
+A block is a sequence of entries with increasing keys, followed by its restart points (uint32 each) and their count. An
+entry says how many bytes its key shares with the previous key, how many follow, and how long the value is (three
+varints), followed by those bytes and the value; at a restart point nothing is shared. Each block is followed by one
+byte, the compression (0: none), and the masked CRC-32C of block and byte. For each data block, the index block maps a
+key that is not before the block's last key, and before the first key of the next, to the block's handle (offset and
+size, two varints). The footer has the handles of metaindex and index, zeros up to 40 bytes, and a magic number.
 
-The reader takes what TensorFlow writes and nothing looser: blocks follow each other without a gap, the metaindex is
-empty, numbers are in their shortest form. So any changed byte is noticed, and a damaged file costs no more memory than
-its own size.
+The reader accepts only what TensorFlow writes: blocks follow each other without a gap, the metaindex is empty, numbers
+are in their shortest form. So any changed byte is detected, and a damaged file costs no more memory than its own size.
 """
 
 import struct
@@ -26,22 +25,22 @@ MAGIC = 0xDB4775248B80FB57
 FOOTER_SIZE = 48
 TRAILER_SIZE = 5
 
-# Keys share their beginnings, so a small file could unfold into huge ones; those of a real checkpoint are kilobytes.
+# Keys share prefixes, so a small file could expand into huge ones; those of a real checkpoint take kilobytes.
 KEY_BYTES_LIMIT = 1 << 26
 
-BLOCK_SIZE = 1 << 18  # of a data block, as TensorFlow has it
+BLOCK_SIZE = 1 << 18  # of a data block, as in TensorFlow
 RESTART_INTERVAL = 16
 
 
 def read_table(path: Path) -> list[tuple[bytes, bytes]]:
     """Every key and value of a table, in order, each block checked against its CRC-32C.
 
-    Raises CheckpointError, without the file's name, where the file is anything but an undamaged, uncompressed table.
+    Raises CheckpointError, without the file's name, if the file is anything but an undamaged, uncompressed table.
     """
     with open(path, "rb") as file:
         size = file.seek(0, 2)
         if size < FOOTER_SIZE:
-            raise CheckpointError(f"is not a TensorFlow index: its {size} bytes are fewer than the footer of one")
+            raise CheckpointError(f"is not a TensorFlow index: its {size} bytes are fewer than those of a footer")
         file.seek(size - FOOTER_SIZE)
         metaindex, index = _read_footer(file.read(FOOTER_SIZE))
         if sum(index) != size - FOOTER_SIZE - TRAILER_SIZE:
@@ -66,14 +65,14 @@ def read_table(path: Path) -> list[tuple[bytes, bytes]]:
                 table.append((key, value))
                 floor = key
             if floor is None or last < floor:
-                raise CheckpointError("is damaged: its index block does not fit its data blocks")
+                raise CheckpointError("is damaged: its index block does not match its data blocks")
             floor = last
     return table
 
 
 def _read_footer(footer: bytes) -> tuple[tuple[int, int], tuple[int, int]]:
     if int.from_bytes(footer[-8:], "little") != MAGIC:
-        raise CheckpointError("is not a TensorFlow index: it does not end in the magic number of one")
+        raise CheckpointError("is not a TensorFlow index: it does not end with the magic number")
     numbers, at = [], 0
     for _ in range(4):
         number, at = read_varint(footer[:-8], at)
@@ -87,7 +86,7 @@ def _read_handle(value: bytes) -> tuple[int, int]:
     offset, at = read_varint(value, 0)
     length, at = read_varint(value, at)
     if at != len(value):
-        raise CheckpointError("is damaged: its index block holds something else than places of blocks")
+        raise CheckpointError("is damaged: its index block holds something other than block handles")
     return offset, length
 
 
@@ -96,7 +95,7 @@ def _read_block(file, handle: tuple[int, int]) -> Iterator[tuple[bytes, bytes]]:
     file.seek(offset)
     block = file.read(length + TRAILER_SIZE)
     if len(block) != length + TRAILER_SIZE or length < 4:
-        raise CheckpointError(f"is damaged: the block at byte {offset} is cut off")
+        raise CheckpointError(f"is damaged: the block at byte {offset} is truncated")
     contents, (compression, crc) = block[:length], struct.unpack("<BI", block[length:])
     if crc32c.masked(block[: length + 1]) != crc:
         raise CheckpointError(f"is damaged: the checksum of the block at byte {offset} is wrong")
@@ -129,7 +128,7 @@ def _read_entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def write_table(path: Path, entries: Iterable[tuple[bytes, bytes]]) -> None:
-    """Write a table as TensorFlow does; keys must come in strictly growing order."""
+    """Write a table as TensorFlow does; keys must be in strictly increasing order."""
     index, block, size = [], [], 0
     with open(path, "wb") as file:
         for entry in entries:
@@ -146,7 +145,7 @@ def write_table(path: Path, entries: Iterable[tuple[bytes, bytes]]) -> None:
 
 
 def _successor(key: bytes) -> bytes:
-    """A short key that is not before `key`; TensorFlow closes its index block with it, so that ours is the same."""
+    """A short key that is not before `key`; TensorFlow ends its index block with it, so ours is the same."""
     rest = key.lstrip(b"\xff")
     return key[: len(key) - len(rest)] + bytes([rest[0] + 1]) if rest else key
 

@@ -2,12 +2,12 @@
 
 A checkpoint with the prefix `model.ckpt` is a table `model.ckpt.index` (see sstable.py) and shards
 `model.ckpt.data-00000-of-00001`, …, the tensors' bytes one after the other. The table maps "" to a BundleHeaderProto
-and each variable's name to a BundleEntryProto (tensorflow/core/protobuf/tensor_bundle.proto), which says dtype, shape,
+and each variable's name to a BundleEntryProto (tensorflow/core/protobuf/tensor_bundle.proto), which has dtype, shape,
 shard, offset, size and masked CRC-32C.
 
 Nothing is taken on trust: entries must cover every byte of every shard exactly once, and what is read is checked
-against its sum. No size is believed before it has been compared with the size of a file, so a damaged or malicious
-checkpoint costs an error and no memory.
+against its checksum. No size is trusted before it has been compared with the size of a file, so a damaged or malicious
+checkpoint causes an error and costs no memory.
 """
 
 from collections.abc import Iterator
@@ -25,13 +25,13 @@ from .protobuf import BYTES, FIXED32, VARINT, read_fields, read_varint
 from .sstable import read_table
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"  # the one string that is read; see object_graph.py
-OBJECT_GRAPH_LIMIT = 1 << 26  # bytes; that of a real checkpoint has kilobytes
+OBJECT_GRAPH_LIMIT = 1 << 26  # bytes; that of a real checkpoint takes kilobytes
 MAX_RANK = 254  # TensorFlow's own limit
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Where one variable lies: `size` bytes from `offset` of shard `shard`, `crc` their masked CRC-32C."""
+    """Where one variable is: `size` bytes from `offset` of shard `shard`, `crc` their masked CRC-32C."""
 
     name: str
     dtype: str
@@ -45,11 +45,11 @@ class Entry:
 class TensorBundle:
     """A checkpoint opened for reading; `entries` maps each variable's name to its `Entry`, in the index's order.
 
-    `object_graph` is the entry of the object graph that a checkpoint of TensorFlow 2 has, or None. With `data=False` the
-    data files are not looked at, and need not be there: nothing can be read then but the entries.
+    `object_graph` is the entry of the object graph that a checkpoint of TensorFlow 2 has, or None. With `data=False`
+    the data files are not opened, and may be missing: then only the entries can be read.
 
-    Raises CheckpointError, one sentence naming the file, where index or shards are missing, damaged or of a kind that
-    is not read (compressed, big-endian, partitioned variables, dtypes other than floats, int32 and int64).
+    Raises CheckpointError, one sentence naming the file, if index or shards are missing, damaged or of an unsupported
+    kind (compressed, big-endian, partitioned variables, dtypes other than floats, int32 and int64).
 
     >>> bundle = TensorBundle("chinese_roformer-char_L-12_H-768_A-12/bert_model.ckpt")
     >>> bundle.read("bert/embeddings/LayerNorm/gamma").shape
@@ -60,7 +60,9 @@ class TensorBundle:
         self.prefix = Path(prefix)
         self.path = self.prefix.with_name(f"{self.prefix.name}.index")
         if not self.path.is_file():
-            raise CheckpointError(f"{self.path} is missing: a TensorFlow checkpoint consists of it and of data files")
+            raise CheckpointError(
+                f"{self.path} is missing: a TensorFlow checkpoint consists of this file and data files"
+            )
         try:
             table = read_table(self.path)
             if not table or table[0][0] != b"":
@@ -73,18 +75,18 @@ class TensorBundle:
         if data:
             self.check_shards()
         if self.object_graph is not None:
-            del self.entries[OBJECT_GRAPH]  # no variable
+            del self.entries[OBJECT_GRAPH]  # not a variable
 
     def shard(self, number: int) -> Path:
         """The file of one shard."""
         return self.prefix.with_name(f"{self.prefix.name}.data-{number:05d}-of-{self.num_shards:05d}")
 
     def in_file_order(self) -> list[Entry]:
-        """The entries as they lie in the shards, which is the fastest order to read them in."""
+        """The entries in the order of the shards, which is the fastest to read."""
         return sorted(self.entries.values(), key=lambda entry: (entry.shard, entry.offset, entry.size))
 
     def check_shards(self) -> None:
-        """Raises CheckpointError where the data files are not there, or not of the sizes that the index makes them."""
+        """Raises CheckpointError if the data files are missing, or do not have the sizes that the index implies."""
         for entry in self.entries.values():
             if entry.shard >= self.num_shards:
                 raise CheckpointError(
@@ -106,15 +108,15 @@ class TensorBundle:
                 entry = next(entries, None)
             size = path.stat().st_size
             if size < end:
-                raise CheckpointError(f"{path} is cut off: it has {size:,} bytes of {end:,}")
+                raise CheckpointError(f"{path} is truncated: it has {size:,} of {end:,} bytes")
             if size > end:
                 raise CheckpointError(f"{path} has {size - end:,} bytes at its end that belong to no variable")
 
     def chunks(self, name: str) -> Iterator[np.ndarray]:
-        """The variable's bytes in file order, as uint8 arrays of at most CHUNK bytes, whole numbers each.
+        """The variable's bytes in file order, as uint8 arrays of at most CHUNK bytes, each of whole elements.
 
-        Each array is only valid until the next is asked for. The sum is known after the last one: what was made of the
-        earlier ones is to be thrown away if the iteration ends in CheckpointError.
+        Each array is only valid until the next is requested. The checksum is compared after the last one: discard what
+        was made from the earlier ones if the iteration ends in CheckpointError.
         """
         entry = self.entries[name]
         yield from self._read_into(entry, np.empty(min(entry.size, CHUNK), np.uint8))
@@ -128,12 +130,12 @@ class TensorBundle:
         return array
 
     def check(self, name: str) -> None:
-        """Read one variable for nothing but its sum."""
+        """Read one variable only to check its checksum."""
         for _ in self.chunks(name):
             pass
 
     def read_object_graph(self) -> bytes:
-        """The object graph's message, checked: a string tensor, whose bytes follow their length and its sum.
+        """The object graph's message, checked: a string tensor, whose bytes follow their length and its checksum.
 
         Raises CheckpointError, without the file's name.
         """
@@ -145,7 +147,7 @@ class TensorBundle:
             data = file.read(entry.size)
         length, at = read_varint(data, 0)
         message = data[at + 4 :]
-        # The sums are of the length as a number of 4 bytes, and of that, its sum and the text itself.
+        # One checksum is of the length as 4 bytes; the other is of these, their checksum and the string itself.
         covered = (length & 0xFFFFFFFF).to_bytes(4, "little")
         length_sum = crc32c.masked(covered).to_bytes(4, "little")
         if length != len(message) or data[at : at + 4] != length_sum:
@@ -155,7 +157,7 @@ class TensorBundle:
         return message
 
     def _read_into(self, entry: Entry, buffer: np.ndarray) -> Iterator[np.ndarray]:
-        """What read_pieces gives; the sum is compared after the last."""
+        """What read_pieces yields; the checksum is compared after the last."""
         path, crc = self.shard(entry.shard), 0
         for chunk in read_pieces(path, entry, buffer):
             crc = crc32c.extend(crc, chunk)
@@ -171,11 +173,11 @@ def _read_header(message: bytes) -> int:
         if number == 1:
             num_shards = value
         elif number == 2 and value:
-            raise CheckpointError("belongs to a checkpoint of a big-endian machine, which is not read")
+            raise CheckpointError("belongs to a checkpoint of a big-endian machine, which is not supported")
         elif number == 3:
             _check_version(value)
     if not 0 < num_shards < 1 << 31:
-        raise CheckpointError("is damaged: its header names no number of data files")
+        raise CheckpointError("is damaged: its header gives no valid number of data files")
     return num_shards
 
 
@@ -183,7 +185,7 @@ def _check_version(message: bytes) -> None:
     """VersionDef: producer = 1, min_consumer = 2, bad_consumers = 3; this reader is a consumer of version 1."""
     for number, wire_type, value in read_fields(message):
         if number == 2 and (wire_type != VARINT or value > 1):
-            raise CheckpointError("is of a newer format than the one that is read, TensorBundle version 1")
+            raise CheckpointError("is in a newer format than TensorBundle version 1, which is supported")
 
 
 def _read_entry(key: bytes, message: bytes) -> Entry:
@@ -208,14 +210,14 @@ def _read_entry(key: bytes, message: bytes) -> Entry:
         elif number == 6:
             crc = value
         else:
-            raise CheckpointError(f"holds {name} in slices of a partitioned variable, which are not read")
-    dtype = CODES.get(code, f"number {code}")
+            raise CheckpointError(f"stores {name} in slices of a partitioned variable, which is not supported")
+    dtype = CODES.get(code, f"dtype {code}")
     if (name, dtype, shape) == (OBJECT_GRAPH, "string", ()):
         return Entry(name, dtype, shape, shard, offset, size, crc)
     if dtype not in STORAGE:
-        raise CheckpointError(f"holds {name} in the dtype {dtype}; {', '.join(STORAGE)} are read")
+        raise CheckpointError(f"stores {name} as {dtype}, but only {', '.join(STORAGE)} can be read")
     if prod(shape) * STORAGE[dtype].itemsize != size:
-        raise CheckpointError(f"is damaged: {name} of shape {shape} in {dtype} cannot take {size} bytes")
+        raise CheckpointError(f"is damaged: {name} of shape {shape} and dtype {dtype} cannot take {size} bytes")
     return Entry(name, dtype, shape, shard, offset, size, crc)
 
 
@@ -229,13 +231,13 @@ def _read_shape(message: bytes, name: str) -> tuple[int, ...]:
                 size = value
         shape.append(size)
     if len(shape) > MAX_RANK or any(size >= 1 << 63 for size in shape):
-        raise CheckpointError(f"is damaged: {name} has no possible shape")
+        raise CheckpointError(f"is damaged: {name} has an impossible shape")
     return tuple(shape)
 
 
 def _fields(message: bytes, kinds: dict[int, int], where: str) -> Iterator[tuple[int, int | bytes]]:
-    """The fields of a message of which each may have only the numbers and wire types in `kinds`."""
+    """The fields of a message, which may only have the numbers and wire types in `kinds`."""
     for number, wire_type, value in read_fields(message):
         if kinds.get(number) != wire_type:
-            raise CheckpointError(f"has the unknown field {number} in {where}: it is damaged or of a newer format")
+            raise CheckpointError(f"has the unknown field {number} in {where}: it is damaged or in a newer format")
         yield number, value

@@ -1,4 +1,4 @@
-"""Writing a TensorBundle, the format of TensorFlow's checkpoints, without TensorFlow; tensor_bundle.py describes it."""
+"""Write a TensorBundle, the format of TensorFlow's checkpoints, without TensorFlow; tensor_bundle.py describes it."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -22,8 +22,8 @@ def write_bundle(
 ) -> None:
     """Write a checkpoint that TensorFlow reads, taking the tensors one at a time.
 
-    `tensors` are pairs of name and array; `dtype` is the name of the arrays' number format where NumPy does not know it
-    (arrays of uint16 as "bfloat16"), of all or by name. With several shards, tensor i goes to shard i mod num_shards.
+    `tensors` are pairs of name and array; `dtype` names the arrays' dtype if NumPy does not have it (arrays of uint16
+    as "bfloat16"), for all of them or by name. With several shards, tensor i goes to shard i mod num_shards.
 
     >>> write_bundle("model.ckpt", [("bert/embeddings/LayerNorm/gamma", np.ones(768, "float32"))])
     """
@@ -34,7 +34,7 @@ def write_bundle(
     try:
         for number, (name, array) in enumerate(tensors):
             if not name or name in entries:
-                raise ValueError(f"a variable needs a name of its own, and {name!r} is not one")
+                raise ValueError(f"every variable needs its own name, but {name!r} is empty or already taken")
             shard = number % num_shards
             kind = (dtype.get(name) if isinstance(dtype, Mapping) else dtype) or array.dtype.name
             data = np.ascontiguousarray(array, STORAGE[kind]).reshape(-1).view(np.uint8)
@@ -48,7 +48,7 @@ def write_bundle(
 
 
 def write_index(prefix: str | Path, entries: Iterable[Entry], num_shards: int) -> None:
-    """Write only the index, of tensors that lie in their shards already."""
+    """Write only the index, for tensors that are already in their shards."""
     prefix = Path(prefix)
     table = {b"": _header(num_shards)} | {entry.name.encode(): _record(entry) for entry in entries}
     write_table(prefix.with_name(f"{prefix.name}.index"), sorted(table.items()))
@@ -63,6 +63,6 @@ def _record(entry: Entry) -> bytes:
     code = next(code for code, name in CODES.items() if name == entry.dtype)
     dims = b"".join(write_field(2, BYTES, write_field(1, VARINT, size) if size else b"") for size in entry.shape)
     fields = [(1, VARINT, code), (2, BYTES, dims)]
-    # Like every encoder of protocol buffers, leave out numbers that are zero.
+    # Like every protocol buffer encoder, leave out zeros.
     fields += [(i, VARINT, n) for i, n in ((3, entry.shard), (4, entry.offset), (5, entry.size)) if n]
     return b"".join(write_field(*field) for field in [*fields, (6, FIXED32, entry.crc)])

@@ -1,4 +1,4 @@
-"""Read .zip archives; what zipfile raises of damaged ones, in errors of many kinds, becomes one sentence."""
+"""Read .zip archives; the many kinds of errors that zipfile raises for damaged ones become one sentence."""
 
 import errno
 import shutil
@@ -19,7 +19,7 @@ def is_zip(path: Path) -> bool:
     """Whether a file looks like a .zip, damaged or not."""
     try:
         return zipfile.is_zipfile(path)
-    except _DAMAGE:  # it ends as a .zip does, but with places that cannot be
+    except _DAMAGE:  # it ends like a .zip, but with impossible offsets
         return True
 
 
@@ -34,7 +34,7 @@ def open_zip(path: Path, complaint: str = "is damaged") -> Iterator[zipfile.ZipF
     except _DAMAGE as error:
         raise CheckpointError(f"{path} {complaint}: {error}") from None
     except OSError as error:
-        if error.errno != errno.EINVAL:  # which a place before the file's start is; others are no damage
+        if error.errno != errno.EINVAL:  # seeking before the file's start is EINVAL; any other error is not damage
             raise
         raise CheckpointError(f"{path} {complaint}: {error}") from None
 

@@ -1,1 +1,1 @@
-"""What a checkpoint is, without loading it."""
+"""Describe a checkpoint without loading it."""

@@ -1,4 +1,4 @@
-"""What is known of a checkpoint, for programs as JSON and for people as a table."""
+"""What is known about a checkpoint, for programs as JSON and for people as a table."""
 
 import dataclasses
 import json
@@ -12,14 +12,14 @@ from ...output.summary import summary_table
 
 @dataclass
 class CheckpointInfo:
-    """What is known of a checkpoint; None, or nothing, where it is not.
+    """What is known about a checkpoint; None, or empty, for what is not known.
 
-    `kind` is what sort of files it consists of; `family` what it is called, and `sign` how that is known. `parameters`
-    counts what the model has, without tables that are computed and second copies of tied weights; `dtypes` says how many
-    of them are of which number format. `vocabulary` has `entries`, `words` and `unit`; `positions` has `type` and what
-    belongs to it. `trained_length`, in tokens, is that of the released checkpoint that this one is, of its table of
-    positions, or of its rope_parameters. `source` has what its card tells of where it comes from. `files` are pairs of
-    name and bytes, and `notes` sentences on what could not be read.
+    `kind` is the kind of its files; `family` is its name, and `sign` how it was recognised. `parameters` counts those
+    of the model, without computed tables and second copies of tied weights; `dtypes` counts them by dtype. `vocabulary`
+    has `entries`, `words` and `unit`; `positions` has `type` and what belongs to it. `trained_length`, in tokens, is
+    that of the released checkpoint that this one is, of its table of positions, or of its rope_parameters. `source` is
+    what its card says about its origin. `files` are pairs of name and bytes, and `notes` are sentences on what could
+    not be read.
     """
 
     path: str
@@ -49,13 +49,13 @@ class CheckpointInfo:
     notes: list[str] = field(default_factory=list)
 
     def json(self) -> str:
-        """Everything, for programs: one object, its keys the names of the fields, files as objects of name and size."""
+        """Everything, for programs: one object with the fields' names as keys, and files as objects of name and size."""
         content = dataclasses.asdict(self)
         content["files"] = [{"name": name, "size": size} for name, size in self.files]
         return json.dumps(content, ensure_ascii=False, indent=2)
 
     def rows(self) -> dict[str, str]:
-        """Everything, for people: what each line of the table is called, and what it says."""
+        """Everything, for people: the label and the text of each line of the table."""
         size = [f"{self.layers} layers x {self.hidden_size:,}"] if self.layers and self.hidden_size else []
         size += [f"{self.attention_heads} heads"] if self.attention_heads else []
         size += [f"feed-forward {self.feed_forward_size:,}"] if self.feed_forward_size else []
@@ -72,10 +72,10 @@ class CheckpointInfo:
             "tokenizer": self.tokenizer,
             "positions": _positions(self.positions),
             "activation": self.activation,
-            "trained at": f"up to {self.trained_length:,} tokens" if self.trained_length else "a length not known",
+            "trained at": f"up to {self.trained_length:,} tokens" if self.trained_length else "an unknown length",
             "loads with": self.loads_with,
         }
-        rows["beside the model"] = ", ".join(f"{name} ({count:,})" for name, count in self.left_out.items())
+        rows["besides the model"] = ", ".join(f"{name} ({count:,})" for name, count in self.left_out.items())
         rows["source"] = "\n".join(
             value if name == "source" else f"{name.removeprefix('source file ')}  {value}"
             for name, value in self.source.items()

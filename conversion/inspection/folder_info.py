@@ -1,4 +1,4 @@
-"""What the checkpoint in a folder is: one that was saved, or one of the original framework."""
+"""Describe the checkpoint in a folder: a saved model, or one of the original framework."""
 
 from pathlib import Path
 
@@ -8,15 +8,15 @@ from .checkpoint_info import CheckpointInfo
 from .legacy_info import legacy_info
 from .saved_info import saved_info
 
-# The files that say what a checkpoint is, beside its index.
+# The files that describe a checkpoint, besides its index.
 SMALL = (*CONFIGS, VOCABULARY, "tokenizer_config.json", "tokenizer.json", "README.md")
 
 
 def folder_info(folder: Path, sizes: dict[str, int], shown: str, name: str, unpacked: bool = True) -> CheckpointInfo:
-    """What a folder holds, `sizes` of which says the files that belong to it; not all of them need to be there.
+    """Describe what a folder holds. `sizes` lists the files that belong to it; not all of them need to be there.
 
     `shown` is what the user calls it, `name` what it was published as (legacy_folder.name_of). With
-    `unpacked=False` the data files of a legacy checkpoint are elsewhere, and need not be missed.
+    `unpacked=False` the data files of a legacy checkpoint are elsewhere, and are not reported as missing.
     """
     indices = sorted(file.removesuffix(INDEX) for file in sizes if file.endswith(INDEX) and "/" not in file)
     data = tuple(f"{prefix}.data-" for prefix in indices)
@@ -28,15 +28,15 @@ def folder_info(folder: Path, sizes: dict[str, int], shown: str, name: str, unpa
     files = sorted(sizes.items())
     if config is None:
         what = "it has weights, but no config.json" if saved or indices or keras else "it has no config.json or weights"
-        raise ValueError(f"{shown} holds no checkpoint that is known: {what}")
+        raise ValueError(f"{shown} contains no recognisable checkpoint: {what}")
     if saved or not (indices or keras):
         if config.name != "config.json" and not saved:
-            raise ValueError(f"{shown} holds no checkpoint that is known: it has {config.name}, but no weights")
+            raise ValueError(f"{shown} contains no recognisable checkpoint: it has {config.name}, but no weights")
         found = saved_info(folder, config, saved[0] if saved else None, shown, name, unpacked)
     else:
         found = legacy_info(folder, config, (indices + keras)[0], shown, name, unpacked)
         if len(indices + keras) > 1:
-            found.notes.append(f"it has several checkpoints, of which this is the first: {', '.join(indices + keras)}")
+            found.notes.append(f"it has several checkpoints; this is the first of: {', '.join(indices + keras)}")
     found.files = files
     return found
 

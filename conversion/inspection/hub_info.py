@@ -1,4 +1,4 @@
-"""What a checkpoint on the Hub is; its weights stay there, but for the headers of safetensors files."""
+"""Describe a checkpoint on the Hub; its weights stay there, except for the headers of safetensors files."""
 
 import shutil
 import tempfile
@@ -23,7 +23,7 @@ from .saved_info import saved_info
 def repository_info(
     repo_id: str, revision: str | None, token: str | None, tell: Callable[[str], None]
 ) -> CheckpointInfo:
-    """What the checkpoint in a repository is; raises HubError where the Hub does not say, ValueError where it is none."""
+    """Describe the checkpoint in a repository; raises HubError if the Hub does not say, ValueError if there is none."""
     token = usable_token(token)
     api = HfApi(endpoint=constants.ENDPOINT, token=token)
     try:
@@ -33,11 +33,11 @@ def repository_info(
             paths = {name: _fetch(api, repo_id, revision, name, sizes) for name in sizes if _is_wanted(name, sizes)}
             tensors, trouble = _tensors(api, repo_id, revision, sizes)
     except Exception as error:
-        consequence = f"{repo_id} is no folder here, and was not found out about on the Hub"
+        consequence = f"{repo_id} is not a folder here, and could not be looked up on the Hub"
         raise hub_error(error, repo_id, "read", consequence, token) from shown(error, token)
     name = repo_id.split("/")[-1]
     with tempfile.TemporaryDirectory() as folder:
-        # The cache may hold weights of an earlier download beside these; what the Hub says of them is asked once.
+        # The cache may also hold weights of an earlier download, which the Hub has described already.
         for file, path in paths.items():
             shutil.copyfile(path, Path(folder) / file)
         try:
@@ -55,7 +55,7 @@ def repository_info(
 
 
 def _is_wanted(name: str, sizes: dict[str, int]) -> bool:
-    """Whether a file says what the checkpoint is; tokenizer.json repeats vocab.txt, so it only does without that."""
+    """Whether a file describes the checkpoint; tokenizer.json repeats vocab.txt, so it is only wanted without it."""
     if name == "tokenizer.json" and "vocab.txt" in sizes:
         return False
     return name in SMALL or (name.endswith(INDEX) and "/" not in name)
@@ -79,7 +79,7 @@ def _fetch(api: HfApi, repo_id: str, revision: str | None, name: str, sizes: dic
 
 
 def _tensors(api: HfApi, repo_id: str, revision: str | None, sizes: dict[str, int]):
-    """Name -> dtype and shape, from the headers; None where there are none that are read, and why."""
+    """Name -> dtype and shape, from the headers, or None if no headers can be read; and why."""
     if not any(name in sizes for name in PYTORCH[:2]):
         binary = next((name for name in PYTORCH[2:] if name in sizes), None)
         return None, binary and f"{binary} stays on the Hub, so its parameters are not counted"

@@ -1,7 +1,7 @@
-"""What a checkpoint is, without loading it: configuration, vocabulary, headers of the weights, and the card's facts.
+"""Describe a checkpoint without loading it: configuration, vocabulary, headers of the weights, and the card's facts.
 
-The numbers of the tensors are never read, but for the few bytes in which a checkpoint of tf.keras keeps the names of its
-layers. folder_info.py looks into folders, hub_info.py into repositories.
+Tensor data is never read, except for the few bytes in which a tf.keras checkpoint keeps the names of its layers.
+folder_info.py looks into folders, hub_info.py into repositories.
 """
 
 import tempfile
@@ -21,18 +21,18 @@ def info(
     token: str | None = None,
     tell: Callable[[str], None] = lambda sentence: None,
 ) -> CheckpointInfo:
-    """What the checkpoint at `where` is.
+    """Describe the checkpoint at `where`.
 
     Args:
         where: a saved model's folder, a legacy checkpoint's folder or .zip (its data files may be missing), or the name
             of a repository on the Hub, of which only configuration, vocabulary, card and headers are fetched.
         revision: branch, tag or commit of the repository.
-        token: where None, that of HF_TOKEN or of `hf auth login`.
-        tell: is called with a sentence before the Hub is waited for.
+        token: if None, the one from HF_TOKEN or `hf auth login`.
+        tell: called with a sentence before each wait for the Hub.
 
     Raises:
-        ValueError: one sentence, where there is nothing of the kind, or no revisions of it.
-        HubError: one sentence, where the Hub cannot be asked.
+        ValueError: one sentence, if there is no checkpoint, or it has no revisions.
+        HubError: one sentence, if the Hub cannot be asked.
 
     Example:
         >>> info("chinese_roformer-v2-char_L-12_H-768_A-12.zip").family
@@ -40,7 +40,9 @@ def info(
     """
     path = Path(where)
     if revision is not None and path.exists():
-        raise ValueError(f"{where} is here, and only what is on the Hub has a revision ({revision!r}): leave it out")
+        raise ValueError(
+            f"{where} is a local path, and only repositories on the Hub have revisions ({revision!r}): leave it out"
+        )
     if path.is_dir():
         sizes = {file.relative_to(path).as_posix(): file.stat().st_size for file in _files(path)}
         return folder_info(path, sizes, str(where), path.resolve().name)
@@ -63,7 +65,7 @@ def info(
 
 
 def _files(folder: Path) -> list[Path]:
-    """The files of a folder, but for hidden ones; those further down too, unless it is no checkpoint's."""
+    """The files of a folder except hidden ones; those in its subfolders too, if it is a checkpoint's."""
     below = folder.rglob("*") if any((folder / name).is_file() for name in CONFIGS) else folder.iterdir()
     return [
         file
@@ -73,7 +75,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _is_repository(name: str) -> bool:
-    """Whether it can be OWNER/NAME; a name alone is more likely a folder that was mistyped."""
+    """Whether it can be OWNER/NAME; a name alone is more likely a mistyped folder."""
     if "/" not in name:
         return False
     from huggingface_hub.errors import HFValidationError

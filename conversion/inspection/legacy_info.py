@@ -1,4 +1,4 @@
-"""What a legacy checkpoint is: its configuration, its vocabulary and the index of its variables."""
+"""Describe a legacy checkpoint: its configuration, its vocabulary and the index of its variables."""
 
 from math import prod
 from pathlib import Path
@@ -24,7 +24,7 @@ from .saved_info import vocabulary_info
 def legacy_info(
     folder: Path, config_file: Path, weights: str, shown: str, name: str, unpacked: bool = True
 ) -> CheckpointInfo:
-    """What the checkpoint of the original framework in `folder` is; `weights` is its HDF5 file or its prefix."""
+    """Describe the checkpoint of the original framework in `folder`; `weights` is its HDF5 file or its prefix."""
     settings, notes = read_settings(config_file), []
     values = settings.values
     vocabulary = None
@@ -36,7 +36,7 @@ def legacy_info(
         notes.append(str(error))
     source, kind = _open(folder / weights, unpacked, notes)
     family = sign = task = None
-    # Below a task layer that cannot be told, a pooler is no sign of RoFormer-Sim.
+    # Below a task layer that is unclear, a pooler is not a sign of RoFormer-Sim.
     variables = [entry for entry in source.entries if not entry.startswith("bert/pooler/")]
     try:
         task = find_task(source, AUTO)
@@ -73,21 +73,21 @@ def legacy_info(
         vocabulary=vocabulary_info(vocabulary.ids) if vocabulary else {"entries": values["vocab_size"]},
         positions=_positions(family, values),
         trained_length=_trained_length(family, values, word_level, name),
-        loads_with="bert4keras; `roformer convert` makes a saved model of it" if known else None,
+        loads_with="bert4keras; `roformer convert` turns it into a saved model" if known else None,
         left_out=left_out,
         notes=notes,
     )
 
 
 def _open(weights: Path, unpacked: bool, notes: list[str]) -> tuple[Source, str]:
-    """The variables, and what sort of files they are in; what is wrong with their data is noted."""
+    """The variables, and the kind of files they are in; problems with their data go into `notes`."""
     if weights.is_file() and is_hdf5(weights):
         return KerasHDF5(weights), "Keras weights, HDF5"
     bundle = TensorBundle(weights, data=False)
     kind = "TensorFlow checkpoint"
     if not unpacked:
         if bundle.object_graph is not None:
-            notes.append("the names of its layers are in a data file, which is not read inside the .zip")
+            notes.append("the names of its layers are in a data file, which is not read from inside the .zip")
         return bundle, kind
     try:
         if bundle.object_graph is not None:

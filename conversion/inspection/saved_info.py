@@ -1,4 +1,4 @@
-"""What a saved model is: config.json, tokenizer, and the headers of safetensors or PyTorch files."""
+"""Describe a saved model: config.json, tokenizer, and the headers of safetensors or PyTorch files."""
 
 from collections.abc import Mapping
 from math import prod
@@ -15,7 +15,7 @@ from ..errors import CheckpointError
 from ..formats.pytorch_source import PyTorchSource
 from .checkpoint_info import CheckpointInfo
 
-# Of what a file holds, these are not parameters: tables that are computed, and numbers of positions.
+# Tensors in a file that are not parameters: computed tables, and position ids.
 COMPUTED = ("embed_positions.weight", "position_ids", "token_type_ids", "positions_encoding")
 TIED = {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias"}
 PROVENANCE = ("source", "converted", "note")
@@ -30,14 +30,14 @@ def saved_info(
     unpacked: bool = True,
     tensors: Mapping[str, tuple[str, tuple[int, ...]]] | None = None,
 ) -> CheckpointInfo:
-    """What the saved model in `folder` is; `weights` is its file, or the index of its shards.
+    """Describe the saved model in `folder`; `weights` is its file, or the index of its shards.
 
-    `tensors`, name -> dtype and shape, are given where the files are elsewhere.
+    `tensors`, name -> dtype and shape, are given if the files are elsewhere.
     """
     config = read_json(config_file)
     if "model_type" not in config and "hidden_size" not in config:
         raise ValueError(
-            f"{shown} holds no checkpoint that is known: {config_file.name} names no model_type and no sizes"
+            f"{shown} contains no recognisable checkpoint: {config_file.name} has no model_type and no sizes"
         )
     notes: list[str] = []
     if tensors is None:
@@ -92,11 +92,11 @@ def vocabulary_info(entries: Mapping[str, int]) -> dict[str, object]:
 
 
 def _tensors(folder: Path, weights: str | None, unpacked: bool) -> tuple[dict, str | None]:
-    """Name -> dtype and shape, from the headers; and what kept them from being read."""
+    """Name -> dtype and shape, from the headers; and why they could not be read."""
     if weights is None:
         return {}, "it has no weights"
     if not unpacked:
-        return {}, f"{weights} is not read inside the .zip, so its parameters are not counted"
+        return {}, f"{weights} is not read from inside the .zip, so its parameters are not counted"
     try:
         source = PyTorchSource(folder / weights)
     except (CheckpointError, OSError) as error:
@@ -105,7 +105,7 @@ def _tensors(folder: Path, weights: str | None, unpacked: bool) -> tuple[dict, s
 
 
 def _counted(config: dict, tensors: Mapping) -> dict:
-    """The tensors that are the model's own numbers."""
+    """The tensors that count as the model's parameters."""
     tied = TIED if config.get("tie_word_embeddings", True) and "cls.predictions.bias" in tensors else set()
     return {
         name: (DTYPES.get(dtype, dtype), shape)
@@ -117,10 +117,10 @@ def _counted(config: dict, tensors: Mapping) -> dict:
 def _family(config: dict, word_level: bool, tensors: Mapping) -> tuple[str | None, str | None]:
     kind = kind_of(config, word_level)
     if kind is None:
-        return None, f"model_type {config.get('model_type')} is none of this package's"
-    # The package roformer 0.4.3 keeps RoFormer-Sim under the configuration of a plain RoFormer.
+        return None, f"model_type {config.get('model_type')} is not one of this package's"
+    # The package roformer 0.4.3 saves RoFormer-Sim with the configuration of a plain RoFormer.
     if kind == "roformer" and "roformer.pooler.dense.weight" in tensors and "cls.predictions.bias" in tensors:
-        return KINDS["sim"].title, "its weights have a pooler beside the head for masked words"
+        return KINDS["sim"].title, "its weights have a pooler and an MLM head"
     return KINDS[kind].title, None
 
 

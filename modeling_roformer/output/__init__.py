@@ -1,1 +1,1 @@
-"""What commands leave and show: folders that appear whole or not at all, progress bars, summaries."""
+"""What commands write and show: folders that appear whole or not at all, progress bars, summaries."""

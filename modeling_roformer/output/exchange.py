@@ -1,4 +1,4 @@
-"""Two folders swap their places."""
+"""Swap two folders."""
 
 import ctypes
 import errno
@@ -12,9 +12,9 @@ _NOT_HERE = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP}
 
 
 def exchange(new: Path, old: Path) -> None:
-    """Put the folder `new` at the path of the folder `old`, and the other way round.
+    """Put the folder `new` at the path of the folder `old`, and vice versa.
 
-    In one step where the system has it (Linux, most file systems). Elsewhere `old` goes aside first and comes back if
+    In one step if the system can do it (Linux, most file systems). Elsewhere `old` goes aside first and comes back if
     anything fails; a process that is killed between the two steps leaves it whole at `<new>.old`, and `new` as it was.
     """
     if _exchange_in_one_step(new, old):
@@ -32,7 +32,7 @@ def exchange(new: Path, old: Path) -> None:
 
 
 def _exchange_in_one_step(new: Path, old: Path) -> bool:
-    """Linux' renameat2; False where the system or the file system has none."""
+    """Linux's renameat2; False if the system or the file system does not have it."""
     try:
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
     except (OSError, AttributeError, TypeError):

@@ -1,4 +1,4 @@
-"""A folder that appears finished or not at all."""
+"""A folder that appears complete or not at all."""
 
 import json
 import os
@@ -12,12 +12,12 @@ from .temporary_sibling import temporary_sibling
 
 @contextmanager
 def output_folder(path: str | Path, force: bool = False) -> Iterator[Path]:
-    """A folder to write into, which becomes `path` when the block ends, and is removed when anything stops it.
+    """A folder to write into, which becomes `path` when the block ends, and is removed if anything stops it.
 
-    It is made beside `path`, so that one rename puts it in place, after everything in it has reached the disk.
-    With `force` it takes the place of a model that is there, which is whole until then and is removed after.
-    Raises FileExistsError where `path` exists and is neither an empty folder nor, with `force`, a saved model, or where
-    it is the current folder; ValueError where it has a name that safetensors and tokenizers cannot open.
+    It is made next to `path`, so that one rename puts it in place, after everything in it has reached the disk.
+    With `force` it replaces an existing model, which stays intact until then and is removed afterwards.
+    Raises FileExistsError if `path` exists and is neither an empty folder nor, with `force`, a saved model, or if it is
+    the current folder; ValueError if its name is one that safetensors and tokenizers cannot open.
 
     >>> with output_folder("converted") as folder:
     ...     (folder / "config.json").write_text("{}")
@@ -43,17 +43,17 @@ def _check_name(path: Path) -> None:
     try:
         str(path).encode()
     except UnicodeEncodeError:
-        raise ValueError(f"{str(path)!a} is not in UTF-8: name another folder, or set a UTF-8 locale") from None
+        raise ValueError(f"{str(path)!a} is not valid UTF-8: name another folder, or set a UTF-8 locale") from None
 
 
 def _put_in_place(folder: Path, path: Path, force: bool) -> None:
-    """Rename `folder` to `path`, where another process may have written something in the meantime."""
+    """Rename `folder` to `path`, to which another process may have written something in the meantime."""
     try:
         if not _is_replaced(path, force):
             os.replace(folder, path)
             return
     except OSError:
-        if not _is_replaced(path, force):  # which says what is there now
+        if not _is_replaced(path, force):  # raises an error that says what is there now
             raise
     exchange(folder, path)
 
@@ -61,14 +61,14 @@ def _put_in_place(folder: Path, path: Path, force: bool) -> None:
 def _is_replaced(path: Path, force: bool) -> bool:
     """Whether there is a folder that the new one replaces."""
     if path.is_dir() and not os.path.ismount(path):
-        if path.samefile(os.curdir):  # who is in it would stay in the old one, and see nothing of the new
-            raise FileExistsError(f"{path} is the current folder, whose place no other can take: name another folder")
+        if path.samefile(os.curdir):  # a shell in it would stay in the old one, and not see the new one
+            raise FileExistsError(f"{path} is the current folder, which cannot be replaced: name another folder")
         if not any(path.iterdir()):
             return False
         if not force:
             raise FileExistsError(f"{path} is not empty: name a new folder, or replace a model with --force")
         if not is_saved_model(path):
-            raise FileExistsError(f"{path} is not replaced, because it is no saved model: name a new folder")
+            raise FileExistsError(f"{path} is not replaced, because it is not a saved model: name a new folder")
         return True
     if path.exists():
         kind = "a mount point: name a folder inside it" if path.is_dir() else "not a folder"
@@ -77,7 +77,7 @@ def _is_replaced(path: Path, force: bool) -> bool:
 
 
 def is_saved_model(path: Path) -> bool:
-    """Whether a folder is what `save_pretrained` or `export_tf` writes, and no clone of a repository, which holds more."""
+    """Whether a folder is what `save_pretrained` or `export_tf` writes, and not a clone of a repository with more."""
     if (path / ".git").exists():
         return False
     name = next((name for name in ("config.json", "bert_config.json") if (path / name).is_file()), "")

@@ -5,7 +5,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 
 def byte_progress(shown: bool) -> Progress:
-    """A bar that disappears when it is done, and where stderr is not a terminal never shows.
+    """A bar that disappears when it is done, and never shows if stderr is not a terminal.
 
     >>> with byte_progress(shown=True) as bar:
     ...     bar.advance(bar.add_task("reading", total=100), 50)

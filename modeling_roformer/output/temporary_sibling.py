@@ -1,7 +1,7 @@
-"""A folder to write into before anything is there to see, and what becomes of those that a killed process left.
+"""A folder to write into before anything is visible, and the removal of those that a killed process left behind.
 
-Each is locked for as long as its process lives, and the system unlocks what belongs to no process any more: the next
-process that writes to the same path knows it by that, and removes it.
+Each is locked for as long as its process lives, and the system releases the locks of a dead process. So the next
+process that writes to the same path can recognise such a folder, and removes it.
 """
 
 import errno
@@ -23,10 +23,10 @@ except ImportError:  # Windows
 
 @contextmanager
 def temporary_sibling(path: Path) -> Iterator[Path]:
-    """An empty folder beside `path`, removed when the block ends, however it ends (SIGTERM included).
+    """An empty folder next to `path`, removed when the block ends, however it ends (SIGTERM included).
 
-    Only a process that is killed leaves it, as `.<name>.<number>.unfinished`; nothing ever reads it, and the next that
-    writes to `path` removes it, where the file system has locks.
+    Only a killed process leaves it behind, as `.<name>.<number>.unfinished`; nothing ever reads it, and the next
+    process that writes to `path` removes it, if the file system has locks.
     """
     made = [folder for folder in path.parents if not folder.exists()]
     _make(path.parent, path, parents=True, exist_ok=True)
@@ -58,7 +58,7 @@ def _make(folder: Path, path: Path, **options) -> None:
     except OSError as error:
         there = next(parent for parent in path.parents if parent.exists())
         reason = error.strerror if there.is_dir() else f"{there} is not a folder"
-        raise type(error)(f"{path} cannot be made: {reason}") from error
+        raise type(error)(f"{path} cannot be created: {reason}") from error
 
 
 def _name(path: Path) -> Path:
@@ -70,7 +70,7 @@ def _start(path: Path) -> str:
 
 
 def _remove_leftovers(path: Path) -> None:
-    """Remove what killed processes left of `path`; what another process has locked is in use."""
+    """Remove what killed processes left next to `path`; what another process has locked is in use."""
     name = re.compile(rf"\.{re.escape(_start(path))}\.[0-9a-f]{{8}}\.unfinished")
     for folder in [entry for entry in path.parent.iterdir() if name.fullmatch(entry.name)]:
         try:
@@ -82,7 +82,7 @@ def _remove_leftovers(path: Path) -> None:
 
 
 def _lock(folder: Path) -> int:
-    """A descriptor that holds the lock of a folder; BlockingIOError where another has it, or had it and removed it."""
+    """A descriptor that holds the lock of a folder; BlockingIOError if another process has or had it."""
     if fcntl is None:
         raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
     try:
@@ -102,7 +102,7 @@ def _lock(folder: Path) -> int:
 def _remove(folder: Path) -> None:
     try:
         shutil.rmtree(folder, ignore_errors=True)
-    except BaseException:  # an interruption, which is to leave nothing either
+    except BaseException:  # an interruption must leave nothing either
         shutil.rmtree(folder, ignore_errors=True)
         raise
 

@@ -329,7 +329,7 @@ def test_errors_inside_an_archive_name_the_archive(output, source, tmp_path):
 def test_archives_that_cannot_be_read(output, tmp_path, monkeypatch):
     path = tmp_path / "checkpoint.zip"
     path.write_bytes(b"no archive")
-    with pytest.raises(CheckpointError, match="neither a folder nor a .zip"):
+    with pytest.raises(CheckpointError, match="neither a folder nor a readable .zip"):
         convert(path, output)
     good = bytearray(pack(path, LEGACY / "word").read_bytes())
     good[len(good) // 2] ^= 0xFF
@@ -383,6 +383,6 @@ def test_verification_finds_a_wrong_number(output, monkeypatch):
         path.write_bytes(content)
 
     monkeypatch.setattr(sys.modules[convert.__module__], "write_safetensors", write_and_damage)
-    with pytest.raises(CheckpointError, match="is not the variable"):
+    with pytest.raises(CheckpointError, match="no longer equals the variable"):
         convert(LEGACY / "word", output, verify=True)
     assert not output.exists()

@@ -100,9 +100,9 @@ FAMILIES = {
 LAYER = "bert/encoder/layer_1"
 BAD = {
     # name: (what to do to the folder, what the sentence names; {rows} are its entries, {less} one less, {more} one more)
-    "data truncated": (lambda d: edit_file(d / DATA, lambda b: b[:-1]), [DATA, "cut off"]),
-    "data half": (lambda d: edit_file(d / DATA, lambda b: b[: len(b) // 2]), [DATA, "cut off"]),
-    "data empty": (lambda d: edit_file(d / DATA, lambda b: b""), [DATA, "cut off"]),
+    "data truncated": (lambda d: edit_file(d / DATA, lambda b: b[:-1]), [DATA, "truncated"]),
+    "data half": (lambda d: edit_file(d / DATA, lambda b: b[: len(b) // 2]), [DATA, "truncated"]),
+    "data empty": (lambda d: edit_file(d / DATA, lambda b: b""), [DATA, "truncated"]),
     "data longer": (lambda d: edit_file(d / DATA, lambda b: b + b"\0"), [DATA, "belong to no variable"]),
     "data missing": (lambda d: (d / DATA).unlink(), [DATA, "missing"]),
     "index missing": (lambda d: (d / INDEX).unlink(), ["legacy", "no TensorFlow checkpoint"]),
@@ -115,7 +115,7 @@ BAD = {
     "index that is the data": (lambda d: shutil.copyfile(d / DATA, d / INDEX), [INDEX, "not a TensorFlow index"]),
     "index of another checkpoint": (
         lambda d: shutil.copyfile(LEGACY / "float64" / INDEX, d / INDEX),
-        [DATA, "cut off"],
+        [DATA, "truncated"],
     ),
     "footer's padding": (
         lambda d: edit_file(d / INDEX, lambda b: b[:-12] + b"\1" + b[-11:]),
@@ -127,7 +127,7 @@ BAD = {
         lambda d: (d / "bert_config.json").write_bytes(b"\xff\xfe\0"),
         ["bert_config.json", "not JSON"],
     ),
-    "config a list": (lambda d: (d / "bert_config.json").write_text("[1]"), ["bert_config.json", "no object"]),
+    "config a list": (lambda d: (d / "bert_config.json").write_text("[1]"), ["bert_config.json", "JSON object"]),
     "config nested": (lambda d: (d / "bert_config.json").write_text("[" * 99999), ["bert_config.json", "not JSON"]),
     "hidden_size missing": (lambda d: edit_config(d, hidden_size=...), ["bert_config.json: hidden_size", "missing"]),
     "hidden_size a text": (lambda d: edit_config(d, hidden_size="24"), ["bert_config.json: hidden_size", '"24"']),
@@ -147,8 +147,8 @@ BAD = {
     "wrong embedding_size": (lambda d: edit_config(d, embedding_size=10), ["bert_config.json", "embedding", "10"]),
     "wrong vocab_size": (lambda d: edit_config(d, vocab_size=160), [INDEX, "word_embeddings", "bert_config.json"]),
     "wrong type_vocab_size": (lambda d: edit_config(d, type_vocab_size=3), [INDEX, "token_type_embeddings"]),
-    "more layers": (lambda d: edit_config(d, num_hidden_layers=1), [INDEX, "2 layers", "bert_config.json says 1"]),
-    "fewer layers": (lambda d: edit_config(d, num_hidden_layers=3), [INDEX, "2 layers", "bert_config.json says 3"]),
+    "more layers": (lambda d: edit_config(d, num_hidden_layers=1), [INDEX, "2 layers", "but bert_config.json says 1"]),
+    "fewer layers": (lambda d: edit_config(d, num_hidden_layers=3), [INDEX, "2 layers", "but bert_config.json says 3"]),
     "vocab missing": (lambda d: (d / "vocab.txt").unlink(), ["vocab.txt", "missing"]),
     "vocab shorter": (
         lambda d: edit_file(d / "vocab.txt", lambda b: b[: b.rindex(b"\n", 0, -1)]),
@@ -179,9 +179,9 @@ BAD = {
     ),
     "no RoFormer": (
         lambda d: rewrite(d, lambda v: (v.clear(), v.update({"conv/kernel": np.zeros(3, "f4")}))),
-        [INDEX, "of no RoFormer", "conv/kernel"],
+        [INDEX, "not a RoFormer checkpoint", "conv/kernel"],
     ),
-    "no variables": (lambda d: rewrite(d, lambda v: v.clear()), [INDEX, "of no RoFormer"]),
+    "no variables": (lambda d: rewrite(d, lambda v: v.clear()), [INDEX, "not a RoFormer checkpoint"]),
     "weight of integers": (
         lambda d: rewrite(d, lambda v: v.update({f"{LAYER}/output/dense/kernel": np.zeros((48, 24), "i4")})),
         [INDEX, f"{LAYER}/output/dense/kernel", "int32"],

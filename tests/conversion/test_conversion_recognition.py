@@ -102,13 +102,13 @@ WHAT_SPEAKS = [
     ({}, "checkpoint", "RoFormer", "neither a table of positions nor a pooler, and nothing says GPT or NEZHA"),
     ({}, "my-RoFormer-GPT", "RoFormer-GPT", "its name, my-RoFormer-GPT, says so"),
     ({}, "WoNEZHA_2", "WoNEZHA", "its name, WoNEZHA_2, says so"),
-    ({"use_relative_position": True}, "checkpoint", "WoNEZHA", "its configuration says use_relative_position"),
-    ({"max_relative_position": 32}, "roformer-gpt", "WoNEZHA", "its configuration says max_relative_position"),
+    ({"use_relative_position": True}, "checkpoint", "WoNEZHA", "its configuration sets use_relative_position"),
+    ({"max_relative_position": 32}, "roformer-gpt", "WoNEZHA", "its configuration sets max_relative_position"),
     ({"use_relative_position": False}, "checkpoint", "RoFormer", "nothing says GPT"),
-    ({"model_type": "nezha"}, "gpt", "WoNEZHA", "its configuration speaks of NEZHA"),
-    ({"model_type": "roformer_gpt"}, "nezha", "RoFormer-GPT", "its configuration speaks of GPT"),
-    ({"is_decoder": True}, "nezha", "RoFormer-GPT", "its configuration says that it reads from left to right"),
-    ({"application": "lm"}, "checkpoint", "RoFormer-GPT", "its configuration says that it reads from left to right"),
+    ({"model_type": "nezha"}, "gpt", "WoNEZHA", "its configuration mentions NEZHA"),
+    ({"model_type": "roformer_gpt"}, "nezha", "RoFormer-GPT", "its configuration mentions GPT"),
+    ({"is_decoder": True}, "nezha", "RoFormer-GPT", "its configuration says that it is causal"),
+    ({"application": "lm"}, "checkpoint", "RoFormer-GPT", "its configuration says that it is causal"),
     ({"is_decoder": False, "model_type": "roformer"}, "gpt-nezha", "RoFormer", "its configuration says so"),
 ]
 
@@ -168,8 +168,8 @@ MISFITS = [
     ("word", "wobert", "neither a table of positions nor a pooler; --family roformer"),
     ("v2", "roformer", "no biases and no layer norms; --family v2 fits"),
     ("sim", "gpt", "a pooler and no table of positions; --family sim"),
-    ("wobert", "roformer", "a table of positions, as BERT has; --family wobert fits"),
-    ("wobert", "wonezha", "a table of positions, as BERT has; --family wobert fits"),
+    ("wobert", "roformer", "a table of positions, like BERT; --family wobert fits"),
+    ("wobert", "wonezha", "a table of positions, like BERT; --family wobert fits"),
 ]
 
 
@@ -218,7 +218,9 @@ def test_a_roformer_starts_from_a_bert(fixture, tmp_path):
 
 @pytest.mark.parametrize(("fixture", "title"), [("word", "RoFormer"), ("v2", "RoFormer-V2"), ("sim", "RoFormer-Sim")])
 def test_only_a_bert_is_a_start(fixture, title, tmp_path):
-    with pytest.raises(CheckpointError, match=f"is of {title}, and --as roformer makes a RoFormer of a BERT"):
+    with pytest.raises(
+        CheckpointError, match=rf"is a {title}, but --as roformer turns a BERT \(WoBERT, WoNEZHA\) into a RoFormer"
+    ):
         convert(LEGACY / fixture, tmp_path / "output", as_family="roformer")
     with pytest.raises(CheckpointError, match="cannot be written as 'gpt': choose roformer"):
         convert(LEGACY / "wobert", tmp_path / "output", as_family="gpt")

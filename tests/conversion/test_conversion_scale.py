@@ -380,7 +380,7 @@ def test_only_models_are_replaced(files, run, output, tmp_path):
         (output / name).write_text(text)
     before = contents(output)
     code, out, err = run("convert", LEGACY / "word", output, "--force")
-    assert code == 1 and not out and "no saved model" in err and str(output) in err
+    assert code == 1 and not out and "not a saved model" in err and str(output) in err
     assert contents(output) == before and os.listdir(tmp_path) == ["output"]
 
 
@@ -389,7 +389,7 @@ def test_a_checkpoint_is_not_replaced_by_what_it_becomes(run, tmp_path):
     for folder in (source, source.parent):
         (folder / "config.json").write_text(json.dumps({"model_type": "roformer"}))
         code, _, err = run("convert", source, folder, "--force")
-        assert code == 1 and "is or holds the checkpoint" in err
+        assert code == 1 and "is or contains the checkpoint" in err
     assert (source / "bert_model.ckpt.index").exists()
 
 
@@ -486,7 +486,7 @@ def test_all_at_once(run, downloads, output, tmp_path):
         assert f"{family}, " in rows[name] and " parameters" in rows[name]
         assert {"config.json", "model.safetensors"} <= set(os.listdir(output / name))
     flat = "".join(part for line in out.splitlines() for part in line.split("│")[2:3]).replace(" ", "")
-    for words in ("neitherafoldernora.zip", "iscutoff", "hasnobert_config.jsonorconfig.json"):
+    for words in ("neitherafoldernorareadable.zip", "istruncated", "hasnobert_config.jsonorconfig.json"):
         assert words in flat
     assert sorted(os.listdir(output)) == sorted(CONVERTED) and sorted(os.listdir(tmp_path)) == ["downloads", "output"]
 
@@ -516,7 +516,11 @@ def test_two_of_one_name(tmp_path, output):
     for place in ("first", "second"):
         shutil.copytree(LEGACY / "word", tmp_path / "parent" / place / "same")
     (outcome,) = convert_all(tmp_path / "parent", output).outcomes
-    assert "several have this name" in outcome.failure and "first" in outcome.failure and "second" in outcome.failure
+    assert (
+        "several checkpoints have this name" in outcome.failure
+        and "first" in outcome.failure
+        and "second" in outcome.failure
+    )
     assert not output.exists()
 
 
@@ -529,7 +533,7 @@ def test_the_output_among_the_checkpoints(tmp_path):
 
 def test_nothing_to_convert(run, output, tmp_path):
     (tmp_path / "empty").mkdir()
-    for parent, words in ((tmp_path / "empty", "holds no checkpoint"), (tmp_path / "none", "is not a folder")):
+    for parent, words in ((tmp_path / "empty", "contains no checkpoint"), (tmp_path / "none", "is not a folder")):
         code, out, err = run("convert", "--all", parent, output)
         assert code == 1 and not out and err.startswith("roformer: ") and words in err and str(parent) in err
     assert os.listdir(tmp_path) == ["empty"]

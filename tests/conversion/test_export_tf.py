@@ -157,7 +157,7 @@ def test_every_head_there_and_back(architecture, dtype, tmp_path):
     same_config(tmp_path / "model", tmp_path / "again")
     has_language_model = "CausalLM" in architecture or "PreTraining" in architecture
     assert ("with_mlm" in report.call) == has_language_model
-    assert any("language model" in note for note in report.notes) != has_language_model
+    assert any("language-model head" in note for note in report.notes) != has_language_model
 
 
 def test_a_bi_encoder_there_and_back(tmp_path):
@@ -259,7 +259,7 @@ def test_no_setting_of_the_tokenizer_is_lost(family, add_sep_token, tmp_path):
     tokenizer.add_tokens(["[甲]"], special_tokens=True)
     tokenizer.save_pretrained(tmp_path / "model")
     report = export_tf(tmp_path / "model", tmp_path / "legacy")
-    assert "bert4keras looks for no added tokens in texts: 海, [新词], [甲]" in report.notes
+    assert "bert4keras does not look for added tokens in text: 海, [新词], [甲]" in report.notes
     assert entries_of(tmp_path / "legacy" / "vocab.txt") == [*entries, "[新词]", "[甲]", "[unused0]"]
     convert(tmp_path / "legacy", tmp_path / "again", verify=True)
     again, text = AutoTokenizer.from_pretrained(tmp_path / "again"), "明月[新词]照着THE[甲]海[MASK]"
@@ -280,16 +280,19 @@ def test_a_start_for_a_roformer_keeps_the_case_and_not_the_length(tmp_path):
 
 
 SPOILT_EXPORTS = {
-    "no class": ({"architectures": None}, "does not say any more which class it was"),
-    "config": ({"config": [1]}, "config must be an object of fields"),
-    "a field": ({"config": {"id2label": 3}}, "describes no model"),
-    "tokenizer": ({"tokenizer": "x"}, "tokenizer must be an object of fields"),
-    "added tokens": ({"tokenizer": {"added_tokens": [1]}}, "its added_tokens are no tokens"),
+    "no class": ({"architectures": None}, "architectures no longer names the class"),
+    "config": ({"config": [1]}, "config must be a JSON object"),
+    "a field": ({"config": {"id2label": 3}}, "does not describe a valid model"),
+    "tokenizer": ({"tokenizer": "x"}, "tokenizer must be a JSON object"),
+    "added tokens": ({"tokenizer": {"added_tokens": [1]}}, "its added_tokens are not tokens"),
     "a token": (
         {"tokenizer": {"added_tokens": [{"id": 7, "content": 7, "special": 7}]}},
-        "its added_tokens are no tokens",
+        "its added_tokens are not tokens",
     ),
-    "an argument": ({"tokenizer": {"word_segmentation": "x"}}, "describes no tokenizer: .*word_segmentation"),
+    "an argument": (
+        {"tokenizer": {"word_segmentation": "x"}},
+        "does not describe a valid tokenizer: .*word_segmentation",
+    ),
 }
 
 
@@ -350,7 +353,7 @@ def test_what_bert4keras_cannot_compute(what, tmp_path):
 
 def test_a_nezha_of_another_reach(tmp_path):
     saved(tmp_path / "model", "NezhaForMaskedLM", max_relative_position=32)
-    with pytest.raises(CheckpointError, match="max_relative_position is 32, and bert4keras has 64"):
+    with pytest.raises(CheckpointError, match="max_relative_position is 32, but bert4keras has 64"):
         export_tf(tmp_path / "model", tmp_path / "legacy")
 
 
@@ -359,7 +362,7 @@ def test_a_nezha_of_another_reach(tmp_path):
 def test_a_decoder_without_a_language_model(architecture, prefix_lm, tmp_path):
     """bert4keras masks attention for language models only, and would miss the weights of their head."""
     saved(tmp_path / "model", architecture, is_decoder=True, prefix_lm=prefix_lm)
-    with pytest.raises(CheckpointError, match=f"no decoder without the head of a language model, as {architecture} is"):
+    with pytest.raises(CheckpointError, match=f"no decoder without a language-model head, which {architecture} lacks"):
         export_tf(tmp_path / "model", tmp_path / "legacy")
 
 
@@ -368,8 +371,8 @@ def test_a_decoder_without_a_language_model(architecture, prefix_lm, tmp_path):
     [
         ({"user_dict": ["海上升"]}, "user_dict"),
         ({"word_segmentation": None}, "word_segmentation=None"),
-        ({"strip_accents": False}, "strips accents where it lower-cases"),
-        ({"cls_token": "[SEP]"}, r"its cls_token is \[SEP\], and bert4keras has \[CLS\]"),
+        ({"strip_accents": False}, "strips accents if and only if it lowercases"),
+        ({"cls_token": "[SEP]"}, r"its cls_token is \[SEP\], but bert4keras has \[CLS\]"),
     ],
 )
 def test_a_tokenizer_that_a_vocabulary_does_not_tell(arguments, sentence, tmp_path):
@@ -451,13 +454,13 @@ def test_bad_input_gets_one_sentence_and_leaves_nothing(run, trouble, tmp_path):
 @pytest.mark.parametrize("prefix", ["", "a/b", "../up", ".hidden"])
 def test_a_prefix_is_a_name(prefix, tmp_path):
     saved(tmp_path / "model", "RoFormerForMaskedLM")
-    with pytest.raises(ValueError, match="no name that files can begin with"):
+    with pytest.raises(ValueError, match="cannot be the prefix of file names"):
         export_tf(tmp_path / "model", tmp_path / "legacy", prefix=prefix)
 
 
 def test_it_never_writes_over_its_source(tmp_path):
     saved(tmp_path / "model", "RoFormerForMaskedLM")
-    with pytest.raises(FileExistsError, match="name a folder beside it"):
+    with pytest.raises(FileExistsError, match="name a folder next to it"):
         export_tf(tmp_path / "model", tmp_path / "model", force=True)
 
 

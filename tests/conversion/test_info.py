@@ -219,7 +219,7 @@ def test_without_the_data_file_only_that_is_missing(tmp_path, no_data):
 def test_data_of_the_wrong_size_is_told(tmp_path):
     folder = shutil.copytree(LEGACY / "word", tmp_path / "word")
     (folder / DATA).write_bytes((folder / DATA).read_bytes()[:-1])
-    assert "is cut off" in info(folder).notes[0]
+    assert "is truncated" in info(folder).notes[0]
 
 
 @pytest.mark.parametrize("name", ["v2", "gpt", "shards"])
@@ -319,7 +319,7 @@ NOTHING = {
     "other files": (write("notes.txt", "hello"), "it has no config.json or weights"),
     "weights alone": (write("model.safetensors", ""), "it has weights, but no config.json"),
     "a legacy configuration alone": (write("bert_config.json", "{}"), "it has bert_config.json, but no weights"),
-    "another configuration": (write("config.json", '{"name": "x"}'), "names no model_type and no sizes"),
+    "another configuration": (write("config.json", '{"name": "x"}'), "has no model_type and no sizes"),
     "a broken configuration": (write("config.json", "{"), "cannot be read as JSON"),
     "a list": (write("config.json", "[]"), "is not a JSON object"),
 }
@@ -340,7 +340,7 @@ def test_an_unknown_folder_is_one_sentence(case, tmp_path):
         ("nothing", None, "does not exist: name a folder, a .zip, or a repository"),
         ("a/b/c", None, "does not exist"),
         ("x.index", b"", "is a file: name the folder or the .zip"),
-        ("x.zip", b"no zip", "neither a folder nor a .zip that can be read"),
+        ("x.zip", b"no zip", "neither a folder nor a readable .zip"),
     ],
 )
 def test_what_is_no_folder_is_one_sentence(name, content, message, tmp_path, monkeypatch):
@@ -380,7 +380,7 @@ def test_a_damaged_file_of_a_saved_model_is_told_or_noted(name, tmp_path, conver
 def test_another_model_is_said_to_be_none_of_ours(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "gpt2", "n_layer": 2}')
     found = info(tmp_path)
-    assert found.family is None and "gpt2 is none of this package's" in found.sign and found.needs_package is False
+    assert found.family is None and "gpt2 is not one of this package's" in found.sign and found.needs_package is False
     assert found.positions == {} and run(tmp_path).exit_code == 0
 
 
@@ -427,7 +427,7 @@ def test_shards_on_the_hub_and_a_revision(hub, tmp_path, converted):
     assert found["dtypes"] == {"float16": sum(parameter.numel() for parameter in model.parameters())}
     assert len([file for file in found["files"] if file["name"].endswith(".safetensors")]) > 1
     assert list(info(REPO, revision=first).dtypes) == ["float32"]
-    with pytest.raises(ValueError, match="has a revision"):  # not in silence what the folder holds
+    with pytest.raises(ValueError, match="have revisions"):  # not in silence what the folder holds
         info(tmp_path, revision=first)
 
 
@@ -475,13 +475,13 @@ def test_what_the_hub_does_not_tell_is_one_sentence(fault, message, hub, convert
     with pytest.raises(HubError, match=message) as caught:
         info(name)
     assert "\n" not in str(caught.value) and hub.token not in str(caught.value)
-    assert "is no folder here" in str(caught.value)
+    assert "is not a folder here" in str(caught.value)
 
 
 def test_a_repository_without_a_checkpoint(hub, tmp_path):
     (tmp_path / "README.md").write_text("# nothing\n")
     put(hub, tmp_path)
-    with pytest.raises(ValueError, match=f"{REPO} holds no checkpoint that is known") as caught:
+    with pytest.raises(ValueError, match=f"{REPO} contains no recognisable checkpoint") as caught:
         info(REPO)
     assert "/tmp" not in str(caught.value)
 

@@ -721,10 +721,10 @@ TROUBLES = {
     "code": (with_code, ["pytorch_model.bin", "could run code"]),
     "old with code": (old_with_code, ["pytorch_model.bin", "could run code"]),
     "a bare pickle with code": (bare_pickle, ["pytorch_model.bin", "could run code"]),
-    "compressed": (compressed, ["pytorch_model.bin", "not as torch.save writes it"]),
-    "a list": (lambda f: torch.save([torch.zeros(2)], f / "pytorch_model.bin"), ["no state dict"]),
-    "a training state": (edit(lambda s: s.update(model=copy.copy(s))), ["no state dict"]),
-    "no tensors": (lambda f: torch.save({}, f / "pytorch_model.bin"), ["holds no tensors"]),
+    "compressed": (compressed, ["pytorch_model.bin", "not one that torch.save wrote"]),
+    "a list": (lambda f: torch.save([torch.zeros(2)], f / "pytorch_model.bin"), ["not a state dict"]),
+    "a training state": (edit(lambda s: s.update(model=copy.copy(s))), ["not a state dict"]),
+    "no tensors": (lambda f: torch.save({}, f / "pytorch_model.bin"), ["contains no tensors"]),
     "a weight is missing": (edit(lambda s: s.pop(WEIGHT)), ["no tensor", WEIGHT]),
     "no head": (
         edit(lambda s: [s.pop(k) for k in list(s) if k.startswith("cls")]),
@@ -732,7 +732,7 @@ TROUBLES = {
     ),
     "a weight too many": (
         edit(lambda s: s.update(adapter=torch.zeros(2))),
-        ["no RoFormerForMaskedLM has a place for", "adapter"],
+        ["not part of RoFormerForMaskedLM", "adapter"],
     ),
     "a layer too many": (edit(lambda s: s.update({WEIGHT.replace("1", "2"): s[WEIGHT]})), ["3 layers", "says 2"]),
     "misshapen": (edit(lambda s: s.update({WEIGHT: torch.zeros(16, 25)})), [WEIGHT, "(16, 25)", "(16, 24)"]),
@@ -753,9 +753,15 @@ TROUBLES = {
     "an unknown class": (edit_config(architectures=["RoFormerForEverything"]), ["RoFormerForEverything"]),
     "a class of another model": (edit_config(architectures=["BertForMaskedLM"]), ["BertForMaskedLM"]),
     "no class at all": (edit_config(architectures="RoFormer"), ["architectures"]),
-    "another width": (edit_config(hidden_size=20), ["does not fit config.json", "20"]),
-    "odd heads": (edit_config(num_attention_heads=5), ["config.json describes no model", "num_attention_heads"]),
-    "text for a number": (edit_config(hidden_size="many"), ["config.json describes no model", "hidden_size"]),
+    "another width": (edit_config(hidden_size=20), ["does not match config.json", "20"]),
+    "odd heads": (
+        edit_config(num_attention_heads=5),
+        ["config.json does not describe a valid model", "num_attention_heads"],
+    ),
+    "text for a number": (
+        edit_config(hidden_size="many"),
+        ["config.json does not describe a valid model", "hidden_size"],
+    ),
     "an unknown activation": (edit_config(hidden_act="magic"), ["config.json", "magic"]),
     "more layers": (edit_config(num_hidden_layers=10**9), ["2 layers", "1000000000"]),
     "a small vocabulary": (edit_config(vocab_size=7), ["154 entries", "says 7"]),
@@ -770,14 +776,14 @@ TROUBLES = {
     "a tokenizer of another kind": (edit_tokenizer(tokenizer_class="BertJapaneseTokenizer"), ["BertJapaneseTokenizer"]),
     "no Chinese characters": (
         edit_tokenizer(tokenizer_class="BertTokenizer", tokenize_chinese_chars=False),
-        ["tokenizer_config.json says tokenize_chinese_chars: False"],
+        ["tokenizer_config.json sets tokenize_chinese_chars to False"],
     ),
     "a number for a token": (edit_tokenizer(cls_token=3), ["a tokenizer that cannot be read", "cls_token"]),
     "no ids": (
         lambda f: (f / "added_tokens.json").write_text('{"[新]": null, "[旧]": "a"}'),
         ["a tokenizer that cannot be read"],
     ),
-    "two tokenizers": (two_tokenizers, ["holds two tokenizers", "'照' is 97 in vocab.txt", "tokenizer.json"]),
+    "two tokenizers": (two_tokenizers, ["has two different tokenizers", "'照' is 97 in vocab.txt", "tokenizer.json"]),
     "broken settings": (
         lambda f: (f / "generation_config.json").write_text("{"),
         ["generation_config.json cannot be read"],
@@ -820,20 +826,20 @@ def test_shards_that_do_not_belong_together(run, form, tmp_path):
         assert os.listdir(tmp_path) == ["old"]
 
     shard.unlink()
-    said(index.name, shard.name, "not there")
+    said(index.name, shard.name, "is missing")
     shard.write_bytes(whole[: len(whole) // 2])
     said(shard.name, "damaged")
     shutil.copy(sorted(folder.glob("*00001-of-00003*"))[0], shard)
-    said("another file has too")
+    said("also in another file")
     shard.write_bytes(whole)
     index.write_text(json.dumps({"weight_map": {**places["weight_map"], "more": shard.name}}))
     said("more", "does not hold")
     index.write_text(json.dumps({"weight_map": {**places["weight_map"], "more": "../config.json"}}))
-    said("not there")
+    said("is missing")
     index.write_text(json.dumps({"weight_map": [1]}))
-    said("no index of weights")
+    said("not a weights index")
     index.write_text("{")
-    said("no index of weights")
+    said("not a weights index")
     index.write_text(json.dumps(places))
     assert run("convert", folder, tmp_path / "new")[0] == 0
 

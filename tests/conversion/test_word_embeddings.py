@@ -390,7 +390,7 @@ def test_the_command(run, checkpoint, new_vocab, tmp_path):
     folder, _ = checkpoint()
     code, out, err = run("vocab-init", folder, new_vocab, tmp_path / "out")
     assert code == 0, err
-    for row in ("copied by name", "mean of their tokens", "begin as [UNK]", "BertForMaskedLM"):
+    for row in ("copied by name", "mean of their tokens", "start as [UNK]", "BertForMaskedLM"):
         assert row in out
     files = sorted(os.listdir(tmp_path / "out"))
     assert files == ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt"]
@@ -407,7 +407,7 @@ def test_the_checkpoint_is_not_replaced(run, checkpoint, new_vocab, tmp_path):
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     for output in (folder, tmp_path, f"{folder}/../{folder.name}"):
         code, _, err = run("vocab-init", folder, new_vocab, output, "--force")
-        assert code == 1 and err.count("\n") == 1 and "is or holds the checkpoint" in err
+        assert code == 1 and err.count("\n") == 1 and "is or contains the checkpoint" in err
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 

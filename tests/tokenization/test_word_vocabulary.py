@@ -199,7 +199,13 @@ def test_the_command(run, base, tmp_path):
     assert code == 0, err
     made = (tmp_path / "new" / "vocab.txt").read_text(encoding="utf-8")
     assert made.split("\n")[:-1] == naive_entries(DOCUMENTS, min_count=2)
-    for row in ("kept of the base", "dropped as redundant", "words added", "characters per token", "of them in words"):
+    for row in (
+        "kept from the base",
+        "dropped as redundant",
+        "words added",
+        "characters per token",
+        "of them in words",
+    ):
         assert row in out
     assert os.listdir(tmp_path / "new") == ["vocab.txt"]
 

@@ -1,4 +1,4 @@
-"""A corpus that need not fit in memory: its files, and their documents in chunks that processes can share out.
+"""A corpus that need not fit in memory: its files, and their documents in chunks that can be spread over processes.
 
 A document is a line of a text file, or a field of a line of a JSON Lines file (.jsonl or .json); either may be
 compressed (.gz). Lines end at "\\n" and nowhere else.
@@ -11,14 +11,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-CHUNK = 4 << 20  # bytes, after decompression, that are handed out at once
-LONGEST_LINE = 16 << 20  # bytes; memory is bounded by what a line can take
+CHUNK = 4 << 20  # bytes per chunk, after decompression
+LONGEST_LINE = 16 << 20  # bytes; this bounds the memory that a line can take
 _JSON = (".jsonl", ".json")
 _TEXT = (".txt", ".text")
 
 
 class CorpusError(ValueError):
-    """A corpus that cannot be read; its text is one sentence that names the file, the line and the trouble."""
+    """A corpus that cannot be read; its message is one sentence that names the file, the line and the problem."""
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,13 @@ class Chunk:
     consumed: int
 
     def documents(self, field: str) -> Iterator[str]:
-        """The texts in it, without blank ones. `field` names the one that JSON Lines keep it in."""
+        """The texts in it, without blank ones. `field` is the field of JSON Lines that holds the text."""
         try:
             lines = self.data.decode("utf-8").split("\n")
         except UnicodeDecodeError as error:
             number = self.first_line + self.data.count(b"\n", 0, error.start)
             raise CorpusError(
-                f"{self.path}, line {number}: not UTF-8 (`iconv -f GB18030 -t UTF-8` makes it of GBK)"
+                f"{self.path}, line {number}: not UTF-8 (`iconv -f GB18030 -t UTF-8` converts GBK)"
             ) from None
         is_json = _kind(self.path) in _JSON
         for number, line in enumerate(lines, self.first_line):
@@ -56,23 +56,23 @@ class Chunk:
         try:
             record = json.loads(line)
         except (ValueError, RecursionError):
-            raise CorpusError(f"{where}: not JSON (JSON Lines have one object a line)") from None
+            raise CorpusError(f"{where}: not JSON (JSON Lines have one object per line)") from None
         if not isinstance(record, dict) or field not in record:
             raise CorpusError(f"{where}: no field {field!r} (--field names the one that holds the text)")
         if not isinstance(record[field], str):
-            raise CorpusError(f"{where}: the field {field!r} holds no text")
+            raise CorpusError(f"{where}: the field {field!r} is not a string")
         return record[field]
 
 
 def corpus_files(paths: Iterable[str | Path]) -> list[Path]:
-    """The files to read, each once: those named, and of folders all text and JSON Lines files in them, in order of
-    their names. Other files of a folder are not part of a corpus and are passed over."""
+    """The files to read, each once: those named, and all text and JSON Lines files in the folders named, in order of
+    their names. Other files of a folder are not part of a corpus and are skipped."""
     files = {}
     for path in map(Path, paths):
         if path.is_dir():
             found = [file for file in sorted(path.rglob("*")) if _kind(file) in _TEXT + _JSON and file.is_file()]
             if not found:
-                raise CorpusError(f"{path} holds no .txt or .jsonl file, compressed (.gz) or not")
+                raise CorpusError(f"{path} has no .txt or .jsonl file, compressed (.gz) or not")
         elif path.exists():
             found = [path]
         else:
@@ -90,7 +90,7 @@ def read_chunks(path: Path) -> Iterator[Chunk]:
     with open(path, "rb") as stored:
         lines = gzip.GzipFile(fileobj=stored) if path.suffix == ".gz" else stored
         while data := _whole_lines(lines, path, line):
-            position = stored.tell() if stored.seekable() else 0  # a pipe, whose length nobody knows
+            position = stored.tell() if stored.seekable() else 0  # a pipe has no known length
             yield Chunk(path, line, data.removeprefix(b"\xef\xbb\xbf") if line == 1 else data, position - consumed)
             line, consumed = line + data.count(b"\n"), position
 
@@ -103,14 +103,14 @@ def _whole_lines(lines, path: Path, first_line: int) -> bytes:
             if len(rest) == LONGEST_LINE:
                 number = first_line + data.count(b"\n")
                 raise CorpusError(
-                    f"{path}, line {number}: longer than {LONGEST_LINE >> 20} MiB; write a document a line"
+                    f"{path}, line {number}: longer than {LONGEST_LINE >> 20} MiB; write one document per line"
                 )
             data += rest
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise CorpusError(f"{path} is not a whole gzip file: {str(error).rstrip('.')}") from None
+        raise CorpusError(f"{path} is not a complete gzip file: {str(error).rstrip('.')}") from None
     return data
 
 
 def _kind(path: Path) -> str:
-    """The ending of the name that tells text from JSON Lines."""
+    """The suffix of the name that tells text from JSON Lines."""
     return (path.with_suffix("") if path.suffix == ".gz" else path).suffix.lower()

@@ -1,6 +1,6 @@
-"""A word vocabulary made of a character vocabulary and a corpus, as WoBERT's was made of Chinese BERT's.
+"""A word vocabulary made from a character vocabulary and a corpus, as WoBERT's was made from Chinese BERT's.
 
-The recipe is https://kexue.fm/archives/7758: take out the entries that no text is ever cut into, keep the rest, and
+The recipe is https://kexue.fm/archives/7758: remove the entries that no text is ever split into, keep the rest, and
 add the most frequent words. WoBERT took them from jieba's own frequencies; here they are counted in the corpus.
 """
 
@@ -27,15 +27,15 @@ from ..wordpiece import PREFIX, WordPiece
 from .corpus import Chunk, CorpusError, corpus_files, read_chunks
 
 UNKNOWN = "[UNK]"
-_RESERVED = re.compile(r"\[[^\[\]]+\]")  # special tokens, and the [unused1] ... that users make theirs
+_RESERVED = re.compile(r"\[[^\[\]]+\]")  # special tokens, and the [unused1] ... that users repurpose
 
 
 @dataclass
 class Counts:
-    """What was counted in a part of the corpus; parts are added up, in any order.
+    """What was counted in a part of the corpus; parts can be added up in any order.
 
-    words: occurrences of each word of two or more Han characters. jieba without its hidden Markov model gives no such
-        word that is not in its dictionary, so there are never more than 340,000, and all of them are counted.
+    words: occurrences of each word of two or more Han characters. jieba without its hidden Markov model gives only
+        such words as are in its dictionary, so there are never more than 340,000, and all of them are counted.
     documents, characters: of the normalized text.
     tokens_before: tokens under the base vocabulary; other_tokens: tokens of what `words` leaves out.
     """
@@ -56,11 +56,11 @@ class Counts:
 
 
 class WordCounter:
-    """Counts the words of a chunk of the corpus, cut as RoFormerTokenizer cuts.
+    """Counts the words of a chunk of the corpus, split as RoFormerTokenizer splits them.
 
     Args:
         base: dict of entry -> id.
-        text_field: of JSON Lines.
+        text_field: the field of JSON Lines that holds the text.
     """
 
     def __init__(self, base: dict[str, int], text_field: str):
@@ -80,7 +80,7 @@ class WordCounter:
             counts.characters += len(text)
             parts_before.update(self.cut_before(text))
             parts.update(self.segment(text))
-        # A part becomes the same tokens wherever it stands, so each is looked at once.
+        # A part always becomes the same tokens, so each is looked up once.
         counts.tokens_before = sum(n * len(self.pieces_before.ids[part]) for part, n in parts_before.items())
         for part, n in parts.items():
             if is_word(part):
@@ -97,11 +97,11 @@ def is_word(text: str) -> bool:
 
 
 def kept_entries(base: Iterable[str]) -> list[str]:
-    """The entries of a vocabulary that stay, in their order.
+    """The entries of a vocabulary that are kept, in their order.
 
-    What goes is what bert4keras' `load_vocab(simplified=True)` calls redundant: entries of several characters with a
-    Han character or a punctuation mark among them, such as '##中', since each of these is a token by itself. What
-    stands in square brackets stays, as it did in WoBERT's vocabulary, and so does a word of Han characters.
+    What bert4keras' `load_vocab(simplified=True)` calls redundant is dropped: entries of several characters with a Han
+    character or a punctuation mark among them, such as '##中', since each of these is a token by itself. Entries in
+    square brackets are kept, as in WoBERT's vocabulary, and so are words of Han characters.
     """
     return [entry for entry in base if is_word(entry) or _RESERVED.fullmatch(entry) or not _is_redundant(entry)]
 
@@ -111,19 +111,21 @@ def _is_redundant(entry: str) -> bool:
 
 
 def make_entries(base: Iterable[str], words: dict[str, int], size: int, min_count: int, max_length: int) -> list[str]:
-    """The entries of the new vocabulary: those of the base that stay, then words, the most frequent first.
+    """The entries of the new vocabulary: those kept from the base, then words, the most frequent first.
 
     Args:
         base: entries of the base vocabulary, in order.
         words: how often each word occurs.
-        size: entries in all, at most.
-        min_count, max_length: least occurrences and most characters of a word to add.
+        size: maximum number of entries.
+        min_count, max_length: minimum occurrences and maximum characters of a word to add.
 
-    Words that occur equally often stand in the order of their code points.
+    Words that occur equally often are in the order of their code points.
     """
     kept = kept_entries(base)
     if size < len(kept):
-        raise VocabularyError(f"a vocabulary of {size:,} entries cannot hold the {len(kept):,} that stay of the base")
+        raise VocabularyError(
+            f"a vocabulary of {size:,} entries cannot hold the {len(kept):,} that are kept from the base"
+        )
     known = set(kept)
     new = [w for w, n in words.items() if n >= min_count and len(w) <= max_length and w not in known]
     new.sort(key=lambda word: (-words[word], word))
@@ -143,8 +145,8 @@ def count_words(
     Args:
         paths: files and folders (see `corpus_files`), read in chunks: memory does not depend on their size.
         base: dict of entry -> id.
-        field: the one that holds the text in JSON Lines.
-        num_proc: processes; None for one a core. The counts are the same for any number.
+        field: the field of JSON Lines that holds the text.
+        num_proc: processes; None for one per core. The counts are the same for any number.
         progress: show a progress bar on stderr.
 
     Raises:
@@ -159,7 +161,7 @@ def count_words(
     results = _in_parallel(base, field, chunks, num_proc) if num_proc > 1 else _in_turn(base, field, chunks)
     try:
         for consumed, counts in results:
-            bar.start()  # not earlier: it runs a thread, and the processes are forked before any
+            bar.start()  # not earlier: it starts a thread, and the processes must be forked before that
             total.add(counts)
             bar.advance(task, consumed)
     finally:
@@ -181,8 +183,8 @@ def _in_turn(base: dict[str, int], field: str, chunks: Iterator[Chunk]) -> Itera
 def _in_parallel(
     base: dict[str, int], field: str, chunks: Iterator[Chunk], num_proc: int
 ) -> Iterator[tuple[int, Counts]]:
-    """The results in the order of the chunks, of which only a few are in memory at a time."""
-    JiebaSegmenter()("")  # reads the dictionary, which processes that are forked then share
+    """The results in the order of the chunks; only a few chunks are in memory at a time."""
+    JiebaSegmenter()("")  # reads the dictionary, which forked processes then share
     pool = ProcessPoolExecutor(num_proc, initializer=_begin_process, initargs=(base, field))
     waiting = []
     try:
@@ -209,9 +211,9 @@ def _count_here(chunk: Chunk) -> Counts:
 
 @dataclass(frozen=True)
 class WordVocabularyReport:
-    """What became of the base, and what the new vocabulary does to the corpus it was made from.
+    """What was kept of the base, and what the new vocabulary does to the corpus it was made from.
 
-    kept, dropped, added: entries; covered: share of the corpus' characters that stand in words of the new vocabulary;
+    kept, dropped, added: entries; covered: share of the corpus' characters that are in words of the new vocabulary;
     tokens_before, tokens_after: tokens of the corpus under the base and under the new vocabulary.
     """
 
@@ -233,7 +235,7 @@ class WordVocabularyReport:
         rows = {
             "output": str(self.output),
             "entries": f"{self.kept + self.added:,}",
-            "kept of the base": f"{self.kept:,}",
+            "kept from the base": f"{self.kept:,}",
             "dropped as redundant": f"{self.dropped:,}",
             "words added": f"{self.added:,}, each at least {self.rarest:,} times in the corpus",
             "documents": f"{self.documents:,}",
@@ -262,20 +264,20 @@ def make_word_vocabulary(
     """Write the vocab.txt of a word-level model.
 
     Args:
-        corpus: text and JSON Lines files, .gz of them, and folders of such.
-        base: vocab.txt to start from, Chinese BERT's for example.
+        corpus: text and JSON Lines files, also as .gz, and folders of them.
+        base: vocab.txt to start from, for example Chinese BERT's.
         output: vocab.txt to write; it appears whole or not at all.
-        size: entries in all, at most.
-        min_count, max_length: least occurrences and most characters of a word.
-        field: the one that holds the text in JSON Lines.
-        num_proc: processes; None for one a core. The result is the same for any number.
-        force: replace `output` where it exists.
+        size: maximum number of entries.
+        min_count, max_length: minimum occurrences and maximum characters of a word.
+        field: the field of JSON Lines that holds the text.
+        num_proc: processes; None for one per core. The result is the same for any number.
+        force: replace `output` if it exists.
         progress: show a progress bar on stderr.
 
     Raises:
-        VocabularyError: the base is no vocabulary, or larger than `size`.
+        VocabularyError: the base is not a vocabulary, or larger than `size`.
         CorpusError: the corpus cannot be read, or has no word to add.
-        FileExistsError: `output` exists, or is what is read.
+        FileExistsError: `output` exists, or is one of the inputs.
 
     >>> make_word_vocabulary(["laws.jsonl.gz"], "bert/vocab.txt", "words.txt", size=30_000).added
     16316
@@ -286,8 +288,8 @@ def make_word_vocabulary(
         if value is not None and value < 1:
             raise ValueError(f"{name} is {value}, but must be at least 1")
     if output.is_dir() or (output.exists() and not force):
-        kind = "a folder: name a file" if output.is_dir() else "there already: --force replaces it"
-        raise FileExistsError(f"{output} is {kind}")
+        trouble = "is a folder: name a file" if output.is_dir() else "already exists: --force replaces it"
+        raise FileExistsError(f"{output} {trouble}")
     if output.resolve() in [file.resolve() for file in (Path(base), *corpus_files(corpus))]:
         raise FileExistsError(f"{output} is what the vocabulary is made from: name another file")
     entries = read_vocabulary(base)
@@ -297,13 +299,13 @@ def make_word_vocabulary(
     with temporary_sibling(output) as folder:
         counts = count_words(corpus, entries, field=field, num_proc=num_proc, progress=progress)
         if not counts.documents:
-            raise CorpusError("the corpus holds no text")
+            raise CorpusError("the corpus has no text")
         vocabulary = make_entries(entries, counts.words, size, min_count, max_length)
         added = vocabulary[len(kept_entries(entries)) :]
         if not added:
             raise CorpusError(
                 f"there is no word to add: none of up to {max_length} characters that the base lacks occurs "
-                f"{min_count} times in the corpus, or {size:,} entries leave no room"
+                f"at least {min_count} times in the corpus, or {size:,} entries leave no room"
             )
         write_vocabulary({entry: number for number, entry in enumerate(vocabulary)}, folder / output.name)
         os.replace(folder / output.name, output)
