@@ -1,7 +1,7 @@
 """Choose and fill in the model card of a checkpoint.
 
-A published card is kept as it stands on the Hub, in `<name of the released archive>/README.md`; `template.md` serves all
-others. Both hold the line `<!-- facts -->`, which gives way to a table of what is known about the copy at hand.
+A published card is kept as it is on the Hub, in `<name of the released archive>/README.md`; `template.md` is for all
+others. Both have the line `<!-- facts -->`, which is replaced by a table of what is known about the copy at hand.
 """
 
 import re
@@ -20,7 +20,7 @@ HEADS = {
     "sim": "ForCausalLM",
     "gpt": "ForCausalLM",
 }  # of the released checkpoints; all others are masked language models
-NO_KIND = "A checkpoint of a kind that modeling-roformer has no name for."
+NO_KIND = "A checkpoint of a kind that modeling-roformer does not know."
 
 
 def published_checkpoints() -> dict[str, Path]:
@@ -33,14 +33,13 @@ def card_for(source_name: str, config: dict, word_level: bool, **facts: object) 
 
     Args:
         source_name: name (or path) of the folder or .zip that the checkpoint came from. A released archive's name picks
-            the published card, if sizes, vocabulary and head are that checkpoint's too; any other gets the generic card.
+            the published card, if sizes, vocabulary and head match too; any other gets the generic card.
         config: the content of the new config.json (or of bert_config.json).
         word_level: whether the vocabulary holds words (entries of two or more Han characters).
         **facts: what else is known about this copy, shown in its table of facts: what `facts.measure` and
-            `facts.conversion_facts` return, or anything, under its own name with underscores as spaces. None leaves a
-            fact out. Three are used elsewhere too: `license` and `language` go into the generic card's metadata (left
-            out where not given, but for the language of a word-level vocabulary, which is Chinese), and `title` is its
-            heading.
+            `facts.conversion_facts` return, or anything else, under its own name with underscores as spaces. None
+            leaves a fact out. Three go elsewhere: `license` and `language` into the generic card's metadata (left out
+            if not given, except that a word-level vocabulary is Chinese), and `title` into its heading.
 
     Returns:
         Markdown with the Hub's metadata as YAML in front, ending with a newline.
@@ -59,16 +58,16 @@ def card_for(source_name: str, config: dict, word_level: bool, **facts: object) 
 
 
 def checkpoint_name(source_name: str) -> str:
-    """The last part of a path of any system, on one line, without .zip."""
+    """The last part of a path of any operating system, on one line, without .zip."""
     name = PureWindowsPath(str(source_name)).name.encode("utf-8", "replace").decode("utf-8")
     name = " ".join(name.split())
     return (name[: -len(".zip")] if name.lower().endswith(".zip") else name) or "checkpoint"
 
 
 def is_published(name: str, config: dict, word_level: bool) -> bool:
-    """Whether layers, width, heads, vocabulary, kind and head are those of the released checkpoint of this name.
+    """Whether layers, width, heads, vocabulary, kind and head match the released checkpoint of this name.
 
-    A stranger's model in a folder of that name must not be given the results of another.
+    Another model in a folder of that name must not be given the released one's results.
     """
     release, sizes = RELEASES.get(name), re.fullmatch(r".*_L-(\d+)_H-(\d+)_A-(\d+)", name)
     if release is None or sizes is None:
@@ -98,7 +97,7 @@ def facts_of(name: str, config: dict, word_level: bool, facts: dict) -> dict[str
         "vocabulary": f"{vocab_size:,} entries" if isinstance(vocab_size, int) else None,
         "vocabulary's unit": "word" if word_level else "character",
     }
-    # Names of files stay as they are.
+    # File names stay as they are.
     return rows | {key.replace("_", " ") if key.isidentifier() else key: value for key, value in facts.items()}
 
 

@@ -1,6 +1,6 @@
-"""What can be measured of a checkpoint's files, and the table that shows it in a card.
+"""What can be measured from a checkpoint's files, and the table that shows it in a card.
 
-The table stands between two comments, so that it can be written anew without touching what people write around it.
+The table is between two comments, so that it can be rewritten without touching what people write around it.
 """
 
 import datetime
@@ -23,7 +23,7 @@ from .kinds import KINDS, kind_of, why_package_is_needed
 
 START = "<!-- facts -->"
 END = "<!-- /facts -->"
-FILE = "file "  # rows of weights, which are measured anew
+FILE = "file "  # prefix of the rows for weights, which are measured again
 
 DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
@@ -31,8 +31,8 @@ DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat1
 def measure(directory: str | Path, word_level: bool, fact: Callable[[Path], str] | None = None) -> dict[str, object]:
     """The facts of a saved model: kind, parameters, dtype, who can load it, and size and SHA-256 of each weights file.
 
-    Weights are read once, in pieces, for their sum; of their tensors only the headers. Raises SafetensorError or OSError
-    where a file cannot be read. `fact` stands in for `file_fact`, where sums are already known.
+    Weights files are read once, in pieces, for their checksums; of the tensors, only the headers are parsed. Raises
+    SafetensorError or OSError if a file cannot be read. `fact` replaces `file_fact` if checksums are already known.
 
     >>> measure("roformer-mini-zh", word_level=True)["parameters"]
     7889888
@@ -52,7 +52,7 @@ def measure(directory: str | Path, word_level: bool, fact: Callable[[Path], str]
 
 
 def conversion_facts(source_files: Iterable[str | Path], fact: Callable[[Path], str] | None = None) -> dict[str, str]:
-    """When and with what a checkpoint is converted, now, and size and SHA-256 of each of the files that it comes from.
+    """When and with what a checkpoint is converted (now), and size and SHA-256 of each source file.
 
     `fact` is as in `measure`.
 
@@ -68,8 +68,8 @@ def conversion_facts(source_files: Iterable[str | Path], fact: Callable[[Path], 
 
 
 def data_files(weights: str | Path) -> list[Path]:
-    """The files that hold the numbers of a checkpoint: its one file, the shards that an index names, or those of a
-    TensorFlow checkpoint, given what their names begin with.
+    """The files that hold the data of a checkpoint: its one file, the shards that an index names, or those of a
+    TensorFlow checkpoint, given its prefix.
 
     >>> data_files("bert_model.ckpt")
     [PosixPath('bert_model.ckpt.data-00000-of-00001')]
@@ -85,7 +85,7 @@ def data_files(weights: str | Path) -> list[Path]:
 
 def file_fact(path: str | Path, stop: Event | None = None) -> str:
     """Size and SHA-256 of a file, which is read in pieces, until `stop` is set."""
-    # hashlib.file_digest, which Python 3.10 does not have.
+    # As hashlib.file_digest does, which Python 3.10 does not have.
     digest, buffer = hashlib.sha256(), memoryview(bytearray(1 << 20))
     with open(path, "rb") as file:
         while (stop is None or not stop.is_set()) and (size := file.readinto(buffer)):
@@ -94,25 +94,25 @@ def file_fact(path: str | Path, stop: Event | None = None) -> str:
 
 
 class FileFacts:
-    """`file_fact` of files that nobody has to wait for: threads find them while other work goes on."""
+    """`file_fact` in the background: threads compute it while other work goes on."""
 
     def __init__(self, pool: ThreadPoolExecutor, stop: Event):
         self._pool, self._stop = pool, stop
         self._found: dict[Path, Future[str]] = {}
 
     def start(self, *paths: Path) -> None:
-        """Begin to read files that will not change any more."""
+        """Start reading files that will not change any more."""
         for path in paths:
             self._found[path] = self._pool.submit(file_fact, path, self._stop)
 
     def __call__(self, path: Path) -> str:
-        """The fact of a file that was started, once it is known; raises OSError where it could not be read."""
+        """Wait for the fact of a file that was started; raises OSError if the file could not be read."""
         return self._found[path].result()
 
 
 @contextmanager
 def file_facts() -> Iterator[FileFacts]:
-    """Facts that are found beside the work of the block; what is not known at its end is given up.
+    """Facts that are computed in the background while the block runs; what is unfinished at its end is abandoned.
 
     >>> with file_facts() as fact:
     ...     fact.start(Path("model.safetensors"))
@@ -128,9 +128,9 @@ def file_facts() -> Iterator[FileFacts]:
 
 
 def safetensors_header(path: str | Path) -> dict[str, tuple[str, list[int]]]:
-    """Name of each tensor -> its dtype, in safetensors' names, and its shape; their numbers are not read."""
+    """Name of each tensor -> its dtype, in safetensors' names, and its shape; the data is not read."""
     with safe_open(path, "np") as weights:
-        slices = {name: weights.get_slice(name) for name in weights.keys()}  # noqa: SIM118, it is no dict
+        slices = {name: weights.get_slice(name) for name in weights.keys()}  # noqa: SIM118, it is not a dict
         return {name: (part.get_dtype(), part.get_shape()) for name, part in slices.items()}
 
 
@@ -177,7 +177,7 @@ def plain(text: str) -> str:
 
 
 def read_json(path: Path) -> dict:
-    """The object in a JSON file, {} where there is no such file; a ValueError names one that holds something else."""
+    """The object in a JSON file, {} if there is no such file; raises ValueError, naming the file, for anything else."""
     try:
         content = json.loads(read_whole(path)) if path.is_file() else {}
     except (ValueError, RecursionError) as error:
@@ -188,7 +188,7 @@ def read_json(path: Path) -> dict:
 
 
 def vocabulary_of(directory: str | Path) -> dict[str, int]:
-    """Entry -> id of a saved tokenizer, from vocab.txt or else tokenizer.json; {} where there is neither."""
+    """Entry -> id of a saved tokenizer, from vocab.txt or else tokenizer.json; {} if there is neither."""
     directory = Path(directory)
     if (directory / "vocab.txt").is_file():
         return read_vocabulary(directory / "vocab.txt")

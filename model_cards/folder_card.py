@@ -1,4 +1,4 @@
-"""The card of a saved model's folder: a new one, or an old one with its facts measured anew."""
+"""The card of a saved model's folder: a new one, or an old one with its facts measured again."""
 
 import re
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ from .facts import END, FILE, START, facts_table, measure, read_facts, read_json
 from .metadata import YAML_BLOCK, check_metadata, read_metadata
 
 CARD = "README.md"
-# Fields that a card may be given; results, for one, are for its owner to claim.
+# Fields that may be added to a card; results, for example, are for its owner to claim.
 FIELDS = ("language", "license", "library_name", "pipeline_tag", "mask_token", "tags")
-PROVENANCE = ("source", "converted")  # beginnings of the rows that only the converter knew
+PROVENANCE = ("source", "converted")  # prefixes of the rows that only the converter knew
 
 
 @dataclass(frozen=True)
 class CardReport:
-    """What became of a folder's card: whether it is `new`, and which facts and fields changed."""
+    """What happened to a folder's card: whether it is `new`, and which facts and fields changed."""
 
     path: Path
     new: bool
@@ -36,7 +36,7 @@ class CardReport:
         elif not self.facts and not self.fields:
             said = [f"{self.path} is up to date"]
         else:
-            said = [f"refreshed {self.path}, and left alone all that people wrote"]
+            said = [f"refreshed {self.path}, leaving alone all that people wrote"]
             said += [f"  facts: {', '.join(self.facts)}"] * bool(self.facts)
             said += [f"  added to the metadata: {', '.join(self.fields)}"] * bool(self.fields)
         if self.complaint:
@@ -45,10 +45,10 @@ class CardReport:
 
 
 def card_of_folder(directory: str | Path, source_name: str | None = None, **facts: object) -> str:
-    """A card made from what a saved model says of itself, and `facts` as card_for takes them.
+    """A card made from what a saved model says about itself, and from `facts` as card_for takes them.
 
-    `source_name` is where the model came from, the folder itself where None. Raises a ValueError, one sentence, where
-    the folder holds no saved model.
+    `source_name` is where the model came from; if None, the folder itself. Raises ValueError, one sentence, if the
+    folder is not a saved model.
 
     >>> card_of_folder("my-model").startswith("---")
     True
@@ -69,11 +69,11 @@ def card_of_folder(directory: str | Path, source_name: str | None = None, **fact
 
 
 def write_card(directory: str | Path) -> CardReport:
-    """Write a folder's card where it has none, and refresh it where it has one.
+    """Write a folder's card if it has none, and refresh it if it has one.
 
-    Refreshing replaces the table of facts between its two comments (it is added at the end where there is none), and
-    adds metadata that is missing; whatever people wrote stays, rows that they added to the table too. A ValueError says
-    in one sentence what keeps a card from being refreshed; nothing is changed then.
+    Refreshing replaces the table of facts between its two comments (it is added at the end if there is none), and adds
+    missing metadata; whatever people wrote stays, including rows that they added to the table. Raises ValueError, one
+    sentence, if a card cannot be refreshed; nothing is changed then.
 
     >>> print(write_card("my-model"))
     wrote my-model/README.md
@@ -86,7 +86,7 @@ def write_card(directory: str | Path) -> CardReport:
     try:
         old = path.read_bytes().decode("utf-8")
     except UnicodeDecodeError:
-        raise ValueError(f"{path} is not text in UTF-8") from None
+        raise ValueError(f"{path} is not UTF-8 text") from None
     _check_comments(path, old)
     known = read_facts(old)
     fresh = card_of_folder(directory, known.get("source"))
@@ -99,7 +99,7 @@ def write_card(directory: str | Path) -> CardReport:
 
 
 def _merged(known: dict[str, str], measured: dict[str, str]) -> dict[str, str]:
-    """What was measured now, where it came from, and what people added; not what was said of weights that are gone."""
+    """What was measured now, where it came from, and what people added; not the rows about weights that are gone."""
     kept = {name: value for name, value in known.items() if name not in measured and not name.startswith(FILE)}
     origin = {name: value for name, value in known.items() if name in measured and name.startswith(PROVENANCE)}
     return {**measured, **origin, **kept}
@@ -108,11 +108,11 @@ def _merged(known: dict[str, str], measured: dict[str, str]) -> dict[str, str]:
 def _check_comments(path: Path, card: str) -> None:
     starts, ends = [at.start() for at in re.finditer(START, card)], [at.start() for at in re.finditer(END, card)]
     if len(starts) > 1 or len(ends) > len(starts) or (starts and ends and ends[0] < starts[0]):
-        raise ValueError(f"{path} must have {START} once, and after it {END} once: put them around the table of facts")
+        raise ValueError(f"{path} must have {START} once, followed by {END} once: put them around the table of facts")
 
 
 def _with_table(card: str, table: str) -> str:
-    """The card with this table in the place of its old one, of the lone comment that keeps its place, or at the end."""
+    """The card with this table in place of its old one or of the lone comment, or else at the end."""
     table = table.replace("\n", _line_break(card))
     before, start, rest = card.partition(START)
     if not start:
@@ -127,7 +127,7 @@ def _appended(card: str, table: str) -> str:
 
 
 def _with_metadata(path: Path, card: str, fresh: str) -> tuple[str, list[str]]:
-    """The card with the fields that it lacks and a fresh one has; their names. Not a letter of the others is changed."""
+    """The card with the fields that it lacks and a fresh one has, and their names; the others stay untouched."""
     wanted = read_metadata(YAML_BLOCK.search(fresh)[2])
     block, line = YAML_BLOCK.search(card), _line_break(card)
     try:
@@ -146,7 +146,7 @@ def _with_metadata(path: Path, card: str, fresh: str) -> tuple[str, list[str]]:
     except ValueError:
         whole = False
     if not whole:  # fields in braces, for example
-        raise ValueError(f"{path} has metadata that nothing can be added to: write each field on a line of its own")
+        raise ValueError(f"{path} has metadata that nothing can be added to: write each field on its own line")
     return card, list(missing)
 
 

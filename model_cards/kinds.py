@@ -1,4 +1,4 @@
-"""What kind of model a configuration describes, and whether plain transformers computes it rightly."""
+"""What kind of model a configuration describes, and whether plain transformers computes it correctly."""
 
 import functools
 from dataclasses import dataclass
@@ -36,19 +36,19 @@ WOBERT_REPORT = """@techreport{zhuiyiwobert,
 }"""
 
 NO_LONGEST = (
-    "RoPE has no table of positions, so inputs of any length run; how well inputs longer than those seen in training are"
-    " understood\n  is not published."
+    "RoPE has no table of positions, so inputs can have any length; how well inputs longer than those seen in training"
+    " are understood\n  is not published."
 )
 RELATIVE = (
-    "Positions are relative and clipped at a distance, so inputs of any length run; how well inputs longer than those"
+    "Positions are relative and clipped at a distance, so inputs can have any length; how well inputs longer than those"
     " seen in training\n  are understood is not published."
 )
-TABLE = "It has a table of positions, and inputs may not be longer than that (`max_position_embeddings`)."
+TABLE = "It has a table of positions, and inputs cannot be longer than that (`max_position_embeddings`)."
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of model: how it is called, what it is in a sentence, how long its inputs may be, and whom to cite."""
+    """A kind of model: what it is called, what it is in a sentence, how long its inputs may be, and whom to cite."""
 
     title: str
     summary: str
@@ -67,15 +67,15 @@ KINDS = {
     ),
     "v2": Kind(
         "RoFormer-V2",
-        "A Transformer encoder with rotary position embedding (RoPE), without biases, its norms without parameters, as"
-        " [RoFormer-V2](https://github.com/ZhuiyiTechnology/roformer-v2) has it.",
+        "A Transformer encoder with rotary position embedding (RoPE), without biases and with norms without"
+        " parameters, like [RoFormer-V2](https://github.com/ZhuiyiTechnology/roformer-v2).",
         NO_LONGEST,
         (*ROPE, "roformer-v2"),
         ROFORMER_PAPER,
     ),
     "gpt": Kind(
         "RoFormer-GPT",
-        "A language model that reads from left to right, a Transformer decoder with rotary position embedding (RoPE) of"
+        "A causal language model: a Transformer decoder with rotary position embedding (RoPE) of"
         " the [RoFormer](https://arxiv.org/abs/2104.09864) family.",
         NO_LONGEST,
         (*ROPE, "roformer-gpt"),
@@ -83,16 +83,16 @@ KINDS = {
     ),
     "sim": Kind(
         "RoFormer-Sim",
-        "A model of sentences with rotary position embedding (RoPE), built as"
-        " [RoFormer-Sim](https://github.com/ZhuiyiTechnology/roformer-sim) is: its pooled first token is the vector of a"
-        " sentence, and its prefix language model writes another sentence to it.",
+        "A sentence model with rotary position embedding (RoPE), built like"
+        " [RoFormer-Sim](https://github.com/ZhuiyiTechnology/roformer-sim): its pooled first token is the vector of a"
+        " sentence, and its prefix language model writes a similar sentence.",
         NO_LONGEST,
         (*ROPE, "roformer-sim"),
         ROFORMER_PAPER,
     ),
     "wobert": Kind(
         "WoBERT",
-        "A BERT whose vocabulary holds words, as [WoBERT](https://github.com/ZhuiyiTechnology/WoBERT) has it.",
+        "A BERT with a vocabulary of words, like [WoBERT](https://github.com/ZhuiyiTechnology/WoBERT).",
         TABLE,
         ("wobert",),
         WOBERT_REPORT,
@@ -100,15 +100,15 @@ KINDS = {
     "bert": Kind("BERT", "A [BERT](https://arxiv.org/abs/1810.04805).", TABLE, ("bert",), BERT_PAPER),
     "wonezha": Kind(
         "WoNEZHA",
-        "A [NEZHA](https://arxiv.org/abs/1909.00204), BERT with relative positions, whose vocabulary holds words, as"
-        " [WoNEZHA](https://github.com/ZhuiyiTechnology/WoBERT) has it.",
+        "A [NEZHA](https://arxiv.org/abs/1909.00204), a BERT with relative positions, and with a vocabulary of words,"
+        " like [WoNEZHA](https://github.com/ZhuiyiTechnology/WoBERT).",
         RELATIVE,
         ("nezha", "wonezha"),
         NEZHA_PAPER,
     ),
     "nezha": Kind(
         "NEZHA",
-        "A [NEZHA](https://arxiv.org/abs/1909.00204), BERT with relative positions.",
+        "A [NEZHA](https://arxiv.org/abs/1909.00204), a BERT with relative positions.",
         RELATIVE,
         ("nezha",),
         NEZHA_PAPER,
@@ -119,7 +119,7 @@ KINDS = {
 def kind_of(config: dict, word_level: bool) -> str | None:
     """The name in KINDS of the model that a config.json describes; None for one that is not of this family.
 
-    A configuration without model_type, as bert_config.json is, counts as RoFormer's.
+    A configuration without model_type, such as bert_config.json, counts as RoFormer's.
     """
     model_type = config.get("model_type", MODEL_TYPE)
     if model_type in ("bert", "nezha"):
@@ -136,13 +136,13 @@ def kind_of(config: dict, word_level: bool) -> str | None:
 
 
 def architecture_of(config: dict) -> str | None:
-    """The class that the checkpoint was saved from, where the config names one."""
+    """The class that the checkpoint was saved from, if the config names one."""
     named = config.get("architectures")
     return named[0] if isinstance(named, list) and named and isinstance(named[0], str) else None
 
 
 def why_package_is_needed(config: dict, tokenizer_config: dict | None = None) -> str | None:
-    """Why plain transformers cannot load a folder, or would compute something else; None where it serves as well.
+    """Why plain transformers cannot load a folder, or would compute something else; None if it works as well.
 
     >>> why_package_is_needed({"model_type": "roformer_v2"})
     'transformers has no model_type roformer_v2'
@@ -153,7 +153,7 @@ def why_package_is_needed(config: dict, tokenizer_config: dict | None = None) ->
     if model_type == MODEL_TYPE:
         saved = _saved_model_type(config)
         if saved != MODEL_TYPE:
-            return f"transformers would compute it as another model than the {saved} that it is"
+            return f"transformers would not compute it as the {saved} that it is"
     for name in (architecture_of(config), (tokenizer_config or {}).get("tokenizer_class")):
         if isinstance(name, str) and not _has_class(name):
             return f"transformers has no {name}"
@@ -163,11 +163,11 @@ def why_package_is_needed(config: dict, tokenizer_config: dict | None = None) ->
 def _saved_model_type(config: dict) -> str:
     try:
         return saved_model_type(config)
-    except Exception:  # whoever loads it is told what is wrong
+    except Exception:  # loading it says what is wrong
         return MODEL_TYPE
 
 
-# What transformers has of the names that checkpoints of this family bear: to import it takes seconds.
+# Which of this family's names transformers has: importing it takes seconds.
 _MODEL_TYPES = {MODEL_TYPE: True, "bert": True, **dict.fromkeys((*MODEL_TYPES[1:], "nezha"), False)}
 _HEADS = (
     "Model", "ForMaskedLM", "ForMultipleChoice", "ForQuestionAnswering", "ForSequenceClassification",
@@ -195,7 +195,7 @@ def _has_class(name: str) -> bool:
     return _CLASSES[name] if name in _CLASSES else name in _names_in_transformers()
 
 
-@functools.cache  # transformers takes a tenth of a second to say
+@functools.cache  # it takes transformers a tenth of a second
 def _names_in_transformers() -> frozenset[str]:
     import transformers
 

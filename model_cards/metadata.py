@@ -1,4 +1,4 @@
-"""Check the metadata at the head of a card as the Hub does when it is pushed, without a connection.
+"""Check the metadata at the top of a card as the Hub does on a push, but without a connection.
 
 `huggingface_hub.ModelCard.validate` asks the Hub itself. What it knows is public: the identifiers of licenses
 (https://huggingface.co/docs/hub/repositories-licenses), the tasks
@@ -11,7 +11,7 @@ import re
 
 import yaml
 
-# Metadata stands between two rules at the head of a card: its second group.
+# Metadata is between two rules at the top of a card: the second group.
 YAML_BLOCK = re.compile(r"^(\s*---(?:\r\n|\r|\n))([\S\s]*?)((?:\r\n|\r|\n)---[ \t]*(\r\n|\n|$))")
 LICENSES = """
     apache-2.0 mit openrail bigscience-openrail-m creativeml-openrail-m bigscience-bloom-rail-1.0 bigcode-openrail-m
@@ -50,9 +50,9 @@ LANGUAGE = re.compile(r"[a-z]{2,3}|code|multilingual")
 
 
 def check_metadata(card: str) -> None:
-    """Raises a ValueError, one sentence that names each field and what it may hold, where the Hub would refuse a card.
+    """Raises ValueError, one sentence that names each bad field and its allowed values, if the Hub would refuse a card.
 
-    A card without metadata passes, as it does there.
+    A card without metadata passes, as on the Hub.
 
     >>> check_metadata("---\\nlicense: apache\\n---\\n")
     Traceback (most recent call last):
@@ -68,7 +68,7 @@ def check_metadata(card: str) -> None:
 
         try:
             ModelCardData(**metadata)
-        except Exception as error:  # of model-index, in whatever way it is misshapen
+        except Exception as error:  # a malformed model-index can raise anything
             problems.append(f"model-index cannot be read ({type(error).__name__}: {_line(error)})")
     if problems:
         raise ValueError("; ".join(problems))
@@ -83,46 +83,46 @@ def read_metadata(block: str) -> dict:
     if metadata is None:
         return {}
     if not isinstance(metadata, dict):
-        raise ValueError("the metadata is no list of fields (`name: value`)")
+        raise ValueError("the metadata is not a list of fields (`name: value`)")
     return {str(key): value for key, value in metadata.items()}
 
 
 class _UniqueKeys(yaml.SafeLoader):
-    """The Hub refuses a field that stands there twice; PyYAML takes the second."""
+    """The Hub refuses a field that appears twice; PyYAML takes the second."""
 
     def construct_mapping(self, node, deep=False):
         keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
         twice = next((key for number, key in enumerate(keys) if key in keys[:number]), None)
         if twice is not None:
-            raise yaml.constructor.ConstructorError(None, None, f"{twice} stands there twice", node.start_mark)
+            raise yaml.constructor.ConstructorError(None, None, f"{twice} appears twice", node.start_mark)
         return super().construct_mapping(node, deep)
 
 
 def _problems(metadata: dict):
     for name in STRINGS:
         if name in metadata and not isinstance(metadata[name], str):
-            yield f"{name} is {metadata[name]!r}, but must be a text"
+            yield f"{name} is {metadata[name]!r}, but must be a string"
     for name in LISTS:
         if name in metadata and not isinstance(metadata[name], list):
             yield f"{name} is {metadata[name]!r}, but must be a list"
     for name in STRING_LISTS:
         for value in _strings(metadata, name):
             if not isinstance(value, str):
-                # YAML reads no, yes and 2.0 as something else than these letters.
-                yield f"{name} has {value!r}, which is no text: put it into quotes"
+                # YAML does not read no, yes and 2.0 as strings.
+                yield f"{name} has {value!r}, which is not a string: put it in quotes"
     yield from _unknown(metadata, "license", LICENSES.split())
     yield from _unknown(metadata, "pipeline_tag", PIPELINE_TAGS.split())
     yield from _unknown(metadata, "base_model_relation", BASE_MODEL_RELATIONS)
     for value in _strings(metadata, "language"):
         if isinstance(value, str) and not LANGUAGE.fullmatch(value):
             yield (
-                f"language is {value!r}, but must be two or three small letters of ISO 639 (zh, en), code or multilingual"
-                " (BCP 47 goes into language_bcp47)"
+                f"language is {value!r}, but must be two or three lowercase letters of ISO 639 (zh, en), code or"
+                " multilingual (BCP 47 goes into language_bcp47)"
             )
     for name in REPOSITORIES:
         for value in _strings(metadata, name):
             if isinstance(value, str) and not _is_repository(value):
-                yield f"{name} is {value!r}, which is no name of a repository (OWNER/NAME)"
+                yield f"{name} is {value!r}, which is not a repository name (OWNER/NAME)"
 
 
 def _strings(metadata: dict, name: str) -> list:

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Release:
-    """What identifies a released checkpoint beside the sizes in its name.
+    """What identifies a released checkpoint besides the sizes in its name.
 
     `kind` is a name of kinds.KINDS. `vocab_size` and `trained_length`, the longest input in training in tokens, are
-    None where nothing was published; the sources stand in the card.
+    None if nothing was published; the sources are in the card.
     """
 
     kind: str

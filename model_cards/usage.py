@@ -15,7 +15,7 @@ TASKS = {
     "ForTripletMatching": "sentence-similarity",  # the Hub has no page for triplets
     "ForCausalLM": "text-generation",
 }
-# The Hub's pipeline tag -> name of the pipeline, where it is another.
+# The Hub's pipeline tag -> name of the pipeline, if it differs.
 PIPELINES = {"question-answering": "extractive-question-answering", "sentence-similarity": "triplet-matching"}
 TEXT = '"今天天气很好，我想去公园玩。"'
 ARGUMENTS = {
@@ -39,20 +39,20 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 tokenizer = AutoTokenizer.from_pretrained({name})
 model = AutoModelForCausalLM.from_pretrained({name})
 
-# Vectors of sentences.
+# Sentence vectors.
 inputs = tokenizer(["广州和深圳哪个好？", "深圳和广州，哪个比较好"], padding=True, return_tensors="pt")
 with torch.no_grad():
     vectors = model(**inputs).pooler_output
 print(torch.nn.functional.cosine_similarity(vectors[0], vectors[1], dim=0).item())
 
-# Another sentence to it.
+# A similar sentence.
 inputs = tokenizer("广州和深圳哪个好？", return_tensors="pt")
 output = model.generate(**inputs, do_sample=True, top_p=0.95, max_new_tokens=32)
 print(tokenizer.decode(output[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True))"""
 
 
 def task_of(config: dict, word_level: bool) -> str:
-    """The Hub's pipeline tag for the head that a config.json names; fill-mask where it names none.
+    """The Hub's pipeline tag for the head that a config.json names; fill-mask if it names none.
 
     >>> task_of({"architectures": ["RoFormerForCausalLM"], "is_decoder": True}, word_level=False)
     'text-generation'
@@ -75,6 +75,6 @@ def example(name: str, config: dict, word_level: bool) -> str:
 
 
 def makes_sentences(config: dict, word_level: bool) -> bool:
-    """Whether it is a RoFormer-Sim with both of its uses, and not a head trained on one."""
+    """Whether it is a complete RoFormer-Sim, with both of its uses, and not a task head trained on one."""
     head = architecture_of(config) or "ForCausalLM"
     return kind_of(config, word_level) == "sim" and head.endswith("ForCausalLM")

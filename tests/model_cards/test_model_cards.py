@@ -393,25 +393,25 @@ GOOD = [
 ]
 BAD = {
     "license: apache2": r"license is 'apache2', which the Hub does not know \(apache-2.0\?\)",
-    "license: 2.0": "license has 2.0, which is no text",
+    "license: 2.0": "license has 2.0, which is not a string",
     "license:\n- mit\n- qwertz": "license is 'qwertz'",
     "pipeline_tag: fill_mask": r"pipeline_tag is 'fill_mask', which the Hub does not know \(fill-mask\?\)",
-    "pipeline_tag:\n- fill-mask": "pipeline_tag is .*, but must be a text",
-    "language: no": "language has False, which is no text: put it into quotes",
-    "language: Chinese": "language is 'Chinese', but must be two or three small letters",
+    "pipeline_tag:\n- fill-mask": "pipeline_tag is .*, but must be a string",
+    "language: no": "language has False, which is not a string: put it in quotes",
+    "language: Chinese": "language is 'Chinese', but must be two or three lowercase letters",
     "language:\n- zh-CN": "language is 'zh-CN'",
-    "library_name: 3": "library_name is 3, but must be a text",
+    "library_name: 3": "library_name is 3, but must be a string",
     "tags: roformer": "tags is 'roformer', but must be a list",
-    "tags:\n- 1": "tags has 1, which is no text",
-    "base_model: a/b/c": "base_model is 'a/b/c', which is no name of a repository",
-    "base_model: https://huggingface.co/a/b": "is no name of a repository",
+    "tags:\n- 1": "tags has 1, which is not a string",
+    "base_model: a/b/c": "base_model is 'a/b/c', which is not a repository name",
+    "base_model: https://huggingface.co/a/b": "is not a repository name",
     "base_model_relation: child": "base_model_relation is 'child'",
     "datasets:\n- a b": "datasets is 'a b'",
     "model-index: 3": "model-index cannot be read",
     "model-index:\n- name: x\n  results:\n  - task: {}": "model-index cannot be read",
     "a: [": "the metadata is not YAML",
-    "- a\n- b": "the metadata is no list of fields",
-    "license: mit\nlicense: mit": "license stands there twice",
+    "- a\n- b": "the metadata is not a list of fields",
+    "license: mit\nlicense: mit": "license appears twice",
     "license: x\nlanguage: y": "license is 'x'.*; language is 'y'",
 }  # fmt: skip
 
@@ -566,9 +566,9 @@ def test_somebody_elses_card_keeps_every_letter(folder, own, line):
 
 
 BROKEN = {
-    "<!-- /facts -->\n": "once, and after it",
-    "<!-- facts -->\n<!-- facts -->\n<!-- /facts -->\n": "once, and after it",
-    "<!-- /facts -->\n<!-- facts -->\n": "once, and after it",
+    "<!-- /facts -->\n": "once, followed by",
+    "<!-- facts -->\n<!-- facts -->\n<!-- /facts -->\n": "once, followed by",
+    "<!-- /facts -->\n<!-- facts -->\n": "once, followed by",
     "---\na: [\n---\n": "not YAML",
     "---\n{license: mit}\n---\n": "nothing can be added to",
 }
@@ -591,7 +591,7 @@ def test_a_card_that_cannot_be_refreshed_is_left_alone(folder, own):
         (lambda folder: (folder / "config.json").write_text("{"), "cannot be read as JSON"),
         (lambda folder: (folder / "config.json").write_text("[]"), "is not a JSON object"),
         (lambda folder: (folder / "model.safetensors").write_bytes(b"\0" * 20), "the weights in .* cannot be read"),
-        (lambda folder: (folder / "README.md").write_bytes(b"\xff\xfe"), "is not text in UTF-8"),
+        (lambda folder: (folder / "README.md").write_bytes(b"\xff\xfe"), "is not UTF-8 text"),
     ],
 )
 def test_what_is_no_saved_model_is_named(folder, spoil, message):
