@@ -1,7 +1,7 @@
 """The command line: `roformer COMMAND …`.
 
 Every command ends in one of two ways: its result on stdout and exit code 0, or one sentence on stderr and exit code 1
-(2 where the command itself was mistyped). Set ROFORMER_DEBUG=1 to see where an error came from.
+(2 if the command itself was mistyped). Set ROFORMER_DEBUG=1 to see where an error came from.
 
 Commands start at once: each imports what it needs when it gets there, torch and transformers last, since they take seconds
 and a mistyped path should not. `__init__.py` leaves their import out in the command `roformer`.
@@ -52,39 +52,39 @@ def convert(
     legacy_dir: Annotated[
         Path,
         typer.Argument(
-            metavar="LEGACY_DIR", help="Folder, or .zip as published, of a checkpoint; with --all, a folder of such."
+            metavar="LEGACY_DIR", help="A checkpoint's folder or published .zip; with --all, a folder of these."
         ),
     ],
     output_dir: Annotated[
-        Path, typer.Argument(metavar="OUTPUT_DIR", help="Folder to make; with --all, a folder for such.")
+        Path, typer.Argument(metavar="OUTPUT_DIR", help="Folder to create; with --all, a folder for all results.")
     ],
     family: Annotated[
         str, typer.Option(help="What the checkpoint is: auto, roformer, gpt, sim, v2, wobert or wonezha.")
     ] = "auto",
     as_family: Annotated[
         str | None,
-        typer.Option("--as", metavar="FAMILY", help="roformer: make of a BERT a RoFormer to be trained on."),
+        typer.Option("--as", metavar="FAMILY", help="roformer: turn a BERT into a RoFormer to train further."),
     ] = None,
     checkpoint: Annotated[
-        str | None, typer.Option(metavar="PREFIX", help="Which checkpoint, where there are several.")
+        str | None, typer.Option(metavar="PREFIX", help="Which checkpoint, if there are several.")
     ] = None,
     head: Annotated[
         str,
         typer.Option(
-            help="What the task layer of a fine-tuned Keras model is applied to, where its file does not say: "
+            help="What the task layer of a fine-tuned Keras model is applied to, if its file does not say: "
             "classification ([CLS]), pooler (with_pool=True), linear-pooler (with_pool='linear'), triplet (the mean), "
             "tokens (each), or none to leave it out."
         ),
     ] = "auto",
     dtype: Annotated[str, typer.Option(help="Write float32, float16, bfloat16 or float64.")] = "float32",
     max_shard_size: Annotated[
-        str, typer.Option(metavar="SIZE", help="Most bytes of weights in a file: 500MB, 5GB ...")
+        str, typer.Option(metavar="SIZE", help="Maximum size of a weights file: 500MB, 5GB ...")
     ] = "5GB",
     all_: Annotated[
         bool, typer.Option("--all", help="Convert every checkpoint in LEGACY_DIR into OUTPUT_DIR.")
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Replace a model that is there, in one step; with --all, every one.")
+        bool, typer.Option("--force", help="Replace an existing model, in one step; with --all, every one.")
     ] = False,
     verify: Annotated[bool, typer.Option("--verify", help="Load the result and compare every tensor.")] = False,
 ) -> None:
@@ -108,8 +108,8 @@ def convert(
 @app.command()
 def export_tf(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="A saved model with its tokenizer.")],
-    legacy_dir: Annotated[Path, typer.Argument(metavar="LEGACY_DIR", help="Folder to make.")],
-    prefix: Annotated[str, typer.Option(help="What the checkpoint's files begin with.")] = "bert_model.ckpt",
+    legacy_dir: Annotated[Path, typer.Argument(metavar="LEGACY_DIR", help="Folder to create.")],
+    prefix: Annotated[str, typer.Option(help="Prefix of the checkpoint's file names.")] = "bert_model.ckpt",
     force: Annotated[bool, typer.Option("--force", help="Replace the model at LEGACY_DIR, in one step.")] = False,
 ) -> None:
     """Write a saved model as a checkpoint that bert4keras and TensorFlow read."""
@@ -121,13 +121,15 @@ def export_tf(
 @app.command()
 def push(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="A saved model with its tokenizer.")],
-    repo_id: Annotated[str, typer.Argument(metavar="REPO_ID", help="NAME/REPOSITORY on the Hub; made where missing.")],
+    repo_id: Annotated[str, typer.Argument(metavar="REPO_ID", help="NAME/REPOSITORY on the Hub; created if missing.")],
     with_code: Annotated[
         bool, typer.Option("--with-code", help="Send the code too, for machines without this package.")
     ] = False,
-    private: Annotated[bool, typer.Option("--private", help="Make a repository that only its owner sees.")] = False,
+    private: Annotated[
+        bool, typer.Option("--private", help="Create a repository that only its owner can see.")
+    ] = False,
     revision: Annotated[
-        str | None, typer.Option(metavar="BRANCH", help="Publish on this branch; made where missing.")
+        str | None, typer.Option(metavar="BRANCH", help="Publish on this branch; created if missing.")
     ] = None,
     create_pr: Annotated[
         bool, typer.Option("--create-pr", help="Open a pull request instead, and print its address.")
@@ -147,14 +149,14 @@ def push(
 @app.command()
 def pull(
     repo_id: Annotated[str, typer.Argument(metavar="REPO_ID", help="NAME/REPOSITORY on the Hub.")],
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to make.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to create.")],
     revision: Annotated[str | None, typer.Option(metavar="REV", help="A branch, tag or commit.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace DIR where it holds a model.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace DIR if it holds a model.")] = False,
     local_files_only: Annotated[
-        bool, typer.Option("--local-files-only", help="From the cache, without a connection.")
+        bool, typer.Option("--local-files-only", help="Use the cache, without a connection.")
     ] = False,
 ) -> None:
-    """Fetch a repository of the Hugging Face Hub, and check the sum of every file."""
+    """Fetch a repository from the Hugging Face Hub, and verify the checksum of every file."""
     from .hub import pull as pull_repository
 
     pulled = pull_repository(
@@ -167,22 +169,24 @@ def pull(
 def vocab(
     corpus: Annotated[
         list[Path],
-        typer.Argument(metavar="CORPUS...", help="Text (a document a line), JSON Lines, .gz of them, folders of such."),
+        typer.Argument(
+            metavar="CORPUS...", help="Text (one document per line) or JSON Lines, also as .gz, or folders of them."
+        ),
     ],
     base: Annotated[
-        Path, typer.Option(metavar="VOCAB_TXT", help="Character vocabulary to start from, Chinese BERT's for example.")
+        Path, typer.Option(metavar="VOCAB_TXT", help="Character vocabulary to start from, for example Chinese BERT's.")
     ],
     output: Annotated[Path, typer.Option(metavar="VOCAB_TXT", help="File to write.")],
-    size: Annotated[int, typer.Option(help="Entries in all, at most.")] = 50_000,
-    min_count: Annotated[int, typer.Option(help="Least occurrences of a word.")] = 5,
-    max_length: Annotated[int, typer.Option(help="Most characters of a word.")] = 16,
-    field: Annotated[str, typer.Option(help="Where JSON Lines hold the text.")] = "text",
+    size: Annotated[int, typer.Option(help="Maximum number of entries.")] = 50_000,
+    min_count: Annotated[int, typer.Option(help="Minimum occurrences of a word.")] = 5,
+    max_length: Annotated[int, typer.Option(help="Maximum characters of a word.")] = 16,
+    field: Annotated[str, typer.Option(help="The field of JSON Lines that holds the text.")] = "text",
     num_proc: Annotated[
-        int | None, typer.Option(help="Processes; one a core where not given. The result is the same.")
+        int | None, typer.Option(help="Processes; by default one per core. The result is the same.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the output where it exists.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the output if it exists.")] = False,
 ) -> None:
-    """Make a word vocabulary: a character vocabulary and the most frequent words of a corpus."""
+    """Make a word vocabulary from a character vocabulary and the most frequent words of a corpus."""
     from .tokenization.vocabulary_maker.word_vocabulary import make_word_vocabulary
 
     report = make_word_vocabulary(
@@ -197,9 +201,9 @@ def vocab_init(
     checkpoint_dir: Annotated[
         Path, typer.Argument(metavar="CHECKPOINT_DIR", help="A saved BERT or RoFormer, with its tokenizer.")
     ],
-    new_vocab: Annotated[Path, typer.Argument(metavar="VOCAB_TXT", help="What `roformer vocab` made.")],
-    output_dir: Annotated[Path, typer.Argument(metavar="OUTPUT_DIR", help="Folder to make.")],
-    force: Annotated[bool, typer.Option("--force", help="Replace a model that is there, in one step.")] = False,
+    new_vocab: Annotated[Path, typer.Argument(metavar="VOCAB_TXT", help="A vocabulary that `roformer vocab` made.")],
+    output_dir: Annotated[Path, typer.Argument(metavar="OUTPUT_DIR", help="Folder to create.")],
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing model, in one step.")] = False,
 ) -> None:
     """Give a checkpoint a new vocabulary; a new word's embedding is the mean of its characters'."""
     from .conversion.word_embeddings import initialise_words
@@ -225,7 +229,7 @@ def info(
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit on the Hub.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
-    """Say what a checkpoint is, without loading it: family, size, vocabulary, positions, where it comes from."""
+    """Describe a checkpoint without loading it: family, size, vocabulary, positions, where it comes from."""
     from .conversion.inspection.info import info as checkpoint_info
 
     with stderr.status("looking") as status:
@@ -238,20 +242,20 @@ def info(
 
 def main() -> None:
     """Entry point of the `roformer` script."""
-    if hasattr(sys.stdout, "reconfigure"):  # what a terminal has no letters for is shown all the same
+    if hasattr(sys.stdout, "reconfigure"):  # what a terminal cannot show is escaped
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app()
     except (SystemExit, KeyboardInterrupt) as ended:
-        if getattr(ended, "code", 130) != 130:  # what typer makes of Ctrl-C, once it has begun
+        if getattr(ended, "code", 130) != 130:  # typer turns Ctrl-C into 130, once it has started
             raise
         stderr.print("roformer: interrupted; nothing was left half-written")
         sys.exit(130)
     except Exception as error:
         if os.environ.get("ROFORMER_DEBUG"):
             raise
-        # Our errors, and those of the libraries that a user's input can cause, are sentences; the first line of any
-        # other says at least what it was.
+        # Our errors, and those of the libraries that a user's input can cause, are sentences; any other at least says
+        # what it was.
         sentence = str(error)
         if isinstance(error, OSError) and error.strerror:  # without "[Errno 2]"
             sentence = f"{error.filename}: {error.strerror}" if error.filename else error.strerror

@@ -1,4 +1,4 @@
-"""huggingface_hub's own progress bars, which must not come between ours."""
+"""huggingface_hub's own progress bars, which must not mix with ours."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ Advance = Callable[[int], object]
 
 @contextmanager
 def hub_bars(shown: bool) -> Iterator[None]:
-    """Whether huggingface_hub shows its bars; a choice that its user made before is kept."""
+    """Whether huggingface_hub shows its bars; if its user disabled them before, they stay so."""
     if shown or are_progress_bars_disabled():
         yield
         return

@@ -23,14 +23,14 @@ with `trust_remote_code=True`.
 
 
 def needs_package(directory: str | Path) -> bool:
-    """Whether transformers alone refuses a folder's model or tokenizer, lacks its class, or would compute another."""
+    """Whether transformers alone refuses a folder's model or tokenizer, lacks its class, or would compute another one."""
     tokenizer = Path(directory) / "tokenizer_config.json"
     tokenizer_config = read_json(tokenizer) if tokenizer.exists() else None
     return why_package_is_needed(read_json(Path(directory) / "config.json"), tokenizer_config) is not None
 
 
 def with_needs(card: str, directory: str | Path, with_code: bool) -> str:
-    """A card that says what the model needs to be loaded, where it did not say so."""
+    """A card that says what the model needs to be loaded; that section is added if it is missing."""
     if with_code:
         return card if "trust_remote_code" in card else f"{card.rstrip()}\n{HAS_CODE}"
     if needs_package(directory) and "import modeling_roformer" not in card:

@@ -1,4 +1,4 @@
-"""The sums by which the Hub names a file's content."""
+"""The checksums by which the Hub identifies a file's content."""
 
 import hashlib
 import re
@@ -34,12 +34,12 @@ class Sums:
 def sums_of(
     file: BinaryIO, copy: BinaryIO | None = None, advance: Callable[[int], object] = lambda count: None
 ) -> Sums:
-    """The sums of a file, read once, piece by piece.
+    """The checksums of a file, read once, piece by piece.
 
     Args:
         file: open for reading, in binary mode.
-        copy: gets the content too.
-        advance: is called with the number of bytes of each piece.
+        copy: receives the content too.
+        advance: called with the number of bytes of each piece.
 
     >>> with open("vocab.txt", "rb") as file:
     ...     sums_of(file).blob_id  # what `git hash-object vocab.txt` prints

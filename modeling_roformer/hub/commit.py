@@ -1,4 +1,4 @@
-"""One commit on the Hub, made once, whatever happens to the answer."""
+"""One commit on the Hub, made exactly once, even if the response is lost."""
 
 from collections.abc import Callable
 
@@ -20,12 +20,12 @@ def commit_once(
 ) -> None:
     """Adds files to a branch, in one commit.
 
-    The commit names its parent, so the Hub makes it only where nobody else has changed the branch. Where an answer is
-    lost, the branch is looked at before the commit is sent again.
+    The commit names its parent, so the Hub accepts it only if nobody else has changed the branch. If a response is
+    lost, the branch is checked before the commit is sent again.
 
     Raises:
-        HubError: where the branch was changed by somebody else, or where it cannot be told whether the commit was made.
-        HfHubHTTPError: what else the Hub answered.
+        HubError: if somebody else changed the branch, or if it is unknown whether the commit was made.
+        HfHubHTTPError: any other error from the Hub.
     """
     parent = api.repo_info(repo_id, revision=revision).sha
 
@@ -36,8 +36,8 @@ def commit_once(
         if _holds(api, repo_id, head, operations):
             return True
         raise Unanswered(
-            f"{repo_id} was changed while the commit got no answer, and does not hold what was sent: look at it there "
-            "before pushing again"
+            f"{repo_id} was changed while the commit got no response, and does not have what was sent: check it on the "
+            "Hub before pushing again"
         )
 
     def send() -> bool:
@@ -68,7 +68,7 @@ def propose_once(
     def send() -> str:
         commit = api.create_commit(repo_id, operations, commit_message=message, revision=revision, create_pr=True)
         if commit.pr_url is None:  # huggingface_hub sends no commit that changes nothing
-            raise HubError(f"{repo_id} holds all of this already, so no pull request was opened")
+            raise HubError(f"{repo_id} already has all of this, so no pull request was opened")
         return commit.pr_url
 
     return _once(send, made, repo_id, patience)
@@ -102,8 +102,8 @@ def _once(send: Callable, made: Callable, repo_id: str, patience: Patience):
                 if status == 429:
                     raise ended from error
                 raise Unanswered(
-                    f"{reason_of(ended, repo_id)}; it had the commit already, so look at {repo_id} there before pushing "
-                    "again"
+                    f"{reason_of(ended, repo_id)}; the commit had been sent, so check {repo_id} on the Hub before "
+                    "pushing again"
                 ) from error
 
 

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 
 from huggingface_hub.errors import HfHubHTTPError
 
-LOG_IN = "log in with `hf auth login`, or put a token that may {verb} into HF_TOKEN"
+LOG_IN = "log in with `hf auth login`, or set HF_TOKEN to a token that may {verb}"
 
 # huggingface_hub 1 is built on httpx, 2 on httpx2: the same classes in another package.
 _http = importlib.import_module(
     next(base for base in HfHubHTTPError.__mro__ if base.__name__ == "HTTPError").__module__.partition(".")[0]
 )
-# A connection that was refused, cut or silent for too long; not one that this machine is set up wrongly for.
+# A connection that was refused, cut or silent for too long; not one that this machine is misconfigured for.
 BROKEN_CONNECTION = (_http.TimeoutException, _http.NetworkError, _http.RemoteProtocolError)
 
 
@@ -20,7 +20,7 @@ class HubError(OSError):
 
 
 class Unanswered(HubError):
-    """A commit was sent and no answer came, so it may have been made."""
+    """A commit was sent and no response came, so it may have been made."""
 
 
 class OutOfPatience(Exception):
@@ -31,11 +31,11 @@ def hub_error(error: BaseException, repo_id: str, verb: str, consequence: str, t
     """The error to raise in place of whatever a library raised.
 
     Args:
-        error: its chain of causes holds the Hub's answer.
+        error: its chain of causes has the Hub's response.
         repo_id: for the sentence.
         verb: what was tried, `write to` or `read`.
         consequence: what the user can rely on, "nothing was published" for example.
-        token: hidden wherever it stands in the sentence.
+        token: hidden wherever it appears in the sentence.
     """
     reason = next((str(link) for link in chain(error) if isinstance(link, HubError)), None)
     sentence = f"{consequence}: {reason or reason_of(error, repo_id, verb)}"
@@ -43,7 +43,7 @@ def hub_error(error: BaseException, repo_id: str, verb: str, consequence: str, t
 
 
 def shown(error: BaseException, token: str | None) -> BaseException | None:
-    """An error that may stand as the cause of another: None where it, or what led to it, holds the token."""
+    """An error that may be shown as the cause of another; None if it, or what led to it, contains the token."""
     return None if token and any(token in f"{link}{link!r}" for link in chain(error)) else error
 
 
@@ -73,7 +73,7 @@ def one_line(error: BaseException) -> str:
 
 
 def _refusal(error: HfHubHTTPError, repo_id: str, verb: str) -> str:
-    """The meaning of an answer that is not what was asked for."""
+    """What an error response means."""
     response = error.response
     status = response.status_code
     said = response.headers.get("X-Error-Message") or f"HTTP {status}"

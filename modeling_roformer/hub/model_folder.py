@@ -1,4 +1,4 @@
-"""Is what a folder publishes a complete model?"""
+"""Check that what a folder publishes is a complete model."""
 
 import json
 from pathlib import Path
@@ -17,11 +17,11 @@ EMBEDDINGS = "embeddings.word_embeddings.weight"
 
 
 def check_model_folder(directory: str | Path) -> PublishedFiles:
-    """The files of a folder that are to be published.
+    """The files of a folder to publish.
 
     Raises:
         ValueError: names what is missing or broken: config.json, weights (each shard, and each tensor that the index
-            names), vocabulary (an id that the embeddings have no row for), or the metadata of the card; or a link that
+            names), vocabulary (an id without a row in the embeddings), or the metadata of the card; or a link that
             leads out of the folder.
     """
     directory = Path(directory)
@@ -30,7 +30,7 @@ def check_model_folder(directory: str | Path) -> PublishedFiles:
     published = published_files(directory, _card(directory / "README.md"))
     config = read_json(directory / "config.json")
     if not isinstance(config.get("model_type"), str):
-        raise ValueError(f"{directory / 'config.json'} names no model_type, so nobody could load this model")
+        raise ValueError(f"{directory / 'config.json'} has no model_type, so nobody could load this model")
     shapes = _check_weights(directory, published)
     if not (directory / "vocab.txt").is_file() and not (directory / "tokenizer.json").is_file():
         raise ValueError(f"{directory} has no tokenizer (vocab.txt or tokenizer.json): save it there first")
@@ -52,7 +52,7 @@ def _check_weights(directory: Path, published: PublishedFiles) -> dict[str, list
 
 
 def _check_shards(directory: Path, weight_map: object, published: PublishedFiles) -> dict[str, list[int]]:
-    """The shape of each tensor, once each shard is there, to be published, and holds what the index says is in it."""
+    """The shape of each tensor; checks that each shard exists, is published, and has what the index says."""
     shapes: dict[str, list[int]] = {}
     if not isinstance(weight_map, dict) or not weight_map or not all(isinstance(f, str) for f in weight_map.values()):
         raise ValueError(f"{directory / WEIGHTS_INDEX} has no weight_map, so nobody could load these weights")
@@ -79,26 +79,26 @@ def _shapes(path: Path) -> dict[str, list[int]]:
 
 
 def _check_vocabulary(directory: Path, shapes: dict[str, list[int]]) -> None:
-    """Whether each id has a row in the embeddings; those may well have more rows, for speed."""
+    """Check that each id has a row in the embeddings, which may have extra rows for speed."""
     rows = max((shape[0] for name, shape in shapes.items() if name.endswith(EMBEDDINGS) and shape), default=None)
     for path in (directory / "vocab.txt", directory / "added_tokens.json", directory / "tokenizer.json"):
         ids = _ids(path) if path.is_file() else {}
         if rows is not None and ids and (last := max(ids)) >= rows:
             raise ValueError(
-                f"{path} gives {ids[last][:50]!r} the id {last:,}, and the embeddings have {rows:,} rows, for ids from 0: save "
-                "the model and its own tokenizer there, or call resize_token_embeddings"
+                f"{path} gives {ids[last][:50]!r} the id {last:,}, but the embeddings have {rows:,} rows, for ids from "
+                "0: save the model and its own tokenizer there, or call resize_token_embeddings"
             )
 
 
 def _ids(path: Path) -> dict[int, str]:
-    """What a file of a tokenizer numbers, by the ids; in tokenizer.json, entries of the vocabulary and added tokens."""
+    """Id -> entry, from a tokenizer's file; from tokenizer.json, both the vocabulary's entries and added tokens."""
     vocabulary = read_vocabulary(path) if path.name == "vocab.txt" else read_json(path)
     added = None
     if path.name == "tokenizer.json":
         model, added = vocabulary.get("model"), vocabulary.get("added_tokens")
         vocabulary = model.get("vocab") if isinstance(model, dict) else None
     pairs = list(vocabulary.items()) if isinstance(vocabulary, dict) else []
-    if isinstance(vocabulary, list):  # of pieces with their scores, which are numbered as they stand
+    if isinstance(vocabulary, list):  # of pieces with their scores, numbered in order
         pairs = [(piece[0], number) for number, piece in enumerate(vocabulary) if isinstance(piece, list) and piece]
     if isinstance(added, list):
         pairs += [(token.get("content"), token.get("id")) for token in added if isinstance(token, dict)]
@@ -106,7 +106,7 @@ def _ids(path: Path) -> dict[int, str]:
 
 
 def _card(path: Path) -> str:
-    """The text of the card, "" where there is none, once the Hub would take it."""
+    """The text of the card, "" if there is none; raises ValueError if the Hub would refuse it."""
     if not path.exists():
         return ""
     try:
@@ -118,7 +118,7 @@ def _card(path: Path) -> str:
 
 
 def read_json(path: Path) -> dict:
-    """A JSON object from a file of a model folder; a ValueError that names the file where it is none."""
+    """A JSON object from a file of a model folder; raises ValueError, naming the file, if it is not one."""
     try:
         content = json.loads(read_whole(path))
     except FileNotFoundError:

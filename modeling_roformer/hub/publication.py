@@ -22,7 +22,7 @@ from .retries import patience, sending
 from .token import usable_token
 
 CARD = "README.md"
-# Larger files are sent one after the other, by the thread that pushes, so that Ctrl-C ends it at once.
+# Larger files are sent one after the other, by the thread that pushes, so that Ctrl-C stops at once.
 LARGE = 1 << 20
 
 
@@ -71,7 +71,7 @@ def publish(
             commit_once(api, repo_id, operations, message, revision, kept)
             return f"{address}/tree/{revision}" if revision else str(address)
         except Unanswered as error:
-            raise hub_error(error, repo_id, "write to", "no answer came to the commit", token) from shown(error, token)
+            raise hub_error(error, repo_id, "write to", "the commit got no response", token) from shown(error, token)
         except Exception as error:
             raise hub_error(error, repo_id, "write to", "nothing was published", token) from shown(error, token)
 
@@ -86,7 +86,7 @@ class Bar:
 
 @dataclass
 class Addition(CommitOperationAdd):
-    """A file to be sent, which can be sent again from any place in it, and says how much of it was."""
+    """A file to send, which can be sent again from any position, and reports how much of it was sent."""
 
     bar: Bar = field(default_factory=Bar, repr=False)
 
@@ -101,7 +101,7 @@ class Addition(CommitOperationAdd):
 
 
 class Counted(io.BufferedReader):
-    """A file that tells how many bytes were read from it, beyond those read before."""
+    """A file that reports how many bytes were read from it for the first time."""
 
     def __init__(self, content: io.BufferedIOBase, advance: Callable[[int], object]):
         super().__init__(content)
@@ -124,7 +124,7 @@ def _upload(api: HfApi, repo_id: str, revision: str | None, create_pr: bool, ope
 
 
 def _card(api: HfApi, repo_id: str, revision: str | None, directory: Path, with_code: bool) -> str | None:
-    """The card to be sent, or None where the folder's own, or the repository's, is right as it is."""
+    """The card to send, or None if the folder's own, or the repository's, is right as it is."""
     own = directory / CARD
     if own.exists():
         card = own.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Which files of a model folder are published, and which stay where they are."""
+"""Which files of a model folder are published, and which are left out."""
 
 import os
 import posixpath
@@ -29,7 +29,7 @@ TRAINING = (
     "events.out.tfevents.*",
 )  # fmt: skip
 SECRET_FOLDERS = ("credentials", "secrets")
-# Whole names: added_tokens.json, special_tokens_map.json and token_counts.json are no credentials.
+# Whole names: added_tokens.json, special_tokens_map.json and token_counts.json are not credentials.
 CREDENTIAL = re.compile(
     r"""
       id_(rsa|dsa|ecdsa|ed25519).*                            # SSH
@@ -44,15 +44,15 @@ CREDENTIAL = re.compile(
     """,
     re.VERBOSE | re.IGNORECASE,
 )
-# How a key begins, as PEM or in Google's JSON, whatever the file is called.
+# The start of a private key, as PEM or in Google's JSON, whatever the file is called.
 PRIVATE_KEY = re.compile(rb"""\s*(\{[^}]*"private_key"\s*:\s*")?-----BEGIN [A-Z ]*PRIVATE KEY-----""")
-KEY_BYTES = 1 << 16  # a larger file is no key
+KEY_BYTES = 1 << 16  # a larger file is not a key
 # Where a card can name a file: [text](file "title"), ![text](<file>), [label]: file, <img src="file">.
 LINKS = re.compile(
     r"""\]\(\s*(?:<([^<>\n]*)>|([^\s()<>]+)) | ^[ ]{0,3}\[[^\]\n]+\]:\s*<?([^\s<>]+) | \b(?:src|href)\s*=\s*["']?([^"'\s>]+)""",
     re.VERBOSE | re.MULTILINE | re.IGNORECASE,
 )
-NAMED = 20  # of what is left out for one reason
+NAMED = 20  # files named at most for each reason
 
 HIDDEN = "hidden"
 CREDENTIALS = "looks like a credential"
@@ -68,7 +68,7 @@ class PublishedFiles:
     left_out: dict[str, list[str]] = field(default_factory=dict)
 
     def note(self) -> str | None:
-        """A sentence on what is left out, None where that is nothing."""
+        """A sentence on what is left out, None if that is nothing."""
         parts = []
         for reason, names in self.left_out.items():
             more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
@@ -79,10 +79,10 @@ class PublishedFiles:
 def published_files(directory: Path, card: str = "") -> PublishedFiles:
     """The files of a folder that are published.
 
-    Left out without a word are hidden files and Python's caches. Left out, and named in the note, are what training leaves
-    beside a model, names that begin with "_", and what looks like a credential. A file that the card shows or links to
-    belongs to the model, in a folder that is left out too (`![loss](runs/loss.png)`; a link to the folder itself changes
-    nothing), unless it is hidden or looks like a credential.
+    Hidden files and Python's caches are left out silently. What training leaves next to a model, names that begin with
+    "_", and what looks like a credential are left out and named in the note. A file that the card shows or links to
+    belongs to the model, even in a folder that is left out (`![loss](runs/loss.png)`; a link to the folder itself
+    changes nothing), unless it is hidden or looks like a credential.
 
     Links are followed within the folder, and from a snapshot in huggingface_hub's cache to the blobs of the same
     repository.
@@ -92,7 +92,7 @@ def published_files(directory: Path, card: str = "") -> PublishedFiles:
         card: the text of its README.md.
 
     Raises:
-        ValueError: names a link that leads elsewhere, to nothing, to a folder that it lies in, or to a credential.
+        ValueError: names a link that leads elsewhere, to nothing, to a folder that contains it, or to a credential.
     """
     found = PublishedFiles()
     named = set(_named_by(card))
@@ -113,7 +113,7 @@ def published_files(directory: Path, card: str = "") -> PublishedFiles:
             real = _target(path, root, blobs)
             if is_folder:
                 if real in above:
-                    raise ValueError(f"{path} is a link to a folder that it lies in: remove it")
+                    raise ValueError(f"{path} is a link to a folder that contains it: remove it")
                 walk(path, name, (*above, real), reason)
             elif path.is_file():
                 found.files[name] = path
@@ -143,7 +143,7 @@ def _matches(name: str, patterns: tuple[str, ...]) -> bool:
 
 
 def _is_credential(path: Path) -> bool:
-    """Whether a file is one by its name, or by how it begins; what a link leads to is not read."""
+    """Whether a file is a credential, by its name or by how it begins; a link's target is not read."""
     if CREDENTIAL.fullmatch(path.name):
         return True
     if path.is_symlink() or not path.is_file() or path.stat().st_size > KEY_BYTES:
@@ -153,13 +153,13 @@ def _is_credential(path: Path) -> bool:
 
 
 def _target(path: Path, root: Path, blobs: Path | None) -> Path:
-    """What a path leads to, once links are followed; raises ValueError where that is not to be published."""
+    """What a path leads to, once links are followed; raises ValueError if that must not be published."""
     real = Path(os.path.realpath(path))
     if not real.exists():
-        raise ValueError(f"{path} is a link to {real}, where nothing is: remove it, or put the file there")
+        raise ValueError(f"{path} is a link to {real}, which does not exist: remove it, or put the file there")
     if not (real.is_relative_to(root) or (real.parent == blobs and SUM.fullmatch(real.name))):
         raise ValueError(
-            f"{path} is a link to {real}, which is outside of the folder and not published: remove it, or put a copy in "
+            f"{path} is a link to {real}, which is outside the folder and not published: remove it, or put a copy in "
             "its place"
         )
     folders = real.relative_to(root).parts if real.is_relative_to(root) else ()

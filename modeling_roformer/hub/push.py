@@ -25,35 +25,35 @@ def push(
 ) -> str:
     """Publishes a saved model on the Hub, in one commit.
 
-    The folder is only read. Files that the repository has and the folder lacks stay there. What the Hub cannot do for the
-    moment (429, 500, 502, 503, 504, cut connections) is tried again, five times and for 90 seconds at most; large files
-    that have arrived are not sent again, by the next push neither.
+    The folder is only read. Files that the repository has and the folder lacks stay there. Temporary
+    failures (429, 500, 502, 503, 504, cut connections) are retried, with at most five tries and 90 seconds; large files
+    that have arrived are not sent again, not even by the next push.
 
     Args:
-        directory: model and tokenizer as `save_pretrained` or `roformer convert` wrote them. Not sent are hidden files,
-            what training leaves beside a model (`checkpoint-*`, optimizer.pt, `runs/` …), names that begin with "_", and
-            what looks like a credential (`id_rsa`, `*.pem`, `token` …). A file that the card shows or links to is sent
-            from a folder such as `runs/` too; a hidden one, or a credential, is not. Links are followed within the
-            folder, and from a snapshot in huggingface_hub's cache to its blobs. Where neither it nor the repository has a
-            README.md, a card is written from what the folder says of itself; a card that does not say what the model
-            needs to be loaded (this package, or the code beside it) gets a section about it.
-        repo_id: `name/repository`; made if it does not exist.
+        directory: model and tokenizer as `save_pretrained` or `roformer convert` wrote them. Hidden files, what
+            training leaves next to a model (`checkpoint-*`, optimizer.pt, `runs/` …), names that begin with "_", and
+            what looks like a credential (`id_rsa`, `*.pem`, `token` …) are not sent. A file that the card shows or
+            links to is sent even from a folder such as `runs/`, unless it is hidden or a credential. Links are followed
+            within the folder, and from a snapshot in huggingface_hub's cache to its blobs. If neither the folder nor
+            the repository has a README.md, a card is written from what the folder says about itself; a card that does
+            not say what the model needs to be loaded (this package, or the code next to it) gets a section about it.
+        repo_id: `name/repository`; created if it does not exist.
         with_code: send the code too, so that `trust_remote_code=True` loads the model without this package.
-        private: make a repository that only its owner can see. An existing public one is refused.
-        revision: a branch, made if it does not exist; `main` where None.
-        create_pr: open a pull request instead, on a repository that exists, for which reading it is enough.
+        private: create a repository that only its owner can see. An existing public one is refused.
+        revision: a branch, created if it does not exist; `main` if None.
+        create_pr: open a pull request instead, on an existing repository; permission to read it is enough.
         commit_message: one line.
-        token: where None, that of HF_TOKEN or of `hf auth login`. It appears in no error.
+        token: if None, the one from HF_TOKEN or `hf auth login`. It never appears in errors.
         progress: show a bar on stderr.
-        tell: is called with a sentence that names what is not sent, where there is more than hidden files.
+        tell: called with a sentence that names what is not sent, if that is more than hidden files.
 
     Returns:
         The repository's address, or the pull request's.
 
     Raises:
-        ValueError: where the folder is not a complete model, or holds a link that leads out of it; nothing has been
-            sent then.
-        HubError: where the Hub refused, or could not be reached; says whether anything can have been published.
+        ValueError: if the folder is not a complete model, or has a link that leads out of it; nothing has been sent
+            then.
+        HubError: if the Hub refused, or could not be reached; says whether anything may have been published.
 
     Example:
         >>> push("my-model", "me/my-model", with_code=True, private=True)
@@ -61,7 +61,7 @@ def push(
     """
     directory = Path(directory)
     published = check_model_folder(directory)
-    from huggingface_hub.utils import validate_repo_id  # a folder that is not one need not wait for it
+    from huggingface_hub.utils import validate_repo_id  # a bad folder need not wait for it
 
     from .publication import publish
 
@@ -71,7 +71,7 @@ def push(
         files |= files_with_code(directory)
     elif absent := missing_code(directory, files):
         raise ValueError(
-            f"auto_map or custom_pipelines in {directory} name {', '.join(absent)}, which is not there or not published: "
+            f"auto_map or custom_pipelines in {directory} name {', '.join(absent)}, which is missing or not published: "
             "push it with its code"
         )
     if note := published.note():

@@ -1,8 +1,8 @@
-"""The code beside a checkpoint: what lets `trust_remote_code=True` load it where this package is not installed.
+"""The code next to a checkpoint, with which `trust_remote_code=True` loads it without this package.
 
-transformers finds the classes through `auto_map` in config.json and tokenizer_config.json, and copies each class's file
-with all that it imports by `from .name import …` out of the one folder of the checkpoint. So the files of both packages
-are laid side by side under their own names.
+transformers finds the classes through `auto_map` in config.json and tokenizer_config.json, and copies each class's
+file, and all that it imports with `from .name import …`, out of the one folder of the checkpoint. So the files of both
+packages are put side by side under their own names.
 """
 
 import ast
@@ -11,25 +11,25 @@ import json
 from collections.abc import Container, Iterable
 from pathlib import Path
 
-# `pipeline` looks for the model of a custom task among transformers' own Auto classes, of which none is for triplets.
+# `pipeline` looks for the model of a custom task among transformers' own Auto classes, none of which is for triplets.
 # This one is free: RoFormer has no such head.
 AUTO_CLASS_FOR_TRIPLETS = "AutoModelForNextSentencePrediction"
 
 
 def files_with_code(directory: str | Path) -> dict[str, bytes]:
-    """The files that a model folder needs beside its own to be loadable without this package.
+    """The files that a model folder needs besides its own to be loadable without this package.
 
     Args:
         directory: a saved model with its config.json. It is only read.
 
     Returns:
-        Name -> content: config.json and tokenizer_config.json with `auto_map`, which take the place of the folder's
-        own, and the Python files. Every Auto class that this package serves is in `auto_map`, whatever the folder
-        holds: for those that are not, transformers would use its own class without a word. The folder of a model for
-        triplet matching gets that pipeline too.
+        Name -> content: config.json and tokenizer_config.json with `auto_map`, which replace the folder's own, and the
+        Python files. Every Auto class that this package supports is in `auto_map`, whatever the folder holds: for any
+        other, transformers would silently use its own class. The folder of a triplet-matching model gets that pipeline
+        too.
 
     Raises:
-        ValueError: where the folder's model is not one that this package computes.
+        ValueError: if the folder's model is not one that this package computes.
 
     Example:
         >>> for name, content in files_with_code("my-model").items():
@@ -44,7 +44,7 @@ def files_with_code(directory: str | Path) -> dict[str, bytes]:
     config_class = CONFIG_CLASSES.get(config.get("model_type"))
     if config_class is None:
         raise ValueError(
-            f"{directory / 'config.json'} says model_type {config.get('model_type')!r}, and the code of this package "
+            f"{directory / 'config.json'} has model_type {config.get('model_type')!r}, but this package's code "
             f"computes only {', '.join(CONFIG_CLASSES)}: push it without code"
         )
     tokenizer_file = directory / "tokenizer_config.json"
@@ -64,7 +64,7 @@ def files_with_code(directory: str | Path) -> dict[str, bytes]:
     config["auto_map"] = {auto_class: _reference(cls) for auto_class, cls in classes.items()}
     if config_class is RoFormerConfig or tokenizer_config.get("tokenizer_class") in TOKENIZER_NAMES:
         also_needed.append(RoFormerTokenizer)
-        # A pair, of which transformers takes the second: once the slow tokenizer and the fast one.
+        # A pair, once the slow tokenizer and the fast one, of which transformers takes the second.
         tokenizer_config["auto_map"] = {"AutoTokenizer": [None, _reference(RoFormerTokenizer)]}
 
     sources = source_files(Path(inspect.getsourcefile(cls)) for cls in [*classes.values(), *also_needed])
@@ -76,10 +76,10 @@ def files_with_code(directory: str | Path) -> dict[str, bytes]:
 
 
 def source_files(files: Iterable[Path]) -> dict[str, Path]:
-    """These Python files and all that they import from beside them, by name.
+    """These Python files and all siblings that they import, by name.
 
     Raises:
-        ValueError: where a file imports in a way that does not work once all are in one folder.
+        ValueError: if a file imports in a way that does not work once all are in one folder.
     """
     found: dict[str, Path] = {}
     waiting = list(files)
@@ -87,7 +87,7 @@ def source_files(files: Iterable[Path]) -> dict[str, Path]:
         path = waiting.pop().resolve()
         known = found.setdefault(path.name, path)
         if known != path:
-            raise ValueError(f"{known} and {path} have one name, but are to lie in one folder")
+            raise ValueError(f"{known} and {path} have the same name, but must be in one folder")
         waiting += [path.parent / f"{name}.py" for name in _siblings(path) if f"{name}.py" not in found]
     return found
 

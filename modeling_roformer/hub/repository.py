@@ -1,8 +1,8 @@
-"""A repository on the Hub, or in the cache, every file of which is checked as it is copied.
+"""A repository on the Hub, or in the cache; every file is checked as it is copied.
 
-huggingface_hub compares sizes only: it takes, and keeps in its cache, a file whose bytes were changed on the way or on the
-disk. Here every large file must have the SHA-256 that the Hub lists for it and that its ETag names, and every other file
-the blob id of git.
+huggingface_hub compares only sizes: it accepts, and keeps in its cache, a file whose bytes changed in transit or on
+disk. Here every large file must have the SHA-256 that the Hub lists for it and that its ETag names, and every other
+file the git blob id.
 """
 
 import glob
@@ -35,7 +35,7 @@ from .token import usable_token
 
 @dataclass(frozen=True)
 class _File:
-    """A file of the repository, and by which sum its content is known."""
+    """A file of the repository, and the checksum of its content."""
 
     name: str
     size: int
@@ -91,17 +91,18 @@ class _Hub:
             advance(file.size)
             if _copy(Path(cached), target, advance).fits(file.sum):
                 return
-        # Where the cache holds something else, it came there broken, or was broken there since.
+        # If the cache has something else, the file was damaged before or after it was cached.
         path = self._fetch(file, advance, anew=isinstance(cached, str))
         sums = _copy(path, target, advance)
         if not sums.fits(file.sum):
             _forget(path)
             raise HubError(
-                f"{file.name} did not arrive as the Hub lists it: the sum of its {sums.size:,} bytes is not {file.sum}"
+                f"{file.name} did not arrive as the Hub lists it: the checksum of its {sums.size:,} bytes is not "
+                f"{file.sum}"
             )
 
     def finish(self) -> None:
-        """Lets the cache know what belongs to this commit, so that it can be pulled without a connection."""
+        """Tells the cache what belongs to this commit, so that it can be pulled without a connection."""
         checked = [glob.escape(file.name) for file in self.files]
         self.api.snapshot_download(self.repo_id, revision=self.commit, allow_patterns=checked)
 
@@ -124,7 +125,7 @@ class _Hub:
                 )
                 return Path(path)
             except BROKEN_CONNECTION as error:
-                # huggingface_hub takes up a download that was cut, but not one whose connection was reset.
+                # huggingface_hub resumes a download that was cut, but not one whose connection was reset.
                 tried += 1
                 self.kept.wait(error, tried, since)
 
@@ -144,7 +145,7 @@ class _Cache:
             tree = get_cached_repo_tree(repo_id, revision=self.commit)
             listed = {entry.path: entry.blob_id for entry in tree}
         except CachedRepoTreeNotFoundError:
-            # from_pretrained leaves no list, and no more than it read: enough, if that is a model.
+            # from_pretrained leaves no list, and only the files that it read: enough, if they are a model.
             try:
                 check_model_folder(folder)
             except ValueError as error:
@@ -159,7 +160,7 @@ class _Cache:
         advance(file.size)
         sums = _copy(self.folder / file.name, target, advance)
         if file.sum is None:
-            raise HubError(f"nothing in the cache says what {file.name} holds: pull it once with a connection")
+            raise HubError(f"the cache has no checksum for {file.name}: pull it once with a connection")
         if not sums.fits(file.sum):
             raise HubError(f"{file.name} was changed in the cache: pull it again with a connection")
 
@@ -173,7 +174,7 @@ def _copy(path: Path, target: Path, advance: Advance) -> Sums:
 
 
 def _sum_in_cache(path: Path) -> str | None:
-    """The ETag of a file in the cache: links point to files that are named so."""
+    """The ETag of a file in the cache: links point to files named by it."""
     name = os.path.basename(os.readlink(path)) if path.is_symlink() else ""
     return name if SUM.fullmatch(name) else None
 

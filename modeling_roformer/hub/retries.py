@@ -1,8 +1,9 @@
-"""Trying again what the Hub could not do for the moment: five tries of a request, 90 seconds in all.
+"""Retry what the Hub could not do for the moment: five tries per request, 90 seconds in all.
 
-huggingface_hub repeats some requests up to six times by itself, others never, sleeps as long as a Retry-After says however
-long that is, and does not read one that is a date. Below it all lies one HTTP client that the whole process shares; while
-`patience()` lasts, that client repeats by the rules here, and an error that huggingface_hub does not know ends the tries.
+huggingface_hub itself retries some requests up to six times and others never, sleeps as long as Retry-After says,
+however long that is, and does not read one that is a date. Underneath is one HTTP client that the whole process shares;
+while `patience()` lasts, that client retries by the rules here, and an error that huggingface_hub does not know ends
+the tries.
 """
 
 import logging
@@ -26,27 +27,27 @@ from .errors import BROKEN_CONNECTION, OutOfPatience, one_line
 TRIES = 5
 SECONDS = 90.0
 BUSY = frozenset({408, 429, 500, 502, 503, 504})
-# Where huggingface_hub sets no limits of its own. `read` is the time without a single byte; a commit may take longer.
+# Used if huggingface_hub sets no timeouts of its own. `read` is the time without a single byte; a commit may take longer.
 TIMEOUTS = {"connect": 10.0, "read": 30.0, "write": 60.0, "pool": None}
 COMMIT_READ = 60.0
-# The same for Xet, which moves large files where hf_xet is installed; it has a client of its own, set up at its first use.
+# The same for Xet, which transfers large files if hf_xet is installed; it has its own client, set up at its first use.
 XET = {
     "HF_XET_CLIENT_RETRY_MAX_ATTEMPTS": f"{TRIES - 1}",
     "HF_XET_CLIENT_RETRY_MAX_DURATION": f"{SECONDS:.0f}s",
     "HF_XET_CLIENT_RETRY_BASE_DELAY": "2s",
 }
-# Not repeated as it stands: an answer that was lost says nothing about whether the commit was made.
+# Not simply retried: a lost response says nothing about whether the commit was made.
 COMMIT = re.compile(r"/api/models/[^?]+/commit/")
 
 _one_at_a_time = threading.RLock()
-_body = threading.local()  # .file: what this thread is sending, to be sent from the same place again
+_body = threading.local()  # .file: what this thread is sending, to be sent again from the same position
 
 
 class Patience:
-    """What is left for trying again, of one `push` or one `pull`.
+    """What one `push` or one `pull` has left for retries.
 
     Args:
-        tell: is called with a sentence before each wait.
+        tell: called with a sentence before each wait.
     """
 
     def __init__(self, tell: Callable[[str], None] = lambda sentence: None):
@@ -57,15 +58,15 @@ class Patience:
         self.lock = threading.Lock()
 
     def wait(self, failure: object, tried: int, since: float) -> None:
-        """Waits before a request that failed is tried again.
+        """Waits before a failed request is retried.
 
         Args:
-            failure: the answer, or the error of a connection.
-            tried: how often, until now.
+            failure: the response, or the connection's error.
+            tried: how often it was tried so far.
             since: when, by `clock`, what must end within 90 seconds began.
 
         Raises:
-            OutOfPatience: where five tries are over, or the wait would go beyond 90 seconds.
+            OutOfPatience: if five tries are over, or the wait would go beyond 90 seconds.
         """
         reason, asked = _meaning(failure)
         if tried >= TRIES:
@@ -82,7 +83,7 @@ class Patience:
         sleep(wait)
 
     def send(self, plain: Callable, request, **options):
-        """A client's `send` that tries again."""
+        """A client's `send` with retries."""
         limited = any(request.extensions.get("timeout", {}).values())
         if COMMIT.search(str(request.url)):
             request.extensions["timeout"] = TIMEOUTS | {"read": COMMIT_READ}
@@ -112,7 +113,7 @@ class Patience:
                 file.seek(start)
 
     def _count_download(self, url: str) -> None:
-        # A download that breaks off is taken up by huggingface_hub, with another request for the rest.
+        # huggingface_hub resumes a download that breaks off, with another request for the rest.
         with self.lock:
             self.downloads[url] += 1
             if self.downloads[url] > TRIES:
@@ -121,10 +122,10 @@ class Patience:
 
 @contextmanager
 def patience(tell: Callable[[str], None] = lambda sentence: None) -> Iterator[Patience]:
-    """While the block lasts, huggingface_hub's requests are tried again as this file says.
+    """While the block lasts, huggingface_hub's requests are retried as this file says.
 
     The client belongs to the whole process, so one thread at a time does this; requests of other threads meanwhile are
-    repeated by the same rules.
+    retried by the same rules.
     """
     with _one_at_a_time, _without_warnings(), _xet_settings():
         kept = Patience(tell)
@@ -148,12 +149,12 @@ def sending(file) -> Iterator[None]:
 
 
 def _meaning(failure: object) -> tuple[str, float | None]:
-    """What a failure is called, and how many seconds the server asks to wait, where it does."""
+    """What a failure is called, and how many seconds the server asks to wait, if it does."""
     if isinstance(failure, BaseException):
         return f"the Hub could not be reached, or the connection broke ({one_line(failure)})", None
     asked = _retry_after(failure.headers)
     if failure.status_code == 429:
-        return "the Hub takes no more requests for now (HTTP 429)", asked
+        return "the Hub accepts no more requests for now (HTTP 429)", asked
     return f"the Hub answered HTTP {failure.status_code}", asked
 
 
@@ -185,7 +186,7 @@ def _xet_settings() -> Iterator[None]:
 
 @contextmanager
 def _without_warnings() -> Iterator[None]:
-    """huggingface_hub's warnings of tries that failed are left out: the last one's failure is an error here."""
+    """Hides huggingface_hub's warnings about failed tries: the last one's failure is an error here."""
     logger = logging.getLogger("huggingface_hub")
     level = logger.level
     if logger.getEffectiveLevel() == logging.WARNING:

@@ -116,7 +116,7 @@ def test_a_push_ends_after_five_tries(hub, folder, fake_time, route, fault):
     assert len(asked(hub, PUSH_ROUTES[route])) == 5 and fake_time.slept == [1, 2, 4, 8]
     assert "5 times in a row" in message and "\n" not in message and hub.token not in message
     uncertain = route == "commit" and fault != "429"
-    assert ("look at" in message) == uncertain and ("nothing was published" in message) == (not uncertain)
+    assert ("check " in message) == uncertain and ("nothing was published" in message) == (not uncertain)
     assert REPO not in hub.repos or "trial" not in hub.repos[REPO].branches or not published(hub, "trial")
 
 
@@ -262,7 +262,7 @@ def test_what_somebody_else_did_meanwhile_is_not_touched(hub, folder, fake_time)
     theirs = repo.commits[repo.branches["main"]] | {"config.json": Blob(b'{"model_type": "roformer"}')}
     hub.faults.append(Fault("POST .*/commit/", status=503))
     fake_time.meanwhile = lambda: repo.commit("main", theirs, "theirs")
-    with pytest.raises(HubError, match="was changed while the commit got no answer"):
+    with pytest.raises(HubError, match="was changed while the commit got no response"):
         push(folder, REPO)
     assert published(hub)["config.json"] == b'{"model_type": "roformer"}'
 

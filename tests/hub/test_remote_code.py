@@ -260,5 +260,5 @@ def test_two_files_of_one_name_are_refused(tmp_path):
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "same.py").write_text("")
-    with pytest.raises(ValueError, match="one name"):
+    with pytest.raises(ValueError, match="the same name"):
         source_files([tmp_path / "a" / "same.py", tmp_path / "b" / "same.py"])
