@@ -26,8 +26,13 @@ if (
 
 
 def _is_the_command() -> bool:
-    """Whether this process was started as `roformer …`: a program of that name that imports the command line."""
+    """Whether this process was started as `roformer …`, a program of that name that imports the command line.
+
+    Or as `python -m modeling_roformer.cli …`.
+    """
     program = Path((getattr(sys, "argv", None) or [""])[0])
+    if str(program) == "-m":  # until the module is found, which is after its package was imported
+        return f"{__name__}.cli" in sys.orig_argv[sys.orig_argv.index("-m") :][1:2]
     try:
         return program.name == "roformer" and b"modeling_roformer.cli" in program.read_bytes()
     except OSError:

@@ -115,6 +115,14 @@ def test_what_needs_no_model_imports_neither_torch_nor_transformers(tmp_path):
     assert "RoFormer" in ran.stdout and "Traceback" not in ran.stderr
 
 
+def test_the_module_starts_as_the_command_does():
+    command = [sys.executable, "-X", "importtime", "-m", "modeling_roformer.cli", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.stdout == f"{modeling_roformer.__version__}\n"
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "modeling_roformer" in imported and not imported & {"torch", "transformers"}
+
+
 @pytest.mark.parametrize("command", ["convert", "export-tf", "push", "card", "info", "vocab-init"])
 def test_a_folder_that_is_not_there(run, tmp_path, command):
     missing, more = tmp_path / "missing", {"push": ["me/model"], "vocab-init": ["words.txt", "out"]}

@@ -3,10 +3,10 @@
 import json
 import shutil
 import struct
-import subprocess
 import sys
 from pathlib import Path
 
+import command_line
 import google_crc32c
 import h5py
 import numpy as np
@@ -25,6 +25,7 @@ from modeling_roformer.conversion.formats.protobuf import BYTES, VARINT, read_fi
 from modeling_roformer.conversion.formats.tensor_bundle import OBJECT_GRAPH, Entry, TensorBundle
 from modeling_roformer.conversion.formats.tensor_bundle_writer import write_bundle, write_index
 
+run = command_line.run  # the fixture
 FIXTURES = REPOSITORY / "tests" / "fixtures" / "keras"
 LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
 # The same examples in every run: the HDF5 library is not made for any bytes at all.
@@ -455,17 +456,11 @@ def test_other_relative_positions_than_nezhas(tmp_path):
     refused(tmp_path, r"relative positions have shape \(65, 8\)")
 
 
-def test_without_h5py(tmp_path):
-    """In a process of its own, in which it cannot be imported."""
+def test_without_h5py(run, tmp_path, monkeypatch):
     folder = folder_with(tmp_path, "triplet", "best_model.h5")
-    code = (
-        "import sys; sys.modules['h5py'] = None\n"
-        f"sys.argv = ['roformer', 'convert', {str(folder)!r}, {str(tmp_path / 'output')!r}]\n"
-        "from modeling_roformer.cli import main; main()"
-    )
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert ended.returncode == 1 and "pip install h5py" in ended.stderr
-    assert len(ended.stderr.splitlines()) == 1 and not (tmp_path / "output").exists()
+    monkeypatch.setitem(sys.modules, "h5py", None)  # so that it cannot be imported
+    code, _, err = run("convert", folder, tmp_path / "output")
+    assert code == 1 and "pip install h5py" in err and err.count("\n") == 1 and not (tmp_path / "output").exists()
 
 
 EDITS = st.lists(
