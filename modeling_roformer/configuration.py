@@ -156,7 +156,7 @@ class RoFormerConfig(PreTrainedConfig):
         if self.add_pooling_layer and self.pooler_activation is None:
             raise ValueError(
                 "add_pooling_layer=True needs pooler_activation, which the checkpoint does not name: "
-                'pass "linear" for RoFormer-Sim, "tanh" for a pooler as BERT has'
+                'pass "linear" for RoFormer-Sim, "tanh" for a pooler like BERT\'s'
             )
         if self.add_cross_attention and not self.is_decoder:
             raise ValueError("add_cross_attention=True needs is_decoder=True")

@@ -296,7 +296,7 @@ class RoFormerForCausalLM(_LanguageModel, GenerationMixin):
         """
         if not self.config.is_decoder:
             raise ValueError(
-                "this checkpoint is an encoder (is_decoder is false), which generates no text: load a RoFormer-GPT or "
+                "this checkpoint is an encoder (is_decoder is false) and cannot generate text: load a RoFormer-GPT or "
                 "RoFormer-Sim, or to train this one on generation, pass is_decoder=True to from_pretrained"
             )
         if depends_on_length(self.config):

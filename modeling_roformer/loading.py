@@ -50,7 +50,7 @@ class LoadedWhole:
             return False
         if self.config.pooler_activation is None:
             raise ValueError(
-                f"{source} holds a pooler's weights, and its config does not say what follows them: pass "
+                f"{source} has a pooler, but its config does not say which activation follows it: pass "
                 'pooler_activation="linear" for RoFormer-Sim, "tanh" for a pooler as BERT has'
             )
         return True
@@ -75,11 +75,13 @@ class LoadedWhole:
         if report["mismatched_keys"]:
             name, found, expected = min(report["mismatched_keys"])
             raise ShapeMismatchError(
-                f"{source} holds {name} of shape {tuple(found)} where the config asks for {tuple(expected)}: "
+                f"{source} has {name} of shape {tuple(found)}, but the config implies {tuple(expected)}: "
                 "correct the config, or pass ignore_mismatched_sizes=True to start such weights afresh"
             )
         if without_place:
-            raise ValueError(f"{source} holds {_some(without_place)}, which the config has no place for")
+            raise ValueError(
+                f"{source} has {_some(without_place)}, which is not part of the model that its config describes"
+            )
 
 
 def _not_whole(model: PreTrainedModel) -> str:

@@ -28,8 +28,7 @@ def check_implementation(
         if hidden_states.device.type == "cpu":
             # torch 2.13, narrow heads: NaN in one call, 2e-2 off in the next, right in most.
             raise ValueError(
-                'attn_implementation="flex_attention" computes wrong numbers on a CPU, and no gradients: use "sdpa" '
-                "there"
+                'attn_implementation="flex_attention" gives wrong results on a CPU, and no gradients: use "sdpa" there'
             )
         if training and config.attention_probs_dropout_prob > 0:
             raise ValueError(
@@ -152,7 +151,7 @@ def _prefix(token_type_ids: torch.Tensor | None, b: int, s: int, past: int):
 def _ready_made(implementation: str, hidden_states: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
     if implementation not in ("sdpa", "eager"):
         raise ValueError(
-            f'attn_implementation="{implementation}" takes an attention_mask of shape (batch, length) only; '
+            f'attn_implementation="{implementation}" only takes an attention_mask of shape (batch, length); '
             'use "sdpa" for one of four dimensions'
         )
     dtype = hidden_states.dtype

@@ -167,7 +167,7 @@ def check_activations(config: RoFormerConfig) -> None:
         if name is not None and name not in ACT2FN:
             close = get_close_matches(name, ACT2FN, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"it must be one of {', '.join(sorted(ACT2FN))}"
-            raise ValueError(f"{field} is {name!r}, which is no activation of transformers: {hint}")
+            raise ValueError(f"{field} is {name!r}, which is not an activation of transformers: {hint}")
 
 
 class RoFormerPreTrainedModel(LoadedWhole, PreTrainedModel):
@@ -426,7 +426,7 @@ class RoFormerModel(RoFormerPreTrainedModel):
         if depends_on_length(self.config):
             if past_key_values is not None:
                 raise ValueError(
-                    'rope_type "dynamic" turns every key anew as a text grows, so none can be kept: pass use_cache=False'
+                    'rope_type "dynamic" rotates every key anew as a text grows, so none can be cached: pass use_cache=False'
                 )
             return None
         if past_key_values is None and use_cache:

@@ -46,7 +46,7 @@ class NezhaPreTrainedModel(RoFormerPreTrainedModel):
         """The eager one; a ValueError where another is asked for by name."""
         if requested_attention not in (None, "eager"):
             raise ValueError(
-                f'attn_implementation="{requested_attention}" is not for NEZHA, whose positions need the attention '
+                f'attn_implementation="{requested_attention}" does not work for NEZHA, whose positions need the attention '
                 'probabilities that only "eager" has: use that, or leave it out'
             )
         return "eager"

@@ -87,7 +87,7 @@ class NezhaConfig(PreTrainedConfig):
         kwargs.pop("embedding_size", None)
         for name in ("is_decoder", "add_cross_attention"):
             if kwargs.pop(name, False):
-                raise ValueError(f"{name}=True is not for NEZHA, which is an encoder here")
+                raise ValueError(f"{name}=True does not work for NEZHA, which is an encoder here")
         super().__post_init__(**kwargs)
         self.check()
 

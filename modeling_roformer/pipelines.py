@@ -141,7 +141,7 @@ def _texts(example: dict) -> tuple[str, str]:
         raise ValueError('an input is a dict with the keys "question" and "context"')
     for name in ("question", "context"):
         if not isinstance(example[name], str) or not example[name].strip():
-            raise ValueError(f"the {name} is empty or no text")
+            raise ValueError(f"the {name} is empty or not a string")
     return example["question"], example["context"]
 
 

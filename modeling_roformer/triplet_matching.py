@@ -184,9 +184,11 @@ class RoFormerForTripletMatching(RoFormerHead):
         ```
         """
         if self.config.triplet_scorer != "bi":
-            raise ValueError('encode needs a model with triplet_scorer="bi": "cross" has no vectors of single texts')
+            raise ValueError(
+                'encode needs a model with triplet_scorer="bi": "cross" does not compute vectors of single texts'
+            )
         if isinstance(texts, str):
-            raise ValueError("texts is one text, but must be a list of them")
+            raise ValueError("texts is a single string, but must be a list of them")
         if batch_size < 1:
             raise ValueError(f"batch_size is {batch_size}, but must be at least 1")
         for i, text in enumerate(texts):
@@ -195,7 +197,7 @@ class RoFormerForTripletMatching(RoFormerHead):
         ids = tokenizer(list(texts), truncation=True, max_length=max_length)["input_ids"] if len(texts) else []
         for i, row in enumerate(ids):
             if len(row) <= tokenizer.num_special_tokens_to_add():
-                raise ValueError(f"texts[{i}] has no token in it")
+                raise ValueError(f"texts[{i}] contains no token")
         order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
         starts = range(0, len(order), batch_size)
         vectors = torch.empty(len(ids), self.config.hidden_size)
@@ -252,9 +254,9 @@ def mean_over_tokens(hidden_states: torch.Tensor, attention_mask: torch.Tensor |
 def check_text(text: object, name: str) -> None:
     """Raises a ValueError where `text` is none, or an empty one."""
     if not isinstance(text, str):
-        raise ValueError(f"{name} is {type(text).__name__}, but must be a text")
+        raise ValueError(f"{name} is {type(text).__name__}, but must be a string")
     if not text.strip():
-        raise ValueError(f"{name} is an empty text")
+        raise ValueError(f"{name} is empty")
 
 
 def longest_input(tokenizer: PreTrainedTokenizerBase, max_length: int | None) -> int:

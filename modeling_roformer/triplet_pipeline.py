@@ -126,5 +126,5 @@ def encode_triplet(
     for row, names in enumerate(("AB", "AC") if scorer == "cross" else "ABC"):
         for source, name in enumerate(names):
             if source not in encoded.sequence_ids(row):
-                raise ValueError(f'text "{name}" has no token in it')
+                raise ValueError(f'text "{name}" contains no token')
     return dict(encoded)

@@ -109,7 +109,7 @@ def test_flex_is_refused_on_a_cpu(gradients, batch, tmp_path):
     """There it gives NaN now and then. The model may be loaded there, on its way to a GPU."""
     make_model().save_pretrained(tmp_path)
     model = RoFormerModel.from_pretrained(tmp_path, attn_implementation="flex_attention")
-    refused = pytest.raises(ValueError, match='"flex_attention" computes wrong numbers on a CPU.*use "sdpa"')
+    refused = pytest.raises(ValueError, match='"flex_attention" gives wrong results on a CPU.*use "sdpa"')
     with refused, torch.set_grad_enabled(gradients):
         model(**batch)
     model.set_attn_implementation("sdpa")
@@ -131,7 +131,7 @@ def test_flash_refuses_float32(batch):
 @pytest.mark.parametrize("implementation", ["flash_attention_2", "flex_attention"])
 def test_some_refuse_masks_of_four_dimensions(implementation, batch):
     model = make_model(implementation).to("meta", torch.bfloat16)  # flex attention is refused on a CPU anyway
-    with pytest.raises(ValueError, match=r"shape \(batch, length\) only"), torch.no_grad():
+    with pytest.raises(ValueError, match=r"only takes an attention_mask of shape \(batch, length\)"), torch.no_grad():
         model(batch["input_ids"].to("meta"), attention_mask=torch.ones(2, 1, 24, 24, device="meta"))
 
 

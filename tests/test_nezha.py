@@ -599,8 +599,8 @@ def test_the_classifiers_dropout(head, value):
         ({"hidden_size": 30, "num_attention_heads": 4}, r"hidden_size \(30\) is not a multiple"),
         ({"hidden_size": 18}, "9, an odd number, but a position is made of pairs"),
         ({"vocab_size": 0}, "vocab_size is 0"),
-        ({"is_decoder": True}, "is_decoder=True is not for NEZHA"),
-        ({"add_cross_attention": True}, "add_cross_attention=True is not for NEZHA"),
+        ({"is_decoder": True}, "is_decoder=True does not work for NEZHA"),
+        ({"add_cross_attention": True}, "add_cross_attention=True does not work for NEZHA"),
     ],
 )
 def test_configs_that_describe_no_model(fields, message):
@@ -649,7 +649,7 @@ def test_bad_sentence_labels():
 def test_attention_that_gives_no_probabilities_is_refused(name, tmp_path):
     model = make_model()
     model.save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="not for NEZHA") as refusal:
+    with pytest.raises(ValueError, match="does not work for NEZHA") as refusal:
         AutoModelForMaskedLM.from_pretrained(tmp_path, attn_implementation=name)
     assert name in str(refusal.value) and "\n" not in str(refusal.value)
     for loaded in (
@@ -657,7 +657,7 @@ def test_attention_that_gives_no_probabilities_is_refused(name, tmp_path):
         AutoModelForMaskedLM.from_pretrained(tmp_path, attn_implementation="eager"),
     ):
         assert loaded.config._attn_implementation == "eager"
-    with pytest.raises(ValueError, match="not for NEZHA"):
+    with pytest.raises(ValueError, match="does not work for NEZHA"):
         loaded.set_attn_implementation(name)
 
 

@@ -146,7 +146,7 @@ def test_a_learnt_answer_comes_out(folder):
     [
         ({"question": "", "context": "好"}, {}, "the question is empty"),
         ({"question": "好", "context": "  "}, {}, "the context is empty"),
-        ({"question": "好", "context": None}, {}, "the context is empty or no text"),
+        ({"question": "好", "context": None}, {}, "the context is empty or not a string"),
         ({"question": "好"}, {}, 'keys "question" and "context"'),
         ({"question": "谁？" * 60, "context": "好"}, {"max_seq_len": 40}, "no room for the context: raise max_seq_len"),
         ({"question": "好", "context": "好"}, {"max_seq_len": 20, "doc_stride": 99}, "doc_stride is 99"),

@@ -338,10 +338,10 @@ def test_a_progress_bar_where_it_takes_long(tokenizer, capsys):
 def test_texts_that_cannot_be_encoded_are_named(tokenizer):
     model = make_model("bi")
     for texts, sentence in [
-        (["借款", " \n"], r"texts\[1\] is an empty text"),
+        (["借款", " \n"], r"texts\[1\] is empty"),
         (["借款", None], r"texts\[1\] is NoneType"),
-        (["借款", "\u200b"], r"texts\[1\] has no token"),
-        ("借款", "texts is one text"),
+        (["借款", "\u200b"], r"texts\[1\] contains no token"),
+        ("借款", "texts is a single string"),
     ]:
         with pytest.raises(ValueError, match=sentence):
             model.encode(texts, tokenizer)
@@ -439,9 +439,9 @@ def test_pairs_are_cut_longest_first(tokenizer, lengths, max_length):
 @pytest.mark.parametrize(
     ("triplet", "sentence"),
     [
-        ({"A": "借款", "B": "", "C": "合同"}, 'text "B" is an empty text'),
-        ({"A": " \n", "B": "借款", "C": "合同"}, 'text "A" is an empty text'),
-        ({"A": "借款", "B": "合同", "C": "\u200b"}, 'text "C" has no token in it'),
+        ({"A": "借款", "B": "", "C": "合同"}, 'text "B" is empty'),
+        ({"A": " \n", "B": "借款", "C": "合同"}, 'text "A" is empty'),
+        ({"A": "借款", "B": "合同", "C": "\u200b"}, 'text "C" contains no token'),
         ({"A": "借款", "B": None, "C": "合同"}, 'text "B" is NoneType'),
         ({"A": "借款", "B": "合同"}, 'keys "A", "B" and "C"'),
         ("借款", 'keys "A", "B" and "C"'),
