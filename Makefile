@@ -6,7 +6,7 @@ VENV := .venv
 PACKAGE := $(VENV)/package
 TOOLS := $(VENV)/tools
 
-ROOMS := modeling_roformer tokenization model_cards conversion
+ROOMS := modeling_roformer tokenization model_cards conversion training
 
 .PHONY: demo test test-common lint clean
 

@@ -1,0 +1,104 @@
+"""Masks are a function of seed, stage, epoch, document and piece, of whole words, and in BERT's shares."""
+
+import numpy as np
+import pytest
+import torch
+from paths import REPOSITORY
+from transformers import set_seed
+
+from modeling_roformer.tokenization import RoFormerTokenizer
+from modeling_roformer.training.masking import MaskingCollator, uniform
+
+VOCAB = REPOSITORY / "examples" / "roformer-mini-zh" / "vocab.txt"
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return RoFormerTokenizer(str(VOCAB))
+
+
+def make_piece(document=0, number=0, epoch=0, length=100, word=1):
+    """Numbers 1000, 1001 …, in words of so many tokens."""
+    return {
+        "epoch": epoch,
+        "document": document,
+        "piece": number,
+        "input_ids": np.arange(1000, 1000 + length, dtype=np.uint16),
+        "word_starts": np.arange(length) % word == 0,
+    }
+
+
+def test_masks_depend_on_nothing_else(tokenizer):
+    pieces = [make_piece(document, number) for document in range(3) for number in range(3)]
+    set_seed(1)
+    batch = MaskingCollator(tokenizer, seed=7)(pieces)
+    set_seed(2)
+    for row, piece in enumerate(pieces):
+        alone = MaskingCollator(tokenizer, seed=7)([piece])
+        assert all(torch.equal(batch[name][row : row + 1], alone[name]) for name in batch)
+    masks = {tuple((row != -100).tolist()) for row in batch["labels"]}
+    for change in dict(epoch=1), dict(epoch=2**40):
+        masks |= {tuple((MaskingCollator(tokenizer, seed=7)([make_piece(**change)])["labels"][0] != -100).tolist())}
+    for change in dict(seed=8), dict(seed=7, stage=1):
+        masks |= {tuple((MaskingCollator(tokenizer, **change)([make_piece()])["labels"][0] != -100).tolist())}
+    assert len(masks) == 9 + 2 + 2
+
+
+def test_numbers_are_the_same_ones_everywhere():
+    """Philox4x64-10 of key (0, 0): its first block in Random123's known answers, at counter 0."""
+    known = [0x16554D9ECA36314C, 0xDB20FE9D672D0FDC, 0xD7E772CEE186176B, 0x7E68B68AEC7BA23B]
+    philox = np.random.Philox(key=np.zeros(2, np.uint64), counter=np.array([2**64 - 1] * 4, dtype=np.uint64))
+    assert philox.random_raw(4).tolist() == known  # numpy steps the counter before it draws
+    assert uniform((0, 0), (0, 0, 0), 2).tolist() == uniform((0, 0), (0, 0, 0), 9)[:2].tolist()
+
+
+def test_shares(tokenizer):
+    batch = MaskingCollator(tokenizer)([make_piece(document) for document in range(1000)])
+    ids, labels = batch["input_ids"][:, 1:-1], batch["labels"][:, 1:-1]
+    assert (batch["labels"][:, [0, -1]] == -100).all()
+    assert (batch["input_ids"][:, [0, -1]] == torch.tensor([tokenizer.cls_token_id, tokenizer.sep_token_id])).all()
+    real = torch.arange(1000, 1100).expand_as(ids)
+    masked = labels != -100
+    assert torch.equal(labels[masked], real[masked]) and torch.equal(ids[~masked], real[~masked])
+
+    def close(part, of, share):  # four standard deviations
+        n = of.sum().item()
+        assert abs(part.sum().item() - share * n) < 4 * (n * share * (1 - share)) ** 0.5
+
+    close(masked, torch.ones_like(masked), 0.15)
+    close(ids[masked] == tokenizer.mask_token_id, masked, 0.8)
+    stays = ids[masked] == real[masked]
+    close(stays, masked, 0.1)
+    other = ids[masked][~stays & (ids[masked] != tokenizer.mask_token_id)]
+    assert len(set(other.tolist())) > 0.9 * len(other) and not set(other.tolist()) & set(tokenizer.all_special_ids)
+    assert other.min() < 200 and other.max() > 11_800
+
+
+def test_words_are_masked_whole(tokenizer):
+    batch = MaskingCollator(tokenizer)([make_piece(document, length=120, word=3) for document in range(50)])
+    chosen = (batch["labels"][:, 1:-1] != -100).view(50, 40, 3)
+    assert (chosen.all(-1) == chosen.any(-1)).all() and 200 < chosen.any(-1).sum() < 400
+    # Which tokens of a word become [MASK] is drawn for each, as in BERT.
+    replaced = (batch["input_ids"][:, 1:-1] == tokenizer.mask_token_id).view(50, 40, 3)
+    assert (replaced.any(-1) & ~replaced.all(-1)).any()
+
+
+def test_other_shares(tokenizer):
+    rows = [make_piece(document) for document in range(100)]
+    batch = MaskingCollator(tokenizer, share=0.5, replaced=1, random=0)(rows)
+    chosen = batch["labels"] != -100
+    assert 4500 < chosen.sum() < 5500 and (batch["input_ids"][chosen] == tokenizer.mask_token_id).all()
+    # A piece may bring its own share; what a lower share masks, a higher one masks too.
+    more = MaskingCollator(tokenizer, share=0.5)([{**row, "share": 0.8} for row in rows])["labels"] != -100
+    assert 7500 < more.sum() < 8500 and (more | ~chosen).all()
+
+
+def test_short_pieces_are_padded_and_have_a_label(tokenizer):
+    rows = [make_piece(document, length=1 + document % 5) for document in range(100)]
+    rows[0]["word_starts"][:] = False  # within a word that is longer than a piece
+    batch = MaskingCollator(tokenizer, share=0.01)(rows)
+    assert batch["input_ids"].shape == (100, 7)
+    assert (batch["attention_mask"].sum(1) == torch.arange(100) % 5 + 3).all()
+    assert ((batch["labels"] != -100).sum(1) >= 1).all()
+    padding = batch["attention_mask"] == 0
+    assert (batch["input_ids"][padding] == tokenizer.pad_token_id).all() and (batch["labels"][padding] == -100).all()
