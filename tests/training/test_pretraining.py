@@ -1,0 +1,303 @@
+"""Pre-training in stages: what is learned and logged, and how a run goes on after whatever has stopped it."""
+
+import json
+import math
+import os
+import resource
+import signal
+import subprocess
+import sys
+
+import pytest
+import torch
+from paths import REPOSITORY
+from safetensors.torch import load_file
+from transformers import AutoModelForMaskedLM
+
+from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM, RoFormerTokenizer
+from modeling_roformer.training.errors import Stopped, TrainingError
+from modeling_roformer.training.examples import StageExamples
+from modeling_roformer.training.masking import MaskingCollator
+from modeling_roformer.training.pretraining import Corpus, pretrain
+from modeling_roformer.training.stage_trainer import StageTrainer
+from modeling_roformer.training.stages import Stage
+
+VOCAB = REPOSITORY / "examples" / "roformer-mini-zh" / "vocab.txt"
+TEXT = REPOSITORY / "examples" / "long_document.txt"
+STAGES = [Stage(32, 4, 3, 1e-3), Stage(64, 4, 6, 1e-3, masked=(0.3, 0.15))]
+SIZES = dict(vocab_size=12_000, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return RoFormerTokenizer(str(VOCAB))
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return Corpus([TEXT], tmp_path_factory.mktemp("corpus"))
+
+
+def make_model(**fields):
+    torch.manual_seed(0)
+    return RoFormerForMaskedLM(RoFormerConfig(**SIZES | fields))
+
+
+@pytest.fixture
+def run(tokenizer, corpus):
+    def run(output, stages=STAGES, model=None, **options):
+        options = {"device_tokens": 128, "save_steps": 2, "logging_steps": 1, "disable_tqdm": True} | options
+        model = make_model() if model is None else model
+        return pretrain(model, tokenizer, stages, options.pop("corpus", corpus), output, **options)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tokenizer, corpus, tmp_path_factory):
+    """The folder of a run that nothing has stopped."""
+    output = tmp_path_factory.mktemp("runs") / "uninterrupted"
+    options = {"device_tokens": 128, "save_steps": 2, "logging_steps": 1, "disable_tqdm": True}
+    pretrain(make_model(), tokenizer, STAGES, corpus, output, **options)
+    return output
+
+
+def logged(output, stage=2):
+    """Loss and accuracy of every entry, by step."""
+    entries = json.loads((output / f"stage-{stage}" / "log.json").read_text())
+    return {entry["step"]: (entry["loss"], entry["accuracy"]) for entry in entries if "loss" in entry}
+
+
+def assert_same_run(output, other):
+    for stage in 1, 2:
+        losses, others = logged(output, stage), logged(other, stage)
+        assert losses.keys() == others.keys() and len(losses) == STAGES[stage - 1].steps
+        for step in losses:
+            assert losses[step] == pytest.approx(others[step], abs=1e-6)
+    ours, theirs = (load_file(folder / "model" / "model.safetensors") for folder in (output, other))
+    for name in theirs:
+        torch.testing.assert_close(ours[name], theirs[name], rtol=0, atol=1e-6)
+
+
+def at_step(monkeypatch, stage, step, action):
+    """Does something in the middle of a step: before the last part of its batch."""
+    training_step = StageTrainer.training_step
+    parts = []
+
+    def patched(self, *args, **kwargs):
+        if self.folder.name == f"stage-{stage}" and self.state.global_step == step - 1:
+            parts.append(None)
+            if len(parts) == self.args.gradient_accumulation_steps:
+                action(self)
+        return training_step(self, *args, **kwargs)
+
+    monkeypatch.setattr(StageTrainer, "training_step", patched)
+
+
+def interrupt(_trainer):
+    raise KeyboardInterrupt
+
+
+# The tests' own run in a process of its own, which kills itself in the middle of step 5 of stage 2.
+KILLED = """
+import os, signal, sys
+import pytest, test_pretraining as t
+t.at_step(pytest.MonkeyPatch(), 2, 5, lambda trainer: os.kill(os.getpid(), signal.SIGKILL))
+t.pretrain(
+    t.make_model(), t.RoFormerTokenizer(str(t.VOCAB)), t.STAGES, t.Corpus([t.TEXT], sys.argv[1]), sys.argv[2],
+    device_tokens=128, save_steps=2, logging_steps=1, disable_tqdm=True,
+)
+"""
+
+
+def test_a_killed_run_goes_on_with_the_losses_of_one_that_was_not(run, uninterrupted, corpus, tmp_path):
+    path = os.pathsep.join([str(REPOSITORY / "tests"), str(REPOSITORY / "tests" / "training")])
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, corpus.cache, tmp_path / "run"],
+        env={**os.environ, "PYTHONPATH": path},
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert (tmp_path / "run" / "stage-1" / "model").exists() and not (tmp_path / "run" / "model").exists()
+    assert {path.name for path in (tmp_path / "run" / "stage-2").iterdir()} == {"checkpoint-2", "checkpoint-4"}
+    run(tmp_path / "run")
+    assert_same_run(tmp_path / "run", uninterrupted)
+
+
+@pytest.mark.parametrize(("stage", "step"), [(1, 2), (2, 1), (2, 6)])
+def test_stopped_anywhere(run, uninterrupted, tmp_path, monkeypatch, stage, step):
+    with monkeypatch.context() as patch:
+        at_step(patch, stage, step, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path / "run")
+    run(tmp_path / "run")
+    assert_same_run(tmp_path / "run", uninterrupted)
+
+
+def test_a_half_written_checkpoint_is_passed_over(run, uninterrupted, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        at_step(patch, 2, 6, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path / "run")
+    stage = tmp_path / "run" / "stage-2"
+    optimizer = stage / "checkpoint-4" / "optimizer.pt"
+    optimizer.write_bytes(optimizer.read_bytes()[:-1000])
+    (stage / ".unfinished" / "checkpoint-6").mkdir(parents=True)
+    (stage / ".unfinished" / "checkpoint-6" / "config.json").write_text("{")
+    resumed = []
+    with monkeypatch.context() as patch:
+        train = StageTrainer.train
+        patch.setattr(
+            StageTrainer,
+            "train",
+            lambda self, **how: resumed.append(how["resume_from_checkpoint"]) or train(self, **how),
+        )
+        run(tmp_path / "run")
+    assert resumed == [str(stage / "checkpoint-2")]
+    assert_same_run(tmp_path / "run", uninterrupted)
+    assert {path.name for path in stage.iterdir()} == {"log.json", "model"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_and_ends(run, uninterrupted, tmp_path, monkeypatch, number):
+    handler = signal.getsignal(number)
+    with monkeypatch.context() as patch:
+        at_step(patch, 2, 3, lambda trainer: os.kill(os.getpid(), number))
+        with pytest.raises(Stopped, match="after step 3 of 6 in stage 2, and saved") as stopped:
+            run(tmp_path / "run", logging_steps=4)
+    assert stopped.value.signal == number and signal.getsignal(number) == handler
+    assert (tmp_path / "run" / "stage-2" / "checkpoint-3").exists()
+    # An entry has all steps since the last, those before the stop too.
+    run(tmp_path / "run", logging_steps=4)
+    run(tmp_path / "whole", logging_steps=4)
+    assert logged(tmp_path / "run").keys() == {4}
+    assert logged(tmp_path / "run")[4] == pytest.approx(logged(tmp_path / "whole")[4], abs=1e-6)
+    ours, theirs = (load_file(folder / "model" / "model.safetensors") for folder in (tmp_path / "run", uninterrupted))
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+def test_what_is_logged(tokenizer, corpus, run, tmp_path):
+    """Loss and accuracy, computed from the first batch by hand; and the same however the batch is divided."""
+    held_out = Corpus([TEXT], corpus.cache)
+    stages = [Stage(32, 8, 2, 1e-9)]
+    fields = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, initializer_range=1.0)
+
+    def model_that_says_commas():  # so that some of its answers are right
+        model = make_model(**fields)
+        model.cls.predictions.bias.data[tokenizer.convert_tokens_to_ids("，")] = 20.0
+        return model
+
+    model = model_that_says_commas().eval()
+    pieces = corpus.pieces(tokenizer, 32)
+    examples = StageExamples(pieces, stages[0], seed=5, number=1)
+    batch = MaskingCollator(tokenizer, seed=5, stage=1)([examples[i] for i in range(8)])
+    has_label = batch["labels"] != -100
+    with torch.no_grad():
+        logits = model(batch["input_ids"], batch["attention_mask"]).logits[has_label]
+    loss = torch.nn.functional.cross_entropy(logits, batch["labels"][has_label]).item()
+    right = (logits.argmax(-1) == batch["labels"][has_label]).float().mean().item()
+    assert right > 0
+    for device_tokens in 32, 256:
+        output = tmp_path / str(device_tokens)
+        options = {"seed": 5, "device_tokens": device_tokens, "held_out": held_out, "save_steps": 1}
+        run(output, stages, model_that_says_commas(), **options)
+        assert logged(output, 1)[1] == pytest.approx((loss, right), abs=1e-5)
+        (evaluated, _) = [e for e in json.loads((output / "stage-1" / "log.json").read_text()) if "eval_loss" in e]
+    everything = MaskingCollator(tokenizer, replaced=1, random=0)([{"epoch": 0, **row} for row in pieces])
+    has_label = everything["labels"] != -100
+    assert (everything["input_ids"][has_label] == tokenizer.mask_token_id).all()
+    with torch.no_grad():
+        logits = model(everything["input_ids"], everything["attention_mask"]).logits[has_label]
+    labels = everything["labels"][has_label]
+    assert evaluated["eval_loss"] == pytest.approx(torch.nn.functional.cross_entropy(logits, labels).item(), abs=1e-4)
+    assert evaluated["eval_accuracy"] == pytest.approx((logits.argmax(-1) == labels).float().mean().item(), abs=1e-6)
+
+
+def test_what_comes_out(uninterrupted, tokenizer):
+    model, loading = AutoModelForMaskedLM.from_pretrained(uninterrupted / "model", output_loading_info=True)
+    assert not any(loading.values())
+    assert not model.config.unpad_inputs and not model.config.sparse_prediction
+    assert RoFormerTokenizer.from_pretrained(uninterrupted / "model").get_vocab() == tokenizer.get_vocab()
+    assert (uninterrupted / "curves.png").read_bytes().startswith(b"\x89PNG")
+    begun = load_file(uninterrupted / "stage-1" / "model" / "model.safetensors")
+    assert any(not torch.equal(begun[name], value) for name, value in model.state_dict().items() if name in begun)
+
+
+def test_it_learns(run, tmp_path):
+    """A text that it sees again and again."""
+    run(tmp_path / "run", [Stage(32, 16, 30, 2e-2)], make_model(hidden_size=32), logging_steps=10, device_tokens=512)
+    losses = [loss for loss, _ in logged(tmp_path / "run", 1).values()]
+    accuracies = [accuracy for _, accuracy in logged(tmp_path / "run", 1).values()]
+    assert losses[-1] < losses[0] - 2 and accuracies[-1] > accuracies[0]
+
+
+def test_a_loss_that_is_not_a_number(run, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        at_step(patch, 2, 4, lambda trainer: trainer.model.cls.predictions.bias.data.fill_(math.nan))
+        with pytest.raises(TrainingError, match=r"the loss is nan at step 4 of stage-2; .*checkpoint-2"):
+            run(tmp_path / "run")
+    (checkpoint,) = (tmp_path / "run" / "stage-2").glob("checkpoint-*")
+    assert all(value.isfinite().all() for value in load_file(checkpoint / "model.safetensors").values())
+    run(tmp_path / "run")
+
+
+def test_a_gradient_that_is_not_finite(run, tmp_path, monkeypatch):
+    """Before it has changed a weight."""
+
+    def spoil(trainer):
+        trainer.model.cls.predictions.bias.register_hook(lambda gradient: gradient * math.inf)
+
+    at_step(monkeypatch, 1, 3, spoil)
+    with pytest.raises(TrainingError, match=r"the gradient is not finite at step 3 of stage-1; .*checkpoint-2"):
+        run(tmp_path / "run")
+
+
+def test_a_full_disk(run, uninterrupted, tmp_path, monkeypatch):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)  # stands for it: no file may grow beyond
+    with monkeypatch.context() as patch:
+        at_step(patch, 2, 4, lambda trainer: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1])))
+        try:
+            with pytest.raises(TrainingError, match=r"checkpoint-4 cannot be written: .*checkpoint-2 is whole"):
+                run(tmp_path / "run")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [path.name for path in (tmp_path / "run" / "stage-2").iterdir()] == ["checkpoint-2"]
+    run(tmp_path / "run")
+    assert_same_run(tmp_path / "run", uninterrupted)
+
+
+def test_another_run_in_the_same_folder_is_refused(run, uninterrupted, corpus, tokenizer, tmp_path):
+    before = {path: path.stat().st_mtime_ns for path in uninterrupted.rglob("*")}
+    with pytest.raises(TrainingError, match="a run with other stages: name another folder"):
+        run(uninterrupted, [STAGES[0], Stage(64, 4, 7, 1e-3)])
+    with pytest.raises(TrainingError, match="a run with other seed"):
+        run(uninterrupted, seed=1)
+    with pytest.raises(TrainingError, match="a run with other model"):
+        run(uninterrupted, model=make_model(hidden_size=32))
+    other = tmp_path / "other.txt"
+    other.write_text("另一个。", encoding="utf-8")
+    with pytest.raises(TrainingError, match="a run with other corpus"):
+        run(uninterrupted, corpus=Corpus([other], corpus.cache))
+    assert {path: path.stat().st_mtime_ns for path in uninterrupted.rglob("*")} == before
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").touch()
+    with pytest.raises(TrainingError, match="is not empty and holds no run"):
+        run(tmp_path / "full")
+    with pytest.raises(
+        TrainingError, match="12,000 entries and the model 500: this is a checkpoint of another vocabulary"
+    ):
+        run(tmp_path / "run", model=make_model(vocab_size=500))
+    with pytest.raises(TrainingError, match="holds no text"):
+        empty = tmp_path / "empty.txt"
+        empty.touch()
+        run(tmp_path / "run", corpus=Corpus([empty], corpus.cache))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_is_done_does_nothing_more(run, uninterrupted, monkeypatch):
+    monkeypatch.setattr(StageTrainer, "train", interrupt)
+    model = run(uninterrupted)
+    weights = load_file(uninterrupted / "model" / "model.safetensors")
+    assert all(torch.equal(model.state_dict()[name], value) for name, value in weights.items())

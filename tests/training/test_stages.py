@@ -1,0 +1,98 @@
+"""Stage lists, right and wrong, and which piece comes when."""
+
+import datasets
+import pytest
+from paths import REPOSITORY
+
+from modeling_roformer.training.errors import TrainingError
+from modeling_roformer.training.examples import StageExamples
+from modeling_roformer.training.stages import Stage, read_stages
+
+GOOD = "stages:\n  - {length: 512, batch_size: 256, steps: 200_000, learning_rate: 1e-4}\n"
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read(text):
+        path = tmp_path / "stages.yaml"
+        path.write_text(text, encoding="utf-8")
+        return read_stages(path)
+
+    return read
+
+
+def test_a_stage_list(read):
+    text = "defaults: {learning_rate: 1e-4, warmup: 0}\n" + GOOD.replace("learning_rate: 1e-4", "masked: [0.3, 0.15]")
+    (stage,) = read(text)
+    assert stage == Stage(512, 256, 200_000, 1e-4, masked=(0.3, 0.15), warmup=0.0)
+    assert read(GOOD) == [Stage(512, 256, 200_000, 0.0001)]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "lists no stages"),
+        ("stages: []", "lists no stages"),
+        ("- length: 512", "lists no stages"),
+        ("stages: [", "line 1: not YAML"),
+        (GOOD + "epochs: 3", "unknown field epochs; a stage list has defaults and stages"),
+        (GOOD.replace("512", "0"), "stage 1: length is 0, but must be a whole number of at least 3"),
+        (GOOD.replace("512", "-5"), "stage 1: length is -5, but must be a whole number of at least 3"),
+        (GOOD.replace("512", "5.5"), "length is 5.5, but must be a whole number"),
+        (GOOD.replace("512", "true"), "length is True, but must be a whole number"),
+        (GOOD.replace("256", "many"), "batch_size is 'many', but must be a whole number"),
+        (GOOD.replace("200_000", "0"), "steps is 0, but must be a whole number"),
+        (GOOD.replace("1e-4", "0"), "learning_rate is 0, but must be above 0"),
+        (GOOD.replace("1e-4", "fast"), "learning_rate is 'fast', but must be a number"),
+        (GOOD.replace("1e-4", ".nan"), "learning_rate is nan, but must be a number"),
+        (GOOD.replace("1e-4}", "1e-4, masked: 15}"), "masked is 15, but must be between 0 and 1"),
+        (GOOD.replace("1e-4}", "1e-4, masked: [0.1]}"), "masked is [0.1], but must be a share, or two"),
+        (GOOD.replace("1e-4}", "1e-4, warmup: 100}"), "warmup is 100, but must be from 0 to 1"),
+        (GOOD.replace("1e-4}", "1e-4, schedule: x}"), "schedule is 'x', but must be one of linear"),
+        (GOOD.replace("steps", "step"), "stage 1: unknown field step; a stage has length"),
+        (GOOD.replace(", learning_rate: 1e-4", ""), "stage 1: no learning_rate"),
+        (GOOD + "  - 512", "stage 2: it must have fields"),
+        (GOOD + "defaults: 512", "stage 1: defaults must have fields"),
+    ],
+)
+def test_a_wrong_stage_list_is_named_in_a_sentence(text, sentence, read):
+    with pytest.raises(TrainingError) as refused:
+        read(text)
+    assert sentence in str(refused.value) and "stages.yaml" in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_the_papers_stages_are_table_4():
+    stages = read_stages(REPOSITORY / "examples" / "stages" / "paper.yaml")
+    assert [(stage.length, stage.batch_size, stage.steps) for stage in stages] == [
+        (512, 256, 200_000),
+        (1536, 256, 12_500),
+        (256, 256, 120_000),
+        (128, 512, 80_000),
+        (1536, 256, 10_000),
+        (512, 512, 30_000),
+    ]
+
+
+def test_the_recipe_of_the_small_model_is_a_stage_list():
+    assert max(stage.length for stage in read_stages(REPOSITORY / "examples" / "stages" / "mini.yaml")) >= 1536
+
+
+def test_every_epoch_has_every_piece_in_an_order_of_its_own():
+    pieces = datasets.Dataset.from_dict({"piece": range(10), "input_ids": [[i] * (i + 1) for i in range(10)]})
+    examples = StageExamples(pieces.with_format("numpy"), Stage(8, 4, 10, 1e-3, masked=(0.3, 0.1)), seed=3, number=1)
+    assert len(examples) == 40
+    rows = [examples[i] for i in range(40)]
+    epochs = [[int(row["piece"]) for row in rows[i : i + 10]] for i in range(0, 40, 10)]
+    assert [sorted(epoch) for epoch in epochs] == [list(range(10))] * 4 and len(set(map(tuple, epochs))) == 4
+    assert [row["epoch"] for row in rows] == [i // 10 for i in range(40)]
+    assert [len(row["input_ids"]) for row in rows] == [int(row["piece"]) + 1 for row in rows]
+    # The share falls evenly from the first step to the last, and is one within a step.
+    assert [row["share"] for row in rows] == pytest.approx([0.3 - 0.2 * (i // 4) / 9 for i in range(40)])
+    # Whoever asks, in whatever order and company.
+    again = StageExamples(pieces.with_format("numpy"), examples.stage, seed=3, number=1)
+    assert [int(row["piece"]) for row in again.__getitems__([25, 7, 11])] == [
+        int(rows[i]["piece"]) for i in (25, 7, 11)
+    ]
+    for other in (4, 1), (3, 2):
+        changed = StageExamples(pieces, examples.stage, *other)
+        assert changed.order(0).tolist() != epochs[0]

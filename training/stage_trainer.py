@@ -1,0 +1,185 @@
+"""transformers' Trainer for one stage of masked language modelling."""
+
+import json
+import math
+import shutil
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from transformers import Trainer, TrainerCallback
+
+from .checkpoints import checkpoints, last_whole, remove_all_but, unfinished, whole_folder
+from .errors import TrainingError
+from .masking import IGNORED
+
+KEPT = 2  # checkpoints of the stage under way
+_SUMS = "sums.json"
+
+
+class StageTrainer(Trainer):
+    """Trainer, with what a long pre-training needs besides.
+
+    Beside the loss it logs the accuracy, both over all labels since the last entry, and over all processes. It stops where
+    a loss or a gradient is not finite, before that has changed a weight. Checkpoints appear whole, and a signal in `stop`
+    saves one and ends the stage.
+
+    Args:
+        stop: what says that the run is to end; see `StopSignal`.
+        held_out: a sequence of batches of `MaskingCollator` for `evaluate`, or None.
+    """
+
+    def __init__(self, *args, stop: "StopSignal", held_out: Sequence | None = None, **kwargs):
+        super().__init__(*args, eval_dataset=held_out, **kwargs)
+        self.held_out = held_out
+        self.sums = [0.0, 0.0, 0.0]  # loss and right answers over labels, and their number, since the last entry
+        self.add_callback(_StopAndSave(stop, self))
+
+    @property
+    def folder(self) -> Path:
+        """Where the checkpoints lie."""
+        return Path(self.args.output_dir)
+
+    def train_on(self) -> None:
+        """From the last whole checkpoint, where there is one, to the end."""
+        checkpoint = last_whole(self.folder)
+        if checkpoint is not None:
+            self.sums = json.loads((checkpoint / _SUMS).read_text(encoding="utf-8"))
+        elif found := checkpoints(self.folder):
+            names = ", ".join(path.name for path in found)
+            print(f"no checkpoint in {self.folder} is whole ({names}): the stage begins anew")
+        self.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+
+    def _where(self) -> str:
+        last = last_whole(self.folder)
+        kept = f"the last whole checkpoint is {last}" if last else "the stage had no checkpoint yet"
+        return f"step {self.state.global_step + 1:,} of {self.folder.name}; {kept}"
+
+    # Loss and accuracy
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
+        if model.training:
+            has_label = inputs["labels"] != IGNORED
+            labels, logits = inputs["labels"][has_label], outputs["logits"].detach()
+            right = (logits if logits.dim() == 2 else logits[has_label]).argmax(-1) == labels
+            mean, right = torch.stack([loss.detach().float(), right.sum().float()]).cpu().tolist()
+            if not math.isfinite(mean):
+                raise TrainingError(f"the loss is {mean} at {self._where()}: a lower learning rate may help")
+            # A part's loss is its share in the mean over the labels of the batch, times the processes that average it.
+            total = mean * float(num_items_in_batch) / self.accelerator.num_processes
+            self.sums = [a + b for a, b in zip(self.sums, (total, right, len(labels)), strict=True)]
+        return (loss, outputs) if return_outputs else loss
+
+    def _clip_grad_norm(self, model):
+        norm = super()._clip_grad_norm(model)
+        if not torch.isfinite(torch.as_tensor(norm)).all():
+            raise TrainingError(f"the gradient is not finite at {self._where()}: a lower learning rate may help")
+        return norm
+
+    def _reduced(self, values: Sequence[float]) -> list[float]:
+        """The sums over all processes."""
+        if self.accelerator.num_processes == 1:
+            return list(values)
+        values = torch.tensor(values, dtype=torch.float64, device=self.accelerator.device)
+        return self.accelerator.reduce(values, "sum").tolist()
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        if "loss" in logs:
+            loss, right, labels = self._reduced(self.sums)
+            self.sums = [0.0, 0.0, 0.0]
+            logs = {**logs, "loss": loss / labels, "accuracy": right / labels}
+            logs["passes"] = (
+                self.state.global_step * self.train_dataset.stage.batch_size / len(self.train_dataset.pieces)
+            )
+        super().log(logs, start_time)
+
+    def evaluate(self, *args, **kwargs) -> dict[str, float]:
+        """Loss and accuracy over the masks of the held-out batches, which are the same ones each time."""
+        self.model.eval()
+        model, sums = self.accelerator.unwrap_model(self.model), [0.0, 0.0, 0.0]
+        with torch.no_grad(), self.accelerator.autocast():
+            for number in range(self.args.process_index, len(self.held_out), self.args.world_size):
+                batch = self._prepare_inputs(self.held_out[number])
+                labels = batch.pop("labels")
+                has_label = labels != IGNORED
+                hidden_states = model.base_model(**batch).last_hidden_state[has_label]
+                logits, labels = model.cls(hidden_states).float(), labels[has_label]
+                loss = torch.nn.functional.cross_entropy(logits, labels, reduction="sum")
+                part = loss.item(), (logits.argmax(-1) == labels).sum().item(), len(labels)
+                sums = [a + b for a, b in zip(sums, part, strict=True)]
+        loss, right, labels = self._reduced(sums)
+        metrics = {"eval_loss": loss / labels, "eval_accuracy": right / labels}
+        self.log(dict(metrics))
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
+
+    # Checkpoints
+
+    def _get_output_dir(self, trial) -> str:
+        """Where Trainer writes the folder of a checkpoint."""
+        return str(unfinished(self.folder / "checkpoint").parent)
+
+    def _save_checkpoint(self, model, trial) -> None:
+        is_main, path = self.is_world_process_zero(), self.folder / f"checkpoint-{self.state.global_step}"
+        sums = self._reduced(self.sums)
+        self.sums = sums if is_main else [0.0, 0.0, 0.0]
+        try:
+            with whole_folder(path, is_main, self.accelerator.wait_for_everyone) as folder:
+                super()._save_checkpoint(model, trial)
+                if is_main:
+                    (folder / _SUMS).write_text(json.dumps(sums), encoding="utf-8")
+        except Exception as error:  # of the system, of torch or of safetensors
+            reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+            free = shutil.disk_usage(self.folder).free / 1e6
+            last = last_whole(self.folder)
+            raise TrainingError(
+                f"{path} cannot be written: {reason} ({free:,.1f} MB are free on that disk); "
+                f"{f'{last} is whole' if last else 'there is no other checkpoint of this stage'}, and the same command goes "
+                "on from there"
+            ) from error
+        if is_main:
+            remove_all_but(self.folder, KEPT)
+
+
+class StopSignal:
+    """Whether SIGTERM or Ctrl-C has asked the run to end: `number` is the signal's, 0 before.
+
+    As a context, it takes them in place of the system; a second Ctrl-C interrupts at once.
+    """
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    @contextmanager
+    def listening(self) -> Iterator["StopSignal"]:
+        if threading.current_thread() is not threading.main_thread():  # which alone may do this
+            yield self
+            return
+        before = {number: signal.signal(number, self._take) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield self
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _take(self, number: int, _frame) -> None:
+        self.number = number
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+class _StopAndSave(TrainerCallback):
+    """Ends the stage after the step in which a signal has come, with a checkpoint, in all processes after the same one."""
+
+    def __init__(self, stop: StopSignal, trainer: StageTrainer):
+        self.stop, self.trainer = stop, trainer
+
+    def on_step_end(self, args, state, control, **kwargs):
+        (number,) = self.trainer._reduced([self.stop.number])
+        if number:
+            self.stop.number = self.stop.number or signal.SIGTERM
+            control.should_save = control.should_training_stop = True
+        return control
