@@ -1,0 +1,160 @@
+"""examples/pretrain_mlm.py: from nothing, from a saved model, from a WoBERT, and what it says when it cannot."""
+
+import json
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from paths import REPOSITORY
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM, RoFormerTokenizer
+from modeling_roformer.conversion import convert
+
+SCRIPT = REPOSITORY / "examples" / "pretrain_mlm.py"
+LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
+VOCAB = LEGACY / "word" / "vocab.txt"
+TEXTS = ["明月旋转，明月几时有。把酒问青天。", "不知天上宫阙，今夕是何年。", "没有句号的一行"] * 3
+STAGES = """
+stages:
+  - {length: 8, batch_size: 4, steps: 2, learning_rate: 1e-3}
+  - {length: 16, batch_size: 4, steps: 3, learning_rate: 1e-3}
+"""
+CONFIG = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "stages.yaml").write_text(STAGES, encoding="utf-8")
+    (tmp_path / "corpus.txt").write_text("\n".join(TEXTS), encoding="utf-8")
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
+    return tmp_path
+
+
+@pytest.fixture
+def run(folder, monkeypatch, capfd):
+    """The script with arguments; gives its exit code, stdout and the last line of stderr."""
+
+    def run(*arguments):
+        words = ["stages.yaml", "--corpus", "corpus.txt", "--logging-steps", "1", *map(str, arguments)]
+        monkeypatch.setattr(sys, "argv", [str(SCRIPT), *words])
+        code = 0
+        try:
+            runpy.run_path(str(SCRIPT), run_name="__main__")
+        except SystemExit as stop:
+            code = stop.code
+        out, err = capfd.readouterr()
+        assert "Traceback" not in err
+        return code, out, err.strip().rpartition("\n")[2]
+
+    return run
+
+
+def test_from_nothing_and_from_what_came_out(run, folder):
+    arguments = ["--tokenizer", VOCAB, "--config", "config.json", "--eval", "corpus.txt", "--output", "run"]
+    code, out, err = run(*arguments)
+    assert code == 0 and out.endswith("run/model is the model, run/curves.png how it learned\n"), err
+    model = AutoModelForMaskedLM.from_pretrained("run/model")
+    assert isinstance(model, RoFormerForMaskedLM) and model.config.hidden_size == 16
+    assert model.config.max_position_embeddings == 1536  # the default, which is longer than any stage
+    assert AutoTokenizer.from_pretrained("run/model").get_vocab() == RoFormerTokenizer(str(VOCAB)).get_vocab()
+    for stage, steps in (1, 2), (2, 3):
+        events = EventAccumulator(str(folder / "run" / "tensorboard" / f"stage-{stage}")).Reload()
+        assert {"train/loss", "train/accuracy", "eval/loss", "eval/accuracy"} <= set(events.Tags()["scalars"])
+        assert [event.step for event in events.Scalars("train/loss")] == list(range(1, steps + 1))
+    # The same command again has nothing to do; further training starts from the weights.
+    assert run(*arguments)[0] == 0
+    (folder / "stages.yaml").write_text("stages: [{length: 8, batch_size: 4, steps: 1, learning_rate: 1e-12}]")
+    code, _, err = run(*arguments)
+    assert code == 1 and "run holds a run with other stages" in err
+    code, _, err = run("--from", "run/model", "--output", "more")
+    assert code == 0, err
+    more = AutoModelForMaskedLM.from_pretrained("more/model").state_dict()
+    assert all(torch.allclose(more[name], value, atol=1e-6) for name, value in model.state_dict().items())
+
+
+def test_from_a_wobert(run, folder):
+    convert(LEGACY / "wobert", "start", as_family="roformer")
+    code, _, err = run("--from", "start", "--output", "run")
+    assert code == 0, err
+    before, after = (AutoModelForMaskedLM.from_pretrained(place).state_dict() for place in ("start", "run/model"))
+    assert before.keys() == after.keys()
+    moved = max((after[name] - before[name]).abs().max() for name in before)
+    assert 0 < moved < 5e-3 < max(value.abs().max() for value in before.values())
+    convert(LEGACY / "wobert", "wobert")
+    code, _, err = run("--from", "wobert", "--output", "other")
+    assert code == 1 and "not a RoFormer; of a BERT or WoBERT `roformer convert --as roformer` makes one" in err
+
+
+def test_characters(run):
+    code, _, err = run("--tokenizer", VOCAB, "--characters", "--config", "config.json", "--output", "run")
+    assert code == 0, err
+    assert AutoTokenizer.from_pretrained("run/model").word_segmentation is None
+
+
+def test_sigterm(folder):
+    """In a process of its own, which says how to go on."""
+    long = STAGES.replace("steps: 2", "steps: 100_000")
+    (folder / "stages.yaml").write_text(long, encoding="utf-8")
+    arguments = [
+        "stages.yaml",
+        "--corpus",
+        "corpus.txt",
+        "--tokenizer",
+        VOCAB,
+        "--config",
+        "config.json",
+        "--output",
+        "run",
+    ]
+    process = subprocess.Popen(
+        [sys.executable, SCRIPT, *arguments, "--save-steps", "1"], stderr=subprocess.PIPE, text=True
+    )
+    while not list((folder / "run").glob("stage-1/checkpoint-*")) and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 128 + signal.SIGTERM and "Traceback" not in err
+    sentence = err.strip().rpartition("\n")[2]
+    assert sentence.startswith("pretrain_mlm: stopped as asked after step ")
+    assert sentence.endswith(" of 100,000 in stage 1, and saved; the same command goes on")
+    step = sentence.split("after step ")[1].split()[0].replace(",", "")
+    assert (folder / "run" / "stage-1" / f"checkpoint-{step}" / "whole.json").exists()
+
+
+def test_what_cannot_be_done_is_said_in_a_sentence(run, folder):
+    def refusal(*arguments):
+        code, _, err = run(*arguments)
+        assert code == 1 and err.startswith("pretrain_mlm: ") and os.listdir(folder) == before
+        return err
+
+    convert(LEGACY / "word", folder / "word")
+    convert(LEGACY / "gpt", folder / "gpt")
+    RoFormerForMaskedLM(RoFormerConfig(vocab_size=10, **CONFIG)).save_pretrained(folder / "bare")
+    before = os.listdir(folder)
+    fresh = ["--tokenizer", VOCAB, "--output", "run"]
+    assert "nowhere does not exist" in refusal("--tokenizer", "nowhere", "--output", "run")
+    assert "nowhere does not exist" in refusal("--from", "./nowhere", "--tokenizer", VOCAB, "--output", "run")
+    assert "must be a JSON object" in refusal(*fresh, "--config", "stages.yaml")
+    (folder / "config.json").write_text('{"hidden": 16}')
+    assert "RoFormerConfig has no field hidden" in refusal(*fresh, "--config", "config.json")
+    (folder / "config.json").write_text('{"hidden_size": 15}')
+    assert "hidden_size (15) is not a multiple" in refusal(*fresh, "--config", "config.json")
+    assert "holds no config.json: `roformer convert`" in refusal("--from", LEGACY / "word", "--output", "run")
+    assert "generates text" in refusal("--from", "gpt", "--output", "run")
+    other = ["--from", "word", "--tokenizer", LEGACY / "character" / "vocab.txt", "--output", "run"]
+    assert "word is a checkpoint of another vocabulary than the tokenizer's" in refusal(*other)
+    assert "bare is a checkpoint of another vocabulary" in refusal("--from", "bare", *fresh)
+    assert "missing.txt does not exist" in refusal(*fresh, "--corpus", "missing.txt")
+    (folder / "corpus.txt").write_text("")
+    assert "the corpus holds no text: corpus.txt" in refusal(*fresh)
+    (folder / "stages.yaml").write_text(STAGES.replace("steps: 3", "step: 3"))
+    assert "stages.yaml, stage 2: unknown field step" in refusal(*fresh)
+    assert run("--output", "run")[0] == 2  # argparse's own, where an option is missing
