@@ -53,7 +53,7 @@ def main() -> None:
     if chosen.start is None:
         model = fresh_model(tokenizer, chosen.config, chosen.seed)
     else:
-        model = trained_model(chosen.start, tokenizer)
+        model = trained_model(chosen.start, tokenizer, chosen.seed)
     cache = chosen.cache or chosen.output / "corpus"
 
     def corpus(sources: list[str]) -> Corpus:

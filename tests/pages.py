@@ -2,6 +2,7 @@
 
 import io
 import re
+import runpy
 import shlex
 import sys
 from contextlib import redirect_stderr, redirect_stdout
@@ -46,10 +47,9 @@ class Block:
 
     @property
     def commands(self) -> list[str]:
-        """The lines that begin with `roformer `."""
-        return (
-            [line for line in self.code.splitlines() if line.startswith("roformer ")] if self.language == "bash" else []
-        )
+        """The lines that begin with `roformer ` or `python examples/`; a backslash ends one that goes on in the next."""
+        lines = self.code.replace("\\\n", "").splitlines() if self.language == "bash" else []
+        return [line for line in lines if line.startswith(("roformer ", "python examples/"))]
 
 
 def blocks(page: str) -> list[Block]:
@@ -85,12 +85,14 @@ def complaints(stderr: str) -> str:
 
 def run_command(line: str, monkeypatch) -> tuple[int, str, str]:
     """A command in this process; gives its exit code, stdout and stderr."""
-    monkeypatch.setattr(sys, "argv", shlex.split(line))
+    words = shlex.split(line)
+    script = words.pop(1) if words[0] == "python" else None
+    monkeypatch.setattr(sys, "argv", words if script is None else [script, *words[1:]])
     out, err = io.StringIO(), io.StringIO()
     code = 0
     with redirect_stdout(out), redirect_stderr(err):
         try:
-            main()
+            main() if script is None else runpy.run_path(script, run_name="__main__")
         except SystemExit as stop:
             code = stop.code or 0
     return code, out.getvalue(), err.getvalue()

@@ -49,6 +49,14 @@ _NOT_COMPARED = {
 }  # fmt: skip
 
 
+ON_CPU = not torch.accelerator.is_available()
+
+
+def processes() -> PartialState:
+    """The processes of this run, those of torchrun or accelerate, on a CPU too."""
+    return PartialState(cpu=ON_CPU)
+
+
 @dataclass
 class Corpus:
     """What is read, and where it is kept.
@@ -71,7 +79,7 @@ class Corpus:
         """Rows of `tokenize_documents`."""
         if self._tokens is None:
             # In a distributed run the main process makes the files, and the others find them.
-            with PartialState().main_process_first():
+            with processes().main_process_first():
                 documents = read_documents(self.sources, self.cache, self.field, self.num_proc)
                 self._tokens = tokenize_documents(documents, tokenizer, self.num_proc)
         return self._tokens
@@ -79,7 +87,7 @@ class Corpus:
     def pieces(self, tokenizer: PreTrainedTokenizerBase, length: int) -> datasets.Dataset:
         """Rows of `cut_documents`."""
         tokens = self.tokens(tokenizer)
-        with PartialState().main_process_first():
+        with processes().main_process_first():
             pieces = cut_documents(tokens, length, self.num_proc)
         if not len(pieces):
             raise TrainingError(f"the corpus holds no token: {', '.join(map(str, self.sources))}")
@@ -123,9 +131,8 @@ def pretrain(
             f"the tokenizer has {len(tokenizer):,} entries and the model {model.config.vocab_size:,}: this is a checkpoint of "
             "another vocabulary (`roformer vocab-init` gives it a new one)"
         )
-    with StopSignal().listening() as stop, _no_bars_of_saving():
-        run = _Run(model, tokenizer, stages, corpus, output, held_out, seed, device_tokens, stop, arguments)
-        return run.train()
+    with _no_bars_of_saving():
+        return _Run(model, tokenizer, stages, corpus, output, held_out, seed, device_tokens, arguments).train()
 
 
 @contextmanager
@@ -143,13 +150,12 @@ def _no_bars_of_saving() -> Iterator[None]:
 class _Run:
     """See `pretrain`."""
 
-    def __init__(
-        self, model, tokenizer, stages, corpus, output, held_out, seed, device_tokens, stop, arguments
-    ):  # fmt: skip
+    def __init__(self, model, tokenizer, stages, corpus, output, held_out, seed, device_tokens, arguments):
         self.model, self.tokenizer, self.stages = model, tokenizer, stages
         self.corpus, self.output, self.held_out = corpus, output, held_out
-        self.seed, self.device_tokens, self.stop, self.arguments = seed, device_tokens, stop, arguments
-        self.state = PartialState()
+        self.seed, self.device_tokens, self.arguments = seed, device_tokens, arguments
+        self.stop = StopSignal()
+        self.state = processes()
         # In training alone: who computes with the logits of the saved model expects them all.
         self.only_here = {name: getattr(model.config, name) for name in ("unpad_inputs", "sparse_prediction")}
 
@@ -197,7 +203,8 @@ class _Run:
         self._show_in_tensorboard(trainer, number)
         # Every stage begins as it would in a process of its own.
         set_seed(self.seed + number, device_specific=True)
-        trainer.train_on()
+        with self.stop.listening():
+            trainer.train_on()
         done = trainer.state.global_step
         if done < stage.steps:
             raise Stopped(
@@ -236,6 +243,8 @@ class _Run:
             "logging_steps": 50,
             "logging_nan_inf_filter": False,
             "report_to": [],
+            "use_cpu": ON_CPU,
+            "dataloader_num_workers": 0 if ON_CPU else 2,
             "dataloader_pin_memory": torch.cuda.is_available(),
         }
         arguments = TrainingArguments(str(folder), **settings | self.arguments)
@@ -294,7 +303,7 @@ def _begin(output: Path, run: dict) -> None:
         return
     if output.exists() and (not output.is_dir() or {entry.name for entry in output.iterdir()} - {"corpus"}):
         raise TrainingError(f"{output} is not empty and holds no run: name a new folder")
-    state = PartialState()
+    state = processes()
     state.wait_for_everyone()  # all have looked
     if state.is_main_process:
         output.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from transformers import Trainer, TrainerCallback
 
-from .checkpoints import checkpoints, last_whole, remove_all_but, unfinished, whole_folder
+from .checkpoints import last_whole, remove_all_but, unfinished, whole_folder
 from .errors import TrainingError
 from .masking import IGNORED
 
@@ -46,11 +46,8 @@ class StageTrainer(Trainer):
     def train_on(self) -> None:
         """From the last whole checkpoint, where there is one, to the end."""
         checkpoint = last_whole(self.folder)
-        if checkpoint is not None:
+        if checkpoint is not None and self.is_world_process_zero():  # whose file has those of all processes
             self.sums = json.loads((checkpoint / _SUMS).read_text(encoding="utf-8"))
-        elif found := checkpoints(self.folder):
-            names = ", ".join(path.name for path in found)
-            print(f"no checkpoint in {self.folder} is whole ({names}): the stage begins anew")
         self.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
 
     def _where(self) -> str:
@@ -148,20 +145,20 @@ class StageTrainer(Trainer):
 class StopSignal:
     """Whether SIGTERM or Ctrl-C has asked the run to end: `number` is the signal's, 0 before.
 
-    As a context, it takes them in place of the system; a second Ctrl-C interrupts at once.
+    While it is `listening`, it takes them in place of the system; a second Ctrl-C interrupts at once.
     """
 
     def __init__(self) -> None:
         self.number = 0
 
     @contextmanager
-    def listening(self) -> Iterator["StopSignal"]:
+    def listening(self) -> Iterator[None]:
         if threading.current_thread() is not threading.main_thread():  # which alone may do this
-            yield self
+            yield
             return
         before = {number: signal.signal(number, self._take) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
-            yield self
+            yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -182,4 +179,6 @@ class _StopAndSave(TrainerCallback):
         if number:
             self.stop.number = self.stop.number or signal.SIGTERM
             control.should_save = control.should_training_stop = True
+        if state.global_step >= state.max_steps:  # the last steps belong in the log
+            control.should_log = True
         return control

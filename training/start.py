@@ -34,7 +34,9 @@ def load_tokenizer(place: str | Path, **options) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
-def fresh_model(tokenizer: PreTrainedTokenizerBase, fields: dict | str | Path | None = None, seed: int = 0):
+def fresh_model(
+    tokenizer: PreTrainedTokenizerBase, fields: dict | str | Path | None = None, seed: int = 0
+) -> RoFormerForMaskedLM:
     """A RoFormerForMaskedLM of random weights.
 
     Args:
@@ -56,8 +58,8 @@ def fresh_model(tokenizer: PreTrainedTokenizerBase, fields: dict | str | Path | 
     return RoFormerForMaskedLM(RoFormerConfig(**given))
 
 
-def trained_model(place: str | Path, tokenizer: PreTrainedTokenizerBase) -> RoFormerForMaskedLM:
-    """A saved RoFormer to train on, in float32; an MLM head that it lacks is fresh.
+def trained_model(place: str | Path, tokenizer: PreTrainedTokenizerBase, seed: int = 0) -> RoFormerForMaskedLM:
+    """A saved RoFormer to train on, in float32; an MLM head that it lacks is fresh, from the seed.
 
     Raises a TrainingError where it is another model, generates text, or has another vocabulary than the tokenizer.
     """
@@ -78,6 +80,7 @@ def trained_model(place: str | Path, tokenizer: PreTrainedTokenizerBase) -> RoFo
             f"{place} is a checkpoint of another vocabulary than the tokenizer's: leave --tokenizer out, or give the "
             "checkpoint the new vocabulary with `roformer vocab-init`"
         )
+    set_seed(seed)
     return RoFormerForMaskedLM.from_pretrained(place, dtype=torch.float32)
 
 

@@ -4,9 +4,7 @@ import json
 import os
 import runpy
 import signal
-import subprocess
 import sys
-import time
 
 import pytest
 import torch
@@ -16,6 +14,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM, RoFormerTokenizer
 from modeling_roformer.conversion import convert
+from modeling_roformer.training.stage_trainer import StageTrainer
 
 SCRIPT = REPOSITORY / "examples" / "pretrain_mlm.py"
 LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
@@ -99,34 +98,22 @@ def test_characters(run):
     assert AutoTokenizer.from_pretrained("run/model").word_segmentation is None
 
 
-def test_sigterm(folder):
-    """In a process of its own, which says how to go on."""
-    long = STAGES.replace("steps: 2", "steps: 100_000")
-    (folder / "stages.yaml").write_text(long, encoding="utf-8")
-    arguments = [
-        "stages.yaml",
-        "--corpus",
-        "corpus.txt",
-        "--tokenizer",
-        VOCAB,
-        "--config",
-        "config.json",
-        "--output",
-        "run",
-    ]
-    process = subprocess.Popen(
-        [sys.executable, SCRIPT, *arguments, "--save-steps", "1"], stderr=subprocess.PIPE, text=True
-    )
-    while not list((folder / "run").glob("stage-1/checkpoint-*")) and process.poll() is None:
-        time.sleep(0.05)
-    process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=120)
-    assert process.returncode == 128 + signal.SIGTERM and "Traceback" not in err
-    sentence = err.strip().rpartition("\n")[2]
-    assert sentence.startswith("pretrain_mlm: stopped as asked after step ")
-    assert sentence.endswith(" of 100,000 in stage 1, and saved; the same command goes on")
-    step = sentence.split("after step ")[1].split()[0].replace(",", "")
-    assert (folder / "run" / "stage-1" / f"checkpoint-{step}" / "whole.json").exists()
+def test_sigterm(run, folder, monkeypatch):
+    training_step = StageTrainer.training_step
+
+    def patched(self, *arguments):
+        if (self.folder.name, self.state.global_step) == ("stage-2", 1):
+            os.kill(os.getpid(), signal.SIGTERM)
+        return training_step(self, *arguments)
+
+    arguments = ["--tokenizer", VOCAB, "--config", "config.json", "--output", "run"]
+    with monkeypatch.context() as patch:
+        patch.setattr(StageTrainer, "training_step", patched)
+        code, out, err = run(*arguments)
+    sentence = "pretrain_mlm: stopped as asked after step 2 of 3 in stage 2, and saved; the same command goes on"
+    assert code == 128 + signal.SIGTERM and err == sentence and "is the model" not in out
+    assert os.listdir(folder / "run" / "stage-2") == ["checkpoint-2"]
+    assert run(*arguments)[0] == 0 and (folder / "run" / "model").exists()
 
 
 def test_what_cannot_be_done_is_said_in_a_sentence(run, folder):
