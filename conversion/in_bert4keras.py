@@ -7,7 +7,7 @@ from transformers import PreTrainedConfig
 
 from ..configuration import RoFormerConfig
 from ..nezha_configuration import NezhaConfig
-from ..rope_parameters import PAPER_ROPE
+from ..rope_parameters import PAPER_ROPE, is_paper_rope
 from ..tokenization.tokenizer import RoFormerTokenizer
 from ..tokenization.vocabulary import has_words
 from ..tokenization.vocabulary import write_vocabulary as save_vocabulary
@@ -61,7 +61,9 @@ def check_config(path: Path, config: PreTrainedConfig) -> None:
             )
         elif config.norm_type == "rms_norm" and config.embedding_size != config.hidden_size:
             trouble = "embedding_size is not hidden_size, and RoFormer-V2 checkpoints have no names for that"
-        elif any(rope[name] != PAPER_ROPE[name] for name in PAPER_ROPE):
+        elif config.position_encoding != "rotary":
+            trouble = f"position_encoding is {config.position_encoding!r}, but a RoFormer in bert4keras is rotary"
+        elif not is_paper_rope(rope):
             trouble = f"rope_parameters are {config.rope_parameters}, but bert4keras has only the paper's"
         else:
             on = next((name for name in ("rotary_value", "trainable_rope") if getattr(config, name)), None)

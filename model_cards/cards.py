@@ -11,7 +11,7 @@ from string import Template
 import yaml
 
 from .facts import START, cell, facts_table, loads_with
-from .kinds import KINDS, architecture_of, kind_of, why_package_is_needed
+from .kinds import KINDS, architecture_of, described_kind, kind_of, why_package_is_needed
 from .releases import RELEASES
 from .usage import example, task_of
 
@@ -65,7 +65,7 @@ def checkpoint_name(source_name: str) -> str:
 
 
 def is_published(name: str, config: dict, word_level: bool) -> bool:
-    """Whether layers, width, heads, vocabulary, kind and head match the released checkpoint of this name.
+    """Whether layers, width, heads, vocabulary, kind, positions and head match the released checkpoint of this name.
 
     Another model in a folder of that name must not be given the released one's results.
     """
@@ -80,6 +80,7 @@ def is_published(name: str, config: dict, word_level: bool) -> bool:
         and release.vocab_size in (None, config.get("vocab_size"))
         # A legacy configuration names neither kind nor head.
         and ("model_type" not in config or kind_of(config, word_level) == release.kind)
+        and config.get("position_encoding", "rotary") == "rotary"
         and (architecture_of(config) or head).endswith(head)
     )
 
@@ -111,7 +112,7 @@ def generic_card(
     title: str | None = None,
 ) -> str:
     """The card of a checkpoint about which nothing was published."""
-    kind = KINDS.get(kind_of(config, word_level))
+    kind = described_kind(config, word_level)
     task = task_of(config, word_level)
     fields = {
         "language": language or ("zh" if word_level else None),

@@ -1,7 +1,7 @@
 """What kind of model a configuration describes, and whether plain transformers computes it correctly."""
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..model_types import MODEL_TYPE, MODEL_TYPES, saved_model_type
 
@@ -42,6 +42,14 @@ NO_LONGEST = (
 RELATIVE = (
     "Positions are relative and clipped at a distance, so inputs can have any length; how well inputs longer than those"
     " seen in training\n  are understood is not published."
+)
+SINUSOIDAL = (
+    "Positions are computed, not looked up, so inputs can have any length; how well inputs longer than those seen in"
+    " training\n  are understood is not published."
+)
+NO_POSITIONS = (
+    "Nothing says where a token stands, so inputs can have any length; how well inputs longer than those seen in training"
+    "\n  are understood is not published."
 )
 TABLE = "It has a table of positions, and inputs cannot be longer than that (`max_position_embeddings`)."
 
@@ -114,6 +122,25 @@ KINDS = {
         NEZHA_PAPER,
     ),
 }
+
+# What a card says of a RoFormer's positions where they are not rotary, and how long its inputs may be then.
+ROTARY = "rotary position embedding (RoPE)"
+OTHER_POSITIONS = {
+    "learned": ("learned position embeddings", TABLE),
+    "sinusoidal": ("sinusoidal position embeddings", SINUSOIDAL),
+    "none": ("no position encoding", NO_POSITIONS),
+}
+
+
+def described_kind(config: dict, word_level: bool) -> Kind | None:
+    """The kind of model that a config.json describes, with the positions that it has; None for one of another family."""
+    kind = KINDS.get(kind_of(config, word_level))
+    other = OTHER_POSITIONS.get(config.get("position_encoding"))
+    if kind is None or other is None or ROTARY not in kind.summary:
+        return kind
+    positions, length = other
+    tags = tuple(tag for tag in kind.tags if tag not in ROPE[1:])
+    return replace(kind, summary=kind.summary.replace(ROTARY, positions), length=length, tags=tags)
 
 
 def kind_of(config: dict, word_level: bool) -> str | None:

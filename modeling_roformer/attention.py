@@ -92,7 +92,7 @@ class MultiHeadAttention(nn.Module):
 
 
 class RoFormerSelfAttention(MultiHeadAttention):
-    """Equation 16: (R(m)·q)ᵀ(R(n)·k) in place of qᵀk."""
+    """Equation 16: (R(m)·q)ᵀ(R(n)·k) in place of qᵀk; qᵀk itself where `position_embeddings` is empty."""
 
     def __init__(self, config: RoFormerConfig, layer_idx: int):
         super().__init__(config, layer_idx)
@@ -104,17 +104,20 @@ class RoFormerSelfAttention(MultiHeadAttention):
         self,
         hidden_states: torch.Tensor,
         attention_mask: torch.Tensor | None,
-        position_embeddings: tuple[torch.Tensor, torch.Tensor],
+        position_embeddings: tuple[torch.Tensor, ...],
         past_key_values: Cache | None = None,
         output_attentions: bool | None = None,
         **kwargs,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        query = rotate(self.by_head(self.query(hidden_states)), *position_embeddings).transpose(1, 2)
-        key = rotate(self.by_head(self.key(hidden_states)), *position_embeddings).transpose(1, 2)
+        query = self.by_head(self.query(hidden_states))
+        key = self.by_head(self.key(hidden_states))
         value = self.by_head(self.value(hidden_states))
-        if self.rotary_value:
-            value = rotate(value, *position_embeddings)
-        value = value.transpose(1, 2)
+        if position_embeddings:
+            query = rotate(query, *position_embeddings)
+            key = rotate(key, *position_embeddings)
+            if self.rotary_value:
+                value = rotate(value, *position_embeddings)
+        query, key, value = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
         if past_key_values is not None:
             if isinstance(past_key_values, EncoderDecoderCache):
                 past_key_values = past_key_values.self_attention_cache

@@ -6,9 +6,10 @@ from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
 from .model_types import MODEL_TYPE, MODEL_TYPES, saved_model_type
-from .rope_parameters import PAPER_ROPE, ROPE_FIELDS, check_rope, complete_rope, rope_of
+from .rope_parameters import PAPER_ROPE, ROPE_FIELDS, check_rope, complete_rope, is_paper_rope, rope_of
 
 NORM_TYPES = ("layer_norm", "rms_norm")
+POSITION_ENCODINGS = ("rotary", "learned", "sinusoidal", "none")
 # Scorers of triplet matching, and the losses of each, its default first.
 TRIPLET_LOSSES = {"cross": ("binary_cross_entropy", "softmax"), "bi": ("softmax", "margin")}
 
@@ -47,8 +48,8 @@ class RoFormerConfig(PreTrainedConfig):
         hidden_act: activation of the feed-forward layer, a name in `transformers.activations.ACT2FN`.
         hidden_dropout_prob: dropout on embeddings and on what each sub-layer adds.
         attention_probs_dropout_prob: dropout on the attention probabilities.
-        max_position_embeddings: told to others, never a limit here: positions are computed, not looked up. Plain
-            transformers stops at this length.
+        max_position_embeddings: told to others, and no limit here, since positions are computed, not looked up (but
+            for `position_encoding="learned"`). Plain transformers stops at this length.
         type_vocab_size: number of segments (`token_type_ids`).
         initializer_range: standard deviation of fresh weights.
         layer_norm_eps: epsilon of the layer norms.
@@ -64,6 +65,10 @@ class RoFormerConfig(PreTrainedConfig):
             default, since a wrong one answers wrongly.
         prefix_lm: UniLM's mask (arXiv:1905.03197): tokens of segment 0 see each other, tokens of segment 1 all
             before them.
+        position_encoding: how the model knows where a token stands: `"rotary"`, as a RoFormer does, or, for baselines
+            that are equal in all else, `"learned"`: BERT's table of `max_position_embeddings` vectors, added to the
+            input embeddings, which no text may exceed; `"sinusoidal"`: those of equation 4, added in the same place, at
+            any length; or `"none"`. The fields of RoPE are for `"rotary"` alone.
         rope_parameters: longer texts than were trained on: a dict with `rope_type` ("default", "linear", "dynamic" or
             "yarn"), `rope_theta`, `factor` and, for "dynamic" and "yarn", `original_max_position_embeddings`, the
             trained length. None is the paper's RoPE, and is read back as the dict for it, which every tool expects.
@@ -121,6 +126,7 @@ class RoFormerConfig(PreTrainedConfig):
     add_pooling_layer: bool = False
     pooler_activation: str | None = None
     prefix_lm: bool = False
+    position_encoding: str = "rotary"
     rope_parameters: dict | None = None
     trainable_rope: bool = False
     sparse_prediction: bool = False
@@ -163,7 +169,32 @@ class RoFormerConfig(PreTrainedConfig):
         if self.classifier_layers not in (1, 2):
             raise ValueError(f"classifier_layers is {self.classifier_layers}, but must be 1 or 2")
         check_rope(self.rope_parameters)
+        self.check_position_encoding()
         self.check_triplets()
+
+    def check_position_encoding(self) -> None:
+        """Raises a ValueError where `position_encoding` is unknown, or does not go with another field."""
+        encoding = self.position_encoding
+        if encoding not in POSITION_ENCODINGS:
+            raise ValueError(f"position_encoding is {encoding!r}, but must be one of {', '.join(POSITION_ENCODINGS)}")
+        if encoding == "learned" and self.max_position_embeddings < 1:
+            raise ValueError(f"max_position_embeddings is {self.max_position_embeddings}, but must be at least 1")
+        if encoding == "sinusoidal" and self.embedding_size % 2:
+            raise ValueError(
+                f"embedding_size is {self.embedding_size}, an odd number, but sinusoidal positions are pairs of a sine "
+                "and a cosine"
+            )
+        if encoding != "rotary":
+            rotary_fields = {
+                "rotary_value=True": self.rotary_value,
+                "trainable_rope=True": self.trainable_rope,
+                f"rope_parameters={self.rope_parameters}": not is_paper_rope(self.rope_parameters),
+            }
+            if given := [field for field, is_set in rotary_fields.items() if is_set]:
+                raise ValueError(
+                    f'{given[0]} does not go with position_encoding="{encoding}", which rotates nothing: leave it out, or '
+                    'use position_encoding="rotary"'
+                )
 
     def check_triplets(self) -> None:
         """Raises a ValueError that names what is wrong in the fields of triplet matching."""

@@ -21,6 +21,7 @@ from transformers.modeling_outputs import (
 from transformers.pytorch_utils import apply_chunking_to_forward
 from transformers.utils.output_capturing import capture_outputs
 
+from .absolute_positions import check_length, longest_text, make_position_embeddings
 from .attention import MultiHeadAttention, RoFormerAttention, RoFormerCrossAttention, RoFormerSelfAttention
 from .configuration import RoFormerConfig
 from .dropout import Dropout
@@ -35,12 +36,13 @@ from .unpadding import Packing, can_be_unpadded
 
 
 class RoFormerEmbeddings(nn.Module):
-    """Word and segment embeddings. No position is put in here: that is attention's part."""
+    """Word and segment embeddings, and for baselines those of positions, which otherwise are attention's part."""
 
     def __init__(self, config: RoFormerConfig):
         super().__init__()
         self.word_embeddings = nn.Embedding(config.vocab_size, config.embedding_size, padding_idx=config.pad_token_id)
         self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.embedding_size)
+        self.position_embeddings = make_position_embeddings(config)
         self.LayerNorm = make_norm(config, config.embedding_size)
         self.dropout = Dropout(config.hidden_dropout_prob)
 
@@ -49,6 +51,7 @@ class RoFormerEmbeddings(nn.Module):
         input_ids: torch.Tensor | None = None,
         token_type_ids: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
     ) -> torch.Tensor:
         if inputs_embeds is None:
             inputs_embeds = self.word_embeddings(input_ids)
@@ -57,7 +60,10 @@ class RoFormerEmbeddings(nn.Module):
             segments = self.token_type_embeddings.weight[0]
         else:
             segments = self.token_type_embeddings(token_type_ids)
-        return self.dropout(self.LayerNorm(inputs_embeds + segments))
+        embeddings = inputs_embeds + segments
+        if self.position_embeddings is not None:
+            embeddings = embeddings + self.position_embeddings(position_ids).to(embeddings.dtype)
+        return self.dropout(self.LayerNorm(embeddings))
 
 
 class RoFormerIntermediate(nn.Module):
@@ -293,7 +299,7 @@ class RoFormerModel(RoFormerPreTrainedModel):
             past_key_values: keys and values of the tokens before these; a decoder makes it where `use_cache` is set.
             use_cache: return `past_key_values`; a decoder's default is the config's, an encoder has none.
             position_ids: integers, shape (b, s) or (1, s); 0, 1, 2, … after the cache where None. Only their
-                differences matter (equation 16), unless `rotary_value` is set.
+                differences matter (equation 16), unless `rotary_value` or another `position_encoding` is set.
             output_attentions: return the attention probabilities, one tensor of shape (b, h, s, k) a layer. That
                 call is computed eagerly, whatever the attention implementation.
             unpad_inputs: leave padding out of the computation (see `RoFormerConfig`); the config's where None.
@@ -311,14 +317,28 @@ class RoFormerModel(RoFormerPreTrainedModel):
             encoder_hidden_states = None  # as in transformers
         elif encoder_hidden_states is not None and not self.config.add_cross_attention:
             raise ValueError("encoder_hidden_states need a model with add_cross_attention=True")
-        check_same_shape(
-            "token_type_ids", token_type_ids, (input_ids if inputs_embeds is None else inputs_embeds).shape[:2]
-        )
+        tokens = input_ids if inputs_embeds is None else inputs_embeds
+        b, s = tokens.shape[:2]
+        check_same_shape("token_type_ids", token_type_ids, (b, s))
+        past_key_values = self.make_cache(past_key_values, use_cache, encoder_hidden_states is not None)
+        past = 0 if past_key_values is None else past_key_values.get_seq_length()
+        # A cache of fixed size counts its tokens in a tensor, so that its positions are checked as those given are.
+        checked = position_ids
+        if position_ids is None:
+            position_ids = torch.arange(s, device=tokens.device)[None] + past
+            if isinstance(past, torch.Tensor):
+                checked = position_ids
+            else:
+                check_length(self.config, past + s)
+        elif position_ids.ndim != 2 or position_ids.shape[0] not in (1, b) or position_ids.shape[1] != s:
+            raise ValueError(
+                f"position_ids has shape {tuple(position_ids.shape)}, but the input needs ({b}, {s}) or (1, {s})"
+            )
         # All that is decided by values is read from the device at once.
         whole, encoder_whole, padded = check_ranges(
             ("input_ids", input_ids, self.config.vocab_size, None),
             ("token_type_ids", token_type_ids, self.config.type_vocab_size, None),
-            ("position_ids", position_ids, None, None),
+            ("position_ids", checked, longest_text(self.config), None),
             questions=(
                 None if getattr(past_key_values, "is_compileable", False) else attends_to_all(attention_mask),
                 None if encoder_hidden_states is None else attends_to_all(encoder_attention_mask),
@@ -329,19 +349,9 @@ class RoFormerModel(RoFormerPreTrainedModel):
             # It would look for padding by itself; this stands for the ids.
             self.warn_if_padding_and_no_attention_mask(torch.tensor([[self.config.pad_token_id]]), None)
 
-        past_key_values = self.make_cache(past_key_values, use_cache, encoder_hidden_states is not None)
-        hidden_states = self.embeddings(input_ids, token_type_ids, inputs_embeds)
+        hidden_states = self.embeddings(input_ids, token_type_ids, inputs_embeds, position_ids)
         if hasattr(self, "embeddings_project"):
             hidden_states = self.embeddings_project(hidden_states)
-
-        b, s = hidden_states.shape[:2]
-        if position_ids is None:
-            past = 0 if past_key_values is None else past_key_values.get_seq_length()
-            position_ids = torch.arange(s, device=hidden_states.device)[None] + past
-        elif position_ids.ndim != 2 or position_ids.shape[0] not in (1, b) or position_ids.shape[1] != s:
-            raise ValueError(
-                f"position_ids has shape {tuple(position_ids.shape)}, but the input needs ({b}, {s}) or (1, {s})"
-            )
 
         if output_attentions is None:
             output_attentions = self.config.output_attentions
@@ -402,7 +412,10 @@ class RoFormerModel(RoFormerPreTrainedModel):
     def position_embeddings(
         self, position_ids: torch.Tensor, attention_mask: torch.Tensor | None
     ) -> tuple[torch.Tensor, ...]:
-        """What every layer's self-attention is told of positions: the cosines and sines of their angles."""
+        """What every layer's self-attention is told of positions: the cosines and sines of their angles; nothing where
+        the encoding is another than rotary."""
+        if self.config.position_encoding != "rotary":
+            return ()
         return rotary_position_embeddings(
             position_ids, self.frequencies(attention_mask, position_ids.shape[1], position_ids.device)
         )

@@ -5,7 +5,7 @@ Nothing here needs transformers: what a folder is can be said without it.
 
 from collections.abc import Mapping
 
-from .rope_parameters import PAPER_ROPE, rope_of
+from .rope_parameters import is_paper_rope, rope_of
 
 # What a checkpoint is called on disk when plain transformers would load it without complaint and compute something
 # else: names that it does not know, so that it refuses. One class reads them all.
@@ -21,14 +21,11 @@ def saved_model_type(fields: Mapping[str, object]) -> str:
     >>> saved_model_type({"norm_type": "rms_norm", "use_bias": False})
     'roformer_v2'
     """
+    if fields.get("position_encoding", "rotary") != "rotary":
+        return MODEL_TYPE_EXTENDED
     if fields.get("norm_type", "layer_norm") != "layer_norm" or not fields.get("use_bias", True):
         return MODEL_TYPE_V2
-    rope = rope_of(fields)
-    if (
-        fields.get("prefix_lm")
-        or fields.get("trainable_rope")
-        or any(rope[name] != PAPER_ROPE[name] for name in PAPER_ROPE)
-    ):
+    if fields.get("prefix_lm") or fields.get("trainable_rope") or not is_paper_rope(rope_of(fields)):
         return MODEL_TYPE_EXTENDED
     activation = fields.get("classifier_activation")
     if fields.get("classifier_layers", 2) != 2 or activation not in (None, fields.get("hidden_act", "gelu")):

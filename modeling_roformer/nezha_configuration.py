@@ -77,6 +77,7 @@ class NezhaConfig(PreTrainedConfig):
     is_decoder: ClassVar[bool] = False
     add_cross_attention: ClassVar[bool] = False
     prefix_lm: ClassVar[bool] = False
+    position_encoding: ClassVar[str] = "relative"
     trainable_rope: ClassVar[bool] = False
     unpad_inputs: ClassVar[bool] = False
     classifier_layers: ClassVar[int] = 2
@@ -88,6 +89,8 @@ class NezhaConfig(PreTrainedConfig):
         for name in ("is_decoder", "add_cross_attention"):
             if kwargs.pop(name, False):
                 raise ValueError(f"{name}=True does not work for NEZHA, which is an encoder here")
+        if "position_encoding" in kwargs:
+            raise ValueError("position_encoding is a field of RoFormer: positions of a NEZHA are relative")
         super().__post_init__(**kwargs)
         self.check()
 

@@ -26,6 +26,11 @@ def complete_rope(parameters: dict[str, Any] | None) -> dict[str, Any]:
     return parameters
 
 
+def is_paper_rope(parameters: Mapping[str, Any]) -> bool:
+    """Whether complete `rope_parameters` are the paper's."""
+    return all(parameters[name] == PAPER_ROPE[name] for name in PAPER_ROPE)
+
+
 def check_rope(parameters: dict[str, Any]) -> None:
     """Raises a ValueError that names what is wrong in `rope_parameters`."""
     rope_type = parameters["rope_type"]

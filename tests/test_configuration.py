@@ -24,6 +24,7 @@ def test_fields_and_defaults_are_those_of_transformers():
         "add_pooling_layer": False,
         "pooler_activation": None,
         "prefix_lm": False,
+        "position_encoding": "rotary",
         "rope_parameters": None,
         "trainable_rope": False,
         "sparse_prediction": False,

@@ -198,7 +198,7 @@ def _config(path: Path, base: str, fields: dict) -> PreTrainedConfig:
         config = MODELS[base].from_dict(fields)
     except Exception as error:  # from huggingface_hub's checks, from ours, or from a value of the wrong type
         raise CheckpointError(f"{path} does not describe a valid model: {' '.join(str(error).split())}") from None
-    if base == "roformer":
+    if base == "roformer" and config.position_encoding != "learned":  # whose table has that length
         config.max_position_embeddings = max(config.max_position_embeddings, PLAIN_TRANSFORMERS_POSITIONS)
     return config
 

@@ -142,6 +142,8 @@ def _positions(config: dict, word_level: bool) -> dict[str, object]:
         return {"type": "relative", "up_to_distance": config.get("max_relative_position", 64)}
     if kind is None:
         return {}
+    if (encoding := config.get("position_encoding", "rotary")) != "rotary":
+        return {"type": encoding} | ({"length": _table_length(config)} if encoding == "learned" else {})
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     theta = rope.get("rope_theta", config.get("rope_theta", 10000.0))
     scaling = rope.get("rope_type", rope.get("type", "default"))
@@ -158,7 +160,14 @@ def _trained_length(config: dict, word_level: bool, name: str) -> int | None:
         return length
     if kind_of(config, word_level) in ("bert", "wobert"):
         return config.get("max_position_embeddings")
+    if config.get("position_encoding") == "learned":
+        return _table_length(config)
     return RELEASES[name].trained_length if is_published(name, config, word_level) else None
+
+
+def _table_length(config: dict) -> int:
+    """How many positions a RoFormer with learned ones has: the default is that of `RoFormerConfig`."""
+    return config.get("max_position_embeddings", 1536)
 
 
 def _card(folder: Path) -> str:
