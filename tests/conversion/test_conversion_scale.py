@@ -175,9 +175,10 @@ def test_small_files_that_are_not_small(name, packed, command, run, output, tmp_
     before = sorted(os.listdir(tmp_path))
     with memory_below(16e6 if packed else 160e6):
         code, out, err = run(command, source, *([output] if command == "convert" else []))
-    assert "more than" in err + out
+    told = "".join(word for word in (err + out).split() if word != "│")  # a table breaks long paths anywhere
+    assert "morethan" in told
     if name == "vocab" and command == "info" and not packed:  # the rest of it can be told
-        assert code == 0 and "vocab.txt is no vocabulary" in out
+        assert code == 0 and "vocab.txtisnovocabulary" in told
     else:
         assert code == 1 and not out and err.startswith("roformer: ") and err.count("\n") == 1 and name in err
     assert sorted(os.listdir(tmp_path)) == before
