@@ -73,16 +73,16 @@ class Corpus:
     num_proc: int | None = None
 
     def __post_init__(self) -> None:
-        self._tokens: datasets.Dataset | None = None
+        self._tokens: tuple[PreTrainedTokenizerBase | None, datasets.Dataset | None] = None, None
 
     def tokens(self, tokenizer: PreTrainedTokenizerBase) -> datasets.Dataset:
         """Rows of `tokenize_documents`."""
-        if self._tokens is None:
+        if self._tokens[0] is not tokenizer:
             # In a distributed run the main process makes the files, and the others find them.
             with processes().main_process_first():
                 documents = read_documents(self.sources, self.cache, self.field, self.num_proc)
-                self._tokens = tokenize_documents(documents, tokenizer, self.num_proc)
-        return self._tokens
+                self._tokens = tokenizer, tokenize_documents(documents, tokenizer, self.num_proc)
+        return self._tokens[1]
 
     def pieces(self, tokenizer: PreTrainedTokenizerBase, length: int) -> datasets.Dataset:
         """Rows of `cut_documents`."""
@@ -163,11 +163,10 @@ class _Run:
         _begin(self.output, self._description())
         for number, stage in enumerate(self.stages, 1):
             folder = self.output / f"stage-{number}"
-            if is_whole(folder / "model"):
-                self.model = type(self.model).from_pretrained(folder / "model")
-            else:
+            if not is_whole(folder / "model"):
                 self._train_stage(number, stage, folder)
-        self.model.config.update(self.only_here)
+            # From the disk even where it is in memory: so a run that goes on does nothing else than one that went through.
+            self.model = type(self.model).from_pretrained(folder / "model")
         if self.state.is_main_process:
             with output_folder(self.output / "model", force=True) as folder:
                 self.model.save_pretrained(folder)
@@ -214,13 +213,13 @@ class _Run:
         is_main = self.state.is_main_process
         if is_main:
             (folder / "log.json").write_text(json.dumps(trainer.state.log_history, indent=1) + "\n", encoding="utf-8")
+        self.model.config.update(self.only_here)
         with whole_folder(folder / "model", is_main, self.state.wait_for_everyone) as model:
             trainer.save_model(str(model))
             if is_main:
                 self.tokenizer.save_pretrained(model)
         if is_main:
             remove_all_but(folder, 0)
-        self.model = trainer.accelerator.unwrap_model(trainer.model)
         if self.stop.number:
             raise Stopped(f"stopped as asked after stage {number}; the same command goes on", self.stop.number)
 

@@ -70,9 +70,6 @@ class Stage:
     def _put(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
 
-    def __str__(self) -> str:
-        return f"length {self.length:,}, {self.batch_size:,} pieces a batch, {self.steps:,} steps"
-
     def to_dict(self) -> dict:
         """As JSON holds it."""
         return {**asdict(self), "masked": list(self.masked)}

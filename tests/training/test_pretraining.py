@@ -224,13 +224,22 @@ def test_what_is_logged(tokenizer, corpus, run, tmp_path):
 
 
 def test_what_comes_out(uninterrupted, tokenizer):
-    model, loading = AutoModelForMaskedLM.from_pretrained(uninterrupted / "model", output_loading_info=True)
-    assert not any(loading.values())
-    assert not model.config.unpad_inputs and not model.config.sparse_prediction
+    for place in "stage-1/model", "model":
+        model, loading = AutoModelForMaskedLM.from_pretrained(uninterrupted / place, output_loading_info=True)
+        assert not any(loading.values())
+        assert not model.config.unpad_inputs and not model.config.sparse_prediction  # they are for training alone
     assert RoFormerTokenizer.from_pretrained(uninterrupted / "model").get_vocab() == tokenizer.get_vocab()
     assert (uninterrupted / "curves.png").read_bytes().startswith(b"\x89PNG")
     begun = load_file(uninterrupted / "stage-1" / "model" / "model.safetensors")
     assert any(not torch.equal(begun[name], value) for name, value in model.state_dict().items() if name in begun)
+
+
+def test_a_corpus_is_tokenized_by_the_tokenizer_that_asks(tokenizer, tmp_path):
+    corpus = Corpus([TEXT], tmp_path)
+    words = corpus.pieces(tokenizer, 64)
+    characters = corpus.pieces(RoFormerTokenizer(str(VOCAB), word_segmentation=None), 64)
+    assert sum(map(len, characters["input_ids"])) > 1.3 * sum(map(len, words["input_ids"]))
+    assert corpus.pieces(tokenizer, 64).with_format(None)[:] == words.with_format(None)[:]
 
 
 def test_it_learns(run, tmp_path):
