@@ -226,7 +226,7 @@ def test_a_table_that_is_missing_or_has_no_place_is_named(tmp_path):
     make_model("learned", RoFormerForMaskedLM).save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=rf"has roformer\.{TABLE}, which is not part of the model"):
         RoFormerForMaskedLM.from_pretrained(tmp_path, position_encoding="rotary")
-    with pytest.raises(ValueError, match=rf"{TABLE} of shape \(24, 32\) where the config asks for \(48, 32\)"):
+    with pytest.raises(ValueError, match=rf"{TABLE} of shape \(24, 32\), but the config implies \(48, 32\)"):
         RoFormerForMaskedLM.from_pretrained(tmp_path, max_position_embeddings=48)
     weights = load_file(tmp_path / "model.safetensors")
     del weights[f"roformer.{TABLE}"]
