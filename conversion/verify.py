@@ -1,18 +1,15 @@
 """Compare a converted folder with the checkpoint it was made from, loading it as users do."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import torch
 import transformers
 from transformers import AutoConfig, AutoTokenizer
-from transformers.utils import logging
 
 import modeling_roformer
 
-from ..output.progress_bar import byte_progress
+from ..output.progress_bar import byte_progress, no_transformers_bar
 from .checkpoints.plan import Plan
 from .errors import CheckpointError
 from .formats.dtypes import cast
@@ -25,7 +22,7 @@ def verify_weights(folder: Path, source: Source, plan: Plan, dtype: str, progres
 
     register()  # which the command line defers
     AutoTokenizer.from_pretrained(folder)
-    with _no_progress_bar():
+    with no_transformers_bar():
         name = AutoConfig.from_pretrained(folder).architectures[0]
         architecture = getattr(modeling_roformer, name, None) or getattr(transformers, name)
         model, info = architecture.from_pretrained(folder, dtype="auto", output_loading_info=True)
@@ -46,15 +43,3 @@ def verify_weights(folder: Path, source: Source, plan: Plan, dtype: str, progres
                     f"the converted weight {weight.key} no longer equals the variable {weight.variable}"
                 )
             bar.advance(task, entry.size)
-
-
-@contextmanager
-def _no_progress_bar() -> Iterator[None]:
-    """Hide transformers' own progress bar, which would mix with the converter's."""
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ..output.output_folder import sync
+
 MANIFEST = "whole.json"  # name -> size of every other file in the folder; written last
 _NAME = re.compile(r"checkpoint-(\d+)")
 
@@ -41,10 +43,10 @@ def whole_folder(path: Path, is_main: bool = True, barrier: Callable[[], None] =
             sizes = {file.relative_to(folder).as_posix(): file.stat().st_size for file in files}
             (folder / MANIFEST).write_text(json.dumps(sizes, indent=2) + "\n", encoding="utf-8")
             for file in [*folder.rglob("*"), folder]:
-                _sync(file)
+                sync(file)
             shutil.rmtree(path, ignore_errors=True)
             os.rename(folder, path)
-            _sync(path.parent)
+            sync(path.parent)
     finally:
         if is_main:
             shutil.rmtree(folder.parent, ignore_errors=True)
@@ -77,11 +79,3 @@ def remove_all_but(folder: Path, keep: int) -> None:
     for path in checkpoints(folder):
         if path not in whole[:keep]:
             shutil.rmtree(path, ignore_errors=True)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -18,8 +18,7 @@ run's seed and its number.
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,10 +28,10 @@ from accelerate import PartialState
 from accelerate.utils import set_seed
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
 from transformers.integrations import TensorBoardCallback, is_tensorboard_available
-from transformers.utils import logging
 
 from ..configuration import RoFormerConfig
 from ..output.output_folder import output_folder
+from ..output.progress_bar import no_transformers_bar
 from .checkpoints import is_whole, last_whole, remove_all_but, whole_folder
 from .curves import draw_curves
 from .documents import cut_documents, read_documents, tokenize_documents
@@ -131,20 +130,8 @@ def pretrain(
             f"the tokenizer has {len(tokenizer):,} entries and the model {model.config.vocab_size:,}: this is a checkpoint of "
             "another vocabulary (`roformer vocab-init` gives it a new one)"
         )
-    with _no_bars_of_saving():
+    with no_transformers_bar():
         return _Run(model, tokenizer, stages, corpus, output, held_out, seed, device_tokens, arguments).train()
-
-
-@contextmanager
-def _no_bars_of_saving() -> Iterator[None]:
-    """One bar counts the steps; transformers would show another for each checkpoint."""
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
 
 
 class _Run:

@@ -4,7 +4,6 @@ Classes and keys stay as they are. The class that the configuration names is cre
 the expected weights, so any RoFormer, BERT or NEZHA head is converted without a list of heads.
 """
 
-import json
 import re
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from ...configuration import RoFormerConfig
 from ...model_types import MODEL_TYPES
 from ...nezha_configuration import NezhaConfig
 from ...tokenization.tokenizer import RoFormerTokenizer
-from ...tokenization.whole_file import read_whole
 from ..errors import CheckpointError
 from ..families.family import Weight
 from ..families.registry import AUTO, FAMILIES, check_family
@@ -24,6 +22,7 @@ from ..families.roformer_start import NOTE, check_target
 from ..families.roformer_v1 import PLAIN_TRANSFORMERS_POSITIONS
 from ..folder.legacy_folder import LegacyFiles
 from ..folder.saved_tokenizer import read_tokenizer, written_anew
+from ..folder.settings import read_fields
 from ..folder.vocabulary import Vocabulary
 from ..formats.dtypes import FLOATS
 from ..formats.pytorch_source import PyTorchSource
@@ -67,7 +66,7 @@ def read_pytorch(files: LegacyFiles, family: str = AUTO, target: str | None = No
     """
     check_family(family)
     source = PyTorchSource(files.weights)
-    fields = _read_fields(files.config)
+    fields = read_fields(files.config)
     base = _base(files.config, fields, source)
     architecture = _architecture(files.config, fields, base, source)
     found = _recognise(base, fields, architecture, source)
@@ -99,16 +98,6 @@ def read_pytorch(files: LegacyFiles, family: str = AUTO, target: str | None = No
         plan=plan,
         ignored_settings=[name for name in NOT_KEPT if name in fields],
     )
-
-
-def _read_fields(path: Path) -> dict:
-    try:
-        fields = json.loads(read_whole(path, encoding="utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path} is not JSON: {error}") from None
-    if not isinstance(fields, dict):
-        raise CheckpointError(f"{path} is not a configuration: it does not hold a JSON object")
-    return fields
 
 
 def _base(path: Path, fields: dict, source: PyTorchSource) -> str:

@@ -44,14 +44,20 @@ class Settings:
         return default if self.ignored.get(name) is None else _size(self.path, self.ignored, name)
 
 
-def read_settings(path: Path) -> Settings:
-    """Read a bert_config.json; raises CheckpointError if it is broken or does not describe a model."""
+def read_fields(path: Path) -> dict:
+    """The fields of a configuration; raises CheckpointError if the file does not hold a JSON object."""
     try:
-        raw = json.loads(read_whole(path, encoding="utf-8-sig"))
+        fields = json.loads(read_whole(path, encoding="utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is not JSON: {error}") from None
-    if not isinstance(raw, dict):
+    if not isinstance(fields, dict):
         raise CheckpointError(f"{path} is not a configuration: it does not hold a JSON object")
+    return fields
+
+
+def read_settings(path: Path) -> Settings:
+    """Read a bert_config.json; raises CheckpointError if it is broken or does not describe a model."""
+    raw = read_fields(path)
     for alias, name in ALIASES.items():
         if alias in raw:
             raw[name] = raw.pop(alias)

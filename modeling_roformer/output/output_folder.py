@@ -29,14 +29,14 @@ def output_folder(path: str | Path, force: bool = False) -> Iterator[Path]:
         try:
             yield folder
             for file in folder.rglob("*"):
-                _sync(file)
-            _sync(folder)
+                sync(file)
+            sync(folder)
             _put_in_place(folder, path, force)
         except OSError as error:
             if isinstance(error.filename, (str, Path)):
                 error.filename = str(error.filename).replace(str(folder), str(path))
             raise
-        _sync(path.parent)
+        sync(path.parent)
 
 
 def _check_name(path: Path) -> None:
@@ -90,7 +90,8 @@ def is_saved_model(path: Path) -> bool:
     return isinstance(config.get("model_type"), str)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Wait until a file, or the list of a folder's files, has reached the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

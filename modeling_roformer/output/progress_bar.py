@@ -1,4 +1,7 @@
-"""A progress bar over bytes, on stderr."""
+"""Progress bars: ours, over bytes, on stderr, and none of transformers' beside it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
@@ -13,3 +16,17 @@ def byte_progress(shown: bool) -> Progress:
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     return Progress(*columns, console=console, disable=not (shown and console.is_terminal), transient=True)
+
+
+@contextmanager
+def no_transformers_bar() -> Iterator[None]:
+    """Hide transformers' own progress bar, which would mix with the caller's."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
