@@ -15,6 +15,7 @@ from transformers import Trainer, TrainerCallback
 from .checkpoints import last_whole, remove_all_but, unfinished, whole_folder
 from .errors import TrainingError
 from .masking import IGNORED
+from .muon import MuonAndAdamW
 
 KEPT = 2  # checkpoints of the stage under way
 _SUMS = "sums.json"
@@ -54,6 +55,19 @@ class StageTrainer(Trainer):
         last = last_whole(self.folder)
         kept = f"the last whole checkpoint is {last}" if last else "the stage had no checkpoint yet"
         return f"step {self.state.global_step + 1:,} of {self.folder.name}; {kept}"
+
+    def create_optimizer(self, model=None) -> torch.optim.Optimizer:
+        if self.optimizer is None and self.train_dataset.stage.optimizer == "muon":
+            model = self.model if model is None else model
+            self.optimizer = MuonAndAdamW(
+                model,
+                self.get_decay_parameter_names(model),
+                self.args.learning_rate,
+                self.args.weight_decay,
+                (self.args.adam_beta1, self.args.adam_beta2),
+                self.args.adam_epsilon,
+            )
+        return super().create_optimizer(model)
 
     # Loss and accuracy
 

@@ -19,6 +19,7 @@ import yaml
 from .errors import TrainingError
 
 SCHEDULES = ("linear", "cosine", "constant")
+OPTIMIZERS = ("adamw", "muon")
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,8 @@ class Stage:
     masked: share of the words that are masked, or the two between which it goes evenly from the first step to the last.
     warmup: share of the steps in which the learning rate rises from 0.
     schedule: how it falls after that: linear or cosine, to 0, or constant.
-    weight_decay: of AdamW, on weights, not on biases and norms.
+    weight_decay: on weights, not on biases and norms.
+    optimizer: adamw, or muon, which is Muon for the layers' matrices and AdamW for the rest (see `MuonAndAdamW`).
 
     Raises a TrainingError that names the field where it describes no stage.
     """
@@ -45,6 +47,7 @@ class Stage:
     warmup: float = 0.05
     schedule: str = "linear"
     weight_decay: float = 0.01
+    optimizer: str = "adamw"
 
     def __post_init__(self) -> None:
         for name, least in ("length", 3), ("batch_size", 1), ("steps", 1):
@@ -64,8 +67,9 @@ class Stage:
             self._put(name, _number(name, getattr(self, name)))
             if not 0 <= getattr(self, name) <= 1:
                 raise TrainingError(f"{name} is {getattr(self, name):g}, but must be from 0 to 1")
-        if self.schedule not in SCHEDULES:
-            raise TrainingError(f"schedule is {self.schedule!r}, but must be one of {', '.join(SCHEDULES)}")
+        for name, choices in ("schedule", SCHEDULES), ("optimizer", OPTIMIZERS):
+            if getattr(self, name) not in choices:
+                raise TrainingError(f"{name} is {getattr(self, name)!r}, but must be one of {', '.join(choices)}")
 
     def _put(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)

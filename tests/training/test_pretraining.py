@@ -144,6 +144,24 @@ def test_stopped_anywhere(run, uninterrupted, tmp_path, monkeypatch, stage, step
     assert_same_run(tmp_path / "run", uninterrupted)
 
 
+def test_muon_goes_on_as_adamw_does(run, tmp_path, monkeypatch):
+    stages = [Stage(32, 4, 4, 1e-3, optimizer="muon")]
+    run(tmp_path / "through", stages)
+    with monkeypatch.context() as patch:
+        at_step(patch, 1, 4, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path / "stopped", stages)
+    checkpoint = torch.load(tmp_path / "stopped" / "stage-1" / "checkpoint-2" / "optimizer.pt", weights_only=True)
+    assert len(checkpoint["parts"][1]["param_groups"][0]["params"]) == 6  # one layer's matrices
+    run(tmp_path / "stopped", stages)
+    losses, others = (logged(tmp_path / name, 1) for name in ("through", "stopped"))
+    assert losses == {step: pytest.approx(others[step], abs=1e-6) for step in (1, 2, 3, 4)}
+    run(tmp_path / "adamw", STAGES[:1])
+    ours, theirs = (load_file(tmp_path / name / "model" / "model.safetensors") for name in ("through", "adamw"))
+    matrix = "roformer.encoder.layer.0.attention.self.query.weight"
+    assert not torch.allclose(ours[matrix], theirs[matrix], atol=1e-4)
+
+
 def test_a_half_written_checkpoint_is_passed_over(run, uninterrupted, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         at_step(patch, 2, 6, interrupt)

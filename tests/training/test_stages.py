@@ -49,6 +49,7 @@ def test_a_stage_list(read):
         (GOOD.replace("1e-4}", "1e-4, masked: [0.1]}"), "masked is [0.1], but must be a share, or two"),
         (GOOD.replace("1e-4}", "1e-4, warmup: 100}"), "warmup is 100, but must be from 0 to 1"),
         (GOOD.replace("1e-4}", "1e-4, schedule: x}"), "schedule is 'x', but must be one of linear"),
+        (GOOD.replace("1e-4}", "1e-4, optimizer: sgd}"), "optimizer is 'sgd', but must be one of adamw, muon"),
         (GOOD.replace("steps", "step"), "stage 1: unknown field step; a stage has length"),
         (GOOD.replace(", learning_rate: 1e-4", ""), "stage 1: no learning_rate"),
         (GOOD + "  - 512", "stage 2: it must have fields"),

@@ -1,0 +1,105 @@
+"""Hold documents out of a corpus, so that none of them has a near-duplicate among those to learn from.
+
+    python examples/hold_out.py zh_corpus OUTPUT [--share 0.1] [--most 600_000]
+
+OUTPUT/train and OUTPUT/held_out get a file for each of the corpus, JSON Lines, compressed. Documents that are alike, of one
+file or of two, go to the same half: their sets of five characters in a row have a Jaccard similarity of half or more, as
+MinHash estimates it. A document that stands within a much longer one is not found so.
+"""
+
+import argparse
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from modeling_roformer.output.output_folder import output_folder
+from modeling_roformer.tokenization.vocabulary_maker.corpus import corpus_files, read_chunks
+from modeling_roformer.training.errors import TrainingError, one_sentence
+from modeling_roformer.training.near_duplicates import near_duplicates
+
+
+def read_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "corpus", type=Path, nargs="+", help="text (a document a line), JSON Lines, .gz, folders of such"
+    )
+    parser.add_argument("output", type=Path, help="a new folder")
+    parser.add_argument("--field", default="text", help="where JSON Lines keep the text")
+    parser.add_argument("--share", type=float, default=0.1, help="of a file's characters that are held out")
+    parser.add_argument("--most", type=int, default=600_000, help="characters that are held out of one file")
+    parser.add_argument("--similarity", type=float, default=0.5, help="from which on two documents are alike")
+    parser.add_argument("--seed", type=int, default=0)
+    return parser.parse_args()
+
+
+def held_out_documents(files: np.ndarray, lengths: np.ndarray, groups: np.ndarray, wanted: np.ndarray, seed: int):
+    """Whether each document is held out: whole groups, in a random order, until each file has given what is wanted.
+
+    Args:
+        files, lengths, groups: of each document the number of its file, its characters and its group.
+        wanted: characters of each file.
+    """
+    held_out = np.zeros(len(files), dtype=bool)
+    given = np.zeros(len(wanted), dtype=np.int64)
+    members = np.split(np.argsort(groups, kind="stable"), np.cumsum(np.bincount(groups))[:-1])
+    for group in np.random.default_rng(seed).permutation(len(members)):
+        documents = members[group]
+        given_now = np.bincount(files[documents], lengths[documents], len(wanted)).astype(np.int64)
+        # A group that is too much for one of its files stays among those to learn from, all of it.
+        if (given + given_now <= wanted)[given_now > 0].all():
+            held_out[documents] = True
+            given += given_now
+    return held_out
+
+
+def main() -> None:
+    chosen = read_arguments()
+    sources = corpus_files(chosen.corpus)
+    names = [path.name.partition(".")[0] for path in sources]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise TrainingError(
+            f"two files of the corpus are both called {twice}: rename one, since each is written by its name"
+        )
+    texts = [[text for chunk in read_chunks(path) for text in chunk.documents(chosen.field)] for path in sources]
+    everything = [text for of_file in texts for text in of_file]
+    files = np.repeat(np.arange(len(texts)), [len(of_file) for of_file in texts])
+    lengths = np.array([len(text) for text in everything])
+    groups = near_duplicates(track(everything, "signatures", transient=True), chosen.similarity, chosen.seed)
+    characters = np.bincount(files, lengths, len(texts))
+    wanted = np.minimum(characters * chosen.share, chosen.most)
+    held_out = held_out_documents(files, lengths, groups, wanted, chosen.seed)
+
+    with output_folder(chosen.output) as folder:
+        for half, is_here in ("train", ~held_out), ("held_out", held_out):
+            (folder / half).mkdir()
+            for number, name in enumerate(names):
+                with gzip.open(folder / half / f"{name}.jsonl.gz", "wt", encoding="utf-8", compresslevel=6) as file:
+                    for i in np.flatnonzero(is_here & (files == number)):
+                        file.write(json.dumps({"text": everything[i]}, ensure_ascii=False) + "\n")
+
+    sizes = np.bincount(groups)
+    table = Table("")
+    for title in ("documents", "like another", "held out", "characters", "held out"):
+        table.add_column(title, justify="right")
+    for number, name in enumerate(names):
+        here = files == number
+        table.add_row(
+            name,
+            f"{here.sum():,}",
+            f"{(here & (sizes[groups] > 1)).sum():,}",
+            f"{(here & held_out).sum():,}",
+            f"{lengths[here].sum():,}",
+            f"{lengths[here & held_out].sum():,}",
+        )
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    with one_sentence("hold_out"):
+        main()

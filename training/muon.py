@@ -1,0 +1,66 @@
+"""Muon for the matrices of the layers, and AdamW for everything else."""
+
+from collections.abc import Collection
+
+import torch
+from torch import nn
+
+
+class MuonAndAdamW(torch.optim.Optimizer):
+    """Muon (Jordan et al. 2024) for the weights of linear layers within `model.base_model`'s encoder, AdamW for the rest:
+    embeddings, the MLM head, norms and biases.
+
+    Muon's update is the momentum with its singular values made equal. It is scaled to the size that AdamW's updates have
+    (arXiv:2502.16982), so that one learning rate serves both.
+
+    Args:
+        model: parameters that need no gradient are left out.
+        decayed: names of the parameters that decay.
+        lr, weight_decay: of both.
+        betas, eps: of AdamW.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        decayed: Collection[str],
+        lr: float,
+        weight_decay: float,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+    ):
+        named = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+        within = {id(p) for module in model.modules() if isinstance(module, nn.Linear) for p in [module.weight]}
+        matrices = [name for name, p in named.items() if ".encoder." in name and id(p) in within]
+        rest = [name for name in named if name not in set(matrices)]
+        groups = [
+            {"params": [named[name] for name in rest if name in decayed], "weight_decay": weight_decay},
+            {"params": [named[name] for name in rest if name not in decayed], "weight_decay": 0.0},
+        ]
+        matrices = [named[name] for name in matrices]
+        self.parts = [torch.optim.AdamW([group for group in groups if group["params"]], lr, betas, eps)]
+        if matrices:
+            self.parts.append(torch.optim.Muon(matrices, lr, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw"))
+        super().__init__(self._groups(), {})
+
+    def _groups(self) -> list[dict]:
+        """The parts' own, so that a scheduler that changes one changes it where it is read."""
+        return [group for part in self.parts for group in part.param_groups]
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for part in self.parts:
+            part.step()
+        return loss
+
+    def state_dict(self) -> dict:
+        return {"parts": [part.state_dict() for part in self.parts]}
+
+    def load_state_dict(self, state_dict: dict) -> None:
+        for part, state in zip(self.parts, state_dict["parts"], strict=True):
+            part.load_state_dict(state)
+        self.param_groups = self._groups()
