@@ -1,4 +1,4 @@
-"""From a checkpoint that bert4keras wrote to filled masks, without TensorFlow: what `make demo` shows."""
+"""From a checkpoint in bert4keras' form to filled masks, matched cases and a long document: what `make demo` shows."""
 
 import json
 import logging
@@ -12,12 +12,25 @@ from rich.console import Console
 from rich.table import Table
 from transformers import AutoModelForMaskedLM, AutoTokenizer, pipeline
 
-import modeling_roformer  # noqa: F401  (registers RoFormer with transformers)
+from modeling_roformer import AutoModelForTripletMatching
 from modeling_roformer.conversion import convert
 
 EXAMPLES = Path(__file__).parent
 LEGACY = EXAMPLES / "roformer-mini-zh"
 console = Console(width=110, highlight=False)
+# Written for this: which of two cases is closer to the first one?
+TRIPLETS = [
+    {
+        "A": "原告起诉称，被告向其借款八万元，约定一年内归还，到期后拒不归还，请求判令被告归还借款本金及利息。",
+        "B": "被告因做生意缺少资金，向原告借款五万元并出具借条，到期没有归还。原告要求被告偿还借款，并支付利息。",
+        "C": "被告驾驶汽车与原告的电动车相撞，原告受伤住院。交警认定被告负全部责任，原告要求赔偿医疗费和误工费。",
+    },
+    {
+        "A": "原告与被告婚后经常争吵，夫妻感情确已破裂，原告请求判令离婚，婚生子由原告抚养。",
+        "B": "原告在被告公司工作三年，被告没有与其签订劳动合同，也没有缴纳社会保险，原告要求支付经济补偿金。",
+        "C": "双方婚后因家庭琐事产生矛盾，已经分居两年，原告要求与被告离婚，并依法分割夫妻共同财产。",
+    },
+]
 
 
 def show_agreement(model, sentences: list[dict]) -> None:
@@ -35,12 +48,24 @@ def show_agreement(model, sentences: list[dict]) -> None:
 
 
 def show_masks(fill_mask, sentences: list[dict]) -> None:
-    """Our five best words beside bert4keras'."""
+    """Our three best words beside bert4keras'."""
     table = Table("sentence", "modeling_roformer", "bert4keras", show_lines=True)
     for sentence in sentences:
-        ours = [f"{a['token_str']} {a['score']:.3f}" for a in fill_mask(sentence["text"], top_k=5)]
-        theirs = [f"{word} {score:.3f}" for word, score in sentence["top"]]
+        ours = [f"{a['token_str']} {a['score']:.3f}" for a in fill_mask(sentence["text"], top_k=3)]
+        theirs = [f"{word} {score:.3f}" for word, score in sentence["top"][:3]]
         table.add_row(sentence["text"], "\n".join(ours), "\n".join(theirs))
+    console.print(table)
+
+
+def show_triplets(folder: Path) -> None:
+    """Cases compared by what pre-training alone has taught: the cosines of their vectors."""
+    matcher = AutoModelForTripletMatching.from_pretrained(folder, triplet_scorer="bi")
+    match = pipeline("triplet-matching", model=matcher, tokenizer=AutoTokenizer.from_pretrained(folder))
+    table = Table("case A", "B", "C", "closer to A", show_lines=True)
+    for column in table.columns[:3]:
+        column.overflow = "fold"  # Chinese has no spaces to break lines at
+    for triplet, answer in zip(TRIPLETS, match(TRIPLETS), strict=True):
+        table.add_row(*triplet.values(), f"{answer['label']} {answer['score']:.2f}")
     console.print(table)
 
 
@@ -71,6 +96,7 @@ def main() -> None:
         show_agreement(AutoModelForMaskedLM.from_pretrained(folder).eval(), sentences)
         fill_mask = pipeline("fill-mask", model=str(folder))
         show_masks(fill_mask, sentences)
+        show_triplets(folder)
         show_long_document(folder, fill_mask)
 
 

@@ -1,0 +1,240 @@
+"""How many masked words of held-out text a model fills rightly, source by source, beside counting.
+
+    python benchmarks/masked_accuracy.py --models DIR [DIR …] --held-out FILE [FILE …] [--train FOLDER] [--long FILE]
+
+Each file is a source: text, a document a line, or JSON Lines. It is cut into pieces of 512 tokens at sentence ends, 15 % of
+whose words are replaced by [MASK] (a fixed seed), until 20,000 are masked, or all. [UNK] in a masked place counts as wrong
+whatever is answered. The macro-average is the mean over sources. `examples/hold_out.py` holds documents out.
+
+With --train, two baselines are counted in those files: the most frequent word, and the word that stands most often between
+the same two neighbours, or else after the left one, or before the right one.
+
+With --long, documents of at least 6,500 characters of that file are read in windows of 512, 2,048 and 4,096 tokens, in
+which the same words are masked, by the `rope_parameters` of each model's own config.
+"""
+
+import argparse
+import json
+import statistics
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+from length import standard_error, windows_of
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from transformers import AutoModelForMaskedLM, PreTrainedTokenizerBase
+
+from modeling_roformer.tokenization.vocabulary_maker.corpus import read_chunks
+from modeling_roformer.training.masking import IGNORED, MaskingCollator, uniform
+from modeling_roformer.training.pretraining import Corpus
+from modeling_roformer.training.start import load_tokenizer
+
+LENGTH = 512
+LENGTHS = (512, 2_048, 4_096)  # of windows
+SHARE = 0.15
+BATCH = 32  # pieces
+LONG = 6_500  # characters
+console = Console(width=110, highlight=False)
+
+
+def masked_batches(source: Path, tokenizer: PreTrainedTokenizerBase, cache: str, wanted: int, seed: int) -> list[dict]:
+    """Batches of pieces in an order drawn from the seed, of which together `wanted` words are masked, or all."""
+    pieces = Corpus([source], cache).pieces(tokenizer, LENGTH)
+    collator = MaskingCollator(tokenizer, seed, share=SHARE, replaced=1, random=0)
+    order = np.argsort(uniform((seed, 0), (0, 0, 0), len(pieces)))
+    batches, masked = [], 0
+    for first in range(0, len(order), BATCH):
+        batch = collator([{"epoch": 0, **pieces[int(row)]} for row in order[first : first + BATCH]])
+        batches.append(batch)
+        labels = batch["labels"].view(-1)
+        masked += int((labels != IGNORED).sum())
+        if masked >= wanted:
+            over = (labels != IGNORED).nonzero()[:, 0][len(labels[labels != IGNORED]) - (masked - wanted) :]
+            labels[over] = IGNORED
+            break
+    return batches
+
+
+class Counts:
+    """The word that stood most often in a context, in training."""
+
+    def __init__(self, contexts: np.ndarray, words: np.ndarray, size: int):
+        """`contexts` and `words`: int64, each of n; `size`: of the vocabulary."""
+        pairs, counts = np.unique(contexts * size + words, return_counts=True)
+        contexts, words = np.divmod(pairs, size)
+        order = np.lexsort((counts, contexts))
+        last = np.append(np.diff(contexts[order]) != 0, True)
+        self.contexts, self.words = contexts[order][last], words[order][last]
+
+    def __call__(self, contexts: np.ndarray) -> np.ndarray:
+        """The word for each context, -1 where it has not been seen."""
+        places = np.searchsorted(self.contexts, contexts).clip(max=len(self.contexts) - 1)
+        return np.where(self.contexts[places] == contexts, self.words[places], -1)
+
+
+class Counting:
+    """Two answers that need no model, from the tokens of the training text.
+
+    Args:
+        pieces: rows of `cut_documents`.
+        size: of the vocabulary.
+        unknown: never an answer.
+    """
+
+    def __init__(self, pieces, size: int, unknown: int):
+        parts = [
+            [-1, *ids.tolist()] for ids in track(pieces.with_format("numpy")["input_ids"], "counted", transient=True)
+        ]
+        ids = np.array([number for part in parts for number in part] + [-1], dtype=np.int64)
+        self.size = size
+        left, word, right = ids[:-2], ids[1:-1], ids[2:]
+        known = (word >= 0) & (word != unknown)
+        left, word, right = left[known], word[known], right[known]
+        self.most_frequent = int(np.bincount(word).argmax())
+        both, before, after = (left >= 0) & (right >= 0), left >= 0, right >= 0
+        self.tables = [
+            Counts((left * size + right)[both], word[both], size),
+            Counts(left[before], word[before], size),
+            Counts(right[after], word[after], size),
+        ]
+
+    def unigram(self, batch: dict) -> torch.Tensor:
+        return torch.full_like(batch["input_ids"], self.most_frequent)
+
+    def trigram(self, batch: dict) -> torch.Tensor:
+        ids = batch["input_ids"].numpy()
+        left, right = np.roll(ids, 1, axis=1), np.roll(ids, -1, axis=1)
+        answers = np.full_like(ids, -1)
+        for table, contexts in zip(self.tables, (left * self.size + right, left, right), strict=True):
+            answers = np.where(answers < 0, table(contexts), answers)
+        return torch.from_numpy(np.where(answers < 0, self.most_frequent, answers))
+
+
+def score(batches: list[dict], predict, unknown: int) -> tuple[int, int]:
+    """Words that `predict` fills rightly, and those that are masked."""
+    right = masked = 0
+    for batch in batches:
+        asked = batch["labels"] != IGNORED
+        labels = batch["labels"][asked]
+        right += int(((predict(batch)[asked] == labels) & (labels != unknown)).sum())
+        masked += len(labels)
+    return right, masked
+
+
+def predictions(model, batch: dict) -> torch.Tensor:
+    """The best word at each position with a label, -1 elsewhere."""
+    device = next(model.parameters()).device
+    asked = (batch["labels"] != IGNORED).to(device)
+    with torch.inference_mode():
+        inputs = {name: batch[name].to(device) for name in ("input_ids", "attention_mask")}
+        hidden_states = model.base_model(**inputs, unpad_inputs=True).last_hidden_state
+        answers = torch.full_like(inputs["input_ids"], -1)
+        answers[asked] = model.cls(hidden_states[asked]).argmax(-1)
+    return answers.cpu()
+
+
+def long_documents(source: Path, tokenizer: PreTrainedTokenizerBase, tokens: int) -> list[torch.Tensor]:
+    """The first ids of documents of at least 6,500 characters that have so many."""
+    texts = [text for chunk in read_chunks(source) for text in chunk.documents("text") if len(text) >= LONG]
+    found = [tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"] for text in texts]
+    return [torch.tensor(ids[:tokens]) for ids in found if len(ids) >= tokens]
+
+
+def score_windows(
+    model, documents: list[torch.Tensor], masks: list[torch.Tensor], length: int, tokenizer
+) -> list[float]:
+    """Accuracy on each document, in windows of a length, of the words that are masked and in a window of every length."""
+    special = tokenizer.cls_token_id, tokenizer.sep_token_id
+    inner = [n - 2 for n in LENGTHS]
+    start = max(max(inner) % n for n in inner)  # windows of no length begin before this token
+    accuracies = []
+    for ids, masked in zip(documents, masks, strict=True):
+        asked = masked & (torch.arange(len(ids)) >= start)
+        batch = {
+            "input_ids": windows_of(ids.masked_fill(masked, tokenizer.mask_token_id), length, *special),
+            "labels": windows_of(torch.where(asked, ids, IGNORED), length, IGNORED, IGNORED),
+        }
+        batch["attention_mask"] = torch.ones_like(batch["input_ids"])
+        right, all_masked = score([batch], lambda batch: predictions(model, batch), tokenizer.unk_token_id)
+        accuracies.append(right / all_masked)
+    return accuracies
+
+
+def read_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", default=[], help="folders of one vocabulary")
+    parser.add_argument("--held-out", type=Path, nargs="+", required=True, help="a file for each source")
+    parser.add_argument("--train", nargs="+", help="what the baselines count in")
+    parser.add_argument("--long", type=Path, help="a source of long documents")
+    parser.add_argument("--masks", type=int, default=20_000, help="most masks of a source")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--json", type=Path, help="where the figures go as well")
+    chosen = parser.parse_args()
+    if not chosen.models:
+        parser.error("name a model with --models")
+    return chosen
+
+
+def main() -> None:
+    chosen = read_arguments()
+    tokenizer = load_tokenizer(chosen.models[0])
+    unknown = tokenizer.unk_token_id
+    with tempfile.TemporaryDirectory() as cache:
+        sources = {
+            path.name.partition(".")[0]: masked_batches(path, tokenizer, cache, chosen.masks, chosen.seed)
+            for path in chosen.held_out
+        }
+        predictors = {}
+        if chosen.train:
+            counting = Counting(Corpus(chosen.train, cache).pieces(tokenizer, LENGTH), len(tokenizer), unknown)
+            predictors = {"unigram": counting.unigram, "trigram": counting.trigram}
+        models = {}
+        for folder in chosen.models:
+            models[folder] = AutoModelForMaskedLM.from_pretrained(folder).eval().to(chosen.device)
+            if load_tokenizer(folder).get_vocab() != tokenizer.get_vocab():
+                raise SystemExit(
+                    f"{folder} has another vocabulary than {chosen.models[0]}: accuracies would not compare"
+                )
+            predictors[folder] = lambda batch, model=models[folder]: predictions(model, batch)
+        results = {
+            name: {source: score(batches, predict, unknown) for source, batches in track(sources.items(), name)}
+            for name, predict in predictors.items()
+        }
+    table = Table(f"Masked words filled rightly, at {LENGTH} tokens", *sources, "macro-average")
+    for name, scores in results.items():
+        shares = [right / masked for right, masked in scores.values()]
+        table.add_row(name, *(f"{share:.3f}" for share in shares), f"{statistics.mean(shares):.3f}")
+    table.add_section()
+    table.add_row("masks", *(f"{masked:,}" for _, masked in scores.values()), "")
+    console.print(table)
+    figures = {name: {source: right / n for source, (right, n) in scores.items()} for name, scores in results.items()}
+
+    if chosen.long:
+        documents = long_documents(chosen.long, tokenizer, max(LENGTHS) - 2)
+        if len(documents) < 2:
+            raise SystemExit(f"{chosen.long} has fewer than two documents of {max(LENGTHS):,} tokens")
+        random = torch.Generator().manual_seed(chosen.seed)
+        masks = [torch.rand(len(ids), generator=random) < SHARE for ids in documents]
+        table = Table(f"{len(documents)} documents, in windows of", *(f"{n:,}" for n in LENGTHS), "longest - shortest")
+        for folder, model in models.items():
+            by_length = [
+                score_windows(model, documents, masks, n, tokenizer) for n in track(LENGTHS, folder, transient=True)
+            ]
+            figures[folder] |= {f"{n} tokens": statistics.mean(of) for n, of in zip(LENGTHS, by_length, strict=True)}
+            gains = [a - b for a, b in zip(by_length[-1], by_length[0], strict=True)]
+            table.add_row(
+                folder,
+                *(f"{statistics.mean(accuracies):.3f}" for accuracies in by_length),
+                f"{statistics.mean(gains):+.3f} ± {standard_error(gains):.3f}",
+            )
+        console.print(table)
+    if chosen.json:
+        chosen.json.write_text(json.dumps(figures, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
