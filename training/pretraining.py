@@ -18,6 +18,7 @@ run's seed and its number.
 
 import hashlib
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +33,7 @@ from transformers.integrations import TensorBoardCallback, is_tensorboard_availa
 from ..configuration import RoFormerConfig
 from ..output.output_folder import output_folder
 from ..output.progress_bar import no_transformers_bar
-from .checkpoints import is_whole, last_whole, remove_all_but, whole_folder
+from .checkpoints import is_whole, last_whole, remove_all_but
 from .curves import draw_curves
 from .documents import cut_documents, read_documents, tokenize_documents
 from .errors import Stopped, TrainingError
@@ -130,8 +131,17 @@ def pretrain(
             f"the tokenizer has {len(tokenizer):,} entries and the model {model.config.vocab_size:,}: this is a checkpoint of "
             "another vocabulary (`roformer vocab-init` gives it a new one)"
         )
+    if is_fsdp_asked_for(arguments) and any(stage.optimizer == "muon" for stage in stages):
+        raise TrainingError(
+            "the optimizer muon needs whole matrices, which FSDP shares out: start with torchrun, or take adamw"
+        )
     with no_transformers_bar():
         return _Run(model, tokenizer, stages, corpus, output, held_out, seed, device_tokens, arguments).train()
+
+
+def is_fsdp_asked_for(arguments: dict) -> bool:
+    """Whether `accelerate launch` or an argument of `TrainingArguments` says so."""
+    return bool(arguments.get("fsdp")) or os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
 
 
 class _Run:
@@ -149,6 +159,10 @@ class _Run:
         self.attention = "eager" if ON_CPU and arguments.get("bf16") else model.config._attn_implementation
 
     def train(self) -> PreTrainedModel:
+        for stage in self.stages:  # what is wrong with the last is said before the first
+            _device_batch(stage, self.device_tokens, self.state.num_processes)
+        if self.held_out is not None:
+            self.held_out.tokens(self.tokenizer)
         _begin(self.output, self._description())
         for number, stage in enumerate(self.stages, 1):
             folder = self.output / f"stage-{number}"
@@ -204,7 +218,7 @@ class _Run:
         if is_main:
             (folder / "log.json").write_text(json.dumps(trainer.state.log_history, indent=1) + "\n", encoding="utf-8")
         self.model.config.update(self.only_here)
-        with whole_folder(folder / "model", is_main, self.state.wait_for_everyone) as model:
+        with trainer.writing(folder / "model") as model:
             trainer.save_model(str(model))
             if is_main:
                 self.tokenizer.save_pretrained(model)
@@ -233,6 +247,8 @@ class _Run:
             "logging_nan_inf_filter": False,
             "report_to": [],
             "use_cpu": ON_CPU,
+            # DDP need not look for weights that took no part: only a pooler takes none.
+            "ddp_find_unused_parameters": getattr(self.model.config, "add_pooling_layer", False),
             "dataloader_num_workers": 0 if ON_CPU else 2,
             "dataloader_pin_memory": torch.cuda.is_available(),
         }

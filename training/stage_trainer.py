@@ -16,6 +16,7 @@ from .checkpoints import last_whole, remove_all_but, unfinished, whole_folder
 from .errors import TrainingError
 from .masking import IGNORED
 from .muon import MuonAndAdamW
+from .sharding import shard
 
 KEPT = 2  # checkpoints of the stage under way
 _SUMS = "sums.json"
@@ -57,8 +58,10 @@ class StageTrainer(Trainer):
         return f"step {self.state.global_step + 1:,} of {self.folder.name}; {kept}"
 
     def create_optimizer(self, model=None) -> torch.optim.Optimizer:
+        model = self.model if model is None else model
+        if self.is_fsdp_enabled:
+            shard(model, self.accelerator)
         if self.optimizer is None and self.train_dataset.stage.optimizer == "muon":
-            model = self.model if model is None else model
             self.optimizer = MuonAndAdamW(
                 model,
                 self.get_decay_parameter_names(model),
@@ -110,15 +113,18 @@ class StageTrainer(Trainer):
 
     def evaluate(self, *args, **kwargs) -> dict[str, float]:
         """Loss and accuracy over the masks of the held-out batches, which are the same ones each time."""
-        self.model.eval()
         model, sums = self.accelerator.unwrap_model(self.model), [0.0, 0.0, 0.0]
+        model.eval()
+        model.training = True  # of the model alone, which then computes logits where there are labels; without dropout
         with torch.no_grad(), self.accelerator.autocast():
-            for number in range(self.args.process_index, len(self.held_out), self.args.world_size):
-                batch = self._prepare_inputs(self.held_out[number])
-                labels = batch.pop("labels")
-                has_label = labels != IGNORED
-                hidden_states = model.base_model(**batch).last_hidden_state[has_label]
-                logits, labels = model.cls(hidden_states).float(), labels[has_label]
+            for first in range(0, len(self.held_out), self.args.world_size):
+                # All processes compute equally often, with nothing to predict after the last batch: a sharded model needs all.
+                number = first + self.args.process_index
+                batch = self._prepare_inputs(self.held_out[min(number, len(self.held_out) - 1)])
+                if number >= len(self.held_out):
+                    batch["labels"] = torch.full_like(batch["labels"], IGNORED)
+                labels = batch["labels"][batch["labels"] != IGNORED]
+                logits = model(**batch).logits.float()
                 loss = torch.nn.functional.cross_entropy(logits, labels, reduction="sum")
                 part = loss.item(), (logits.argmax(-1) == labels).sum().item(), len(labels)
                 sums = [a + b for a, b in zip(sums, part, strict=True)]
@@ -135,14 +141,28 @@ class StageTrainer(Trainer):
         return str(unfinished(self.folder / "checkpoint").parent)
 
     def _save_checkpoint(self, model, trial) -> None:
-        is_main, path = self.is_world_process_zero(), self.folder / f"checkpoint-{self.state.global_step}"
+        is_main = self.is_world_process_zero()
         sums = self._reduced(self.sums)
         self.sums = sums if is_main else [0.0, 0.0, 0.0]
+        with self.writing(self.folder / f"checkpoint-{self.state.global_step}") as folder:
+            super()._save_checkpoint(model, trial)
+            if is_main:
+                (folder / _SUMS).write_text(json.dumps(sums), encoding="utf-8")
+        if is_main:
+            remove_all_but(self.folder, KEPT)
+
+    def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
+        if state_dict is not None:  # gathered from shards, where tied weights have become two
+            tied = self.model.all_tied_weights_keys
+            state_dict = {name: weight for name, weight in state_dict.items() if name not in tied}
+        super()._save(output_dir, state_dict)
+
+    @contextmanager
+    def writing(self, path: Path) -> Iterator[Path]:
+        """`whole_folder` for all processes; raises a TrainingError that says what is left where it cannot be written."""
         try:
-            with whole_folder(path, is_main, self.accelerator.wait_for_everyone) as folder:
-                super()._save_checkpoint(model, trial)
-                if is_main:
-                    (folder / _SUMS).write_text(json.dumps(sums), encoding="utf-8")
+            with whole_folder(path, self.is_world_process_zero(), self.accelerator.wait_for_everyone) as folder:
+                yield folder
         except Exception as error:  # of the system, of torch or of safetensors
             reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
             free = shutil.disk_usage(self.folder).free / 1e6
@@ -152,8 +172,6 @@ class StageTrainer(Trainer):
                 f"{f'{last} is whole' if last else 'there is no other checkpoint of this stage'}, and the same command goes "
                 "on from there"
             ) from error
-        if is_main:
-            remove_all_but(self.folder, KEPT)
 
 
 class StopSignal:

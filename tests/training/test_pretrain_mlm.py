@@ -125,6 +125,7 @@ def test_what_cannot_be_done_is_said_in_a_sentence(run, folder):
     convert(LEGACY / "word", folder / "word")
     convert(LEGACY / "gpt", folder / "gpt")
     RoFormerForMaskedLM(RoFormerConfig(vocab_size=10, **CONFIG)).save_pretrained(folder / "bare")
+    (folder / "empty.txt").touch()
     before = os.listdir(folder)
     fresh = ["--tokenizer", VOCAB, "--output", "run"]
     assert "nowhere does not exist" in refusal("--tokenizer", "nowhere", "--output", "run")
@@ -140,6 +141,7 @@ def test_what_cannot_be_done_is_said_in_a_sentence(run, folder):
     assert "word is a checkpoint of another vocabulary than the tokenizer's" in refusal(*other)
     assert "bare is a checkpoint of another vocabulary" in refusal("--from", "bare", *fresh)
     assert "missing.txt does not exist" in refusal(*fresh, "--corpus", "missing.txt")
+    assert "the corpus holds no text: empty.txt" in refusal(*fresh, "--eval", "empty.txt")
     (folder / "corpus.txt").write_text("")
     assert "the corpus holds no text: corpus.txt" in refusal(*fresh)
     (folder / "stages.yaml").write_text(STAGES.replace("steps: 3", "step: 3"))

@@ -7,6 +7,8 @@ import resource
 import signal
 import subprocess
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -301,6 +303,34 @@ def test_a_full_disk(run, uninterrupted, tmp_path, monkeypatch):
     assert [path.name for path in (tmp_path / "run" / "stage-2").iterdir()] == ["checkpoint-2"]
     run(tmp_path / "run")
     assert_same_run(tmp_path / "run", uninterrupted)
+
+
+def test_a_disk_that_is_full_when_a_stage_is_done(run, uninterrupted, tmp_path, monkeypatch):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    save_model = StageTrainer.save_model
+
+    def patched(self, output_dir, *args, **kwargs):
+        if Path(output_dir).name == "model":
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+        save_model(self, output_dir, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StageTrainer, "save_model", patched)
+        try:
+            with pytest.raises(TrainingError, match=r"stage-1/model cannot be written: .*checkpoint-3 is whole"):
+                run(tmp_path / "run")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    run(tmp_path / "run")
+    assert_same_run(tmp_path / "run", uninterrupted)
+
+
+def test_batches_that_cannot_be_shared_out_are_named_before_anything_begins(run, tmp_path, monkeypatch):
+    three = SimpleNamespace(num_processes=3, is_main_process=True)
+    monkeypatch.setattr("modeling_roformer.training.pretraining.processes", lambda: three)
+    with pytest.raises(TrainingError, match="a batch of 4 pieces cannot be shared out evenly to 3 devices"):
+        run(tmp_path / "run", [Stage(32, 6, 3, 1e-3), *STAGES])
+    assert not (tmp_path / "run").exists()
 
 
 def test_another_run_in_the_same_folder_is_refused(run, uninterrupted, corpus, tokenizer, tmp_path):
