@@ -113,7 +113,7 @@ class StageTrainer(Trainer):
 
     def evaluate(self, *args, **kwargs) -> dict[str, float]:
         """Loss and accuracy over the masks of the held-out batches, which are the same ones each time."""
-        model, sums = self.accelerator.unwrap_model(self.model), [0.0, 0.0, 0.0]
+        model, sums = self.accelerator.unwrap_model(self.model, keep_torch_compile=False), [0.0, 0.0, 0.0]
         model.eval()
         model.training = True  # of the model alone, which then computes logits where there are labels; without dropout
         with torch.no_grad(), self.accelerator.autocast():
