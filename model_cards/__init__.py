@@ -1,7 +1,7 @@
 """Model cards: one folder for each published checkpoint, and a template for any other."""
 
 from .cards import card_for, published_checkpoints
-from .facts import conversion_facts, data_files, file_facts, measure
+from .facts import conversion_facts, data_files, file_fact, file_facts, measure
 from .folder_card import CardReport, card_of_folder, write_card
 from .metadata import check_metadata
 
@@ -12,6 +12,7 @@ __all__ = [
     "check_metadata",
     "conversion_facts",
     "data_files",
+    "file_fact",
     "file_facts",
     "measure",
     "published_checkpoints",

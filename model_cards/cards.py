@@ -20,6 +20,7 @@ HEADS = {
     "sim": "ForCausalLM",
     "gpt": "ForCausalLM",
 }  # of the released checkpoints; all others are masked language models
+NOT_PUBLISHED = "Not published."
 NO_KIND = "A checkpoint of a kind that modeling-roformer does not know."
 
 
@@ -38,8 +39,9 @@ def card_for(source_name: str, config: dict, word_level: bool, **facts: object) 
         word_level: whether the vocabulary holds words (entries of two or more Han characters).
         **facts: what else is known about this copy, shown in its table of facts: what `facts.measure` and
             `facts.conversion_facts` return, or anything else, under its own name with underscores as spaces. None
-            leaves a fact out. Three go elsewhere: `license` and `language` into the generic card's metadata (left out
-            if not given, except that a word-level vocabulary is Chinese), and `title` into its heading.
+            leaves a fact out. Five go elsewhere: `license` and `language` into the generic card's metadata (left out
+            if not given, except that a word-level vocabulary is Chinese), `title` into its heading, and `training` and
+            `results`, Markdown, into its sections of these names.
 
     Returns:
         Markdown with the Hub's metadata as YAML in front, ending with a newline.
@@ -50,7 +52,7 @@ def card_for(source_name: str, config: dict, word_level: bool, **facts: object) 
     """
     name = checkpoint_name(source_name)
     card = published_checkpoints().get(name)
-    metadata = {key: facts.pop(key, None) for key in ("license", "language", "title")}
+    metadata = {key: facts.pop(key, None) for key in ("license", "language", "title", "training", "results")}
     rows = facts_of(name, config, word_level, facts)
     if card is not None and is_published(name, config, word_level):
         return card.read_text(encoding="utf-8").replace(START, f"## This copy\n\n{facts_table(rows)}")
@@ -110,6 +112,8 @@ def generic_card(
     license: str | None = None,
     language: str | None = None,
     title: str | None = None,
+    training: str | None = None,
+    results: str | None = None,
 ) -> str:
     """The card of a checkpoint about which nothing was published."""
     kind = described_kind(config, word_level)
@@ -133,6 +137,8 @@ def generic_card(
     body = Template((CARDS / "template.md").read_text(encoding="utf-8")).substitute(
         title=cell(title or name),
         summary=kind.summary if kind else NO_KIND,
+        training=training or NOT_PUBLISHED,
+        results=results or NOT_PUBLISHED,
         usage=example(name, config, word_level),
         loads_with=rows.get("loads with") or loads_with(config, why_package_is_needed(config)),
         length=kind.length if kind else "How long its inputs may be is not published.",
