@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 _PANELS = {"loss": ("loss", "eval_loss"), "accuracy": ("accuracy", "eval_accuracy")}
@@ -16,7 +17,6 @@ def draw_curves(output: str | Path) -> Path:
     Returns:
         The picture, `curves.png` in it.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     logs, ends = [], [0]
@@ -34,8 +34,39 @@ def draw_curves(output: str | Path) -> Path:
             axes.axvline(end, color="grey", linewidth=0.5)
         axes.set(title=title, xlabel="step")
         axes.legend()
-    picture = Path(output) / "curves.png"
-    new = picture.with_name(".curves.png")
+    return _save(figure, Path(output) / "curves.png")
+
+
+def draw_learning_curves(logs: Mapping[int, Sequence[dict]], picture: str | Path) -> Path:
+    """Draw loss and validation accuracy of a fine-tuning against its epochs, a colour for each seed.
+
+    Args:
+        logs: seed -> Trainer's log, with an entry for each epoch's training and for its validation.
+        picture: file to write, a PNG.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    loss, accuracy = figure.subplots(1, 2)
+    for number, (seed, log) in enumerate(logs.items()):
+        for axes, name, label, line in (
+            (loss, "loss", f"training, seed {seed}", ":"),
+            (loss, "eval_loss", f"validation, seed {seed}", "-"),
+            (accuracy, "eval_accuracy", f"validation, seed {seed}", "-"),
+        ):
+            points = [(entry["epoch"], entry[name]) for entry in log if name in entry]
+            if points:
+                axes.plot(*zip(*points, strict=True), line, label=label, marker=".", color=f"C{number}")
+    for axes, title in (loss, "loss"), (accuracy, "accuracy"):
+        axes.set(title=title, xlabel="epoch")
+        axes.legend(fontsize="small")
+    return _save(figure, Path(picture))
+
+
+def _save(figure, picture: Path) -> Path:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    new = picture.with_name(f".{picture.name}")
     FigureCanvasAgg(figure).print_png(new)
     os.replace(new, picture)
     return picture

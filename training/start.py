@@ -63,18 +63,10 @@ def trained_model(place: str | Path, tokenizer: PreTrainedTokenizerBase, seed: i
 
     Raises a TrainingError where it is another model, generates text, or has another vocabulary than the tokenizer.
     """
-    place = _folder(place)
-    if Path(place).is_dir() and not (Path(place) / "config.json").exists():
-        raise TrainingError(f"{place} holds no config.json: `roformer convert` makes a model of an original checkpoint")
-    config = AutoConfig.from_pretrained(place)
-    if not isinstance(config, RoFormerConfig):
-        raise TrainingError(
-            f"{place} is of the type {config.model_type}, not a RoFormer; of a BERT or WoBERT `roformer convert --as "
-            "roformer` makes one"
-        )
+    config = roformer_config(place)
     if config.is_decoder:
         raise TrainingError(f"{place} generates text (is_decoder), and has not learned to fill masks")
-    of_model = AutoTokenizer.from_pretrained(place).get_vocab() if _has_tokenizer(place) else None
+    of_model = AutoTokenizer.from_pretrained(place).get_vocab() if has_tokenizer(place) else None
     if config.vocab_size < len(tokenizer) or of_model not in (None, tokenizer.get_vocab()):
         raise TrainingError(
             f"{place} is a checkpoint of another vocabulary than the tokenizer's: leave --tokenizer out, or give the "
@@ -84,7 +76,22 @@ def trained_model(place: str | Path, tokenizer: PreTrainedTokenizerBase, seed: i
     return RoFormerForMaskedLM.from_pretrained(place, dtype=torch.float32)
 
 
-def _has_tokenizer(place: str | Path) -> bool:
+def roformer_config(place: str | Path) -> RoFormerConfig:
+    """The configuration of a saved RoFormer; a TrainingError where it is another model, or none."""
+    place = _folder(place)
+    if Path(place).is_dir() and not (Path(place) / "config.json").exists():
+        raise TrainingError(f"{place} holds no config.json: `roformer convert` makes a model of an original checkpoint")
+    config = AutoConfig.from_pretrained(place)
+    if not isinstance(config, RoFormerConfig):
+        raise TrainingError(
+            f"{place} is of the type {config.model_type}, not a RoFormer; of a BERT or WoBERT `roformer convert --as "
+            "roformer` makes one"
+        )
+    return config
+
+
+def has_tokenizer(place: str | Path) -> bool:
+    """Whether there are a tokenizer's files beside a saved model; a name on the Hub is not asked."""
     return any((Path(place) / name).is_file() for name in _TOKENIZER_FILES) or not Path(place).is_dir()
 
 

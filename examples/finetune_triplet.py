@@ -1,0 +1,147 @@
+"""Is text A closer to B or to C? Fine-tune models on triplets and compare them, as Table 5 of the paper does.
+
+    python examples/finetune_triplet.py triplets.jsonl --models DIR... --output RUN --baselines
+    python examples/finetune_triplet.py --train train.jsonl --test test.jsonl --models DIR... --output RUN
+
+A line of a file is {"A": text, "B": text, "C": text, "label": "B" or "C"}. One whole file is shared out 6:2:2 by each seed; a
+given test file is only tested, and where there is none for validation, a fifth of the training file serves. RUN gets
+results.json and, for each model and length, the best of the seeds by validation, ready for `roformer push`. The same command
+goes on where it was stopped, seed by seed. docs/triplets.md tells more.
+"""
+
+import argparse
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.console import Console
+
+from modeling_roformer.model_cards import file_fact
+from modeling_roformer.training.errors import TrainingError, one_sentence
+from modeling_roformer.training.metrics import metric
+from modeling_roformer.training.triplet_baselines import TEXT_BLIND, WITHOUT_MODEL, nearest, pooled_vectors
+from modeling_roformer.training.triplet_card import Data, describe_trained, save_trained
+from modeling_roformer.training.triplet_finetuning import Recipe, fine_tune, load_start
+from modeling_roformer.training.triplet_results import Results, Run, accuracy_table, compare, comparison_table
+from modeling_roformer.training.triplets import Split, encode_triplets, read_triplets, split_triplets
+
+SHORTEST = 8  # tokens in which a pair has some of each text
+
+
+def read_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("triplets", type=Path, nargs="?", help="one file, which every seed shares out 6:2:2")
+    parser.add_argument("--train", type=Path, help="triplets to learn from")
+    parser.add_argument("--validation", type=Path, help="triplets to choose the epoch by")
+    parser.add_argument("--test", type=Path, help="triplets that are only tested")
+    parser.add_argument("--output", type=Path, required=True, help="folder of the run")
+    parser.add_argument("--models", nargs="+", default=[], metavar="DIR", help="saved RoFormers to fine-tune")
+    parser.add_argument("--max-length", type=int, nargs="+", default=[512], help="tokens after which inputs are cut")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="each trains every model at every length")
+    parser.add_argument("--baselines", action="store_true", help="what is right without training, beside the others")
+    parser.add_argument("--data-name", help="what the cards call the triplets; the name of the file where not given")
+    recipe = Recipe()
+    parser.add_argument("--scorer", choices=("cross", "bi"), default=recipe.scorer, help="pairs, or texts apart")
+    parser.add_argument("--epochs", type=int, default=recipe.epochs, help="at most; 0 for baselines alone")
+    parser.add_argument("--patience", type=int, default=recipe.patience, help="epochs without a better one")
+    parser.add_argument("--batch-size", type=int, default=recipe.batch_size, help="triplets of a step")
+    parser.add_argument("--learning-rate", type=float, default=recipe.learning_rate)
+    parser.add_argument(
+        "--device-tokens", type=int, default=recipe.device_tokens, help="most that are computed at once"
+    )
+    parser.add_argument("--bf16", action="store_true", help="compute in bfloat16")
+    chosen = parser.parse_args()
+    if (chosen.triplets is None) == (chosen.train is None) or bool(chosen.train) != bool(chosen.test):
+        parser.error("give one file of triplets, or --train and --test")
+    if chosen.validation and not chosen.train:
+        parser.error("--validation goes with --train and --test")
+    if not chosen.baselines and not (chosen.models and chosen.epochs):
+        parser.error("give --models, or --baselines, or both")
+    for name, least in {"epochs": 0, "patience": 1, "batch_size": 1, "device_tokens": 1}.items():
+        if getattr(chosen, name) < least:
+            parser.error(f"--{name.replace('_', '-')} must be at least {least}")
+    if min(chosen.max_length) < SHORTEST:
+        parser.error(f"--max-length must be at least {SHORTEST}")
+    return chosen
+
+
+def read_splits(chosen: argparse.Namespace) -> Callable[[int], Split]:
+    """What gives the three parts of a seed."""
+    if chosen.triplets:
+        whole = read_triplets(chosen.triplets)
+        return lambda seed: Split(*split_triplets(whole, (0.6, 0.2, 0.2), seed))
+    train, test = read_triplets(chosen.train), read_triplets(chosen.test)
+    if chosen.validation:
+        split = Split(train, read_triplets(chosen.validation), test)
+        return lambda seed: split
+    return lambda seed: Split(*split_triplets(train, (0.8, 0.2), seed), test)
+
+
+def accuracy(decisions, triplets) -> float:
+    labels = [triplet.label for triplet in triplets]
+    return metric("triplet_accuracy").compute(predictions=decisions, references=labels)["accuracy"]
+
+
+def main() -> None:
+    chosen, console = read_arguments(), Console()
+    split_of = read_splits(chosen)
+    splits = {seed: split_of(seed) for seed in chosen.seeds}
+    recipe = Recipe(**{name: getattr(chosen, name) for name in asdict(Recipe())})
+    starts = [load_start(place) for place in chosen.models]
+    for start in starts:  # what is wrong with any triplet is said before the first training
+        encode_triplets(splits[chosen.seeds[0]].all, start.tokenizer, recipe.scorer, min(chosen.max_length))
+    if len({start.name for start in starts}) < len(starts):
+        raise TrainingError("two models have the same name, by which rows are called: rename a folder")
+    files = [file for file in (chosen.triplets, chosen.train, chosen.validation, chosen.test) if file]
+    data = Data(chosen.data_name or files[0].name, files[-1].name)
+    results = Results(chosen.output, {"files": [file_fact(file) for file in files], "recipe": asdict(recipe)})
+
+    rows = []
+    if chosen.baselines:
+        for name, baseline in WITHOUT_MODEL.items():
+            rows.append(row := results.row(name))
+            for seed, split in splits.items():
+                validation = accuracy(baseline(split.train, split.validation), split.validation)
+                results.add(row, Run.of(seed, validation, split.test, baseline(split.known, split.test)))
+    for start in starts if chosen.baselines else ():
+        for length in chosen.max_length:
+            rows.append(row := results.row(f"{start.name}-{length}, not trained", weights=start.weights))
+            if row.stop_at(start.longest, length):
+                continue
+            missing = {seed: split for seed, split in splits.items() if row.run(seed) is None}
+            if missing:
+                asked = [triplet for split in missing.values() for triplet in split.validation + split.test]
+                vectors = pooled_vectors(start.model("bi"), start.tokenizer, asked, length)
+            for seed, split in missing.items():
+                validation = accuracy(nearest(vectors, split.validation), split.validation)
+                results.add(row, Run.of(seed, validation, split.test, nearest(vectors, split.test)))
+    for start in starts if chosen.epochs else ():
+        for length in chosen.max_length:
+            rows.append(row := results.row(f"{start.name}-{length}", start.place, length, start.weights))
+            if row.stop_at(start.longest, length):
+                continue
+            folder = chosen.output / row.name
+            for seed, split in splits.items():
+                if row.run(seed) is not None:
+                    continue
+                title = f"{row.name}, seed {seed}"
+                trained = fine_tune(start, split, length, seed, recipe, chosen.output / "checkpoints", title)
+                run = Run.of(seed, trained.validation, split.test, trained.test, trained.log)
+                if not row.runs or run.validation > row.best.validation:
+                    save_trained(folder, start, trained, length)
+                results.add(row, run)
+            describe_trained(folder, row, split_of(row.best.seed), recipe, data, results.rows.get(TEXT_BLIND))
+
+    console.print(accuracy_table(rows))
+    compared = compare(rows)
+    results.write(compared)
+    if compared:
+        console.print(comparison_table(compared))
+    known, asked = splits[chosen.seeds[0]].known_texts()
+    console.print(f"Of the test's {asked} texts {known} stand in training or validation, too.", highlight=False)
+    console.print(f"{chosen.output / 'results.json'} has every answer.", highlight=False, soft_wrap=True)
+
+
+if __name__ == "__main__":
+    with one_sentence("finetune_triplet"):
+        main()

@@ -1,0 +1,259 @@
+"""examples/finetune_triplet.py: Table 5 from small models, what it leaves behind, and what it says when it cannot."""
+
+import json
+import runpy
+import shutil
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hub_server import hub  # noqa: F401  (the fixture)
+from huggingface_hub import ModelCard
+from matplotlib.image import imread
+from paths import REPOSITORY
+from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, Trainer, pipeline
+
+from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM, RoFormerForTripletMatching, RoFormerTokenizer
+from modeling_roformer.conversion import convert
+from modeling_roformer.hub import push
+from modeling_roformer.model_cards import write_card
+
+SCRIPT = REPOSITORY / "examples" / "finetune_triplet.py"
+TRIPLETS = REPOSITORY / "examples" / "triplets.jsonl"
+VOCAB = REPOSITORY / "examples" / "roformer-mini-zh" / "vocab.txt"
+SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+
+
+def save_model(folder, **fields):
+    characters = fields.pop("characters", False)
+    tokenizer = RoFormerTokenizer(str(VOCAB), **({"word_segmentation": None} if characters else {}))
+    torch.manual_seed(0)
+    RoFormerForMaskedLM(RoFormerConfig(vocab_size=len(tokenizer), **SIZES, **fields)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """A RoFormer, and a BERT of our classes: characters, 32 learned positions."""
+    folder = tmp_path_factory.mktemp("models")
+    save_model(folder / "roformer")
+    save_model(folder / "bert", characters=True, position_encoding="learned", max_position_embeddings=32)
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path, models, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "160")
+    shutil.copy(TRIPLETS, "triplets.jsonl")
+    (tmp_path / "models").symlink_to(models)
+    return tmp_path
+
+
+@pytest.fixture
+def run(folder, monkeypatch, capfd):
+    """The script with arguments; gives its exit code, stdout and the last line of stderr."""
+
+    def run(*arguments):
+        quick = ["--epochs", "2", "--learning-rate", "1e-3", "--output", "run"]
+        monkeypatch.setattr(sys, "argv", [str(SCRIPT), *quick, *map(str, arguments)])
+        code = 0
+        try:
+            runpy.run_path(str(SCRIPT), run_name="__main__")
+        except SystemExit as stop:
+            code = stop.code
+        out, err = capfd.readouterr()
+        assert "Traceback" not in err
+        return code, out, err.strip().rpartition("\n")[2]
+
+    return run
+
+
+def rows_of(folder="run"):
+    with open(f"{folder}/results.json", encoding="utf-8") as file:
+        return {row["name"]: row for row in json.load(file)["rows"]}
+
+
+def card_text(folder):
+    return " ".join(ModelCard.load(f"{folder}/README.md").text.split())
+
+
+def write_lines(path, lines):
+    path.write_text("".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines), encoding="utf-8")
+
+
+def read_lines():
+    return [json.loads(line) for line in TRIPLETS.read_text(encoding="utf-8").splitlines()]
+
+
+def test_table_5(run, folder, monkeypatch, hub):  # noqa: F811
+    models = ["--models", "models/bert", "models/roformer"]
+    arguments = ["triplets.jsonl", *models, "--max-length", 24, 48, "--seeds", 0, 1, "--baselines"]
+    code, out, err = run(*arguments)
+    assert code == 0, err
+    rows = rows_of()
+    trained = ["bert-24", "roformer-24", "roformer-48"]
+    without = ["text-blind: wins in training", "TF-IDF, words", "TF-IDF, pairs of characters"]
+    assert {name for name, row in rows.items() if row["runs"]} == {
+        *without, *trained, *(f"{name}, not trained" for name in trained)
+    }  # fmt: skip
+    assert rows["bert-48"]["note"] == "its positions end at 32" and "its positions end at 32" in out
+    saved = json.loads((folder / "run" / "results.json").read_text(encoding="utf-8"))
+    triplets = {f"triplets.jsonl, line {number}": line for number, line in enumerate(read_lines(), 1)}
+    for name, row in rows.items():
+        for number in row["runs"]:
+            right = [
+                {True: 1, False: 0}[answer == triplets[place]["label"]] for place, answer in number["answers"].items()
+            ]
+            ties = sum(answer == "neither" for answer in number["answers"].values())
+            assert len(right) == 5 and number["accuracy"] == pytest.approx((sum(right) + ties / 2) / 5)
+        if row["runs"]:
+            accuracies = [number["accuracy"] for number in row["runs"]]
+            summary = saved["summary"][name]["test"]
+            assert (summary["mean"], summary["deviation"]) == pytest.approx(
+                (np.mean(accuracies), np.std(accuracies, ddof=1))
+            )
+            assert f"{100 * summary['mean']:.1f} ± {100 * summary['deviation']:.1f}" in out
+    # Both seeds of every row are asked about the same triplets.
+    for number in (0, 1):
+        assert len({tuple(row["runs"][number]["answers"]) for row in rows.values() if row["runs"]}) == 1
+    compared = {(pair["row"], pair["against"]) for pair in saved["comparisons"]}
+    assert {("roformer-48", "roformer-24"), ("roformer-24", "bert-24"), ("roformer-24", without[0])} <= compared
+    assert ("roformer-48", "bert-24") not in compared
+    assert "Of the test's 15 texts 0 stand in training or validation, too." in out
+
+    # The folder of a row is the model of its best seed: it gives that seed's answers.
+    for name in trained:
+        best = max(rows[name]["runs"], key=lambda number: number["validation"])
+        match = pipeline("triplet-matching", model=f"run/{name}", device="cpu")
+        assert match.tokenizer.model_max_length == int(name[-2:])
+        assert {place: match(triplets[place])["label"] for place in best["answers"]} == best["answers"]
+        card = ModelCard.load(f"run/{name}/README.md")
+        (score,) = card.data.eval_results
+        assert (score.metric_type, score.metric_value) == ("accuracy", pytest.approx(best["accuracy"], abs=1e-4))
+        assert "](curves.png)" in card.text and len(imread(f"run/{name}/curves.png")) > 100
+        assert str(write_card(f"run/{name}")).endswith("up to date")
+    assert sorted(path.name for path in (folder / "run").iterdir()) == sorted([*trained, "results.json"])
+    assert push("run/roformer-48", "somebody/triplets").endswith("somebody/triplets")
+    assert {"README.md", "curves.png", "model.safetensors", "vocab.txt"} <= set(hub.repos["somebody/triplets"].files())
+
+    # The same command again trains nothing and shows the same.
+    def train(*_, **__):
+        raise AssertionError("there is nothing to train")
+
+    monkeypatch.setattr(Trainer, "train", train)
+    assert run(*arguments)[:2] == (0, out)
+    code, _, err = run(*arguments, "--scorer", "bi")
+    assert code == 1 and "run/results.json holds results with other recipe: name another folder" in err
+    save_model(folder / "other" / "roformer", initializer_range=0.1)
+    code, _, err = run("triplets.jsonl", "--models", "other/roformer", "--max-length", 24)
+    assert code == 1 and "holds results of another roformer-24: name another folder" in err
+
+
+def test_a_run_that_was_stopped_goes_on(run, folder, monkeypatch):
+    arguments = ["triplets.jsonl", "--models", "models/roformer", "--max-length", 24, "--seeds", 0, 1]
+    begun = []
+    train = Trainer.train
+
+    def stop(self, *given, **named):
+        begun.append(self.args.seed)
+        if begun == [0, 1]:
+            raise KeyboardInterrupt
+        return train(self, *given, **named)
+
+    monkeypatch.setattr(Trainer, "train", stop)
+    code, _, err = run(*arguments)
+    assert code == 130 and err == "finetune_triplet: interrupted" and begun == [0, 1]
+    assert [number["seed"] for number in rows_of()["roformer-24"]["runs"]] == [0]
+    assert RoFormerForTripletMatching.from_pretrained("run/roformer-24").config.triplet_scorer == "cross"
+    assert run(*arguments)[0] == 0 and begun == [0, 1, 1]
+    gone_on = rows_of()["roformer-24"]
+    assert run(*arguments, "--output", "whole")[0] == 0
+
+    def of(row):
+        return [(number["seed"], number["validation"], number["answers"]) for number in row["runs"]]
+
+    assert of(rows_of("whole")["roformer-24"]) == of(gone_on)
+
+
+def test_a_given_test_file_is_only_tested(run, folder):
+    lines = read_lines()
+    write_lines(folder / "train.jsonl", lines[:14])
+    write_lines(folder / "test.jsonl", lines[14:])
+    swapped = [{**line, "label": "CB"["BC".index(line["label"])]} for line in lines[14:]]
+    write_lines(folder / "swapped.jsonl", swapped)
+    model = ["--models", "models/roformer", "--max-length", 24, "--scorer", "bi", "--baselines"]
+    assert run("--train", "train.jsonl", "--test", "test.jsonl", *model)[0] == 0
+    assert run("--train", "train.jsonl", "--test", "swapped.jsonl", *model, "--output", "swapped")[0] == 0
+    one, other = rows_of(), rows_of("swapped")
+    for name in one:
+        (first,), (second,) = one[name]["runs"], other[name]["runs"]
+        assert list(first["answers"].values()) == list(second["answers"].values())
+        assert first["accuracy"] == pytest.approx(1 - second["accuracy"])
+        assert first["validation"] == second["validation"]
+    # A fifth of 14 lines are 3; a given file for validation serves whole.
+    assert "on 11 triplets of train.jsonl; the epoch was chosen by the accuracy on 3 others" in card_text(
+        "run/roformer-24"
+    )
+    write_lines(folder / "validation.jsonl", lines[4:17])
+    files = ["--train", "train.jsonl", "--validation", "validation.jsonl", "--test", "test.jsonl"]
+    code, out, err = run(*files, *model, "--output", "three")
+    assert code == 0, err
+    assert "Of the test's 30 texts 9 stand in training or validation, too." in out
+    assert "on 14 triplets of train.jsonl; the epoch was chosen by the accuracy on 13 others" in card_text(
+        "three/roformer-24"
+    )
+    assert AutoTokenizer.from_pretrained("three/roformer-24").model_max_length == 24
+
+
+def test_what_cannot_be_done_is_said_in_a_sentence(run, folder):
+    def refusal(*arguments):
+        code, _, err = run(*arguments)
+        assert code == 1 and err.startswith("finetune_triplet: ") and not (folder / "run").exists()
+        return err
+
+    roformer = ["--models", "models/roformer"]
+    lines = read_lines()
+    write_lines(folder / "alike.jsonl", [line for line in lines if line["label"] == "C"])
+    assert "alike.jsonl: every label is C" in refusal("alike.jsonl", *roformer)
+    write_lines(folder / "few.jsonl", lines[:3])
+    assert "few.jsonl holds 3 triplets, too few" in refusal("few.jsonl", *roformer)
+    assert "few.jsonl holds 3" in refusal("--train", "triplets.jsonl", "--test", "few.jsonl", *roformer)
+    write_lines(folder / "bad.jsonl", [*lines[:6], {"A": "甲", "B": "乙", "label": "B"}])
+    assert "bad.jsonl, line 7: the key C is missing" in refusal("bad.jsonl", *roformer)
+    assert "none.jsonl: No such file" in refusal("none.jsonl", *roformer)
+
+    assert "nowhere does not exist" in refusal("triplets.jsonl", "--models", "./nowhere")
+    legacy = REPOSITORY / "tests" / "fixtures" / "legacy"
+    assert "holds no config.json: `roformer convert`" in refusal("triplets.jsonl", "--models", legacy / "word")
+    BertForMaskedLM(BertConfig(vocab_size=20, **SIZES)).save_pretrained("plain-bert")
+    assert "plain-bert is of the type bert, not a RoFormer" in refusal("triplets.jsonl", "--models", "plain-bert")
+    convert(legacy / "wonezha", "wonezha")
+    assert "wonezha is of the type nezha, not a RoFormer" in refusal("triplets.jsonl", "--models", "wonezha")
+    RoFormerForMaskedLM(RoFormerConfig(vocab_size=20, **SIZES)).save_pretrained("bare")
+    assert "bare has no tokenizer" in refusal("triplets.jsonl", "--models", "bare")
+    shutil.copy(VOCAB, "bare")
+    assert "entries and the model 20, so it is of another vocabulary" in refusal("triplets.jsonl", "--models", "bare")
+    assert "two models have the same name" in refusal("triplets.jsonl", *roformer, folder / "models" / "roformer")
+    write_lines(folder / "empty.jsonl", [*lines[:6], {"A": "甲", "B": "\u0001", "C": "乙", "label": "B"}, *lines])
+    for options in (["--epochs", 0, "--baselines"], []):
+        code, _, err = run("empty.jsonl", *roformer, *options, "--output", f"empty{len(options)}")
+        assert code == 1 and err == 'finetune_triplet: empty.jsonl, line 7: text "B" contains no token'
+    (folder / "run").mkdir()
+    (folder / "run" / "notes.txt").write_text("mine")
+    code, _, err = run("triplets.jsonl", *roformer)
+    assert code == 1 and "run is not empty and holds no results.json" in err
+    for wrong in (
+        roformer,
+        ["triplets.jsonl"],
+        ["triplets.jsonl", *roformer, "--test", "triplets.jsonl"],
+        ["triplets.jsonl", *roformer, "--max-length", 3],
+        ["triplets.jsonl", *roformer, "--batch-size", 0],
+    ):
+        assert run(*wrong)[0] == 2  # argparse's own
+
+
+def test_scores_that_are_not_finite(run):
+    code, _, err = run("triplets.jsonl", "--models", "models/roformer", "--max-length", 24, "--learning-rate", "1e30")
+    assert code == 1 and err == "finetune_triplet: the model's scores are not finite: a lower --learning-rate may help"

@@ -1,0 +1,174 @@
+"""Triplets are read, shared out and encoded; the baselines say what the formulas say."""
+
+import gzip
+import json
+from collections import Counter
+
+import numpy as np
+import pytest
+import rjieba
+import torch
+from paths import REPOSITORY
+
+from modeling_roformer import RoFormerConfig, RoFormerForTripletMatching, RoFormerTokenizer
+from modeling_roformer.training.errors import TrainingError
+from modeling_roformer.training.triplet_baselines import decide, nearest, pooled_vectors, text_blind, tf_idf
+from modeling_roformer.training.triplets import Split, Triplet, encode_triplets, read_triplets, split_triplets
+
+EXAMPLE = REPOSITORY / "examples" / "triplets.jsonl"
+VOCAB = REPOSITORY / "examples" / "roformer-mini-zh" / "vocab.txt"
+
+
+@pytest.fixture(scope="module")
+def triplets():
+    return read_triplets(EXAMPLE)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return RoFormerTokenizer(str(VOCAB))
+
+
+def test_the_example_is_read_with_its_lines(triplets, tmp_path):
+    lines = [json.loads(line) for line in EXAMPLE.read_text(encoding="utf-8").splitlines()]
+    assert [(triplet.texts, "BC"[triplet.label]) for triplet in triplets] == [
+        ({name: line[name] for name in "ABC"}, line["label"]) for line in lines
+    ]
+    assert triplets[2].place == f"{EXAMPLE}, line 3"
+    assert Counter(triplet.label for triplet in triplets) == {0: 12, 1: 12}
+    with gzip.open(tmp_path / "triplets.jsonl.gz", "wb") as file:
+        file.write(EXAMPLE.read_bytes().replace(b"\n", b"\n\n"))  # empty lines say nothing
+    again = read_triplets(tmp_path / "triplets.jsonl.gz")
+    assert [triplet.texts for triplet in again] == [triplet.texts for triplet in triplets]
+    assert again[1].place.endswith("line 3")
+
+
+def test_parts_are_drawn_by_the_seed_and_share_nothing(triplets):
+    parts = split_triplets(triplets, (0.6, 0.2, 0.2), seed=0)
+    assert [len(part) for part in parts] == [14, 5, 5]
+    assert sorted(triplet.place for part in parts for triplet in part) == sorted(triplet.place for triplet in triplets)
+    assert (
+        split_triplets(triplets, (0.6, 0.2, 0.2), seed=0) == parts != split_triplets(triplets, (0.6, 0.2, 0.2), seed=1)
+    )
+    assert [len(part) for part in split_triplets(triplets[:10], (0.6, 0.2, 0.2), 0)] == [6, 2, 2]
+    assert Split(*parts).known_texts() == (0, 15)
+    assert Split(parts[0], parts[1], parts[2] + parts[1]).known_texts() == (15, 30)
+
+
+def triplet(a, b, c, label="B"):
+    return Triplet(a, b, c, "BC".index(label), f"{a}{b}{c}")
+
+
+def test_text_blind_counts_wins_less_losses():
+    known = [triplet("x", "p", "q"), triplet("y", "q", "p", "C"), triplet("x", "r", "s"), triplet("y", "s", "t", "B")]
+    # p has won twice, q lost twice, r won once, s lost and won, t lost; x and y count for nothing.
+    asked = [triplet("?", "p", "r"), triplet("?", "t", "q"), triplet("?", "s", "r"), triplet("?", "s", "new")]
+    assert text_blind(known, asked).tolist() == [0, 0, 1, -1]
+    assert text_blind([], asked).tolist() == [-1] * 4
+    relabelled = [Triplet(t.a, t.b, t.c, 1 - t.label, t.place) for t in asked]
+    assert text_blind(known, relabelled).tolist() == [0, 0, 1, -1]  # it does not look
+
+
+@pytest.mark.parametrize("unit", ["word", "bigram"])
+def test_tf_idf_is_the_formula(triplets, unit):
+    known, asked = triplets[:16], triplets[16:]
+
+    def units(text):
+        return rjieba.cut(text, False) if unit == "word" else [text[i : i + 2] for i in range(len(text) - 1)]
+
+    texts = {text for t in known for text in t.texts.values()}
+    frequency = Counter(word for text in texts for word in set(units(text)))
+
+    def weights(text):
+        counts = Counter(word for word in units(text) if word in frequency)
+        vector = {word: n * (np.log((1 + len(texts)) / (1 + frequency[word])) + 1) for word, n in counts.items()}
+        length = np.sqrt(sum(weight**2 for weight in vector.values())) or 1
+        return {word: weight / length for word, weight in vector.items()}
+
+    def cosine(one, other):
+        one, other = weights(one), weights(other)
+        return sum(weight * other.get(word, 0) for word, weight in one.items())
+
+    expected = [np.sign(round(cosine(t.a, t.c) - cosine(t.a, t.b), 12)) for t in asked]
+    decisions = tf_idf(known, asked, unit)
+    assert decisions.tolist() == [{-1: 0, 1: 1, 0: -1}[sign] for sign in expected]
+    assert len(set(expected)) > 1
+
+
+def test_vectors_are_means_over_tokens(triplets, tokenizer):
+    torch.manual_seed(0)
+    config = RoFormerConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        triplet_scorer="bi",
+    )
+    model = RoFormerForTripletMatching(config).eval()
+    vectors = pooled_vectors(model, tokenizer, triplets, 16)
+    assert len(vectors) == len({text for t in triplets for text in t.texts.values()})
+    decisions = nearest(vectors, triplets)
+    for t, decision in zip(triplets, decisions, strict=True):
+        inputs = tokenizer(list(t.texts.values()), truncation=True, max_length=16, padding=True, return_tensors="pt")
+        with torch.no_grad():
+            logits = model(**{name: value[None] for name, value in inputs.items()}).logits[0]
+        assert logits.argmax() == decision
+    same = [triplet("有人借钱", "还钱", "还钱")]
+    assert nearest(pooled_vectors(model, tokenizer, same, 16), same).tolist() == [-1]
+    assert decide([[1.0, 0.5], [0.5, 1.0], [0.5, 0.5]]).tolist() == [0, 1, -1]
+
+
+def test_a_text_without_a_token_is_named(tokenizer):
+    with pytest.raises(TrainingError, match='file, line 7: text "C" contains no token'):
+        encode_triplets([Triplet("甲", "乙", "\u0001", 0, "file, line 7")], tokenizer, "cross", 16)
+
+
+GOOD = EXAMPLE.read_text(encoding="utf-8").splitlines()
+FIELDS = json.loads(GOOD[0])
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("{'A': 1}", "line 3: this is not JSON"),
+        ("[1, 2]", "line 3: this is not a JSON object with the keys A, B, C and label"),
+        (json.dumps({name: FIELDS[name] for name in ("A", "B", "label")}), "line 3: the key C is missing"),
+        (json.dumps({name: FIELDS[name] for name in "ABC"}), "line 3: the key label is missing"),
+        (json.dumps({**FIELDS, "B": 5}), 'line 3: text "B" is int, but must be a string'),
+        (json.dumps({**FIELDS, "B": " "}), 'line 3: text "B" is empty'),
+        (json.dumps({**FIELDS, "label": "A"}), 'line 3: the label is "A", but must be "B" or "C"'),
+        (json.dumps({**FIELDS, "label": 0}), 'line 3: the label is 0, but must be "B" or "C"'),
+        (json.dumps({**FIELDS, "label": None}), 'line 3: the label is null, but must be "B" or "C"'),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path, line, sentence):
+    path = tmp_path / "bad.jsonl"
+    path.write_text("\n".join([*GOOD[:2], line, *GOOD[2:]]), encoding="utf-8")
+    with pytest.raises(TrainingError) as raised:
+        read_triplets(path)
+    assert str(raised.value) == f"{path}, {sentence}"
+
+
+def test_a_bad_file_is_named(tmp_path):
+    def refusal(content, name="bad.jsonl"):
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        with pytest.raises(TrainingError) as raised:
+            read_triplets(path)
+        assert str(raised.value).startswith(str(path)) and "\n" not in str(raised.value)
+        return str(raised.value)
+
+    assert "holds no triplet" in refusal("\n\n")
+    assert "holds 9 triplets, too few to share out or to measure on: it takes 10" in refusal("\n".join(GOOD[:9]))
+    assert "every label is B, so that who never reads would be right" in refusal("\n".join(GOOD[::2]))
+    assert "is not UTF-8 text" in refusal("\n".join(GOOD).encode("gb18030"))
+    assert "is not a whole gzip file" in refusal("\n".join(GOOD), "bad.jsonl.gz")
+    whole = gzip.compress("\n".join(GOOD).encode())
+    assert "is not a whole gzip file" in refusal(whole[: len(whole) // 2], "bad.jsonl.gz")
+    with pytest.raises(FileNotFoundError):
+        read_triplets(tmp_path / "none.jsonl")
+
+
+def test_the_example_cannot_be_decided_unread(triplets):
+    assert text_blind(triplets[:18], triplets[18:]).tolist() == [-1] * 6

@@ -1,0 +1,81 @@
+"""What is right about triplets without training a model on them: what a trained one has to be compared with.
+
+Each gives an array of a decision for each triplet: 0 for B, 1 for C, -1 for neither.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import torch
+from sklearn.feature_extraction.text import TfidfVectorizer
+from transformers import PreTrainedTokenizerBase
+
+from ..tokenization.segmentation import JiebaSegmenter
+from ..triplet_matching import RoFormerForTripletMatching
+from .triplets import Triplet
+
+
+def decide(scores: np.ndarray) -> np.ndarray:
+    """The decisions of scores for B and C, of shape (n, 2); equal ones decide nothing."""
+    b, c = np.asarray(scores).T
+    return np.where(b == c, -1, (c > b).astype(int))
+
+
+def text_blind(known: Sequence[Triplet], asked: Sequence[Triplet]) -> np.ndarray:
+    """Decide by how often B and C were the closer text of a known triplet, less how often the other one; read nothing.
+
+    What it gets right above one half is in how the triplets were made, and not in what the texts say: texts that stand in
+    several triplets win in most of them or lose.
+    """
+    wins = Counter()
+    for triplet in known:
+        closer, further = (triplet.b, triplet.c) if triplet.label == 0 else (triplet.c, triplet.b)
+        wins[closer] += 1
+        wins[further] -= 1
+    return decide(np.array([(wins[triplet.b], wins[triplet.c]) for triplet in asked]).reshape(-1, 2))
+
+
+def tf_idf(known: Sequence[Triplet], asked: Sequence[Triplet], unit: str = "word") -> np.ndarray:
+    """Decide by the cosine of TF-IDF vectors, whose document frequencies are those of the known texts.
+
+    Args:
+        unit: "word", as jieba cuts them, or "bigram", two characters in a row.
+    """
+    how = {"analyzer": JiebaSegmenter()} if unit == "word" else {"analyzer": "char", "ngram_range": (2, 2)}
+    vectorizer = TfidfVectorizer(**how)
+    vectorizer.fit(sorted({text for triplet in known for text in triplet.texts.values()}))
+    a, b, c = (vectorizer.transform([triplet.texts[name] for triplet in asked]) for name in "ABC")
+    scores = [np.asarray(a.multiply(other).sum(axis=1)).ravel() for other in (b, c)]  # rows have length 1
+    return decide(np.stack(scores, axis=1))
+
+
+def pooled_vectors(
+    model: RoFormerForTripletMatching, tokenizer: PreTrainedTokenizerBase, triplets: Sequence[Triplet], length: int
+) -> dict[str, torch.Tensor]:
+    """What a model that was not trained on triplets makes of each text: the mean over its tokens, of length 1.
+
+    Args:
+        model: one of `triplet_scorer="bi"`, which has no weights beside the pre-trained ones.
+        triplets: whose texts are read, each once.
+        length: most tokens of a text.
+    """
+    texts = sorted({text for triplet in triplets for text in triplet.texts.values()})
+    vectors = model.encode(texts, tokenizer, batch_size=8, max_length=length).double()
+    return dict(zip(texts, vectors, strict=True))
+
+
+def nearest(vectors: Mapping[str, torch.Tensor], asked: Sequence[Triplet]) -> np.ndarray:
+    """Decide by the cosine of vectors of length 1."""
+    scores = [[(vectors[t.a] @ vectors[other]).item() for other in (t.b, t.c)] for t in asked]
+    return decide(np.array(scores).reshape(-1, 2))
+
+
+Baseline = Callable[[Sequence[Triplet], Sequence[Triplet]], np.ndarray]
+# Those that need no model.
+TEXT_BLIND = "text-blind: wins in training"
+WITHOUT_MODEL: dict[str, Baseline] = {
+    TEXT_BLIND: text_blind,
+    "TF-IDF, words": tf_idf,
+    "TF-IDF, pairs of characters": lambda known, asked: tf_idf(known, asked, "bigram"),
+}

@@ -1,0 +1,86 @@
+"""A model that was fine-tuned on triplets, saved as `roformer push` takes it: with tokenizer, curves, card and score."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from huggingface_hub import EvalResult
+
+from ..output.output_folder import output_folder
+from ..output.progress_bar import no_transformers_bar
+from .curves import draw_learning_curves
+from .result_card import write_result_card
+from .triplet_baselines import TEXT_BLIND
+from .triplet_finetuning import Recipe, Start, Trained
+from .triplet_results import Row, percent
+from .triplets import Split
+
+_METHOD = """Fine-tuned on {train} triplets of {data}; the epoch was chosen by the accuracy on {validation} others. Inputs were \
+cut at {length:,}
+tokens, with the scorer `{scorer}`; batches of {batch_size}, learning rate {learning_rate:g}, at most {epochs} epochs, seed {seed}.
+
+![Loss and accuracy against epochs](curves.png)"""
+_SCORES = """Accuracy on {test} triplets of {data}:
+
+| | validation | test |
+| --- | --- | --- |
+{lines}
+
+In %; means and standard deviations over seeds. Of the texts of the test {known} of {asked} stand in triplets of training or
+validation, too."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """What a card says the triplets are: the name of the whole, and that of the test file."""
+
+    name: str
+    test: str
+
+
+def save_trained(folder: str | Path, start: Start, trained: Trained, length: int) -> None:
+    """Model and tokenizer, which cuts texts where training did; replaces what an earlier seed has left."""
+    with no_transformers_bar(), output_folder(folder, force=True) as new:
+        trained.model.save_pretrained(new)
+        start.tokenizer.model_max_length = length
+        start.tokenizer.save_pretrained(new)
+
+
+def describe_trained(folder: str | Path, row: Row, split: Split, recipe: Recipe, data: Data, blind: Row | None) -> None:
+    """Write curves and card beside the row's best model, from all runs that there are.
+
+    Args:
+        folder: of the model.
+        row: what was measured.
+        split: the triplets of the best run.
+        recipe: how it was trained.
+        data: where the triplets are from.
+        blind: the text-blind row, where there is one.
+    """
+    folder, best = Path(folder), row.best
+    draw_learning_curves({run.seed: run.log for run in row.runs}, folder / "curves.png")
+    rows = [(f"this model, seed {best.seed}", [best]), (f"{len(row.runs)} seeds", row.runs)]
+    if blind is not None:
+        rows.append((f"{TEXT_BLIND}, reading nothing", blind.runs))
+    lines = [
+        f"| {name} | {percent([run.validation for run in runs])} | {percent([run.accuracy for run in runs])} |"
+        for name, runs in rows
+    ]
+    known, asked = split.known_texts()
+    sizes = {"train": len(split.train), "validation": len(split.validation), "test": len(split.test), "data": data.name}
+    score = EvalResult(
+        task_type="sentence-similarity",
+        task_name="triplet matching",
+        dataset_type=data.name,
+        dataset_name=data.test,
+        dataset_split="test",
+        metric_type="accuracy",
+        metric_value=round(best.accuracy, 4),
+    )
+    write_result_card(
+        folder,
+        row.name,
+        [score],
+        training=_METHOD.format(length=row.length, seed=best.seed, **sizes, **vars(recipe)),
+        results=_SCORES.format(lines="\n".join(lines), known=known, asked=asked, **sizes),
+        fine_tuned_from=Path(row.model).name,
+    )

@@ -1,0 +1,207 @@
+"""What came of each row of Table 5, kept in results.json as soon as there is something, and shown as the table."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+from rich.table import Table
+
+from ..tokenization.whole_file import write_whole
+from .errors import TrainingError
+from .metrics import metric
+from .paired_bootstrap import Difference, paired_bootstrap
+from .triplet_baselines import TEXT_BLIND
+from .triplets import LABELS, Triplet
+
+_TIE = "neither"
+
+
+@dataclass
+class Run:
+    """One row with one seed.
+
+    validation: accuracy.
+    accuracy, ties: of the test.
+    answers: B, C or neither, for each test triplet, named by file and line.
+    results: 1, 0 or, for neither, 0.5 for each of them.
+    log: Trainer's, where there was training.
+    """
+
+    seed: int
+    validation: float
+    accuracy: float
+    ties: int
+    answers: dict[str, str]
+    results: list[float]
+    log: list[dict] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, seed: int, validation: float, test: Sequence[Triplet], decisions: np.ndarray, log=()) -> "Run":
+        """From decisions on the test triplets, as `triplet_baselines` has them."""
+        labels = np.array([triplet.label for triplet in test])
+        scores = metric("triplet_accuracy").compute(predictions=decisions, references=labels)
+        results = np.where(decisions == -1, 0.5, decisions == labels).tolist()
+        names = [*LABELS, _TIE]
+        answers = {triplet.place: names[decision] for triplet, decision in zip(test, decisions, strict=True)}
+        return cls(seed, validation, scores["accuracy"], scores["ties"], answers, results, list(log))
+
+
+@dataclass
+class Row:
+    """A model at a length, or a baseline.
+
+    model, length: None where none is trained.
+    weights: what tells the model from another one of its name.
+    runs: one for each seed.
+    note: why there is none.
+    """
+
+    name: str
+    model: str | None = None
+    length: int | None = None
+    weights: str = ""
+    runs: list[Run] = field(default_factory=list)
+    note: str = ""
+
+    @property
+    def best(self) -> Run:
+        """The first one of those with the highest validation accuracy."""
+        return max(self.runs, key=lambda run: run.validation)
+
+    def stop_at(self, longest: int | None, length: int) -> bool:
+        """Whether the positions of a model end before this length, which is noted."""
+        self.note = f"its positions end at {longest:,}" if longest is not None and length > longest else ""
+        return bool(self.note)
+
+    def run(self, seed: int) -> Run | None:
+        return next((run for run in self.runs if run.seed == seed), None)
+
+    def summary(self) -> dict[str, dict]:
+        """Mean and standard deviation of both accuracies over the seeds; the latter is None where there is one seed."""
+        values = {"validation": [run.validation for run in self.runs], "test": [run.accuracy for run in self.runs]}
+        return {
+            name: {"mean": float(np.mean(of)), "deviation": float(np.std(of, ddof=1)) if len(of) > 1 else None}
+            for name, of in values.items()
+            if of
+        }
+
+    def less(self, other: "Row") -> Difference:
+        """The accuracy of this row less another's, over the seeds that both have."""
+        pairs = [(run, other.run(run.seed)) for run in self.runs if other.run(run.seed)]
+        return paired_bootstrap(
+            [result for run, _ in pairs for result in run.results],
+            [result for _, run in pairs for result in run.results],
+            [place for run, _ in pairs for place in run.answers],
+        )
+
+
+class Results:
+    """The rows of one comparison, in the file `results.json` of a folder, from which it goes on.
+
+    Args:
+        folder: made where it does not exist.
+        settings: what must be the same for a run to count again, as JSON holds it.
+
+    Raises a TrainingError where the folder holds results under other settings, or something else.
+    """
+
+    def __init__(self, folder: str | Path, settings: dict):
+        self.path, self.settings, self.rows = Path(folder) / "results.json", settings, {}
+        if self.path.exists():
+            self._read()
+        elif self.path.parent.exists() and (not self.path.parent.is_dir() or any(self.path.parent.iterdir())):
+            raise TrainingError(f"{folder} is not empty and holds no results.json: name a new folder")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+
+    def _read(self) -> None:
+        try:
+            saved = json.loads(self.path.read_text(encoding="utf-8"))
+            settings = saved["settings"]
+            rows = [Row(**{**row, "runs": [Run(**run) for run in row["runs"]]}) for row in saved["rows"]]
+        except (ValueError, KeyError, TypeError):
+            raise TrainingError(f"{self.path} cannot be read: name another folder") from None
+        if others := [name for name, value in self.settings.items() if settings.get(name) != value]:
+            raise TrainingError(
+                f"{self.path} holds results with other {' and '.join(others)}: name another folder for these"
+            )
+        self.rows = {row.name: row for row in rows}
+
+    def row(self, name: str, model: str | None = None, length: int | None = None, weights: str = "") -> Row:
+        """The row of this name, with what is known of it; a TrainingError where that is of other weights."""
+        row = self.rows.setdefault(name, Row(name, model, length, weights))
+        if row.weights != weights:
+            raise TrainingError(f"{self.path} holds results of another {name}: name another folder for these")
+        return row
+
+    def add(self, row: Row, run: Run) -> None:
+        """One more run, or the same one again."""
+        row.runs = sorted([*(other for other in row.runs if other.seed != run.seed), run], key=lambda run: run.seed)
+        self.write()
+
+    def write(self, compared: Sequence["Comparison"] = ()) -> None:
+        content = {
+            "settings": self.settings,
+            "summary": {row.name: row.summary() for row in self.rows.values() if row.runs},
+            "comparisons": [asdict(comparison) for comparison in compared],
+            "rows": [asdict(row) for row in self.rows.values()],
+        }
+        write_whole(self.path.resolve(), json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How much more a row gets right than another one, on the same triplets."""
+
+    row: str
+    against: str
+    difference: Difference
+
+
+def percent(values: Sequence[float]) -> str:
+    """The mean in percent, and the standard deviation where there are several.
+
+    >>> percent([0.5, 0.6])
+    '55.0 ± 7.1'
+    """
+    mean = f"{100 * np.mean(values):.1f}"
+    return mean if len(values) == 1 else f"{mean} ± {100 * np.std(values, ddof=1):.1f}"
+
+
+def accuracy_table(rows: Sequence[Row]) -> Table:
+    """Table 5 of the paper: accuracy on validation and test, means and standard deviations over the seeds."""
+    table = Table("accuracy, %")
+    for name in ("validation", "test", "decided"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        if row.note:
+            table.add_row(row.name, "–", "–", row.note)
+            continue
+        ties, asked = np.mean([run.ties for run in row.runs]), np.mean([len(run.results) for run in row.runs])
+        table.add_row(
+            row.name,
+            percent([run.validation for run in row.runs]),
+            percent([run.accuracy for run in row.runs]),
+            f"{asked - ties:.4g} of {asked:.4g}" if ties else "all",
+        )
+    return table
+
+
+def compare(rows: Sequence[Row]) -> list[Comparison]:
+    """Each row with the text-blind one, models of the same length, and lengths of the same model."""
+    found = []
+    for one, other in combinations(rows, 2):
+        alike = one.model and other.model and (one.model == other.model or one.length == other.length)
+        if (one.name == TEXT_BLIND or alike) and any(one.run(run.seed) for run in other.runs):
+            found.append(Comparison(other.name, one.name, other.less(one)))
+    return found
+
+
+def comparison_table(compared: Sequence[Comparison]) -> Table:
+    """Paired bootstraps; see `paired_bootstrap`."""
+    table = Table("paired bootstrap, points of accuracy", "against", "difference, 95 % interval")
+    for comparison in compared:
+        table.add_row(comparison.row, comparison.against, str(comparison.difference))
+    return table
