@@ -1,4 +1,4 @@
-"""Training: documents, masks, stages, checkpoints and curves, for the scripts of `examples/` and those made after them.
+"""Training: documents, masks, stages, triplets, metrics and curves, for the scripts of `examples/` and those made after them.
 
 What transformers, accelerate and datasets do, they do; here is what they lack. It needs the extra `train`.
 """

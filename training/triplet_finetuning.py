@@ -1,5 +1,6 @@
 """Fine-tuning on triplets with transformers' Trainer (section 4.5.3 of the RoFormer paper)."""
 
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,7 +99,7 @@ def load_start(place: str | Path) -> Start:
             "vocabulary: give the model its own vocab.txt"
         )
     weights = "; ".join(file_fact(path) for path in sorted(Path(place).glob("*.safetensors")))
-    return Start(place, Path(place).resolve().name, tokenizer, longest_text(config), weights)
+    return Start(place, os.path.basename(os.path.abspath(place)), tokenizer, longest_text(config), weights)
 
 
 @dataclass
