@@ -117,7 +117,7 @@ def main() -> None:
                 results.add(row, Run.of(seed, validation, split.test, nearest(vectors, split.test)))
     for start in starts if chosen.epochs else ():
         for length in chosen.max_length:
-            rows.append(row := results.row(f"{start.name}-{length}", start.place, length, start.weights))
+            rows.append(row := results.row(f"{start.name}-{length}", start.name, length, start.weights))
             if row.stop_at(start.longest, length):
                 continue
             folder = chosen.output / row.name

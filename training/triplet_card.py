@@ -82,5 +82,5 @@ def describe_trained(folder: str | Path, row: Row, split: Split, recipe: Recipe,
         [score],
         training=_METHOD.format(length=row.length, seed=best.seed, **sizes, **vars(recipe)),
         results=_SCORES.format(lines="\n".join(lines), known=known, asked=asked, **sizes),
-        fine_tuned_from=Path(row.model).name,
+        fine_tuned_from=row.model,
     )

@@ -55,7 +55,7 @@ class Row:
 
     model, length: None where none is trained.
     weights: what tells the model from another one of its name.
-    runs: one for each seed.
+    runs: one for each seed, in the order in which they were made.
     note: why there is none.
     """
 
@@ -138,7 +138,7 @@ class Results:
 
     def add(self, row: Row, run: Run) -> None:
         """One more run, or the same one again."""
-        row.runs = sorted([*(other for other in row.runs if other.seed != run.seed), run], key=lambda run: run.seed)
+        row.runs = [*(other for other in row.runs if other.seed != run.seed), run]
         self.write()
 
     def write(self, compared: Sequence["Comparison"] = ()) -> None:

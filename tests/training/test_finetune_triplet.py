@@ -89,7 +89,7 @@ def read_lines():
 
 def test_table_5(run, folder, monkeypatch, hub):  # noqa: F811
     models = ["--models", "models/bert", "models/roformer"]
-    arguments = ["triplets.jsonl", *models, "--max-length", 24, 48, "--seeds", 0, 1, "--baselines"]
+    arguments = ["triplets.jsonl", *models, "--max-length", 24, 48, "--seeds", 1, 0, "--baselines"]
     code, out, err = run(*arguments)
     assert code == 0, err
     rows = rows_of()
@@ -115,7 +115,7 @@ def test_table_5(run, folder, monkeypatch, hub):  # noqa: F811
                 (np.mean(accuracies), np.std(accuracies, ddof=1))
             )
             assert f"{100 * summary['mean']:.1f} ± {100 * summary['deviation']:.1f}" in out
-    # Both seeds of every row are asked about the same triplets.
+    # With one seed all rows are asked about the same triplets.
     for number in (0, 1):
         assert len({tuple(row["runs"][number]["answers"]) for row in rows.values() if row["runs"]}) == 1
     compared = {(pair["row"], pair["against"]) for pair in saved["comparisons"]}
