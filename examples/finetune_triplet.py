@@ -39,7 +39,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--max-length", type=int, nargs="+", default=[512], help="tokens after which inputs are cut")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="each trains every model at every length")
     parser.add_argument("--baselines", action="store_true", help="what is right without training, beside the others")
-    parser.add_argument("--data-name", help="what the cards call the triplets; the name of the file where not given")
+    parser.add_argument("--data-name", help="what the cards call the triplets; the names of the files where not given")
     recipe = Recipe()
     parser.add_argument("--scorer", choices=("cross", "bi"), default=recipe.scorer, help="pairs, or texts apart")
     parser.add_argument("--epochs", type=int, default=recipe.epochs, help="at most; 0 for baselines alone")
@@ -93,7 +93,7 @@ def main() -> None:
     if len({start.name for start in starts}) < len(starts):
         raise TrainingError("two models have the same name, by which rows are called: rename a folder")
     files = [file for file in (chosen.triplets, chosen.train, chosen.validation, chosen.test) if file]
-    data = Data(chosen.data_name or files[0].name, files[-1].name)
+    data = Data(*(chosen.data_name or file.name for file in (files[0], files[-1])))
     results = Results(chosen.output, {"files": [file_fact(file) for file in files], "recipe": asdict(recipe)})
 
     rows = []

@@ -14,12 +14,12 @@ from .triplet_finetuning import Recipe, Start, Trained
 from .triplet_results import Row, percent
 from .triplets import Split
 
-_METHOD = """Fine-tuned on {train} triplets of {data}; the epoch was chosen by the accuracy on {validation} others. Inputs were \
+_METHOD = """Fine-tuned on {train} triplets of {data.train}; the epoch was chosen by the accuracy on {validation} others. Inputs were \
 cut at {length:,}
 tokens, with the scorer `{scorer}`; batches of {batch_size}, learning rate {learning_rate:g}, at most {epochs} epochs, seed {seed}.
 
 ![Loss and accuracy against epochs](curves.png)"""
-_SCORES = """Accuracy on {test} triplets of {data}:
+_SCORES = """Accuracy on {test} triplets of {data.test}:
 
 | | validation | test |
 | --- | --- | --- |
@@ -31,9 +31,9 @@ validation, too."""
 
 @dataclass(frozen=True)
 class Data:
-    """What a card says the triplets are: the name of the whole, and that of the test file."""
+    """What a card calls the triplets to learn from, and those of the test."""
 
-    name: str
+    train: str
     test: str
 
 
@@ -58,7 +58,9 @@ def describe_trained(folder: str | Path, row: Row, split: Split, recipe: Recipe,
     """
     folder, best = Path(folder), row.best
     draw_learning_curves({run.seed: run.log for run in row.runs}, folder / "curves.png")
-    rows = [(f"this model, seed {best.seed}", [best]), (f"{len(row.runs)} seeds", row.runs)]
+    rows = [(f"this model, seed {best.seed}", [best])]
+    if len(row.runs) > 1:
+        rows.append((f"{len(row.runs)} seeds", row.runs))
     if blind is not None:
         rows.append((f"{TEXT_BLIND}, reading nothing", blind.runs))
     lines = [
@@ -66,11 +68,11 @@ def describe_trained(folder: str | Path, row: Row, split: Split, recipe: Recipe,
         for name, runs in rows
     ]
     known, asked = split.known_texts()
-    sizes = {"train": len(split.train), "validation": len(split.validation), "test": len(split.test), "data": data.name}
+    sizes = {"train": len(split.train), "validation": len(split.validation), "test": len(split.test), "data": data}
     score = EvalResult(
         task_type="sentence-similarity",
         task_name="triplet matching",
-        dataset_type=data.name,
+        dataset_type=data.test,
         dataset_name=data.test,
         dataset_split="test",
         metric_type="accuracy",

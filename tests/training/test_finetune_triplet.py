@@ -196,12 +196,16 @@ def test_a_given_test_file_is_only_tested(run, folder):
     assert "on 11 triplets of train.jsonl; the epoch was chosen by the accuracy on 3 others" in card_text(
         "run/roformer-24"
     )
+    (score,) = ModelCard.load("run/roformer-24/README.md").data.eval_results
+    assert score.dataset_name == "test.jsonl" and "Accuracy on 10 triplets of test.jsonl:" in card_text(
+        "run/roformer-24"
+    )
     write_lines(folder / "validation.jsonl", lines[4:17])
     files = ["--train", "train.jsonl", "--validation", "validation.jsonl", "--test", "test.jsonl"]
-    code, out, err = run(*files, *model, "--output", "three")
+    code, out, err = run(*files, *model, "--output", "three", "--data-name", "cases")
     assert code == 0, err
     assert "Of the test's 30 texts 9 stand in training or validation, too." in out
-    assert "on 14 triplets of train.jsonl; the epoch was chosen by the accuracy on 13 others" in card_text(
+    assert "on 14 triplets of cases; the epoch was chosen by the accuracy on 13 others" in card_text(
         "three/roformer-24"
     )
     assert AutoTokenizer.from_pretrained("three/roformer-24").model_max_length == 24
