@@ -2,10 +2,61 @@
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-_PANELS = {"loss": ("loss", "eval_loss"), "accuracy": ("accuracy", "eval_accuracy")}
+Points = Sequence[tuple[float, float]]
+_PANELS = {
+    "loss": {"training": "loss", "held out": "eval_loss"},
+    "accuracy": {"training": "accuracy", "held out": "eval_accuracy"},
+}
+_FEW = 40  # points that are marked one by one
+
+
+def draw_panels(
+    picture: Path, panels: Mapping[str, Mapping[str, Points]], xlabel: str = "step", borders: Iterable[float] = ()
+) -> Path:
+    """Draw curves into a PNG, which appears whole.
+
+    Args:
+        picture: the file.
+        panels: title of each panel -> name of each curve in it -> its points (x, y); without points it is left out.
+        xlabel: what x is, the same in all panels.
+        borders: places on the x axis to mark in all of them.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5 * len(panels), 4), layout="constrained")
+    borders = list(borders)
+    for axes, (title, curves) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
+        for name, points in curves.items():
+            if points:
+                axes.plot(*zip(*points, strict=True), label=name, marker="." if len(points) < _FEW else None)
+        for border in borders:
+            axes.axvline(border, color="grey", linewidth=0.5)
+        axes.set(title=title, xlabel=xlabel)
+        if any(curves.values()):
+            axes.legend()
+    new = picture.with_name(f".{picture.name}")
+    FigureCanvasAgg(figure).print_png(new)
+    os.replace(new, picture)
+    return picture
+
+
+def read_logs(output: str | Path) -> tuple[list[dict], list[int]]:
+    """What a run has logged in all stages that are done, with steps counted through, and the last step of each stage."""
+    entries, ends = [], []
+    for path in sorted(Path(output).glob("stage-*/log.json"), key=lambda path: int(path.parent.name.partition("-")[2])):
+        begun = ends[-1] if ends else 0
+        entries += [{**entry, "step": entry["step"] + begun} for entry in json.loads(path.read_text(encoding="utf-8"))]
+        ends.append(max(entry["step"] for entry in entries))
+    return entries, ends
+
+
+def points(entries: Iterable[Mapping], name: str, against: str = "step") -> list[tuple[float, float]]:
+    """Step, or what is named in its place, and value of those entries of a log that have it."""
+    return [(entry[against], entry[name]) for entry in entries if name in entry]
 
 
 def draw_curves(output: str | Path) -> Path:
@@ -17,56 +68,23 @@ def draw_curves(output: str | Path) -> Path:
     Returns:
         The picture, `curves.png` in it.
     """
-    from matplotlib.figure import Figure
-
-    logs, ends = [], [0]
-    for path in sorted(Path(output).glob("stage-*/log.json"), key=lambda path: int(path.parent.name.partition("-")[2])):
-        entries = json.loads(path.read_text(encoding="utf-8"))
-        logs += [{**entry, "step": entry["step"] + ends[-1]} for entry in entries]
-        ends.append(max(entry["step"] for entry in logs))
-    figure = Figure(figsize=(10, 4), layout="constrained")
-    for axes, (title, names) in zip(figure.subplots(1, 2), _PANELS.items(), strict=True):
-        for name, label in zip(names, ("training", "held out"), strict=True):
-            points = [(entry["step"], entry[name]) for entry in logs if name in entry]
-            if points:
-                axes.plot(*zip(*points, strict=True), label=label, marker="." if len(points) < 40 else None)
-        for end in ends[1:-1]:
-            axes.axvline(end, color="grey", linewidth=0.5)
-        axes.set(title=title, xlabel="step")
-        axes.legend()
-    return _save(figure, Path(output) / "curves.png")
+    entries, ends = read_logs(output)
+    panels = {
+        title: {curve: points(entries, name) for curve, name in names.items()} for title, names in _PANELS.items()
+    }
+    return draw_panels(Path(output) / "curves.png", panels, borders=ends[:-1])
 
 
 def draw_learning_curves(logs: Mapping[int, Sequence[dict]], picture: str | Path) -> Path:
-    """Draw loss and validation accuracy of a fine-tuning against its epochs, a colour for each seed.
+    """Draw loss and validation accuracy of a fine-tuning against its epochs, for each seed.
 
     Args:
         logs: seed -> Trainer's log, with an entry for each epoch's training and for its validation.
         picture: file to write, a PNG.
     """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10, 4), layout="constrained")
-    loss, accuracy = figure.subplots(1, 2)
-    for number, (seed, log) in enumerate(logs.items()):
-        for axes, name, label, line in (
-            (loss, "loss", f"training, seed {seed}", ":"),
-            (loss, "eval_loss", f"validation, seed {seed}", "-"),
-            (accuracy, "eval_accuracy", f"validation, seed {seed}", "-"),
-        ):
-            points = [(entry["epoch"], entry[name]) for entry in log if name in entry]
-            if points:
-                axes.plot(*zip(*points, strict=True), line, label=label, marker=".", color=f"C{number}")
-    for axes, title in (loss, "loss"), (accuracy, "accuracy"):
-        axes.set(title=title, xlabel="epoch")
-        axes.legend(fontsize="small")
-    return _save(figure, Path(picture))
-
-
-def _save(figure, picture: Path) -> Path:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    new = picture.with_name(f".{picture.name}")
-    FigureCanvasAgg(figure).print_png(new)
-    os.replace(new, picture)
-    return picture
+    panels = {"loss": {}, "accuracy": {}}
+    for seed, log in logs.items():
+        panels["loss"][f"training, seed {seed}"] = points(log, "loss", "epoch")
+        panels["loss"][f"validation, seed {seed}"] = points(log, "eval_loss", "epoch")
+        panels["accuracy"][f"validation, seed {seed}"] = points(log, "eval_accuracy", "epoch")
+    return draw_panels(Path(picture), panels, "epoch")

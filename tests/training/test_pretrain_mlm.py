@@ -2,13 +2,12 @@
 
 import json
 import os
-import runpy
 import signal
-import sys
 
 import pytest
 import torch
 from paths import REPOSITORY
+from scripts import run_script
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
@@ -42,16 +41,8 @@ def run(folder, monkeypatch, capfd):
     """The script with arguments; gives its exit code, stdout and the last line of stderr."""
 
     def run(*arguments):
-        words = ["stages.yaml", "--corpus", "corpus.txt", "--logging-steps", "1", *map(str, arguments)]
-        monkeypatch.setattr(sys, "argv", [str(SCRIPT), *words])
-        code = 0
-        try:
-            runpy.run_path(str(SCRIPT), run_name="__main__")
-        except SystemExit as stop:
-            code = stop.code
-        out, err = capfd.readouterr()
-        assert "Traceback" not in err
-        return code, out, err.strip().rpartition("\n")[2]
+        words = ["stages.yaml", "--corpus", "corpus.txt", "--logging-steps", "1", *arguments]
+        return run_script(SCRIPT, words, monkeypatch, capfd)
 
     return run
 

@@ -1,0 +1,102 @@
+"""What do rotary positions bring? Masked language models that differ in their positions alone, trained side by side.
+
+    python examples/compare_position_embeddings.py examples/stages/positions.yaml --corpus TEXT... --eval TEXT... \
+        --tokenizer vocab.txt --config config.json --output RUNS
+
+As in Figure 3 (left) of the RoFormer paper, which compares with BERT's learned positions. All models have the same weights at
+the start, but for the table of positions that one of them has, and read the same batches in the same order with the same
+masks. Each run is a folder in RUNS; the same command goes on where it was stopped. Arguments are those of pretrain_mlm.py.
+"""
+
+import argparse
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+from transformers import PreTrainedTokenizerBase
+
+from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM
+from modeling_roformer.training.comparison import RunCurves, run_curves, steps_to, times_as_fast
+from modeling_roformer.training.curves import draw_panels
+from modeling_roformer.training.errors import TrainingError, one_sentence
+from modeling_roformer.training.pretraining import pretrain, processes
+from modeling_roformer.training.pretraining_arguments import add_arguments, pretraining_options, tokenizer_options
+from modeling_roformer.training.stages import read_stages
+from modeling_roformer.training.start import fresh_model, load_tokenizer
+
+ENCODINGS = ("rotary", "learned", "sinusoidal", "none")
+
+
+def read_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_arguments(parser)
+    parser.add_argument("--tokenizer", required=True, help="a vocab.txt or a saved model's folder")
+    parser.add_argument(
+        "--encodings", nargs="+", choices=ENCODINGS, default=ENCODINGS[:3], help="what RoFormerConfig calls them"
+    )
+    return parser.parse_args()
+
+
+def equal_models(
+    encodings: Sequence[str], tokenizer: PreTrainedTokenizerBase, config: str | None, longest: int, seed: int
+) -> dict[str, RoFormerForMaskedLM]:
+    """A fresh model for each encoding; their weights are the same ones, but for a table of positions.
+
+    Args:
+        config: JSON file with fields of RoFormerConfig.
+        longest: tokens of a text; there are at least as many positions.
+    """
+    first = fresh_model(tokenizer, config, seed)
+    fields = first.config.to_dict()
+    fields["max_position_embeddings"] = max(fields["max_position_embeddings"], longest)
+    models = {}
+    for encoding in encodings:
+        models[encoding] = RoFormerForMaskedLM(RoFormerConfig(**fields | {"position_encoding": encoding}))
+        models[encoding].load_state_dict(first.state_dict(), strict=False)  # one of the two may have a table
+    return models
+
+
+def tables(runs: dict[str, RunCurves], measured: str) -> tuple[Table, Table]:
+    """What each run came to, and after how many steps it was where each other ended."""
+    final = Table("positions", f"final {measured} loss", "accuracy")
+    reached = Table("positions", "at the final loss of", "after steps", "times as fast")
+    for table in final, reached:
+        for column in table.columns[-2:]:
+            column.justify = "right"
+    for name, run in runs.items():
+        final.add_row(name, f"{run.loss:.3f}", f"{run.accuracy:.1%}")
+        for other_name, other in runs.items():
+            if other is not run:
+                steps, times = steps_to(run.compared, other.loss), times_as_fast(run.compared, other.compared)
+                cells = ("never", "") if steps is None else (f"{steps:,.0f}", f"{times:.2f}")
+                reached.add_row(name, other_name, *cells)
+    return final, reached
+
+
+def main() -> None:
+    chosen = read_arguments()
+    stages = read_stages(chosen.stages)
+    if len(set(chosen.encodings)) < len(chosen.encodings):
+        raise TrainingError("--encodings names one twice")
+    tokenizer = load_tokenizer(chosen.tokenizer, **tokenizer_options(chosen))
+    longest = max(stage.length for stage in stages)
+    models = equal_models(chosen.encodings, tokenizer, chosen.config, longest, chosen.seed)
+    options = pretraining_options(chosen)
+    for encoding, model in models.items():
+        print(f"{encoding} positions, {model.num_parameters():,} parameters")
+        pretrain(model, tokenizer, stages, output=chosen.output / encoding, **options)
+
+    if not processes().is_main_process:
+        return
+    runs = {encoding: run_curves(chosen.output / encoding, chosen.eval is not None) for encoding in models}
+    panels = {"training loss, smoothed": {encoding: run.training for encoding, run in runs.items()}}
+    if chosen.eval:
+        panels["held-out loss"] = {encoding: run.held_out for encoding, run in runs.items()}
+    picture = draw_panels(chosen.output / "losses.png", panels)
+    Console().print(*tables(runs, "held-out" if chosen.eval else "smoothed training"), sep="\n")
+    print(f"{picture} shows the losses, and each folder beside it is a run")
+
+
+if __name__ == "__main__":
+    with one_sentence("compare_position_embeddings"):
+        main()

@@ -1,0 +1,132 @@
+"""examples/compare_position_embeddings.py: equal weights, batches and masks, and going on after a stop."""
+
+import json
+import os
+import re
+import signal
+
+import pytest
+import torch
+from paths import REPOSITORY
+from scripts import run_script
+from transformers import AutoModelForMaskedLM
+
+from modeling_roformer.training.stage_trainer import StageTrainer
+
+SCRIPT = REPOSITORY / "examples" / "compare_position_embeddings.py"
+VOCAB = REPOSITORY / "tests" / "fixtures" / "legacy" / "word" / "vocab.txt"
+TEXTS = ["明月旋转，明月几时有。把酒问青天。", "不知天上宫阙，今夕是何年。", "没有句号的一行"] * 3
+CONFIG = {
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 16,
+    "max_position_embeddings": 8,  # fewer than a text has tokens
+}
+TABLE = "roformer.embeddings.position_embeddings.weight"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "stages.yaml").write_text("stages: [{length: 16, batch_size: 4, steps: 4, learning_rate: 1e-3}]")
+    (tmp_path / "corpus.txt").write_text("\n".join(TEXTS), encoding="utf-8")
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
+    return tmp_path
+
+
+@pytest.fixture
+def run(folder, monkeypatch, capfd):
+    """The script with arguments; gives its exit code, stdout and the last line of stderr."""
+
+    def run(*arguments):
+        words = ["stages.yaml", "--corpus", "corpus.txt", "--tokenizer", VOCAB, "--config", "config.json"]
+        words += ["--output", "runs", "--logging-steps", "1", "--save-steps", "2", *arguments]
+        return run_script(SCRIPT, words, monkeypatch, capfd)
+
+    return run
+
+
+@pytest.fixture
+def seen(monkeypatch):
+    """What each run reads, by its folder: batches, and the weights before the first."""
+    seen = {}
+    training_step = StageTrainer.training_step
+
+    def patched(self, model, inputs, *rest):
+        encoding = self.folder.parent.name
+        if encoding not in seen:
+            seen[encoding] = [], {name: value.clone() for name, value in model.state_dict().items()}
+        seen[encoding][0].append({name: inputs[name].clone() for name in ("input_ids", "labels")})
+        return training_step(self, model, inputs, *rest)
+
+    monkeypatch.setattr(StageTrainer, "training_step", patched)
+    return seen
+
+
+def test_runs_differ_in_positions_alone(run, seen, folder):
+    encodings = ["rotary", "learned", "none"]
+    code, out, err = run("--encodings", *encodings, "--eval", "corpus.txt")
+    assert code == 0, err
+    assert list(seen) == encodings
+    batches, weights = seen["rotary"]
+    assert len(batches) == 4 and any(not torch.equal(batches[0]["input_ids"], b["input_ids"]) for b in batches[1:])
+    for encoding in encodings[1:]:
+        others, start = seen[encoding]
+        for batch, other in zip(batches, others, strict=True):
+            assert torch.equal(batch["input_ids"], other["input_ids"]) and torch.equal(batch["labels"], other["labels"])
+        assert start.keys() - weights.keys() == ({TABLE} if encoding == "learned" else set())
+        assert all(torch.equal(start[name], value) for name, value in weights.items())
+    trained = {encoding: AutoModelForMaskedLM.from_pretrained(f"runs/{encoding}/model") for encoding in encodings}
+    for encoding, model in trained.items():
+        assert model.config.position_encoding == encoding and model.config.max_position_embeddings == 16
+    rotary, none = (trained[name].state_dict() for name in ("rotary", "none"))
+    assert any(not torch.equal(rotary[name], none[name]) for name in none)
+
+    assert (folder / "runs" / "losses.png").read_bytes().startswith(b"\x89PNG")
+    assert "final held-out loss" in out and out.endswith("each folder beside it is a run\n")
+    for encoding in encodings:
+        (log,) = (folder / "runs" / encoding).glob("stage-1/log.json")
+        last = [entry for entry in json.loads(log.read_text()) if "eval_loss" in entry][-1]
+        pairs = re.findall(rf"│ {encoding} +│ (\w+) +│ +(?:never|[\d,]+) │", out)
+        assert pairs == [other for other in encodings if other != encoding]
+        assert re.search(rf"│ {encoding} +│ +{last['eval_loss']:.3f} │ +{last['eval_accuracy']:.1%} │", out), out
+
+
+def test_it_goes_on_where_it_was_stopped(run, seen, folder, monkeypatch):
+    """And compares by training losses where nothing is held out."""
+    begun = StageTrainer.training_step
+
+    def patched(self, *arguments):
+        if (self.folder.parent.name, self.state.global_step) == ("learned", 2):
+            os.kill(os.getpid(), signal.SIGTERM)
+        return begun(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StageTrainer, "training_step", patched)
+        code, _, err = run("--encodings", "rotary", "learned")
+    assert code == 128 + signal.SIGTERM and err.endswith("and saved; the same command goes on")
+    assert not (folder / "runs" / "losses.png").exists()
+    code, out, err = run("--encodings", "rotary", "learned")
+    assert code == 0 and "final smoothed training loss" in out, err
+    batches, others = seen["rotary"][0], seen["learned"][0]
+    assert all(torch.equal(a["input_ids"], b["input_ids"]) for a, b in zip(batches, others, strict=True))
+    # A run that is done may be compared with another, but not by what it has not measured.
+    assert run("--encodings", "rotary", "none")[0] == 0
+    assert len(seen["rotary"][0]) == 4
+    code, _, err = run("--encodings", "rotary", "--eval", "corpus.txt")
+    assert code == 1 and "runs/rotary was trained without held-out documents: leave --eval out" in err
+
+
+def test_what_cannot_be_done_is_said_in_a_sentence(run, folder):
+    def refusal(*arguments, code=1):
+        found, _, err = run(*arguments)
+        assert found == code and not (folder / "runs").exists()
+        return err
+
+    assert "--encodings names one twice" in refusal("--encodings", "rotary", "rotary")
+    assert "invalid choice: 'relative'" in refusal("--encodings", "relative", code=2)
+    assert "missing.txt does not exist" in refusal("--corpus", "missing.txt")
+    assert "nowhere does not exist" in refusal("--tokenizer", "nowhere")
+    (folder / "stages.yaml").write_text("stages: []")
+    assert "stages.yaml lists no stages" in refusal()
