@@ -98,13 +98,18 @@ def _cause(error: BaseException) -> BaseException:
     return error
 
 
-def _read_data_set(name: str, field: str, cache: str | Path) -> datasets.Dataset:
+def load_data_set(name: str, split: str = "train", cache: str | Path | None = None) -> datasets.Dataset:
+    """A split of the data set `NAME` or `NAME:CONFIG`; raises a TrainingError where it cannot be read."""
     path, _, config = name.partition(":")
     try:
-        found = datasets.load_dataset(path, config or None, split="train", cache_dir=str(cache))
+        return datasets.load_dataset(path, config or None, split=split, cache_dir=cache and str(cache))
     except Exception as error:
         reason = " ".join(str(error).split()).rstrip(".")
         raise TrainingError(f"{name} is neither a file nor a data set that can be read: {reason}") from None
+
+
+def _read_data_set(name: str, field: str, cache: str | Path) -> datasets.Dataset:
+    found = load_data_set(name, cache=cache)
     if field not in found.column_names:
         raise TrainingError(
             f"the data set {name} has no column {field!r}, but {', '.join(found.column_names)} (--field names the one "

@@ -57,6 +57,12 @@ def processes() -> PartialState:
     return PartialState(cpu=ON_CPU)
 
 
+def training_attention(model: PreTrainedModel, bf16: bool) -> str:
+    """The attention implementation to train with: the model's own, or a faster one."""
+    # Torch's attention kernel for CPUs goes back through bfloat16 at a quarter of the speed of products of matrices.
+    return "eager" if ON_CPU and bf16 else model.config._attn_implementation
+
+
 @dataclass
 class Corpus:
     """What is read, and where it is kept.
@@ -155,8 +161,7 @@ class _Run:
         self.state = processes()
         # In training alone: who computes with the logits of the saved model expects them all.
         self.only_here = {name: getattr(model.config, name) for name in ("unpad_inputs", "sparse_prediction")}
-        # Torch's attention kernel for CPUs goes back through bfloat16 at a quarter of the speed of products of matrices.
-        self.attention = "eager" if ON_CPU and arguments.get("bf16") else model.config._attn_implementation
+        self.attention = training_attention(model, arguments.get("bf16", False))
 
     def train(self) -> PreTrainedModel:
         for stage in self.stages:  # what is wrong with the last is said before the first

@@ -58,26 +58,8 @@ def fresh_model(
     return RoFormerForMaskedLM(RoFormerConfig(**given))
 
 
-def trained_model(place: str | Path, tokenizer: PreTrainedTokenizerBase, seed: int = 0) -> RoFormerForMaskedLM:
-    """A saved RoFormer to train on, in float32; an MLM head that it lacks is fresh, from the seed.
-
-    Raises a TrainingError where it is another model, generates text, or has another vocabulary than the tokenizer.
-    """
-    config = roformer_config(place)
-    if config.is_decoder:
-        raise TrainingError(f"{place} generates text (is_decoder), and has not learned to fill masks")
-    of_model = AutoTokenizer.from_pretrained(place).get_vocab() if has_tokenizer(place) else None
-    if config.vocab_size < len(tokenizer) or of_model not in (None, tokenizer.get_vocab()):
-        raise TrainingError(
-            f"{place} is a checkpoint of another vocabulary than the tokenizer's: leave --tokenizer out, or give the "
-            "checkpoint the new vocabulary with `roformer vocab-init`"
-        )
-    set_seed(seed)
-    return RoFormerForMaskedLM.from_pretrained(place, dtype=torch.float32)
-
-
-def roformer_config(place: str | Path) -> RoFormerConfig:
-    """The configuration of a saved RoFormer; a TrainingError where it is another model, or none."""
+def saved_config(place: str | Path) -> RoFormerConfig:
+    """The configuration of a saved RoFormer; raises a TrainingError where it is another model, or none."""
     place = _folder(place)
     if Path(place).is_dir() and not (Path(place) / "config.json").exists():
         raise TrainingError(f"{place} holds no config.json: `roformer convert` makes a model of an original checkpoint")
@@ -88,6 +70,24 @@ def roformer_config(place: str | Path) -> RoFormerConfig:
             "roformer` makes one"
         )
     return config
+
+
+def trained_model(place: str | Path, tokenizer: PreTrainedTokenizerBase, seed: int = 0) -> RoFormerForMaskedLM:
+    """A saved RoFormer to train on, in float32; an MLM head that it lacks is fresh, from the seed.
+
+    Raises a TrainingError where it is another model, generates text, or has another vocabulary than the tokenizer.
+    """
+    config = saved_config(place)
+    if config.is_decoder:
+        raise TrainingError(f"{place} generates text (is_decoder), and has not learned to fill masks")
+    of_model = AutoTokenizer.from_pretrained(place).get_vocab() if has_tokenizer(place) else None
+    if config.vocab_size < len(tokenizer) or of_model not in (None, tokenizer.get_vocab()):
+        raise TrainingError(
+            f"{place} is a checkpoint of another vocabulary than the tokenizer's: leave --tokenizer out, or give the "
+            "checkpoint the new vocabulary with `roformer vocab-init`"
+        )
+    set_seed(seed)
+    return RoFormerForMaskedLM.from_pretrained(place, dtype=torch.float32)
 
 
 def has_tokenizer(place: str | Path) -> bool:

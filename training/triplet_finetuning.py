@@ -25,7 +25,7 @@ from ..output.progress_bar import no_transformers_bar
 from ..triplet_matching import RoFormerForTripletMatching
 from .errors import TrainingError
 from .metrics import metric
-from .start import has_tokenizer, roformer_config
+from .start import has_tokenizer, saved_config
 from .triplet_baselines import decide
 from .triplets import Split, encode_triplets
 
@@ -89,7 +89,7 @@ class Start:
 def load_start(place: str | Path) -> Start:
     """A saved RoFormer, of any head; a TrainingError where it is another model, or not with its own tokenizer."""
     place = str(place)
-    config = roformer_config(place)
+    config = saved_config(place)
     if not has_tokenizer(place):
         raise TrainingError(f"{place} has no tokenizer: copy the vocab.txt there with which the model was trained")
     tokenizer = AutoTokenizer.from_pretrained(place)

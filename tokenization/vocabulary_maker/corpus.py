@@ -34,8 +34,8 @@ class Chunk:
     data: bytes
     consumed: int
 
-    def documents(self, field: str) -> Iterator[str]:
-        """The texts in it, without blank ones. `field` is the field of JSON Lines that holds the text."""
+    def lines(self) -> Iterator[tuple[int, str]]:
+        """Number, from 1, and text of each line."""
         try:
             lines = self.data.decode("utf-8").split("\n")
         except UnicodeDecodeError as error:
@@ -43,9 +43,13 @@ class Chunk:
             raise CorpusError(
                 f"{self.path}, line {number}: not UTF-8 (`iconv -f GB18030 -t UTF-8` converts GBK)"
             ) from None
-        is_json = _kind(self.path) in _JSON
         for number, line in enumerate(lines, self.first_line):
-            text = line.removesuffix("\r")
+            yield number, line.removesuffix("\r")
+
+    def documents(self, field: str) -> Iterator[str]:
+        """The texts in it, without blank ones. `field` is the field of JSON Lines that holds the text."""
+        is_json = is_json_lines(self.path)
+        for number, text in self.lines():
             if is_json and text:
                 text = self._text(text, number, field)
             if text and not text.isspace():
@@ -109,6 +113,11 @@ def _whole_lines(lines, path: Path, first_line: int) -> bytes:
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise CorpusError(f"{path} is not a complete gzip file: {str(error).rstrip('.')}") from None
     return data
+
+
+def is_json_lines(path: Path) -> bool:
+    """Whether the lines of a file are JSON, by its name."""
+    return _kind(path) in _JSON
 
 
 def _kind(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""Metrics that `evaluate` does not have, each a script of its own that `evaluate.load` reads without a connection."""
+"""Metrics as `evaluate` takes them: a script for each, which it loads by its path, without a connection."""
 
 from pathlib import Path
 

@@ -1,0 +1,145 @@
+"""examples/finetune_classification.py: it learns, keeps the best seed, goes on, and says what it cannot do."""
+
+import json
+import os
+
+import pytest
+import torch
+from huggingface_hub import ModelCard
+from paths import REPOSITORY
+from scripts import run_script
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, Trainer, pipeline
+
+from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM, RoFormerTokenizer
+
+SCRIPT = REPOSITORY / "examples" / "finetune_classification.py"
+VOCAB = REPOSITORY / "tests" / "fixtures" / "legacy" / "word" / "vocab.txt"
+FIELDS = {
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 16,
+    "initializer_range": 0.3,
+}
+# What a text is about: the moon or heaven.
+LINES = [
+    f"{words}{end}\t{label}" for label, words in (("月", "明月"), ("天", "天上")) for end in "。，几何时有不知今夕" * 2
+]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tokenizer = RoFormerTokenizer(str(VOCAB))
+    torch.manual_seed(0)
+    RoFormerForMaskedLM(RoFormerConfig(vocab_size=len(tokenizer), **FIELDS)).save_pretrained("start")
+    tokenizer.save_pretrained("start")
+    (tmp_path / "texts.tsv").write_text("\n".join(LINES), encoding="utf-8")
+    return tmp_path
+
+
+@pytest.fixture
+def run(folder, monkeypatch, capfd):
+    """The script with arguments; gives its exit code, stdout and the last line of stderr."""
+
+    def run(*arguments):
+        words = ["start", "--output", "run", "--learning-rate", "3e-2", "--batch-size", "4", *arguments]
+        return run_script(SCRIPT, words, monkeypatch, capfd)
+
+    return run
+
+
+def test_one_file_is_split_and_learned(run, folder):
+    code, out, err = run("--train", "texts.tsv", "--epochs", "12")
+    assert code == 0, err
+    assert "train: 24 texts, validation: 8 texts, test: 8 texts\n" in out
+    assert out.endswith("run/model is the model of seed 0, run/curves.png how all learned\n")
+    assert sorted(os.listdir("run")) == ["curves.png", "model", "results.json"]
+    results = json.loads((folder / "run" / "results.json").read_text())
+    scores = results["seeds"]["0"]["scores"]
+    assert results["settings"]["texts"] == {"train": 24, "validation": 8, "test": 8}
+    assert scores["validation"] == {"accuracy": 1.0, "macro_f1": 1.0} and scores["test"]["accuracy"] > 0.7
+    # It stopped when there was nothing to gain for two epochs.
+    log = results["seeds"]["0"]["log"]
+    best = next(entry["epoch"] for entry in log if entry.get("eval_accuracy") == 1)
+    assert log[-1]["epoch"] == best + 2 < 12
+
+    model = AutoModelForSequenceClassification.from_pretrained("run/model")
+    assert model.config.id2label == {0: "天", 1: "月"} and not model.config.unpad_inputs
+    classify = pipeline("text-classification", model="run/model", device="cpu")
+    assert [answer["label"] for answer in classify(["明月几时有", "天上"])] == ["月", "天"]
+    assert AutoTokenizer.from_pretrained("run/model").get_vocab() == RoFormerTokenizer(str(VOCAB)).get_vocab()
+    card = ModelCard.load("run/model/README.md")
+    assert [(r.dataset_name, r.metric_type, r.metric_value) for r in card.data.eval_results] == [
+        ("texts.tsv (test)", name, value) for name, value in scores["test"].items()
+    ]
+    assert (
+        "\n# run\n" in card.text and f"- accuracy on texts.tsv (test): {scores['test']['accuracy']:.4g}\n" in card.text
+    )
+
+
+def test_seeds_and_going_on(run, folder, monkeypatch):
+    """What a seed has given stays, and the model is that of the best seed by validation, not by test."""
+    accuracies = {0: (0.5, 1.0), 1: (0.9, 0.3), 2: (0.6, 0.6)}  # of validation and test
+    trained = []
+    train = Trainer.train
+
+    def patched(self, *arguments, **options):
+        if trained == [0] and not (folder / "stopped").exists():
+            (folder / "stopped").touch()
+            raise KeyboardInterrupt
+        trained.append(self.args.seed)
+        done = train(self, *arguments, **options)
+        for entry in self.state.log_history:
+            if "eval_accuracy" in entry:
+                entry["eval_accuracy"] = accuracies[self.args.seed][0]
+        return done
+
+    predict = Trainer.predict
+
+    def measured(self, *arguments, **options):
+        found = predict(self, *arguments, **options)
+        found.metrics["test_accuracy"] = accuracies[self.args.seed][1]
+        return found
+
+    monkeypatch.setattr(Trainer, "train", patched)
+    monkeypatch.setattr(Trainer, "predict", measured)
+    arguments = ["--train", "texts.tsv", "--test", "texts.tsv", "--epochs", "1", "--most", "8"]
+    code, _, err = run(*arguments, "--seeds", "0", "1", "2")
+    assert code == 130 and err == "finetune_classification: interrupted"
+    assert sorted(os.listdir("run")) == ["model", "results.json"]
+    code, out, err = run(*arguments, "--seeds", "0", "1", "2")
+    assert code == 0 and trained == [0, 1, 2], err
+    assert "train: 8 texts, validation: 8 texts, test: 40 texts\n" in out
+    assert out.endswith("run/model is the model of seed 1, run/curves.png how all learned\n")
+    assert ModelCard.load("run/model/README.md").data.eval_results[0].metric_value == 0.3
+    assert "0.667 ± 0.208" in out and "0.633 ± 0.351" in out
+    code, _, err = run(*arguments[:-2], "--seeds", "0")
+    assert code == 1 and "run holds a run with other most and texts: name another folder" in err
+
+
+def test_validation_alone(run, folder):
+    """Is what is measured, and the output says so."""
+    (folder / "other.jsonl").write_text('{"text": "明月", "label": "月"}\n{"text": "天上", "label": "天"}\n')
+    code, out, err = run("--train", "texts.tsv", "--validation", "other.jsonl", "--epochs", "1")
+    assert code == 0 and "train: 40 texts, validation: 2 texts\n" in out and "test" not in out.partition("seed")[2], err
+    assert ModelCard.load("run/model/README.md").data.eval_results[0].dataset_name == "other.jsonl (validation)"
+
+
+def test_what_cannot_be_done_is_said_in_a_sentence(run, folder):
+    def refusal(*arguments):
+        code, _, err = run(*arguments)
+        assert code == 1 and err.startswith("finetune_classification: ") and not (folder / "run").exists()
+        return err
+
+    (folder / "empty.tsv").touch()
+    assert "empty.tsv holds no labelled text" in refusal("--train", "empty.tsv")
+    (folder / "bad.tsv").write_text("明月\t月\n天上 天\n", encoding="utf-8")
+    assert "bad.tsv, line 2: no TAB" in refusal("--train", "bad.tsv")
+    (folder / "few.tsv").write_text("明月\t月\n天上\t天\n", encoding="utf-8")
+    assert "few.tsv holds 2 texts, and fewer than 5 cannot be split" in refusal("--train", "few.tsv")
+    (folder / "more.tsv").write_text("明月\t月\n天上\t地\n", encoding="utf-8")
+    assert "more.tsv, line 2: the label '地' is not among" in refusal("--train", "texts.tsv", "--test", "more.tsv")
+    assert "missing.tsv does not exist" in refusal("--train", "missing.tsv")
+    BertConfig().save_pretrained(folder / "start")
+    assert "start is of the type bert, not a RoFormer" in refusal("--train", "texts.tsv")

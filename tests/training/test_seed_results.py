@@ -1,0 +1,59 @@
+"""Scores seed by seed: which is best, what is written, and going on."""
+
+import json
+
+import pytest
+from rich.console import Console
+
+from modeling_roformer.training.errors import TrainingError
+from modeling_roformer.training.seed_results import SeedResults
+
+SETTINGS = {"model": "mini", "texts": {"train": 3}}
+
+
+def scores(validation, test):
+    return {"test": {"accuracy": test}, "validation": {"accuracy": validation, "macro_f1": 0.0}}
+
+
+def test_the_best_is_chosen_by_validation(tmp_path):
+    results = SeedResults(tmp_path, SETTINGS)
+    assert results.best is None and results.is_better(scores(0.1, 0.1))
+    results.add(3, scores(0.5, 0.9), [])
+    results.add(4, scores(0.7, 0.2), [])
+    results.add(5, scores(0.7, 0.8), [])
+    assert results.best == "4"
+    assert results.is_better(scores(0.71, 0)) and not results.is_better(scores(0.7, 1))
+    assert 4 in results and 6 not in results
+
+
+def test_what_is_done_is_found_again(tmp_path):
+    output = tmp_path / "run"
+    output.mkdir()
+    SeedResults(output, SETTINGS).add(0, scores(0.5, 0.6), [{"epoch": 1, "loss": 2.0}])
+    again = SeedResults(output, SETTINGS)
+    assert 0 in again and again.seeds["0"]["log"] == [{"epoch": 1, "loss": 2.0}]
+    again.add(1, scores(0.1, 0.2), [])
+    assert list(json.loads((output / "results.json").read_text())["seeds"]) == ["0", "1"]
+    with pytest.raises(TrainingError, match="run holds a run with other texts: name another folder"):
+        SeedResults(output, {**SETTINGS, "texts": {"train": 4}})
+    for broken in "{", "[]", "{}":
+        (output / "results.json").write_text(broken)
+        with pytest.raises(TrainingError, match="results.json is broken"):
+            SeedResults(output, SETTINGS)
+    (output / "results.json").rename(output / "thesis.json")
+    with pytest.raises(TrainingError, match="run is not empty and holds no results.json"):
+        SeedResults(output, SETTINGS)
+
+
+def printed(results):
+    console = Console(width=200, record=True)
+    console.print(results.table())
+    return console.export_text()
+
+
+def test_mean_and_standard_deviation(tmp_path):
+    results = SeedResults(tmp_path, SETTINGS)
+    results.add(0, scores(0.5, 0.6), [])
+    assert "mean" not in printed(results) and "validation macro f1" in printed(results)
+    results.add(1, scores(0.7, 0.6), [])
+    assert "0.600 ± 0.141" in printed(results) and "0.600 ± 0.000" in printed(results)

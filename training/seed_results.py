@@ -1,0 +1,98 @@
+"""What a fine-tuning gave with each seed, in a results.json that grows seed by seed."""
+
+import json
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+
+from rich.table import Table
+
+from ..tokenization.whole_file import write_whole
+from .errors import TrainingError
+
+FILE = "results.json"
+
+
+class SeedResults:
+    """The scores of each seed so far, which a run that was stopped finds again.
+
+    Args:
+        output: folder of the run, where results.json is or will be.
+        settings: what must be the same for a run to go on, as JSON holds it.
+        part, metric: the score by which seeds are compared.
+
+    Raises a TrainingError where the folder holds something else.
+    """
+
+    def __init__(self, output: str | Path, settings: Mapping, part: str = "validation", metric: str = "accuracy"):
+        self.path = Path(output) / FILE
+        self.settings = json.loads(json.dumps(settings))
+        self.part, self.metric = part, metric
+        self.seeds: dict[str, dict] = {}
+        if self.path.exists():
+            self._read()
+        elif self.path.parent.exists() and (not self.path.parent.is_dir() or any(self.path.parent.iterdir())):
+            raise TrainingError(f"{output} is not empty and holds no {FILE}: name a new folder")
+
+    def _read(self) -> None:
+        try:
+            found = json.loads(self.path.read_text(encoding="utf-8"))
+            settings, self.seeds = found["settings"], found["seeds"]
+        except (ValueError, KeyError, TypeError):
+            raise TrainingError(f"{self.path} is broken: it does not hold settings and seeds as JSON") from None
+        others = [name for name in {**settings, **self.settings} if settings.get(name) != self.settings.get(name)]
+        if others:
+            raise TrainingError(
+                f"{self.path.parent} holds a run with other {' and '.join(others)}: name another folder"
+            )
+
+    def __contains__(self, seed: int) -> bool:
+        return str(seed) in self.seeds
+
+    def add(self, seed: int, scores: Mapping[str, Mapping[str, float]], log: list[dict]) -> None:
+        """Write down the scores of a seed.
+
+        Args:
+            scores: part of the data -> metric -> value.
+            log: what Trainer logged.
+        """
+        self.seeds[str(seed)] = {"scores": scores, "log": log}
+        text = json.dumps({"settings": self.settings, "seeds": self.seeds}, indent=1, ensure_ascii=False)
+        write_whole(self.path, text + "\n")
+
+    @property
+    def best(self) -> str | None:
+        """The seed with the best score to compare by, the earlier one of two equals; None before the first."""
+        return max(self.seeds, key=self._score, default=None)
+
+    def is_better(self, scores: Mapping[str, Mapping[str, float]]) -> bool:
+        """Whether scores, as `add` takes them, are better than those of the best seed so far."""
+        return self.best is None or scores[self.part][self.metric] > self._score(self.best)
+
+    def _score(self, seed: str) -> float:
+        return self.seeds[seed]["scores"][self.part][self.metric]
+
+    def table(self) -> Table:
+        """A row for each seed, then mean and standard deviation."""
+        rows = {seed: _columns(result["scores"]) for seed, result in self.seeds.items()}
+        names = list(rows[self.best])
+        table = Table("seed")
+        for name in names:
+            table.add_column(name, justify="right")
+        for seed, row in rows.items():
+            table.add_row(seed, *(f"{row[name]:.3f}" for name in names))
+        if len(rows) > 1:
+            columns = [[row[name] for row in rows.values()] for name in names]
+            table.add_section()
+            table.add_row(
+                "mean", *(f"{statistics.mean(column):.3f} ± {statistics.stdev(column):.3f}" for column in columns)
+            )
+        return table
+
+
+def _columns(scores: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    return {
+        f"{part} {metric}".replace("_", " "): value
+        for part, values in scores.items()
+        for metric, value in values.items()
+    }
