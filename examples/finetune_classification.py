@@ -8,7 +8,7 @@ where --validation alone is missing, a fifth of --train takes its place. docs/fi
 """
 
 import argparse
-import tempfile
+import shutil
 from pathlib import Path
 
 import datasets
@@ -176,15 +176,17 @@ def main() -> None:
         batched=True,
         remove_columns="text",
     )
-    chosen.output.mkdir(parents=True, exist_ok=True)
+    results.write()
+    checkpoints = chosen.output / ".checkpoints"
     tested = "test" if "test" in parts else "validation"
     data = f"{Path(getattr(chosen, tested) or chosen.train).name} ({tested})"
     for seed in chosen.seeds:
         if seed in results:
             continue
-        with tempfile.TemporaryDirectory(dir=chosen.output) as folder:
-            trainer = fine_tune(chosen, tokenizer, parts, seed, folder)
-            scores = scores_of(trainer, parts)
+        shutil.rmtree(checkpoints, ignore_errors=True)  # what a stopped run left
+        trainer = fine_tune(chosen, tokenizer, parts, seed, str(checkpoints))
+        shutil.rmtree(checkpoints)
+        scores = scores_of(trainer, parts)
         if results.is_better(scores):
             trainer.model.config.unpad_inputs = False  # for training alone
             with output_folder(chosen.output / "model", force=True) as folder:
@@ -196,9 +198,7 @@ def main() -> None:
 
     draw(results, chosen.output / "curves.png")
     Console().print(results.table())
-    print(
-        f"{chosen.output / 'model'} is the model of seed {results.best}, {chosen.output / 'curves.png'} how all learned"
-    )
+    print(f"{chosen.output / 'model'} is the best model, {chosen.output / 'curves.png'} how it learned")
 
 
 if __name__ == "__main__":

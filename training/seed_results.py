@@ -57,6 +57,11 @@ class SeedResults:
             log: what Trainer logged.
         """
         self.seeds[str(seed)] = {"scores": scores, "log": log}
+        self.write()
+
+    def write(self) -> None:
+        """Write results.json, in a new folder where there is none."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps({"settings": self.settings, "seeds": self.seeds}, indent=1, ensure_ascii=False)
         write_whole(self.path, text + "\n")
 
@@ -80,7 +85,8 @@ class SeedResults:
         for name in names:
             table.add_column(name, justify="right")
         for seed, row in rows.items():
-            table.add_row(seed, *(f"{row[name]:.3f}" for name in names))
+            best = " (best)" * (seed == self.best and len(rows) > 1)
+            table.add_row(f"{seed}{best}", *(f"{row[name]:.3f}" for name in names))
         if len(rows) > 1:
             columns = [[row[name] for row in rows.values()] for name in names]
             table.add_section()

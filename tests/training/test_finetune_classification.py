@@ -53,7 +53,7 @@ def test_one_file_is_split_and_learned(run, folder):
     code, out, err = run("--train", "texts.tsv", "--epochs", "12")
     assert code == 0, err
     assert "train: 24 texts, validation: 8 texts, test: 8 texts\n" in out
-    assert out.endswith("run/model is the model of seed 0, run/curves.png how all learned\n")
+    assert out.endswith("run/model is the best model, run/curves.png how it learned\n")
     assert sorted(os.listdir("run")) == ["curves.png", "model", "results.json"]
     results = json.loads((folder / "run" / "results.json").read_text())
     scores = results["seeds"]["0"]["scores"]
@@ -87,6 +87,7 @@ def test_seeds_and_going_on(run, folder, monkeypatch):
     def patched(self, *arguments, **options):
         if trained == [0] and not (folder / "stopped").exists():
             (folder / "stopped").touch()
+            (folder / "run" / ".checkpoints").mkdir()
             raise KeyboardInterrupt
         trained.append(self.args.seed)
         done = train(self, *arguments, **options)
@@ -107,11 +108,11 @@ def test_seeds_and_going_on(run, folder, monkeypatch):
     arguments = ["--train", "texts.tsv", "--test", "texts.tsv", "--epochs", "1", "--most", "8"]
     code, _, err = run(*arguments, "--seeds", "0", "1", "2")
     assert code == 130 and err == "finetune_classification: interrupted"
-    assert sorted(os.listdir("run")) == ["model", "results.json"]
+    assert sorted(os.listdir("run")) == [".checkpoints", "model", "results.json"]
     code, out, err = run(*arguments, "--seeds", "0", "1", "2")
-    assert code == 0 and trained == [0, 1, 2], err
+    assert code == 0 and trained == [0, 1, 2] and not (folder / "run" / ".checkpoints").exists(), err
     assert "train: 8 texts, validation: 8 texts, test: 40 texts\n" in out
-    assert out.endswith("run/model is the model of seed 1, run/curves.png how all learned\n")
+    assert "│ 1 (best) │" in out
     assert ModelCard.load("run/model/README.md").data.eval_results[0].metric_value == 0.3
     assert "0.667 ± 0.208" in out and "0.633 ± 0.351" in out
     code, _, err = run(*arguments[:-2], "--seeds", "0")

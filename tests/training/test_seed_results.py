@@ -56,4 +56,5 @@ def test_mean_and_standard_deviation(tmp_path):
     results.add(0, scores(0.5, 0.6), [])
     assert "mean" not in printed(results) and "validation macro f1" in printed(results)
     results.add(1, scores(0.7, 0.6), [])
+    assert "│ 1 (best) │" in printed(results)
     assert "0.600 ± 0.141" in printed(results) and "0.600 ± 0.000" in printed(results)
