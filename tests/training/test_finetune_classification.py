@@ -87,7 +87,6 @@ def test_seeds_and_going_on(run, folder, monkeypatch):
     def patched(self, *arguments, **options):
         if trained == [0] and not (folder / "stopped").exists():
             (folder / "stopped").touch()
-            (folder / "run" / ".checkpoints").mkdir()
             raise KeyboardInterrupt
         trained.append(self.args.seed)
         done = train(self, *arguments, **options)
