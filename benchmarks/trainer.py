@@ -1,0 +1,144 @@
+"""Tokens per second of masked language modelling under transformers' Trainer, beside transformers' RoFormer.
+
+    python benchmarks/trainer.py [--quick] [--sizes mini base] [--runs 3]
+
+Both models begin with the same weights, and train on the same batches of texts of mixed length, padded to the longest, with
+AdamW, on the CPU. A token is one of a text, not padding. Ours trains as `pretrain` does, without padding and with logits
+where there are labels (`unpad_inputs`, `sparse_prediction`), and once more without these two. Each is in a process of its own,
+and they take turns. Attention dropout is 0, then 0.1; float32, then autocast to bfloat16.
+"""
+
+import argparse
+import logging
+import tempfile
+from collections.abc import Callable
+from itertools import product
+
+import measure
+import torch
+import transformers
+from rich.console import Console
+from rich.table import Table
+
+import modeling_roformer as ours
+from modeling_roformer.training.pretraining import training_attention
+
+THEIRS, PLAIN, OURS = "transformers' RoFormer", "ours, padded, all logits", "ours"
+SIZES = {
+    "mini": dict(
+        vocab_size=12_000, hidden_size=256, num_hidden_layers=6, num_attention_heads=4, intermediate_size=1024
+    ),
+    "base": dict(vocab_size=50_000),
+}
+PAD, MASK, ORDINARY = 0, 4, 5  # the last is the first of those that are not special
+console = Console(width=120, highlight=False)
+
+
+def make_texts(count: int, longest: int, vocabulary: int) -> list[dict]:
+    """Texts of an eighth of the longest up to it, 15 % of the tokens masked."""
+    some, texts = torch.Generator().manual_seed(0), []
+    for length in torch.randint(longest // 8, longest + 1, (count,), generator=some).tolist():
+        ids = torch.randint(ORDINARY, vocabulary, (length,), generator=some)
+        masked = torch.rand(length, generator=some) < 0.15
+        texts.append({"input_ids": ids.masked_fill(masked, MASK), "labels": ids.masked_fill(~masked, -100)})
+    return texts
+
+
+def collate(texts: list[dict]) -> dict[str, torch.Tensor]:
+    """A batch of shape (b, s), s the length of its longest text."""
+
+    def pad(name: str, value: int) -> torch.Tensor:
+        return torch.nn.utils.rnn.pad_sequence([text[name] for text in texts], batch_first=True, padding_value=value)
+
+    ids = pad("input_ids", PAD)
+    return {"input_ids": ids, "attention_mask": (ids != PAD).long(), "labels": pad("labels", -100)}
+
+
+def make_run(name: str, size: str, dropout: float, bf16: bool, chosen: argparse.Namespace) -> Callable[[], float]:
+    """What a worker runs: some steps of a Trainer. It returns the mean loss."""
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+    torch.set_num_threads(chosen.threads)
+    torch.manual_seed(0)
+    fields = dict(SIZES[size], attention_probs_dropout_prob=dropout, max_position_embeddings=1536, pad_token_id=PAD)
+    model = transformers.RoFormerForMaskedLM(transformers.RoFormerConfig(**fields))
+    if name != THEIRS:
+        weights, fast = model.state_dict(), name == OURS
+        model = ours.RoFormerForMaskedLM(ours.RoFormerConfig(**fields, unpad_inputs=fast, sparse_prediction=fast))
+        model.load_state_dict(weights)
+        model.set_attn_implementation(training_attention(model, bf16))
+    texts = make_texts(chosen.batch * chosen.steps, chosen.length, model.config.vocab_size)
+
+    arguments = transformers.TrainingArguments(
+        tempfile.gettempdir(),  # nothing is saved
+        max_steps=chosen.steps,
+        per_device_train_batch_size=chosen.batch,
+        train_sampling_strategy="sequential",
+        learning_rate=1e-5,
+        bf16=bf16,
+        use_cpu=True,
+        remove_unused_columns=False,
+        dataloader_pin_memory=False,
+        save_strategy="no",
+        logging_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+    )
+    trainer = transformers.Trainer(model, arguments, train_dataset=texts, data_collator=collate)
+    trainer.remove_callback(transformers.PrinterCallback)
+
+    def run() -> float:
+        return trainer.train().training_loss
+
+    return run
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
+    parser.add_argument("--dropout", type=float, nargs="+", default=[0.0, 0.1], help="of attention")
+    parser.add_argument("--precisions", nargs="+", choices=("float32", "bfloat16"), default=("float32", "bfloat16"))
+    parser.add_argument("--batch", type=int, default=16, help="texts")
+    parser.add_argument("--length", type=int, default=512, help="tokens of the longest text")
+    parser.add_argument("--steps", type=int, default=4, help="of a run")
+    parser.add_argument("--runs", type=int, default=3, help="after one to warm up")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument(
+        "--quick", action="store_true", help="the small model, two steps with four short texts, one run"
+    )
+    chosen = parser.parse_args()
+    if chosen.quick:
+        chosen.sizes, chosen.batch, chosen.length, chosen.steps, chosen.runs = ["mini"], 4, 64, 2, 1
+    texts = make_texts(chosen.batch * chosen.steps, chosen.length, SIZES["mini"]["vocab_size"])
+    tokens = sum(len(text["input_ids"]) for text in texts)  # the same number for every vocabulary
+
+    table = Table(title=f"Training with Trainer, {chosen.steps} × {chosen.batch} texts, {tokens:,} tokens a run")
+    for column in ("model", "attention dropout", "precision", ""):
+        table.add_column(column)
+    for column in ("seconds", "tokens/s", "times as fast"):
+        table.add_column(column, justify="right")
+    with console.status("models are made") as status:
+        for size, dropout, precision in product(chosen.sizes, chosen.dropout, chosen.precisions):
+            names = (THEIRS, PLAIN, OURS)
+            workers = {
+                name: measure.Worker(make_run, name, size, dropout, precision == "bfloat16", chosen) for name in names
+            }
+            measured = measure.alternate(
+                {name: (worker,) for name, worker in workers.items()}, chosen.runs, status.update
+            )
+            measure.close(workers.values())
+            for name, m in measured.items():
+                table.add_row(
+                    size,
+                    f"{dropout:g}",
+                    precision,
+                    name,
+                    f"{m.seconds:.3g}",
+                    f"{tokens / m.seconds:,.0f}",
+                    f"{measured[THEIRS].seconds / m.seconds:.2f}",
+                )
+            table.add_section()
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()
