@@ -8,7 +8,7 @@ TOOLS := $(VENV)/tools
 
 ROOMS := modeling_roformer tokenization model_cards conversion training
 
-.PHONY: demo test test-common lint clean
+.PHONY: demo test test-common examples lint clean
 
 demo: $(PACKAGE)
 	$(VENV)/bin/python examples/demo.py
@@ -19,6 +19,10 @@ test: $(TOOLS)
 # transformers' own tests of models and tokenizers, on ours.
 test-common: $(TOOLS)
 	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -o addopts=-q tests/common
+
+# Every example in a setting of seconds.
+examples: $(TOOLS)
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" bash examples/run_all.sh
 
 lint: $(TOOLS)
 	$(VENV)/bin/ruff check .

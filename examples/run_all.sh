@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Every example in a setting of seconds, to see that it works: what `make examples` runs. With data and hours of yours the
+# commands are the same. What they write goes into a folder that is removed in the end, or stays in the one that is named.
+set -euo pipefail
+examples=$(cd "$(dirname "$0")" && pwd)
+if [ $# -gt 0 ]; then
+    mkdir -p "$1"
+    folder=$(cd "$1" && pwd)
+else
+    folder=$(mktemp -d)
+    trap 'rm -rf "$folder"' EXIT
+fi
+cd "$folder"
+if [ -n "$(ls -A)" ]; then
+    echo "run_all: $folder is not empty: name a new folder" >&2
+    exit 1
+fi
+ln -s "$examples" examples
+
+run() {
+    local begun=$SECONDS
+    echo
+    echo "\$ $*"
+    "$@"
+    echo "  $((SECONDS - begun)) s"
+}
+
+run python examples/demo.py
+run roformer convert examples/roformer-mini-zh roformer-mini-zh
+run python examples/hold_out.py examples/long_document.txt split --share 0.3
+run python examples/pretrain_mlm.py examples/stages/quick.yaml --corpus split/train --eval split/held_out \
+    --from roformer-mini-zh --output pretrained --save-steps 3 --logging-steps 1
+echo '{"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128}' > small.json
+run python examples/compare_position_embeddings.py examples/stages/quick.yaml --corpus split/train --eval split/held_out \
+    --tokenizer roformer-mini-zh --config small.json --output positions --logging-steps 1 --save-steps 3
+run python examples/finetune_triplet.py examples/triplets.jsonl --models roformer-mini-zh pretrained/model --max-length 64 \
+    --epochs 4 --baselines --output cases
+run python examples/finetune_classification.py roformer-mini-zh --train examples/reviews.tsv --output reviews --seeds 0 1 \
+    --learning-rate 1e-3 --epochs 4 --batch-size 8
+
+# What a person would look at is there.
+for made in pretrained/curves.png positions/losses.png cases/results.json reviews/results.json; do
+    test -s "$made" || { echo "run_all: $made is missing" >&2; exit 1; }
+done
