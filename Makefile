@@ -8,13 +8,17 @@ TOOLS := $(VENV)/tools
 
 ROOMS := modeling_roformer tokenization model_cards conversion training
 
-.PHONY: demo test test-common examples lint clean
+.PHONY: demo test test-slow test-common examples lint clean
 
 demo: $(PACKAGE)
 	$(VENV)/bin/python examples/demo.py
 
 test: $(TOOLS)
 	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2
+
+# The rest of them, which compile, export, or start processes, and take half of the time.
+test-slow: $(TOOLS)
+	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2 -m slow
 
 # transformers' own tests of models and tokenizers, on ours.
 test-common: $(TOOLS)

@@ -147,12 +147,14 @@ def test_converting_needs_no_model_and_gives_the_same(start, tmp_path):
                 assert found.read_bytes() == file.read_bytes(), file
 
 
+@pytest.mark.slow
 def test_verifying_loads_with_this_package(start, tmp_path):
     out, imported = start(COMMAND, "convert", LEGACY / "v2", tmp_path / "v2", "--family", "v2", "--verify")
     assert "every tensor" in out
     assert {"modeling_roformer.registration", "modeling_roformer.heads"} <= imported
 
 
+@pytest.mark.slow
 def test_a_public_name_brings_everything(start):
     """Code in the command's process that asks for a model gets it, registered."""
     out, _ = start("""

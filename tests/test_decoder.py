@@ -253,6 +253,7 @@ def test_a_cache_continued_by_several_words_is_the_same():
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=0, msg=kind)
 
 
+@pytest.mark.slow
 def test_a_compiled_step_with_a_static_cache():
     model = make_model()
     cache = StaticCache(config=model.config, max_cache_len=16)

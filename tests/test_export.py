@@ -50,6 +50,7 @@ def assert_agrees(model, exported, shape, atol):
     torch.testing.assert_close(found, expected, atol=atol, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("head", "variant"), [*((head, "plain") for head in HEADS[1:]), *(("RoFormerModel", name) for name in VARIANTS)]
 )
@@ -61,6 +62,7 @@ def test_torch_export(head, variant):
         assert_agrees(model, lambda batch: next(iter(program(**batch).values())), shape, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("head", "variant"),
     [

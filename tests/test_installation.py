@@ -94,6 +94,7 @@ def test_an_installation_never_looks_beside_itself(ordinary, tmp_path):
     assert found == f"{site / NAME}\n"
 
 
+@pytest.mark.slow
 def test_models_load_from_the_root_of_the_clone_after_an_ordinary_installation(clone, ordinary):
     code = f"import {NAME} as m, transformers\nprint(transformers.AutoModel.from_config(m.RoFormerConfig()).__module__)"
     assert python(code, clone, ordinary).split() == ["modeling_roformer.model"]

@@ -312,6 +312,7 @@ def test_gradient_checkpointing_gives_the_same_gradients(use_reentrant):
         torch.testing.assert_close(parameter.grad, expected[name], msg=name)
 
 
+@pytest.mark.slow
 def test_compiles_whole():
     model, _ = make_pair()
     batch = make_batch()

@@ -475,6 +475,7 @@ def test_attentions_and_hidden_states():
     assert torch.equal(outputs.hidden_states[-1], outputs.last_hidden_state)
 
 
+@pytest.mark.slow
 def test_compiles_in_one_graph():
     model = make_model()
     ids, mask = make_ids(2, 12), torch.tensor([[1] * 12, [1] * 7 + [0] * 5])
@@ -795,6 +796,7 @@ numpy.savez(sys.argv[1], **results)
 """
 
 
+@pytest.mark.slow
 def test_with_code_it_loads_without_this_package(tmp_path):
     folders = {
         "words": nezha_folder(tmp_path / "words", WORDS),

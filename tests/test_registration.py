@@ -69,6 +69,7 @@ def test_public_names_are_defined_in_files_that_travel():
         assert not inspect.getsourcefile(public).endswith("__init__.py"), name
 
 
+@pytest.mark.slow
 def test_import_is_light():
     """No dictionary, no data or metrics library; the command line starts without torch."""
     script = (

@@ -107,6 +107,7 @@ def test_dynamic_is_the_papers_rope_up_to_the_trained_length():
         assert (dynamic(make_ids()).last_hidden_state - plain(make_ids()).last_hidden_state).abs().max() > 1e-2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TYPES)
 def test_compiles_whole(name):
     model = make_model(rope_parameters=TYPES[name])

@@ -530,6 +530,7 @@ def test_only_models_for_triplets_carry_the_pipeline(folder, tokenizer, tmp_path
     assert "custom_pipelines" not in json.loads(files["config.json"]) and "triplet_pipeline.py" not in files
 
 
+@pytest.mark.slow
 def test_with_code_only_it_loads_saves_and_loads_again(hub, folder, tmp_path):
     """On a machine without this package: from a folder and from the Hub."""
     match = pipeline("triplet-matching", model=str(folder))

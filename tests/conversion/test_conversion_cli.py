@@ -340,6 +340,7 @@ def test_interrupted_half_way(source, tmp_path, monkeypatch):
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_half_way(source, tmp_path):
     """A limit on the size of files stands in for the disk: write() fails in the middle of model.safetensors."""
     code = (

@@ -265,6 +265,7 @@ for folder in sys.argv[1:]:
 """
 
 
+@pytest.mark.slow
 def test_plain_transformers_answers_rightly_or_refuses(tmp_path):
     """Without this package: WoBERT has the same ids and logits, WoNEZHA is refused by its name."""
     for family in BERTS:

@@ -313,6 +313,7 @@ for number, output in zip(map(int, signals.split(",")), outputs):
 """
 
 
+@pytest.mark.slow
 def test_signals(tmp_path):
     """Ctrl-C, what a batch system sends, and what nobody can handle: of that one, a hidden folder is left."""
     numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGKILL]

@@ -47,6 +47,7 @@ for order, code in orders.items():
 """
 
 
+@pytest.mark.slow
 def test_functions_are_functions_in_any_order_of_imports(tmp_path):
     program = tmp_path / "roformer"
     program.write_text(PROGRAM, encoding="utf-8")

@@ -208,6 +208,7 @@ print(highest - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc/self/status")
 @pytest.mark.parametrize("form", ["zip", "safetensors"])
 def test_no_second_copy_in_memory(form, tmp_path):

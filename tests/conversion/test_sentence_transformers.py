@@ -147,6 +147,7 @@ def test_saving_and_loading_again(encoder, tmp_path):
     np.testing.assert_allclose(again.encode(SENTENCES), REFERENCE["vectors"], rtol=0, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_a_published_folder_needs_only_its_code(hub, folder, tmp_path):
     """A machine that has sentence-transformers and not this package."""
     push(folder, "somebody/sim", with_code=True)

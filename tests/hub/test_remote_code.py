@@ -101,6 +101,7 @@ def classifier(tmp_path, word_vocabulary):
     return save(tmp_path / "classifier", RoFormerForSequenceClassification, word_vocabulary, None, num_labels=3)
 
 
+@pytest.mark.slow
 def test_without_this_package(hub, tmp_path, word_vocabulary, masked_lm, classifier):
     """With its code a folder loads all the same; without, plain transformers gives the same or refuses. One process."""
     folder, model, tokenizer = masked_lm

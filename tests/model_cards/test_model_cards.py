@@ -361,6 +361,7 @@ print(json.dumps(loaded))
 """
 
 
+@pytest.mark.slow
 def test_plain_transformers_loads_or_refuses_each_kind_as_its_card_says(tmp_path):
     """In a process that has not imported this package."""
     for kind in FIXTURES:

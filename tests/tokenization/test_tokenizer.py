@@ -327,6 +327,7 @@ def as_it_is(batch):
     return batch
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_data_loader_workers(words, method):
     if method not in multiprocessing.get_all_start_methods():

@@ -149,6 +149,7 @@ def test_the_same_for_any_number_of_processes_and_any_chunks(make, tmp_path, mon
     assert len(set(reports)) == 1 and reports[0][3] == len(documents)
 
 
+@pytest.mark.slow
 def test_processes_that_are_not_forked(base, tmp_path):
     """Where a platform starts its processes anew, they get what they need as well."""
     written(tmp_path / "corpus.txt", DOCUMENTS)
@@ -310,6 +311,7 @@ def test_a_base_that_is_none_and_a_corpus_that_is_not_there(run, base, tmp_path)
     assert code == 1 and "folder" in err and os.listdir(tmp_path / "folder") == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_it_leaves_nothing(base, tmp_path, stop):
     """Stopped in the midst of the corpus: no output, no folder beside it, no process that goes on."""

@@ -23,6 +23,8 @@ from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM
 from modeling_roformer.training.errors import TrainingError
 from modeling_roformer.training.sharding import shard
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = REPOSITORY / "examples" / "pretrain_mlm.py"
 TEXT = REPOSITORY / "examples" / "long_document.txt"
 MODEL = REPOSITORY / "examples" / "roformer-mini-zh"
