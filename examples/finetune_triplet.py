@@ -19,11 +19,11 @@ from rich.console import Console
 from modeling_roformer.model_cards import file_fact
 from modeling_roformer.training.errors import TrainingError, one_sentence
 from modeling_roformer.training.metrics import metric
-from modeling_roformer.training.triplet_baselines import TEXT_BLIND, WITHOUT_MODEL, nearest, pooled_vectors
-from modeling_roformer.training.triplet_card import Data, describe_trained, save_trained
-from modeling_roformer.training.triplet_finetuning import Recipe, fine_tune, load_start
-from modeling_roformer.training.triplet_results import Results, Run, accuracy_table, compare, comparison_table
-from modeling_roformer.training.triplets import Split, encode_triplets, read_triplets, split_triplets
+from modeling_roformer.training.triplets.baselines import TEXT_BLIND, WITHOUT_MODEL, nearest, pooled_vectors
+from modeling_roformer.training.triplets.card import Data, describe_trained, save_trained
+from modeling_roformer.training.triplets.finetuning import Recipe, fine_tune, load_start
+from modeling_roformer.training.triplets.reading import Split, encode_triplets, read_triplets, split_triplets
+from modeling_roformer.training.triplets.results import Results, Run, accuracy_table, compare, comparison_table
 
 SHORTEST = 8  # tokens in which a pair has some of each text
 

@@ -12,8 +12,8 @@ from paths import REPOSITORY
 
 from modeling_roformer import RoFormerConfig, RoFormerForTripletMatching, RoFormerTokenizer
 from modeling_roformer.training.errors import TrainingError
-from modeling_roformer.training.triplet_baselines import decide, nearest, pooled_vectors, text_blind, tf_idf
-from modeling_roformer.training.triplets import Split, Triplet, encode_triplets, read_triplets, split_triplets
+from modeling_roformer.training.triplets.baselines import decide, nearest, pooled_vectors, text_blind, tf_idf
+from modeling_roformer.training.triplets.reading import Split, Triplet, encode_triplets, read_triplets, split_triplets
 
 EXAMPLE = REPOSITORY / "examples" / "triplets.jsonl"
 VOCAB = REPOSITORY / "examples" / "roformer-mini-zh" / "vocab.txt"

@@ -5,14 +5,14 @@ from pathlib import Path
 
 from huggingface_hub import EvalResult
 
-from ..output.output_folder import output_folder
-from ..output.progress_bar import no_transformers_bar
-from .curves import draw_learning_curves
-from .result_card import write_result_card
-from .triplet_baselines import TEXT_BLIND
-from .triplet_finetuning import Recipe, Start, Trained
-from .triplet_results import Row, percent
-from .triplets import Split
+from ...output.output_folder import output_folder
+from ...output.progress_bar import no_transformers_bar
+from ..curves import draw_learning_curves
+from ..result_card import write_result_card
+from .baselines import TEXT_BLIND
+from .finetuning import Recipe, Start, Trained
+from .reading import Split
+from .results import Row, percent
 
 _METHOD = """Fine-tuned on {train} triplets of {data.train}; the epoch was chosen by the accuracy on {validation} others. Inputs were \
 cut at {length:,}

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 from rich.table import Table
 
-from ..tokenization.whole_file import write_whole
-from .errors import TrainingError
-from .metrics import metric
-from .paired_bootstrap import Difference, paired_bootstrap
-from .triplet_baselines import TEXT_BLIND
-from .triplets import LABELS, Triplet
+from ...tokenization.whole_file import write_whole
+from ..errors import TrainingError
+from ..metrics import metric
+from ..paired_bootstrap import Difference, paired_bootstrap
+from .baselines import TEXT_BLIND
+from .reading import LABELS, Triplet
 
 _TIE = "neither"
 
@@ -40,7 +40,7 @@ class Run:
 
     @classmethod
     def of(cls, seed: int, validation: float, test: Sequence[Triplet], decisions: np.ndarray, log=()) -> "Run":
-        """From decisions on the test triplets, as `triplet_baselines` has them."""
+        """From decisions on the test triplets, as `baselines` has them."""
         labels = np.array([triplet.label for triplet in test])
         scores = metric("triplet_accuracy").compute(predictions=decisions, references=labels)
         results = np.where(decisions == -1, 0.5, decisions == labels).tolist()

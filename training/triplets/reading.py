@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from ..triplet_matching import check_text
-from ..triplet_pipeline import encode_triplet
-from .errors import TrainingError
+from ...triplet_matching import check_text
+from ...triplet_pipeline import encode_triplet
+from ..errors import TrainingError
 
 LABELS = "BC"
 LEAST = 10  # triplets of a file, so that no part of one has fewer than two

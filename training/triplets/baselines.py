@@ -11,9 +11,9 @@ import torch
 from sklearn.feature_extraction.text import TfidfVectorizer
 from transformers import PreTrainedTokenizerBase
 
-from ..tokenization.segmentation import JiebaSegmenter
-from ..triplet_matching import RoFormerForTripletMatching
-from .triplets import Triplet
+from ...tokenization.segmentation import JiebaSegmenter
+from ...triplet_matching import RoFormerForTripletMatching
+from .reading import Triplet
 
 
 def decide(scores: np.ndarray) -> np.ndarray:

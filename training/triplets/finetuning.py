@@ -19,15 +19,15 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from ..absolute_positions import longest_text
-from ..model_cards import file_fact
-from ..output.progress_bar import no_transformers_bar
-from ..triplet_matching import RoFormerForTripletMatching
-from .errors import TrainingError
-from .metrics import metric
-from .start import has_tokenizer, saved_config
-from .triplet_baselines import decide
-from .triplets import Split, encode_triplets
+from ...absolute_positions import longest_text
+from ...model_cards import file_fact
+from ...output.progress_bar import no_transformers_bar
+from ...triplet_matching import RoFormerForTripletMatching
+from ..errors import TrainingError
+from ..metrics import metric
+from ..start import has_tokenizer, saved_config
+from .baselines import decide
+from .reading import Split, encode_triplets
 
 
 @dataclass(frozen=True)
