@@ -1,16 +1,12 @@
 """What a fine-tuning gave with each seed, in a results.json that grows seed by seed."""
 
-import json
 import statistics
 from collections.abc import Mapping
 from pathlib import Path
 
 from rich.table import Table
 
-from ..tokenization.whole_file import write_whole
-from .errors import TrainingError
-
-FILE = "results.json"
+from .results_file import ResultsFile
 
 
 class SeedResults:
@@ -25,26 +21,9 @@ class SeedResults:
     """
 
     def __init__(self, output: str | Path, settings: Mapping, part: str = "validation", metric: str = "accuracy"):
-        self.path = Path(output) / FILE
-        self.settings = json.loads(json.dumps(settings))
+        self.file = ResultsFile(output, settings)
+        self.seeds: dict[str, dict] = self.file.read(lambda saved: dict(saved["seeds"])) or {}
         self.part, self.metric = part, metric
-        self.seeds: dict[str, dict] = {}
-        if self.path.exists():
-            self._read()
-        elif self.path.parent.exists() and (not self.path.parent.is_dir() or any(self.path.parent.iterdir())):
-            raise TrainingError(f"{output} is not empty and holds no {FILE}: name a new folder")
-
-    def _read(self) -> None:
-        try:
-            found = json.loads(self.path.read_text(encoding="utf-8"))
-            settings, self.seeds = found["settings"], found["seeds"]
-        except (ValueError, KeyError, TypeError):
-            raise TrainingError(f"{self.path} is broken: it does not hold settings and seeds as JSON") from None
-        others = [name for name in {**settings, **self.settings} if settings.get(name) != self.settings.get(name)]
-        if others:
-            raise TrainingError(
-                f"{self.path.parent} holds a run with other {' and '.join(others)}: name another folder"
-            )
 
     def __contains__(self, seed: int) -> bool:
         return str(seed) in self.seeds
@@ -61,9 +40,7 @@ class SeedResults:
 
     def write(self) -> None:
         """Write results.json, in a new folder where there is none."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps({"settings": self.settings, "seeds": self.seeds}, indent=1, ensure_ascii=False)
-        write_whole(self.path, text + "\n")
+        self.file.write(seeds=self.seeds)
 
     @property
     def best(self) -> str | None:

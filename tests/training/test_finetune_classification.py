@@ -115,7 +115,7 @@ def test_seeds_and_going_on(run, folder, monkeypatch):
     assert ModelCard.load("run/model/README.md").data.eval_results[0].metric_value == 0.3
     assert "0.667 ± 0.208" in out and "0.633 ± 0.351" in out
     code, _, err = run(*arguments[:-2], "--seeds", "0")
-    assert code == 1 and "run holds a run with other most and texts: name another folder" in err
+    assert code == 1 and "run/results.json holds results with other most and texts: name another folder" in err
 
 
 def test_validation_alone(run, folder):

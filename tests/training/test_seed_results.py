@@ -34,7 +34,7 @@ def test_what_is_done_is_found_again(tmp_path):
     assert 0 in again and again.seeds["0"]["log"] == [{"epoch": 1, "loss": 2.0}]
     again.add(1, scores(0.1, 0.2), [])
     assert list(json.loads((output / "results.json").read_text())["seeds"]) == ["0", "1"]
-    with pytest.raises(TrainingError, match="run holds a run with other texts: name another folder"):
+    with pytest.raises(TrainingError, match="run/results.json holds results with other texts: name another folder"):
         SeedResults(output, {**SETTINGS, "texts": {"train": 4}})
     for broken in "{", "[]", "{}":
         (output / "results.json").write_text(broken)

@@ -1,6 +1,5 @@
 """What came of each row of Table 5, kept in results.json as soon as there is something, and shown as the table."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
@@ -9,10 +8,10 @@ from pathlib import Path
 import numpy as np
 from rich.table import Table
 
-from ...tokenization.whole_file import write_whole
 from ..errors import TrainingError
 from ..metrics import metric
 from ..paired_bootstrap import Difference, paired_bootstrap
+from ..results_file import ResultsFile
 from .baselines import TEXT_BLIND
 from .reading import LABELS, Triplet
 
@@ -102,38 +101,21 @@ class Results:
     """The rows of one comparison, in the file `results.json` of a folder, from which it goes on.
 
     Args:
-        folder: made where it does not exist.
+        folder: made when something is written.
         settings: what must be the same for a run to count again, as JSON holds it.
 
     Raises a TrainingError where the folder holds results under other settings, or something else.
     """
 
     def __init__(self, folder: str | Path, settings: dict):
-        self.path, self.settings, self.rows = Path(folder) / "results.json", settings, {}
-        if self.path.exists():
-            self._read()
-        elif self.path.parent.exists() and (not self.path.parent.is_dir() or any(self.path.parent.iterdir())):
-            raise TrainingError(f"{folder} is not empty and holds no results.json: name a new folder")
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-
-    def _read(self) -> None:
-        try:
-            saved = json.loads(self.path.read_text(encoding="utf-8"))
-            settings = saved["settings"]
-            rows = [Row(**{**row, "runs": [Run(**run) for run in row["runs"]]}) for row in saved["rows"]]
-        except (ValueError, KeyError, TypeError):
-            raise TrainingError(f"{self.path} cannot be read: name another folder") from None
-        if others := [name for name, value in self.settings.items() if settings.get(name) != value]:
-            raise TrainingError(
-                f"{self.path} holds results with other {' and '.join(others)}: name another folder for these"
-            )
-        self.rows = {row.name: row for row in rows}
+        self.file = ResultsFile(folder, settings)
+        self.rows: dict[str, Row] = self.file.read(_rows) or {}
 
     def row(self, name: str, model: str | None = None, length: int | None = None, weights: str = "") -> Row:
         """The row of this name, with what is known of it; a TrainingError where that is of other weights."""
         row = self.rows.setdefault(name, Row(name, model, length, weights))
         if row.weights != weights:
-            raise TrainingError(f"{self.path} holds results of another {name}: name another folder for these")
+            raise TrainingError(f"{self.file.path} holds results of another {name}: name another folder for these")
         return row
 
     def add(self, row: Row, run: Run) -> None:
@@ -142,13 +124,15 @@ class Results:
         self.write()
 
     def write(self, compared: Sequence["Comparison"] = ()) -> None:
-        content = {
-            "settings": self.settings,
-            "summary": {row.name: row.summary() for row in self.rows.values() if row.runs},
-            "comparisons": [asdict(comparison) for comparison in compared],
-            "rows": [asdict(row) for row in self.rows.values()],
-        }
-        write_whole(self.path.resolve(), json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+        self.file.write(
+            summary={row.name: row.summary() for row in self.rows.values() if row.runs},
+            comparisons=[asdict(comparison) for comparison in compared],
+            rows=[asdict(row) for row in self.rows.values()],
+        )
+
+
+def _rows(saved: dict) -> dict[str, Row]:
+    return {row["name"]: Row(**{**row, "runs": [Run(**run) for run in row["runs"]]}) for row in saved["rows"]}
 
 
 @dataclass(frozen=True)
