@@ -13,6 +13,7 @@ from pathlib import Path
 
 import datasets
 import torch
+from huggingface_hub import EvalResult
 from rich.console import Console
 from transformers import (
     AutoModelForSequenceClassification,
@@ -26,7 +27,7 @@ from transformers import (
 )
 
 from modeling_roformer.output.output_folder import output_folder
-from modeling_roformer.training.curves import draw_panels
+from modeling_roformer.training.curves import draw_learning_curves
 from modeling_roformer.training.errors import TrainingError, one_sentence
 from modeling_roformer.training.labelled_text import read_labelled
 from modeling_roformer.training.metrics import metric
@@ -150,19 +151,6 @@ def scores_of(trainer: Trainer, parts: datasets.DatasetDict) -> dict[str, dict[s
     return scores
 
 
-def draw(results: SeedResults, picture: Path) -> None:
-    """Losses and accuracy of all seeds against epochs."""
-    panels = {"training loss": "loss", "validation loss": "eval_loss", "validation accuracy": "eval_accuracy"}
-    curves = {
-        title: {
-            f"seed {seed}": [(entry["epoch"], entry[name]) for entry in result["log"] if name in entry]
-            for seed, result in results.seeds.items()
-        }
-        for title, name in panels.items()
-    }
-    draw_panels(picture, curves, xlabel="epoch")
-
-
 def main() -> None:
     chosen = read_arguments()
     saved_config(chosen.model)  # refuses what is not a RoFormer
@@ -192,11 +180,12 @@ def main() -> None:
             with output_folder(chosen.output / "model", force=True) as folder:
                 trainer.model.save_pretrained(folder)
                 tokenizer.save_pretrained(folder)
-                for name, value in scores[tested].items():
-                    write_scored_card(folder, "text-classification", data, name, value, chosen.output.resolve().name)
+                measured = [EvalResult("text-classification", data, data, *score) for score in scores[tested].items()]
+                write_scored_card(folder, measured, chosen.output.resolve().name)
         results.add(seed, scores, trainer.state.log_history)
 
-    draw(results, chosen.output / "curves.png")
+    logs = {seed: result["log"] for seed, result in results.seeds.items()}
+    draw_learning_curves(logs, chosen.output / "curves.png")
     Console().print(results.table())
     print(f"{chosen.output / 'model'} is the best model, {chosen.output / 'curves.png'} how it learned")
 

@@ -10,6 +10,7 @@ _PANELS = {
     "loss": {"training": "loss", "held out": "eval_loss"},
     "accuracy": {"training": "accuracy", "held out": "eval_accuracy"},
 }
+_LEARNING = {"training loss": "loss", "validation loss": "eval_loss", "validation accuracy": "eval_accuracy"}
 _FEW = 40  # points that are marked one by one
 
 
@@ -75,16 +76,15 @@ def draw_curves(output: str | Path) -> Path:
     return draw_panels(Path(output) / "curves.png", panels, borders=ends[:-1])
 
 
-def draw_learning_curves(logs: Mapping[int, Sequence[dict]], picture: str | Path) -> Path:
-    """Draw loss and validation accuracy of a fine-tuning against its epochs, for each seed.
+def draw_learning_curves(logs: Mapping[object, Sequence[dict]], picture: str | Path) -> Path:
+    """Draw losses and validation accuracy of a fine-tuning against its epochs, with a curve for each seed.
 
     Args:
-        logs: seed -> Trainer's log, with an entry for each epoch's training and for its validation.
+        logs: seed -> Trainer's log, with entries of its training and, for each epoch, of its validation.
         picture: file to write, a PNG.
     """
-    panels = {"loss": {}, "accuracy": {}}
-    for seed, log in logs.items():
-        panels["loss"][f"training, seed {seed}"] = points(log, "loss", "epoch")
-        panels["loss"][f"validation, seed {seed}"] = points(log, "eval_loss", "epoch")
-        panels["accuracy"][f"validation, seed {seed}"] = points(log, "eval_accuracy", "epoch")
-    return draw_panels(Path(picture), panels, "epoch")
+    panels = {
+        title: {f"seed {seed}": points(log, name, "epoch") for seed, log in logs.items()}
+        for title, name in _LEARNING.items()
+    }
+    return draw_panels(Path(picture), panels, xlabel="epoch")

@@ -2,7 +2,7 @@
 
 import pytest
 import yaml
-from huggingface_hub import ModelCard
+from huggingface_hub import EvalResult, ModelCard
 
 from modeling_roformer import RoFormerConfig, RoFormerForSequenceClassification
 from modeling_roformer.model_cards import check_metadata
@@ -17,10 +17,13 @@ def folder(tmp_path):
     return tmp_path / "model"
 
 
+def score(metric, value):
+    return EvalResult("text-classification", "reviews", "reviews", metric, value)
+
+
 def test_scores_of_a_new_card(folder):
-    write_scored_card(folder, "text-classification", "reviews", "accuracy", 0.5, "classifier")
-    write_scored_card(folder, "text-classification", "reviews", "macro_f1", 1 / 3)
-    write_scored_card(folder, "text-classification", "reviews", "accuracy", 0.75)
+    write_scored_card(folder, [score("accuracy", 0.5)], "classifier")
+    write_scored_card(folder, [score("macro_f1", 1 / 3), score("accuracy", 0.75)])
     text = (folder / "README.md").read_text(encoding="utf-8")
     check_metadata(text)
     metadata = yaml.safe_load(text.split("---\n")[1])
@@ -37,10 +40,18 @@ def test_scores_of_a_new_card(folder):
 def test_what_people_wrote_stays(folder):
     text = "---\nlicense: mit\n---\n\n# Ours\n\n## Results\n\nGood ones.\n\n## Thanks\n"
     (folder / "README.md").write_text(text, encoding="utf-8")
-    write_scored_card(folder, "text-classification", "reviews", "accuracy", 0.5)
+    write_scored_card(folder, [score("accuracy", 0.5)])
     written = (folder / "README.md").read_text(encoding="utf-8")
     assert written.endswith("# Ours\n\n## Results\n\n- accuracy on reviews: 0.5\n\nGood ones.\n\n## Thanks\n")
     assert ModelCard(written).data.license == "mit"
     (folder / "README.md").write_text("# Ours\n", encoding="utf-8")
-    write_scored_card(folder, "text-classification", "reviews", "accuracy", 0.5)
+    write_scored_card(folder, [score("accuracy", 0.5)])
     assert ModelCard.load(folder / "README.md").data.eval_results[0].metric_value == 0.5
+
+
+def test_a_card_with_facts_is_written_anew(folder):
+    write_scored_card(folder, [score("macro_f1", 0.5)])
+    write_scored_card(folder, [score("accuracy", 0.5)], "classifier", results="As a table.", fine_tuned_from="mini")
+    card = ModelCard.load(folder / "README.md")
+    assert [result.metric_type for result in card.data.eval_results] == ["accuracy"] == card.data.metrics
+    assert "## Results\n\nAs a table.\n\n## How to use it" in card.text and "| fine tuned from | mini |" in card.text

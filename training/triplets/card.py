@@ -8,7 +8,7 @@ from huggingface_hub import EvalResult
 from ...output.output_folder import output_folder
 from ...output.progress_bar import no_transformers_bar
 from ..curves import draw_learning_curves
-from ..result_card import write_result_card
+from ..scored_card import write_scored_card
 from .baselines import TEXT_BLIND
 from .finetuning import Recipe, Start, Trained
 from .reading import Split
@@ -78,10 +78,10 @@ def describe_trained(folder: str | Path, row: Row, split: Split, recipe: Recipe,
         metric_type="accuracy",
         metric_value=round(best.accuracy, 4),
     )
-    write_result_card(
+    write_scored_card(
         folder,
-        row.name,
         [score],
+        row.name,
         training=_METHOD.format(length=row.length, seed=best.seed, **sizes, **vars(recipe)),
         results=_SCORES.format(lines="\n".join(lines), known=known, asked=asked, **sizes),
         fine_tuned_from=row.model,
