@@ -25,6 +25,7 @@ from ...output.progress_bar import no_transformers_bar
 from ...triplet_matching import RoFormerForTripletMatching
 from ..errors import TrainingError
 from ..metrics import metric
+from ..pretraining import ON_CPU, training_attention
 from ..start import has_tokenizer, saved_config
 from .baselines import decide
 from .reading import Split, encode_triplets
@@ -135,10 +136,11 @@ def fine_tune(
         for part in (split.train, split.validation, split.test)
     )
     model = start.model(recipe.scorer, seed)
+    model.set_attn_implementation(training_attention(model, recipe.bf16))
     unpad_inputs, model.config.unpad_inputs = model.config.unpad_inputs, True
     trainer = Trainer(
         model,
-        _arguments(len(train), length, seed, recipe, work),
+        _arguments(length, seed, recipe, work),
         train_dataset=train,
         eval_dataset=validation,
         data_collator=DataCollatorForMultipleChoice(start.tokenizer),
@@ -148,6 +150,7 @@ def fine_tune(
     trainer.remove_callback(ProgressCallback)
     bar = _ProgressBar(title)
     trainer.add_callback(bar)
+    shutil.rmtree(work, ignore_errors=True)  # what a stopped run left
     try:
         with no_transformers_bar():  # of each file that is saved
             trainer.train()
@@ -159,15 +162,14 @@ def fine_tune(
     return Trained(model, trainer.state.best_metric, decide(_finite(logits)), trainer.state.log_history)
 
 
-def _arguments(triplets: int, length: int, seed: int, recipe: Recipe, work: str | Path) -> TrainingArguments:
+def _arguments(length: int, seed: int, recipe: Recipe, work: str | Path) -> TrainingArguments:
     most = max(1, recipe.device_tokens // (length * (2 if recipe.scorer == "cross" else 3)))
     on_device = next(n for n in range(min(most, recipe.batch_size), 0, -1) if recipe.batch_size % n == 0)
-    steps = -(-triplets // recipe.batch_size) * recipe.epochs
     arguments = TrainingArguments(
         str(work),
         num_train_epochs=recipe.epochs,
         learning_rate=recipe.learning_rate,
-        warmup_steps=round(0.1 * steps),
+        warmup_steps=0.1,  # of all steps
         weight_decay=0.01,
         per_device_train_batch_size=on_device,
         per_device_eval_batch_size=on_device,
@@ -181,6 +183,7 @@ def _arguments(triplets: int, length: int, seed: int, recipe: Recipe, work: str 
         save_only_model=True,
         seed=seed,
         bf16=recipe.bf16,
+        use_cpu=ON_CPU,
         dataloader_pin_memory=torch.cuda.is_available(),
         report_to=[],
     )
