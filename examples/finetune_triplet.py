@@ -95,7 +95,8 @@ def main() -> None:
     files = [file for file in (chosen.triplets, chosen.train, chosen.validation, chosen.test) if file]
     data = Data(*(chosen.data_name or file.name for file in (files[0], files[-1])))
     results = Results(chosen.output, {"files": [file_fact(file) for file in files], "recipe": asdict(recipe)})
-    results.write()  # from now on the folder is known as a run's, wherever it is stopped
+    if not results.rows:
+        results.write()  # so that the same command goes on even where it is killed before the first result
 
     rows = []
     if chosen.baselines:

@@ -38,6 +38,8 @@ def folder(tmp_path, monkeypatch):
 @pytest.fixture
 def run(folder, monkeypatch, capfd):
     """The script with arguments; gives its exit code, stdout and the last line of stderr."""
+    # The picture of each run, which takes longer than the run.
+    monkeypatch.setattr("modeling_roformer.training.pretraining.draw_curves", lambda *_: None)
 
     def run(*arguments):
         words = ["stages.yaml", "--corpus", "corpus.txt", "--tokenizer", VOCAB, "--config", "config.json"]

@@ -78,7 +78,7 @@ def test_one_file_is_split_and_learned(run, folder):
     )
 
 
-def test_seeds_and_going_on(run, folder, monkeypatch):
+def test_seeds_and_going_on(run, folder, monkeypatch, no_pictures):
     """What a seed has given stays, and the model is that of the best seed by validation, not by test."""
     accuracies = {0: (0.5, 1.0), 1: (0.9, 0.3), 2: (0.6, 0.6)}  # of validation and test
     trained = []
@@ -118,7 +118,7 @@ def test_seeds_and_going_on(run, folder, monkeypatch):
     assert code == 1 and "run/results.json holds results with other most and texts: name another folder" in err
 
 
-def test_validation_alone(run, folder):
+def test_validation_alone(run, folder, no_pictures):
     """Is what is measured, and the output says so."""
     (folder / "other.jsonl").write_text('{"text": "明月", "label": "月"}\n{"text": "天上", "label": "天"}\n')
     code, out, err = run("--train", "texts.tsv", "--validation", "other.jsonl", "--epochs", "1")

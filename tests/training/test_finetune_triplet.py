@@ -18,7 +18,6 @@ from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM, RoFormerForTr
 from modeling_roformer.conversion import convert
 from modeling_roformer.hub import push
 from modeling_roformer.model_cards import write_card
-from modeling_roformer.training.triplets import card as triplet_card
 
 SCRIPT = REPOSITORY / "examples" / "finetune_triplet.py"
 TRIPLETS = REPOSITORY / "examples" / "triplets.jsonl"
@@ -61,12 +60,6 @@ def run(folder, monkeypatch, capfd):
         return run_script(SCRIPT, words, monkeypatch, capfd)
 
     return run
-
-
-@pytest.fixture
-def no_pictures(monkeypatch):
-    """They take longer than training."""
-    monkeypatch.setattr(triplet_card, "draw_learning_curves", lambda *_: None)
 
 
 def rows_of(folder="run"):
