@@ -7,7 +7,6 @@ import sys
 def run_script(script, arguments, monkeypatch, capfd) -> tuple[int, str, str]:
     """Its exit code, stdout and the last line of stderr, on which there was no traceback."""
     monkeypatch.setattr(sys, "argv", [str(script), *map(str, arguments)])
-    monkeypatch.setenv("COLUMNS", "120")  # so that no sentence in a table is broken
     code = 0
     try:
         runpy.run_path(str(script), run_name="__main__")
