@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 
 from . import __version__
+from .output.sentence import sentence_of
 
 app = typer.Typer(
     name="roformer",
@@ -256,11 +257,7 @@ def main() -> None:
             raise
         # Our errors, and those of the libraries that a user's input can cause, are sentences; any other at least says
         # what it was.
-        sentence = str(error)
-        if isinstance(error, OSError) and error.strerror:  # without "[Errno 2]"
-            sentence = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-        sentence = " ".join(sentence.split()) or type(error).__name__
-        stderr.print(f"roformer: {sentence}", highlight=False, markup=False, soft_wrap=True)
+        stderr.print(f"roformer: {sentence_of(error)}", highlight=False, markup=False, soft_wrap=True)
         sys.exit(1)
 
 

@@ -5,6 +5,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from ..output.sentence import sentence_of
+
 
 class TrainingError(ValueError):
     """Training cannot begin or go on; the text is one sentence that says why, and what to do."""
@@ -38,8 +40,5 @@ def one_sentence(program: str) -> Iterator[None]:
     except Exception as error:
         if os.environ.get("ROFORMER_DEBUG"):
             raise
-        sentence = str(error)
-        if isinstance(error, OSError) and error.strerror:  # without "[Errno 2]"
-            sentence = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-        print(f"{program}: {' '.join(sentence.split()) or type(error).__name__}", file=sys.stderr)
+        print(f"{program}: {sentence_of(error)}", file=sys.stderr)
         sys.exit(128 + error.signal if isinstance(error, Stopped) else 1)
