@@ -104,7 +104,7 @@ def fine_tune(chosen: argparse.Namespace, tokenizer, parts: datasets.DatasetDict
         unpad_inputs=True,
         dtype="float32",
     )
-    model.set_attn_implementation(training_attention(model, chosen.bf16))
+    model.set_attn_implementation(training_attention(model.config._attn_implementation, chosen.bf16, chosen.length))
     arguments = TrainingArguments(
         folder,
         seed=seed,

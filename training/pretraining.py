@@ -57,10 +57,10 @@ def processes() -> PartialState:
     return PartialState(cpu=ON_CPU)
 
 
-def training_attention(model: PreTrainedModel, bf16: bool) -> str:
-    """The attention implementation to train with: the model's own, or a faster one."""
-    # Products of matrices go back through bfloat16 faster than torch's attention kernel for CPUs.
-    return "eager" if ON_CPU and bf16 else model.config._attn_implementation
+def training_attention(own: str, bf16: bool, length: int) -> str:
+    """The attention implementation to train with on texts of up to so many tokens: the model's own, or a faster one."""
+    # Products of matrices go back through bfloat16 faster than torch's attention kernel for CPUs, but are kept until then.
+    return "eager" if ON_CPU and bf16 and length <= 1024 else own
 
 
 @dataclass
@@ -161,7 +161,7 @@ class _Run:
         self.state = processes()
         # In training alone: who computes with the logits of the saved model expects them all.
         self.only_here = {name: getattr(model.config, name) for name in ("unpad_inputs", "sparse_prediction")}
-        self.attention = training_attention(model, arguments.get("bf16", False))
+        self.bf16, self.attention = arguments.get("bf16", False), model.config._attn_implementation
 
     def train(self) -> PreTrainedModel:
         for stage in self.stages:  # what is wrong with the last is said before the first
@@ -198,7 +198,7 @@ class _Run:
     def _train_stage(self, number: int, stage: Stage, folder: Path) -> None:
         """Train `model`, and save it when the stage is done."""
         self.model.config.update(dict.fromkeys(self.only_here, True))
-        self.model.set_attn_implementation(self.attention)
+        self.model.set_attn_implementation(training_attention(self.attention, self.bf16, stage.length))
         _tell_length(self.model, stage.length)
         trainer = StageTrainer(
             self.model,

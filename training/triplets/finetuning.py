@@ -136,7 +136,7 @@ def fine_tune(
         for part in (split.train, split.validation, split.test)
     )
     model = start.model(recipe.scorer, seed)
-    model.set_attn_implementation(training_attention(model, recipe.bf16))
+    model.set_attn_implementation(training_attention(model.config._attn_implementation, recipe.bf16, length))
     unpad_inputs, model.config.unpad_inputs = model.config.unpad_inputs, True
     trainer = Trainer(
         model,
