@@ -5,7 +5,7 @@
 The beginnings of long documents, as long as the greatest length, are cut into windows of each length, so that every
 length and every kind sees the same words masked (15 %, a fixed seed), only with more or less around them. Printed are
 the loss and the accuracy on all of them, and the loss on those among the last 256 positions, which a window of each
-length ends with. The model is examples/roformer-mini-zh, trained at 512, unless another folder is named.
+length ends with. The model is examples/roformer-mini-zh, trained at 4,096, unless another folder is named.
 
 "fitted" stretches a window as much as it needs: the factor is its length through the trained one, and at least 1.
 Dynamic NTK fits itself to every text, with factor 1. "× 8" is one factor for texts of all lengths. Standard errors are
@@ -198,8 +198,8 @@ def main() -> None:
         "--corpus", type=Path, nargs="+", required=True, help="text (a document a line), JSON Lines, .gz"
     )
     parser.add_argument("--model", metavar="DIR", help="a saved masked language model with its tokenizer")
-    parser.add_argument("--trained", type=int, default=512, help="the length that it was trained at")
-    parser.add_argument("--lengths", type=int, nargs="+", default=[256, 512, 1024, 2048, 4096])
+    parser.add_argument("--trained", type=int, default=4096, help="the length that it was trained at")
+    parser.add_argument("--lengths", type=int, nargs="+", default=[512, 1024, 2048, 4096, 8192])
     parser.add_argument("--factors", type=float, nargs="*", default=[8.0], help="tried on texts of all lengths")
     parser.add_argument("--last", type=int, default=256, help="positions at the end that are looked at apart")
     parser.add_argument("--documents", type=int, default=12)

