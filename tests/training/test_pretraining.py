@@ -213,12 +213,12 @@ def test_what_is_logged(tokenizer, corpus, run, tmp_path):
     stages = [Stage(32, 8, 2, 1e-9)]
     fields = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, initializer_range=1.0)
 
-    def model_that_says_commas():  # so that some of its answers are right
+    def model_that_says_shall():  # so that some of its answers are right
         model = make_model(**fields)
-        model.cls.predictions.bias.data[tokenizer.convert_tokens_to_ids("，")] = 20.0
+        model.cls.predictions.bias.data[tokenizer.convert_tokens_to_ids("应当")] = 20.0
         return model
 
-    model = model_that_says_commas().eval()
+    model = model_that_says_shall().eval()
     pieces = corpus.pieces(tokenizer, 32)
     examples = StageExamples(pieces, stages[0], seed=5, number=1)
     batch = MaskingCollator(tokenizer, seed=5, stage=1)([examples[i] for i in range(8)])
@@ -231,7 +231,7 @@ def test_what_is_logged(tokenizer, corpus, run, tmp_path):
     for device_tokens, workers in (32, 0), (256, 1):
         output = tmp_path / str(device_tokens)
         options = {"device_tokens": device_tokens, "dataloader_num_workers": workers, "seed": 5, "held_out": held_out}
-        run(output, stages, model_that_says_commas(), **options)
+        run(output, stages, model_that_says_shall(), **options)
         assert logged(output, 1)[1] == pytest.approx((loss, right), abs=1e-5)
         (evaluated,) = [e for e in json.loads((output / "stage-1" / "log.json").read_text()) if "eval_loss" in e]
     everything = MaskingCollator(tokenizer, replaced=1, random=0)([{"epoch": 0, **row} for row in pieces])
@@ -265,7 +265,7 @@ def test_a_corpus_is_tokenized_by_the_tokenizer_that_asks(tokenizer, tmp_path):
 
 def test_it_learns(run, tmp_path):
     """A text that it sees again and again."""
-    run(tmp_path / "run", [Stage(32, 16, 20, 2e-2)], make_model(hidden_size=32), logging_steps=10, device_tokens=512)
+    run(tmp_path / "run", [Stage(32, 16, 40, 2e-2)], make_model(hidden_size=32), logging_steps=10, device_tokens=512)
     losses = [loss for loss, _ in logged(tmp_path / "run", 1).values()]
     accuracies = [accuracy for _, accuracy in logged(tmp_path / "run", 1).values()]
     assert losses[-1] < losses[0] - 2 and accuracies[-1] > accuracies[0]
