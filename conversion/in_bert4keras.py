@@ -61,6 +61,8 @@ def check_config(path: Path, config: PreTrainedConfig) -> None:
             )
         elif config.norm_type == "rms_norm" and config.embedding_size != config.hidden_size:
             trouble = "embedding_size is not hidden_size, and RoFormer-V2 checkpoints have no names for that"
+        elif config.attention_type != "softmax":
+            trouble = f"attention_type is {config.attention_type!r}, which bert4keras does not have"
         elif config.position_encoding != "rotary":
             trouble = f"position_encoding is {config.position_encoding!r}, but a RoFormer in bert4keras is rotary"
         elif not is_paper_rope(rope):

@@ -9,6 +9,8 @@ from .model_types import MODEL_TYPE, MODEL_TYPES, saved_model_type
 from .rope_parameters import PAPER_ROPE, ROPE_FIELDS, check_rope, complete_rope, is_paper_rope, rope_of
 
 NORM_TYPES = ("layer_norm", "rms_norm")
+ATTENTION_TYPES = ("softmax", "linear")
+FEATURE_MAPS = ("elu", "softmax", "cosine", "favor")
 POSITION_ENCODINGS = ("rotary", "learned", "sinusoidal", "none")
 # Scorers of triplet matching, and the losses of each, its default first.
 TRIPLET_LOSSES = {"cross": ("binary_cross_entropy", "softmax"), "bi": ("softmax", "margin")}
@@ -69,6 +71,17 @@ class RoFormerConfig(PreTrainedConfig):
             that are equal in all else, `"learned"`: BERT's table of `max_position_embeddings` vectors, added to the
             input embeddings, which no text may exceed; `"sinusoidal"`: those of equation 4, added in the same place, at
             any length; or `"none"`. The fields of RoPE are for `"rotary"` alone.
+        attention_type: `"softmax"`, or `"linear"`: equation 19, whose cost grows with a text's length and not with its
+            square. There is no dropout on attention probabilities then, since there are none. Cross-attention stays
+            softmax.
+        linear_feature_map: of linear attention (see feature_maps.py): `"elu"`, `"softmax"`, `"cosine"`, or `"favor"`,
+            Performer's random features.
+        linear_num_features: how many random features a head of "favor" has, an even number.
+        linear_rotation: where "favor" has its positions: `"after"` the map, as in equation 19, or `"before"` it, which
+            approximates softmax attention with RoPE.
+        linear_redraw_interval: number of training steps, which are calls of a model in training with gradients, after
+            which "favor" draws other features; None for never. A compiled model does not count, and draws none.
+        linear_seed: what the features of "favor" are drawn from; they are saved with the weights.
         rope_parameters: longer texts than were trained on: a dict with `rope_type` ("default", "linear", "dynamic" or
             "yarn"), `rope_theta`, `factor` and, for "dynamic" and "yarn", `original_max_position_embeddings`, the
             trained length. None is the paper's RoPE, and is read back as the dict for it, which every tool expects.
@@ -127,6 +140,12 @@ class RoFormerConfig(PreTrainedConfig):
     pooler_activation: str | None = None
     prefix_lm: bool = False
     position_encoding: str = "rotary"
+    attention_type: str = "softmax"
+    linear_feature_map: str = "elu"
+    linear_num_features: int = 256
+    linear_rotation: str = "after"
+    linear_redraw_interval: int | None = 1000
+    linear_seed: int = 0
     rope_parameters: dict | None = None
     trainable_rope: bool = False
     sparse_prediction: bool = False
@@ -170,6 +189,7 @@ class RoFormerConfig(PreTrainedConfig):
             raise ValueError(f"classifier_layers is {self.classifier_layers}, but must be 1 or 2")
         check_rope(self.rope_parameters)
         self.check_position_encoding()
+        self.check_linear_attention()
         self.check_triplets()
 
     def check_position_encoding(self) -> None:
@@ -195,6 +215,42 @@ class RoFormerConfig(PreTrainedConfig):
                     f'{given[0]} does not go with position_encoding="{encoding}", which rotates nothing: leave it out, or '
                     'use position_encoding="rotary"'
                 )
+
+    def check_linear_attention(self) -> None:
+        """Raises a ValueError that names what is wrong in the fields of linear attention."""
+        for name, choices in {
+            "attention_type": ATTENTION_TYPES,
+            "linear_feature_map": FEATURE_MAPS,
+            "linear_rotation": ("after", "before"),
+        }.items():
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name} is {getattr(self, name)!r}, but must be one of {', '.join(choices)}")
+        m, interval = self.linear_num_features, self.linear_redraw_interval
+        if m < 2 or m % 2:
+            raise ValueError(
+                f"linear_num_features is {m}, but must be an even number of at least 2: features are rotated in pairs"
+            )
+        if interval is not None and interval < 1:
+            raise ValueError(f"linear_redraw_interval is {interval}, but must be at least 1, or None for never")
+        if self.attention_type != "linear":
+            return
+        if self.linear_rotation == "before" and self.linear_feature_map != "favor":
+            raise ValueError(
+                f'linear_rotation="before" is for linear_feature_map="favor", not "{self.linear_feature_map}", whose features '
+                "are rotated: leave it out"
+            )
+        if (self.rope_parameters or {}).get("rope_type") == "yarn" and self.rope_parameters.get(
+            "attention_factor"
+        ) != 1:
+            raise ValueError(
+                'rope_type "yarn" scales the scores of softmax attention, which attention_type="linear" has none of: set '
+                "attention_factor to 1.0 in rope_parameters, or take another rope_type"
+            )
+        if self.trainable_rope and self.rotary_value and self.rotary_dim != self.head_dim:
+            raise ValueError(
+                "trainable_rope=True has one frequency for each pair of features, and rotary_value=True needs as many as "
+                "values have pairs: leave one of them out"
+            )
 
     def check_triplets(self) -> None:
         """Raises a ValueError that names what is wrong in the fields of triplet matching."""
@@ -251,6 +307,12 @@ class RoFormerConfig(PreTrainedConfig):
     def head_dim(self) -> int:
         """Width of one attention head."""
         return self.hidden_size // self.num_attention_heads
+
+    @property
+    def rotary_dim(self) -> int:
+        """How many dimensions are rotated: those of a head, or the random features that stand for them."""
+        rotates_features = self.attention_type == "linear" and self.linear_feature_map == "favor"
+        return self.linear_num_features if rotates_features and self.linear_rotation == "after" else self.head_dim
 
     @property
     def output_attentions(self) -> bool | None:

@@ -24,6 +24,7 @@ from transformers.utils.generic import can_return_tuple
 
 from .configuration import RoFormerConfig
 from .inputs import can_be_read, check_range, check_ranges, check_same_shape, check_tokens
+from .linear_cache import LinearAttentionCache
 from .masks import self_attention_mask
 from .rope_scaling import depends_on_length
 from .task_head import RoFormerHead, describes_inputs, describes_inputs_and_parts, mean_loss, one_by_one
@@ -312,6 +313,24 @@ class RoFormerForCausalLM(_LanguageModel, GenerationMixin):
                 # The main model's segments, and that of its next token (see `_get_candidate_generator`).
                 kwargs["token_type_ids"] = kwargs["token_type_ids"][:, : kwargs["input_ids"].shape[1]]
         return super().generate(inputs, generation_config, *args, **kwargs)
+
+    @property
+    def _is_stateful(self) -> bool:
+        """Whether no token can be taken back, so that `generate` refuses assisted decoding; read by transformers."""
+        return self.config.attention_type == "linear"
+
+    def _prepare_cache_for_generation(self, generation_config, model_kwargs, *args, **kwargs):
+        if self.config.attention_type == "linear" and model_kwargs.get("past_key_values") is None:
+            kind = generation_config.cache_implementation
+            if kind not in (None, "dynamic"):
+                raise ValueError(
+                    f'cache_implementation="{kind}" is for keys and values, of which linear attention keeps none: leave it '
+                    "out, its state has a constant size anyway"
+                )
+            if generation_config.use_cache is not False:
+                model_kwargs["past_key_values"] = LinearAttentionCache(self.config)
+            return
+        super()._prepare_cache_for_generation(generation_config, model_kwargs, *args, **kwargs)
 
     def _update_model_kwargs_for_generation(self, outputs, model_kwargs, is_encoder_decoder=False, num_new_tokens=1):
         # transformers repeats the last segments; what a prefix language model has generated is segment 1.

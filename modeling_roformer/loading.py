@@ -55,13 +55,21 @@ class LoadedWhole:
             )
         return True
 
+    def missing_weights(self, report: dict) -> set[str]:
+        """What the checkpoint lacks, but for Performer's random features where it has none at all, which are then drawn."""
+        missing = set(report["missing_keys"])
+        features = {
+            name for name in self.state_dict() if name.endswith(("feature_map.projection", "encoder.training_steps"))
+        }
+        return missing - features if features <= missing else missing
+
     def check_loaded(self, report: dict, source: str) -> None:
         """Raises a ValueError that names what transformers' load report holds against the backbone."""
         prefix = f"{self.base_model_prefix}."
         backbone = prefix if hasattr(self, self.base_model_prefix) else ""
         missing = sorted(
             name
-            for name in report["missing_keys"]
+            for name in self.missing_weights(report)
             # Frequencies that are to be trained start where the formula has them.
             if name.startswith(backbone) and not name.endswith("encoder.inv_freq")
         )

@@ -6,6 +6,7 @@ Dimensions in the shapes: b batch, s sequence length, k length of the keys (thos
 """
 
 import copy
+from typing import NamedTuple
 
 import torch
 from transformers.cache_utils import Cache
@@ -18,6 +19,16 @@ from .inputs import can_be_read
 def implementation_for(config: RoFormerConfig, output_attentions: bool | None) -> str:
     """The attention implementation of one call: eager where the matrices are asked for, since no other has them."""
     return "eager" if output_attentions else config._attn_implementation
+
+
+def check_has_softmax(config: RoFormerConfig, implementation: str | None) -> None:
+    """Raises a ValueError where a kernel for softmax attention is asked for by name, and nothing in the model has it."""
+    has_softmax = config.attention_type == "softmax" or config.add_cross_attention
+    if not has_softmax and implementation is not None and ("flash" in implementation or "flex" in implementation):
+        raise ValueError(
+            f'attn_implementation="{implementation}" is for softmax attention, and this model has attention_type="linear", '
+            "which needs none: leave it out"
+        )
 
 
 def check_implementation(
@@ -45,6 +56,18 @@ def check_implementation(
             )
 
 
+class VisibleKeys(NamedTuple):
+    """The mask of linear attention, which has no pairs of a query and a key to mask.
+
+    keep: which of the keys are not padding, boolean, shape (b, s), or None for all.
+    groups: for `prefix_lm`, integers that never fall along a text, shape (b, s): a token sees those whose number is not
+        above its own. None where a token sees those up to itself, or all.
+    """
+
+    keep: torch.Tensor | None
+    groups: torch.Tensor | None
+
+
 def self_attention_mask(
     config: RoFormerConfig,
     implementation: str,
@@ -53,7 +76,7 @@ def self_attention_mask(
     token_type_ids: torch.Tensor | None = None,
     past_key_values: Cache | None = None,
     whole: bool | None = None,
-) -> torch.Tensor | None:
+) -> "torch.Tensor | VisibleKeys | None":
     """The mask of self-attention in the form that an implementation takes; None where all see all that they may.
 
     Args:
@@ -68,6 +91,11 @@ def self_attention_mask(
     """
     b, s = hidden_states.shape[:2]
     past = 0 if past_key_values is None else past_key_values.get_seq_length()
+    if config.attention_type == "linear" and attention_mask is not None and getattr(attention_mask, "ndim", 0) != 2:
+        raise ValueError(
+            f'attention_type="linear" has no pairs of tokens to mask, and takes an attention_mask of shape ({b}, {s + past}) '
+            "alone: 0 for padding"
+        )
     if isinstance(attention_mask, torch.Tensor):
         if attention_mask.ndim == 4 and (
             past_key_values is not None or (attention_mask.shape[0] in (1, b) and attention_mask.shape[-2:] == (s, s))
@@ -82,6 +110,8 @@ def self_attention_mask(
             )
     elif attention_mask is not None:  # a flex BlockMask
         return attention_mask
+    if config.attention_type == "linear":
+        return _visible_keys(config, attention_mask, token_type_ids, (b, s), hidden_states.device, whole)
     config = _with_implementation(config, implementation)
     attention_mask = None if whole else attention_mask
     can_be_skipped = whole is not False  # transformers reads the mask to find out
@@ -123,6 +153,23 @@ def attends_to_all(attention_mask: torch.Tensor | None) -> torch.Tensor | None:
     if not isinstance(attention_mask, torch.Tensor) or attention_mask.ndim != 2 or not can_be_read(attention_mask):
         return None
     return (attention_mask != 0).all()
+
+
+def _visible_keys(
+    config: RoFormerConfig,
+    attention_mask: torch.Tensor | None,
+    token_type_ids: torch.Tensor | None,
+    shape: tuple[int, int],
+    device: torch.device,
+    whole: bool | None,
+) -> VisibleKeys | None:
+    """The mask of linear attention; what is in the cache has been added up without its padding."""
+    keep = None if attention_mask is None or whole else attention_mask[:, -shape[1] :] != 0
+    groups = None
+    if config.prefix_lm:
+        segments = torch.zeros(shape, dtype=torch.long, device=device) if token_type_ids is None else token_type_ids
+        groups = segments.cumsum(dim=1)  # see `_prefix`
+    return None if keep is None and groups is None else VisibleKeys(keep, groups)
 
 
 def _with_implementation(config: RoFormerConfig, implementation: str) -> RoFormerConfig:

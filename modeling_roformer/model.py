@@ -25,9 +25,19 @@ from .absolute_positions import check_length, longest_text, make_position_embedd
 from .attention import MultiHeadAttention, RoFormerAttention, RoFormerCrossAttention, RoFormerSelfAttention
 from .configuration import RoFormerConfig
 from .dropout import Dropout
+from .feature_maps import FavorMap
 from .inputs import can_be_read, check_ranges, check_same_shape, check_tokens, warn_of_unread
+from .linear_attention import RoFormerLinearSelfAttention
+from .linear_cache import LinearAttentionCache
 from .loading import LoadedWhole
-from .masks import attends_to_all, check_implementation, cross_attention_mask, implementation_for, self_attention_mask
+from .masks import (
+    attends_to_all,
+    check_has_softmax,
+    check_implementation,
+    cross_attention_mask,
+    implementation_for,
+    self_attention_mask,
+)
 from .norm import make_norm
 from .recomputation import recomputed_in_backward
 from .rope_scaling import depends_on_length, scaled_inverse_frequencies
@@ -140,7 +150,9 @@ class RoFormerEncoder(nn.Module):
             [RoFormerLayer(config, layer_idx, self_attention) for layer_idx in range(config.num_hidden_layers)]
         )
         if config.trainable_rope:
-            self.inv_freq = nn.Parameter(torch.empty(config.head_dim // 2))
+            self.inv_freq = nn.Parameter(torch.empty(config.rotary_dim // 2))
+        if config.attention_type == "linear" and config.linear_feature_map == "favor":
+            self.register_buffer("training_steps", torch.zeros((), dtype=torch.long))
         self.register_load_state_dict_pre_hook(drop_position_table)
 
     def forward(self, hidden_states: torch.Tensor, *args, **kwargs) -> torch.Tensor:
@@ -191,7 +203,7 @@ class RoFormerPreTrainedModel(LoadedWhole, PreTrainedModel):
     _keys_to_ignore_on_load_unexpected = [r"(^|\.)encoder\.embed_positions\.weight$"]
     _can_record_outputs = {
         "hidden_states": RoFormerLayer,
-        "attentions": RoFormerSelfAttention,
+        "attentions": [RoFormerSelfAttention, RoFormerLinearSelfAttention],
         "cross_attentions": RoFormerCrossAttention,
     }
 
@@ -212,6 +224,11 @@ class RoFormerPreTrainedModel(LoadedWhole, PreTrainedModel):
         check_activations(config)
         super().__init__(config, *args, **kwargs)
 
+    def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
+        """As in transformers, which looks for its package first; a ValueError beside linear attention."""
+        check_has_softmax(self.config, requested_attention)
+        return super().get_correct_attn_implementation(requested_attention, is_init_check)
+
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
@@ -225,11 +242,15 @@ class RoFormerPreTrainedModel(LoadedWhole, PreTrainedModel):
             init.copy_(module.inv_freq, self.initial_frequencies())
         elif type(module).__name__ == "RoFormerLMPredictionHead":
             init.zeros_(module.bias)
+        elif isinstance(module, FavorMap):
+            init.copy_(module.projection, module.draw())
+        if isinstance(module, RoFormerEncoder) and hasattr(module, "training_steps"):
+            init.zeros_(module.training_steps)
 
     def initial_frequencies(self) -> torch.Tensor:
         """Where trainable frequencies start: the paper's, or those of `rope_parameters`."""
         if depends_on_length(self.config):
-            return inverse_frequencies(self.config.head_dim, self.config.rope_parameters["rope_theta"])
+            return inverse_frequencies(self.config.rotary_dim, self.config.rope_parameters["rope_theta"])
         return scaled_inverse_frequencies(self.config, 1, torch.device("cpu"))[0]
 
 
@@ -259,7 +280,8 @@ class RoFormerModel(RoFormerPreTrainedModel):
         self.embeddings = RoFormerEmbeddings(config)
         if config.embedding_size != config.hidden_size:
             self.embeddings_project = nn.Linear(config.embedding_size, config.hidden_size)
-        self.encoder = RoFormerEncoder(config, self.self_attention)
+        is_linear = config.attention_type == "linear"
+        self.encoder = RoFormerEncoder(config, RoFormerLinearSelfAttention if is_linear else self.self_attention)
         if config.add_pooling_layer:
             self.pooler = RoFormerPooler(config)
         self.post_init()
@@ -335,7 +357,7 @@ class RoFormerModel(RoFormerPreTrainedModel):
                 f"position_ids has shape {tuple(position_ids.shape)}, but the input needs ({b}, {s}) or (1, {s})"
             )
         # All that is decided by values is read from the device at once.
-        whole, encoder_whole, padded = check_ranges(
+        whole, encoder_whole, padded, steps = check_ranges(
             ("input_ids", input_ids, self.config.vocab_size, None),
             ("token_type_ids", token_type_ids, self.config.type_vocab_size, None),
             ("position_ids", checked, longest_text(self.config), None),
@@ -343,8 +365,11 @@ class RoFormerModel(RoFormerPreTrainedModel):
                 None if getattr(past_key_values, "is_compileable", False) else attends_to_all(attention_mask),
                 None if encoder_hidden_states is None else attends_to_all(encoder_attention_mask),
                 self.has_padding_at_an_end(input_ids) if attention_mask is None else None,
+                self.encoder.training_steps if self.redraws_features() else None,
             ),
         )
+        if steps is not None:
+            self.redraw_features(steps)
         if padded:
             # It would look for padding by itself; this stands for the ids.
             self.warn_if_padding_and_no_attention_mask(torch.tensor([[self.config.pad_token_id]]), None)
@@ -355,6 +380,8 @@ class RoFormerModel(RoFormerPreTrainedModel):
 
         if output_attentions is None:
             output_attentions = self.config.output_attentions
+        if output_attentions and self.config.attention_type == "linear":
+            check_matrix(s, past)
         implementation = implementation_for(self.config, output_attentions)
         check_implementation(self.config, implementation, hidden_states, self.training)
         if implementation in ("eager", "sdpa", "flex_attention") or "flash" in implementation:
@@ -416,18 +443,43 @@ class RoFormerModel(RoFormerPreTrainedModel):
         the encoding is another than rotary."""
         if self.config.position_encoding != "rotary":
             return ()
-        return rotary_position_embeddings(
-            position_ids, self.frequencies(attention_mask, position_ids.shape[1], position_ids.device)
-        )
+        config, s, device = self.config, position_ids.shape[1], position_ids.device
+        embeddings = rotary_position_embeddings(position_ids, self.frequencies(attention_mask, s, device))
+        if config.rotary_value and config.rotary_dim != config.head_dim:  # values have no more dimensions for it
+            frequencies = self.frequencies(attention_mask, s, device, config.head_dim)
+            embeddings += rotary_position_embeddings(position_ids, frequencies)
+        return embeddings
 
-    def frequencies(self, attention_mask: torch.Tensor | None, s: int, device: torch.device) -> torch.Tensor:
-        """θ_i of equation 15, shape (d / 2,), or (b, d / 2) where they depend on each sequence's length."""
+    def frequencies(
+        self, attention_mask: torch.Tensor | None, s: int, device: torch.device, width: int | None = None
+    ) -> torch.Tensor:
+        """θ_i of equation 15, shape (width / 2,), or (b, width / 2) where they depend on each sequence's length; of
+        `config.rotary_dim` dimensions where `width` is None."""
         if self.config.trainable_rope:
             return self.encoder.inv_freq
         lengths = s
         if depends_on_length(self.config) and attention_mask is not None and attention_mask.ndim == 2:
             lengths = (attention_mask != 0).sum(dim=-1)
-        return scaled_inverse_frequencies(self.config, lengths, device)[0]
+        return scaled_inverse_frequencies(self.config, lengths, device, width)[0]
+
+    def redraws_features(self) -> bool:
+        """Whether this call is a training step, after so many of which Performer's random features are redrawn."""
+        return (
+            hasattr(self.encoder, "training_steps")
+            and self.config.linear_redraw_interval is not None
+            and self.training
+            and torch.is_grad_enabled()
+            and can_be_read(self.encoder.training_steps)
+        )
+
+    def redraw_features(self, steps: int) -> None:
+        """Other random features, if it is time, after so many training steps; and one step more."""
+        number, rest = divmod(steps, self.config.linear_redraw_interval)
+        if number and not rest:
+            for module in self.modules():
+                if isinstance(module, FavorMap):
+                    module.redraw(number)
+        self.encoder.training_steps += 1
 
     def make_cache(self, past_key_values: Cache | None, use_cache: bool | None, has_encoder: bool) -> Cache | None:
         """The cache that this call reads and writes, if any."""
@@ -442,8 +494,32 @@ class RoFormerModel(RoFormerPreTrainedModel):
                     'rope_type "dynamic" rotates every key anew as a text grows, so none can be cached: pass use_cache=False'
                 )
             return None
+        is_linear = self.config.attention_type == "linear"
         if past_key_values is None and use_cache:
-            past_key_values = DynamicCache(config=self.config)
+            past_key_values = (LinearAttentionCache if is_linear else DynamicCache)(config=self.config)
             if has_encoder:
                 past_key_values = EncoderDecoderCache(past_key_values, DynamicCache(config=self.config))
+        own = getattr(past_key_values, "self_attention_cache", past_key_values)
+        if past_key_values is not None and isinstance(own, LinearAttentionCache) != is_linear:
+            raise ValueError(
+                f'past_key_values are a {type(own).__name__}, but with attention_type="{self.config.attention_type}" '
+                f"they must {'' if is_linear else 'not '}be a LinearAttentionCache: leave them out, and the model makes its own"
+            )
         return past_key_values
+
+
+LONGEST_MATRIX = 4096
+
+
+def check_matrix(s: int, past: int | torch.Tensor) -> None:
+    """Raises a ValueError where the weights of all pairs of tokens are asked of linear attention, and it cannot give them."""
+    if isinstance(past, torch.Tensor) or past:
+        raise ValueError(
+            "output_attentions=True asks for weights of all tokens, but linear attention has added those in the cache up: "
+            "pass the text as a whole, with use_cache=False"
+        )
+    if s > LONGEST_MATRIX:
+        raise ValueError(
+            f"output_attentions=True makes a matrix of all pairs of tokens, which linear attention does without: ask for it "
+            f"on texts of up to {LONGEST_MATRIX:,} tokens, not {s:,}"
+        )

@@ -21,7 +21,7 @@ def saved_model_type(fields: Mapping[str, object]) -> str:
     >>> saved_model_type({"norm_type": "rms_norm", "use_bias": False})
     'roformer_v2'
     """
-    if fields.get("position_encoding", "rotary") != "rotary":
+    if fields.get("position_encoding", "rotary") != "rotary" or fields.get("attention_type", "softmax") != "softmax":
         return MODEL_TYPE_EXTENDED
     if fields.get("norm_type", "layer_norm") != "layer_norm" or not fields.get("use_bias", True):
         return MODEL_TYPE_V2

@@ -78,6 +78,7 @@ class NezhaConfig(PreTrainedConfig):
     add_cross_attention: ClassVar[bool] = False
     prefix_lm: ClassVar[bool] = False
     position_encoding: ClassVar[str] = "relative"
+    attention_type: ClassVar[str] = "softmax"
     trainable_rope: ClassVar[bool] = False
     unpad_inputs: ClassVar[bool] = False
     classifier_layers: ClassVar[int] = 2
@@ -91,6 +92,10 @@ class NezhaConfig(PreTrainedConfig):
                 raise ValueError(f"{name}=True does not work for NEZHA, which is an encoder here")
         if "position_encoding" in kwargs:
             raise ValueError("position_encoding is a field of RoFormer: positions of a NEZHA are relative")
+        if kwargs.pop("attention_type", "softmax") != "softmax":
+            raise ValueError(
+                'attention_type="linear" is for RoFormer: the positions of a NEZHA need the probabilities of softmax attention'
+            )
         super().__post_init__(**kwargs)
         self.check()
 

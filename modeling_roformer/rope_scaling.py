@@ -14,11 +14,10 @@ from .rotary import inverse_frequencies
 class _TrainedConfig:
     """What transformers' functions read of a config; they take the trained length from max_position_embeddings."""
 
-    def __init__(self, config: RoFormerConfig):
+    def __init__(self, config: RoFormerConfig, width: int):
         self.rope_parameters = config.rope_parameters
-        self.head_dim = config.head_dim
-        self.hidden_size = config.hidden_size
-        self.num_attention_heads = config.num_attention_heads
+        self.head_dim = width
+        self.hidden_size, self.num_attention_heads = width, 1
         self.max_position_embeddings = config.rope_parameters.get("original_max_position_embeddings")
 
     def standardize_rope_params(self) -> None:
@@ -26,23 +25,24 @@ class _TrainedConfig:
 
 
 def scaled_inverse_frequencies(
-    config: RoFormerConfig, lengths: int | torch.Tensor, device: torch.device
+    config: RoFormerConfig, lengths: int | torch.Tensor, device: torch.device, width: int | None = None
 ) -> tuple[torch.Tensor, float]:
     """The frequencies θ_i that a config asks for, and the factor that its scores are multiplied by.
 
     Args:
         lengths: number of tokens of each sequence, shape (b,), or one number for all; only dynamic NTK looks at it.
+        width: dimensions to rotate, those of `config.rotary_dim` where None.
 
     Returns:
-        Frequencies of shape (head_dim / 2,), or (b, head_dim / 2) where they differ, in radians a position, and YaRN's
+        Frequencies of shape (width / 2,), or (b, width / 2) where they differ, in radians a position, and YaRN's
         attention factor (1.0 for the others), which applies to query and key alike.
     """
-    parameters = config.rope_parameters
+    parameters, width = config.rope_parameters, width or config.rotary_dim
     if parameters is None:
-        return inverse_frequencies(config.head_dim, device=device), 1.0
+        return inverse_frequencies(width, device=device), 1.0
     if parameters["rope_type"] == "default":
-        return inverse_frequencies(config.head_dim, parameters["rope_theta"], device=device), 1.0
-    view = _TrainedConfig(config)
+        return inverse_frequencies(width, parameters["rope_theta"], device=device), 1.0
+    view = _TrainedConfig(config, width)
     seq_len = lengths[:, None] if isinstance(lengths, torch.Tensor) else lengths
     return ROPE_INIT_FUNCTIONS[parameters["rope_type"]](view, device, seq_len=seq_len)
 

@@ -6,6 +6,8 @@ real tokens that is about a quarter of the work.
 Dimensions in the shapes: b batch, s sequence length, n tokens of all texts together, h heads, d head_dim.
 """
 
+from collections.abc import Iterator
+
 import torch
 from torch.nn import functional as F
 
@@ -48,6 +50,12 @@ class Packing:
         """Shape (1, n, …) to (b, s, …), with zeros for the padding."""
         padded = packed.new_zeros(*self.batch_shape, *packed.shape[2:])
         return padded.index_put((self.rows, self.columns), packed[0])
+
+    def by_length(self, *tensors: torch.Tensor) -> Iterator[list[torch.Tensor]]:
+        """Tensors of shape (1, n, …), those of all texts of one length after the other: shape (texts, length, …)."""
+        sizes = [count * length for count, length in self.buckets]
+        for shape, *parts in zip(self.buckets, *(x.split(sizes, dim=1) for x in tensors), strict=True):
+            yield [part[0].unflatten(0, shape) for part in parts]
 
     def attend(self, attention, module, query, key, value, **kwargs) -> torch.Tensor:
         """Attention of each text to itself, by one of transformers' functions.
@@ -94,7 +102,7 @@ def can_be_unpadded(
     """
     if not isinstance(attention_mask, torch.Tensor) or attention_mask.shape != shape or not can_be_read(attention_mask):
         return False
-    if implementation == "eager" and config.is_decoder:
+    if implementation == "eager" and config.is_decoder and config.attention_type == "softmax":
         return False
     if config.prefix_lm or config.chunk_size_feed_forward or implementation == "flex_attention":
         return False

@@ -33,6 +33,8 @@ CASES = {
     "RoFormerModel learned": ({"position_encoding": "learned"}, {"position_ids": torch.arange(4)[None]}, None, 1),
     "RoFormerModel learned by shape": ({"position_encoding": "learned"}, {}, None, 1),
     "RoFormerModel sinusoidal": ({"position_encoding": "sinusoidal"}, {}, None, 1),
+    "RoFormerModel linear": ({"attention_type": "linear"}, {}, None, 1),
+    "RoFormerModel Performer": ({"attention_type": "linear", "linear_feature_map": "favor"}, {}, None, 1),
     "RoFormerForMaskedLM": ({}, {"labels": IDS}, None, 2),
     "RoFormerForMaskedLM sparse": ({"sparse_prediction": True}, {"labels": IDS}, None, 2),
     "RoFormerForCausalLM": ({"is_decoder": True}, {"labels": IDS}, None, 2),

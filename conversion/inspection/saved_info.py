@@ -57,6 +57,8 @@ def saved_info(
     dtypes: dict[str, int] = {}
     for dtype, shape in counted.values():
         dtypes[dtype] = dtypes.get(dtype, 0) + prod(shape)
+    if config.get("attention_type") == "linear":
+        notes.append(f"linear attention, with the feature map {config.get('linear_feature_map', 'elu')}")
     width, embedding = config.get("hidden_size"), config.get("embedding_size")
     return CheckpointInfo(
         path=shown,

@@ -164,6 +164,21 @@ if not PEER:
         variant = {"is_decoder": True, "prefix_lm": True, "add_pooling_layer": True, "pooler_activation": "linear"}
         test_all_params_have_gradient = False  # what the pooler gives is in no head's loss
 
+    class LinearTests(GenerativeTests):
+        def test_model_rope_scaling_from_config_2_yarn(self):
+            self.skipTest(
+                "YaRN scales the scores of softmax attention, and is refused beside linear attention, which has none"
+            )
+
+    class LinearAttentionTest(LinearTests, unittest.TestCase):
+        variant = {"attention_type": "linear"}
+
+    class LinearDecoderTest(LinearTests, unittest.TestCase):
+        variant = {"attention_type": "linear", "linear_feature_map": "softmax", "is_decoder": True}
+
+    class PerformerTest(LinearTests, unittest.TestCase):
+        variant = {"attention_type": "linear", "linear_feature_map": "favor", "linear_num_features": 32}
+
     class NezhaTest(CommonTests, unittest.TestCase):
         config_class = LIBRARY.NezhaConfig
         variant = {"max_relative_position": 3}

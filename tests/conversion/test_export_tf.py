@@ -332,6 +332,7 @@ REFUSED = {
     ),
     "rope_theta": ({"rope_parameters": {"rope_type": "default", "rope_theta": 5000.0}}, "rope_parameters"),
     "trainable_rope": ({"trainable_rope": True}, "trainable_rope"),
+    "linear attention": ({"attention_type": "linear"}, "attention_type is 'linear'"),
     "rotary_value": ({"rotary_value": True}, "rotary_value"),
     "activation": ({"hidden_act": "quick_gelu"}, "hidden_act is 'quick_gelu'"),
     "epsilon": ({"layer_norm_eps": 1e-5}, "layer_norm_eps"),

@@ -1,0 +1,248 @@
+"""Tokens per second and memory of attention against the length of a text: softmax, and linear by each feature map.
+
+    python benchmarks/attention.py [--quick] [--plot PNG] [--device cpu|cuda] [--lengths N …]
+
+One attention layer of base width (12 heads of 64), on a CPU in float32, on a GPU in bfloat16. "Attention" is all between
+the projections: rotation, feature maps, sums; "forward" is the forward pass, "training" that and the backward pass. Beside
+ours: torch's scaled dot product attention with ours' rotation, `performer-pytorch` (without positions, which it does not
+rotate), and equation 19 as plain PyTorch would be written, in one product. Each in a process of its own, taking turns; of
+each the median. Then whole models of 12 layers. What would not fit into memory or patience is left out, and says so.
+"""
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import measure
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch.nn import functional as F
+
+from modeling_roformer import RoFormerConfig, RoFormerModel
+from modeling_roformer.linear_attention import RoFormerLinearSelfAttention
+from modeling_roformer.rotary import inverse_frequencies, rotary_position_embeddings, rotate
+
+SDPA, PERFORMER, PLAIN = "SDPA", "performer-pytorch, 256", "elu, plain formula"
+MAPS = {
+    "elu": {"linear_feature_map": "elu"},
+    "softmax": {"linear_feature_map": "softmax"},
+    "cosine": {"linear_feature_map": "cosine"},
+    "favor, 256": {"linear_feature_map": "favor"},
+    "favor, 256, rotated before": {"linear_feature_map": "favor", "linear_rotation": "before"},
+}
+HEADS, HEAD_DIM = 12, 64
+NAMES = (SDPA, *MAPS, PLAIN, PERFORMER)
+LENGTHS = (512, 1024, 2048, 4096, 8192, 16_384, 32_768, 65_536)
+LONGEST = {SDPA: 32_768, PERFORMER: 65_536, PLAIN: 65_536}  # beyond, minutes a run
+LONGEST_CAUSAL = {SDPA: 32_768, PERFORMER: 2048, PLAIN: 2048}
+console = Console(width=120, highlight=False)
+
+
+def make_qkv(s: int, device: str) -> list[torch.Tensor]:
+    """Query, key and value of one text, shape (1, s, h, d)."""
+    some = torch.Generator().manual_seed(s)
+    dtype = torch.bfloat16 if device == "cuda" else torch.float32
+    return [torch.randn(1, s, HEADS, HEAD_DIM, generator=some).to(device, dtype) for _ in range(3)]
+
+
+def turns(s: int, width: int, device: str) -> tuple[torch.Tensor, torch.Tensor]:
+    return rotary_position_embeddings(torch.arange(s, device=device)[None], inverse_frequencies(width, device=device))
+
+
+def plain_elu(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, positions: tuple, causal: bool):
+    """Equation 19 as one would write it down."""
+    query, key = F.elu(query) + 1, F.elu(key) + 1
+    turned, turned_key = rotate(query, *positions), rotate(key, *positions)
+    if not causal:
+        above = torch.einsum("bmhf,bhfe->bmhe", turned, torch.einsum("bnhf,bnhe->bhfe", turned_key, value))
+        return above / torch.einsum("bmhf,bhf->bmh", query, key.sum(1))[..., None]
+    sums = torch.einsum("bnhf,bnhe->bnhfe", turned_key, value).cumsum(1)  # a matrix for each position
+    above = torch.einsum("bmhf,bmhfe->bmhe", turned, sums)
+    return above / torch.einsum("bmhf,bmhf->bmh", query, key.cumsum(1))[..., None]
+
+
+def make_attention(name: str, device: str, causal: bool) -> Callable:
+    """What lies between the projections: query, key and value in, their average out."""
+    if name == SDPA:
+
+        def attend(query, key, value, positions):
+            query, key = rotate(query, *positions), rotate(key, *positions)
+            query, key, value = (x.transpose(1, 2) for x in (query, key, value))
+            return F.scaled_dot_product_attention(query, key, value, is_causal=causal)
+
+        return attend
+    if name == PLAIN:
+        return lambda query, key, value, positions: plain_elu(query, key, value, positions, causal)
+    if name == PERFORMER:
+        from performer_pytorch import FastAttention
+
+        fast = FastAttention(HEAD_DIM, nb_features=256, causal=causal, no_projection=False).to(device).eval()
+        return lambda query, key, value, positions: fast(*(x.transpose(1, 2) for x in (query, key, value)))
+    config = RoFormerConfig(hidden_size=HEADS * HEAD_DIM, is_decoder=causal, attention_type="linear", **MAPS[name])
+    attention = RoFormerLinearSelfAttention(config, 0).to(device).eval()
+    return lambda query, key, value, positions: attention.attend_linearly(
+        query.float(), key.float(), value.float(), positions
+    )[0]
+
+
+def make_subject(name: str, device: str, causal: bool) -> Callable:
+    """What a worker runs: "forward" or "training" and a length in, nothing out."""
+    attend = make_attention(name, device, causal)
+    width = RoFormerConfig(attention_type="linear", **MAPS[name]).rotary_dim if name in MAPS else HEAD_DIM
+    prepared = {}
+
+    def run(job: str, s: int, times: int) -> None:
+        if s not in prepared:
+            prepared.clear()
+            prepared[s] = make_qkv(s, device), turns(s, width, device)
+        tensors, positions = prepared[s]
+        for _ in range(times):
+            if job == "forward":
+                with torch.no_grad():
+                    attend(*tensors, positions)
+            else:
+                leaves = [x.detach().requires_grad_() for x in tensors]
+                attend(*leaves, positions).sum().backward()
+
+    return run
+
+
+def make_model(name: str, device: str, causal: bool, layers: int) -> Callable:
+    """A whole model, that a worker runs on one text."""
+    fields = {} if name == SDPA else {"attention_type": "linear", **MAPS[name]}
+    config = RoFormerConfig(num_hidden_layers=layers, is_decoder=causal, use_cache=False, vocab_size=12_000, **fields)
+    model = RoFormerModel(config).eval().to(device, torch.bfloat16 if device == "cuda" else torch.float32)
+    some = torch.Generator().manual_seed(0)
+
+    @torch.no_grad()
+    def run(s: int) -> None:
+        model(torch.randint(5, 12_000, (1, s), generator=some).to(device))
+
+    return run
+
+
+def measure_at(s: int, names: list[str], job: str, causal: bool, device: str, runs: int, status) -> dict:
+    """By name. Each length has processes of its own, so that a peak is of that length; short texts run more often."""
+    direction = "causal" if causal else "bidirectional"
+    longest = LONGEST_CAUSAL if causal else LONGEST
+    times = max(1, 4096 // s)
+    workers = {name: measure.Worker(make_subject, name, device, causal) for name in names if s <= longest.get(name, s)}
+    try:
+        calls = {name: (worker, job, s, times) for name, worker in workers.items()}
+        measured = measure.alternate(
+            calls, runs, lambda name: status.update(f"{s:,} tokens, {direction}, {job}: {name}")
+        )
+    finally:
+        measure.close(workers.values())
+    for m in measured.values():
+        m.seconds /= times
+    return measured
+
+
+def show(results: dict[int, dict], title: str, unit: float = 1e6) -> None:
+    """Microseconds a token, and how many times SDPA's speed that is; under it the peak of memory."""
+    table = Table(title=title)
+    table.add_column("tokens")
+    for name in next(iter(results.values())):
+        table.add_column(name, justify="right")
+    names = [column.header for column in table.columns[1:]]
+    for s, measured in results.items():
+        cells = []
+        for name in names:
+            if name not in measured:
+                cells.append("")
+                continue
+            cell = f"{measured[name].seconds / s * unit:.1f}"
+            if SDPA in measured and name != SDPA:
+                cell += f"\n{measured[SDPA].seconds / measured[name].seconds:.1f} ×"
+            cells.append(f"{cell}\n{measured[name].peak / measure.MB:,.0f} MB")
+        table.add_row(f"{s:,}", *cells)
+    console.print(table)
+
+
+def plot(found: dict[str, dict[int, dict]], path: str) -> None:
+    """One panel for each kind of run, log-log: tokens a second against the length."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, panels = pyplot.subplots(1, len(found), figsize=(5 * len(found), 4.5), layout="constrained", sharey=True)
+    for panel, (title, results) in zip(panels if len(found) > 1 else [panels], found.items(), strict=True):
+        for name in NAMES:
+            points = [(s, s / measured[name].seconds) for s, measured in results.items() if name in measured]
+            if points:
+                panel.plot(
+                    *zip(*points, strict=True), marker="o", label=name, linestyle="--" if name not in MAPS else "-"
+                )
+        panel.set(title=title, xlabel="tokens a text", xscale="log", yscale="log")
+        panel.set_xticks(list(results), [f"{s:,}" for s in results], rotation=45)
+        panel.minorticks_off()
+    figure.axes[0].set_ylabel("tokens/s between the projections of a layer")
+    figure.axes[-1].legend(frameon=False, fontsize="small")
+    figure.savefig(path, dpi=150)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS, help="tokens a text, ascending")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--models", type=int, default=12, metavar="LAYERS", help="of the whole models; 0 for none")
+    parser.add_argument("--plot", metavar="PNG", help="tokens/s against length")
+    parser.add_argument("--json", type=Path, help="all figures, to be drawn or compared later")
+    parser.add_argument("--quick", action="store_true", help="two lengths, two layers, one run")
+    chosen = parser.parse_args()
+    if chosen.quick:
+        chosen.lengths, chosen.runs, chosen.models = (128, 512), 1, 2
+    names = list(NAMES)
+    try:
+        import performer_pytorch  # noqa: F401
+    except ImportError:
+        names.remove(PERFORMER)
+        console.print("performer-pytorch is not installed (pip install 'modeling-roformer\\[bench]'), and is left out")
+    found, models = {}, {}
+    with console.status("") as status:
+        for causal in (False, True):
+            for job in ("forward", "training"):
+                title = f"{'causal' if causal else 'bidirectional'}, {job}"
+                found[title] = {
+                    s: measure_at(s, names, job, causal, chosen.device, chosen.runs, status) for s in chosen.lengths
+                }
+        for causal in (False, True) if chosen.models else ():
+            title = "causal" if causal else "bidirectional"
+            models[title] = {}
+            for s in chosen.lengths:
+                kept = [name for name in (SDPA, *MAPS) if name != SDPA or s <= 16_384]
+                workers = {
+                    name: measure.Worker(make_model, name, chosen.device, causal, chosen.models) for name in kept
+                }
+                calls = {name: (worker, s) for name, worker in workers.items()}
+                models[title][s] = measure.alternate(
+                    calls,
+                    chosen.runs,
+                    lambda name, s=s: status.update(f"{s:,} tokens, model: {name}"),
+                    warm_up=s < 8192,
+                )
+                measure.close(workers.values())
+    for title, results in found.items():
+        show(
+            results,
+            f"Between the projections of one layer, {title}, {chosen.device}: microseconds a token, peak memory",
+        )
+    for title, results in models.items():
+        show(results, f"Whole model of {chosen.models} layers, {title}, forward, {chosen.device}: microseconds a token")
+    if chosen.plot:
+        plot(found, chosen.plot)
+    if chosen.json:
+        figures = {
+            title: {s: {name: [m.seconds, m.peak] for name, m in measured.items()} for s, measured in results.items()}
+            for title, results in {**found, **{f"model, {title}": results for title, results in models.items()}}.items()
+        }
+        chosen.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""Performer as a language model of characters, without RoPE and with it: Figure 3 (right) of the RoFormer paper.
+
+    python examples/char_lm.py TEXT --output RUNS [--unit byte] [--prompt "ROMEO:"] [--paper]
+
+TEXT is any text file; the paper has enwik8 (a dump of Wikipedia). The first nine tenths are learned from, the next twentieth
+is what losses are measured on, the last one is for the bits per character that are printed in the end. All models have the
+same weights and random features at the start, and read the same batches: they differ in where RoPE is put in, "none",
+"after" Performer's feature map, as equation 19 has it, or "before" it. `--paper` is the paper's size: 12 layers of 768 with
+12 heads, texts of 1,024 tokens, 128 of them a step, learning rate 1e-4. The same command goes on where it was stopped.
+"""
+
+import argparse
+import math
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast, Trainer, TrainingArguments, set_seed
+from transformers.trainer_utils import get_last_checkpoint
+
+from modeling_roformer import RoFormerConfig, RoFormerForCausalLM
+from modeling_roformer.training.comparison import smooth
+from modeling_roformer.training.curves import draw_panels, points
+from modeling_roformer.training.errors import TrainingError, one_sentence
+
+VARIANTS = {
+    "none": {"position_encoding": "none"},
+    "after": {"linear_rotation": "after"},
+    "before": {"linear_rotation": "before"},
+}
+PAPER = {"layers": 12, "hidden_size": 768, "heads": 12, "length": 1024, "batch_size": 128, "learning_rate": 1e-4}
+
+
+def read_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("text", type=Path, help="a text file")
+    parser.add_argument("--output", type=Path, required=True, help="folder with a run for each variant")
+    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS), help="where RoPE is put in")
+    parser.add_argument("--unit", choices=("character", "byte"), default="character", help="what a token is")
+    parser.add_argument("--paper", action="store_true", help="the paper's size, whatever the next six say")
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--hidden-size", type=int, default=128)
+    parser.add_argument("--heads", type=int, default=4)
+    parser.add_argument("--length", type=int, default=256, help="tokens of a text")
+    parser.add_argument("--batch-size", type=int, default=16, help="texts that a step learns from")
+    parser.add_argument("--learning-rate", type=float, default=1e-3)
+    parser.add_argument("--features", type=int, default=64, help="random features of a head")
+    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--eval-steps", type=int, default=100, help="steps between measurements, and checkpoints")
+    parser.add_argument(
+        "--device-batch", type=int, help="texts that a device computes at once; all of them if not given"
+    )
+    parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--prompt", help="text to be continued in the end; a line of the corpus if not given")
+    parser.add_argument("--new-tokens", type=int, default=200)
+    chosen = parser.parse_args()
+    if chosen.paper:
+        vars(chosen).update(PAPER)
+    return chosen
+
+
+def make_tokenizer(text: str, unit: str) -> PreTrainedTokenizerFast:
+    """One token for each character of a text, or for each of the 256 bytes."""
+    units = sorted(pre_tokenizers.ByteLevel.alphabet() if unit == "byte" else set(text))
+    vocabulary = {entry: number for number, entry in enumerate(["<unk>", *units])}
+    tokenizer = Tokenizer(models.BPE(vocabulary, merges=[], unk_token="<unk>"))
+    if unit == "byte":
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    else:  # one by one, since the library takes the square of a piece's length
+        tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    tokenizer.decoder = decoders.ByteLevel() if unit == "byte" else decoders.Fuse()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>", clean_up_tokenization_spaces=False)
+
+
+def texts_of(ids: torch.Tensor, length: int, name: str) -> list[dict[str, torch.Tensor]]:
+    """Pieces of so many tokens, one after the other."""
+    pieces = ids[: len(ids) // length * length].view(-1, length)
+    if not len(pieces):
+        raise TrainingError(f"the text is too short: its {name} part has {len(ids):,} tokens, and a piece {length:,}")
+    return [{"input_ids": piece, "labels": piece} for piece in pieces]
+
+
+def train(model: RoFormerForCausalLM, parts: dict[str, list], chosen: argparse.Namespace, folder: Path) -> tuple:
+    """From the last checkpoint, where there is one, to the end; what was logged, and the loss on the last part."""
+    on_device = chosen.device_batch or chosen.batch_size
+    if chosen.batch_size % on_device:
+        raise TrainingError(f"--batch-size {chosen.batch_size} is no multiple of --device-batch {on_device}")
+    arguments = TrainingArguments(
+        folder,
+        seed=chosen.seed,
+        max_steps=chosen.steps,
+        per_device_train_batch_size=on_device,
+        per_device_eval_batch_size=on_device,
+        gradient_accumulation_steps=chosen.batch_size // on_device,
+        learning_rate=chosen.learning_rate,
+        warmup_steps=min(100, chosen.steps // 10),
+        bf16=chosen.bf16,
+        eval_strategy="steps",
+        eval_steps=chosen.eval_steps,
+        save_steps=chosen.eval_steps,
+        save_total_limit=1,
+        logging_steps=max(1, chosen.steps // 200),
+        report_to=[],
+        use_cpu=not torch.accelerator.is_available(),
+    )
+    trainer = Trainer(model, arguments, train_dataset=parts["training"], eval_dataset=parts["validation"])
+    trainer.train(resume_from_checkpoint=get_last_checkpoint(folder) if folder.is_dir() else None)
+    loss = trainer.evaluate(parts["test"], metric_key_prefix="test")["test_loss"]
+    return trainer.state.log_history, loss
+
+
+def main() -> None:
+    chosen, console = read_arguments(), Console()
+    text = chosen.text.read_text(encoding="utf-8")
+    tokenizer = make_tokenizer(text, chosen.unit)
+    ids = torch.tensor([i for line in tokenizer(text.splitlines(keepends=True))["input_ids"] for i in line])
+    ends = [0, len(ids) * 18 // 20, len(ids) * 19 // 20, len(ids)]
+    parts = {
+        name: texts_of(ids[first:last], chosen.length, name)
+        for name, first, last in zip(("training", "validation", "test"), ends, ends[1:], strict=False)
+    }
+    in_test = len(tokenizer.decode(ids[ends[2] :])) / (len(ids) - ends[2])  # characters a token
+
+    logs, first, table = {}, None, Table("RoPE", "bits a character", "validation loss", title=str(chosen.text))
+    for name in chosen.variants:
+        set_seed(chosen.seed)
+        config = RoFormerConfig(
+            vocab_size=len(tokenizer),
+            hidden_size=chosen.hidden_size,
+            num_hidden_layers=chosen.layers,
+            num_attention_heads=chosen.heads,
+            intermediate_size=4 * chosen.hidden_size,
+            pad_token_id=None,
+            is_decoder=True,
+            use_cache=False,
+            attention_type="linear",
+            linear_feature_map="favor",
+            linear_num_features=chosen.features,
+            linear_seed=chosen.seed,
+            **VARIANTS[name],
+        )
+        model = RoFormerForCausalLM(config)
+        if first is None:
+            first = {key: value.clone() for key, value in model.state_dict().items()}
+        model.load_state_dict(first)
+        print(f"RoPE: {name}, {model.num_parameters():,} parameters, {len(parts['training']):,} texts to learn from")
+        logs[name], loss = train(model, parts, chosen, chosen.output / name)
+        model.config.use_cache = True
+        model.save_pretrained(chosen.output / name / "model")
+        tokenizer.save_pretrained(chosen.output / name / "model")
+        validation = points(logs[name], "eval_loss")[-1][1]
+        table.add_row(name, f"{loss / math.log(2) / in_test:.3f}", f"{validation:.4f}")
+    panels = {
+        "training loss, smoothed": {name: smooth(points(log, "loss")) for name, log in logs.items()},
+        "validation loss": {name: points(log, "eval_loss") for name, log in logs.items()},
+    }
+    picture = draw_panels(chosen.output / "losses.png", panels)
+    console.print(table)
+    prompt = chosen.prompt or next(line for line in text.splitlines(keepends=True) if line.strip())
+    inputs = tokenizer(prompt, return_tensors="pt").to(model.device)
+    set_seed(chosen.seed)
+    model.eval()  # whose state is of one size, however long the text becomes
+    new = model.generate(inputs["input_ids"], max_new_tokens=chosen.new_tokens, do_sample=True, top_p=0.9)
+    console.print(
+        f"\nRoPE {chosen.variants[-1]}, continued:\n{tokenizer.decode(new[0])}", markup=False, highlight=False
+    )
+    print(f"\n{picture} shows the losses, and each folder beside it has a model")
+
+
+if __name__ == "__main__":
+    with one_sentence("char_lm"):
+        main()

@@ -1,0 +1,224 @@
+"""Performer's random features, and what feature maps do with numbers that are hard to compute with."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+from test_linear_attention import attention_of, fields_of, make_ids, make_model, written_out
+
+from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM, RoFormerModel
+
+SIZES = dict(vocab_size=90, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=40)
+
+
+def make_attention(m, rotation, longest=3.0, **fields):
+    """A model with so many features whose queries and keys are at most so long, and the same one with softmax attention."""
+    torch.manual_seed(0)
+    ids, models = make_ids(1, 40), []
+    for linear in (
+        {},
+        {"attention_type": "linear", "linear_feature_map": "favor", "linear_num_features": m, **rotation},
+    ):
+        model = RoFormerModel(RoFormerConfig(**{**SIZES, "num_hidden_layers": 1, **linear, **fields})).eval()
+        if models:
+            model.load_state_dict(models[0].state_dict(), strict=False)
+        models.append(model)
+    with torch.no_grad():
+        attention = models[0].encoder.layer[0].attention.self
+        embeddings = models[0].embeddings(ids)
+        for projection in (attention.query, attention.key):
+            lengths = projection(embeddings).unflatten(-1, (-1, 16)).norm(dim=-1)
+            projection.weight.mul_(longest / lengths.max())
+            projection.bias.mul_(longest / lengths.max())
+        models[1].load_state_dict(models[0].state_dict(), strict=False)
+    return ids, *models
+
+
+def error_of(m, rotation, seeds=4, **fields):
+    """Of favor's output against softmax attention's, over many draws, as a share of its size."""
+    total = size = 0.0
+    for seed in range(seeds):
+        ids, softmax, favor = make_attention(m, rotation, linear_seed=seed, **fields)
+        expected, found = attention_of(softmax, input_ids=ids)[1], attention_of(favor, input_ids=ids)[1]
+        total, size = total + (found - expected).square().sum(), size + expected.square().sum()
+    return (total / size).sqrt().item()
+
+
+@pytest.mark.parametrize(
+    ("rotation", "fields"),
+    [
+        ({"linear_rotation": "before"}, {}),
+        ({}, {"position_encoding": "none"}),
+        ({"linear_rotation": "before"}, {"is_decoder": True}),
+    ],
+)
+def test_more_features_come_nearer_to_softmax_attention(rotation, fields):
+    """By the square root of their number, as a mean of random numbers does."""
+    errors = [error_of(m, rotation, **fields) for m in (16, 256, 4096)]
+    assert errors[2] < 0.05
+    assert 2 < errors[0] / errors[1] < 8 and 2 < errors[1] / errors[2] < 8
+
+
+def test_rotated_after_the_map_they_do_not():
+    errors = [error_of(m, {"linear_rotation": "after"}) for m in (16, 256, 4096)]
+    assert min(errors) > 0.2 and errors[2] > 0.5 * errors[1]
+
+
+def test_features_are_orthogonal_and_as_long_as_gaussian_vectors():
+    model = make_model("favor", num_hidden_layers=2, linear_num_features=400)
+    for layer in model.encoder.layer:
+        blocks = layer.attention.self.feature_map.projection.double().unflatten(0, (-1, 16))
+        products = blocks @ blocks.mT
+        lengths = products.diagonal(dim1=-2, dim2=-1)
+        assert (products - torch.diag_embed(lengths)).abs().max() < 1e-4
+        assert lengths.mean() == pytest.approx(16, rel=0.1) and lengths.std() == pytest.approx(32**0.5, rel=0.2)
+        assert blocks.mean().abs() < 0.05  # no side is preferred
+
+
+def projections(model):
+    return torch.stack([layer.attention.self.feature_map.projection for layer in model.base_model.encoder.layer])
+
+
+def test_features_follow_from_the_seed_and_differ_from_layer_to_layer():
+    first, again, other = (projections(make_model("favor", num_hidden_layers=2, linear_seed=s)) for s in (3, 3, 4))
+    assert torch.equal(first, again) and not torch.isclose(first, other).any()
+    assert not torch.isclose(first[0], first[1]).any()
+
+
+def train_steps(model, steps, seed=0):
+    """Projections after each of so many training steps."""
+    ids, found = make_ids(2, 9, seed), []
+    for _ in range(steps):
+        model(ids, labels=ids).loss.backward()
+        found.append(projections(model).clone())
+    return found
+
+
+def test_features_are_redrawn_in_training(tmp_path):
+    model = make_model("favor", RoFormerForMaskedLM, linear_redraw_interval=3).train()
+    before = projections(model).clone()
+    steps = [before, *train_steps(model, 8)]
+    changed = [not torch.equal(a, b) for a, b in pairwise(steps)]
+    assert changed == [False, False, False, True, False, False, True, False]
+    # Saved with the weights, and a model that goes on draws what one that was not stopped does.
+    model.save_pretrained(tmp_path)
+    loaded = RoFormerForMaskedLM.from_pretrained(tmp_path).train()
+    assert torch.equal(projections(loaded), projections(model))
+    for a, b in zip(train_steps(model, 5), train_steps(loaded, 5), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_features_stay_where_nothing_is_trained():
+    model = make_model("favor", RoFormerForMaskedLM, linear_redraw_interval=1)
+    before, ids = projections(model).clone(), make_ids(2, 9)
+    model.eval()
+    model(ids)
+    with torch.no_grad():
+        model.train()(ids)
+    never = make_model("favor", RoFormerForMaskedLM, linear_redraw_interval=None).train()
+    train_steps(never, 3)
+    assert torch.equal(projections(model), before) and torch.equal(projections(never), before)
+
+
+def test_gradient_checkpointing_computes_with_the_same_features():
+    """And counts a step once, though the layers are computed twice."""
+    models = [
+        make_model("favor", RoFormerForMaskedLM, linear_redraw_interval=2, hidden_dropout_prob=0.0) for _ in range(2)
+    ]
+    models[1].gradient_checkpointing_enable()
+    for model in models:
+        train_steps(model.train(), 4)
+    assert torch.equal(projections(models[0]), projections(models[1]))
+    for (name, a), b in zip(models[0].named_parameters(), models[1].parameters(), strict=True):
+        if a.grad is not None:
+            torch.testing.assert_close(a.grad, b.grad, msg=name)
+
+
+def test_two_calls_may_wait_for_one_backward_pass():
+    model = make_model("favor", RoFormerForMaskedLM, linear_redraw_interval=1).train()
+    ids = make_ids(2, 9)
+    (model(ids, labels=ids).loss + model(ids, labels=ids).loss).backward()
+
+
+def test_a_softmax_checkpoint_becomes_a_linear_one(tmp_path):
+    """It has no weight that linear attention lacks; random features are drawn. Part of them missing is damage."""
+    softmax = RoFormerModel(RoFormerConfig(**SIZES))
+    softmax.save_pretrained(tmp_path / "softmax")
+    model = RoFormerModel.from_pretrained(tmp_path / "softmax", **fields_of("favor"))
+    assert torch.equal(projections(model), projections(RoFormerModel(model.config)))
+    for name, weight in softmax.state_dict().items():
+        assert torch.equal(model.state_dict()[name], weight)
+    state = model.state_dict()
+    del state["encoder.layer.1.attention.self.feature_map.projection"]
+    model.save_pretrained(tmp_path / "favor", state_dict=state)
+    with pytest.raises(ValueError, match=r"no weight for encoder\.layer\.1\.attention\.self\.feature_map\.projection"):
+        RoFormerModel.from_pretrained(tmp_path / "favor")
+
+
+# Numbers that are hard to compute with
+
+
+def attend(name, q, k, v, **fields):
+    """Self-attention of one head over given queries, keys and values of shape (s, d)."""
+    config = RoFormerConfig(**{**SIZES, "hidden_size": 16, "num_attention_heads": 1}, **fields_of(name, **fields))
+    attention = RoFormerModel(config).encoder.layer[0].attention.self
+    q, k, v = (x.float()[None, :, None] for x in (q, k, v))
+    return attention.attend_linearly(q, k, v, ())[0][0, :, 0]
+
+
+@pytest.mark.parametrize("fields", [{}, {"is_decoder": True}])
+def test_a_cosine_without_weights_is_zero_and_a_vector_without_length_weighs_one(fields):
+    v = torch.randn(3, 16, generator=torch.Generator().manual_seed(0))
+    x = torch.randn(16, generator=torch.Generator().manual_seed(1)).expand(3, -1)
+    q = x.clone().requires_grad_()
+    found = attend("cosine", q, -2 * x, v, **fields)
+    assert not found.any()
+    found.sum().backward()
+    assert q.grad.isfinite().all()
+    q = torch.zeros(3, 16, requires_grad=True)
+    found = attend("cosine", q, x, v, **fields)
+    mean = v.cumsum(0) / torch.arange(1, 4)[:, None] if fields else v.mean(0).expand(3, -1)
+    torch.testing.assert_close(found, mean)
+    found.sum().backward()
+    assert q.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("fields", [{}, {"is_decoder": True}])
+@pytest.mark.parametrize("name", ["elu", "softmax", "favor"])
+def test_large_and_small_numbers(name, fields):
+    """Where exponentials by themselves would overflow, or sums of them vanish."""
+    generator = torch.Generator().manual_seed(0)
+    for size in (1e-6, 1e3, 1e4):
+        q, k, v = (size * torch.randn(70, 16, generator=generator) for _ in range(3))
+        q.requires_grad_()
+        found = attend(name, q, k, v / size, **fields)
+        assert found.isfinite().all()
+        found.sum().backward()
+        assert q.grad.isfinite().all()
+    q, k = -40 + torch.randn(2, 70, 16, generator=generator)  # elu + 1 is e^-40 there
+    found = attend(name, q, k, v / size, **fields)
+    assert found.isfinite().all() and found.any(dim=-1).all()
+
+
+@pytest.mark.parametrize("direction", [{}, {"is_decoder": True}])
+@pytest.mark.parametrize("name", ["elu", "softmax", "cosine", "favor", "favor before"])
+def test_bfloat16_on_long_texts(name, direction):
+    """Its error against float32 does not grow with the length."""
+    full = make_model(name, **direction, hidden_size=16, num_attention_heads=1, intermediate_size=16)
+    half = make_model(name, **direction, hidden_size=16, num_attention_heads=1, intermediate_size=16).bfloat16()
+    errors = []
+    for length in (1024, 65_536):
+        ids = make_ids(1, length)
+        expected, found = (attention_of(model, input_ids=ids)[1].float() for model in (full, half))
+        assert found.isfinite().all()
+        errors.append((found - expected)[:, -512:].abs().mean().item())
+    assert errors[1] <= 1.5 * errors[0]
+
+
+def test_a_text_longer_than_a_block():
+    """Causal sums are made for some chunks at once, and carried on."""
+    for name in ("elu", "softmax"):
+        model = make_model(name, is_decoder=True, hidden_size=16, num_attention_heads=1)
+        hidden_states, found, _ = attention_of(model, input_ids=make_ids(1, 2200))
+        expected = written_out(model, hidden_states, name, "causal")
+        assert (found - expected).abs().max() < 1e-5 * max(1, expected.abs().max())

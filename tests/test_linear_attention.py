@@ -1,0 +1,196 @@
+"""Linear attention against equation 19 written out with N x N matrices in float64."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from modeling_roformer import RoFormerConfig, RoFormerModel
+
+SIZES = dict(vocab_size=90, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=40)
+HEAD_DIM = 16
+MAPS = {
+    "elu": {},
+    "softmax": {},
+    "cosine": {},
+    "favor": {"linear_num_features": 24},
+    "favor before": {"linear_num_features": 24, "linear_rotation": "before"},
+}
+DIRECTIONS = {"bidirectional": {}, "causal": {"is_decoder": True}, "prefix": {"is_decoder": True, "prefix_lm": True}}
+
+
+def fields_of(name, **more):
+    return {"attention_type": "linear", "linear_feature_map": name.split()[0], **MAPS[name], **more}
+
+
+def make_model(name, model_class=RoFormerModel, seed=0, **more):
+    torch.manual_seed(seed)
+    config = RoFormerConfig(**{**SIZES, "initializer_range": 0.5, **fields_of(name), **more})
+    return model_class(config).eval()
+
+
+def make_ids(b, s, seed=1):
+    return torch.randint(5, 90, (b, s), generator=torch.Generator().manual_seed(seed))
+
+
+# Equation 19, written out
+
+
+def rotation(position, width, theta=10000.0):
+    """R_m of equation 15, as a matrix."""
+    matrix = torch.zeros(width, width, dtype=torch.float64)
+    for i in range(width // 2):
+        angle = position * theta ** (-2 * i / width)
+        cos, sin = math.cos(angle), math.sin(angle)
+        matrix[2 * i : 2 * i + 2, 2 * i : 2 * i + 2] = torch.tensor([[cos, -sin], [sin, cos]])
+    return matrix
+
+
+def rotated(x, positions):
+    return torch.stack([rotation(p, x.shape[1]) @ row for p, row in zip(positions, x, strict=True)])
+
+
+def pair_weights(name, q, k, positions, projection=None, rotary=True):
+    """The N x N terms W and Z of both sums for one head and text: q and k of shape (s, d), float64."""
+
+    def turn(x):
+        return rotated(x, positions) if rotary else x
+
+    if name == "elu":
+        q, k = torch.where(q > 0, q + 1, q.exp()), torch.where(k > 0, k + 1, k.exp())
+    elif name == "softmax":
+        q, k = q.softmax(-1), k.exp()
+    elif name == "cosine":
+        q, k = (x / x.norm(dim=-1, keepdim=True) for x in (q, k))
+        weights = 1 + turn(q) @ turn(k).T
+        return weights, weights
+    else:
+        if name == "favor before":
+            q, k = turn(q), turn(k)
+        d, m = q.shape[1], len(projection)
+        q, k = (
+            torch.exp(x / d**0.25 @ projection.T - (x**2).sum(-1, keepdim=True) / (2 * d**0.5)) / m**0.5 for x in (q, k)
+        )
+        if name == "favor before":
+            return q @ k.T, q @ k.T
+    return turn(q) @ turn(k).T, q @ k.T
+
+
+def visible_pairs(s, direction, keep=None, segments=None):
+    """Which query (row) has which key (column)."""
+    visible = torch.ones(s, s, dtype=torch.bool)
+    if direction == "causal":
+        visible = visible.tril()
+    if direction == "prefix":
+        segments = torch.zeros(s, dtype=torch.long) if segments is None else segments
+        group = segments.cumsum(0)
+        visible = group[None, :] <= group[:, None]
+    return visible if keep is None else visible & keep[None, :]
+
+
+def written_out(model, hidden_states, name, direction, attention_mask=None, segments=None, rotary=True, value=False):
+    """What the first layer's self-attention should give, shape (b, s, hidden_size), float64."""
+    layer = model.base_model.encoder.layer[0].attention.self
+    x = hidden_states.double()
+    q, k, v = (
+        (x @ p.weight.double().T + p.bias.double()).unflatten(-1, (-1, HEAD_DIM))
+        for p in (layer.query, layer.key, layer.value)
+    )
+    projection = layer.feature_map.projection.double() if name.startswith("favor") else None
+    b, s, h, _ = q.shape
+    out = torch.zeros(b, s, h, HEAD_DIM, dtype=torch.float64)
+    for i in range(b):
+        keep = None if attention_mask is None else attention_mask[i].bool()
+        visible = visible_pairs(s, direction, keep, None if segments is None else segments[i])
+        for j in range(h):
+            weights, below = pair_weights(name, q[i, :, j], k[i, :, j], range(s), projection, rotary)
+            values = rotated(v[i, :, j], range(s)) if value else v[i, :, j]
+            out[i, :, j] = (weights * visible) @ values / (below * visible).sum(-1, keepdim=True)
+    return out.flatten(-2)
+
+
+def attention_of(model, **inputs):
+    """Input and output of the first layer's self-attention in a call of a model."""
+    seen = {}
+
+    def look(module, args, output):
+        seen["in"], seen["out"] = args[0], output[0]
+
+    handle = model.base_model.encoder.layer[0].attention.self.register_forward_hook(look)
+    with torch.no_grad():
+        outputs = model(**inputs)
+    handle.remove()
+    return seen["in"], seen["out"], outputs
+
+
+def assert_close(found, expected, tolerance=1e-5):
+    scale = max(1.0, expected.abs().max().item())
+    assert (found.double() - expected).abs().max().item() <= tolerance * scale
+
+
+@pytest.mark.parametrize("length", [1, 7, 150])
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("name", MAPS)
+def test_equation_19(name, direction, length):
+    model = make_model(name, **DIRECTIONS[direction])
+    ids = make_ids(2, length)
+    segments = (torch.arange(length) >= length // 2).long().expand(2, -1)
+    segments = segments if direction == "prefix" else None
+    hidden_states, found, _ = attention_of(model, input_ids=ids, token_type_ids=segments)
+    assert_close(found, written_out(model, hidden_states, name, direction, segments=segments))
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("name", MAPS)
+def test_equation_19_without_what_is_masked(name, direction):
+    model = make_model(name, **DIRECTIONS[direction])
+    generator = torch.Generator().manual_seed(2)
+    mask = torch.randint(0, 2, (3, 140), generator=generator)
+    mask[0, :70], mask[1, 70:] = 0, 0  # padding on the left, and on the right
+    mask[:, 75] = 1
+    segments = torch.randint(0, 2, (3, 140), generator=generator)
+    segments[2, 20:130] = 0  # a run that goes through chunks
+    inputs = {"input_ids": make_ids(3, 140), "attention_mask": mask, "token_type_ids": segments}
+    hidden_states, found, _ = attention_of(model, **inputs)
+    expected = written_out(model, hidden_states, name, direction, mask, segments)
+    alone = expected.isnan()  # before the first token that is attended to there is nothing: 0 / 0
+    assert_close(found.masked_fill(alone, 0.0), expected.masked_fill(alone, 0.0))
+    assert not found[alone].any()
+
+
+@pytest.mark.parametrize("direction", ["bidirectional", "causal"])
+@pytest.mark.parametrize("name", MAPS)
+def test_without_positions_and_with_rotated_values(name, direction):
+    rotation = {"position_encoding": "none"} if name != "favor before" else {}
+    model = make_model(name, **DIRECTIONS[direction], **rotation)
+    hidden_states, found, _ = attention_of(model, input_ids=make_ids(1, 70))
+    assert_close(found, written_out(model, hidden_states, name, direction, rotary=not rotation))
+    model = make_model(name, rotary_value=True, **DIRECTIONS[direction])
+    hidden_states, found, _ = attention_of(model, input_ids=make_ids(1, 70))
+    assert_close(found, written_out(model, hidden_states, name, direction, value=True))
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    name=st.sampled_from(list(MAPS)),
+    direction=st.sampled_from(list(DIRECTIONS)),
+    b=st.integers(1, 3),
+    s=st.integers(1, 200),
+    seed=st.integers(0, 2**31),
+    scale=st.sampled_from([0.01, 1.0, 4.0]),
+)
+def test_any_lengths_masks_and_sizes_of_keys(name, direction, b, s, seed, scale):
+    model = make_model(name, seed=seed % 100, **DIRECTIONS[direction])
+    with torch.no_grad():
+        model.encoder.layer[0].attention.self.key.weight.mul_(scale)
+    generator = torch.Generator().manual_seed(seed)
+    mask = (torch.rand(b, s, generator=generator) < 0.8).long()
+    segments = (torch.rand(b, s, generator=generator) < 0.2).long()
+    inputs = {"input_ids": make_ids(b, s, seed), "attention_mask": mask, "token_type_ids": segments}
+    hidden_states, found, _ = attention_of(model, **inputs)
+    expected = written_out(model, hidden_states, name, direction, mask, segments)
+    alone = expected.isnan()
+    assert found.isfinite().all()
+    assert_close(found.masked_fill(alone, 0.0), expected.masked_fill(alone, 0.0), 5e-5)
