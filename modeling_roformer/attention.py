@@ -70,6 +70,13 @@ class MultiHeadAttention(nn.Module):
         """(b, s, hidden_size) to (b, s, h, d)."""
         return x.view(*x.shape[:-1], -1, self.head_dim)
 
+    def project(self, hidden_states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Query, key and value of the same tokens, each of shape (b, s, h, d)."""
+        query = self.by_head(self.query(hidden_states))
+        key = self.by_head(self.key(hidden_states))
+        value = self.by_head(self.value(hidden_states))
+        return query, key, value
+
     def attend(
         self,
         query: torch.Tensor,
@@ -109,9 +116,7 @@ class RoFormerSelfAttention(MultiHeadAttention):
         output_attentions: bool | None = None,
         **kwargs,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        query = self.by_head(self.query(hidden_states))
-        key = self.by_head(self.key(hidden_states))
-        value = self.by_head(self.value(hidden_states))
+        query, key, value = self.project(hidden_states)
         if position_embeddings:
             query = rotate(query, *position_embeddings)
             key = rotate(key, *position_embeddings)

@@ -30,12 +30,13 @@ KNOWN_ARGUMENTS = frozenset(
 
 def can_be_read(tensor: torch.Tensor) -> bool:
     """Whether a tensor's values can decide anything: not under a compiler, an exporter, or on the meta device."""
-    if _is_traced() or tensor.device.type == "meta" or tensor.numel() == 0:
+    if is_traced() or tensor.device.type == "meta" or tensor.numel() == 0:
         return False
     return not (tensor.device.type == "cuda" and torch.cuda.is_current_stream_capturing())
 
 
-def _is_traced() -> bool:
+def is_traced() -> bool:
+    """Whether a compiler or an exporter follows this call."""
     return torch.compiler.is_compiling() or torch.jit.is_tracing()
 
 
@@ -58,7 +59,7 @@ def check_tokens(
         raise ValueError(
             f'{name} is a {type(tensor).__name__}, but must be a tensor, as tokenizer(texts, return_tensors="pt") gives'
         )
-    if tensor.ndim != len(dimensions) or (not _is_traced() and 0 in tensor.shape):
+    if tensor.ndim != len(dimensions) or (not is_traced() and 0 in tensor.shape):
         raise ValueError(
             f"{name} has shape {tuple(tensor.shape)}, but must have ({', '.join(dimensions)}), with at least one text "
             "and token"
@@ -73,7 +74,7 @@ def warn_of_unread(arguments: dict[str, object], forward: Callable) -> None:
     Args:
         arguments: what `forward` has taken besides the arguments that it names; those that are None do no harm.
     """
-    if _is_traced() or arguments.keys() <= KNOWN_ARGUMENTS:
+    if is_traced() or arguments.keys() <= KNOWN_ARGUMENTS:
         return
     for name in sorted(arguments.keys() - KNOWN_ARGUMENTS):
         if arguments[name] is not None:

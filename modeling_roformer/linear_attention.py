@@ -20,7 +20,7 @@ Dimensions in the shapes: b batch, s sequence length, h heads, d head_dim.
 from contextlib import nullcontext
 
 import torch
-from transformers.cache_utils import Cache, EncoderDecoderCache
+from transformers.cache_utils import Cache
 
 from .attention import MultiHeadAttention
 from .configuration import RoFormerConfig
@@ -53,29 +53,24 @@ class RoFormerLinearSelfAttention(MultiHeadAttention):
         output_attentions: bool | None = None,
         **kwargs,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        query = self.by_head(self.query(hidden_states))
-        key = self.by_head(self.key(hidden_states))
-        value = self.by_head(self.value(hidden_states))
+        query, key, value = self.project(hidden_states)
         width = torch.promote_types(query.dtype, torch.float32)
         query, key, value = query.to(width), key.to(width), value.to(width)
-        weights = None
+        weights = layer = None
+        if past_key_values is not None:
+            layer = getattr(past_key_values, "self_attention_cache", past_key_values).layers[self.layer_idx]
         with _without_autocast(query.device.type):
             if isinstance(attention_mask, Packing):
                 texts = attention_mask.by_length(query, key, value, *position_embeddings)
                 contexts = [self.attend_linearly(q, k, v, positions)[0] for q, k, v, *positions in texts]
                 context = torch.cat([context.flatten(0, 1) for context in contexts])[None]
-            elif past_key_values is not None:
-                if isinstance(past_key_values, EncoderDecoderCache):
-                    past_key_values = past_key_values.self_attention_cache
-                layer = past_key_values.layers[self.layer_idx]
-                context, sums, weights = self.attend_linearly(
-                    query, key, value, position_embeddings, attention_mask, layer.sums, output_attentions
-                )
-                layer.extend(sums, value.shape[1])
             else:
-                context, _, weights = self.attend_linearly(
-                    query, key, value, position_embeddings, attention_mask, None, output_attentions
+                sums = None if layer is None else layer.sums
+                context, sums, weights = self.attend_linearly(
+                    query, key, value, position_embeddings, attention_mask, sums, output_attentions
                 )
+                if layer is not None:
+                    layer.extend(sums, value.shape[1])
         return context.flatten(-2).to(hidden_states.dtype), weights
 
     def attend_linearly(

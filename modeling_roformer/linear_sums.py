@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 
 from .feature_maps import Features
+from .inputs import is_traced
 
 CHUNK = 64  # tokens; at head_dim or near it, what is kept for each token is smallest
 BLOCK = 32  # chunks whose sums are made at once
@@ -74,16 +75,13 @@ def attend_causally(
             None if key.log_scale is None else value.new_full((b, h), lowest),
         )
     # A compiler wants no loop over something that depends on the length; groups may reach from one block into the next.
-    step = s if groups is not None or _is_traced() else CHUNK * BLOCK
+    if groups is not None or is_traced() or s <= CHUNK * BLOCK:
+        return _attend_in_chunks(query, key, value, sums, groups)
     outputs = []
-    for start in range(0, s, step) if step != s else [0]:
-        part = slice(start, start + step) if step != s else slice(None)
-        *output, sums = _attend_in_chunks(
-            *(Features(*(None if x is None else x[:, part] for x in features)) for features in (query, key)),
-            value[:, part],
-            sums,
-            groups,
-        )
+    for start in range(0, s, CHUNK * BLOCK):
+        part = slice(start, start + CHUNK * BLOCK)
+        queries, keys = (Features(*(None if x is None else x[:, part] for x in features)) for features in (query, key))
+        *output, sums = _attend_in_chunks(queries, keys, value[:, part], sums, None)
         outputs.append(output)
     numerators, denominators = (torch.cat(parts, dim=1) for parts in zip(*outputs, strict=True))
     return numerators, denominators, sums
@@ -94,7 +92,7 @@ def _attend_in_chunks(
 ) -> tuple[torch.Tensor, torch.Tensor, RunningSums]:
     """`attend_causally` with all chunks at once."""
     s = value.shape[1]
-    size = CHUNK if _is_traced() else min(CHUNK, s)
+    size = CHUNK if is_traced() else min(CHUNK, s)
     same = key.numerator is key.denominator
     shift = key.log_scale
     own_shift = shift  # of a query: that of the last key it has
@@ -189,14 +187,10 @@ def in_chunks(x: torch.Tensor, size: int, fill: int | torch.Tensor | None = 0) -
     """(b, s, h, …) to (b, h, c, size, …), and what is missing at the end filled up: with the last position where
     `fill` is None."""
     s = x.shape[1]
-    if _is_traced() or s % size:
+    if is_traced() or s % size:
         # What is traced for two chunks or more holds for any number of them: one alone would be a case of its own.
-        places = torch.arange((s // size + (2 if _is_traced() else 1)) * size, device=x.device)
+        places = torch.arange((s // size + (2 if is_traced() else 1)) * size, device=x.device)
         x = x.index_select(1, places.clamp(max=s - 1))
         if fill is not None:
             x = x.where((places < s).view(1, -1, *[1] * (x.ndim - 2)), fill)
     return x.unflatten(1, (-1, size)).transpose(2, 3).transpose(1, 2)
-
-
-def _is_traced() -> bool:
-    return torch.compiler.is_compiling() or torch.jit.is_tracing()

@@ -64,9 +64,7 @@ class NezhaSelfAttention(MultiHeadAttention):
         position_embeddings: tuple[torch.Tensor, torch.Tensor],
         **kwargs,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        query, key, value = (
-            self.by_head(projection(hidden_states)).transpose(1, 2) for projection in (self.query, self.key, self.value)
-        )
+        query, key, value = (x.transpose(1, 2) for x in self.project(hidden_states))
         vectors, rows = position_embeddings
         vectors = vectors.to(query.dtype)
         rows = rows.expand(*query.shape[:3], -1)  # (b, h, s, s), without a copy
