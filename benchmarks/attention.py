@@ -1,6 +1,6 @@
 """Tokens per second and memory of attention against the length of a text: softmax, and linear by each feature map.
 
-    python benchmarks/attention.py [--quick] [--plot PNG] [--device cpu|cuda] [--lengths N …]
+    python benchmarks/attention.py [--quick] [--plot PNG] [--device cpu|cuda] [--lengths N …] [--longest-training N]
 
 One attention layer of base width (12 heads of 64), on a CPU in float32, on a GPU in bfloat16. "Attention" is all between
 the projections: rotation, feature maps, sums; "forward" is the forward pass, "training" that and the backward pass. Beside
@@ -12,6 +12,7 @@ each the median. Then whole models of 12 layers. What would not fit into memory 
 import argparse
 import json
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import measure
@@ -35,8 +36,9 @@ MAPS = {
 HEADS, HEAD_DIM = 12, 64
 NAMES = (SDPA, *MAPS, PLAIN, PERFORMER)
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16_384, 32_768, 65_536)
-LONGEST = {SDPA: 32_768, PERFORMER: 65_536, PLAIN: 65_536}  # beyond, minutes a run
-LONGEST_CAUSAL = {SDPA: 32_768, PERFORMER: 2048, PLAIN: 2048}
+LONGEST = {SDPA: 16_384}  # beyond, minutes a run
+LONGEST_CAUSAL = {SDPA: 16_384, PERFORMER: 2048, PLAIN: 2048}
+MODEL_LENGTHS = (512, 4096, 16_384, 65_536)
 console = Console(width=120, highlight=False)
 
 
@@ -87,13 +89,13 @@ def make_attention(name: str, device: str, causal: bool) -> Callable:
     )[0]
 
 
-def make_subject(name: str, device: str, causal: bool) -> Callable:
-    """What a worker runs: "forward" or "training" and a length in, nothing out."""
+def make_layer(name: str, device: str, causal: bool, job: str) -> Callable:
+    """What a worker runs, "forward" or "training": a length and how many times in, nothing out."""
     attend = make_attention(name, device, causal)
     width = RoFormerConfig(attention_type="linear", **MAPS[name]).rotary_dim if name in MAPS else HEAD_DIM
     prepared = {}
 
-    def run(job: str, s: int, times: int) -> None:
+    def run(s: int, times: int) -> None:
         if s not in prepared:
             prepared.clear()
             prepared[s] = make_qkv(s, device), turns(s, width, device)
@@ -117,28 +119,31 @@ def make_model(name: str, device: str, causal: bool, layers: int) -> Callable:
     some = torch.Generator().manual_seed(0)
 
     @torch.no_grad()
-    def run(s: int) -> None:
-        model(torch.randint(5, 12_000, (1, s), generator=some).to(device))
+    def run(s: int, times: int) -> None:
+        for _ in range(times):
+            model(torch.randint(5, 12_000, (1, s), generator=some).to(device))
 
     return run
 
 
-def measure_at(s: int, names: list[str], job: str, causal: bool, device: str, runs: int, status) -> dict:
-    """By name. Each length has processes of its own, so that a peak is of that length; short texts run more often."""
-    direction = "causal" if causal else "bidirectional"
-    longest = LONGEST_CAUSAL if causal else LONGEST
-    times = max(1, 4096 // s)
-    workers = {name: measure.Worker(make_subject, name, device, causal) for name in names if s <= longest.get(name, s)}
+def measure_all(workers: dict, lengths: list[int], longest: dict[str, int], runs: int, progress: Callable) -> dict:
+    """By length and name. Lengths ascend, so that a process's peak is that of the length; short texts run more often."""
+    results = {}
     try:
-        calls = {name: (worker, job, s, times) for name, worker in workers.items()}
-        measured = measure.alternate(
-            calls, runs, lambda name: status.update(f"{s:,} tokens, {direction}, {job}: {name}")
-        )
+        for s in lengths:
+            times = max(1, 4096 // s)
+            calls = {name: (worker, s, times) for name, worker in workers.items() if s <= longest.get(name, s)}
+            results[s] = measure.alternate(
+                calls,
+                runs if s <= 16_384 else min(runs, 2),
+                lambda name, s=s: progress(f"{s:,} tokens: {name}"),
+                warm_up=s < 8192,
+            )
+            for m in results[s].values():
+                m.seconds /= times
     finally:
         measure.close(workers.values())
-    for m in measured.values():
-        m.seconds /= times
-    return measured
+    return results
 
 
 def show(results: dict[int, dict], title: str, unit: float = 1e6) -> None:
@@ -189,14 +194,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS, help="tokens a text, ascending")
+    parser.add_argument("--longest-training", type=int, default=16_384, metavar="N", help="tokens with a backward pass")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--models", type=int, default=12, metavar="LAYERS", help="of the whole models; 0 for none")
     parser.add_argument("--plot", metavar="PNG", help="tokens/s against length")
     parser.add_argument("--json", type=Path, help="all figures, to be drawn or compared later")
-    parser.add_argument("--quick", action="store_true", help="two lengths, two layers, one run")
+    parser.add_argument("--quick", action="store_true", help="two lengths, one layer, one run")
     chosen = parser.parse_args()
     if chosen.quick:
-        chosen.lengths, chosen.runs, chosen.models = (128, 512), 1, 2
+        chosen.lengths, chosen.runs, chosen.models = (128, 512), 1, 1
     names = list(NAMES)
     try:
         import performer_pytorch  # noqa: F401
@@ -205,28 +211,27 @@ def main() -> None:
         console.print("performer-pytorch is not installed (pip install 'modeling-roformer\\[bench]'), and is left out")
     found, models = {}, {}
     with console.status("") as status:
-        for causal in (False, True):
-            for job in ("forward", "training"):
-                title = f"{'causal' if causal else 'bidirectional'}, {job}"
-                found[title] = {
-                    s: measure_at(s, names, job, causal, chosen.device, chosen.runs, status) for s in chosen.lengths
-                }
-        for causal in (False, True) if chosen.models else ():
-            title = "causal" if causal else "bidirectional"
-            models[title] = {}
-            for s in chosen.lengths:
-                kept = [name for name in (SDPA, *MAPS) if name != SDPA or s <= 16_384]
-                workers = {
-                    name: measure.Worker(make_model, name, chosen.device, causal, chosen.models) for name in kept
-                }
-                calls = {name: (worker, s) for name, worker in workers.items()}
-                models[title][s] = measure.alternate(
-                    calls,
-                    chosen.runs,
-                    lambda name, s=s: status.update(f"{s:,} tokens, model: {name}"),
-                    warm_up=s < 8192,
-                )
-                measure.close(workers.values())
+        for direction, job in product(("bidirectional", "causal"), ("forward", "training")):
+            causal, title = direction == "causal", f"{direction}, {job}"
+            found[title] = measure_all(
+                {name: measure.Worker(make_layer, name, chosen.device, causal, job) for name in names},
+                [s for s in chosen.lengths if job == "forward" or s <= chosen.longest_training],
+                LONGEST_CAUSAL if causal else LONGEST,
+                chosen.runs,
+                lambda text, title=title: status.update(f"{title}, {text}"),
+            )
+        for direction in ("bidirectional", "causal") if chosen.models else ():
+            names = (SDPA, *MAPS)
+            models[direction] = measure_all(
+                {
+                    name: measure.Worker(make_model, name, chosen.device, direction == "causal", chosen.models)
+                    for name in names
+                },
+                [s for s in chosen.lengths if s in MODEL_LENGTHS],
+                LONGEST,
+                min(chosen.runs, 2),
+                lambda text, direction=direction: status.update(f"{direction} model, {text}"),
+            )
     for title, results in found.items():
         show(
             results,

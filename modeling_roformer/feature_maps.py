@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from .chunks import running_maximum
 from .configuration import RoFormerConfig
 from .rotary import rotate
 
@@ -232,13 +233,6 @@ def make_feature_map(config: RoFormerConfig, layer_idx: int) -> FeatureMap:
     if config.linear_feature_map == "favor":
         return FavorMap(config, layer_idx)
     return {"elu": EluMap, "softmax": SoftmaxMap, "cosine": CosineMap}[config.linear_feature_map]()
-
-
-def running_maximum(x: torch.Tensor, before: torch.Tensor | None) -> torch.Tensor:
-    """The largest value so far along dimension 1 of x, shape (b, s, h), after those of shape (b, h)."""
-    if before is not None:
-        x = torch.cat([torch.maximum(x[:, :1], before[:, None]), x[:, 1:]], dim=1)
-    return x.cummax(dim=1).values
 
 
 def _seed(*numbers: int) -> int:

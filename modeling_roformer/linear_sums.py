@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import torch
 
+from .chunks import CHUNK, in_chunks
 from .feature_maps import Features
 from .inputs import is_traced
 
-CHUNK = 64  # tokens; at head_dim or near it, what is kept for each token is smallest
 BLOCK = 32  # chunks whose sums are made at once
 
 
@@ -181,16 +181,3 @@ def _rest_of_group(
     later = later.expand(*v.shape[:2], -1, -1)
     after = torch.matmul(later, parts.flatten(-2)).unflatten(-1, parts.shape[-2:])
     return after, torch.matmul(later, k_below.sum(-2))
-
-
-def in_chunks(x: torch.Tensor, size: int, fill: int | torch.Tensor | None = 0) -> torch.Tensor:
-    """(b, s, h, …) to (b, h, c, size, …), and what is missing at the end filled up: with the last position where
-    `fill` is None."""
-    s = x.shape[1]
-    if is_traced() or s % size:
-        # What is traced for two chunks or more holds for any number of them: one alone would be a case of its own.
-        places = torch.arange((s // size + (2 if is_traced() else 1)) * size, device=x.device)
-        x = x.index_select(1, places.clamp(max=s - 1))
-        if fill is not None:
-            x = x.where((places < s).view(1, -1, *[1] * (x.ndim - 2)), fill)
-    return x.unflatten(1, (-1, size)).transpose(2, 3).transpose(1, 2)

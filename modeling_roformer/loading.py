@@ -1,6 +1,9 @@
 """Loading a checkpoint whole or not at all: what transformers' report of a load says is checked, not only shown."""
 
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
+from transformers.utils import logging
+
+logger = logging.get_logger(__name__)
 
 
 class ShapeMismatchError(ValueError, RuntimeError):
@@ -41,6 +44,7 @@ class LoadedWhole:
             args = args[1:] if args and isinstance(args[0], cls.config_class) else args
             model, report = super().from_pretrained(pretrained_model_name_or_path, *args, **quiet)
         model.check_loaded(report, pretrained_model_name_or_path)
+        model.say_where_attention_is_another(pretrained_model_name_or_path, *args, **kwargs)
         return model
 
     def has_pooler_weights(self, report: dict, source: str) -> bool:
@@ -54,6 +58,23 @@ class LoadedWhole:
                 'pooler_activation="linear" for RoFormer-Sim, "tanh" for a pooler as BERT has'
             )
         return True
+
+    def say_where_attention_is_another(self, source: str, *args, **kwargs) -> None:
+        """A warning where the caller chose another attention than the weights were trained with, which they fit as well."""
+        config = kwargs.pop("config", None)
+        given_config = any(isinstance(given, PreTrainedConfig) for given in (config, *args))
+        if not given_config and "attention_type" not in kwargs and "linear_feature_map" not in kwargs:
+            return
+        try:
+            saved, _ = self.config_class.get_config_dict(source, **kwargs)
+        except OSError:  # there are weights alone
+            return
+        trained, chosen = attention_of(saved), attention_of(vars(self.config))
+        if trained != chosen:
+            logger.warning_once(
+                f"{source} was trained with {trained} attention, and is loaded with {chosen} attention: its weights fit, but "
+                "its answers mean little until it has been trained further (examples/pretrain_mlm.py does that)"
+            )
 
     def missing_weights(self, report: dict) -> set[str]:
         """What the checkpoint lacks, but for Performer's random features where it has none at all, which are then drawn."""
@@ -90,6 +111,14 @@ class LoadedWhole:
             raise ValueError(
                 f"{source} has {_some(without_place)}, which is not part of the model that its config describes"
             )
+
+
+def attention_of(fields: dict) -> str:
+    """What the fields of a configuration call their attention: softmax, or linear with its feature map."""
+    if fields.get("attention_type", "softmax") == "softmax":
+        return "softmax"
+    before = ", rotated before it" if fields.get("linear_rotation") == "before" else ""
+    return f"linear (linear_feature_map={fields.get('linear_feature_map', 'elu')!r}{before})"
 
 
 def _not_whole(model: PreTrainedModel) -> str:

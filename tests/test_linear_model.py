@@ -9,9 +9,11 @@ import pytest
 import torch
 from test_linear_attention import DIRECTIONS, MAPS, SIZES, attention_of, fields_of, make_ids, make_model, written_out
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
+from transformers.utils import logging
 
 import modeling_roformer as ours
-from modeling_roformer import NezhaConfig, RoFormerConfig, RoFormerForMaskedLM, RoFormerModel
+from modeling_roformer import NezhaConfig, RoFormerConfig, RoFormerForCausalLM, RoFormerForMaskedLM, RoFormerModel
+from modeling_roformer.hub.remote_code import files_with_code
 
 HEADS = [
     "RoFormerForMaskedLM",
@@ -165,12 +167,78 @@ def test_saved_and_loaded(name, tmp_path):
     assert AutoConfig.from_pretrained(tmp_path).to_diff_dict() == model.config.to_diff_dict()
 
 
+@pytest.fixture
+def warnings_of_loading(caplog):
+    """What loading warns of, as a function: a class and arguments in, text out."""
+
+    def warnings(model_class, folder, **kwargs) -> str:
+        logging.get_logger("modeling_roformer.loading").warning_once.cache_clear()
+        caplog.clear()
+        model_class.from_pretrained(folder, **kwargs)
+        return caplog.text
+
+    return warnings
+
+
+def test_another_attention_than_the_trained_one_is_said(tmp_path, warnings_of_loading):
+    softmax = RoFormerForMaskedLM(RoFormerConfig(**SIZES))
+    softmax.save_pretrained(tmp_path / "softmax")
+    linear = AutoModelForMaskedLM.from_pretrained(tmp_path / "softmax", attention_type="linear")
+    linear.save_pretrained(tmp_path / "linear")
+    for name, weight in softmax.state_dict().items():
+        assert torch.equal(weight, linear.state_dict()[name])
+
+    said = warnings_of_loading(AutoModelForMaskedLM, tmp_path / "softmax", attention_type="linear")
+    assert "was trained with softmax attention, and is loaded with linear (linear_feature_map='elu') attention" in said
+    config = AutoConfig.from_pretrained(tmp_path / "softmax", attention_type="linear", linear_feature_map="cosine")
+    assert "'cosine'" in warnings_of_loading(RoFormerForMaskedLM, tmp_path / "softmax", config=config)
+    said = warnings_of_loading(RoFormerForMaskedLM, tmp_path / "linear", attention_type="softmax")
+    assert "is loaded with softmax" in said
+    for name, fields in (("softmax", {}), ("linear", {}), ("linear", {"attention_type": "linear"})):
+        for model_class in (AutoModelForMaskedLM, RoFormerForMaskedLM):
+            assert not warnings_of_loading(model_class, tmp_path / name, **fields)
+
+
 @pytest.mark.slow
 def test_plain_transformers_refuses_it(tmp_path):
     make_model("elu", RoFormerForMaskedLM).save_pretrained(tmp_path)
     program = f"from transformers import AutoModel; AutoModel.from_pretrained({str(tmp_path)!r})"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode and "roformer_x" in done.stderr
+
+
+ALONE = """
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "modeling_roformer":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Absent())
+import torch
+from transformers import AutoModelForCausalLM
+
+model = AutoModelForCausalLM.from_pretrained(sys.argv[1], trust_remote_code=True)
+assert type(model).__module__.startswith("transformers_modules."), type(model)
+generated = model.generate(torch.load(sys.argv[2], weights_only=True), max_new_tokens=8, do_sample=False)
+torch.save(generated, sys.argv[3])
+"""
+
+
+@pytest.mark.slow
+def test_with_code_it_generates_without_this_package(tmp_path):
+    model = make_model("favor", RoFormerForCausalLM, is_decoder=True)
+    model.save_pretrained(tmp_path / "model")
+    for name, content in files_with_code(tmp_path / "model").items():
+        (tmp_path / "model" / name).write_bytes(content)
+    torch.save(make_ids(2, 20), tmp_path / "ids.pt")
+    command = [sys.executable, "-c", ALONE, *(str(tmp_path / name) for name in ("model", "ids.pt", "generated.pt"))]
+    environment = {"HF_HOME": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PATH": ""}
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    expected = model.generate(make_ids(2, 20), max_new_tokens=8, do_sample=False)
+    assert torch.equal(torch.load(tmp_path / "generated.pt", weights_only=True), expected)
 
 
 @pytest.mark.parametrize("head", HEADS)
@@ -268,7 +336,10 @@ def test_torch_export(name, direction):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "direction"), [*((name, "bidirectional") for name in MAPS), ("elu", "causal")])
+@pytest.mark.parametrize(
+    ("name", "direction"),
+    [*((name, "bidirectional") for name in MAPS), ("elu", "causal"), ("softmax", "causal"), ("favor", "causal")],
+)
 @pytest.mark.filterwarnings("ignore:.*will not be used, since it shares", "ignore:.*LeafSpec.*:FutureWarning")
 def test_onnx_runtime_gives_the_same_logits(name, direction, tmp_path):
     model = make_model(name, RoFormerForMaskedLM, **DIRECTIONS[direction], use_cache=False)
