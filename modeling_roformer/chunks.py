@@ -20,7 +20,7 @@ def in_chunks(x: torch.Tensor, size: int, fill: int | torch.Tensor | None = 0) -
         x = x.index_select(1, places.clamp(max=s - 1))
         if fill is not None:
             x = x.where((places < s).view(1, -1, *[1] * (x.ndim - 2)), fill)
-    return x.unflatten(1, (-1, size)).transpose(2, 3).transpose(1, 2)
+    return x.unflatten(1, (-1, size)).transpose(2, 3).transpose(1, 2).contiguous()  # which products need, once
 
 
 def running_maximum(x: torch.Tensor, before: torch.Tensor | None) -> torch.Tensor:

@@ -26,8 +26,8 @@ class Features(NamedTuple):
 
     numerator, denominator: in the two sums of equation 19, both of shape (b, s, h, f), and the same tensor where the
         sums have the same weights.
-    log_scale: the logarithm of what the features were divided by, shape (b, s, h); it never falls along s. None where
-        that is one number for all that are summed, which cancels.
+    log_scale: the logarithm of what the features were divided by, shape (b, s, h), where it never falls along s, or
+        (b, 1, h); None where that is 1.
     """
 
     numerator: torch.Tensor
@@ -118,7 +118,7 @@ class ExponentialMap(FeatureMap):
         shift = shift.clamp(min=torch.finfo(shift.dtype).min)  # where nothing has been attended to yet
         features = (exponents - shift[..., None]).exp()
         rotated = rotate(features, *positions) if positions else features
-        return Features(rotated, features, shift if causal else None)
+        return Features(rotated, features, shift)
 
 
 class SoftmaxMap(ExponentialMap):

@@ -18,14 +18,18 @@ Dimensions in the shapes: b batch, s sequence length, h heads, d head_dim.
 """
 
 from contextlib import nullcontext
+from itertools import repeat
+from typing import NamedTuple
 
 import torch
 from transformers.cache_utils import Cache
 
 from .attention import MultiHeadAttention
+from .chunks import CHUNK
 from .configuration import RoFormerConfig
 from .feature_maps import CosineMap, Features, make_feature_map
-from .linear_sums import RunningSums, attend_causally, attend_to_all
+from .inputs import is_traced
+from .linear_sums import RunningSums, add_sums, attend_causally, attend_to_sums, sum_keys
 from .masks import VisibleKeys
 from .rotary import rotate
 from .unpadding import Packing
@@ -54,8 +58,6 @@ class RoFormerLinearSelfAttention(MultiHeadAttention):
         **kwargs,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         query, key, value = self.project(hidden_states)
-        width = torch.promote_types(query.dtype, torch.float32)
-        query, key, value = query.to(width), key.to(width), value.to(width)
         weights = layer = None
         if past_key_values is not None:
             layer = getattr(past_key_values, "self_attention_cache", past_key_values).layers[self.layer_idx]
@@ -71,7 +73,7 @@ class RoFormerLinearSelfAttention(MultiHeadAttention):
                 )
                 if layer is not None:
                     layer.extend(sums, value.shape[1])
-        return context.flatten(-2).to(hidden_states.dtype), weights
+        return context.flatten(-2), weights
 
     def attend_linearly(
         self,
@@ -98,31 +100,97 @@ class RoFormerLinearSelfAttention(MultiHeadAttention):
             the same ones.
         """
         keep, groups = (None, None) if visible is None else visible
-        if position_embeddings and self.rotary_value:
-            value = rotate(value, *position_embeddings[-2:])
-        query = self.feature_map.query(query, position_embeddings[:2])
-        key = self.feature_map.key(
-            key, position_embeddings[:2], keep, self.is_causal, None if sums is None else sums.log_scale
-        )
+        whole = Part(query, key, value, position_embeddings, keep)
         if output_attentions:
-            weights, below = weights_of_all_pairs(query, key, self.is_causal, groups)
-            numerators, denominators = None, below.sum(-1).transpose(1, 2)
-        elif self.is_causal:
-            earlier = sums
-            numerators, denominators, sums = attend_causally(query, key, value, sums, groups)
-        else:
-            numerators, denominators = attend_to_all(query, key, value)
+            return self.attend_by_matrix(whole, groups)
+        # A compiler wants no loop over something that depends on the length; groups may reach from one part into the next.
+        parts = [whole] if groups is not None or is_traced() else whole.split(tokens_at_once(query))
+        outputs = []
+        if self.is_causal:
+            for part in parts:
+                output, sums = self.attend_to_earlier(part, groups, sums)
+                outputs.append(output)
+            return _joined(outputs), sums, None
+        for part in parts:
+            _, key, value = self.prepare(part)
+            key = self.feature_map.key(key, part.positions[:2], part.keep)
+            sums = sum_keys(key, value) if sums is None else add_sums(sums, sum_keys(key, value))
+        count = sums.denominator[:, :1, -1] if isinstance(self.feature_map, CosineMap) else None
+        for part in parts:
+            query = self.feature_map.query(_wide(part.query), part.positions[:2])
+            outputs.append(self.divide(*attend_to_sums(query, sums), count).to(part.query.dtype))
+        return _joined(outputs), None, None
+
+    def attend_to_earlier(
+        self, part: "Part", groups: torch.Tensor | None, sums: RunningSums | None
+    ) -> tuple[torch.Tensor, RunningSums]:
+        """The output of a causal model, and the sums of all tokens up to the end of the part."""
+        query, key, value = self.prepare(part)
+        query = self.feature_map.query(query, part.positions[:2])
+        key = self.feature_map.key(
+            key, part.positions[:2], part.keep, causal=True, log_scale=None if sums is None else sums.log_scale
+        )
         count = None
         if isinstance(self.feature_map, CosineMap):
-            count = number_of_keys(value, self.is_causal, keep, groups)
-            if self.is_causal and not output_attentions and earlier is not None:
-                count = count + earlier.denominator[:, :1, -1]  # the feature that is 1 for every key
-        attends = denominators > self.feature_map.least_denominator(value.dtype, count)
-        denominators = denominators.where(attends, torch.inf)
-        if output_attentions:
-            weights = weights / denominators.transpose(1, 2)[..., None]
-            return torch.matmul(weights, value.transpose(1, 2)).transpose(1, 2), None, weights
-        return numerators / denominators[..., None], sums if self.is_causal else None, None
+            count = number_of_keys(value, True, part.keep, groups)
+            if sums is not None:
+                count = count + sums.denominator[:, :1, -1]  # the feature that is 1 for every key
+        numerators, denominators, sums = attend_causally(query, key, value, sums, groups)
+        return self.divide(numerators, denominators, count).to(part.query.dtype), sums
+
+    def attend_by_matrix(self, part: "Part", groups: torch.Tensor | None) -> tuple[torch.Tensor, None, torch.Tensor]:
+        """The output, and the weights of all pairs that it is the product of."""
+        query, key, value = self.prepare(part)
+        query = self.feature_map.query(query, part.positions[:2])
+        key = self.feature_map.key(key, part.positions[:2], part.keep, self.is_causal)
+        weights, below = weights_of_all_pairs(query, key, self.is_causal, groups)
+        count = None
+        if isinstance(self.feature_map, CosineMap):
+            count = number_of_keys(value, self.is_causal, part.keep, groups)
+        weights = self.divide(weights.transpose(1, 2), below.sum(-1).transpose(1, 2), count).transpose(1, 2)
+        return torch.matmul(weights, value.transpose(1, 2)).transpose(1, 2).to(part.query.dtype), None, weights
+
+    def prepare(self, part: "Part") -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Query, key and value in the precision of the sums; the values rotated, where the model has that."""
+        value = _wide(part.value)
+        if part.positions and self.rotary_value:
+            value = rotate(value, *part.positions[-2:])
+        return _wide(part.query), _wide(part.key), value
+
+    def divide(self, numerators: torch.Tensor, denominators: torch.Tensor, count: torch.Tensor | None) -> torch.Tensor:
+        """Of shapes (b, s, h, e) and (b, s, h); 0 where a query has no weights that are worth the name."""
+        attends = denominators > self.feature_map.least_denominator(denominators.dtype, count)
+        return numerators / denominators.where(attends, torch.inf)[..., None]
+
+
+class Part(NamedTuple):
+    """Tokens that are computed at once: query, key and value of shape (b, s, h, d), cos and sin of their positions, and
+    which of the keys are attended to, boolean, shape (b, s), where there is padding."""
+
+    query: torch.Tensor
+    key: torch.Tensor
+    value: torch.Tensor
+    positions: tuple[torch.Tensor, ...]
+    keep: torch.Tensor | None
+
+    def split(self, tokens: int) -> list["Part"]:
+        """The same in parts of at most so many tokens of each text."""
+        if self.value.shape[1] <= tokens:
+            return [self]
+        query, key, value, *positions = (
+            x.split(tokens, dim=1) for x in (self.query, self.key, self.value, *self.positions)
+        )
+        keep = repeat(None) if self.keep is None else self.keep.split(tokens, dim=1)
+        positions = zip(*positions, strict=True) if positions else repeat(())
+        return [Part(*each) for each in zip(query, key, value, positions, keep, strict=False)]
+
+
+def tokens_at_once(query: torch.Tensor) -> int:
+    """How many tokens of each text: on a CPU as few as leave all that is made of them in its cache, on others enough to
+    keep them busy."""
+    if query.device.type != "cpu":
+        return 8192
+    return max(CHUNK, 256 // query.shape[0] // CHUNK * CHUNK)
 
 
 def weights_of_all_pairs(
@@ -139,7 +207,7 @@ def weights_of_all_pairs(
         torch.matmul(q.transpose(1, 2), k.permute(0, 2, 3, 1))
         for q, k in ((query.numerator, key.numerator), (query.denominator, key.denominator))
     )
-    if key.log_scale is not None:
+    if key.log_scale is not None and visible is not None:
         shift = key.log_scale.transpose(1, 2)[:, :, None]  # (b, h, 1, s)
         own_shift = shift.masked_fill(~visible, torch.finfo(shift.dtype).min).amax(-1, keepdim=True)
         scale = (shift - own_shift).masked_fill(~visible, -torch.inf).exp()
@@ -161,6 +229,14 @@ def number_of_keys(
     if groups is None:
         return count
     return count.gather(1, torch.searchsorted(groups, groups, right=True) - 1)
+
+
+def _wide(x: torch.Tensor) -> torch.Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def _joined(parts: list[torch.Tensor]) -> torch.Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
 
 def _without_autocast(device_type: str):

@@ -15,8 +15,6 @@ from .chunks import CHUNK, in_chunks
 from .feature_maps import Features
 from .inputs import is_traced
 
-BLOCK = 32  # chunks whose sums are made at once
-
 
 class RunningSums(NamedTuple):
     """All that causal linear attention needs to know of the tokens before.
@@ -31,19 +29,34 @@ class RunningSums(NamedTuple):
     log_scale: torch.Tensor | None = None
 
 
-def attend_to_all(query: Features, key: Features, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The two sums of equation 19 over all keys.
+def sum_keys(key: Features, value: torch.Tensor) -> RunningSums:
+    """The sums over all of these keys, and their values of shape (b, s, h, e)."""
+    numerator = torch.matmul(key.numerator.permute(0, 2, 3, 1), value.transpose(1, 2))
+    log_scale = None if key.log_scale is None else key.log_scale[:, -1]
+    return RunningSums(numerator, key.denominator.sum(1), log_scale)
 
-    Args:
-        value: shape (b, s, h, e).
+
+def add_sums(sums: RunningSums, others: RunningSums) -> RunningSums:
+    """The sums over the keys of both."""
+    if sums.log_scale is None:
+        return RunningSums(sums.numerator + others.numerator, sums.denominator + others.denominator)
+    log_scale = torch.maximum(sums.log_scale, others.log_scale)
+    first, second = ((x.log_scale - log_scale).exp()[..., None] for x in (sums, others))
+    return RunningSums(
+        sums.numerator * first[..., None] + others.numerator * second[..., None],
+        sums.denominator * first + others.denominator * second,
+        log_scale,
+    )
+
+
+def attend_to_sums(query: Features, sums: RunningSums) -> tuple[torch.Tensor, torch.Tensor]:
+    """The two sums of equation 19 where every query has the same keys.
 
     Returns:
         The numerators, shape (b, s, h, e), and denominators, shape (b, s, h).
     """
-    queries, keys, values = (x.transpose(1, 2) for x in (query.numerator, key.numerator, value))
-    numerators = torch.matmul(queries, torch.matmul(keys.mT, values)).transpose(1, 2)
-    total = key.denominator.sum(1)  # (b, h, f)
-    denominators = torch.matmul(query.denominator.transpose(1, 2), total[..., None])
+    numerators = torch.matmul(query.numerator.transpose(1, 2), sums.numerator).transpose(1, 2)
+    denominators = torch.matmul(query.denominator.transpose(1, 2), sums.denominator[..., None])
     return numerators, denominators.squeeze(-1).transpose(1, 2)
 
 
@@ -74,24 +87,6 @@ def attend_causally(
             value.new_zeros(b, h, f),
             None if key.log_scale is None else value.new_full((b, h), lowest),
         )
-    # A compiler wants no loop over something that depends on the length; groups may reach from one block into the next.
-    if groups is not None or is_traced() or s <= CHUNK * BLOCK:
-        return _attend_in_chunks(query, key, value, sums, groups)
-    outputs = []
-    for start in range(0, s, CHUNK * BLOCK):
-        part = slice(start, start + CHUNK * BLOCK)
-        queries, keys = (Features(*(None if x is None else x[:, part] for x in features)) for features in (query, key))
-        *output, sums = _attend_in_chunks(queries, keys, value[:, part], sums, None)
-        outputs.append(output)
-    numerators, denominators = (torch.cat(parts, dim=1) for parts in zip(*outputs, strict=True))
-    return numerators, denominators, sums
-
-
-def _attend_in_chunks(
-    query: Features, key: Features, value: torch.Tensor, sums: RunningSums, groups: torch.Tensor | None
-) -> tuple[torch.Tensor, torch.Tensor, RunningSums]:
-    """`attend_causally` with all chunks at once."""
-    s = value.shape[1]
     size = CHUNK if is_traced() else min(CHUNK, s)
     same = key.numerator is key.denominator
     shift = key.log_scale

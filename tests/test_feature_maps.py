@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from test_linear_attention import attention_of, fields_of, make_ids, make_model, written_out
+from test_linear_attention import MAPS, attention_of, fields_of, make_ids, make_model, written_out
 
 from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM, RoFormerModel
 
@@ -215,10 +215,23 @@ def test_bfloat16_on_long_texts(name, direction):
     assert errors[1] <= 1.5 * errors[0]
 
 
-def test_a_text_longer_than_a_block():
-    """Causal sums are made for some chunks at once, and carried on."""
-    for name in ("elu", "softmax"):
-        model = make_model(name, is_decoder=True, hidden_size=16, num_attention_heads=1)
-        hidden_states, found, _ = attention_of(model, input_ids=make_ids(1, 2200))
-        expected = written_out(model, hidden_states, name, "causal")
-        assert (found - expected).abs().max() < 1e-5 * max(1, expected.abs().max())
+@pytest.mark.parametrize("direction", [{}, {"is_decoder": True}], ids=["bidirectional", "causal"])
+@pytest.mark.parametrize("name", MAPS)
+def test_a_long_text_is_computed_in_parts(name, direction):
+    """Of fewer tokens the more texts there are: the sums of one part go on in the next, and gradients come back."""
+    model = make_model(name, **direction, hidden_size=16, num_attention_heads=1)
+    ids = make_ids(1, 600)
+    mask = torch.ones(1, 600, dtype=torch.long)
+    mask[:, 300:580] = 0  # a whole part, among others
+    hidden_states, found, _ = attention_of(model, input_ids=ids, attention_mask=mask)
+    expected = written_out(model, hidden_states, name, "causal" if direction else "bidirectional", mask)
+    assert (found - expected).abs().max() < 1e-5 * max(1, expected.abs().max())
+
+    gradients = []
+    for texts in (1, 4):
+        model.zero_grad()
+        output = model(ids.expand(texts, -1), attention_mask=mask.expand(texts, -1)).last_hidden_state
+        output[..., :8].square().mean().backward()
+        gradients.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
+    for one, four in zip(*gradients, strict=True):
+        torch.testing.assert_close(four, one, atol=1e-6, rtol=1e-3)

