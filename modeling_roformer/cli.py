@@ -25,6 +25,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+plot = typer.Typer(help="Draw what the paper draws, as a PNG.", no_args_is_help=True)
+app.add_typer(plot, name="plot")
 stdout = Console()
 stderr = Console(stderr=True)
 
@@ -239,6 +241,21 @@ def info(
         print(found.json())
     else:
         stdout.print(found.table())
+
+
+@plot.command()
+def decay(
+    output: Annotated[Path, typer.Option(metavar="PNG", help="File to write.")],
+    head_dim: Annotated[int, typer.Option(help="Width of a head, even.")] = 128,
+    theta: Annotated[float, typer.Option(help="Base of the frequencies.")] = 10000.0,
+    longest: Annotated[int, typer.Option(help="Largest relative distance, in tokens.")] = 256,
+) -> None:
+    """Figure 2: how the bound on a query's product with a key falls with their distance."""
+    from .training.decay_picture import draw_decay
+
+    bound = draw_decay(output, head_dim=head_dim, theta=theta, longest=longest)
+    (first, highest), (last, lowest) = bound[0], bound[-1]
+    print(f"{output}: the bound is {highest:.2f} at distance {first}, and {lowest:.2f} at {last:,}")
 
 
 def main() -> None:

@@ -15,14 +15,17 @@ _FEW = 40  # points that are marked one by one
 
 
 def draw_panels(
-    picture: Path, panels: Mapping[str, Mapping[str, Points]], xlabel: str = "step", borders: Iterable[float] = ()
+    picture: Path,
+    panels: Mapping[str, Mapping[str, Points]],
+    xlabel: str | Mapping[str, str] = "step",
+    borders: Iterable[float] = (),
 ) -> Path:
     """Draw curves into a PNG, which appears whole.
 
     Args:
         picture: the file.
         panels: title of each panel -> name of each curve in it -> its points (x, y); without points it is left out.
-        xlabel: what x is, the same in all panels.
+        xlabel: what x is in all panels, or title of each -> what it is there.
         borders: places on the x axis to mark in all of them.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -36,7 +39,7 @@ def draw_panels(
                 axes.plot(*zip(*points, strict=True), label=name, marker="." if len(points) < _FEW else None)
         for border in borders:
             axes.axvline(border, color="grey", linewidth=0.5)
-        axes.set(title=title, xlabel=xlabel)
+        axes.set(title=title, xlabel=xlabel if isinstance(xlabel, str) else xlabel[title])
         if any(curves.values()):
             axes.legend()
     new = picture.with_name(f".{picture.name}")

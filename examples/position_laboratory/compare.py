@@ -1,0 +1,216 @@
+"""Ten position encodings in one encoder, side by side: section 2 of the RoFormer paper as an experiment.
+
+    python examples/position_laboratory/compare.py TEXT --output RUNS [--encodings rotary t5 alibi] [--bf16]
+
+TEXT is any text file, its characters are the tokens. Nine tenths are learned from: 15 % of the characters are masked and to
+be filled. The last tenth is what is measured, at the trained --length and at 2, 4 and 8 times of it, with the same
+characters masked at every length. All encoders have the same weights at the start, but for what an encoding learns itself,
+and read the same batches with the same masks. The same command goes on where it was stopped.
+
+position_encodings/ has a file for each encoding, with its equation; encoder.py is what they have in common.
+"""
+
+import argparse
+import hashlib
+import statistics
+import time
+from pathlib import Path
+
+import torch
+from encoder import Encoder, Sizes
+from position_encodings import ENCODINGS
+from rich.console import Console
+from rich.table import Table
+from transformers import Trainer, TrainerCallback, TrainingArguments, set_seed
+from transformers.trainer_utils import get_last_checkpoint
+
+from modeling_roformer.training.comparison import smooth
+from modeling_roformer.training.curves import draw_panels, points
+from modeling_roformer.training.errors import TrainingError, one_sentence
+from modeling_roformer.training.results_file import ResultsFile
+
+TIMES = (1, 2, 4, 8)  # the trained length, at which is measured
+MASKED = 0.15  # share of the characters
+MEASURED = 1 << 18  # characters, at most
+
+
+def read_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("text", type=Path, help="a text file")
+    parser.add_argument("--output", type=Path, required=True, help="folder with a run for each encoding")
+    parser.add_argument("--encodings", nargs="+", choices=ENCODINGS, default=list(ENCODINGS), metavar="NAME")
+    parser.add_argument("--layers", type=positive, default=4)
+    parser.add_argument("--hidden-size", type=positive, default=128)
+    parser.add_argument("--heads", type=positive, default=4)
+    parser.add_argument("--length", type=positive, default=128, help="characters of a text that is learned from")
+    parser.add_argument("--batch-size", type=positive, default=32, help="texts that a step learns from")
+    parser.add_argument("--steps", type=positive, default=2000)
+    parser.add_argument("--learning-rate", type=float, default=1e-3)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast in training")
+    chosen = parser.parse_args()
+    if chosen.hidden_size % (2 * chosen.heads):
+        parser.error(f"--hidden-size {chosen.hidden_size} is no multiple of twice the --heads {chosen.heads}")
+    return chosen
+
+
+def positive(word: str) -> int:
+    if (number := int(word)) < 1:
+        raise argparse.ArgumentTypeError(f"{number} is not at least 1")
+    return number
+
+
+def read_characters(file: Path) -> tuple[torch.Tensor, int]:
+    """A text's characters, numbered in their order in Unicode, and how many kinds there are: also the number of [MASK]."""
+    text = file.read_text(encoding="utf-8")
+    kinds = sorted(set(text))
+    numbers = {character: number for number, character in enumerate(kinds)}
+    return torch.tensor([numbers[character] for character in text], dtype=torch.long), len(kinds)
+
+
+def mask(ids: torch.Tensor, mask_id: int, generator: torch.Generator | None = None) -> dict[str, torch.Tensor]:
+    masked = torch.rand(ids.shape, generator=generator) < MASKED
+    return {"input_ids": ids.masked_fill(masked, mask_id), "labels": ids.masked_fill(~masked, -100)}
+
+
+class StepTimes(TrainerCallback):
+    """Seconds of each step that this process has made."""
+
+    def __init__(self):
+        self.seconds: list[float] = []
+
+    def on_step_begin(self, *_, **__):
+        self.begun = time.perf_counter()
+
+    def on_step_end(self, *_, **__):
+        if torch.accelerator.is_available():
+            torch.accelerator.synchronize()
+        self.seconds.append(time.perf_counter() - self.begun)
+
+
+def train(model: Encoder, texts: torch.Tensor, mask_id: int, chosen: argparse.Namespace, folder: Path) -> dict:
+    """From the last checkpoint, where there is one, to the end; the losses, and tokens/s as the median of the steps."""
+    arguments = TrainingArguments(
+        folder,
+        seed=chosen.seed,
+        max_steps=chosen.steps,
+        per_device_train_batch_size=chosen.batch_size,
+        learning_rate=chosen.learning_rate,
+        warmup_steps=min(100, chosen.steps // 10),
+        bf16=chosen.bf16,
+        save_steps=max(1, chosen.steps // 10),
+        save_total_limit=1,
+        logging_steps=max(1, chosen.steps // 200),
+        report_to=[],
+        use_cpu=not torch.accelerator.is_available(),
+    )
+    times = StepTimes()
+    trainer = Trainer(
+        model,
+        arguments,
+        data_collator=lambda batch: mask(torch.stack(batch), mask_id),
+        train_dataset=list(texts),
+        callbacks=[times],
+    )
+    trainer.train(resume_from_checkpoint=get_last_checkpoint(folder) if folder.is_dir() else None)
+    speed = chosen.batch_size * chosen.length / statistics.median(times.seconds) if times.seconds else None
+    return {"training": points(trainer.state.log_history, "loss"), "tokens_per_second": speed}
+
+
+@torch.no_grad()
+def measure(model: Encoder, held_out: dict[str, torch.Tensor], length: int, batch: int) -> dict[str, float] | None:
+    """Loss and accuracy at the masked characters in texts of a length; None where the encoding has no such positions.
+
+    Args:
+        held_out: one text with its labels, cut here.
+        batch: texts at once.
+    """
+    longest = model.encoding.longest
+    if longest is not None and length > longest:
+        return None
+    model.eval()
+    device = next(model.parameters()).device
+    loss, right, count = 0.0, 0, 0
+    ids, labels = (held_out[name].view(-1, length).split(batch) for name in ("input_ids", "labels"))
+    for part, wanted in zip(ids, labels, strict=True):
+        wanted = wanted.to(device)
+        masked = wanted != -100
+        logits, wanted = model(part.to(device))["logits"][masked].float(), wanted[masked]
+        loss += torch.nn.functional.cross_entropy(logits, wanted, reduction="sum").item()
+        right += (logits.argmax(-1) == wanted).sum().item()
+        count += len(wanted)
+    return {"loss": loss / count, "accuracy": right / count}
+
+
+def tables(runs: dict[str, dict], lengths: list[int]) -> tuple[Table, Table]:
+    """A row for each encoding, a column for each length."""
+    pair = []
+    for metric, form in ("loss", ".3f"), ("accuracy", ".1%"):
+        table = Table(metric, *(f"{length:,}" for length in lengths), "tokens/s")
+        for column in table.columns[1:]:
+            column.justify = "right"
+        for name, run in runs.items():
+            cells = [format(found[metric], form) if found else "–" for found in run["measured"]]
+            table.add_row(name, *cells, f"{run['tokens_per_second']:,.0f}" if run["tokens_per_second"] else "")
+        pair.append(table)
+    return tuple(pair)
+
+
+def main() -> None:
+    chosen = read_arguments()
+    ids, mask_id = read_characters(chosen.text)
+    lengths = [times * chosen.length for times in TIMES]
+    end = len(ids) * 9 // 10
+    measured = min(len(ids) - end, MEASURED) // lengths[-1] * lengths[-1]
+    if not measured:
+        raise TrainingError(
+            f"{chosen.text} is too short: its last tenth has {len(ids) - end:,} characters, but {TIMES[-1]} times the "
+            f"--length {chosen.length} are measured: give a longer text, or a smaller length"
+        )
+    texts = ids[: end // chosen.length * chosen.length].view(-1, chosen.length)
+    generator = torch.Generator().manual_seed(chosen.seed)
+    held_out = mask(ids[end : end + measured], mask_id, generator)
+
+    settings = {name: value for name, value in vars(chosen).items() if name not in ("output", "encodings")}
+    settings["text"] = hashlib.sha256(chosen.text.read_bytes()).hexdigest()
+    file = ResultsFile(chosen.output, settings)
+    runs = file.read(lambda saved: dict(saved["runs"])) or {}
+    file.write(runs=runs)
+
+    sizes = Sizes(mask_id + 1, chosen.layers, chosen.hidden_size, chosen.heads, chosen.length)
+    set_seed(chosen.seed)
+    common = Encoder(sizes, ENCODINGS["none"]).state_dict()
+    for name in chosen.encodings:
+        if name in runs:
+            continue
+        set_seed(chosen.seed)
+        model = Encoder(sizes, ENCODINGS[name])
+        model.load_state_dict(common, strict=False)  # it may learn more
+        parameters = sum(parameter.numel() for parameter in model.parameters())
+        print(f"{name} positions, {parameters:,} parameters, {len(texts):,} texts to learn from")
+        run = train(model, texts, mask_id, chosen, chosen.output / name)
+        run["measured"] = [
+            measure(model, held_out, length, max(1, chosen.batch_size * chosen.length // length)) for length in lengths
+        ]
+        runs[name] = run
+        file.write(runs=runs)
+
+    shown = {name: runs[name] for name in chosen.encodings}
+    panels = {
+        "training loss, smoothed": {name: smooth(run["training"]) for name, run in shown.items()},
+        "accuracy": {
+            name: [(length, found["accuracy"]) for length, found in zip(lengths, run["measured"], strict=True) if found]
+            for name, run in shown.items()
+        },
+    }
+    axes = dict(zip(panels, ("step", "length in characters"), strict=True))
+    picture = draw_panels(chosen.output / "encodings.png", panels, xlabel=axes)
+    Console().print(*tables(shown, lengths), sep="\n")
+    if ended := [name for name, run in shown.items() if None in run["measured"]]:
+        print(f"–: {' and '.join(ended)} positions end at {chosen.length}, the trained length")
+    print(f"{picture} shows how they learned, and how they do on longer texts")
+
+
+if __name__ == "__main__":
+    with one_sentence("compare"):
+        main()

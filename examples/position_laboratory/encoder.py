@@ -1,0 +1,97 @@
+"""The encoder of the laboratory: all but the positions, which a PositionEncoding puts in.
+
+BERT's layers without dropout, for texts of equal length. Projections have no biases, as the paper writes them.
+Dimensions in the shapes: b batch, s length, h heads, d width of a head, w = h·d width of the encoder.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from position_encodings import PositionEncoding
+from torch import nn
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """vocabulary: of tokens, [MASK] among them; length: of the texts that it is trained on, in tokens."""
+
+    vocabulary: int
+    layers: int
+    width: int
+    heads: int
+    length: int
+
+
+class SelfAttention(nn.Module):
+    """Equation 2 of the paper: a_{m,n} = softmax_n(q_mᵀ k_n / √d), o_m = Σ_n a_{m,n} v_n."""
+
+    def __init__(self, sizes: Sizes):
+        super().__init__()
+        self.head_width = sizes.width // sizes.heads
+        self.query, self.key, self.value = (nn.Linear(sizes.width, sizes.width, bias=False) for _ in range(3))
+        self.output = nn.Linear(sizes.width, sizes.width)
+
+    def heads(self, x: torch.Tensor) -> torch.Tensor:
+        """(…, w) to (…, h, d)."""
+        return x.unflatten(-1, (-1, self.head_width))
+
+    def scores(self, x: torch.Tensor, encoding: PositionEncoding, positions: torch.Tensor) -> torch.Tensor:
+        """What the softmax is taken of, shape (b, h, s, s)."""
+        query, key = self.heads(self.query(x)), self.heads(self.key(x))
+        query, key = encoding.query_and_key(query, key, positions)
+        products = torch.einsum("bmhd,bnhd->bhmn", query, key)
+        return (products + encoding.bias(query, key, self, positions)) / self.head_width**0.5
+
+    def forward(self, x: torch.Tensor, encoding: PositionEncoding, positions: torch.Tensor) -> torch.Tensor:
+        weights = self.scores(x, encoding, positions).softmax(-1)
+        mean = torch.einsum("bhmn,bnhd->bmhd", weights, self.heads(self.value(x)))
+        return self.output((mean + encoding.values(weights, self, positions)).flatten(-2))
+
+
+class Layer(nn.Module):
+    """Attention and feed-forward, each added to what it is given, then normalised."""
+
+    def __init__(self, sizes: Sizes):
+        super().__init__()
+        self.attention = SelfAttention(sizes)
+        self.feed_forward = nn.Sequential(
+            nn.Linear(sizes.width, 4 * sizes.width), nn.GELU(), nn.Linear(4 * sizes.width, sizes.width)
+        )
+        self.norms = nn.ModuleList(nn.LayerNorm(sizes.width) for _ in range(2))
+
+    def forward(self, x: torch.Tensor, encoding: PositionEncoding, positions: torch.Tensor) -> torch.Tensor:
+        x = self.norms[0](x + self.attention(x, encoding, positions))
+        return self.norms[1](x + self.feed_forward(x))
+
+
+class Encoder(nn.Module):
+    """A masked language model. The parameters under `encoding` are what encodings differ in, all others are common."""
+
+    def __init__(self, sizes: Sizes, encoding: type[PositionEncoding]):
+        super().__init__()
+        self.tokens = nn.Embedding(sizes.vocabulary, sizes.width)
+        self.norm = nn.LayerNorm(sizes.width)
+        self.layers = nn.ModuleList(Layer(sizes) for _ in range(sizes.layers))
+        self.prediction = nn.Linear(sizes.width, sizes.vocabulary)
+        self.encoding = encoding(sizes)
+
+    def forward(
+        self, input_ids: torch.Tensor, labels: torch.Tensor | None = None, positions: torch.Tensor | None = None
+    ) -> dict[str, torch.Tensor]:
+        """Tokens to `logits`, and with labels to the `loss`.
+
+        Args:
+            input_ids: shape (b, s).
+            labels: the masked tokens, and −100 where there was no mask, shape (b, s).
+            positions: of all texts, shape (s,); 0, 1, 2, … if not given. An encoding that ends has no others than those
+                below its `longest`.
+        """
+        if positions is None:
+            positions = torch.arange(input_ids.shape[1], device=input_ids.device)
+        x = self.norm(self.encoding.embeddings(self.tokens(input_ids), positions))
+        for layer in self.layers:
+            x = layer(x, self.encoding, positions)
+        logits = self.prediction(x)
+        if labels is None:
+            return {"logits": logits}
+        return {"loss": nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten()), "logits": logits}

@@ -1,0 +1,19 @@
+"""Rotary positions: equation 16 of the RoFormer paper, by the package's own code (modeling_roformer/rotary.py).
+
+    q_mᵀ k_n = (R_m W_q x_m)ᵀ (R_n W_k x_n) = x_mᵀ W_qᵀ R_{n−m} W_k x_n                         (16)
+
+Nothing is added and nothing is learned: query and key are turned, each by its own position, and their product depends on
+the distance.
+"""
+
+import torch
+
+from modeling_roformer.rotary import inverse_frequencies, rotary_position_embeddings, rotate
+
+from .base import PositionEncoding
+
+
+class Rotary(PositionEncoding):
+    def query_and_key(self, query, key, positions) -> tuple[torch.Tensor, torch.Tensor]:
+        cos, sin = rotary_position_embeddings(positions[None], inverse_frequencies(query.shape[-1]))
+        return rotate(query, cos, sin), rotate(key, cos, sin)

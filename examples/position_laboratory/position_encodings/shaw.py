@@ -1,0 +1,38 @@
+"""Relative positions in keys and values (Shaw et al. 2018, arXiv:1803.02155): equation 5 of the RoFormer paper.
+
+    f_q(x_m)    = W_q x_m
+    f_k(x_n, n) = W_k (x_n + p^k_r)
+    f_v(x_n, n) = W_v (x_n + p^v_r),   r = clip(m − n, r_min, r_max)                            (5)
+
+with trained vectors p^k_r and p^v_r. A key depends on who asks for it, so what p^k_r adds to the scores is
+
+    x_mᵀ W_qᵀ W_k p^k_r.
+
+r_max = −r_min = 16, beyond which the original found no difference.
+"""
+
+import torch
+from torch import nn
+
+from .base import PositionEncoding
+from .distances import clipped, pick
+
+FURTHEST = 16
+
+
+class Shaw(PositionEncoding):
+    def __init__(self, sizes):
+        super().__init__(sizes)
+        self.p_k = nn.Embedding(2 * FURTHEST + 1, sizes.width)
+        self.p_v = nn.Embedding(2 * FURTHEST + 1, sizes.width)
+
+    def bias(self, query, key, layer, positions) -> torch.Tensor:
+        relative_keys = layer.heads(layer.key(self.p_k.weight))  # (r, h, d)
+        return pick(torch.einsum("bmhd,rhd->bhmr", query, relative_keys), clipped(positions, FURTHEST))
+
+    def values(self, weights, layer, positions) -> torch.Tensor:
+        rows = clipped(positions, FURTHEST).expand_as(weights)
+        relative_values = layer.heads(layer.value(self.p_v.weight))  # (r, h, d)
+        # The weights of all keys at the same r, which have the same p^v_r.
+        summed = weights.new_zeros(*weights.shape[:3], len(relative_values)).scatter_add(-1, rows, weights)
+        return torch.einsum("bhmr,rhd->bmhd", summed, relative_values)

@@ -1,0 +1,37 @@
+"""Transformer-XL (Dai et al. 2019, arXiv:1901.02860): equation 7 of the RoFormer paper.
+
+With x + p in equation 3 the product of a query and a key has four terms:
+
+    q_mᵀ k_n = x_mᵀ W_qᵀ W_k x_n + x_mᵀ W_qᵀ W_k p_n + p_mᵀ W_qᵀ W_k x_n + p_mᵀ W_qᵀ W_k p_n     (6)
+
+Here p_n gives way to the sinusoids of equation 4 at the distance, p̃_{m−n}, with a matrix W̃_k of their own, and p_m to two
+trained vectors u and v, since all that a query's position could say is in the distance already:
+
+    q_mᵀ k_n = x_mᵀ W_qᵀ W_k x_n + x_mᵀ W_qᵀ W̃_k p̃_{m−n} + uᵀ W_qᵀ W_k x_n + vᵀ W_qᵀ W̃_k p̃_{m−n}   (7)
+"""
+
+import torch
+from torch import nn
+
+from modeling_roformer.absolute_positions import SinusoidalPositionEmbeddings
+
+from .base import PositionEncoding
+from .distances import distances, pick
+
+
+class TransformerXL(PositionEncoding):
+    def __init__(self, sizes):
+        super().__init__(sizes)
+        self.p = SinusoidalPositionEmbeddings(sizes.width)
+        self.key = nn.Linear(sizes.width, sizes.width, bias=False)  # W̃_k
+        self.u = nn.Parameter(torch.zeros(sizes.width))
+        self.v = nn.Parameter(torch.zeros(sizes.width))
+
+    def bias(self, query, key, layer, positions) -> torch.Tensor:
+        apart = distances(positions)
+        furthest = int(apart.max())
+        every = torch.arange(-furthest, furthest + 1, device=apart.device)  # each distance once: r of them
+        relative_keys = layer.heads(self.key(self.p(every[None])[0].to(self.u.dtype)))  # (r, h, d)
+        u, v = layer.heads(layer.query(self.u)), layer.heads(layer.query(self.v))  # (h, d)
+        by_distance = torch.einsum("bmhd,rhd->bhmr", query + v, relative_keys)
+        return pick(by_distance, apart + furthest) + torch.einsum("hd,bnhd->bhn", u, key)[:, :, None]
