@@ -101,6 +101,10 @@ def test_what_needs_no_model_imports_neither_torch_nor_transformers(tmp_path):
         f"card {tmp_path}/missing",
         f"info {tmp_path}/missing",
         f"info {tmp_path}/damaged",
+        f"plot decay --output {tmp_path}",
+        f"plot decay --output {tmp_path}/missing/decay.png",
+        "plot decay --output decay.png --head-dim 7",
+        "plot decay --output decay.png --theta 0",
         "nonsense",
         "convert --nonsense",
     ]

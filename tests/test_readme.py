@@ -31,7 +31,17 @@ hub = hub_server.hub  # the fixture
 BERT4KERAS = os.environ.get("ROFORMER_BERT4KERAS_PYTHON")
 README = PAGES["README.md"]
 DOCS = [page for page in PAGES if page != "README.md"]
-COMMANDS = {command.name: command for command in typer.main.get_command(app).commands.values()}
+
+
+def commands_of(group, before: str = "") -> dict:
+    """Those of a group and of the groups in it, by all that is typed after `roformer`."""
+    found = {}
+    for name, command in group.commands.items():
+        found |= commands_of(command, f"{name} ") if hasattr(command, "commands") else {before + name: command}
+    return found
+
+
+COMMANDS = commands_of(typer.main.get_command(app))
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +175,7 @@ def test_every_command_is_shown():
 def test_options_in_running_text_exist():
     options = {option for command in COMMANDS.values() for parameter in command.params for option in parameter.opts}
     known = options | {"--help", "--version", "--editable"}  # the last is pip's
-    for script in [*(REPOSITORY / "examples").glob("*.py"), REPOSITORY / "training" / "pretraining_arguments.py"]:
+    for script in [*(REPOSITORY / "examples").rglob("*.py"), REPOSITORY / "training" / "pretraining_arguments.py"]:
         known |= set(re.findall(r'"(--[\w-]+)"', script.read_text(encoding="utf-8")))
     for page, text in PAGES.items():
         for code in re.findall(r"`([^`\n]+)`", re.sub(pages.BLOCK, "", text)):

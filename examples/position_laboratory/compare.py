@@ -21,12 +21,14 @@ from encoder import Encoder, Sizes
 from position_encodings import ENCODINGS
 from rich.console import Console
 from rich.table import Table
+from torch.utils.data import Dataset
 from transformers import Trainer, TrainerCallback, TrainingArguments, set_seed
 from transformers.trainer_utils import get_last_checkpoint
 
 from modeling_roformer.training.comparison import smooth
 from modeling_roformer.training.curves import draw_panels, points
 from modeling_roformer.training.errors import TrainingError, one_sentence
+from modeling_roformer.training.masking import uniform
 from modeling_roformer.training.results_file import ResultsFile
 
 TIMES = (1, 2, 4, 8)  # the trained length, at which is measured
@@ -38,7 +40,7 @@ def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text", type=Path, help="a text file")
     parser.add_argument("--output", type=Path, required=True, help="folder with a run for each encoding")
-    parser.add_argument("--encodings", nargs="+", choices=ENCODINGS, default=list(ENCODINGS), metavar="NAME")
+    parser.add_argument("--encodings", nargs="+", choices=ENCODINGS, default=list(ENCODINGS))
     parser.add_argument("--layers", type=positive, default=4)
     parser.add_argument("--hidden-size", type=positive, default=128)
     parser.add_argument("--heads", type=positive, default=4)
@@ -46,7 +48,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--batch-size", type=positive, default=32, help="texts that a step learns from")
     parser.add_argument("--steps", type=positive, default=2000)
     parser.add_argument("--learning-rate", type=float, default=1e-3)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0, help="of weights, batches and masks")
     parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast in training")
     chosen = parser.parse_args()
     if chosen.hidden_size % (2 * chosen.heads):
@@ -62,15 +64,32 @@ def positive(word: str) -> int:
 
 def read_characters(file: Path) -> tuple[torch.Tensor, int]:
     """A text's characters, numbered in their order in Unicode, and how many kinds there are: also the number of [MASK]."""
-    text = file.read_text(encoding="utf-8")
+    try:
+        text = file.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise TrainingError(f"{file} is not text in UTF-8: convert it, or give another file") from None
     kinds = sorted(set(text))
     numbers = {character: number for number, character in enumerate(kinds)}
     return torch.tensor([numbers[character] for character in text], dtype=torch.long), len(kinds)
 
 
-def mask(ids: torch.Tensor, mask_id: int, generator: torch.Generator | None = None) -> dict[str, torch.Tensor]:
-    masked = torch.rand(ids.shape, generator=generator) < MASKED
+def mask(ids: torch.Tensor, mask_id: int, seed: int, number: int) -> dict[str, torch.Tensor]:
+    """A text with masks, which follow from seed and number, and its labels."""
+    masked = torch.from_numpy(uniform((seed, 0), (number, 0, 0), len(ids))) < MASKED
     return {"input_ids": ids.masked_fill(masked, mask_id), "labels": ids.masked_fill(~masked, -100)}
+
+
+class MaskedTexts(Dataset):
+    """As many as are read in all: the texts again and again, each time with other masks, the same after a stop."""
+
+    def __init__(self, texts: torch.Tensor, mask_id: int, seed: int, count: int):
+        self.texts, self.mask_id, self.seed, self.count = texts, mask_id, seed, count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, number: int) -> dict[str, torch.Tensor]:
+        return mask(self.texts[number % len(self.texts)], self.mask_id, self.seed, number + 1)
 
 
 class StepTimes(TrainerCallback):
@@ -88,7 +107,7 @@ class StepTimes(TrainerCallback):
         self.seconds.append(time.perf_counter() - self.begun)
 
 
-def train(model: Encoder, texts: torch.Tensor, mask_id: int, chosen: argparse.Namespace, folder: Path) -> dict:
+def train(model: Encoder, texts: Dataset, chosen: argparse.Namespace, folder: Path) -> dict:
     """From the last checkpoint, where there is one, to the end; the losses, and tokens/s as the median of the steps."""
     arguments = TrainingArguments(
         folder,
@@ -105,13 +124,7 @@ def train(model: Encoder, texts: torch.Tensor, mask_id: int, chosen: argparse.Na
         use_cpu=not torch.accelerator.is_available(),
     )
     times = StepTimes()
-    trainer = Trainer(
-        model,
-        arguments,
-        data_collator=lambda batch: mask(torch.stack(batch), mask_id),
-        train_dataset=list(texts),
-        callbacks=[times],
-    )
+    trainer = Trainer(model, arguments, train_dataset=texts, callbacks=[times])
     trainer.train(resume_from_checkpoint=get_last_checkpoint(folder) if folder.is_dir() else None)
     speed = chosen.batch_size * chosen.length / statistics.median(times.seconds) if times.seconds else None
     return {"training": points(trainer.state.log_history, "loss"), "tokens_per_second": speed}
@@ -167,9 +180,9 @@ def main() -> None:
             f"{chosen.text} is too short: its last tenth has {len(ids) - end:,} characters, but {TIMES[-1]} times the "
             f"--length {chosen.length} are measured: give a longer text, or a smaller length"
         )
-    texts = ids[: end // chosen.length * chosen.length].view(-1, chosen.length)
-    generator = torch.Generator().manual_seed(chosen.seed)
-    held_out = mask(ids[end : end + measured], mask_id, generator)
+    pieces = ids[: end // chosen.length * chosen.length].view(-1, chosen.length)
+    texts = MaskedTexts(pieces, mask_id, chosen.seed, chosen.steps * chosen.batch_size)
+    held_out = mask(ids[end : end + measured], mask_id, chosen.seed, 0)
 
     settings = {name: value for name, value in vars(chosen).items() if name not in ("output", "encodings")}
     settings["text"] = hashlib.sha256(chosen.text.read_bytes()).hexdigest()
@@ -187,8 +200,8 @@ def main() -> None:
         model = Encoder(sizes, ENCODINGS[name])
         model.load_state_dict(common, strict=False)  # it may learn more
         parameters = sum(parameter.numel() for parameter in model.parameters())
-        print(f"{name} positions, {parameters:,} parameters, {len(texts):,} texts to learn from")
-        run = train(model, texts, mask_id, chosen, chosen.output / name)
+        print(f"{name} positions, {parameters:,} parameters, {len(pieces):,} texts to learn from")
+        run = train(model, texts, chosen, chosen.output / name)
         run["measured"] = [
             measure(model, held_out, length, max(1, chosen.batch_size * chosen.length // length)) for length in lengths
         ]

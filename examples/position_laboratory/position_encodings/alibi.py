@@ -2,7 +2,8 @@
 
     a_{m,n} ∝ exp(q_mᵀ k_n / √d − 2^{−8i/h} |m − n|)
 
-for head i = 1, …, h. Nothing is learned. The original looks to the left only; here either side is equally far.
+for head i = 1, …, h. Nothing is learned. The original looks to the left only; here either side is equally
+far, so that a text read backwards looks the same.
 """
 
 import torch

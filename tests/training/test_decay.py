@@ -1,0 +1,109 @@
+"""`roformer plot decay`: Figure 2 against the bound of section 3.4.3 written out, its picture, and what is refused."""
+
+import cmath
+import re
+import sys
+
+import command_line
+import pytest
+import torch
+
+from modeling_roformer.rotary import inverse_frequencies, rotary_position_embeddings, rotate
+from modeling_roformer.training.decay import mean_products, upper_bound
+from modeling_roformer.training.decay_picture import draw_decay
+
+run = command_line.run  # the fixture
+
+
+def bound(distance: int, head_dim: int, theta: float) -> float:
+    """1/(d/2) Σ_{i=1}^{d/2} |S_i|, S_i = Σ_{j<i} e^{i·r·θ_j}."""
+    total = 0.0
+    for i in range(1, head_dim // 2 + 1):
+        total += abs(sum(cmath.exp(1j * distance * theta ** (-2 * j / head_dim)) for j in range(i)))
+    return total / (head_dim // 2)
+
+
+@pytest.mark.parametrize(("head_dim", "theta"), [(2, 10000.0), (8, 500.0), (64, 10000.0), (128, 1e6), (6, 0.5)])
+def test_the_bound_is_the_papers(head_dim, theta):
+    distances = torch.tensor([0, 1, 2, 17, 256, 40_000])
+    expected = [bound(distance, head_dim, theta) for distance in distances.tolist()]
+    assert upper_bound(distances, head_dim, theta).tolist() == pytest.approx(expected, rel=1e-6)
+
+
+def test_it_bounds_products_of_rotated_vectors():
+    """Equation 37, for this package's rotation: the largest step between neighbouring h_i, times Σ |S_i|."""
+    torch.manual_seed(0)
+    head_dim, distances = 32, torch.arange(300)
+    query, key = torch.randn(2, head_dim, dtype=torch.float64)
+    cos, sin = rotary_position_embeddings(distances[None], inverse_frequencies(head_dim))
+    products = (rotate(key.expand(1, 300, 1, head_dim), cos, sin)[0, :, 0] @ query).abs()
+    pairs = [torch.view_as_complex(vector.view(-1, 2)) for vector in (query, key)]
+    h = torch.cat([pairs[0] * pairs[1].conj(), torch.zeros(1)])  # h_{d/2} is 0
+    limit = h.diff().abs().max() * head_dim / 2 * upper_bound(distances, head_dim)
+    assert (products <= limit + 1e-5).all()
+
+
+def test_products_are_means_over_pairs_of_vectors():
+    torch.manual_seed(0)
+    queries, keys, distances, theta = *torch.randn(2, 3, 4), [0, 1, 5], 100.0
+    expected = []
+    for distance in distances:
+        total = 0.0
+        for query, key in zip(queries.tolist(), keys.tolist(), strict=True):
+            product = sum(
+                complex(*query[2 * i : 2 * i + 2]).conjugate()
+                * complex(*key[2 * i : 2 * i + 2])
+                * cmath.exp(1j * distance * theta ** (-2 * i / 4))
+                for i in range(2)
+            )
+            total += abs(product.real)
+        expected.append(total / 3)
+    assert mean_products(queries, keys, torch.tensor(distances), theta).tolist() == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_command_draws_and_says_what(run, tmp_path):
+    picture = tmp_path / "decay.png"
+    picture.write_text("an older one")
+    code, out, err = run("plot", "decay", "--output", picture, "--head-dim", 16, "--theta", 500, "--longest", 30)
+    assert code == 0, err
+    first, last = re.search(r"the bound is ([\d.]+) at distance 0, and ([\d.]+) at 30$", out.strip()).groups()
+    assert (first, last) == (f"{bound(0, 16, 500):.2f}", f"{bound(30, 16, 500):.2f}")
+    assert picture.read_bytes().startswith(b"\x89PNG") and list(tmp_path.iterdir()) == [picture]
+
+
+def test_a_long_distance_is_drawn_in_few_points(tmp_path, monkeypatch):
+    monkeypatch.setattr("modeling_roformer.training.decay_picture.draw_panels", lambda *_, **__: None)
+    monkeypatch.setattr("modeling_roformer.training.decay_picture._DRAWN", 50)
+    points = draw_decay(tmp_path / "a.png", head_dim=4, longest=1_000_000)
+    assert len(points) == 50 and points[0] == (0, 1.5) and points[-1][0] == 1_000_000
+    assert points[-1][1] == pytest.approx(bound(1_000_000, 4, 10000.0), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--head-dim", "7"], "head_dim is 7, but must be even and from 2"),
+        (["--head-dim", "0"], "head_dim is 0, but must be even and from 2"),
+        (["--theta", "0"], "theta is 0.0, but must be greater than 0"),
+        (["--theta", "-3"], "theta is -3.0, but must be greater than 0"),
+        (["--theta", "inf"], "theta is inf, but must be greater than 0"),
+        (["--longest", "0"], "the longest distance is 0, but must be from 1"),
+        (["--output", "folder.png"], "folder.png cannot be the picture"),
+        (["--output", "decay.pdf"], "decay.pdf cannot be the picture: name a file that ends in .png"),
+        (["--output", "missing/decay.png"], "missing is no folder: make it"),
+    ],
+)
+def test_bad_input_is_one_sentence(run, tmp_path, monkeypatch, arguments, sentence):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder.png").mkdir()
+    code, out, err = run("plot", "decay", "--output", "decay.png", *arguments)
+    assert code == 1 and out == "" and err.count("\n") == 1 and sentence in err
+    assert list(tmp_path.iterdir()) == [tmp_path / "folder.png"]
+
+
+def test_without_matplotlib_the_extra_is_named(run, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    code, _, err = run("plot", "decay", "--output", tmp_path / "decay.png")
+    assert code == 1 and err == (
+        "roformer: drawing needs matplotlib, which the extra train brings: pip install '.[train]'\n"
+    )

@@ -1,0 +1,297 @@
+"""examples/position_laboratory: each encoding against its equation, written out, and the script that compares them."""
+
+import json
+import math
+import re
+
+import pytest
+import torch
+from encoder import Encoder, SelfAttention, Sizes
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from paths import REPOSITORY
+from position_encodings import ENCODINGS
+from scripts import run_script
+from transformers import Trainer
+
+SCRIPT = REPOSITORY / "examples" / "position_laboratory" / "compare.py"
+D, HEADS = 6, 2  # width of a head, how many
+SIZES = Sizes(vocabulary=20, layers=2, width=D * HEADS, heads=HEADS, length=24)
+RELATIVE = ["shaw", "transformer_xl", "t5", "deberta", "alibi", "rotary"]
+ENDING = ["learned", "tupe"]
+NEAR = [0, 1, 2, 4, 7, 12, 23]  # 23 is more than Shaw's 16
+FAR = [0, 7, 14, 28, 49, 84, 161]  # 161 is more than T5's 128, and than DeBERTa's 23
+
+
+def randomised(module: torch.nn.Module) -> torch.nn.Module:
+    """In float64, with every parameter at random, those that start at 0 as well."""
+    for parameter in module.double().parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    return module
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        yield
+
+
+# The equations, for one head, one query at m and one key at n; `e` is the encoding and holds what it has learned.
+
+
+def dot(a, b, head):
+    return sum(float(a[i]) * float(b[i]) for i in range(head * D, (head + 1) * D))
+
+
+def sinusoid(position):
+    """Equation 4."""
+    p = []
+    for t in range(D * HEADS // 2):
+        angle = position / 10000 ** (2 * t / (D * HEADS))
+        p += [math.sin(angle), math.cos(angle)]
+    return torch.tensor(p, dtype=torch.float64)
+
+
+def clip(distance, furthest):
+    return max(-furthest, min(furthest, distance)) + furthest
+
+
+def t5_range(offset):
+    """To either side 0 to 7 by themselves; then 8 ranges, each √2 times as far as the one before, as 8·√2^8 = 128."""
+    far = abs(offset)
+    number = far if far < 8 else min(15, 8 + (far * far // 64).bit_length() - 1)
+    return number + (16 if offset > 0 else 0)
+
+
+def equation_7(e, w_q, w_k, x_m, x_n, m, n, head):
+    relative_key = e.key.weight @ sinusoid(m - n)
+    return (
+        dot(w_q @ x_m, w_k @ x_n, head)
+        + dot(w_q @ x_m, relative_key, head)
+        + dot(w_q @ e.u, w_k @ x_n, head)
+        + dot(w_q @ e.v, relative_key, head)
+    )
+
+
+def equation_9(e, w_q, w_k, x_m, x_n, m, n, head):
+    of_positions = dot(e.query.weight @ e.p.weight[m], e.key.weight @ e.p.weight[n], head)
+    return dot(w_q @ x_m, w_k @ x_n, head) + of_positions + float(e.b.weight[t5_range(n - m), head])
+
+
+def equation_10(e, w_q, w_k, x_m, x_n, m, n, head):
+    p = e.p.weight[clip(m - n, SIZES.length - 1)]
+    return dot(w_q @ x_m, w_k @ x_n, head) + dot(w_q @ x_m, w_k @ p, head) + dot(w_q @ p, w_k @ x_n, head)
+
+
+def equation_16(e, w_q, w_k, x_m, x_n, m, n, head):
+    turned = (w_k @ x_n).clone()
+    for pair in range(D * HEADS // 2):
+        angle = (n - m) / 10000 ** (2 * (pair % (D // 2)) / D)
+        first, second = float(turned[2 * pair]), float(turned[2 * pair + 1])
+        turned[2 * pair] = math.cos(angle) * first - math.sin(angle) * second
+        turned[2 * pair + 1] = math.sin(angle) * first + math.cos(angle) * second
+    return dot(w_q @ x_m, turned, head)
+
+
+def alibi(e, w_q, w_k, x_m, x_n, m, n, head):
+    return dot(w_q @ x_m, w_k @ x_n, head) - 2 ** (-8 * (head + 1) / HEADS) * abs(m - n) * math.sqrt(D)
+
+
+SCORES = {
+    "none": lambda e, w_q, w_k, x_m, x_n, m, n, head: dot(w_q @ x_m, w_k @ x_n, head),
+    "sinusoidal": lambda e, w_q, w_k, x_m, x_n, m, n, head: dot(
+        w_q @ (x_m + sinusoid(m)), w_k @ (x_n + sinusoid(n)), head
+    ),
+    "learned": lambda e, w_q, w_k, x_m, x_n, m, n, head: dot(
+        w_q @ (x_m + e.p.weight[m]), w_k @ (x_n + e.p.weight[n]), head
+    ),
+    "shaw": lambda e, w_q, w_k, x_m, x_n, m, n, head: dot(w_q @ x_m, w_k @ (x_n + e.p_k.weight[clip(m - n, 16)]), head),
+    "transformer_xl": equation_7,
+    "t5": lambda e, w_q, w_k, x_m, x_n, m, n, head: (
+        dot(w_q @ x_m, w_k @ x_n, head) + float(e.b.weight[t5_range(n - m), head])
+    ),
+    "tupe": equation_9,
+    "deberta": equation_10,
+    "alibi": alibi,
+    "rotary": equation_16,
+}
+# What a key's x_n becomes before W_v, where that is not x_n.
+VALUES = {
+    "sinusoidal": lambda e, x_n, m, n: x_n + sinusoid(n),
+    "learned": lambda e, x_n, m, n: x_n + e.p.weight[n],
+    "shaw": lambda e, x_n, m, n: x_n + e.p_v.weight[clip(m - n, 16)],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "positions"),
+    [(name, NEAR) for name in ENCODINGS] + [(name, FAR) for name in ENCODINGS if name not in ENDING],
+)
+@torch.no_grad()
+def test_scores_and_outputs_are_those_of_the_equation(name, positions):
+    assert SCORES.keys() == ENCODINGS.keys()
+    layer, encoding = randomised(SelfAttention(SIZES)), randomised(ENCODINGS[name](SIZES))
+    x = torch.randn(len(positions), SIZES.width, dtype=torch.float64)
+    w_q, w_k, w_v = (linear.weight for linear in (layer.query, layer.key, layer.value))
+    at = torch.tensor(positions)
+    embedded = encoding.embeddings(x[None], at)
+    scores = layer.scores(embedded, encoding, at)[0]  # (h, s, s)
+    outputs = layer(embedded, encoding, at)[0]  # (s, w)
+    for i, m in enumerate(positions):
+        summed = []
+        for head in range(HEADS):
+            expected = [
+                SCORES[name](encoding, w_q, w_k, x[i], x[j], m, n, head) / math.sqrt(D) for j, n in enumerate(positions)
+            ]
+            assert scores[head, i].tolist() == pytest.approx(expected, abs=1e-5)
+            weights = [math.exp(score - max(expected)) for score in expected]
+            mean = torch.zeros(D, dtype=torch.float64)
+            for weight, x_n, n in zip(weights, x, positions, strict=True):
+                value = w_v @ VALUES.get(name, lambda e, x_n, m, n: x_n)(encoding, x_n, m, n)
+                mean += weight / sum(weights) * value[head * D : (head + 1) * D]
+            summed.append(mean)
+        expected = layer.output.weight @ torch.cat(summed) + layer.output.bias
+        assert outputs[i].tolist() == pytest.approx(expected.tolist(), abs=1e-5)
+
+
+@pytest.mark.parametrize("name", RELATIVE)
+@settings(max_examples=10, deadline=None)
+@given(shift=st.integers(min_value=0, max_value=100_000), length=st.integers(min_value=1, max_value=40))
+@torch.no_grad()
+def test_relative_positions_are_distances_alone(name, shift, length):
+    model = randomised(Encoder(SIZES, ENCODINGS[name]))
+    ids = torch.randint(SIZES.vocabulary, (2, length))
+    logits = model(ids, positions=torch.arange(length))["logits"]
+    shifted = model(ids, positions=torch.arange(length) + shift)["logits"]
+    torch.testing.assert_close(shifted, logits, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", set(ENCODINGS) - {"none"})
+@torch.no_grad()
+def test_what_has_positions_knows_the_order(name):
+    model = randomised(Encoder(SIZES, ENCODINGS[name]))
+    ids, swapped = torch.arange(8)[None], torch.tensor([1, 0, *range(2, 8)])
+    assert (model(ids[:, swapped])["logits"][:, swapped] - model(ids)["logits"]).abs().max() > 1e-5
+    if name not in RELATIVE:
+        assert (model(ids, positions=torch.arange(8) + 5)["logits"] - model(ids)["logits"]).abs().max() > 1e-3
+
+
+@torch.no_grad()
+def test_without_positions_the_order_is_unknown():
+    model = randomised(Encoder(SIZES, ENCODINGS["none"]))
+    ids = torch.arange(8)[None]
+    torch.testing.assert_close(model(ids.flip(1))["logits"].flip(1), model(ids)["logits"])
+
+
+@pytest.mark.parametrize("name", ENCODINGS)
+def test_everything_that_an_encoding_learns_gets_a_gradient(name):
+    model = randomised(Encoder(SIZES, ENCODINGS[name]))
+    ids = torch.randint(SIZES.vocabulary, (2, SIZES.length))
+    model(ids, labels=ids)["loss"].backward()
+    assert all(parameter.grad is not None and parameter.grad.abs().max() > 0 for parameter in model.parameters())
+    assert model.encoding.longest == (SIZES.length if name in ENDING else None)
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capfd):
+    """The script with arguments; gives its exit code, stdout and the last line of stderr."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.txt").write_text("明月几时有，把酒问青天。\n" * 60, encoding="utf-8")
+    small = ["--layers", 1, "--hidden-size", 8, "--heads", 2, "--length", 8, "--batch-size", 4, "--steps", 4]
+
+    def run(*arguments, text="text.txt"):
+        return run_script(SCRIPT, [text, *small, "--output", "runs", *arguments], monkeypatch, capfd)
+
+    return run
+
+
+def test_it_compares_and_goes_on_where_it_was_stopped(run, tmp_path, monkeypatch):
+    seen, step = {}, Trainer.training_step
+
+    def seeing(self, model, inputs, *rest):
+        name = self.args.output_dir.rpartition("/")[2]
+        _, batches = seen.setdefault(name, ({k: v.clone() for k, v in model.state_dict().items()}, {}))
+        batches[self.state.global_step] = inputs["input_ids"].clone(), inputs["labels"].clone()
+        if (name, self.state.global_step) == stop:
+            raise KeyboardInterrupt
+        return step(self, model, inputs, *rest)
+
+    monkeypatch.setattr(Trainer, "training_step", seeing)
+    names = ["--encodings", "learned", "shaw", "rotary"]
+    stop = None
+    code, out, err = run(*names)
+    assert code == 0, err
+    # Common weights, batches and masks are the same; what an encoding learns is its own.
+    common, batches = seen["rotary"]
+    assert len(batches) == 4 and not torch.equal(batches[0][0], batches[1][0])
+    for name in "learned", "shaw":
+        start, others = seen[name]
+        assert all(torch.equal(start[key], value) for key, value in common.items())
+        assert start.keys() > common.keys() and all(key.startswith("encoding.") for key in start.keys() - common.keys())
+        for at, both in batches.items():
+            assert all(torch.equal(a, b) for a, b in zip(both, others[at], strict=True))
+    ids, labels = batches[0]
+    masked = labels != -100
+    assert (ids == ids.max()).equal(masked) and 0 < masked.float().mean() < 0.5
+
+    results = json.loads((tmp_path / "runs" / "results.json").read_text())["runs"]
+    assert list(results) == names[1:]
+    for name, result in results.items():
+        assert len(result["training"]) == 4
+        assert [found is None for found in result["measured"]] == [False, *[name == "learned"] * 3]
+        cells = [f"{found['loss']:.3f}" if found else "–" for found in result["measured"]]
+        cells.append(f"{result['tokens_per_second']:,.0f}")
+        assert re.search(rf"│ {name} +│ +" + " │ +".join(map(re.escape, cells)) + " │", out), out
+        shares = [f"{found['accuracy']:.1%}" if found else "–" for found in result["measured"]]
+        assert re.search(rf"│ {name} +│ +" + " │ +".join(shares), out), out
+    assert "–: learned positions end at 8, the trained length" in out
+    assert (tmp_path / "runs" / "encodings.png").read_bytes().startswith(b"\x89PNG")
+
+    stop = "shaw", 2
+    assert run(*names, "--output", "stopped")[0] == 130
+    seen.clear()
+    stop = None
+    assert run(*names, "--output", "stopped")[0] == 0
+    assert list(seen) == ["shaw", "rotary"] and list(seen["shaw"][1]) == [2, 3]
+    for at, both in seen["shaw"][1].items():
+        assert all(torch.equal(a, b) for a, b in zip(both, batches[at], strict=True))
+    again = json.loads((tmp_path / "stopped" / "results.json").read_text())["runs"]
+    for name in results:
+        assert again[name]["training"] == results[name]["training"]
+        assert again[name]["measured"] == results[name]["measured"]
+    # A run that is done is shown beside another one, and not repeated.
+    seen.clear()
+    code, out, _ = run("--encodings", "rotary", "none", "--output", "stopped")
+    assert code == 0 and list(seen) == ["none"] and "–" not in out and "shaw" not in out
+
+
+def test_measuring_is_per_masked_character():
+    from compare import measure
+
+    model = randomised(Encoder(SIZES, ENCODINGS["t5"]))
+    ids = torch.randint(SIZES.vocabulary, (48,))
+    labels = torch.where(torch.arange(48) < 7, ids, -100)  # all in one of the texts, of unequal batches
+    found = measure(model, {"input_ids": ids, "labels": labels}, 16, 2)
+    with torch.no_grad():
+        logits = model(ids.view(3, 16))["logits"].flatten(0, 1)[:7]
+    assert found["loss"] == pytest.approx(torch.nn.functional.cross_entropy(logits, ids[:7]).item(), abs=1e-5)
+    assert found["accuracy"] == (logits.argmax(-1) == ids[:7]).float().mean().item()
+
+
+def test_what_cannot_be_done_is_said_in_a_sentence(run, tmp_path):
+    def refusal(*arguments, code=1, **text):
+        found, _, err = run(*arguments, **text)
+        assert found == code and not (tmp_path / "runs").exists()
+        return err
+
+    assert "missing.txt: No such file" in refusal(text="missing.txt")
+    (tmp_path / "bytes.txt").write_bytes(b"\xff\xfe")
+    assert "bytes.txt is not text in UTF-8" in refusal(text="bytes.txt")
+    assert "text.txt is too short: its last tenth has 78 characters" in refusal("--length", 16)
+    assert "--hidden-size 10 is no multiple of twice the --heads 2" in refusal("--hidden-size", 10, code=2)
+    assert "0 is not at least 1" in refusal("--steps", 0, code=2)
+    assert "invalid choice: 'fixed'" in refusal("--encodings", "fixed", code=2)
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "results.json").write_text('{"settings": {"seed": 3}, "runs": {}}')
+    assert "results.json holds results with other seed and" in run()[2]
