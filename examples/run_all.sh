@@ -43,9 +43,12 @@ run python examples/finetune_glue.py --models roformer-mini-zh pretrained/model 
     --learning-rates 3e-4 1e-3 --length 32 --output glue-runs
 run python examples/char_lm.py examples/long_document.txt --output characters --steps 6 --eval-steps 3 --layers 1 --length 32 \
     --hidden-size 32 --heads 2 --features 16 --batch-size 4 --new-tokens 20
+run python examples/position_laboratory/compare.py examples/long_document.txt --output laboratory --steps 6 --layers 1 --length 16 \
+    --hidden-size 16 --heads 2 --batch-size 4
+run roformer plot decay --output decay.png
 
 # What a person would look at is there.
-for made in characters/losses.png pretrained/curves.png positions/losses.png cases/results.json reviews/results.json \
-    glue-runs/results.json; do
+for made in characters/losses.png laboratory/encodings.png decay.png pretrained/curves.png positions/losses.png \
+    cases/results.json reviews/results.json glue-runs/results.json; do
     test -s "$made" || { echo "run_all: $made is missing" >&2; exit 1; }
 done
