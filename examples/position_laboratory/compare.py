@@ -20,6 +20,7 @@ import torch
 from encoder import Encoder, Sizes
 from position_encodings import ENCODINGS
 from rich.console import Console
+from rich.progress import track
 from rich.table import Table
 from torch.utils.data import Dataset
 from transformers import Trainer, TrainerCallback, TrainingArguments, set_seed
@@ -33,7 +34,7 @@ from modeling_roformer.training.results_file import ResultsFile
 
 TIMES = (1, 2, 4, 8)  # the trained length, at which is measured
 MASKED = 0.15  # share of the characters
-MEASURED = 1 << 18  # characters, at most
+MEASURED = 1 << 17  # characters, at most
 
 
 def read_arguments() -> argparse.Namespace:
@@ -145,7 +146,9 @@ def measure(model: Encoder, held_out: dict[str, torch.Tensor], length: int, batc
     device = next(model.parameters()).device
     loss, right, count = 0.0, 0, 0
     ids, labels = (held_out[name].view(-1, length).split(batch) for name in ("input_ids", "labels"))
-    for part, wanted in zip(ids, labels, strict=True):
+    parts, console = list(zip(ids, labels, strict=True)), Console(stderr=True)
+    shown = {"console": console, "transient": True, "disable": not console.is_terminal}
+    for part, wanted in track(parts, f"measuring at {length:,}", **shown):
         wanted = wanted.to(device)
         masked = wanted != -100
         logits, wanted = model(part.to(device))["logits"][masked].float(), wanted[masked]
