@@ -64,6 +64,11 @@ def t5_range(offset):
     return number + (16 if offset > 0 else 0)
 
 
+def t5_number(e, m, n, head):
+    """b_{m,n}, which is added to what has been divided by √d already."""
+    return float(e.b.weight[t5_range(n - m), head]) * math.sqrt(D)
+
+
 def equation_7(e, w_q, w_k, x_m, x_n, m, n, head):
     relative_key = e.key.weight @ sinusoid(m - n)
     return (
@@ -76,7 +81,7 @@ def equation_7(e, w_q, w_k, x_m, x_n, m, n, head):
 
 def equation_9(e, w_q, w_k, x_m, x_n, m, n, head):
     of_positions = dot(e.query.weight @ e.p.weight[m], e.key.weight @ e.p.weight[n], head)
-    return dot(w_q @ x_m, w_k @ x_n, head) + of_positions + float(e.b.weight[t5_range(n - m), head])
+    return dot(w_q @ x_m, w_k @ x_n, head) + of_positions + t5_number(e, m, n, head)
 
 
 def equation_10(e, w_q, w_k, x_m, x_n, m, n, head):
@@ -108,9 +113,7 @@ SCORES = {
     ),
     "shaw": lambda e, w_q, w_k, x_m, x_n, m, n, head: dot(w_q @ x_m, w_k @ (x_n + e.p_k.weight[clip(m - n, 16)]), head),
     "transformer_xl": equation_7,
-    "t5": lambda e, w_q, w_k, x_m, x_n, m, n, head: (
-        dot(w_q @ x_m, w_k @ x_n, head) + float(e.b.weight[t5_range(n - m), head])
-    ),
+    "t5": lambda e, w_q, w_k, x_m, x_n, m, n, head: dot(w_q @ x_m, w_k @ x_n, head) + t5_number(e, m, n, head),
     "tupe": equation_9,
     "deberta": equation_10,
     "alibi": alibi,

@@ -21,4 +21,5 @@ class T5(PositionEncoding):
 
     def bias(self, query, key, layer, positions) -> torch.Tensor:
         ranges = T5Attention._relative_position_bucket(-distances(positions))  # 32 of them, up to 128, to either side
-        return self.b(ranges).permute(2, 0, 1)[None]
+        # The original does not divide b by √d, as the sum will be: it would learn that many times slower.
+        return self.b(ranges).permute(2, 0, 1)[None] * query.shape[-1] ** 0.5
