@@ -3,7 +3,8 @@
     q_mᵀ k_n = x_mᵀ W_qᵀ W_k x_n + b_{m,n}                                                      (8)
 
 b_{m,n} is a trained number for each head and for each of 32 ranges of n − m: 16 to either side, of which the first 8 are
-single distances and the others grow by the logarithm, up to 128, beyond which all are one.
+single distances, and the others grow by the logarithm. The last begins at 91 and has no end: it is trained by texts of 92
+tokens or more.
 """
 
 import torch
