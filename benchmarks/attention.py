@@ -174,7 +174,7 @@ def plot(found: dict[str, dict[int, dict]], path: str) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, panels = pyplot.subplots(1, len(found), figsize=(5 * len(found), 4.5), layout="constrained", sharey=True)
+    figure, panels = pyplot.subplots(1, len(found), figsize=(4 * len(found), 4.5), layout="constrained", sharey=True)
     for panel, (title, results) in zip(panels if len(found) > 1 else [panels], found.items(), strict=True):
         for name in NAMES:
             points = [(s, s / measured[name].seconds) for s, measured in results.items() if name in measured]
@@ -186,8 +186,10 @@ def plot(found: dict[str, dict[int, dict]], path: str) -> None:
         panel.set_xticks(list(results), [f"{s:,}" for s in results], rotation=45)
         panel.minorticks_off()
     figure.axes[0].set_ylabel("tokens/s between the projections of a layer")
-    figure.axes[-1].legend(frameon=False, fontsize="small")
-    figure.savefig(path, dpi=150)
+    figure.legend(
+        *figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(NAMES), frameon=False
+    )
+    figure.savefig(path, dpi=100)
 
 
 def main() -> None:
