@@ -26,6 +26,10 @@ class LearnedPositionEmbeddings(nn.Embedding):
 class SinusoidalPositionEmbeddings(nn.Module):
     """Equation 4. There is no table, hence no longest length, and nothing to load or to save.
 
+    Args:
+        width: d.
+        in_halves: all sines before all cosines, as Marian has them, in place of pairs.
+
     ```python
     >>> SinusoidalPositionEmbeddings(4)(torch.tensor([[0, 1]]))
     tensor([[[0.0000, 1.0000, 0.0000, 1.0000],
@@ -33,9 +37,10 @@ class SinusoidalPositionEmbeddings(nn.Module):
     ```
     """
 
-    def __init__(self, width: int):
+    def __init__(self, width: int, in_halves: bool = False):
         super().__init__()
         self.width = width
+        self.in_halves = in_halves
 
     def forward(self, position_ids: torch.Tensor) -> torch.Tensor:
         """Positions of shape (b or 1, s) to vectors of shape (b or 1, s, d), float32.
@@ -44,7 +49,7 @@ class SinusoidalPositionEmbeddings(nn.Module):
         positions asked for.
         """
         cos, sin = rotary_position_embeddings(position_ids, inverse_frequencies(self.width, device=position_ids.device))
-        return torch.stack((sin, cos), dim=-1).flatten(2)
+        return torch.stack((sin, cos), dim=-2 if self.in_halves else -1).flatten(2)
 
     def extra_repr(self) -> str:
         return str(self.width)

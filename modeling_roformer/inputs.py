@@ -23,7 +23,7 @@ KNOWN_ARGUMENTS = frozenset(
         *FlashAttentionKwargs.__annotations__,
         *("return_dict", "output_cross_attentions", "cache_position", "logits_to_keep", "ignore_index", "shift_labels"),
         *("sliding_window", "softcap", "s_aux", "position_bias", "cache", "block_table", "deterministic"),
-        "kernel_options",
+        *("kernel_options", "tokenizer", "assistant_tokenizer"),
     }
 )
 

@@ -97,7 +97,7 @@ class LoadedWhole:
         without_place = sorted(
             name
             for name in report["unexpected_keys"]
-            if name.removeprefix(prefix).startswith(("embeddings", "encoder."))
+            if name.removeprefix(prefix).startswith(("embeddings", "encoder.", "decoder."))
         )
         if missing:
             raise ValueError(f"{source} has no weight for {_some(missing)}: {_not_whole(self)}")

@@ -180,7 +180,13 @@ def drop_position_table(module: nn.Module, state_dict: dict, prefix: str, *args)
 
 def check_activations(config: RoFormerConfig) -> None:
     """Raises a ValueError that names the field whose activation is none of transformers'."""
-    for field in ("hidden_act", "pooler_activation", "classifier_activation", "summary_activation"):
+    for field in (
+        "activation_function",
+        "hidden_act",
+        "pooler_activation",
+        "classifier_activation",
+        "summary_activation",
+    ):
         name = getattr(config, field, None)
         if name is not None and name not in ACT2FN:
             close = get_close_matches(name, ACT2FN, n=1)
@@ -269,6 +275,7 @@ class RoFormerModel(RoFormerPreTrainedModel):
     ```
     """
 
+    embeddings_class: type[nn.Module] = RoFormerEmbeddings
     # What puts positions in, with what `position_embeddings` gives it.
     self_attention: type[MultiHeadAttention] = RoFormerSelfAttention
 
@@ -277,7 +284,7 @@ class RoFormerModel(RoFormerPreTrainedModel):
             config.add_pooling_layer = add_pooling_layer
         super().__init__(config)
         self.gradient_checkpointing = False
-        self.embeddings = RoFormerEmbeddings(config)
+        self.embeddings = self.embeddings_class(config)
         if config.embedding_size != config.hidden_size:
             self.embeddings_project = nn.Linear(config.embedding_size, config.hidden_size)
         is_linear = config.attention_type == "linear"
@@ -347,7 +354,7 @@ class RoFormerModel(RoFormerPreTrainedModel):
         # A cache of fixed size counts its tokens in a tensor, so that its positions are checked as those given are.
         checked = position_ids
         if position_ids is None:
-            position_ids = torch.arange(s, device=tokens.device)[None] + past
+            position_ids = self.default_position_ids(attention_mask, s, past, tokens.device)
             if isinstance(past, torch.Tensor):
                 checked = position_ids
             else:
@@ -429,6 +436,12 @@ class RoFormerModel(RoFormerPreTrainedModel):
         if hasattr(self, "pooler"):
             return BaseModelOutputWithPoolingAndCrossAttentions(**outputs, pooler_output=self.pooler(hidden_states))
         return BaseModelOutputWithPastAndCrossAttentions(**outputs)
+
+    def default_position_ids(
+        self, attention_mask: torch.Tensor | None, s: int, past: int | torch.Tensor, device: torch.device
+    ) -> torch.Tensor:
+        """Positions of tokens that were given none, shape (b or 1, s): 0, 1, 2, …, or what follows those in the cache."""
+        return torch.arange(s, device=device)[None] + past
 
     def has_padding_at_an_end(self, input_ids: torch.Tensor | None) -> torch.Tensor | None:
         """Whether a text starts or ends with padding, as a scalar yet to be read; None where that cannot be told."""

@@ -5,9 +5,10 @@ from transformers.utils import is_torch_available
 from .configuration import RoFormerConfig
 from .nezha_configuration import NezhaConfig
 from .registration import register
+from .seq2seq_configuration import RoFormerSeq2SeqConfig
 from .tokenization import RoFormerTokenizer, RoFormerTokenizerFast
 
-__all__ = ["NezhaConfig", "RoFormerConfig", "RoFormerTokenizer", "RoFormerTokenizerFast"]
+__all__ = ["NezhaConfig", "RoFormerConfig", "RoFormerSeq2SeqConfig", "RoFormerTokenizer", "RoFormerTokenizerFast"]
 
 if is_torch_available():
     from .heads import (
@@ -30,6 +31,7 @@ if is_torch_available():
         NezhaModel,
         NezhaPreTrainedModel,
     )
+    from .seq2seq import RoFormerForConditionalGeneration, RoFormerSeq2SeqModel, RoFormerSeq2SeqPreTrainedModel
     from .triplet_matching import AutoModelForTripletMatching, RoFormerForTripletMatching
 
     __all__ += [
@@ -44,6 +46,7 @@ if is_torch_available():
         "NezhaModel",
         "NezhaPreTrainedModel",
         "RoFormerForCausalLM",
+        "RoFormerForConditionalGeneration",
         "RoFormerForMaskedLM",
         "RoFormerForMultipleChoice",
         "RoFormerForQuestionAnswering",
@@ -52,6 +55,8 @@ if is_torch_available():
         "RoFormerForTripletMatching",
         "RoFormerModel",
         "RoFormerPreTrainedModel",
+        "RoFormerSeq2SeqModel",
+        "RoFormerSeq2SeqPreTrainedModel",
     ]
 
 register()

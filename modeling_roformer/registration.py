@@ -1,10 +1,10 @@
-"""Makes transformers' Auto classes and pipelines use this package for RoFormer and NEZHA checkpoints.
+"""Makes transformers' Auto classes and pipelines use this package for its checkpoints, RoFormer's and NEZHA's.
 
 Every Auto class that knows "roformer" gives a class of ours, or refuses by name: none falls back to transformers' own
 class, which would answer wrongly for some checkpoints that ours reads.
 """
 
-from transformers import AutoConfig, AutoTokenizer
+from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerFast
 from transformers.models.auto import modeling_auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.tokenization_auto import REGISTERED_TOKENIZER_CLASSES
@@ -14,6 +14,7 @@ from .auto_classes import TOKENIZER_NAMES, auto_model_classes
 from .configuration import RoFormerConfig
 from .model_types import MODEL_TYPE, MODEL_TYPES
 from .nezha_configuration import NezhaConfig
+from .seq2seq_configuration import RoFormerSeq2SeqConfig
 
 
 def _refusing_class(auto_name: str, name: str) -> type:
@@ -39,7 +40,8 @@ def register() -> None:
     for model_type in MODEL_TYPES:
         # AutoConfig.register allows one name a class.
         CONFIG_MAPPING.register(model_type, RoFormerConfig, exist_ok=True)
-    AutoConfig.register(NezhaConfig.model_type, NezhaConfig, exist_ok=True)
+    for config_class in (NezhaConfig, RoFormerSeq2SeqConfig):
+        AutoConfig.register(config_class.model_type, config_class, exist_ok=True)
     _register_tokenizer()
     if is_torch_available():
         from .pipelines import register_pipelines
@@ -47,6 +49,7 @@ def register() -> None:
         _register_models()
         register_pipelines()
         _register_triplet_pipeline()
+        _register_seq2seq_pipelines()
 
 
 def _register_tokenizer() -> None:
@@ -54,12 +57,14 @@ def _register_tokenizer() -> None:
 
     for config_class in (RoFormerConfig, NezhaConfig):
         AutoTokenizer.register(config_class, tokenizer_class=RoFormerTokenizer, exist_ok=True)
+    AutoTokenizer.register(RoFormerSeq2SeqConfig, tokenizer_class=PreTrainedTokenizerFast, exist_ok=True)
     # AutoTokenizer looks for a saved name here first, before transformers' own classes.
     REGISTERED_TOKENIZER_CLASSES.update(dict.fromkeys(TOKENIZER_NAMES, RoFormerTokenizer))
 
 
 def _register_models() -> None:
-    served, nezha = auto_model_classes(), auto_model_classes(NezhaConfig)
+    served = auto_model_classes()
+    others = {config_class: auto_model_classes(config_class) for config_class in (NezhaConfig, RoFormerSeq2SeqConfig)}
     for auto_class in vars(modeling_auto).values():
         mapping = getattr(auto_class, "_model_mapping", None)
         if not isinstance(auto_class, type) or mapping is None:
@@ -70,8 +75,9 @@ def _register_models() -> None:
             ours = _refusing_class(auto_class.__name__, theirs)
         if ours is not None:
             auto_class.register(RoFormerConfig, ours, exist_ok=True)
-        if auto_class.__name__ in nezha:
-            auto_class.register(NezhaConfig, nezha[auto_class.__name__], exist_ok=True)
+        for config_class, classes in others.items():
+            if auto_class.__name__ in classes:
+                auto_class.register(config_class, classes[auto_class.__name__], exist_ok=True)
 
 
 def _register_triplet_pipeline() -> None:
@@ -87,3 +93,22 @@ def _register_triplet_pipeline() -> None:
     PIPELINE_REGISTRY.register_pipeline(
         TASK, pipeline_class=TripletMatchingPipeline, pt_model=AutoModelForTripletMatching, type="text"
     )
+
+
+def _register_seq2seq_pipelines() -> None:
+    from transformers import AutoModelForSeq2SeqLM, pipelines
+
+    from .seq2seq_pipelines import PIPELINES, TRANSLATION
+
+    registry = pipelines.PIPELINE_REGISTRY
+    for task, pipeline_class in PIPELINES.items():
+        pipelines.REMOVED_TASKS.pop(task, None)  # they are back
+        registry.supported_tasks.pop(task, None)  # repeated registration would warn
+        registry.register_pipeline(task, pipeline_class=pipeline_class, pt_model=AutoModelForSeq2SeqLM, type="text")
+    RoFormerSeq2SeqConfig.installed_pipelines |= set(PIPELINES)
+
+    def check_task(task: str) -> tuple:
+        """As in transformers, but that "translation_en_to_de" is the task "translation", as in its version 4."""
+        return type(registry).check_task(registry, "translation" if TRANSLATION.fullmatch(task) else task)
+
+    registry.check_task = check_task

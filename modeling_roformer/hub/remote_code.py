@@ -25,8 +25,8 @@ def files_with_code(directory: str | Path) -> dict[str, bytes]:
     Returns:
         Name -> content: config.json and tokenizer_config.json with `auto_map`, which replace the folder's own, and the
         Python files. Every Auto class that this package supports is in `auto_map`, whatever the folder holds: for any
-        other, transformers would silently use its own class. The folder of a triplet-matching model gets that pipeline
-        too.
+        other, transformers would silently use its own class. The folders of models for triplets and for sequence to
+        sequence get their pipelines too.
 
     Raises:
         ValueError: if the folder's model is not one that this package computes.
@@ -59,8 +59,12 @@ def files_with_code(directory: str | Path) -> dict[str, bytes]:
 
         classes[AUTO_CLASS_FOR_TRIPLETS] = classes["AutoModelForTripletMatching"]
         also_needed.append(TripletMatchingPipeline)
-        info = {"impl": _reference(TripletMatchingPipeline), "pt": [AUTO_CLASS_FOR_TRIPLETS], "type": "text"}
-        config["custom_pipelines"] = {TASK: info}
+        config["custom_pipelines"] = {TASK: _pipeline(TripletMatchingPipeline, AUTO_CLASS_FOR_TRIPLETS)}
+    if "RoFormerForConditionalGeneration" in (config.get("architectures") or ()):
+        from ..seq2seq_pipelines import PIPELINES
+
+        also_needed += PIPELINES.values()
+        config["custom_pipelines"] = {task: _pipeline(cls, "AutoModelForSeq2SeqLM") for task, cls in PIPELINES.items()}
     config["auto_map"] = {auto_class: _reference(cls) for auto_class, cls in classes.items()}
     if config_class is RoFormerConfig or tokenizer_config.get("tokenizer_class") in TOKENIZER_NAMES:
         also_needed.append(RoFormerTokenizer)
@@ -129,6 +133,11 @@ def _siblings(path: Path) -> set[str]:
 
 def _reference(cls: type) -> str:
     return f"{cls.__module__.rpartition('.')[2]}.{cls.__name__}"
+
+
+def _pipeline(cls: type, auto_class: str) -> dict[str, object]:
+    """What a config says of a pipeline whose code lies beside it."""
+    return {"impl": _reference(cls), "pt": [auto_class], "type": "text"}
 
 
 def _json(content: dict) -> bytes:
