@@ -8,7 +8,13 @@ import torch
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from .configuration import RoFormerConfig
+from .rope_parameters import PAPER_ROPE
 from .rotary import inverse_frequencies
+
+
+def parameters_of(config: RoFormerConfig) -> dict:
+    """A config's `rope_parameters`, and the paper's where it has no such field."""
+    return getattr(config, "rope_parameters", None) or PAPER_ROPE
 
 
 class _TrainedConfig:
@@ -37,9 +43,7 @@ def scaled_inverse_frequencies(
         Frequencies of shape (width / 2,), or (b, width / 2) where they differ, in radians a position, and YaRN's
         attention factor (1.0 for the others), which applies to query and key alike.
     """
-    parameters, width = config.rope_parameters, width or config.rotary_dim
-    if parameters is None:
-        return inverse_frequencies(width, device=device), 1.0
+    parameters, width = parameters_of(config), width or config.rotary_dim
     if parameters["rope_type"] == "default":
         return inverse_frequencies(width, parameters["rope_theta"], device=device), 1.0
     view = _TrainedConfig(config, width)
@@ -49,7 +53,7 @@ def scaled_inverse_frequencies(
 
 def attention_factor(config: RoFormerConfig) -> float:
     """YaRN's factor on the scores: on query and key each, hence squared."""
-    if config.rope_parameters is None or config.rope_parameters["rope_type"] != "yarn":
+    if parameters_of(config)["rope_type"] != "yarn":
         return 1.0
     with torch.device("cpu"):  # models are made on the meta device
         return scaled_inverse_frequencies(config, 1, torch.device("cpu"))[1] ** 2
@@ -57,4 +61,4 @@ def attention_factor(config: RoFormerConfig) -> float:
 
 def depends_on_length(config: RoFormerConfig) -> bool:
     """Whether the frequencies change with a sequence's length, so that no rotated key can be kept for longer ones."""
-    return config.rope_parameters is not None and config.rope_parameters["rope_type"] == "dynamic"
+    return parameters_of(config)["rope_type"] == "dynamic"

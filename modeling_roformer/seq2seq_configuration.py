@@ -117,7 +117,6 @@ class RoFormerSeq2SeqConfig(PreTrainedConfig):
     rotary_value: ClassVar[bool] = False
     prefix_lm: ClassVar[bool] = False
     attention_type: ClassVar[str] = "softmax"
-    rope_parameters: ClassVar[dict | None] = None  # the paper's
     trainable_rope: ClassVar[bool] = False
     type_vocab_size: ClassVar[int] = 1
     is_decoder: ClassVar[bool] = False  # True in what `decoder_config` gives
@@ -174,10 +173,6 @@ class RoFormerSeq2SeqConfig(PreTrainedConfig):
         config.encoder_attention_heads = self.decoder_attention_heads
         config.encoder_ffn_dim = self.decoder_ffn_dim
         return config
-
-    def convert_rope_params_to_dict(self, **kwargs) -> dict:
-        """Nothing to convert: RoPE has no fields here."""
-        return kwargs
 
     @property
     def head_dim(self) -> int:

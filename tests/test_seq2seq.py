@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 
+import hub_server
 import numpy as np
 import pytest
 import torch
@@ -18,13 +19,16 @@ from transformers import (
     DataCollatorForSeq2Seq,
     Seq2SeqTrainer,
     Seq2SeqTrainingArguments,
+    pipeline,
 )
 
 import modeling_roformer
 from modeling_roformer import RoFormerForConditionalGeneration, RoFormerSeq2SeqConfig, RoFormerSeq2SeqModel
+from modeling_roformer.hub import push
 from modeling_roformer.hub.remote_code import files_with_code
 from modeling_roformer.inputs import _warn_of_unread
 
+hub = hub_server.hub  # the fixture
 ENCODINGS = ["rotary", "sinusoidal"]
 TEXTS = [make_ids(length, seed=length) for length in (11, 4, 7)]
 TARGET = make_ids(3, 9, seed=1)
@@ -364,6 +368,19 @@ def test_help_describes_every_argument():
         assert f" {name}: " in head.__doc__
 
 
+def test_it_is_pushed_with_code(hub, tmp_path):
+    model, tokenizer = make_model(vocab_size=len(make_tokenizer())), make_tokenizer()
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    push(tmp_path, "somebody/translator", with_code=True)
+    loaded = AutoModelForSeq2SeqLM.from_pretrained("somebody/translator")
+    assert type(loaded) is RoFormerForConditionalGeneration
+    assert torch.equal(loaded.lm_head.weight, model.lm_head.weight)
+    files = hub.repos["somebody/translator"].files()
+    assert {"seq2seq.py", "seq2seq_pipelines.py", "tokenizer.json"} <= set(files)
+    assert set(json.loads(files["config.json"])["custom_pipelines"]) >= {"translation", "summarization"}
+
+
 # What a machine on which this package is not installed does.
 SCRIPT = """
 import json, sys
@@ -375,7 +392,7 @@ class Absent:
 
 sys.meta_path.insert(0, Absent())
 import numpy, torch
-from transformers import AutoModel, AutoModelForSeq2SeqLM
+from transformers import AutoModel, AutoModelForSeq2SeqLM, pipeline
 
 file, folder = sys.argv[1:]
 model = AutoModelForSeq2SeqLM.from_pretrained(folder, trust_remote_code=True)
@@ -384,14 +401,16 @@ ids = torch.arange(3, 14)[None]
 with torch.no_grad():
     logits = model(ids, decoder_input_ids=ids).logits
     written = model.generate(ids, num_beams=3, max_new_tokens=8, no_repeat_ngram_size=2)
-numpy.savez(file, logits=logits.numpy(), written=written.numpy())
+translate = pipeline("translation", model=folder, trust_remote_code=True, device="cpu")
+translation = translate("a dog runs", max_new_tokens=8, no_repeat_ngram_size=2)[0]["translation_text"]
+numpy.savez(file, logits=logits.numpy(), written=written.numpy(), translation=translation)
 assert "modeling_roformer" not in sys.modules
 """
 
 
 @pytest.mark.slow
 def test_with_code_it_loads_without_this_package(tmp_path):
-    folder, model = tmp_path / "model", make_model()
+    folder, model = tmp_path / "model", make_model(vocab_size=len(make_tokenizer()))
     model.save_pretrained(folder)
     make_tokenizer().save_pretrained(folder)
     files = files_with_code(folder)
@@ -410,4 +429,8 @@ def test_with_code_it_loads_without_this_package(tmp_path):
         written = model.generate(ids, num_beams=3, max_new_tokens=8, no_repeat_ngram_size=2)
     np.testing.assert_array_equal(results["written"], written)
     # And with the package, its own classes are used, and nobody is asked.
+    translate = pipeline("translation", model=str(folder), device="cpu")
+    translation = translate("a dog runs", max_new_tokens=8, no_repeat_ngram_size=2)[0]["translation_text"]
+    assert results["translation"] == translation != ""
+    assert type(translate).__module__ == "modeling_roformer.seq2seq_pipelines"
     assert type(AutoModelForSeq2SeqLM.from_pretrained(folder)) is RoFormerForConditionalGeneration

@@ -87,6 +87,9 @@ class CommonTests(ModelTesterMixin):
     config_class = LIBRARY.RoFormerConfig
     variant = {}
     heads = HEADS
+    model_tester_class = RoFormerModelTester
+    # The mixin knows a class's kind by its name, from lists of transformers', which lack some of ours.
+    lists = {}
     # Older models are let off this test of their initialisation; this one is not old.
     test_can_init_all_missing_weights_before_2023 = True
 
@@ -107,7 +110,11 @@ class CommonTests(ModelTesterMixin):
         return inputs
 
     def setUp(self):
-        self.model_tester = RoFormerModelTester(self.config_class, **self.variant)
+        self.model_tester = self.model_tester_class(self.config_class, **self.variant)
+        for name, listed in self.lists.items():
+            patch = mock.patch.dict(listed, {self.config_class.model_type: name})
+            patch.start()
+            self.addCleanup(patch.stop)
 
     def test_config(self):
         fields = {**self.variant, "hidden_size": 48}
@@ -182,7 +189,6 @@ if not PEER:
     class NezhaTest(CommonTests, unittest.TestCase):
         config_class = LIBRARY.NezhaConfig
         variant = {"max_relative_position": 3}
-        # The mixin knows a class's kind by its name, from lists of transformers', whose version 5 has no NEZHA.
         lists = {
             "NezhaModel": modeling_auto.MODEL_MAPPING_NAMES,
             "NezhaForPreTraining": modeling_auto.MODEL_FOR_PRETRAINING_MAPPING_NAMES,
@@ -195,16 +201,49 @@ if not PEER:
         }
         heads = list(lists)
 
-        def setUp(self):
-            super().setUp()
-            for name, listed in self.lists.items():
-                patch = mock.patch.dict(listed, nezha=name)
-                patch.start()
-                self.addCleanup(patch.stop)
-
         def _prepare_for_class(self, inputs_dict, model_class, return_labels=False):
             inputs = super()._prepare_for_class(inputs_dict, model_class, return_labels)
             if return_labels and model_class is LIBRARY.NezhaForPreTraining:
                 inputs["labels"] = torch.zeros_like(inputs["input_ids"])
                 inputs["next_sentence_label"] = torch.zeros_like(inputs["input_ids"][:, 0])
             return inputs
+
+    class Seq2SeqModelTester(RoFormerModelTester):
+        def get_config(self):
+            sizes = {
+                "vocab_size": 99,
+                "d_model": self.hidden_size,
+                "encoder_ffn_dim": 37,
+                "decoder_ffn_dim": 37,
+                "init_std": 0.1,
+            }
+            for stack in ("encoder", "decoder"):
+                sizes |= {
+                    f"{stack}_layers": self.num_hidden_layers,
+                    f"{stack}_attention_heads": self.num_attention_heads,
+                }
+            return self.config_class(**{**sizes, **self.variant})
+
+        def prepare_config_and_inputs_for_common(self):
+            config, shape = self.get_config(), [self.batch_size, self.seq_length]
+            inputs = {}
+            for prefix in ("", "decoder_"):
+                inputs[f"{prefix}input_ids"] = ids_tensor(shape, config.vocab_size)
+                inputs[f"{prefix}attention_mask"] = random_attention_mask(shape)
+            return config, inputs
+
+    class Seq2SeqTest(GenerativeTests, unittest.TestCase):
+        config_class = LIBRARY.RoFormerSeq2SeqConfig
+        is_encoder_decoder = True
+        model_tester_class = Seq2SeqModelTester
+        lists = {
+            "RoFormerSeq2SeqModel": modeling_auto.MODEL_MAPPING_NAMES,
+            "RoFormerForConditionalGeneration": modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
+        }
+        heads = list(lists)
+
+        def test_config(self):
+            ConfigTester(self, config_class=self.config_class, d_model=48).run_common_tests()
+
+    class Seq2SeqSinusoidalTest(Seq2SeqTest):
+        variant = {"position_encoding": "sinusoidal"}
