@@ -365,7 +365,7 @@ class RoFormerModel(RoFormerPreTrainedModel):
             )
         # All that is decided by values is read from the device at once.
         whole, encoder_whole, padded, steps = check_ranges(
-            ("input_ids", input_ids, self.config.vocab_size, None),
+            (self.main_input_name, input_ids, self.config.vocab_size, None),
             ("token_type_ids", token_type_ids, self.config.type_vocab_size, None),
             ("position_ids", checked, longest_text(self.config), None),
             questions=(

@@ -20,6 +20,7 @@ from transformers.utils.generic import can_return_tuple
 from .absolute_positions import SinusoidalPositionEmbeddings
 from .dropout import Dropout
 from .heads import check_token_labels
+from .inputs import check_same_shape
 from .model import RoFormerModel, RoFormerPreTrainedModel
 from .seq2seq_configuration import RoFormerSeq2SeqConfig
 from .task_head import mean_loss
@@ -72,6 +73,11 @@ class RoFormerSeq2SeqStack(RoFormerSeq2SeqPreTrainedModel, RoFormerModel):
     `RoFormerModel.forward`; segments are all 0."""
 
     embeddings_class = RoFormerSeq2SeqEmbeddings
+
+    def __init__(self, config: RoFormerSeq2SeqConfig):
+        super().__init__(config)
+        if config.is_decoder:
+            self.main_input_name = "decoder_input_ids"  # as whoever gave them knows them
 
     def default_position_ids(
         self, attention_mask: torch.Tensor | None, s: int, past: int | torch.Tensor, device: torch.device
@@ -184,6 +190,13 @@ class RoFormerSeq2SeqModel(RoFormerSeq2SeqPreTrainedModel):
             )
         elif isinstance(encoder_outputs, tuple):
             encoder_outputs = BaseModelOutput(*encoder_outputs)
+        texts = encoder_outputs.last_hidden_state.shape[:2]
+        check_same_shape("attention_mask", attention_mask, texts)
+        for name, target in (("_input_ids", decoder_input_ids), ("_inputs_embeds", decoder_inputs_embeds)):
+            if target is not None and (target.ndim < 2 or target.shape[0] != texts[0]):
+                raise ValueError(
+                    f"decoder{name} has shape {tuple(target.shape)}, but to a source of {texts[0]} texts belong as many targets"
+                )
         decoder_outputs = self.decoder(
             decoder_input_ids,
             decoder_attention_mask,

@@ -326,6 +326,16 @@ def test_an_unknown_activation():
         ({"input_ids": TARGET + 50, "labels": TARGET}, "input_ids has the value .*, but must lie from 0 to 49"),
         ({"input_ids": TARGET, "labels": TARGET + 50}, "labels has the value .*or be -100"),
         ({"input_ids": TARGET, "decoder_input_ids": TARGET[:, :4], "labels": TARGET}, r"labels has shape \(3, 9\)"),
+        ({"input_ids": TARGET, "decoder_input_ids": TARGET + 50}, "decoder_input_ids has the value .*lie from 0 to 49"),
+        (
+            {"input_ids": TARGET, "labels": TARGET[:2]},
+            r"decoder_input_ids has shape \(2, 9\), but to a source of 3 texts",
+        ),
+        ({"input_ids": TARGET, "decoder_input_ids": TARGET[0]}, r"decoder_input_ids has shape \(9,\), but"),
+        (
+            {"encoder_outputs": (torch.zeros(3, 5, 32),), "attention_mask": TARGET, "labels": TARGET},
+            r"attention_mask has shape \(3, 9\), but the input needs \(3, 5\)",
+        ),
         ({"input_ids": TARGET[0], "labels": TARGET}, r"input_ids has shape \(9,\)"),
         ({"input_ids": TARGET, "attention_mask": TARGET[:, :3], "labels": TARGET}, "attention_mask has shape"),
         ({"input_ids": TARGET, "token_type_ids": TARGET * 0 + 1, "labels": TARGET}, "token_type_ids has the value 1"),
