@@ -45,10 +45,20 @@ run python examples/char_lm.py examples/long_document.txt --output characters --
     --hidden-size 32 --heads 2 --features 16 --batch-size 4 --new-tokens 20
 run python examples/position_laboratory/compare.py examples/long_document.txt --output laboratory --steps 6 --layers 1 --length 16 \
     --hidden-size 16 --heads 2 --batch-size 4
+for part in train validation test; do
+    for some in 'eins one' 'zwei two' 'drei three' 'vier four'; do
+        for other in 'fünf five' 'sechs six' 'sieben seven'; do
+            echo "${some% *} und ${other% *}." >> "$part.de"
+            echo "${some#* } and ${other#* }." >> "$part.en"
+        done
+    done
+done
+run python examples/translate.py examples/translation/quick.yaml --train train.de train.en --validation validation.de \
+    validation.en --test test.de test.en --output translations
 run roformer plot decay --output decay.png
 
 # What a person would look at is there.
 for made in characters/losses.png laboratory/encodings.png decay.png pretrained/curves.png positions/losses.png \
-    cases/results.json reviews/results.json glue-runs/results.json; do
+    cases/results.json reviews/results.json glue-runs/results.json translations/losses.png; do
     test -s "$made" || { echo "run_all: $made is missing" >&2; exit 1; }
 done

@@ -1,0 +1,231 @@
+"""Train RoFormers to translate, beside models that differ in their positions alone, as Table 1 of the RoFormer paper does.
+
+    python examples/translate.py examples/translation/multi30k.yaml --train train.de train.en --validation val.de val.en \
+        --test test.de test.en --output RUNS
+    python examples/translate.py --score RUNS/rotary-0/model --test test.de test.en
+
+Line i of the first file of a pair is translated by line i of the second. One vocabulary is made from both. "rotary" is the
+RoFormer, "sinusoidal" the Transformer that it is compared with; each of --seeds trains both on the same batches. The model is
+the average of the last checkpoints, BLEU that of sacrebleu on plain text. RUNS gets results.json, losses.png and a folder for
+each model. The same command goes on where it was stopped.
+"""
+
+import argparse
+import statistics
+from pathlib import Path
+
+import datasets
+import sacrebleu
+import torch
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    DataCollatorForSeq2Seq,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+    set_seed,
+)
+from transformers.trainer_utils import get_last_checkpoint
+
+from modeling_roformer import RoFormerForConditionalGeneration, RoFormerSeq2SeqConfig
+from modeling_roformer.output.output_folder import output_folder
+from modeling_roformer.training.comparison import smooth
+from modeling_roformer.training.curves import draw_panels, points
+from modeling_roformer.training.errors import TrainingError, one_sentence
+from modeling_roformer.training.pretraining import ON_CPU
+from modeling_roformer.training.results_file import ResultsFile
+from modeling_roformer.training.translation.averaging import average_checkpoints
+from modeling_roformer.training.translation.batches import TokenBatches
+from modeling_roformer.training.translation.pairs import read_pairs
+from modeling_roformer.training.translation.setting import Setting, read_setting
+from modeling_roformer.training.translation.vocabulary import train_tokenizer
+
+NAMES = {"rotary": "RoFormer", "sinusoidal": "Transformer"}
+LONGER = 50  # tokens that a translation may have more than its source, as in arXiv:1706.03762
+
+
+def read_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("setting", nargs="?", metavar="SETTING.yaml", help="sizes of the model, and how it is trained")
+    for part in ("train", "validation", "test"):
+        parser.add_argument(f"--{part}", nargs=2, metavar=("SOURCE", "TARGET"), help="text files, or such as .gz")
+    parser.add_argument("--output", type=Path, help="folder of the runs")
+    parser.add_argument("--encodings", nargs="+", choices=NAMES, default=list(NAMES), help="positions to compare")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="of weights, order and dropout")
+    parser.add_argument("--bf16", action="store_true", help="compute in bfloat16 where autocast does")
+    parser.add_argument("--score", metavar="MODEL", help="translate --test with a saved model, and nothing else")
+    chosen = parser.parse_args()
+    needed = ["test"] if chosen.score else ["setting", "train", "validation", "test", "output"]
+    for name in needed:
+        if getattr(chosen, name) is None:
+            parser.error(f"{name if name == 'setting' else '--' + name} is missing")
+    return chosen
+
+
+def tokenize(files: list[str], tokenizer: PreTrainedTokenizerBase, longest: int) -> datasets.Dataset:
+    """Pairs of `input_ids` and `labels`."""
+    pairs = read_pairs(*files)
+    pairs = pairs.map(
+        lambda batch: tokenizer(batch["source"], text_target=batch["target"], return_attention_mask=False),
+        batched=True,
+        remove_columns=["source", "target"],
+    )
+    for path, column in zip(files, ("input_ids", "labels"), strict=True):
+        for number, ids in enumerate(pairs[column], 1):
+            if len(ids) > longest:
+                raise TrainingError(
+                    f"{path}, line {number}: the sentence has {len(ids)} tokens, and the setting's longest is {longest}: "
+                    "raise it, or leave the line out of both files"
+                )
+    return pairs
+
+
+def train(
+    setting: Setting, parts: dict, tokenizer, encoding: str, seed: int, chosen: argparse.Namespace
+) -> Seq2SeqTrainer:
+    """From the last checkpoint, where there is one, to the end; the model is then the average of the last ones."""
+    set_seed(seed)
+    fields = {
+        "vocab_size": len(tokenizer),
+        "pad_token_id": tokenizer.pad_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+    }
+    fields |= {
+        "decoder_start_token_id": tokenizer.pad_token_id,
+        "max_position_embeddings": setting.longest + LONGER + 1,
+    }
+    model = RoFormerForConditionalGeneration(
+        RoFormerSeq2SeqConfig(**fields | dict(setting.model) | {"position_encoding": encoding})
+    )
+    model.generation_config.update(num_beams=setting.beams, length_penalty=setting.length_penalty)
+    folder = chosen.output / f"{encoding}-{seed}"
+    arguments = Seq2SeqTrainingArguments(
+        str(folder),
+        seed=seed,
+        max_steps=setting.steps,
+        per_device_train_batch_size=1,  # of the batches that `TokenBatches` makes
+        per_device_eval_batch_size=1,
+        gradient_accumulation_steps=setting.accumulation,
+        train_sampling_strategy="sequential",
+        learning_rate=setting.learning_rate,
+        lr_scheduler_type="inverse_sqrt",
+        warmup_steps=setting.warmup_steps,
+        adam_beta1=0.9,
+        adam_beta2=0.98,
+        weight_decay=0.0,
+        label_smoothing_factor=setting.label_smoothing,
+        bf16=chosen.bf16,
+        eval_strategy="steps",
+        eval_steps=setting.save_steps,
+        save_steps=setting.save_steps,
+        save_total_limit=setting.averaged,
+        logging_steps=max(1, setting.steps // 200),
+        prediction_loss_only=True,
+        remove_unused_columns=False,
+        use_cpu=ON_CPU,
+        dataloader_pin_memory=torch.cuda.is_available(),
+        report_to=[],
+    )
+    collate = DataCollatorForSeq2Seq(tokenizer, model)
+    trainer = Seq2SeqTrainer(
+        model,
+        arguments,
+        train_dataset=TokenBatches(parts["train"], setting.batch_tokens, setting.steps * setting.accumulation, seed),
+        eval_dataset=TokenBatches.once(parts["validation"], setting.batch_tokens),
+        data_collator=lambda batches: collate(batches[0]),
+        processing_class=tokenizer,
+    )
+    trainer.train(resume_from_checkpoint=get_last_checkpoint(folder) if folder.is_dir() else None)
+    checkpoints = sorted(folder.glob("checkpoint-*"), key=lambda path: int(path.name.rpartition("-")[2]))
+    model.load_state_dict(average_checkpoints(checkpoints[-setting.averaged :]), strict=False)
+    return trainer
+
+
+@torch.inference_mode()
+def translate(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, sentences: list[str], at_once: int = 32
+) -> list[str]:
+    """With the search that the model's generation config names."""
+    model.eval()
+    by_length = sorted(range(len(sentences)), key=lambda number: len(sentences[number]))
+    translations = {}
+    for start in track(range(0, len(sentences), at_once), "translating"):
+        numbers = by_length[start : start + at_once]
+        inputs = tokenizer([sentences[number] for number in numbers], padding=True, return_tensors="pt").to(
+            model.device
+        )
+        ids = model.generate(**inputs, max_new_tokens=inputs["input_ids"].shape[1] + LONGER)
+        translations |= zip(numbers, tokenizer.batch_decode(ids, skip_special_tokens=True), strict=True)
+    return [translations[number].strip() for number in range(len(sentences))]
+
+
+def score(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, files: list[str]) -> tuple[float, str, list[str]]:
+    """BLEU, how it was computed, and the translations."""
+    pairs = read_pairs(*files)
+    translations = translate(model, tokenizer, pairs["source"][:])
+    bleu = sacrebleu.BLEU()
+    return bleu.corpus_score(translations, [pairs["target"][:]]).score, str(bleu.get_signature()), translations
+
+
+def main() -> None:
+    chosen, console = read_arguments(), Console()
+    if chosen.score:
+        model = AutoModelForSeq2SeqLM.from_pretrained(chosen.score)
+        bleu, signature, _ = score(model, AutoTokenizer.from_pretrained(chosen.score), chosen.test)
+        print(f"BLEU {bleu:.2f} ({signature})")
+        return
+    setting = read_setting(chosen.setting)
+    texts = {part: read_pairs(*getattr(chosen, part)) for part in ("train", "validation", "test")}
+    files = {part: [Path(file).name for file in getattr(chosen, part)] for part in texts}
+    results = ResultsFile(chosen.output, {**vars(setting), "files": files, "bf16": chosen.bf16})
+    runs = results.read(lambda saved: list(saved["runs"])) or []
+    results.write(runs=runs)
+    place = chosen.output / "tokenizer"
+    if not place.exists():
+        sentences = (sentence for column in ("source", "target") for sentence in texts["train"][column])
+        with output_folder(place) as folder:
+            train_tokenizer(sentences, setting.vocabulary_size, setting.longest).save_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(place)
+    parts = {part: tokenize(getattr(chosen, part), tokenizer, setting.longest) for part in ("train", "validation")}
+
+    for seed in chosen.seeds:
+        for encoding in chosen.encodings:
+            if any((run["encoding"], run["seed"]) == (encoding, seed) for run in runs):
+                continue
+            print(f"{NAMES[encoding]}, seed {seed}")
+            trainer = train(setting, parts, tokenizer, encoding, seed, chosen)
+            with output_folder(chosen.output / f"{encoding}-{seed}" / "model", force=True) as folder:
+                trainer.model.save_pretrained(folder)
+                tokenizer.save_pretrained(folder)
+            bleu, signature, translations = score(trainer.model, tokenizer, chosen.test)
+            run = {"encoding": encoding, "seed": seed, "bleu": bleu, "signature": signature}
+            runs.append({**run, "translations": translations, "log": trainer.state.log_history})
+            results.write(runs=runs)
+
+    table = Table("", "BLEU", "validation loss")
+    curves = {"training loss, smoothed": {}, "validation loss": {}}
+    for encoding in chosen.encodings:
+        of_encoding = [run for run in runs if run["encoding"] == encoding and run["seed"] in chosen.seeds]
+        columns = [run["bleu"] for run in of_encoding], [points(run["log"], "eval_loss")[-1][1] for run in of_encoding]
+        table.add_row(f"{NAMES[encoding]} ({encoding})", *(spread(column) for column in columns))
+        for run in of_encoding:
+            curves["training loss, smoothed"][f"{encoding}, seed {run['seed']}"] = smooth(points(run["log"], "loss"))
+            curves["validation loss"][f"{encoding}, seed {run['seed']}"] = points(run["log"], "eval_loss")
+    picture = draw_panels(chosen.output / "losses.png", curves)
+    console.print(table)
+    print(f"{runs[-1]['signature']}\n{picture} shows the losses, and each folder beside it has a model")
+
+
+def spread(values: list[float]) -> str:
+    """Mean and standard deviation."""
+    return f"{statistics.mean(values):.2f}" + (f" ± {statistics.stdev(values):.2f}" if values[1:] else "")
+
+
+if __name__ == "__main__":
+    with one_sentence("translate"):
+        main()

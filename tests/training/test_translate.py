@@ -1,0 +1,206 @@
+"""examples/translate.py and what it is made of: pairs, one vocabulary, batches by tokens, averaged checkpoints, BLEU."""
+
+import gzip
+import json
+
+import datasets
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from paths import REPOSITORY
+from safetensors.torch import save_file
+from scripts import run_script
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, Seq2SeqTrainer
+
+from modeling_roformer.training.errors import TrainingError
+from modeling_roformer.training.translation.averaging import average_checkpoints
+from modeling_roformer.training.translation.batches import TokenBatches
+from modeling_roformer.training.translation.pairs import read_pairs
+from modeling_roformer.training.translation.setting import read_setting
+from modeling_roformer.training.translation.vocabulary import train_tokenizer
+
+SCRIPT = REPOSITORY / "examples" / "translate.py"
+NUMBERS = ["null", "eins", "zwei", "drei", "vier"]
+ENGLISH = ["zero", "one", "two", "three", "four"]
+SETTING = """
+vocabulary_size: 290
+longest: 24
+batch_tokens: 96
+steps: 6
+warmup_steps: 2
+save_steps: 2
+averaged: 2
+beams: 2
+model: {d_model: 16, encoder_layers: 1, decoder_layers: 1, encoder_attention_heads: 2, decoder_attention_heads: 2,
+  encoder_ffn_dim: 16, decoder_ffn_dim: 16, dropout: 0.1}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pairs = [(a, b) for a in range(5) for b in range(5)]
+    for part, some in (("train", pairs), ("validation", pairs[:6]), ("test", pairs[6:10])):
+        (tmp_path / f"{part}.de").write_text("".join(f"{NUMBERS[a]} und {NUMBERS[b]}.\n" for a, b in some), "utf-8")
+        (tmp_path / f"{part}.en").write_text("".join(f"{ENGLISH[a]} and {ENGLISH[b]}.\n" for a, b in some), "utf-8")
+    (tmp_path / "setting.yaml").write_text(SETTING)
+    return tmp_path
+
+
+@pytest.fixture
+def run(folder, monkeypatch, capfd):
+    files = [word for part in ("train", "validation", "test") for word in (f"--{part}", f"{part}.de", f"{part}.en")]
+
+    def run(*options, setting="setting.yaml"):
+        return run_script(SCRIPT, [setting, *files, "--output", "runs", *options], monkeypatch, capfd)
+
+    return run
+
+
+def test_models_are_compared_and_scored(folder, run, monkeypatch, capfd):
+    code, out, error = run("--seeds", "0", "1")
+    assert code == 0, error
+    runs = json.loads((folder / "runs/results.json").read_text(encoding="utf-8"))["runs"]
+    assert [(one["encoding"], one["seed"]) for one in runs] == [
+        (encoding, seed) for seed in (0, 1) for encoding in ("rotary", "sinusoidal")
+    ]
+    assert "RoFormer (rotary)" in out and "Transformer (sinusoidal)" in out and "±" in out and "tok:13a" in out
+    assert (folder / "runs/losses.png").read_bytes().startswith(b"\x89PNG")
+    # What was saved is the average of the last two checkpoints, and translates as it did.
+    place = folder / "runs/rotary-1"
+    last = [place / f"checkpoint-{step}" for step in (4, 6)]
+    saved = AutoModelForSeq2SeqLM.from_pretrained(place / "model")
+    for name, weight in average_checkpoints(last).items():
+        torch.testing.assert_close(saved.state_dict()[name], weight)
+    assert saved.generation_config.num_beams == 2
+    code, out, error = run_script(
+        SCRIPT, ["--score", "runs/rotary-1/model", "--test", "test.de", "test.en"], monkeypatch, capfd
+    )
+    assert code == 0, error
+    assert f"BLEU {runs[2]['bleu']:.2f} ({runs[2]['signature']})" in out
+
+    monkeypatch.setattr(Seq2SeqTrainer, "train", lambda *_, **__: pytest.fail("trained again"))
+    code, _, error = run("--seeds", "0", "1")
+    assert code == 0, error
+
+
+def test_a_stopped_run_goes_on(folder, run, monkeypatch):
+    code, _, error = run("--encodings", "rotary")
+    assert code == 0, error
+    whole = AutoModelForSeq2SeqLM.from_pretrained("runs/rotary-0/model").state_dict()
+    (folder / "runs").rename(folder / "first")
+    save = Seq2SeqTrainer._save_checkpoint
+
+    def stop(self, *args, **kwargs):
+        save(self, *args, **kwargs)
+        if self.state.global_step == 4:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Seq2SeqTrainer, "_save_checkpoint", stop)
+    code, _, _ = run("--encodings", "rotary")
+    assert code
+    monkeypatch.setattr(Seq2SeqTrainer, "_save_checkpoint", save)
+    code, _, error = run("--encodings", "rotary")
+    assert code == 0, error
+    again = AutoModelForSeq2SeqLM.from_pretrained("runs/rotary-0/model").state_dict()
+    for name, weight in whole.items():
+        torch.testing.assert_close(again[name], weight, atol=1e-6, rtol=0)
+
+
+def test_the_vocabulary_gives_back_every_text():
+    tokenizer = train_tokenizer(["ein Haus", "a house, a house"], 280, 32)
+    for text in ("Das ist ein Haus (groß), 3,5 m²!", "a  house", "房子"):
+        ids = tokenizer(text)["input_ids"]
+        assert ids[-1] == tokenizer.eos_token_id
+        assert tokenizer.decode(ids, skip_special_tokens=True).strip() == text
+    assert tokenizer.convert_tokens_to_ids("<pad>") == tokenizer.pad_token_id == 0
+    with pytest.raises(TrainingError, match="no room for the 256 bytes"):
+        train_tokenizer(["a"], 100, 32)
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    lengths=st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=60),
+    tokens=st.integers(40, 200),
+    seed=st.integers(0, 2**31),
+)
+def test_batches_have_every_pair_once_an_epoch_and_no_more_tokens(lengths, tokens, seed):
+    pairs = datasets.Dataset.from_dict(
+        {"input_ids": [[1] * a for a, _ in lengths], "labels": [[1] * b for _, b in lengths]}
+    )
+    batches, same = (TokenBatches(pairs, tokens, 200, seed) for _ in range(2))
+    same.numbers(30)  # asked for out of order
+    order = [number for i in range(200) for number in batches.numbers(i)]
+    epochs = len(order) // len(lengths)
+    for epoch in range(min(epochs, 3)):
+        assert sorted(order[epoch * len(lengths) : (epoch + 1) * len(lengths)]) == list(range(len(lengths)))
+    for i in range(20):
+        numbers = batches.numbers(i)
+        assert same.numbers(i) == numbers
+        for side in (0, 1):
+            assert max(lengths[number][side] for number in numbers) * len(numbers) <= max(tokens, 40)
+    assert [len(pair["labels"]) for pair in batches[0]] == [lengths[number][1] for number in batches.numbers(0)]
+    once = TokenBatches.once(pairs, tokens)
+    assert sorted(number for i in range(len(once)) for number in once.numbers(i)) == list(range(len(lengths)))
+
+
+def test_checkpoints_are_averaged(tmp_path):
+    for number, value in enumerate((1.0, 2.0, 6.0)):
+        (tmp_path / str(number)).mkdir()
+        weights = {"a": torch.full((2,), value), "b": torch.full((1,), value, dtype=torch.bfloat16)}
+        save_file(weights, tmp_path / str(number) / "model.safetensors")
+    average = average_checkpoints([tmp_path / str(number) for number in range(3)])
+    assert torch.equal(average["a"], torch.full((2,), 3.0)) and average["b"].dtype == torch.bfloat16
+    save_file({"a": torch.ones(3)}, tmp_path / "2" / "model.safetensors")
+    with pytest.raises(TrainingError, match="2 has other weights than"):
+        average_checkpoints([tmp_path / "0", tmp_path / "2"])
+
+
+def test_pairs_that_cannot_be_read(folder):
+    with gzip.open("long.en.gz", "wt", encoding="utf-8") as file:
+        file.write("one\ntwo\n")
+    (folder / "short.de").write_text("eins\n")
+    (folder / "gap.de").write_text("eins\n\n")
+    assert read_pairs("test.de", "test.en")[0] == {"source": "eins und eins.", "target": "one and one."}
+    for names, message in (
+        (("short.de", "long.en.gz"), "short.de has 1 lines and long.en.gz has 2 lines"),
+        (("gap.de", "long.en.gz"), "gap.de, line 2: the sentence is empty"),
+        (("test.de", "test.de"), "hold the same text"),
+        (("test.de", "nothing.en"), "nothing.en is not a file"),
+    ):
+        with pytest.raises(TrainingError, match=message):
+            read_pairs(*names)
+    (folder / "broken.gz").write_bytes(b"no gzip")
+    with pytest.raises(TrainingError, match="broken.gz cannot be read as gzip"):
+        read_pairs("broken.gz", "test.en")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("steps: 6", "steps: 0", "steps is 0, but must be a whole number above 0"),
+        ("steps: 6", "stepps: 6", "unknown field stepps"),
+        ("longest: 24", "", "lacks the field longest"),
+        ("longest: 24", "longest: 97", "batch_tokens is 96, but a sentence may have 97"),
+        ("averaged: 2", "averaged: 4", "averaged is 4, but there are only 3 checkpoints"),
+        ("averaged: 2", "label_smoothing: 1.0", "label_smoothing is 1, but must be below 1"),
+        ("decoder_layers: 1", "decoder_layers: 0", "decoder_layers"),
+        ("longest: 24", "longest: 5", "train.de, line 1: the sentence has"),
+    ],
+)
+def test_settings_that_describe_nothing(folder, run, old, new, message):
+    (folder / "setting.yaml").write_text(SETTING.replace(old, new, 1))
+    code, _, error = run()
+    assert code and message in error
+    assert not (folder / "runs/rotary-0").exists()
+
+
+def test_another_setting_is_not_mixed_in(folder, run):
+    code, _, error = run("--encodings", "rotary")
+    assert code == 0, error
+    (folder / "setting.yaml").write_text(SETTING.replace("beams: 2", "beams: 3"))
+    code, _, error = run("--encodings", "rotary")
+    assert code and "other beams" in error
+    assert read_setting("setting.yaml").learning_rate == 5e-4
+    assert AutoTokenizer.from_pretrained("runs/tokenizer").pad_token == "<pad>"
