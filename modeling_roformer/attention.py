@@ -16,6 +16,7 @@ from .masks import implementation_for
 from .norm import make_norm
 from .rope_scaling import attention_factor
 from .rotary import rotate
+from .short_attention import is_short_training, short_attention_forward
 from .unpadding import Packing
 
 
@@ -88,9 +89,10 @@ class MultiHeadAttention(nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Softmax attention of query, key and value of shape (b, h, s or k, d): output (b, s, hidden_size), and the
         probabilities where the implementation has them."""
-        attention = ALL_ATTENTION_FUNCTIONS.get_interface(
-            implementation_for(self.config, output_attentions), eager_attention_forward
-        )
+        implementation = implementation_for(self.config, output_attentions)
+        attention = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
+        if implementation == "sdpa" and is_short_training(query, key):
+            attention = short_attention_forward
         kwargs |= {"dropout": self.dropout.p if self.training else 0.0, "scaling": self.scaling}
         if isinstance(attention_mask, Packing):
             return attention_mask.attend(attention, self, query, key, value, **kwargs).flatten(-2), None

@@ -173,3 +173,45 @@ def test_a_registered_implementation_is_used(batch):
 def test_unknown_implementations_are_refused():
     with pytest.raises(ValueError, match="attn_implementation"):
         RoFormerForMaskedLM._from_config(RoFormerConfig(**SIZES), attn_implementation="fast_and_wrong")
+
+
+MASKS = {
+    "none": lambda mask: None,
+    "padding": lambda mask: mask,
+    "on the left": lambda mask: mask.flip(1),
+    "boolean": lambda mask: mask.bool()[:, None, None].expand(2, 1, 24, 24),
+    "added": lambda mask: (1.0 - mask)[:, None, None].expand(2, 1, 24, 24) * torch.finfo(torch.bfloat16).min,
+}
+
+
+@pytest.mark.parametrize("changes", [{}, {"is_decoder": True}, {"unpad_inputs": True}, {"is_decoder": True, "unpad_inputs": True}])  # fmt: skip
+@pytest.mark.parametrize("form", MASKS)
+def test_gradients_in_bfloat16(form, changes, batch):
+    """Against those of the same weights in float32; how far short texts are from it is rounding, as that of long ones is."""
+    keep = batch["attention_mask"].flip(1) if form == "on the left" else batch["attention_mask"]
+    weights = torch.randn(2, 24, 64, generator=torch.Generator().manual_seed(5)) * keep[..., None]
+    model = make_model(**changes, initializer_range=0.2).to(torch.bfloat16)
+    found = gradients(model, batch["input_ids"], MASKS[form](batch["attention_mask"]), weights)
+    expected = gradients(model.float(), batch["input_ids"], MASKS[form](batch["attention_mask"]), weights)
+    for name, gradient in expected.items():
+        assert (found[name] - gradient).norm() < 0.04 * gradient.norm() + 1e-3, name
+
+
+def gradients(model, ids, mask, weights):
+    """Of all weights but the keys' biases, which cancel."""
+    model.zero_grad()
+    (model(ids, mask).last_hidden_state.float() * weights).sum().backward()
+    return {name: p.grad.float().clone() for name, p in model.named_parameters() if "key.bias" not in name}
+
+
+def test_dropout_of_attention_in_bfloat16(batch):
+    """Half of the probabilities are left out, and the rest doubled: the mean over many draws is the output without."""
+    model = make_model(attention_probs_dropout_prob=0.5, num_hidden_layers=1, hidden_dropout_prob=0.0)
+    layer = model.encoder.layer[0].attention.self
+    hidden_states = torch.randn(1, 24, 64, generator=torch.Generator().manual_seed(0))
+    expected = layer(hidden_states, None, ())[0].detach()
+    layer.train().bfloat16()
+    torch.manual_seed(0)
+    draws = layer(hidden_states.bfloat16().expand(4000, 24, 64), None, ())[0].detach().float()
+    torch.testing.assert_close(draws.mean(0)[None], expected, atol=0.05, rtol=0)
+    assert (draws[0] - draws[1]).abs().max() > 0.1

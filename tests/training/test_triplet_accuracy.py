@@ -36,5 +36,7 @@ def test_what_is_no_answer_is_refused():
         metric("triplet_accuracy").compute(predictions=[0], references=[-1])
     with pytest.raises(ValueError, match="predictions must be 0"):
         metric("triplet_accuracy").compute(predictions=[2], references=[0])
-    with pytest.raises(ValueError, match="there is no metric 'accuracies' here, but classification, f1, .*triplet_accuracy"):
+    with pytest.raises(
+        ValueError, match="there is no metric 'accuracies' here, but classification, f1, .*triplet_accuracy"
+    ):
         metric("accuracies")
