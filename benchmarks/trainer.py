@@ -21,7 +21,6 @@ from rich.console import Console
 from rich.table import Table
 
 import modeling_roformer as ours
-from modeling_roformer.training.pretraining import training_attention
 
 THEIRS, PLAIN, OURS = "transformers' RoFormer", "ours, padded, all logits", "ours"
 SIZES = {
@@ -65,7 +64,6 @@ def make_run(name: str, size: str, dropout: float, bf16: bool, chosen: argparse.
         weights, fast = model.state_dict(), name == OURS
         model = ours.RoFormerForMaskedLM(ours.RoFormerConfig(**fields, unpad_inputs=fast, sparse_prediction=fast))
         model.load_state_dict(weights)
-        model.set_attn_implementation(training_attention(model.config._attn_implementation, bf16, chosen.length))
     texts = make_texts(chosen.batch * chosen.steps, chosen.length, model.config.vocab_size)
 
     arguments = transformers.TrainingArguments(

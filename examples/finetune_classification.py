@@ -28,10 +28,10 @@ from transformers import (
 
 from modeling_roformer.output.output_folder import output_folder
 from modeling_roformer.training.curves import draw_learning_curves
+from modeling_roformer.training.device import ON_CPU
 from modeling_roformer.training.errors import TrainingError, one_sentence
 from modeling_roformer.training.labelled_text import read_labelled
 from modeling_roformer.training.metrics import metric
-from modeling_roformer.training.pretraining import ON_CPU, training_attention
 from modeling_roformer.training.scored_card import write_scored_card
 from modeling_roformer.training.seed_results import SeedResults
 from modeling_roformer.training.start import saved_config
@@ -104,7 +104,6 @@ def fine_tune(chosen: argparse.Namespace, tokenizer, parts: datasets.DatasetDict
         unpad_inputs=True,
         dtype="float32",
     )
-    model.set_attn_implementation(training_attention(model.config._attn_implementation, chosen.bf16, chosen.length))
     arguments = TrainingArguments(
         folder,
         seed=seed,

@@ -29,10 +29,10 @@ from transformers import (
 )
 
 from modeling_roformer.output.output_folder import output_folder
+from modeling_roformer.training.device import ON_CPU
 from modeling_roformer.training.errors import TrainingError, one_sentence
 from modeling_roformer.training.glue import TASKS, read_task
 from modeling_roformer.training.metrics import metric
-from modeling_roformer.training.pretraining import ON_CPU, training_attention
 from modeling_roformer.training.results_file import ResultsFile
 from modeling_roformer.training.scored_card import write_scored_card
 from modeling_roformer.training.start import saved_config
@@ -69,7 +69,6 @@ def fine_tune(place: str, task: str, parts, rate: float, seed: int, chosen: argp
         unpad_inputs=True,
         dtype="float32",
     )
-    model.set_attn_implementation(training_attention(model.config._attn_implementation, chosen.bf16, chosen.length))
     arguments = TrainingArguments(
         str(chosen.output / ".trainer"),
         seed=seed,

@@ -36,8 +36,8 @@ from modeling_roformer import RoFormerForConditionalGeneration, RoFormerSeq2SeqC
 from modeling_roformer.output.output_folder import output_folder
 from modeling_roformer.training.comparison import smooth
 from modeling_roformer.training.curves import draw_panels, points
+from modeling_roformer.training.device import ON_CPU
 from modeling_roformer.training.errors import TrainingError, one_sentence
-from modeling_roformer.training.pretraining import ON_CPU
 from modeling_roformer.training.results_file import ResultsFile
 from modeling_roformer.training.translation.averaging import average_checkpoints
 from modeling_roformer.training.translation.batches import TokenBatches

@@ -13,39 +13,11 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from .configuration import RoFormerConfig
 from .dropout import Dropout
 from .masks import implementation_for
+from .matrix_attention import eager_attention_forward, is_short_training, short_attention_forward
 from .norm import make_norm
 from .rope_scaling import attention_factor
 from .rotary import rotate
-from .short_attention import is_short_training, short_attention_forward
 from .unpadding import Packing
-
-
-def eager_attention_forward(
-    module: nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    scaling: float,
-    dropout: float = 0.0,
-    **kwargs,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """softmax(q·kᵀ / √d + mask)·v, with the matrix of probabilities in memory.
-
-    Args:
-        query: shape (b, h, s, d).
-        key, value: shape (b, h, k, d).
-        attention_mask: added to the scores, shape broadcastable to (b, h, s, k), or None.
-
-    Returns:
-        The output, shape (b, s, h, d), and the probabilities, shape (b, h, s, k).
-    """
-    scores = torch.matmul(query, key.transpose(-1, -2)) * scaling
-    if attention_mask is not None:
-        scores = scores + attention_mask
-    probabilities = nn.functional.softmax(scores, dim=-1)
-    probabilities = nn.functional.dropout(probabilities, p=dropout, training=module.training)
-    return torch.matmul(probabilities, value).transpose(1, 2).contiguous(), probabilities
 
 
 class MultiHeadAttention(nn.Module):
@@ -91,7 +63,7 @@ class MultiHeadAttention(nn.Module):
         probabilities where the implementation has them."""
         implementation = implementation_for(self.config, output_attentions)
         attention = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
-        if implementation == "sdpa" and is_short_training(query, key):
+        if implementation == "sdpa" and is_short_training(query, key, attention_mask):
             attention = short_attention_forward
         kwargs |= {"dropout": self.dropout.p if self.training else 0.0, "scaling": self.scaling}
         if isinstance(attention_mask, Packing):

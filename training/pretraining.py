@@ -25,7 +25,6 @@ from pathlib import Path
 
 import datasets
 import torch
-from accelerate import PartialState
 from accelerate.utils import set_seed
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
 from transformers.integrations import TensorBoardCallback, is_tensorboard_available
@@ -35,6 +34,7 @@ from ..output.output_folder import output_folder
 from ..output.progress_bar import no_transformers_bar
 from .checkpoints import is_whole, last_whole, remove_all_but
 from .curves import draw_curves
+from .device import ON_CPU, processes
 from .documents import cut_documents, read_documents, tokenize_documents
 from .errors import Stopped, TrainingError
 from .examples import HeldOutBatches, StageExamples
@@ -47,20 +47,6 @@ _NOT_COMPARED = {
     "_name_or_path", "architectures", "dtype", "max_position_embeddings", "sparse_prediction", "transformers_version",
     "unpad_inputs",
 }  # fmt: skip
-
-
-ON_CPU = not torch.accelerator.is_available()
-
-
-def processes() -> PartialState:
-    """The processes of this run, those of torchrun or accelerate, on a CPU too."""
-    return PartialState(cpu=ON_CPU)
-
-
-def training_attention(own: str, bf16: bool, length: int) -> str:
-    """The attention implementation to train with on texts of up to so many tokens: the model's own, or a faster one."""
-    # Products of matrices go back through bfloat16 faster than torch's attention kernel for CPUs, but are kept until then.
-    return "eager" if ON_CPU and bf16 and length <= 1024 else own
 
 
 @dataclass
@@ -161,7 +147,6 @@ class _Run:
         self.state = processes()
         # In training alone: who computes with the logits of the saved model expects them all.
         self.only_here = {name: getattr(model.config, name) for name in ("unpad_inputs", "sparse_prediction")}
-        self.bf16, self.attention = arguments.get("bf16", False), model.config._attn_implementation
 
     def train(self) -> PreTrainedModel:
         for stage in self.stages:  # what is wrong with the last is said before the first
@@ -198,7 +183,6 @@ class _Run:
     def _train_stage(self, number: int, stage: Stage, folder: Path) -> None:
         """Train `model`, and save it when the stage is done."""
         self.model.config.update(dict.fromkeys(self.only_here, True))
-        self.model.set_attn_implementation(training_attention(self.attention, self.bf16, stage.length))
         _tell_length(self.model, stage.length)
         trainer = StageTrainer(
             self.model,

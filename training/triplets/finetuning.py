@@ -23,9 +23,9 @@ from ...absolute_positions import longest_text
 from ...model_cards import file_fact
 from ...output.progress_bar import no_transformers_bar
 from ...triplet_matching import RoFormerForTripletMatching
+from ..device import ON_CPU
 from ..errors import TrainingError
 from ..metrics import metric
-from ..pretraining import ON_CPU, training_attention
 from ..start import has_tokenizer, saved_config
 from .baselines import decide
 from .reading import Split, encode_triplets
@@ -136,7 +136,6 @@ def fine_tune(
         for part in (split.train, split.validation, split.test)
     )
     model = start.model(recipe.scorer, seed)
-    model.set_attn_implementation(training_attention(model.config._attn_implementation, recipe.bf16, length))
     unpad_inputs, model.config.unpad_inputs = model.config.unpad_inputs, True
     trainer = Trainer(
         model,
