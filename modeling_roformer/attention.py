@@ -63,7 +63,8 @@ class MultiHeadAttention(nn.Module):
         probabilities where the implementation has them."""
         implementation = implementation_for(self.config, output_attentions)
         attention = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
-        if implementation == "sdpa" and is_short_training(query, key, attention_mask):
+        longest = attention_mask.max_length if isinstance(attention_mask, Packing) else key.shape[-2]
+        if implementation == "sdpa" and is_short_training(query, longest, attention_mask):
             attention = short_attention_forward
         kwargs |= {"dropout": self.dropout.p if self.training else 0.0, "scaling": self.scaling}
         if isinstance(attention_mask, Packing):
@@ -115,9 +116,13 @@ class RoFormerCrossAttention(MultiHeadAttention):
         encoder_hidden_states: torch.Tensor,
         past_key_values: Cache | None = None,
         output_attentions: bool | None = None,
+        packing: Packing | None = None,
         **kwargs,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        query = self.by_head(self.query(hidden_states)).transpose(1, 2)
+        query = self.by_head(self.query(hidden_states))
+        if packing is not None:  # each text has another to attend to
+            query = packing.unpack(query)
+        query = query.transpose(1, 2)
         cached = isinstance(past_key_values, EncoderDecoderCache)
         if cached and past_key_values.is_updated.get(self.layer_idx):
             layer = past_key_values.cross_attention_cache.layers[self.layer_idx]
@@ -128,7 +133,8 @@ class RoFormerCrossAttention(MultiHeadAttention):
             if cached:
                 key, value = past_key_values.cross_attention_cache.update(key, value, self.layer_idx)
                 past_key_values.is_updated[self.layer_idx] = True
-        return self.attend(query, key, value, attention_mask, output_attentions, **kwargs)
+        context, probabilities = self.attend(query, key, value, attention_mask, output_attentions, **kwargs)
+        return context if packing is None else packing.pack(context), probabilities
 
 
 class RoFormerSelfOutput(nn.Module):

@@ -45,13 +45,13 @@ def eager_attention_forward(
     return torch.matmul(probabilities, value).transpose(1, 2).contiguous(), probabilities
 
 
-def is_short_training(query: torch.Tensor, key: torch.Tensor, attention_mask: torch.Tensor | None) -> bool:
-    """Whether `short_attention_forward` is the faster one here."""
-    if is_traced() or query.device.type != "cpu" or not query.dtype == key.dtype == torch.bfloat16:
+def is_short_training(query: torch.Tensor, longest: int, attention_mask: torch.Tensor | None) -> bool:
+    """Whether `short_attention_forward` is the faster one here, with at most so many keys."""
+    if is_traced() or query.device.type != "cpu" or query.dtype != torch.bfloat16:
         return False
     if isinstance(attention_mask, torch.Tensor) and attention_mask.requires_grad:
         return False
-    return torch.is_grad_enabled() and query.requires_grad and key.shape[-2] <= LONGEST
+    return torch.is_grad_enabled() and query.requires_grad and longest <= LONGEST
 
 
 def short_attention_forward(

@@ -132,7 +132,10 @@ class RoFormerLayer(GradientCheckpointingLayer):
     ) -> torch.Tensor:
         hidden_states = self.attention(hidden_states, attention_mask, position_embeddings, **kwargs)
         if encoder_hidden_states is not None:
-            hidden_states = self.crossattention(hidden_states, encoder_attention_mask, encoder_hidden_states, **kwargs)
+            packing = attention_mask if isinstance(attention_mask, Packing) else None
+            hidden_states = self.crossattention(
+                hidden_states, encoder_attention_mask, encoder_hidden_states, packing=packing, **kwargs
+            )
         return apply_chunking_to_forward(self.feed_forward, self.chunk_size_feed_forward, 1, hidden_states)
 
     def feed_forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
@@ -394,12 +397,20 @@ class RoFormerModel(RoFormerPreTrainedModel):
         if implementation in ("eager", "sdpa", "flex_attention") or "flash" in implementation:
             warn_of_unread(kwargs, type(self).forward)  # others may read arguments of their own
         position_embeddings = self.position_embeddings(position_ids, attention_mask)
+        if encoder_hidden_states is not None:
+            encoder_attention_mask = cross_attention_mask(
+                self.config,
+                implementation,
+                hidden_states,
+                encoder_attention_mask,
+                encoder_hidden_states,
+                encoder_whole,
+            )
         packing = None
         if (
             (self.config.unpad_inputs if unpad_inputs is None else unpad_inputs)
             and not whole
             and past_key_values is None
-            and encoder_hidden_states is None
             # what layers give by themselves is wanted in the shape of the input
             and not (output_attentions or kwargs.get("output_hidden_states", self.config.output_hidden_states))
             and can_be_unpadded(self.config, implementation, attention_mask, (b, s))
@@ -410,15 +421,6 @@ class RoFormerModel(RoFormerPreTrainedModel):
         else:
             mask = self_attention_mask(
                 self.config, implementation, hidden_states, attention_mask, token_type_ids, past_key_values, whole
-            )
-        if encoder_hidden_states is not None:
-            encoder_attention_mask = cross_attention_mask(
-                self.config,
-                implementation,
-                hidden_states,
-                encoder_attention_mask,
-                encoder_hidden_states,
-                encoder_whole,
             )
         hidden_states = self.encoder(
             hidden_states,

@@ -20,10 +20,11 @@ from transformers.utils.generic import can_return_tuple
 from .absolute_positions import SinusoidalPositionEmbeddings
 from .dropout import Dropout
 from .heads import check_token_labels
-from .inputs import check_same_shape
+from .inputs import can_be_read, check_same_shape
 from .model import RoFormerModel, RoFormerPreTrainedModel
 from .seq2seq_configuration import RoFormerSeq2SeqConfig
 from .task_head import mean_loss
+from .unpadding import up_to_last_label
 
 
 class RoFormerSeq2SeqEmbeddings(nn.Module):
@@ -162,7 +163,8 @@ class RoFormerSeq2SeqModel(RoFormerSeq2SeqPreTrainedModel):
             decoder_position_ids: those of the target, shape (b, t) or (1, t).
             **kwargs: by name:
                 output_attentions, output_hidden_states: return those of encoder and decoder.
-                unpad_inputs: leave the source's padding out of the encoder's computation; the config's where None.
+                unpad_inputs: leave padding out of the computation, and of the target what follows the last label; the
+                config's where None.
                 return_dict: False for a tuple in place of the output; the config's where None.
 
         Returns:
@@ -283,13 +285,18 @@ class RoFormerForConditionalGeneration(RoFormerSeq2SeqPreTrainedModel, Generatio
 
         Returns:
             `logits` of shape (b, t, vocab_size), `loss`, the mean cross-entropy over the labels, and what the bare model
-            gives.
+            gives. In training with `config.sparse_prediction`, `logits` has shape (n, vocab_size), a row for each of the n
+            labels.
         """
         check_token_labels(labels, decoder_input_ids, decoder_inputs_embeds, self.config.vocab_size)
         if labels is not None:
             use_cache = False
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+            unpad_inputs = kwargs.get("unpad_inputs")
+            unpad_inputs = self.config.unpad_inputs if unpad_inputs is None else unpad_inputs
+            if unpad_inputs and decoder_attention_mask is None and can_be_read(labels):
+                decoder_attention_mask = up_to_last_label(labels)
         kwargs["return_dict"] = True
         outputs = self.model(
             input_ids,
@@ -306,11 +313,16 @@ class RoFormerForConditionalGeneration(RoFormerSeq2SeqPreTrainedModel, Generatio
             decoder_position_ids,
             **kwargs,
         )
-        logits = self.lm_head(outputs.last_hidden_state) + self.final_logits_bias
+        hidden_states = outputs.last_hidden_state
+        if labels is not None:
+            labels = labels.to(hidden_states.device)
+            if self.config.sparse_prediction and self.training:
+                hidden_states, labels = hidden_states[labels != -100], labels[labels != -100]
+        logits = self.lm_head(hidden_states) + self.final_logits_bias
         loss = None
         if labels is not None:
             loss = mean_loss(
-                F.cross_entropy, num_items_in_batch, logits.flatten(0, 1), labels.flatten().to(logits.device)
+                F.cross_entropy, num_items_in_batch, logits.flatten(0, -2), labels.flatten().to(logits.device)
             )
         return Seq2SeqLMOutput(
             loss=loss,

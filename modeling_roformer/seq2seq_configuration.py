@@ -31,9 +31,9 @@ ONE_WAY = {
 class RoFormerSeq2SeqConfig(PreTrainedConfig):
     r"""Configuration of a RoFormer for sequence to sequence (section 4.1 of arXiv:2104.09864).
 
-    Fields are named as those of transformers' `MarianConfig`; `position_encoding`, `layer_norm_eps` and `unpad_inputs` are
-    this package's own. The defaults describe the transformer that Table 1 of the paper compares with, the base one of
-    arXiv:1706.03762, and the special tokens of fairseq, in which both were trained.
+    Fields are named as those of transformers' `MarianConfig`; `position_encoding`, `layer_norm_eps`, `unpad_inputs` and
+    `sparse_prediction` are this package's own. The defaults describe the transformer that Table 1 of the paper compares
+    with, the base one of arXiv:1706.03762, and the special tokens of fairseq, in which both were trained.
 
     Args:
         vocab_size: number of entries in the vocabulary, which both languages share.
@@ -54,7 +54,9 @@ class RoFormerSeq2SeqConfig(PreTrainedConfig):
             before all cosines, as Marian has them.
         use_cache: return the key-value cache.
         tie_word_embeddings: the output layer shares the embeddings, as encoder and decoder do in any case.
-        unpad_inputs: leave the padding of mixed batches out of the encoder's computation (see `RoFormerConfig`).
+        unpad_inputs: leave the padding of mixed batches out of the computation (see `RoFormerConfig`), and of a target what
+            follows its last label.
+        sparse_prediction: in training, logits are computed only where there are labels.
         pad_token_id: what labels of -100 are replaced by, where the decoder reads them.
         bos_token_id, eos_token_id: first token of a text, and last.
         decoder_start_token_id: what the decoder reads first.
@@ -104,6 +106,7 @@ class RoFormerSeq2SeqConfig(PreTrainedConfig):
     is_encoder_decoder: bool = True
     tie_word_embeddings: bool = True
     unpad_inputs: bool = False
+    sparse_prediction: bool = False
     bos_token_id: int | None = 0
     pad_token_id: int | None = 1
     eos_token_id: int | list[int] | None = 2

@@ -112,6 +112,17 @@ def can_be_unpadded(
     return bool(keep[:, 0].all() & ~keep.all())
 
 
+def up_to_last_label(labels: torch.Tensor) -> torch.Tensor:
+    """The mask of what a decoder has to read for labels of shape (b, t), of which -100 is none; it sees nothing later.
+
+    ```python
+    >>> up_to_last_label(torch.tensor([[7, -100, 8, -100]]))
+    tensor([[True,  True,  True, False]])
+    ```
+    """
+    return (labels != -100).flip(1).cummax(dim=1).values.flip(1)
+
+
 def reads_padding(attention_mask: torch.Tensor | None, labels: torch.Tensor) -> bool:
     """Whether a label lies on padding: it is predicted from a hidden state that unpadding leaves out.
 

@@ -147,6 +147,41 @@ def test_without_the_encoders_padding_the_same():
     assert_close(found.logits, expected.logits)
 
 
+@pytest.mark.parametrize("fields", [{"unpad_inputs": True}, {"sparse_prediction": True}, {"unpad_inputs": True, "sparse_prediction": True}])  # fmt: skip
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("parts", [1, 3])
+def test_what_is_not_computed_is_not_missed(fields, encoding, parts):
+    """Loss and gradients without padding, of source and target, and with logits where there are labels alone."""
+    labels = TARGET.clone()
+    labels[0, 2] = labels[1, 3:] = labels[2, 1:] = -100  # within a text, at the ends of others
+    inputs = {**padded(TEXTS), "labels": labels}
+
+    def learn(**fields):
+        model = make_model(position_encoding=encoding, dropout=0.0, **fields).train()
+        loss = 0.0
+        for rows in torch.arange(3).chunk(parts):
+            part = {name: value[rows] for name, value in inputs.items()}
+            outputs = model(**part, num_items_in_batch=(labels != -100).sum())
+            outputs.loss.backward()
+            loss += outputs.loss.item()
+        return outputs, loss, {name: weight.grad for name, weight in model.named_parameters()}
+
+    expected, expected_loss, expected_gradients = learn()
+    found, loss, gradients = learn(**fields)
+    assert loss == pytest.approx(expected_loss, abs=1e-5)
+    for name, gradient in expected_gradients.items():
+        assert_close(gradients[name], gradient, atol=2e-5)
+    has_label = part_of(labels, parts) != -100
+    logits = found.logits if "sparse_prediction" in fields else found.logits[has_label]
+    assert_close(logits, expected.logits[has_label])
+    if fields == {"unpad_inputs": True}:  # nothing is left there but the bias
+        assert torch.equal(found.logits[-1, 1], make_model(position_encoding=encoding).final_logits_bias[0])
+
+
+def part_of(labels, parts):
+    return labels.chunk(parts)[-1]
+
+
 @torch.no_grad()
 def test_outputs_of_the_encoder_stand_for_the_source():
     model = make_model()
