@@ -336,6 +336,12 @@ class RoFormerForConditionalGeneration(RoFormerSeq2SeqPreTrainedModel, Generatio
             encoder_attentions=outputs.encoder_attentions,
         )
 
+    def _reorder_cache(self, past_key_values: Cache, beam_idx: torch.Tensor) -> Cache:
+        """What `generate()` calls when beams have changed places. Those of a text share its source: keys and values of that
+        are the same for all, and stay where they are."""
+        getattr(past_key_values, "self_attention_cache", past_key_values).reorder_cache(beam_idx)
+        return past_key_values
+
     def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
         """What the decoder reads to predict labels of shape (b, t): `decoder_start_token_id`, then all but the last."""
         for name in ("decoder_start_token_id", "pad_token_id"):
