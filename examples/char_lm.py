@@ -17,10 +17,10 @@ import torch
 from rich.console import Console
 from rich.table import Table
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast, Trainer, TrainingArguments, set_seed
-from transformers.trainer_utils import get_last_checkpoint
+from transformers import PreTrainedTokenizerFast, TrainingArguments, set_seed
 
 from modeling_roformer import RoFormerConfig, RoFormerForCausalLM
+from modeling_roformer.training.checkpointing import CheckpointingTrainer
 from modeling_roformer.training.comparison import smooth
 from modeling_roformer.training.curves import draw_panels, points
 from modeling_roformer.training.errors import TrainingError, one_sentence
@@ -106,8 +106,8 @@ def train(model: RoFormerForCausalLM, parts: dict[str, list], chosen: argparse.N
         report_to=[],
         use_cpu=not torch.accelerator.is_available(),
     )
-    trainer = Trainer(model, arguments, train_dataset=parts["training"], eval_dataset=parts["validation"])
-    trainer.train(resume_from_checkpoint=get_last_checkpoint(folder) if folder.is_dir() else None)
+    trainer = CheckpointingTrainer(model, arguments, train_dataset=parts["training"], eval_dataset=parts["validation"])
+    trainer.train_on()
     loss = trainer.evaluate(parts["test"], metric_key_prefix="test")["test_loss"]
     return trainer.state.log_history, loss
 

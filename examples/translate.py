@@ -30,10 +30,11 @@ from transformers import (
     Seq2SeqTrainingArguments,
     set_seed,
 )
-from transformers.trainer_utils import get_last_checkpoint
 
 from modeling_roformer import RoFormerForConditionalGeneration, RoFormerSeq2SeqConfig
 from modeling_roformer.output.output_folder import output_folder
+from modeling_roformer.training.checkpointing import Checkpointing
+from modeling_roformer.training.checkpoints import checkpoints
 from modeling_roformer.training.comparison import smooth
 from modeling_roformer.training.curves import draw_panels, points
 from modeling_roformer.training.device import ON_CPU
@@ -85,6 +86,10 @@ def tokenize(files: list[str], tokenizer: PreTrainedTokenizerBase, longest: int)
     return pairs
 
 
+class CheckpointingSeq2SeqTrainer(Checkpointing, Seq2SeqTrainer):
+    """Seq2SeqTrainer with whole checkpoints."""
+
+
 def train(
     setting: Setting, parts: dict, tokenizer, encoding: str, seed: int, chosen: argparse.Namespace
 ) -> Seq2SeqTrainer:
@@ -132,7 +137,7 @@ def train(
         report_to=[],
     )
     collate = DataCollatorForSeq2Seq(tokenizer, model)
-    trainer = Seq2SeqTrainer(
+    trainer = CheckpointingSeq2SeqTrainer(
         model,
         arguments,
         train_dataset=TokenBatches(parts["train"], setting.batch_tokens, setting.steps * setting.accumulation, seed),
@@ -140,9 +145,8 @@ def train(
         data_collator=lambda batches: collate(batches[0]),
         processing_class=tokenizer,
     )
-    trainer.train(resume_from_checkpoint=get_last_checkpoint(folder) if folder.is_dir() else None)
-    checkpoints = sorted(folder.glob("checkpoint-*"), key=lambda path: int(path.name.rpartition("-")[2]))
-    model.load_state_dict(average_checkpoints(checkpoints[-setting.averaged :]), strict=False)
+    trainer.train_on()
+    model.load_state_dict(average_checkpoints(checkpoints(folder)[: setting.averaged]), strict=False)
     return trainer
 
 

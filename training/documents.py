@@ -4,6 +4,7 @@ Each step gives a `datasets.Dataset` that lies in Arrow files in a cache folder 
 may be many times larger than memory, and a second run finds what the first has made.
 """
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -19,10 +20,12 @@ from ..tokenization.wordpiece import PREFIX
 from .errors import TrainingError
 
 SPECIAL_TOKENS = 2  # [CLS] and [SEP] around a piece
-LONGEST_PIECE = 1.5  # characters for each token of the length, as in the original script
+LONGEST_PIECE = 1.5  # characters for each token of the length, as in the original script, which is made for Chinese
+CHINESE = 3  # characters a token, at most
 _SENTENCE_END = re.compile("[\n。]")
 _BATCH = 100  # documents that are in memory at once
 _FORMAT = 1  # of the files in the cache; another number makes them anew
+_FORMAT_OF_PIECES = 2  # of those among them that hold pieces
 
 
 def read_documents(
@@ -219,7 +222,7 @@ def cut_documents(tokens: datasets.Dataset, length: int, num_proc: int | None = 
         batch_size=_BATCH,
         remove_columns=tokens.column_names,
         features=features,
-        fn_kwargs={"length": length, "format": _FORMAT},
+        fn_kwargs={"length": length, "format": _FORMAT_OF_PIECES},
         num_proc=num_proc,
         desc=f"cutting to {length}",
     )
@@ -243,7 +246,8 @@ def cut(
 
     As the script that trained the original does it, a piece takes sentences for as long as it has at most one and a half
     times `length` characters. That script then drops what is over `length` tokens; here the piece ends before the sentence
-    that would be, and a sentence that is longer by itself is cut at a word. Nothing is lost.
+    that would be, and a sentence that is longer by itself is cut at a word. Nothing is lost. In a text of more than three
+    characters a token, such as English, tokens alone count.
 
     Args:
         token_ends, character_ends: how many tokens and characters there are up to the end of each sentence.
@@ -254,8 +258,10 @@ def cut(
     pieces: list[tuple[int, int]] = []
     first, end = 0, 0  # tokens of the piece
     begun, ended = 0, 0  # and its characters
+    is_chinese = len(token_ends) and character_ends[-1] <= CHINESE * token_ends[-1]
+    longest = LONGEST_PIECE * length if is_chinese else math.inf
     for token_end, character_end in zip(token_ends, character_ends, strict=True):
-        if end > first and (token_end - first > room or character_end - begun > LONGEST_PIECE * length):
+        if end > first and (token_end - first > room or character_end - begun > longest):
             pieces.append((first, end))
             first, begun = end, ended
         while token_end - first > room:

@@ -230,6 +230,7 @@ class _Run:
             "warmup_steps": round(stage.warmup * stage.steps),
             "weight_decay": stage.weight_decay,
             "save_steps": every,
+            "save_total_limit": 2,
             "eval_strategy": "steps" if self.held_out else "no",
             "eval_steps": every,
             "logging_steps": 50,

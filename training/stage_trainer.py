@@ -2,7 +2,6 @@
 
 import json
 import math
-import shutil
 import signal
 import threading
 from collections.abc import Iterator, Sequence
@@ -10,24 +9,24 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from transformers import Trainer, TrainerCallback
+from transformers import TrainerCallback
 
-from .checkpoints import last_whole, remove_all_but, unfinished, whole_folder
+from .checkpointing import CheckpointingTrainer
+from .checkpoints import last_whole
 from .errors import TrainingError
 from .masking import IGNORED
 from .muon import MuonAndAdamW
 from .sharding import shard
 
-KEPT = 2  # checkpoints of the stage under way
 _SUMS = "sums.json"
 
 
-class StageTrainer(Trainer):
-    """Trainer, with what a long pre-training needs besides.
+class StageTrainer(CheckpointingTrainer):
+    """A CheckpointingTrainer with what a long pre-training needs besides.
 
     Beside the loss it logs the accuracy, both over all labels since the last entry, and over all processes. It stops where
-    a loss or a gradient is not finite, before that has changed a weight. Checkpoints appear whole, and a signal in `stop`
-    saves one and ends the stage.
+    a loss or a gradient is not finite, before that has changed a weight. A signal in `stop` saves a checkpoint and ends the
+    stage.
 
     Args:
         stop: what says that the run is to end; see `StopSignal`.
@@ -40,17 +39,11 @@ class StageTrainer(Trainer):
         self.sums = [0.0, 0.0, 0.0]  # loss and right answers over labels, and their number, since the last entry
         self.add_callback(_StopAndSave(stop, self))
 
-    @property
-    def folder(self) -> Path:
-        """Where the checkpoints lie."""
-        return Path(self.args.output_dir)
-
     def train_on(self) -> None:
-        """From the last whole checkpoint, where there is one, to the end."""
         checkpoint = last_whole(self.folder)
         if checkpoint is not None and self.is_world_process_zero():  # whose file has those of all processes
             self.sums = json.loads((checkpoint / _SUMS).read_text(encoding="utf-8"))
-        self.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+        super().train_on()
 
     def _where(self) -> str:
         last = last_whole(self.folder)
@@ -136,42 +129,21 @@ class StageTrainer(Trainer):
 
     # Checkpoints
 
-    def _get_output_dir(self, trial) -> str:
-        """Where Trainer writes the folder of a checkpoint."""
-        return str(unfinished(self.folder / "checkpoint").parent)
-
     def _save_checkpoint(self, model, trial) -> None:
-        is_main = self.is_world_process_zero()
-        sums = self._reduced(self.sums)
-        self.sums = sums if is_main else [0.0, 0.0, 0.0]
-        with self.writing(self.folder / f"checkpoint-{self.state.global_step}") as folder:
-            super()._save_checkpoint(model, trial)
-            if is_main:
-                (folder / _SUMS).write_text(json.dumps(sums), encoding="utf-8")
-        if is_main:
-            remove_all_but(self.folder, KEPT)
+        self.sums = self._reduced(self.sums)
+        super()._save_checkpoint(model, trial)
+        if not self.is_world_process_zero():
+            self.sums = [0.0, 0.0, 0.0]
+
+    def save_more(self, folder: Path) -> None:
+        if self.is_world_process_zero():
+            (folder / _SUMS).write_text(json.dumps(self.sums), encoding="utf-8")
 
     def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
         if state_dict is not None:  # gathered from shards, where tied weights have become two
             tied = self.model.all_tied_weights_keys
             state_dict = {name: weight for name, weight in state_dict.items() if name not in tied}
         super()._save(output_dir, state_dict)
-
-    @contextmanager
-    def writing(self, path: Path) -> Iterator[Path]:
-        """`whole_folder` for all processes; raises a TrainingError that says what is left where it cannot be written."""
-        try:
-            with whole_folder(path, self.is_world_process_zero(), self.accelerator.wait_for_everyone) as folder:
-                yield folder
-        except Exception as error:  # of the system, of torch or of safetensors
-            reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
-            free = shutil.disk_usage(self.folder).free / 1e6
-            last = last_whole(self.folder)
-            raise TrainingError(
-                f"{path} cannot be written: {reason} ({free:,.1f} MB are free on that disk); "
-                f"{f'{last} is whole' if last else 'there is no other checkpoint of this stage'}, and the same command goes "
-                "on from there"
-            ) from error
 
 
 class StopSignal:

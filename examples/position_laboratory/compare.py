@@ -23,9 +23,9 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 from torch.utils.data import Dataset
-from transformers import Trainer, TrainerCallback, TrainingArguments, set_seed
-from transformers.trainer_utils import get_last_checkpoint
+from transformers import TrainerCallback, TrainingArguments, set_seed
 
+from modeling_roformer.training.checkpointing import CheckpointingTrainer
 from modeling_roformer.training.comparison import smooth
 from modeling_roformer.training.curves import draw_panels, points
 from modeling_roformer.training.errors import TrainingError, one_sentence
@@ -125,8 +125,8 @@ def train(model: Encoder, texts: Dataset, chosen: argparse.Namespace, folder: Pa
         use_cpu=not torch.accelerator.is_available(),
     )
     times = StepTimes()
-    trainer = Trainer(model, arguments, train_dataset=texts, callbacks=[times])
-    trainer.train(resume_from_checkpoint=get_last_checkpoint(folder) if folder.is_dir() else None)
+    trainer = CheckpointingTrainer(model, arguments, train_dataset=texts, callbacks=[times])
+    trainer.train_on()
     speed = chosen.batch_size * chosen.length / statistics.median(times.seconds) if times.seconds else None
     return {"training": points(trainer.state.log_history, "loss"), "tokens_per_second": speed}
 

@@ -176,7 +176,8 @@ def test_where_documents_are_cut():
     assert cut_sentences([(6, 6), (4, 4), (1, 1)], 12) == [(0, 10), (10, 11)]  # a piece ends where tokens would be lost
     assert cut_sentences([(25, 50)], 12) == [(0, 10), (10, 20), (20, 25)]  # no sentence end
     assert cut_sentences([(2, 2), (25, 25), (3, 3)], 12) == [(0, 2), (2, 12), (12, 22), (22, 30)]
-    assert cut_sentences([(4, 60), (4, 60)], 12) == [(0, 4), (4, 8)]  # long words, in few tokens
+    assert cut_sentences([(4, 12), (4, 12)], 12) == [(0, 4), (4, 8)]
+    assert cut_sentences([(4, 13), (4, 12), (3, 9)], 12) == [(0, 8), (8, 11)]  # no Chinese, in which tokens alone count
     assert cut_sentences([(0, 1), (0, 1)], 12) == []
     assert cut([12], [12], [True, *[False] * 3, True, *[False] * 7], 8) == [(0, 4), (4, 10), (10, 12)]
 
