@@ -11,7 +11,7 @@ from string import Template
 import yaml
 
 from .facts import START, cell, facts_table, loads_with
-from .kinds import KINDS, architecture_of, described_kind, kind_of, why_package_is_needed
+from .kinds import KINDS, architecture_of, described_kind, kind_of, size_of, why_package_is_needed
 from .releases import RELEASES
 from .usage import example, task_of
 
@@ -20,6 +20,11 @@ HEADS = {
     "sim": "ForCausalLM",
     "gpt": "ForCausalLM",
 }  # of the released checkpoints; all others are masked language models
+UNITS = {
+    "word": "Words are those that jieba finds with its own dictionary: another segmenter gives other ids, and worse answers"
+    " without\n  any error.",
+    "character": "Every Chinese character is a token; no word segmentation is done.",
+}
 NOT_PUBLISHED = "Not published."
 NO_KIND = "A checkpoint of a kind that modeling-roformer does not know."
 
@@ -93,15 +98,23 @@ def facts_of(name: str, config: dict, word_level: bool, facts: dict) -> dict[str
     rows = {
         "source": name,
         "architecture": architecture_of(config),
-        "layers": config.get("num_hidden_layers"),
-        "hidden size": config.get("hidden_size"),
-        "attention heads": config.get("num_attention_heads"),
-        "feed-forward size": config.get("intermediate_size"),
+        "layers": size_of(config, "num_hidden_layers"),
+        "layers of the decoder": config.get("decoder_layers"),
+        "hidden size": size_of(config, "hidden_size"),
+        "attention heads": size_of(config, "num_attention_heads"),
+        "feed-forward size": size_of(config, "intermediate_size"),
         "vocabulary": f"{vocab_size:,} entries" if isinstance(vocab_size, int) else None,
-        "vocabulary's unit": "word" if word_level else "character",
+        "vocabulary's unit": unit_of(config, word_level),
     }
     # File names stay as they are.
     return rows | {key.replace("_", " ") if key.isidentifier() else key: value for key, value in facts.items()}
+
+
+def unit_of(config: dict, word_level: bool) -> str | None:
+    """What a token of Chinese is, "word" or "character"; None where that is up to any tokenizer."""
+    if kind_of(config, word_level) == "seq2seq":
+        return None
+    return "word" if word_level else "character"
 
 
 def generic_card(
@@ -117,23 +130,17 @@ def generic_card(
 ) -> str:
     """The card of a checkpoint about which nothing was published."""
     kind = described_kind(config, word_level)
-    task = task_of(config, word_level)
+    task, unit = task_of(config, word_level), unit_of(config, word_level)
     fields = {
         "language": language or ("zh" if word_level else None),
         "library_name": "transformers",
         "license": license,
         "pipeline_tag": task,
-        "tags": [*(kind.tags if kind else ()), f"{'word' if word_level else 'character'}-level"],
+        "tags": [*(kind.tags if kind else ()), *([f"{unit}-level"] if unit else [])],
         "mask_token": "[MASK]" if task == "fill-mask" else None,
     }
     known = {name: value for name, value in fields.items() if value is not None}
     metadata = yaml.safe_dump(known, sort_keys=False, allow_unicode=True).rstrip()
-    unit = (
-        "Words are those that jieba finds with its own dictionary: another segmenter gives other ids, and worse answers"
-        " without\n  any error."
-        if word_level
-        else "Every Chinese character is a token; no word segmentation is done."
-    )
     body = Template((CARDS / "template.md").read_text(encoding="utf-8")).substitute(
         title=cell(title or name),
         summary=kind.summary if kind else NO_KIND,
@@ -142,7 +149,7 @@ def generic_card(
         usage=example(name, config, word_level),
         loads_with=rows.get("loads with") or loads_with(config, why_package_is_needed(config)),
         length=kind.length if kind else "How long its inputs may be is not published.",
-        unit=unit,
+        unit=f"\n- {UNITS[unit]}" if unit else "",
         citation=(kind or KINDS["roformer"]).citation,
     )
     return f"---\n{metadata}\n---\n\n{body.replace(START, facts_table(rows))}"

@@ -3,7 +3,7 @@
 import functools
 from dataclasses import dataclass, replace
 
-from ..model_types import MODEL_TYPE, MODEL_TYPES, saved_model_type
+from ..model_types import MODEL_TYPE, MODEL_TYPE_SEQ2SEQ, MODEL_TYPES, saved_model_type
 
 ROPE = ("roformer", "rope", "rotary-position-embedding")
 ROFORMER_PAPER = """@misc{su2021roformer,
@@ -98,6 +98,14 @@ KINDS = {
         (*ROPE, "roformer-sim"),
         ROFORMER_PAPER,
     ),
+    "seq2seq": Kind(
+        "RoFormer for sequence to sequence",
+        "A Transformer that writes one text from another, such as a translation: an encoder and a decoder with"
+        " rotary position embedding (RoPE), as in section 4.1 of the [RoFormer paper](https://arxiv.org/abs/2104.09864).",
+        NO_LONGEST,
+        ROPE,
+        ROFORMER_PAPER,
+    ),
     "wobert": Kind(
         "WoBERT",
         "A BERT with a vocabulary of words, like [WoBERT](https://github.com/ZhuiyiTechnology/WoBERT).",
@@ -151,6 +159,8 @@ def kind_of(config: dict, word_level: bool) -> str | None:
     model_type = config.get("model_type", MODEL_TYPE)
     if model_type in ("bert", "nezha"):
         return f"wo{model_type}" if word_level else model_type
+    if model_type == MODEL_TYPE_SEQ2SEQ:
+        return "seq2seq"
     if model_type not in MODEL_TYPES:
         return None
     if config.get("norm_type", "layer_norm") != "layer_norm" or config.get("use_bias") is False:
@@ -160,6 +170,25 @@ def kind_of(config: dict, word_level: bool) -> str | None:
     if config.get("is_decoder") and (architecture_of(config) or "").endswith("ForCausalLM"):
         return "gpt"
     return "roformer"
+
+
+# RoFormerConfig's name of a size -> RoFormerSeq2SeqConfig's, of the encoder.
+_SEQ2SEQ_NAMES = {
+    "num_hidden_layers": "encoder_layers",
+    "hidden_size": "d_model",
+    "num_attention_heads": "encoder_attention_heads",
+    "intermediate_size": "encoder_ffn_dim",
+    "hidden_act": "activation_function",
+}
+
+
+def size_of(config: dict, name: str) -> object:
+    """A size of the model, or of its encoder, by RoFormerConfig's name; None where the config does not say it.
+
+    >>> size_of({"model_type": "roformer_seq2seq", "d_model": 512}, "hidden_size")
+    512
+    """
+    return config.get(_SEQ2SEQ_NAMES[name] if config.get("model_type") == MODEL_TYPE_SEQ2SEQ else name)
 
 
 def architecture_of(config: dict) -> str | None:
@@ -195,7 +224,7 @@ def _saved_model_type(config: dict) -> str:
 
 
 # Which of this family's names transformers has: importing it takes seconds.
-_MODEL_TYPES = {MODEL_TYPE: True, "bert": True, **dict.fromkeys((*MODEL_TYPES[1:], "nezha"), False)}
+_MODEL_TYPES = {MODEL_TYPE: True, "bert": True, **dict.fromkeys((*MODEL_TYPES[1:], MODEL_TYPE_SEQ2SEQ, "nezha"), False)}
 _HEADS = (
     "Model", "ForMaskedLM", "ForMultipleChoice", "ForQuestionAnswering", "ForSequenceClassification",
     "ForTokenClassification",

@@ -14,6 +14,7 @@ TASKS = {
     "ForMultipleChoice": "multiple-choice",
     "ForTripletMatching": "sentence-similarity",  # the Hub has no page for triplets
     "ForCausalLM": "text-generation",
+    "ForConditionalGeneration": "translation",
 }
 # The Hub's pipeline tag -> name of the pipeline, if it differs.
 PIPELINES = {"question-answering": "extractive-question-answering", "sentence-similarity": "triplet-matching"}
@@ -22,6 +23,7 @@ ARGUMENTS = {
     "fill-mask": '"今天[MASK]很好，我想去公园玩。"',
     "question-answering": 'question="他想去哪里？", context="今天天气很好，他想去公园玩。"',
     "text-generation": '"今天天气不错", do_sample=True, top_p=0.95, max_new_tokens=32',
+    "translation": '"A dog runs."',
     "sentence-similarity": '{"A": "我要还钱。", "B": "我欠了钱。", "C": "今天天气很好。"}',
 }
 PIPELINE = """from transformers import pipeline

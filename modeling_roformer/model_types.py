@@ -12,6 +12,7 @@ from .rope_parameters import is_paper_rope, rope_of
 MODEL_TYPE = "roformer"
 MODEL_TYPE_V2 = "roformer_v2"
 MODEL_TYPE_EXTENDED = "roformer_x"
+MODEL_TYPE_SEQ2SEQ = "roformer_seq2seq"  # of a class of its own
 MODEL_TYPES = (MODEL_TYPE, MODEL_TYPE_V2, MODEL_TYPE_EXTENDED)
 
 

@@ -6,6 +6,7 @@ from typing import ClassVar
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
+from .model_types import MODEL_TYPE_SEQ2SEQ
 from .rope_parameters import ROPE_FIELDS
 
 SIZES = (
@@ -71,7 +72,7 @@ class RoFormerSeq2SeqConfig(PreTrainedConfig):
     ```
     """
 
-    model_type = "roformer_seq2seq"
+    model_type = MODEL_TYPE_SEQ2SEQ
     keys_to_ignore_at_inference = ["past_key_values"]
     # The names under which the modules that are shared with RoFormer ask.
     attribute_map = {

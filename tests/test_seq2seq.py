@@ -24,9 +24,11 @@ from transformers import (
 
 import modeling_roformer
 from modeling_roformer import RoFormerForConditionalGeneration, RoFormerSeq2SeqConfig, RoFormerSeq2SeqModel
+from modeling_roformer.conversion import info
 from modeling_roformer.hub import push
 from modeling_roformer.hub.remote_code import files_with_code
 from modeling_roformer.inputs import _warn_of_unread
+from modeling_roformer.model_cards.folder_card import write_card
 
 hub = hub_server.hub  # the fixture
 ENCODINGS = ["rotary", "sinusoidal"]
@@ -411,6 +413,22 @@ def test_help_describes_every_argument():
     assert set(inspect.signature(bare).parameters) - {"self", "kwargs"} <= described
     for name in set(inspect.signature(head).parameters) - set(inspect.signature(bare).parameters):
         assert f" {name}: " in head.__doc__
+
+
+def test_card_and_info_say_what_it_is(tmp_path):
+    make_model().save_pretrained(tmp_path)
+    described = info(tmp_path)
+    assert (described.family, described.task) == ("RoFormer for sequence to sequence", "translation")
+    rows = described.rows()
+    assert rows["size"] == f"{SIZES['encoder_layers']} layers x 32, 4 heads, feed-forward 48"
+    assert rows["vocabulary"] == "50 entries" and rows["positions"].startswith("rotary")
+    assert f"the decoder has {SIZES['decoder_layers']} layers" in rows["note"]
+    write_card(tmp_path)
+    card = (tmp_path / "README.md").read_text()
+    assert "pipeline_tag: translation" in card and 'pipeline("translation"' in card
+    assert "| layers of the decoder | 3 |" in card and "Chinese character" not in card and "character-level" not in card
+    make_model(position_encoding="sinusoidal").save_pretrained(tmp_path)
+    assert info(tmp_path).rows()["positions"] == "sinusoidal"
 
 
 def test_it_is_pushed_with_code(hub, tmp_path):

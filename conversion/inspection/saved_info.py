@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ...model_cards.cards import is_published
 from ...model_cards.facts import DTYPES, loads_with, read_facts, read_json, vocabulary_of
-from ...model_cards.kinds import KINDS, architecture_of, kind_of, why_package_is_needed
+from ...model_cards.kinds import KINDS, architecture_of, kind_of, size_of, why_package_is_needed
 from ...model_cards.releases import RELEASES
 from ...model_cards.usage import task_of
 from ...tokenization.vocabulary import has_words
@@ -54,12 +54,16 @@ def saved_info(
     family, sign = _family(config, word_level, tensors)
     reason = why_package_is_needed(config, tokenizer)
     counted = _counted(config, tensors)
+    vocabulary = vocabulary_info(entries) if entries else {"entries": n} if (n := config.get("vocab_size")) else {}
     dtypes: dict[str, int] = {}
     for dtype, shape in counted.values():
         dtypes[dtype] = dtypes.get(dtype, 0) + prod(shape)
     if config.get("attention_type") == "linear":
         notes.append(f"linear attention, with the feature map {config.get('linear_feature_map', 'elu')}")
-    width, embedding = config.get("hidden_size"), config.get("embedding_size")
+    if family == KINDS["seq2seq"].title:
+        notes.append(f"the sizes are its encoder's; the decoder has {config.get('decoder_layers')} layers")
+        vocabulary = {"entries": config.get("vocab_size")}  # of any tokenizer
+    width, embedding = size_of(config, "hidden_size"), config.get("embedding_size")
     return CheckpointInfo(
         path=shown,
         kind="saved model",
@@ -68,15 +72,15 @@ def saved_info(
         model_type=config.get("model_type"),
         architecture=architecture_of(config),
         task=task_of(config, word_level) if family else None,
-        layers=config.get("num_hidden_layers"),
+        layers=size_of(config, "num_hidden_layers"),
         hidden_size=width,
-        attention_heads=config.get("num_attention_heads"),
-        feed_forward_size=config.get("intermediate_size"),
+        attention_heads=size_of(config, "num_attention_heads"),
+        feed_forward_size=size_of(config, "intermediate_size"),
         embedding_size=None if embedding == width else embedding,
-        activation=config.get("hidden_act"),
+        activation=size_of(config, "hidden_act"),
         parameters=sum(dtypes.values()) or None,
         dtypes=dtypes,
-        vocabulary=vocabulary_info(entries) if entries else {"entries": n} if (n := config.get("vocab_size")) else {},
+        vocabulary=vocabulary,
         tokenizer=_tokenizer(tokenizer, word_level),
         positions=_positions(config, word_level),
         trained_length=_trained_length(config, word_level, facts.get("source", name)),
