@@ -85,7 +85,14 @@ class RoFormerSeq2SeqStack(RoFormerSeq2SeqPreTrainedModel, RoFormerModel):
     ) -> torch.Tensor:
         """As in `RoFormerModel`, but counted from a text's first token, after any padding."""
         position_ids = super().default_position_ids(attention_mask, s, past, device)
-        if not isinstance(attention_mask, torch.Tensor) or attention_mask.ndim != 2:
+        if not isinstance(attention_mask, torch.Tensor):
+            return position_ids
+        if attention_mask.ndim == 4 and attention_mask.shape[-1] != s:
+            # Of a cache of fixed size, made by `generate()`: the last token sees all that is no padding.
+            attention_mask = attention_mask[:, 0, -1]
+            if attention_mask.is_floating_point():
+                attention_mask = attention_mask == 0
+        if attention_mask.ndim != 2:
             return position_ids
         start = (attention_mask != 0).int().argmax(dim=1, keepdim=True)
         return (position_ids - start).clamp(min=0)

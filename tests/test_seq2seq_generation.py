@@ -65,18 +65,22 @@ def test_a_padded_batch_writes_what_its_texts_do(side, encoding, beams):
         assert (batch[row, len(alone) :] == PAD).all()
 
 
+@pytest.mark.parametrize("cache", [{}, {"cache_implementation": "static", "disable_compile": True}])
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_targets_begun_at_several_lengths(encoding):
+def test_targets_begun_at_several_lengths(encoding, cache):
     """The decoder's prompts are padded on the left."""
     model = make_model(position_encoding=encoding)
     prompts = [torch.tensor([START, 30, 31, 32]), torch.tensor([START, 33]), torch.tensor([START])]
     decoder = {f"decoder_{name}": value for name, value in padded(prompts, "left").items()}
-    batch = generate(model, {**padded(TEXTS), **decoder}, no_repeat_ngram_size=0).sequences
+    outputs = generate(model, {**padded(TEXTS), **decoder}, no_repeat_ngram_size=0, **cache)
+    batch, logits = outputs.sequences, torch.stack(outputs.scores, dim=1)
     for row, (text, prompt) in enumerate(zip(TEXTS, prompts, strict=True)):
         inputs = {"input_ids": text[None], "decoder_input_ids": prompt[None]}
-        alone = generate(model, inputs, no_repeat_ngram_size=0).sequences[0]
+        outputs = generate(model, inputs, no_repeat_ngram_size=0)
+        alone, expected = outputs.sequences[0], torch.stack(outputs.scores, dim=1)[0]
         written = batch[row, 4 - len(prompt) :]
         assert torch.equal(written[: len(alone)], alone)
+        torch.testing.assert_close(logits[row, : len(expected)], expected, atol=1e-4, rtol=0)
 
 
 def test_sampling_follows_the_seed():
