@@ -33,6 +33,13 @@ run python examples/pretrain_mlm.py examples/stages/quick.yaml --corpus split/tr
 echo '{"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128}' > small.json
 run python examples/compare_position_embeddings.py examples/stages/quick.yaml --corpus split/train --eval split/held_out \
     --tokenizer roformer-mini-zh --config small.json --output positions --logging-steps 1 --save-steps 3
+for number in 1 2 3 4; do
+    printf ' = Article %s = \n\n A well @-@ known text of some words , number %s .\n' "$number" "$number"
+done > wiki.txt
+run python examples/wikitext.py wiki.txt --output english --size 60 --held-out 2
+run python examples/compare_position_embeddings.py examples/stages/quick.yaml --corpus english/train.txt \
+    --eval english/held_out.txt --tokenizer english/vocab.txt --config small.json --encodings rotary learned \
+    --output english-runs --logging-steps 1 --save-steps 3
 run python examples/finetune_triplet.py examples/triplets.jsonl --models roformer-mini-zh pretrained/model --max-length 64 \
     --epochs 4 --baselines --output cases
 run python examples/finetune_classification.py roformer-mini-zh --train examples/reviews.tsv --output reviews --seeds 0 1 \

@@ -57,7 +57,8 @@ def main() -> None:
     train = [article for number, article in enumerate(found, 1) if number % chosen.held_out]
     if not held_out:
         raise TrainingError(
-            f"there are {len(found)} articles, none of which is the {chosen.held_out}th: --held-out takes a smaller number"
+            f"there {'is 1 article' if len(found) == 1 else f'are {len(found)} articles'}, too few to hold every "
+            f"{chosen.held_out}th out: --held-out takes a smaller number"
         )
     with output_folder(chosen.output) as folder:
         for name, part in ("train", train), ("held_out", held_out):
