@@ -1,0 +1,69 @@
+"""Forward and backward pass of softmax attention in bfloat16 on a CPU: torch's fused kernel, and what this package trains with.
+
+    python benchmarks/short_attention.py [--lengths 16 128 1024] [--tokens 8192] [--runs 9]
+
+12 heads of 64 dimensions; texts of one length, as many as give --tokens together, with and without a mask of padding. The two
+take turns in one process.
+"""
+
+import argparse
+import statistics
+import time
+
+import torch
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+from modeling_roformer.matrix_attention import short_attention_forward
+
+HEADS, HEAD_DIM = 12, 64
+FUNCTIONS = {"torch's kernel": sdpa_attention_forward, "ours": short_attention_forward}
+
+
+def seconds(function, texts: int, length: int, is_masked: bool) -> float:
+    """Of one forward and backward pass."""
+    module = torch.nn.Module()
+    module.is_causal = False
+    some = torch.Generator().manual_seed(0)
+    query, key, value, gradient = torch.randn(
+        4, texts, length, HEADS, HEAD_DIM, generator=some, dtype=torch.bfloat16
+    ).unbind()
+    parts = [x.transpose(1, 2).requires_grad_() for x in (query, key, value)]
+    mask = None
+    if is_masked:
+        mask = torch.ones(texts, 1, length, length, dtype=torch.bool)
+        mask[..., length * 3 // 4 :] = False
+    begun = time.perf_counter()
+    output = function(module, *parts, mask, scaling=HEAD_DIM**-0.5)[0]
+    output.backward(gradient)
+    return time.perf_counter() - begun
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--lengths", type=int, nargs="+", default=[16, 32, 64, 128, 256, 512, 1024])
+    parser.add_argument("--tokens", type=int, default=8192, help="of all texts together")
+    parser.add_argument("--runs", type=int, default=9, help="of which the median counts, after one to warm up")
+    parser.add_argument("--threads", type=int, default=2)
+    chosen = parser.parse_args()
+    torch.set_num_threads(chosen.threads)
+    table = Table(title=f"Softmax attention in bfloat16, {chosen.tokens:,} tokens, milliseconds")
+    for column in ("length", *(f"{name}{mask}" for mask in ("", ", masked") for name in (*FUNCTIONS, "times as fast"))):
+        table.add_column(column, justify="right")
+    for length in track(chosen.lengths, "measuring"):
+        row = []
+        for is_masked in (False, True):
+            taken = {name: [] for name in FUNCTIONS}
+            for _ in range(chosen.runs + 1):
+                for name, function in FUNCTIONS.items():
+                    taken[name].append(seconds(function, max(1, chosen.tokens // length), length, is_masked))
+            theirs, our = (statistics.median(values[1:]) for values in taken.values())
+            row += [f"{theirs * 1000:.1f}", f"{our * 1000:.1f}", f"{theirs / our:.2f}"]
+        table.add_row(f"{length:,}", *row)
+    Console(width=120).print(table)
+
+
+if __name__ == "__main__":
+    main()
