@@ -93,6 +93,8 @@ class RoFormerForTripletMatching(RoFormerHead):
         """Logits, shape (b, 2), of vectors of shape (b, n, hidden_size)."""
         if self.config.triplet_scorer == "cross":
             return self.scorer(self.dropout(vectors)).squeeze(-1)
+        # Cosines of texts lie so close together that half precision makes ties of them.
+        vectors = vectors.to(torch.promote_types(vectors.dtype, torch.float32))
         return F.cosine_similarity(vectors[:, :1], vectors[:, 1:], dim=-1) / self.config.triplet_temperature
 
     def triplet_loss(self, logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch=None) -> torch.Tensor:

@@ -179,6 +179,18 @@ def test_the_mean_of_a_long_text_stays_in_the_range_of_half_precision(dtype):
     assert torch.isfinite(logits).all()
 
 
+@torch.no_grad()
+def test_cosines_of_half_precision_are_no_ties():
+    """The vectors are rounded; their cosines are not, which differ by less than bfloat16 tells apart."""
+    model = make_model("bi").bfloat16()
+    model.roformer.encoder.layer[-1].output.LayerNorm.bias.fill_(5.0)  # all texts point the same way
+    batch = {"input_ids": torch.randint(5, 43, (64, 3, 9), generator=torch.Generator().manual_seed(0))}
+    logits = model(**batch, attention_mask=torch.ones(64, 3, 9)).logits
+    cosines = logits * model.config.triplet_temperature
+    assert (cosines.bfloat16()[:, 0] == cosines.bfloat16()[:, 1]).sum() > 10
+    assert logits.dtype == torch.float32 and (logits[:, 0] == logits[:, 1]).sum() == 0
+
+
 @pytest.mark.parametrize("scorer", ["cross", "bi"])
 def test_embeddings_in_place_of_ids_and_positions_given(scorer):
     model, batch = make_model(scorer), make_batch(texts_for(scorer))
