@@ -23,6 +23,7 @@ from modeling_roformer import RoFormerConfig, RoFormerForCausalLM
 from modeling_roformer.training.checkpointing import CheckpointingTrainer
 from modeling_roformer.training.comparison import smooth
 from modeling_roformer.training.curves import draw_panels, points
+from modeling_roformer.training.device import ON_CPU
 from modeling_roformer.training.errors import TrainingError, one_sentence
 
 VARIANTS = {
@@ -104,7 +105,7 @@ def train(model: RoFormerForCausalLM, parts: dict[str, list], chosen: argparse.N
         save_total_limit=1,
         logging_steps=max(1, chosen.steps // 200),
         report_to=[],
-        use_cpu=not torch.accelerator.is_available(),
+        use_cpu=ON_CPU,
     )
     trainer = CheckpointingTrainer(model, arguments, train_dataset=parts["training"], eval_dataset=parts["validation"])
     trainer.train_on()

@@ -9,7 +9,6 @@ The vocabulary is BERT's kind, lower-case WordPiece, and knows every character o
 """
 
 import argparse
-import gzip
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from pathlib import Path
 from tokenizers import BertWordPieceTokenizer
 
 from modeling_roformer.output.output_folder import output_folder
+from modeling_roformer.tokenization.vocabulary_maker.corpus import read_chunks
 from modeling_roformer.training.errors import TrainingError, one_sentence
 
 TITLE = re.compile(r" ?= (?!=)(.+) = *\n?")
@@ -38,14 +38,12 @@ def read_arguments() -> argparse.Namespace:
 def articles(path: Path) -> Iterator[str]:
     """Each article in one line; what comes before the first title is one, too."""
     lines: list[str] = []
-    with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file:
-        for line in file:
-            if TITLE.fullmatch(line) and lines:
-                yield " ".join(lines)
-                lines = []
-            text = re.sub(r" @(.)@ ", r"\1", line).strip(" =\n")
-            if text:
-                lines.append(text)
+    for _, line in (numbered for chunk in read_chunks(path) for numbered in chunk.lines()):
+        if TITLE.fullmatch(line) and lines:
+            yield " ".join(lines)
+            lines = []
+        if text := re.sub(r" @(.)@ ", r"\1", line).strip(" =\n"):
+            lines.append(text)
     if lines:
         yield " ".join(lines)
 

@@ -28,6 +28,7 @@ from transformers import TrainerCallback, TrainingArguments, set_seed
 from modeling_roformer.training.checkpointing import CheckpointingTrainer
 from modeling_roformer.training.comparison import smooth
 from modeling_roformer.training.curves import draw_panels, points
+from modeling_roformer.training.device import ON_CPU
 from modeling_roformer.training.errors import TrainingError, one_sentence
 from modeling_roformer.training.masking import uniform
 from modeling_roformer.training.results_file import ResultsFile
@@ -122,7 +123,7 @@ def train(model: Encoder, texts: Dataset, chosen: argparse.Namespace, folder: Pa
         save_total_limit=1,
         logging_steps=max(1, chosen.steps // 200),
         report_to=[],
-        use_cpu=not torch.accelerator.is_available(),
+        use_cpu=ON_CPU,
     )
     times = StepTimes()
     trainer = CheckpointingTrainer(model, arguments, train_dataset=texts, callbacks=[times])
