@@ -6,7 +6,7 @@ VENV := .venv
 PACKAGE := $(VENV)/package
 TOOLS := $(VENV)/tools
 
-ROOMS := modeling_roformer tokenization model_cards conversion training
+ROOMS := modeling_roformer tokenization model_cards conversion training serving
 
 .PHONY: demo test test-slow test-common examples lint clean
 

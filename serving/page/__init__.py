@@ -1,0 +1,1 @@
+"""`roformer page`: a saved model in a browser. It needs the extra `page`."""

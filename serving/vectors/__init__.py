@@ -1,0 +1,1 @@
+"""`roformer embed` and `roformer rank`: vectors of a corpus, and search among them. It needs the extra `embed`."""
