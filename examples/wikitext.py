@@ -65,8 +65,10 @@ def main() -> None:
         tokenizer.train_from_iterator(
             train, vocab_size=chosen.size, min_frequency=2, limit_alphabet=chosen.size, special_tokens=SPECIAL_TOKENS
         )
-        tokenizer.save_model(str(folder))
-        size = tokenizer.get_vocab_size()
+        # Sorted, since the trainer's own order differs from run to run.
+        entries = [*SPECIAL_TOKENS, *sorted(set(tokenizer.get_vocab()) - set(SPECIAL_TOKENS))]
+        (folder / "vocab.txt").write_text("".join(entry + "\n" for entry in entries), encoding="utf-8")
+        size = len(entries)
     print(f"{chosen.output}: {len(train):,} articles, {len(held_out):,} held out, a vocabulary of {size:,}")
 
 

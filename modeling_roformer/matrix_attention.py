@@ -1,9 +1,10 @@
 """Softmax attention with the matrix of probabilities in memory: where somebody asks for it, and where it is the fastest.
 
-That is in training on a CPU in bfloat16, on texts of up to 1,024 tokens. torch's fused kernel (2.13) computes its backward pass
+That is in training on a CPU in bfloat16, on texts of up to 512 tokens. torch's fused kernel (2.13) computes its backward pass
 there tile by tile, in products too small for the matrix units: forward and backward pass together take three to four times as
-long at 16 tokens, 1.3 to 1.5 times at 512, and no longer at 1,024 (benchmarks/short_attention.py, two threads). Here they take whole matrices, of some texts at a time and computed anew in the backward pass, so that
-memory stays what it is with the fused kernel.
+long at 16 tokens, 1.3 to 1.5 times at 512, and no longer at 1,024 (benchmarks/short_attention.py, two threads). Here they take
+whole matrices, of some texts at a time and computed anew in the backward pass, so that memory stays what it is with the fused
+kernel.
 
 Dimensions in the shapes: b batch, s sequence length, k length of the keys, h heads, d head_dim.
 """
@@ -13,7 +14,7 @@ from torch.nn import functional as F
 
 from .inputs import is_traced
 
-LONGEST = 1024  # tokens; from there on the fused kernel is as fast
+LONGEST = 512  # tokens; at twice that the fused kernel is as fast
 ELEMENTS = 1 << 20  # of the matrices that are in memory at once, at least one text's
 
 

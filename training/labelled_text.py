@@ -1,6 +1,5 @@
 """Labelled texts for classification, from files and data sets."""
 
-import json
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
@@ -27,7 +26,7 @@ def read_labelled(
 
     Raises:
         TrainingError: there is nothing to learn from it, or a label is not in `names`; the sentence names file and line.
-        CorpusError: a file that cannot be decoded.
+        CorpusError: a file that is not text, or not JSON where its name says so.
     """
     path = Path(source)
     if path.is_file():
@@ -79,16 +78,9 @@ def _tab_rows(path: Path, text: str, label: str, names: Collection[str] | None) 
 
 def _json_rows(path: Path, text: str, label: str) -> Iterator[Row]:
     for chunk in read_chunks(path):
-        for number, line in chunk.lines():
-            if line.strip():
-                place = f"{path}, line {number}"
-                try:
-                    record = json.loads(line)
-                except (ValueError, RecursionError):
-                    raise TrainingError(f"{place}: not JSON (JSON Lines have one object per line)") from None
-                if not isinstance(record, dict):
-                    raise TrainingError(f"{place}: not an object with fields")
-                yield *_values(record, text, label, place), place
+        for number, record in chunk.records():
+            place = f"{path}, line {number}"
+            yield *_values(record, text, label, place), place
 
 
 def _data_set_rows(name: str, split: str, text: str, label: str) -> Iterator[Row]:

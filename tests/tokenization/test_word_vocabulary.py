@@ -236,7 +236,7 @@ BROKEN = {
     "utf8.jsonl": (GOOD + b'{"text": "\xe5\xa4"}\n', ["utf8.jsonl, line 2", "UTF-8"]),
     "cut.jsonl": (GOOD * 2 + b'{"text": "half', ["cut.jsonl, line 3", "JSON"]),
     "deep.jsonl": (GOOD + b"[" * 100_000, ["deep.jsonl, line 2", "JSON"]),
-    "list.jsonl": (GOOD + b'["text"]\n', ["list.jsonl, line 2", "'text'", "--field"]),
+    "list.jsonl": (GOOD + b'["text"]\n', ["list.jsonl, line 2", "not an object with fields"]),
     "field.jsonl": (b'{"content": "x"}\n', ["field.jsonl, line 1", "'text'", "--field"]),
     "null.jsonl": (GOOD + b"\n" + b'{"text": null}\n', ["null.jsonl, line 3", "'text'"]),
     "plain.txt.gz": (b"not compressed", ["plain.txt.gz", "gzip"]),

@@ -11,6 +11,7 @@ import torch
 from paths import REPOSITORY
 
 from modeling_roformer import RoFormerConfig, RoFormerForTripletMatching, RoFormerTokenizer
+from modeling_roformer.tokenization.vocabulary_maker.corpus import CorpusError
 from modeling_roformer.training.errors import TrainingError
 from modeling_roformer.training.triplets.baselines import decide, nearest, pooled_vectors, text_blind, tf_idf
 from modeling_roformer.training.triplets.reading import Split, Triplet, encode_triplets, read_triplets, split_triplets
@@ -131,8 +132,8 @@ FIELDS = json.loads(GOOD[0])
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("{'A': 1}", "line 3: this is not JSON"),
-        ("[1, 2]", "line 3: this is not a JSON object with the keys A, B, C and label"),
+        ("{'A': 1}", "line 3: not JSON (JSON Lines have one object per line)"),
+        ("[1, 2]", "line 3: not an object with fields"),
         (json.dumps({name: FIELDS[name] for name in ("A", "B", "label")}), "line 3: the key C is missing"),
         (json.dumps({name: FIELDS[name] for name in "ABC"}), "line 3: the key label is missing"),
         (json.dumps({**FIELDS, "B": 5}), 'line 3: text "B" is int, but must be a string'),
@@ -145,7 +146,7 @@ FIELDS = json.loads(GOOD[0])
 def test_a_bad_line_is_named(tmp_path, line, sentence):
     path = tmp_path / "bad.jsonl"
     path.write_text("\n".join([*GOOD[:2], line, *GOOD[2:]]), encoding="utf-8")
-    with pytest.raises(TrainingError) as raised:
+    with pytest.raises((TrainingError, CorpusError)) as raised:
         read_triplets(path)
     assert str(raised.value) == f"{path}, {sentence}"
 
@@ -154,7 +155,7 @@ def test_a_bad_file_is_named(tmp_path):
     def refusal(content, name="bad.jsonl"):
         path = tmp_path / name
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        with pytest.raises(TrainingError) as raised:
+        with pytest.raises((TrainingError, CorpusError)) as raised:
             read_triplets(path)
         assert str(raised.value).startswith(str(path)) and "\n" not in str(raised.value)
         return str(raised.value)
@@ -162,10 +163,10 @@ def test_a_bad_file_is_named(tmp_path):
     assert "holds no triplet" in refusal("\n\n")
     assert "holds 9 triplets, too few to share out or to measure on: it takes 10" in refusal("\n".join(GOOD[:9]))
     assert "every label is B, so that who never reads would be right" in refusal("\n".join(GOOD[::2]))
-    assert "is not UTF-8 text" in refusal("\n".join(GOOD).encode("gb18030"))
-    assert "is not a whole gzip file" in refusal("\n".join(GOOD), "bad.jsonl.gz")
+    assert "line 1: not UTF-8" in refusal("\n".join(GOOD).encode("gb18030"))
+    assert "is not a complete gzip file" in refusal("\n".join(GOOD), "bad.jsonl.gz")
     whole = gzip.compress("\n".join(GOOD).encode())
-    assert "is not a whole gzip file" in refusal(whole[: len(whole) // 2], "bad.jsonl.gz")
+    assert "is not a complete gzip file" in refusal(whole[: len(whole) // 2], "bad.jsonl.gz")
     with pytest.raises(FileNotFoundError):
         read_triplets(tmp_path / "none.jsonl")
 

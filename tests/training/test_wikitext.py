@@ -28,6 +28,8 @@ def test_articles_and_vocabulary(tmp_path, monkeypatch, capfd):
     for name, numbers in ("train", (1, 2, 4, 5)), ("held_out", (3, 6)):
         lines = (tmp_path / "english" / f"{name}.txt").read_text().splitlines()
         assert lines == [LINE.format(number) for number in numbers]
+    entries = (tmp_path / "english" / "vocab.txt").read_text().splitlines()
+    assert entries[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"] and entries[5:] == sorted(entries[5:])
     tokenizer = load_tokenizer("english/vocab.txt")
     assert len(tokenizer) <= 90
     ids = tokenizer("The lobster, deep!")["input_ids"]

@@ -48,24 +48,32 @@ class Chunk:
 
     def documents(self, field: str) -> Iterator[str]:
         """The texts in it, without blank ones. `field` is the field of JSON Lines that holds the text."""
-        is_json = is_json_lines(self.path)
-        for number, text in self.lines():
-            if is_json and text:
-                text = self._text(text, number, field)
-            if text and not text.isspace():
-                yield text
+        texts = self._texts(field) if is_json_lines(self.path) else (line for _, line in self.lines())
+        yield from (text for text in texts if text and not text.isspace())
 
-    def _text(self, line: str, number: int, field: str) -> str:
-        where = f"{self.path}, line {number}"
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
-            raise CorpusError(f"{where}: not JSON (JSON Lines have one object per line)") from None
-        if not isinstance(record, dict) or field not in record:
-            raise CorpusError(f"{where}: no field {field!r} (--field names the one that holds the text)")
-        if not isinstance(record[field], str):
-            raise CorpusError(f"{where}: the field {field!r} is not a string")
-        return record[field]
+    def records(self) -> Iterator[tuple[int, dict]]:
+        """Number and object of each line of JSON Lines that is not blank."""
+        for number, line in self.lines():
+            if line and not line.isspace():
+                try:
+                    record = json.loads(line)
+                except (ValueError, RecursionError):
+                    raise CorpusError(
+                        f"{self.path}, line {number}: not JSON (JSON Lines have one object per line)"
+                    ) from None
+                if not isinstance(record, dict):
+                    raise CorpusError(f"{self.path}, line {number}: not an object with fields")
+                yield number, record
+
+    def _texts(self, field: str) -> Iterator[str]:
+        for number, record in self.records():
+            if field not in record:
+                raise CorpusError(
+                    f"{self.path}, line {number}: no field {field!r} (--field names the one that holds the text)"
+                )
+            if not isinstance(record[field], str):
+                raise CorpusError(f"{self.path}, line {number}: the field {field!r} is not a string")
+            yield record[field]
 
 
 def corpus_files(paths: Iterable[str | Path]) -> list[Path]:

@@ -1,6 +1,5 @@
 """Triplets of texts in JSON Lines, and how they are shared out to training, validation and test."""
 
-import gzip
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
+from ...tokenization.vocabulary_maker.corpus import read_chunks
 from ...triplet_matching import check_text
 from ...triplet_pipeline import encode_triplet
 from ..errors import TrainingError
@@ -64,19 +64,14 @@ def read_triplets(path: str | Path) -> list[Triplet]:
     """All triplets of a file, .gz or not: a line is a JSON object with the texts A, B and C, and a label, "B" or "C".
 
     Raises:
-        TrainingError: naming file and line: no JSON, a key that is missing, no text or an empty one, another label. Also
-            where there are fewer than ten triplets, or all have the same label.
+        TrainingError: naming file and line: a key that is missing, no text or an empty one, another label. Also where
+            there are fewer than ten triplets, or all have the same label.
+        CorpusError: naming file and line: no JSON, or not text.
     """
-    path, triplets = Path(path), []
-    try:
-        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig") as file:
-            for number, line in enumerate(file, 1):
-                if line.strip():
-                    triplets.append(_triplet(line, f"{path}, line {number}"))
-    except UnicodeDecodeError:
-        raise TrainingError(f"{path} is not UTF-8 text") from None
-    except (gzip.BadGzipFile, EOFError):
-        raise TrainingError(f"{path} is not a whole gzip file") from None
+    path = Path(path)
+    triplets = [
+        _triplet(record, f"{path}, line {number}") for chunk in read_chunks(path) for number, record in chunk.records()
+    ]
     if not triplets:
         raise TrainingError(f"{path} holds no triplet")
     if len(triplets) < LEAST:
@@ -91,13 +86,7 @@ def read_triplets(path: str | Path) -> list[Triplet]:
     return triplets
 
 
-def _triplet(line: str, place: str) -> Triplet:
-    try:
-        read = json.loads(line)
-    except (ValueError, RecursionError):
-        raise TrainingError(f"{place}: this is not JSON") from None
-    if not isinstance(read, dict):
-        raise TrainingError(f"{place}: this is not a JSON object with the keys A, B, C and label")
+def _triplet(read: dict, place: str) -> Triplet:
     if missing := [key for key in ("A", "B", "C", "label") if key not in read]:
         raise TrainingError(f"{place}: the key {missing[0]} is missing")
     try:
