@@ -145,8 +145,8 @@ class _Run:
         self.seed, self.device_tokens, self.arguments = seed, device_tokens, arguments
         self.stop = StopSignal()
         self.state = processes()
-        # In training alone: who computes with the logits of the saved model expects them all.
-        self.only_here = {name: getattr(model.config, name) for name in ("unpad_inputs", "sparse_prediction")}
+        # Training sets these: who computes with the logits of a saved model expects them all.
+        self.saved_fields = {name: getattr(model.config, name) for name in ("unpad_inputs", "sparse_prediction")}
 
     def train(self) -> PreTrainedModel:
         for stage in self.stages:  # what is wrong with the last is said before the first
@@ -182,7 +182,7 @@ class _Run:
 
     def _train_stage(self, number: int, stage: Stage, folder: Path) -> None:
         """Train `model`, and save it when the stage is done."""
-        self.model.config.update(dict.fromkeys(self.only_here, True))
+        self.model.config.update(dict.fromkeys(self.saved_fields, True))
         _tell_length(self.model, stage.length)
         trainer = StageTrainer(
             self.model,
@@ -191,6 +191,7 @@ class _Run:
             data_collator=MaskingCollator(self.tokenizer, self.seed, number),
             held_out=self._held_out_batches(stage),
             stop=self.stop,
+            saved_fields=self.saved_fields,
         )
         self._show_in_tensorboard(trainer, number)
         # Every stage begins as it would in a process of its own.
@@ -206,7 +207,6 @@ class _Run:
         is_main = self.state.is_main_process
         if is_main:
             (folder / "log.json").write_text(json.dumps(trainer.state.log_history, indent=1) + "\n", encoding="utf-8")
-        self.model.config.update(self.only_here)
         with trainer.writing(folder / "model") as model:
             trainer.save_model(str(model))
             if is_main:

@@ -31,11 +31,15 @@ class StageTrainer(CheckpointingTrainer):
     Args:
         stop: what says that the run is to end; see `StopSignal`.
         held_out: a sequence of batches of `MaskingCollator` for `evaluate`, or None.
+        saved_fields: what saved models and checkpoints have in their configuration where training has something else.
     """
 
-    def __init__(self, *args, stop: "StopSignal", held_out: Sequence | None = None, **kwargs):
+    def __init__(
+        self, *args, stop: "StopSignal", held_out: Sequence | None = None, saved_fields: dict | None = None, **kwargs
+    ):
         super().__init__(*args, eval_dataset=held_out, **kwargs)
         self.held_out = held_out
+        self.saved_fields = saved_fields or {}
         self.sums = [0.0, 0.0, 0.0]  # loss and right answers over labels, and their number, since the last entry
         self.add_callback(_StopAndSave(stop, self))
 
@@ -143,7 +147,11 @@ class StageTrainer(CheckpointingTrainer):
         if state_dict is not None:  # gathered from shards, where tied weights have become two
             tied = self.model.all_tied_weights_keys
             state_dict = {name: weight for name, weight in state_dict.items() if name not in tied}
+        config = self.accelerator.unwrap_model(self.model, keep_torch_compile=False).config
+        training_fields = {name: getattr(config, name) for name in self.saved_fields}
+        config.update(self.saved_fields)
         super()._save(output_dir, state_dict)
+        config.update(training_fields)
 
 
 class StopSignal:
