@@ -137,9 +137,9 @@ def cell(runs: list[dict]) -> str:
 
 def main() -> None:
     chosen = read_arguments()
-    places = {Path(place).resolve().name: place for place in chosen.models}
+    places = {Path(place).absolute().name: place for place in chosen.models}  # a link has its own name
     if len(places) < len(chosen.models):
-        raise TrainingError("two models have the same name, by which rows are called: rename a folder")
+        raise TrainingError("two models have the same name, by which rows are called: rename or link a folder")
     for place in chosen.models:
         saved_config(place)  # refuses what is not a RoFormer
     tasks = {task: read_task(task, chosen.data) for task in chosen.tasks}

@@ -91,7 +91,7 @@ def main() -> None:
     for start in starts:  # what is wrong with any triplet is said before the first training
         encode_triplets(splits[chosen.seeds[0]].all, start.tokenizer, recipe.scorer, min(chosen.max_length))
     if len({start.name for start in starts}) < len(starts):
-        raise TrainingError("two models have the same name, by which rows are called: rename a folder")
+        raise TrainingError("two models have the same name, by which rows are called: rename or link a folder")
     files = [file for file in (chosen.triplets, chosen.train, chosen.validation, chosen.test) if file]
     data = Data(*(chosen.data_name or file.name for file in (files[0], files[-1])))
     results = Results(chosen.output, {"files": [file_fact(file) for file in files], "recipe": asdict(recipe)})
