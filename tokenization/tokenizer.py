@@ -205,18 +205,27 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
         return self.word_segmentation is None and has_words(self._vocabulary)
 
     # tokenizer.json is always WordPiece over the same vocabulary, whatever segments here, so that transformers' own
-    # class, which makes words by itself, reads it.
+    # class, which makes words by itself, reads it. With `legacy_format=True` it is left out, for programs that read
+    # nothing else and segment nothing; from vocab.txt alone transformers' own class finds no words, and must refuse.
     def _save_pretrained(self, save_directory, file_names, legacy_format=None, filename_prefix=None):
-        if self._is_beyond_transformers():
+        changes = {}
+        if self._is_beyond_transformers() or (legacy_format and self.word_segmentation is not None):
+            changes["tokenizer_class"] = _BEYOND_TRANSFORMERS
+            changes["saved_truncation_side"] = self.truncation_side
+            changes["truncation_side"] = _REFUSAL
+        if legacy_format:
+            added = self.added_tokens_decoder.items()
+            changes["added_tokens_decoder"] = {number: token.__getstate__() for number, token in added}
+        if changes:
             config_file = file_names[0]
             with open(config_file, encoding="utf-8") as file:
                 config = json.load(file)
-            config["tokenizer_class"] = _BEYOND_TRANSFORMERS
-            config["saved_truncation_side"] = self.truncation_side
-            config["truncation_side"] = _REFUSAL
+            config |= changes
             with open(config_file, "w", encoding="utf-8") as file:
                 file.write(json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
-        saved = super()._save_pretrained(save_directory, file_names, legacy_format, filename_prefix)
+        saved = file_names
+        if not legacy_format:
+            saved = super()._save_pretrained(save_directory, file_names, legacy_format, filename_prefix)
         return saved + self.save_vocabulary(save_directory, filename_prefix)
 
     def save_vocabulary(self, save_directory, filename_prefix=None):

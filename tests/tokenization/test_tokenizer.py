@@ -253,8 +253,9 @@ def plain_transformers(tmp_path_factory, words, characters):
     for number, options in enumerate(BEYOND):
         tokenizer = RoFormerTokenizer(str(FIXTURES / "vocab.txt"), truncation_side="left", **options)
         tokenizers[f"beyond {number}"] = tokenizers[f"beyond {number} without config"] = tokenizer
+    tokenizers["words without tokenizer.json"] = words
     for name, tokenizer in tokenizers.items():
-        tokenizer.save_pretrained(root / name)
+        tokenizer.save_pretrained(root / name, legacy_format=name.endswith("without tokenizer.json"))
         if not name.endswith("without config"):
             (root / name / "config.json").write_text(json.dumps({"model_type": "roformer"}))
     folders = json.dumps({str(root / name): SIMPLE for name in tokenizers})
@@ -285,6 +286,24 @@ def test_plain_transformers_refuses_what_it_cannot_do(plain_transformers, number
     assert again.truncation_side == "left"
     expected = RoFormerTokenizer(str(FIXTURES / "vocab.txt"), **BEYOND[number])
     assert again(ALL_TEXTS).input_ids == expected(ALL_TEXTS).input_ids
+
+
+def test_plain_transformers_refuses_words_without_tokenizer_json(plain_transformers, words):
+    """From vocab.txt alone it would find no words, and give other ids."""
+    folder, answers = plain_transformers("words without tokenizer.json")
+    assert sorted(path.name for path in folder.iterdir()) == ["config.json", "tokenizer_config.json", "vocab.txt"]
+    assert all(isinstance(answer, str) for answer in answers.values())
+    assert "modeling_roformer" in answers["RoFormerTokenizer"]  # the others miss tokenizer.json
+    assert RoFormerTokenizer.from_pretrained(folder)(ALL_TEXTS).input_ids == words(ALL_TEXTS).input_ids
+
+
+def test_added_tokens_are_saved_without_tokenizer_json(words, tmp_path):
+    tokenizer = copy.deepcopy(words)
+    tokenizer.add_tokens(["明月照我"])
+    tokenizer.save_pretrained(tmp_path, legacy_format=True)
+    again = RoFormerTokenizer.from_pretrained(tmp_path)
+    assert again.get_added_vocab() == tokenizer.get_added_vocab()
+    assert again("看明月照我还").input_ids == tokenizer("看明月照我还").input_ids
 
 
 # Wherever it runs
