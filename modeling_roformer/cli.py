@@ -122,6 +122,23 @@ def export_tf(
 
 
 @app.command()
+def export_onnx(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A saved model with its tokenizer.")],
+    output: Annotated[Path, typer.Argument(metavar="OUT", help="Folder to create.")],
+    int8: Annotated[bool, typer.Option("--int8", help="Also write a graph with int8 weights.")] = False,
+    fp16: Annotated[bool, typer.Option("--fp16", help="Also write a graph in float16.")] = False,
+    texts: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Texts, one a line, to compare the answers on.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the model at OUT, in one step.")] = False,
+) -> None:
+    """Write a saved model as a folder for ONNX Runtime and transformers.js, and compare it with PyTorch."""
+    from .serving.onnx_export import export_onnx as export
+
+    stdout.print(export(directory, output, int8=int8, fp16=fp16, texts=texts, force=force, progress=True).table())
+
+
+@app.command()
 def push(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="A saved model with its tokenizer.")],
     repo_id: Annotated[str, typer.Argument(metavar="REPO_ID", help="NAME/REPOSITORY on the Hub; created if missing.")],

@@ -89,6 +89,10 @@ def test_what_needs_no_model_imports_neither_torch_nor_transformers(tmp_path):
         f"export-tf {tmp_path}/missing out",
         f"export-tf {LEGACY}/word out",
         f"export-tf {tmp_path}/saved {tmp_path}/saved",
+        f"export-onnx {tmp_path}/missing out",
+        f"export-onnx {LEGACY}/word out",
+        f"export-onnx {tmp_path}/damaged out",
+        f"export-onnx {tmp_path}/saved {tmp_path}/saved",
         f"push {tmp_path}/missing me/model",
         f"push {tmp_path}/damaged me/model",
         f"push {tmp_path}/saved a/b/c",
@@ -127,10 +131,12 @@ def test_the_module_starts_as_the_command_does():
     assert "modeling_roformer" in imported and not imported & {"torch", "transformers"}
 
 
-@pytest.mark.parametrize("command", ["convert", "export-tf", "push", "card", "info", "vocab-init"])
+@pytest.mark.parametrize("command", ["convert", "export-tf", "export-onnx", "push", "card", "info", "vocab-init"])
 def test_a_folder_that_is_not_there(run, tmp_path, command):
     missing, more = tmp_path / "missing", {"push": ["me/model"], "vocab-init": ["words.txt", "out"]}
-    code, out, err = run(command, missing, *more.get(command, ["out"] if command in ("convert", "export-tf") else []))
+    code, out, err = run(
+        command, missing, *more.get(command, ["out"] if command in ("convert", "export-tf", "export-onnx") else [])
+    )
     assert code == 1 and out == "" and err.count("\n") == 1
     assert str(missing) in err and ("does not exist" in err or "is not a folder" in err)
 

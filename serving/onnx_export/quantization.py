@@ -1,0 +1,98 @@
+"""A graph whose weights are int8.
+
+Each matrix of weights is quantized in blocks of 32 numbers, and what it is multiplied with when it gets there, in blocks as
+well (`accuracy_level` 4 of ONNX Runtime's MatMulNBits). A scale for each block rather than for a whole tensor is what keeps
+the answers: `benchmarks/onnx_export.py` measures it beside ONNX Runtime's `quantize_dynamic`, whose one scale for all that is
+multiplied also makes an answer depend on what shares its batch. Embeddings have a scale for each row. The products of
+attention, which have no weights, stay as they are, and so do norms and softmax.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from onnx import GraphProto
+
+BLOCK = 32
+FEWEST_ROWS = 1024  # of a table that is worth it
+
+
+def quantize(source: Path, target: Path, block: int = BLOCK, symmetric: bool = False, accuracy_level: int = 4) -> None:
+    """Write the graph at `source` with int8 weights; inputs and outputs stay as they are, float32.
+
+    Args:
+        block: how many numbers share a scale, a power of two from 16.
+        symmetric: whether 0 is the middle of every block's range.
+        accuracy_level: 4, or 1 to multiply in float32, which is more exact and slower.
+    """
+    import onnx
+    from onnxruntime.quantization.matmul_nbits_quantizer import DefaultWeightOnlyQuantConfig, MatMulNBitsQuantizer
+
+    model = onnx.load(source)
+    untie(model.graph)
+    quantize_rows(model.graph)
+    in_blocks = DefaultWeightOnlyQuantConfig(
+        block_size=block, is_symmetric=symmetric, accuracy_level=accuracy_level, bits=8
+    )
+    with _quiet():
+        matrices = MatMulNBitsQuantizer(model, algo_config=in_blocks)
+        matrices.process()
+        matrices.model.save_model_to_file(str(target))
+
+
+def untie(graph: GraphProto) -> None:
+    """Give an output layer that is the embeddings, transposed while the graph runs, a matrix of its own to quantize."""
+    from onnx import numpy_helper
+
+    weights = {tensor.name: tensor for tensor in graph.initializer}
+    for node in list(graph.node):
+        if node.op_type == "Transpose" and node.input[0] in weights:
+            matrix = np.ascontiguousarray(numpy_helper.to_array(weights[node.input[0]]).T)
+            graph.initializer.append(numpy_helper.from_array(matrix, node.output[0]))
+            graph.node.remove(node)
+
+
+def quantize_rows(graph: GraphProto) -> None:
+    """Hold each large table of embeddings as int8, with a scale for each row: x = scale · int8."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    weights = {tensor.name: tensor for tensor in graph.initializer}
+    for at, node in reversed(list(enumerate(graph.node))):
+        tensor = weights.get(node.input[0]) if node.op_type == "Gather" else None
+        if tensor is None or tensor.data_type != TensorProto.FLOAT or tensor.dims[0] < FEWEST_ROWS:
+            continue
+        table, ids, rows = numpy_helper.to_array(tensor), node.input[1], node.output[0]
+        scales = np.maximum(np.abs(table).max(-1, keepdims=True), np.finfo(np.float32).tiny) / 127
+        integers = np.round(table / scales).astype(np.int8)
+        graph.initializer.append(numpy_helper.from_array(integers, f"{tensor.name}_int8"))
+        graph.initializer.append(numpy_helper.from_array(scales, f"{tensor.name}_scales"))
+        graph.node.remove(node)
+        for new in (
+            helper.make_node("Mul", [f"{rows}_float", f"{rows}_scales"], [rows]),
+            helper.make_node("Gather", [f"{tensor.name}_scales", ids], [f"{rows}_scales"]),
+            helper.make_node("Cast", [f"{rows}_int8"], [f"{rows}_float"], to=TensorProto.FLOAT),
+            helper.make_node("Gather", [f"{tensor.name}_int8", ids], [f"{rows}_int8"]),
+        ):
+            graph.node.insert(at, new)
+    used = {name for node in graph.node for name in node.input} | {output.name for output in graph.output}
+    for tensor in list(graph.initializer):
+        if tensor.name not in used:
+            graph.initializer.remove(tensor)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """The quantizer tells of every matrix."""
+    level = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(level)

@@ -1,0 +1,339 @@
+"""`roformer export-onnx`: the folder, its card, what is refused, and that nothing is left then."""
+
+import importlib.util
+import json
+import shutil
+
+import command_line
+import numpy as np
+import onnx
+import pytest
+import torch
+from exporting import IN_JAVASCRIPT, LEGACY, SIZES, saved
+from onnx import numpy_helper
+from paths import REPOSITORY
+from transformers import AutoModel, AutoTokenizer
+
+from modeling_roformer import RoFormerConfig
+from modeling_roformer.conversion.convert import convert
+from modeling_roformer.model_cards import check_metadata
+from modeling_roformer.model_cards.facts import file_fact, read_facts
+from modeling_roformer.serving.errors import ServingError
+from modeling_roformer.serving.onnx_export import export_onnx, graph, memory
+from modeling_roformer.serving.onnx_export.agreement import Agreement, open_session
+from modeling_roformer.serving.onnx_export.texts import SENTENCES, read_texts
+
+run = command_line.run  # the fixture
+TEXTS = ["明月照着山路，孩子在桥头数星星。", "山"]
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """A character-level model, and its export with every option."""
+    folder = tmp_path_factory.mktemp("exported")
+    saved(folder / "model", "RoFormerForMaskedLM")
+    card = "---\nlicense: apache-2.0\nlanguage: zh\nmy_own: 1\n---\n\n# Mine\n"
+    (folder / "model" / "README.md").write_text(card, encoding="utf-8")
+    report = export_onnx(folder / "model", folder / "onnx", int8=True, fp16=True)
+    return folder / "model", folder / "onnx", report
+
+
+def test_the_folder_is_what_the_hub_expects(exported):
+    folder, output, report = exported
+    assert (
+        report.files
+        == [
+            "README.md",
+            "config.json",
+            "onnx/model.onnx",
+            "onnx/model_fp16.onnx",
+            "onnx/model_quantized.onnx",
+            "tokenizer.json",
+            "tokenizer_config.json",
+            "vocab.txt",
+        ]
+        == sorted(str(path.relative_to(output)) for path in output.rglob("*") if path.is_file())
+    )
+    config = json.loads((output / "config.json").read_text())
+    assert (config["model_type"], config["architectures"]) == ("roformer", ["RoFormerForMaskedLM"])
+    for file in output.glob("onnx/*.onnx"):
+        inputs, outputs = open_session(file).get_inputs(), open_session(file).get_outputs()
+        assert {x.name: (x.type, x.shape) for x in inputs} == dict.fromkeys(
+            AutoTokenizer.from_pretrained(folder).model_input_names,
+            ("tensor(int64)", ["batch_size", "sequence_length"]),
+        )
+        assert [(x.name, x.type) for x in outputs] == [("logits", "tensor(float)")]
+
+
+def test_every_graph_answers_without_pytorch(exported):
+    folder, output, _ = exported
+    inputs = dict(AutoTokenizer.from_pretrained(output)(TEXTS, padding=True, return_tensors="np"))
+    from modeling_roformer import RoFormerForMaskedLM
+
+    with torch.no_grad():
+        model = RoFormerForMaskedLM.from_pretrained(folder)
+        expected = model(**{name: torch.from_numpy(x) for name, x in inputs.items()}).logits.numpy()
+    for file, most in {"model": 5e-5, "model_quantized": 0.3, "model_fp16": 0.05}.items():
+        (logits,) = open_session(output / "onnx" / f"{file}.onnx").run(None, inputs)
+        assert abs(logits - expected).max() < most, file
+        assert file == "model" or (logits != expected).any()
+
+
+def test_the_report_says_what_was_measured(exported):
+    _, _, report = exported
+    float32, int8, fp16 = report.agreements.values()
+    assert list(report.agreements) == ["model.onnx", "model_quantized.onnx", "model_fp16.onnx"]
+    assert 0 < float32.difference < 5e-5 < fp16.difference < int8.difference
+    assert float32.same == float32.answers == int8.answers == fp16.answers > len(SENTENCES)
+    assert int8.same / int8.answers > 0.9 and fp16.same / fp16.answers > 0.95
+
+
+def test_the_card_says_what_it_is_and_how_it_was_measured(exported):
+    _folder, output, report = exported
+    card = (output / "README.md").read_text(encoding="utf-8")
+    check_metadata(card)
+    metadata = card.split("---\n")[1]
+    for line in ("license: apache-2.0", "language: zh", "pipeline_tag: fill-mask", "library_name: transformers.js"):
+        assert line in metadata
+    assert "my_own" not in metadata and "- onnx" in metadata
+    assert "`RoFormerForMaskedLM`" in card and 'pipeline("fill-mask", "onnx"' in card
+    facts = read_facts(card)
+    for file, agreement in report.agreements.items():
+        assert facts[f"file onnx/{file}"] == file_fact(output / "onnx" / file)
+        assert f"largest difference {agreement.difference:.1e}" in card
+    assert str(report.agreements["model_quantized.onnx"]) in card and "int8 in blocks of 32" in card
+    assert "onnxruntime" in facts["exported with"]
+
+
+@pytest.fixture
+def no_export(exported, monkeypatch):
+    """Exporting copies the graph that is there, which saves seconds."""
+    _, output, report = exported
+
+    def write_graph(model, tokenizer, path):
+        shutil.copy(output / "onnx" / "model.onnx", path)
+        return report.inputs, report.outputs
+
+    monkeypatch.setattr(graph, "write_graph", write_graph)
+
+
+def test_the_summary_on_the_command_line(run, exported, no_export, tmp_path):
+    folder, _, _ = exported
+    (tmp_path / "texts").write_text("\n".join(["", *TEXTS]), encoding="utf-8")
+    code, out, err = run("export-onnx", folder, tmp_path / "out", "--texts", tmp_path / "texts")
+    assert code == 0, err
+    for text in ("RoFormerForMaskedLM", "logits", "also from tokenizer.json", "2 texts of", "largest difference"):
+        assert text in out
+    assert "int8" not in out and "float16" not in out
+    # Again: the folder is a model that --force replaces, and nothing else does.
+    code, _, err = run("export-onnx", folder, tmp_path / "out")
+    assert code == 1 and "is not empty: name a new folder, or replace a model with --force" in err
+    code, out, err = run("export-onnx", folder, tmp_path / "out", "--force", "--int8")
+    assert code == 0 and "model_quantized.onnx" in out, err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "texts"]
+
+
+def config_with(folder, **changes):
+    path = folder / "config.json"
+    fields = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({name: value for name, value in fields.items() if value != "gone"}))
+
+
+def broken(folder, name):
+    """A copy of the model, and what is wrong with it."""
+    if name == "no weights":
+        (folder / "model.safetensors").unlink()
+    elif name == "no tokenizer":
+        for file in ("vocab.txt", "tokenizer.json"):
+            (folder / file).unlink()
+    elif name == "a damaged tokenizer":
+        (folder / "vocab.txt").unlink()
+        (folder / "tokenizer.json").write_text("{")
+    elif name == "a damaged configuration":
+        (folder / "config.json").write_text("{")
+    elif name == "no configuration":
+        (folder / "config.json").unlink()
+    elif name == "damaged weights":
+        (folder / "model.safetensors").write_bytes(b"\xff" * 100)
+    elif name == "weights of another class":
+        config_with(folder, architectures=["RoFormerForTokenClassification"])
+    elif name == "no class":
+        config_with(folder, architectures="gone")
+    elif name == "an unknown class":
+        config_with(folder, architectures=["RoFormerForNothing"])
+    elif name == "another family":
+        config_with(folder, model_type="llama")
+    elif name == "a causal language model":
+        config_with(folder, architectures=["RoFormerForCausalLM"], is_decoder=True)
+    elif name == "a prefix language model":
+        config_with(folder, architectures=["RoFormerForCausalLM"], is_decoder=True, prefix_lm=True)
+    elif name == "a bare decoder":
+        config_with(folder, architectures=["RoFormerModel"], is_decoder=True)
+    elif name == "a sequence-to-sequence model":
+        config_with(folder, architectures=["RoFormerForConditionalGeneration"], model_type="roformer_seq2seq")
+
+
+WITH_A_CACHE = "writes text with a cache, one word after the other, which is not one graph: serve it with transformers"
+BROKEN = {
+    "no weights": "has no weights (model.safetensors): save the model there first",
+    "no tokenizer": "has no tokenizer (vocab.txt or tokenizer.json)",
+    "a damaged tokenizer": "has a tokenizer that cannot be read: ",
+    "a damaged configuration": "config.json cannot be read as JSON",
+    "no configuration": "has no config.json, so it is not a saved model",
+    "damaged weights": "cannot be loaded: ",
+    "weights of another class": "is not a whole RoFormerForTokenClassification: its weights lack classifier.bias and 1 more",
+    "no class": "does not say which class was saved: add its name there, in architectures",
+    "an unknown class": "names RoFormerForNothing, which is no class of a model here",
+    "another family": "model_type is 'llama', but only RoFormer, NEZHA and BERT are exported",
+    "a causal language model": f"names RoFormerForCausalLM, a decoder: it {WITH_A_CACHE}",
+    "a prefix language model": f"names RoFormerForCausalLM, a decoder: it {WITH_A_CACHE}",
+    "a bare decoder": f"names RoFormerModel, a decoder: it {WITH_A_CACHE}",
+    "a sequence-to-sequence model": f"names RoFormerForConditionalGeneration, which {WITH_A_CACHE}",
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_cannot_be_exported_is_refused_in_one_sentence(run, exported, tmp_path, name):
+    shutil.copytree(exported[0], tmp_path / "model")
+    broken(tmp_path / "model", name)
+    code, out, err = run("export-onnx", tmp_path / "model", tmp_path / "out")
+    assert code == 1 and out == "" and err.count("\n") == 1
+    assert BROKEN[name] in err and str(tmp_path / "model") in err
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_paths_and_texts_that_do_not_fit(run, exported, tmp_path):
+    folder = exported[0]
+    (tmp_path / "empty").write_text("\n \n")
+    (tmp_path / "latin").write_bytes(b"\xe4\xf6")
+    (tmp_path / "file").write_text("")
+    for arguments, sentence in {
+        (tmp_path / "missing", tmp_path / "out"): "does not exist: name the folder of a saved model",
+        (tmp_path / "file", tmp_path / "out"): "is not a folder",
+        (folder, folder): "is or contains the model to export",
+        (folder, folder.parent): "is or contains the model to export",
+        (folder, tmp_path): "is not empty",
+        (folder, tmp_path, "--force"): "is not replaced, because it is not a saved model",
+        (folder, tmp_path / "file"): "is not a folder",
+        (folder, tmp_path / "out", "--texts", tmp_path / "empty"): "has no text: it needs one a line",
+        (folder, tmp_path / "out", "--texts", tmp_path / "latin"): "is not UTF-8 text",
+        (folder, tmp_path / "out", "--texts", tmp_path / "missing"): "No such file",
+    }.items():
+        code, out, err = run("export-onnx", *arguments)
+        assert (code, out) == (1, "") and sentence in err and err.count("\n") == 1, err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "file", "latin"]
+
+
+def test_a_missing_extra_is_named(run, exported, tmp_path, monkeypatch):
+    real = importlib.util.find_spec
+    monkeypatch.setattr(
+        "modeling_roformer.serving.onnx_export.export.find_spec",
+        lambda name: None if name in ("onnx", "onnxscript") else real(name),
+    )
+    code, _, err = run("export-onnx", exported[0], tmp_path / "out")
+    assert code == 1 and err == "roformer: exporting to ONNX needs onnx, onnxscript: pip install '.[export]'\n"
+
+
+def test_a_graph_that_answers_otherwise_is_not_written(exported, tmp_path, monkeypatch):
+    """As torch would export it that has a bug: here one bias is off by a thousandth."""
+    folder, output, report = exported
+    wrong = onnx.load(output / "onnx" / "model.onnx")
+    bias = next(tensor for tensor in wrong.graph.initializer if tensor.name.endswith("transform.dense.bias"))
+    bias.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(bias) + np.float32(1e-3), bias.name))
+
+    def write_graph(model, tokenizer, path):
+        onnx.save(wrong, path)
+        return report.inputs, report.outputs
+
+    monkeypatch.setattr(graph, "write_graph", write_graph)
+    with pytest.raises(
+        ServingError, match=r"answers otherwise than PyTorch: they differ by \d\.\de-0[2-4], and float32"
+    ):
+        export_onnx(folder, tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_text_that_memory_does_not_hold(exported, no_export, tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "free_bytes", lambda: 10**8)
+    (tmp_path / "texts").write_text("很短。\n" + "山" * 5000, encoding="utf-8")
+    sentence = "^text 2 has 5,002 tokens, for which ONNX Runtime needs about 0.8 GB, and 0.1 GB are free: cut it to 1,"
+    with pytest.raises(ServingError, match=sentence):
+        export_onnx(exported[0], tmp_path / "out", texts=tmp_path / "texts")
+    assert [path.name for path in tmp_path.iterdir()] == ["texts"]
+
+
+def test_the_length_that_still_goes():
+    config = RoFormerConfig(**SIZES, vocab_size=100)
+    with pytest.raises(ServingError) as caught:
+        memory.check_memory(config, (1, 10**6), "text 1")
+    fits = int(str(caught.value).split("cut it to ")[1].split()[0].replace(",", ""))
+    memory.check_memory(config, (1, int(fits * 0.99)), "text 1")  # memory may have become less
+    linear = RoFormerConfig(**SIZES, vocab_size=100, attention_type="linear")
+    memory.check_memory(linear, (1, 10**6), "text 1")
+    assert memory.bytes_needed(linear, 1, 2000) == 2 * memory.bytes_needed(linear, 1, 1000)
+
+
+def test_what_an_agreement_says():
+    assert Agreement(difference=4e-5).is_exact and not Agreement(difference=6e-5).is_exact
+    assert Agreement(difference=4e-4, scale=10).is_exact and not Agreement(difference=float("nan")).is_exact
+    assert str(Agreement(same=983, answers=1000)) == "98.3% of 1,000 top answers are the same"
+    assert "0.9900 or more, 0.9950 on average" in str(Agreement(cosines=[0.99, 1.0]))
+
+
+def test_the_texts_are_of_several_lengths():
+    lengths = [len(text) for text in read_texts(None)]
+    assert len(lengths) == 12 and min(lengths) < 5 and max(lengths) > 500
+
+
+@pytest.mark.slow
+def test_words_come_from_python_alone(run, tmp_path):
+    """No tokenizer.json, which would be read without the words; the tokenizer still loads here."""
+    convert(LEGACY / "word", tmp_path / "words")
+    code, out, err = run("export-onnx", tmp_path / "words", tmp_path / "out")
+    assert code == 0, err
+    assert "token ids" in out and "no tokenizer.json holds a segmenter" in " ".join(out.replace("│", " ").split())
+    assert not (tmp_path / "out" / "tokenizer.json").exists()
+    ours, theirs = (AutoTokenizer.from_pretrained(tmp_path / name) for name in ("words", "out"))
+    assert ours(TEXTS).input_ids == theirs(TEXTS).input_ids and theirs.word_segmentation == "jieba"
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert "Token ids come from Python, where modeling_roformer segments words" in card and "pipeline(" not in card
+    check_metadata(card)
+
+
+def test_the_page_says_what_the_tests_of_transformers_js_find():
+    page = (REPOSITORY / "docs" / "serving.md").read_text(encoding="utf-8")
+    rows = [
+        [cell.strip().strip("`") for cell in line.split("|")[1:-1]] for line in page.splitlines() if line[:2] == "| "
+    ]
+    table = {
+        row[0].removeprefix("…"): tuple(cell or None for cell in row[3:5]) for row in rows if row[0].startswith("…")
+    }
+    assert table == IN_JAVASCRIPT
+
+
+@pytest.mark.slow
+def test_the_vectors_of_a_sim(tmp_path):
+    convert(LEGACY / "sim", tmp_path / "model")
+    report = export_onnx(tmp_path / "model", tmp_path / "onnx", int8=True)
+    assert report.note and report.outputs == ["last_hidden_state", "pooler_output"]
+    assert report.agreements["model_quantized.onnx"].cosines
+    inputs = dict(AutoTokenizer.from_pretrained(tmp_path / "onnx")(TEXTS, padding=True, return_tensors="np"))
+    (vectors,) = open_session(tmp_path / "onnx" / "onnx" / "model.onnx").run(["pooler_output"], inputs)
+    with torch.no_grad():
+        expected = AutoModel.from_pretrained(tmp_path / "model")(
+            **{name: torch.from_numpy(x) for name, x in inputs.items()}
+        ).pooler_output
+    np.testing.assert_allclose(vectors, expected.numpy(), atol=5e-5, rtol=0)
+    assert "the vector of a sentence" in (tmp_path / "onnx" / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_the_trained_model_keeps_its_answers(tmp_path):
+    """On the sentences that come with the package: words at masks, where a trained model's answers are close together."""
+    convert(REPOSITORY / "examples" / "roformer-mini-zh", tmp_path / "model")
+    report = export_onnx(tmp_path / "model", tmp_path / "onnx", int8=True, fp16=True)
+    float32, int8, fp16 = report.agreements.values()
+    assert float32.difference < 5e-5
+    assert int8.answers > 80 and int8.same / int8.answers > 0.95 and fp16.same / fp16.answers > 0.98
+    sizes = [(tmp_path / "onnx" / "onnx" / file).stat().st_size for file in report.agreements]
+    assert sizes[1] < 0.45 * sizes[0] and sizes[2] < 0.6 * sizes[0]
