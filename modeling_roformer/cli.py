@@ -8,6 +8,7 @@ and a mistyped path should not. `__init__.py` leaves their import out in the com
 """
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -204,6 +205,10 @@ def vocab(
     num_proc: Annotated[
         int | None, typer.Option(help="Processes; by default one per core. The result is the same.")
     ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(metavar="[ADDRESS]", help="Count on Ray: a cluster's HOST:PORT, or a Ray on this machine."),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the output if it exists.")] = False,
 ) -> None:
     """Make a word vocabulary from a character vocabulary and the most frequent words of a corpus."""
@@ -211,9 +216,68 @@ def vocab(
 
     report = make_word_vocabulary(
         corpus, base, output, size=size, min_count=min_count, max_length=max_length, field=field, num_proc=num_proc,
-        force=force, progress=True,
+        ray=ray, force=force, progress=True,
     )  # fmt: skip
     stdout.print(report.table())
+
+
+@app.command()
+def embed(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A saved encoder with its tokenizer.")],
+    texts: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TEXTS...",
+            help="Text (a text per line), JSON Lines, also as .gz, Parquet, folders of them, or names of data sets.",
+        ),
+    ],
+    output: Annotated[Path, typer.Argument(metavar="OUT", help="Folder of vectors to create, or to go on with.")],
+    field: Annotated[str, typer.Option(help="The field or column that holds the text.")] = "text",
+    id_field: Annotated[
+        str | None, typer.Option(help="The one that holds its id; by default ids are file and line.")
+    ] = None,
+    max_length: Annotated[int | None, typer.Option(help="Cut texts after so many tokens.")] = None,
+    dtype: Annotated[str, typer.Option(help="Compute in float32, bfloat16 or float16.")] = "float32",
+    vector_dtype: Annotated[str, typer.Option(help="Store float32 or float16.")] = "float32",
+    keep_text: Annotated[bool, typer.Option("--keep-text", help="Store the texts beside their vectors.")] = False,
+    shard_size: Annotated[int, typer.Option(help="Texts in a file, and in memory.")] = 8192,
+    batch_tokens: Annotated[int, typer.Option(help="Tokens that are computed at once.")] = 16_384,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 …; by default an accelerator, if any.")] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(metavar="[ADDRESS]", help="Compute on Ray: a cluster's HOST:PORT, or a Ray on this machine."),
+    ] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes of Ray; by default one per GPU or machine.")] = None,
+) -> None:
+    """Write vectors of texts into Parquet files; the same command goes on where it was stopped."""
+    from .serving.vectors import embed as embed_texts
+
+    report = embed_texts(
+        directory, texts, output, field=field, id_field=id_field, max_length=max_length, dtype=dtype,
+        vector_dtype=vector_dtype, keep_text=keep_text, shard_size=shard_size, batch_tokens=batch_tokens, device=device,
+        ray=ray, workers=workers, progress=True,
+    )  # fmt: skip
+    stdout.print(report.table())
+
+
+@app.command()
+def rank(
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="A text, or a file of texts.")],
+    vectors: Annotated[Path, typer.Argument(metavar="VECTORS", help="A folder that `roformer embed` wrote.")],
+    top_k: Annotated[int, typer.Option(help="How many texts to show for each query.")] = 10,
+    field: Annotated[str, typer.Option(help="Where a file of queries holds their text.")] = "text",
+    model: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="The model that made the vectors, if it was moved.")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="What computes the vectors of the queries.")] = None,
+) -> None:
+    """Show the texts of a corpus that are closest to a query, by the cosines of all vectors."""
+    from .serving.vectors import rank as rank_texts
+
+    ranking = rank_texts(query, vectors, top_k=top_k, field=field, model=model, device=device, progress=True)
+    if not ranking.finished:
+        show_note(f"{vectors} is not finished: texts that have no vectors yet are not ranked")
+    stdout.print(ranking.table())
 
 
 @app.command()
@@ -275,12 +339,22 @@ def decay(
     print(f"{output}: the bound is {highest:.2f} at distance {first}, and {lowest:.2f} at {last:,}")
 
 
+def with_address(arguments: list[str]) -> list[str]:
+    """The arguments, in which `--ray` has a value: an address where one follows, or else this machine."""
+    found = []
+    for word in arguments:
+        if found[-1:] == ["--ray"] and not re.fullmatch(r"auto|local|ray://.*|[\w.-]+:\d+|\[[\da-f:]+\]:\d+", word):
+            found.append("local")
+        found.append(word)
+    return found + ["local"] * (found[-1:] == ["--ray"])
+
+
 def main() -> None:
     """Entry point of the `roformer` script."""
     if hasattr(sys.stdout, "reconfigure"):  # what a terminal cannot show is escaped
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        app()
+        app(with_address(sys.argv[1:]))
     except (SystemExit, KeyboardInterrupt) as ended:
         if getattr(ended, "code", 130) != 130:  # typer turns Ctrl-C into 130, once it has started
             raise

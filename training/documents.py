@@ -47,7 +47,7 @@ def read_documents(
     if not sources:
         raise TrainingError("no corpus was named: give files, folders or names of data sets")
     parts: list[datasets.Dataset] = []
-    for are_data_sets, group in groupby(sources, _is_data_set):
+    for are_data_sets, group in groupby(sources, is_data_set):
         if are_data_sets:
             parts += [_read_data_set(str(name), field, cache) for name in group]
         else:
@@ -57,11 +57,12 @@ def read_documents(
     return datasets.concatenate_datasets(parts)
 
 
-def _is_data_set(source: str | Path) -> bool:
+def is_data_set(source: str | Path, also: tuple[str, ...] = ()) -> bool:
+    """Whether a source is the name or the folder of a data set, and not of files that `corpus_files` finds."""
     path = Path(source)
     if path.is_dir():  # of Parquet files, say
         try:
-            return not corpus_files([path])
+            return not corpus_files([path], also)
         except CorpusError:
             return any(file.is_file() for file in path.rglob("*"))
     return not path.exists() and not path.suffix and not path.is_absolute()

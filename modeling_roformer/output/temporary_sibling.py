@@ -37,7 +37,7 @@ def temporary_sibling(path: Path) -> Iterator[Path]:
             while lock is None:
                 _make(folder, path)
                 try:
-                    lock = _lock(folder)
+                    lock = lock_folder(folder)
                 except BlockingIOError:  # taken for a leftover before it was locked
                     folder = _name(path)
                 except OSError:  # a system or file system without locks, where leftovers stay
@@ -74,14 +74,14 @@ def _remove_leftovers(path: Path) -> None:
     name = re.compile(rf"\.{re.escape(_start(path))}\.[0-9a-f]{{8}}\.unfinished")
     for folder in [entry for entry in path.parent.iterdir() if name.fullmatch(entry.name)]:
         try:
-            lock = _lock(folder)
+            lock = lock_folder(folder)
         except OSError:
             continue
         _remove(folder)
         os.close(lock)
 
 
-def _lock(folder: Path) -> int:
+def lock_folder(folder: Path) -> int:
     """A descriptor that holds the lock of a folder; BlockingIOError if another process has or had it."""
     if fcntl is None:
         raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))

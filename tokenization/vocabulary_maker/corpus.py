@@ -48,8 +48,15 @@ class Chunk:
 
     def documents(self, field: str) -> Iterator[str]:
         """The texts in it, without blank ones. `field` is the field of JSON Lines that holds the text."""
-        texts = self._texts(field) if is_json_lines(self.path) else (line for _, line in self.lines())
-        yield from (text for text in texts if text and not text.isspace())
+        return (text for _, text, _ in self.texts(field))
+
+    def texts(self, field: str) -> Iterator[tuple[int, str, dict]]:
+        """Line number, text, and the fields of its line, of each of `documents`; a line of a text file has none."""
+        if is_json_lines(self.path):
+            rows = ((number, self._text(record, number, field), record) for number, record in self.records())
+        else:
+            rows = ((number, line, {}) for number, line in self.lines())
+        yield from (row for row in rows if row[1] and not row[1].isspace())
 
     def records(self) -> Iterator[tuple[int, dict]]:
         """Number and object of each line of JSON Lines that is not blank."""
@@ -65,24 +72,24 @@ class Chunk:
                     raise CorpusError(f"{self.path}, line {number}: not an object with fields")
                 yield number, record
 
-    def _texts(self, field: str) -> Iterator[str]:
-        for number, record in self.records():
-            if field not in record:
-                raise CorpusError(
-                    f"{self.path}, line {number}: no field {field!r} (--field names the one that holds the text)"
-                )
-            if not isinstance(record[field], str):
-                raise CorpusError(f"{self.path}, line {number}: the field {field!r} is not a string")
-            yield record[field]
+    def _text(self, record: dict, number: int, field: str) -> str:
+        where = f"{self.path}, line {number}"
+        if field not in record:
+            raise CorpusError(f"{where}: no field {field!r} (--field names the one that holds the text)")
+        if not isinstance(record[field], str):
+            raise CorpusError(f"{where}: the field {field!r} is not a string")
+        return record[field]
 
 
-def corpus_files(paths: Iterable[str | Path]) -> list[Path]:
+def corpus_files(paths: Iterable[str | Path], also: tuple[str, ...] = ()) -> list[Path]:
     """The files to read, each once: those named, and all text and JSON Lines files in the folders named, in order of
-    their names. Other files of a folder are not part of a corpus and are skipped."""
+    their names; also those of other suffixes, such as ".parquet". Further files of a folder are not part of a corpus and
+    are skipped."""
     files = {}
     for path in map(Path, paths):
         if path.is_dir():
-            found = [file for file in sorted(path.rglob("*")) if _kind(file) in _TEXT + _JSON and file.is_file()]
+            kinds = _TEXT + _JSON + also
+            found = [file for file in sorted(path.rglob("*")) if _kind(file) in kinds and file.is_file()]
             if not found:
                 raise CorpusError(f"{path} has no .txt or .jsonl file, compressed (.gz) or not")
         elif path.exists():

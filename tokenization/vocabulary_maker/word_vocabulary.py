@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from rich.table import Table
@@ -138,6 +139,7 @@ def count_words(
     *,
     field: str = "text",
     num_proc: int | None = None,
+    ray: str | None = None,
     progress: bool = False,
 ) -> Counts:
     """Count the words of a corpus.
@@ -147,18 +149,22 @@ def count_words(
         base: dict of entry -> id.
         field: the field of JSON Lines that holds the text.
         num_proc: processes; None for one per core. The counts are the same for any number.
+        ray: count on Ray, whose address this is (see `ray_session`), with a process for each of its cores.
         progress: show a progress bar on stderr.
 
     Raises:
         CorpusError: a file, or a line of it, cannot be read; the first in the order of the files.
     """
-    num_proc = num_proc or _cores()
     files = corpus_files(paths)
-    chunks = (chunk for file in files for chunk in read_chunks(file))
     total = Counts()
     bar = byte_progress(progress)
     task = bar.add_task("counting words", total=sum(file.stat().st_size for file in files))
-    results = _in_parallel(base, field, chunks, num_proc) if num_proc > 1 else _in_turn(base, field, chunks)
+    if ray is not None:
+        results = _on_ray(base, field, files, ray, num_proc)
+    elif (num_proc := num_proc or _cores()) > 1:
+        results = _in_parallel(base, field, _chunks(files), num_proc)
+    else:
+        results = _in_turn(base, field, _chunks(files))
     try:
         for consumed, counts in results:
             bar.start()  # not earlier: it starts a thread, and the processes must be forked before that
@@ -172,6 +178,10 @@ def count_words(
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _chunks(files: Iterable[Path]) -> Iterator[Chunk]:
+    return (chunk for file in files for chunk in read_chunks(file))
 
 
 def _in_turn(base: dict[str, int], field: str, chunks: Iterator[Chunk]) -> Iterator[tuple[int, Counts]]:
@@ -207,6 +217,32 @@ def _begin_process(base: dict[str, int], field: str) -> None:
 
 def _count_here(chunk: Chunk) -> Counts:
     return _counter(chunk)
+
+
+def _on_ray(
+    base: dict[str, int], field: str, files: list[Path], address: str, workers: int | None
+) -> Iterator[tuple[int, Counts]]:
+    """The results in any order."""
+    from ...cluster.stream import map_on_ray
+
+    return map_on_ray(
+        partial(_chunks, files), partial(_CountOnRay, base, field), _place, address=address, workers=workers,
+        on_gpus=False, cores=1,
+    )  # fmt: skip
+
+
+class _CountOnRay:
+    """What a worker of Ray does with a chunk."""
+
+    def __init__(self, base: dict[str, int], field: str):
+        self.counter = WordCounter(base, field)
+
+    def __call__(self, chunk: Chunk, watch: object) -> tuple[int, Counts]:
+        return chunk.consumed, self.counter(chunk)
+
+
+def _place(chunk: Chunk, parts: object) -> str:
+    return f"{chunk.path}, line {chunk.first_line} and those after it"
 
 
 @dataclass(frozen=True)
@@ -258,6 +294,7 @@ def make_word_vocabulary(
     max_length: int = 16,
     field: str = "text",
     num_proc: int | None = None,
+    ray: str | None = None,
     force: bool = False,
     progress: bool = False,
 ) -> WordVocabularyReport:
@@ -271,6 +308,7 @@ def make_word_vocabulary(
         min_count, max_length: minimum occurrences and maximum characters of a word.
         field: the field of JSON Lines that holds the text.
         num_proc: processes; None for one per core. The result is the same for any number.
+        ray: count on Ray, whose address this is; see `count_words`.
         force: replace `output` if it exists.
         progress: show a progress bar on stderr.
 
@@ -297,7 +335,7 @@ def make_word_vocabulary(
     make_entries(entries, {}, size, min_count, max_length)  # refuses a size that is too small before hours of counting
 
     with temporary_sibling(output) as folder:
-        counts = count_words(corpus, entries, field=field, num_proc=num_proc, progress=progress)
+        counts = count_words(corpus, entries, field=field, num_proc=num_proc, ray=ray, progress=progress)
         if not counts.documents:
             raise CorpusError("the corpus has no text")
         vocabulary = make_entries(entries, counts.words, size, min_count, max_length)

@@ -1,0 +1,305 @@
+"""Texts a second and the time of one text, for vectors and for classes of Chinese texts of mixed length, on a CPU.
+
+    python benchmarks/serving.py TEXTS MODEL [--classifier DIR] [--count 512] [--runs 5] [--plot serving.png]
+
+TEXTS is text, a document a line, or JSON Lines, also as .gz; MODEL a saved masked language model or encoder, such as
+`roformer convert examples/roformer-mini-zh roformer-mini-zh` makes; DIR a trained classifier. Each way to serve them is in a
+process of its own, and they take turns. The time is from texts to vectors or classes, tokenization included. Agreement is the
+least cosine with the vectors of the model in float32, or the share of texts that get its class. The peers are
+sentence-transformers with its defaults, on a BERT of equal size, whose weights are random, and transformers' own RoFormer.
+"""
+
+import argparse
+import json
+import logging
+import platform
+import random
+import statistics
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import measure
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from torch.nn import functional as F
+
+from modeling_roformer.tokenization.vocabulary_maker.corpus import read_chunks
+from modeling_roformer.triplet_matching import mean_over_tokens
+
+BATCH = 32  # sentence-transformers' own
+LONGEST = 512  # tokens of a text
+BERT, BERT_CHARACTERS = "sentence-transformers, BERT", "sentence-transformers, BERT of characters"
+THEIRS = "transformers' RoFormer"
+FLOAT32 = "ours, float32"
+OURS = {
+    FLOAT32: {},
+    "ours, unpadded": {"unpad": True},
+    "ours, unpadded, bfloat16": {"unpad": True, "dtype": torch.bfloat16},
+    "ours, compiled": {"compiled": True},
+    "ours, compiled, bfloat16": {"compiled": True, "dtype": torch.bfloat16},
+    "ours, unpadded, int8": {"unpad": True, "int8": True},
+}
+ONNX = {"ours, ONNX Runtime": "model.onnx", "ours, ONNX Runtime, int8": "model_quantized.onnx"}
+INSTRUCTIONS = (
+    "avx2",
+    "avx512f",
+    "avx512_vnni",
+    "avx_vnni",
+    "avx512_bf16",
+    "amx_int8",
+    "amx_bf16",
+    "asimddp",
+    "bf16",
+    "i8mm",
+)
+
+
+def batches_of(ids: Sequence[Sequence[int]], pad: int) -> list[tuple[list[int], np.ndarray, np.ndarray]]:
+    """Places, ids and mask of texts of like length."""
+    order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
+    found = []
+    for start in range(0, len(order), BATCH):
+        places = order[start : start + BATCH]
+        padded = np.full((len(places), len(ids[places[0]])), pad, dtype=np.int64)
+        mask = np.zeros_like(padded)
+        for row, place in enumerate(places):
+            padded[row, : len(ids[place])], mask[row, : len(ids[place])] = ids[place], 1
+        found.append((places, padded, mask))
+    return found
+
+
+def make_serving(name: str, folder: str, task: str, threads: int) -> Callable:
+    """What a worker runs: texts to vectors of length 1, or to classes; or each alone, and the seconds that each took."""
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(threads)
+    of_batch, tokenizer = load(name, folder, task, threads)
+
+    @torch.inference_mode()
+    def answers(texts: list[str]) -> np.ndarray:
+        if tokenizer is None:  # sentence-transformers tokenizes by itself
+            return of_batch(texts)
+        ids = tokenizer(texts, truncation=True, max_length=LONGEST)["input_ids"]
+        found = [None] * len(texts)
+        for places, padded, mask in batches_of(ids, tokenizer.pad_token_id):
+            for place, answer in zip(places, of_batch(padded, mask), strict=True):
+                found[place] = answer
+        return np.stack(found)
+
+    def serve(texts: list[str], alone: bool) -> list[float] | np.ndarray:
+        if not alone:
+            return answers(texts)
+        seconds = []
+        for text in texts:
+            begun = time.perf_counter()
+            answers([text])
+            seconds.append(time.perf_counter() - begun)
+        return seconds
+
+    return serve
+
+
+def load(name: str, folder: str, task: str, threads: int) -> tuple[Callable, object]:
+    """A function from a batch to its answers, and the tokenizer; None for one that takes texts."""
+    if name in (BERT, BERT_CHARACTERS):
+        from sentence_transformers import SentenceTransformer
+
+        import modeling_roformer  # noqa: F401, its import registers the tokenizer
+
+        encoder = SentenceTransformer(folder, device="cpu")
+        encoder.max_seq_length = LONGEST
+        return lambda texts: encoder.encode(texts, normalize_embeddings=True), None
+    from transformers import AutoTokenizer
+
+    import modeling_roformer as ours
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    if name in ONNX:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        session = onnxruntime.InferenceSession(Path(folder) / "onnx" / ONNX[name], options, ["CPUExecutionProvider"])
+        taken = [node.name for node in session.get_inputs()]
+
+        def forward(ids, mask):
+            inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+            return torch.from_numpy(session.run(None, {name: inputs[name] for name in taken})[0])
+    else:
+        if name == THEIRS:
+            import transformers.models.roformer as source
+        else:
+            source = ours
+        way = OURS.get(name, {})
+        heads = {"vectors": "RoFormerModel", "classes": "RoFormerForSequenceClassification"}
+        model = getattr(source, heads[task]).from_pretrained(folder, dtype=way.get("dtype", torch.float32)).eval()
+        model.config.unpad_inputs = way.get("unpad", False)
+        if way.get("int8"):
+            model = torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear}, dtype=torch.qint8)
+        if way.get("compiled"):
+            model = torch.compile(model, dynamic=True)
+
+        def forward(ids, mask):
+            return model(torch.from_numpy(ids), attention_mask=torch.from_numpy(mask))[0]
+
+    def of_batch(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        found = forward(ids, mask)
+        if task == "classes":
+            return found.argmax(-1).numpy()
+        return F.normalize(mean_over_tokens(found, torch.from_numpy(mask)).float(), dim=-1).numpy()
+
+    return of_batch, tokenizer
+
+
+def write_berts(model: str, folder: Path) -> dict[str, str]:
+    """Two BERTs of the model's size: one that reads its tokens, one that reads the characters of its vocabulary."""
+    from transformers import AutoTokenizer, BertConfig, BertModel, BertTokenizerFast
+
+    import modeling_roformer  # noqa: F401
+
+    config = json.loads((Path(model) / "config.json").read_text())
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    same = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act")
+    bert = BertModel(BertConfig(**{name: config[name] for name in same}, max_position_embeddings=LONGEST))
+    of_characters = BertTokenizerFast(vocab=dict(tokenizer.get_vocab()))
+    places = {}
+    for name, reader in {BERT: tokenizer, BERT_CHARACTERS: of_characters}.items():
+        places[name] = str(folder / name)
+        bert.save_pretrained(places[name])
+        reader.save_pretrained(places[name])
+    return places
+
+
+def places_of(task: str, model: str, wanted: set[str], scratch: Path) -> dict[str, str]:
+    """The folder of each row that is wanted."""
+    places = write_berts(model, scratch) if task == "vectors" else {}
+    places |= dict.fromkeys([THEIRS, *OURS], model)
+    if wanted & ONNX.keys():
+        from modeling_roformer.serving.onnx_export.export import export_onnx
+
+        export_onnx(model, scratch / "exported", int8=True)
+        places |= dict.fromkeys(ONNX, str(scratch / "exported"))
+    return {name: place for name, place in places.items() if name in wanted}
+
+
+def agreement(task: str, answers: np.ndarray, expected: np.ndarray) -> float:
+    return float((answers * expected).sum(-1).min() if task == "vectors" else (answers == expected).mean())
+
+
+def cpu() -> str:
+    """Its name, and which of the instructions it has that matter here."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    facts = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    flags = (facts.get("flags") or facts.get("Features") or "").split()
+    return f"{facts.get('model name', platform.machine())}: {' '.join(name for name in INSTRUCTIONS if name in flags)}"
+
+
+def measured(task: str, places: dict[str, str], texts: list[str], chosen: argparse.Namespace) -> list[dict]:
+    """Of each way to serve them: texts a second, seconds of one text in the median and at the 99th percentile, agreement."""
+    workers = {
+        name: measure.Worker(make_serving, name, place, task, chosen.threads)
+        for name, place in track(places.items(), f"{task}: loading", transient=True)
+    }
+    alone = texts[: chosen.alone]
+    try:
+        expected = workers[FLOAT32].run(texts, False)[2]
+        rows = {name: {"task": task, "name": name, "seconds": [], "alone": []} for name in workers}
+        for name, worker in workers.items():
+            rows[name]["agreement"] = agreement(task, worker.run(texts, False)[2], expected)
+            worker.run(alone[:20], True)
+        for _ in track(range(chosen.runs), f"{task}: measuring", transient=True):
+            for name, worker in workers.items():
+                rows[name]["seconds"].append(worker.run(texts, False)[0])
+                rows[name]["alone"] += worker.run(alone, True)[2]
+    finally:
+        measure.close(workers.values())
+    return [
+        {
+            **row,
+            "rate": len(texts) / statistics.median(row["seconds"]),
+            "median": statistics.median(row["alone"]),
+            "99th": statistics.quantiles(row["alone"], n=100)[98],
+        }
+        for row in rows.values()
+    ]
+
+
+def draw(rows: list[dict], path: Path, title: str) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    tasks = list(dict.fromkeys(row["task"] for row in rows))
+    figure = Figure(figsize=(11, 1 + 0.32 * len(rows)), layout="constrained")
+    FigureCanvasAgg(figure)
+    heights = [sum(row["task"] == task for row in rows) for task in tasks]
+    grid = figure.subplots(len(tasks), 2, squeeze=False, height_ratios=heights, sharey="row")
+    for task, (speed, wait) in zip(tasks, grid, strict=True):
+        of_task = [row for row in rows if row["task"] == task][::-1]
+        names = [row["name"] for row in of_task]
+        colors = ["#2166ac" if name.startswith("ours") else "#b2b2b2" for name in names]
+        speed.barh(names, [row["rate"] for row in of_task], color=colors)
+        speed.set_title(f"{task}: texts a second")
+        wait.barh(names, [1000 * row["99th"] for row in of_task], color="#d9d9d9")
+        wait.barh(names, [1000 * row["median"] for row in of_task], color=colors)
+        wait.set_title("ms of one text: median, 99th percentile")
+    figure.suptitle(title, fontsize=9)
+    figure.savefig(path, dpi=110)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("texts", type=Path)
+    parser.add_argument("model")
+    parser.add_argument("--classifier", metavar="DIR")
+    parser.add_argument("--field", default="text", help="of JSON Lines")
+    parser.add_argument("--count", type=int, default=512, help="texts, drawn from the file")
+    parser.add_argument("--alone", type=int, default=100, help="of these, that are served one by one")
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="rows to measure beside ours in float32")
+    parser.add_argument("--plot", type=Path, metavar="PNG")
+    chosen = parser.parse_args()
+    console = Console(width=130, highlight=False)
+    texts = [text for chunk in read_chunks(chosen.texts) for text in chunk.documents(chosen.field)]
+    texts = random.Random(0).sample(texts, min(chosen.count, len(texts)))
+    wanted = {FLOAT32, *(chosen.only or (BERT, BERT_CHARACTERS, THEIRS, *OURS, *ONNX))}
+    with tempfile.TemporaryDirectory() as scratch:
+        scratch = Path(scratch)
+        models = {"vectors": chosen.model} | ({"classes": chosen.classifier} if chosen.classifier else {})
+        places = {task: places_of(task, model, wanted, scratch / task) for task, model in models.items()}
+        rows = [row for task, some in places.items() for row in measured(task, some, texts, chosen)]
+
+    title = (
+        f"{cpu()}; {chosen.threads} threads; {len(texts)} texts of {statistics.mean(map(len, texts)):.0f} characters"
+    )
+    table = Table("", "texts/s", "times as many", "median, ms", "99th, ms", "agreement", title=title)
+    for task in dict.fromkeys(row["task"] for row in rows):
+        of_task = [row for row in rows if row["task"] == task]
+        table.add_section()
+        table.add_row(f"[bold]{task}[/bold]")
+        for row in of_task:
+            table.add_row(
+                row["name"],
+                f"{row['rate']:,.0f}",
+                f"{row['rate'] / of_task[0]['rate']:.2f}",
+                f"{1000 * row['median']:.1f}",
+                f"{1000 * row['99th']:.1f}",
+                "" if row["name"] in (BERT, BERT_CHARACTERS) else f"{row['agreement']:.4f}",
+            )
+    console.print(table)
+    if chosen.plot:
+        draw(rows, chosen.plot, title)
+        console.print(f"{chosen.plot} shows them")
+
+
+if __name__ == "__main__":
+    main()

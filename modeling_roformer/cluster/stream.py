@@ -1,0 +1,204 @@
+"""A stream of items through Ray Data, one worker for each device, with the results as they come.
+
+Ray replaces a worker that is killed and gives its item to another one, again and again. So that an item that ends every
+worker does not do so for ever, workers note before they begin what they begin, with an actor that outlives them.
+"""
+
+import os
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+from ..output.sentence import sentence_of
+from .errors import ClusterError
+from .session import LOCAL, ray_session
+
+TRIES = 3
+
+
+class Watch:
+    """What a worker says of an item in advance, and what is known of it. An item has parts, numbered from 0.
+
+    suspects: the parts at which the last worker ended that tried; each is to be done by itself.
+    """
+
+    def __init__(self, note: Callable[[Sequence[int]], None] = lambda parts: None, suspects: Sequence[int] = ()):
+        self.note, self.suspects = note, list(suspects)
+
+    def __call__(self, parts: Sequence[int]) -> None:
+        """These parts are done next."""
+        self.note(list(parts))
+
+
+def map_on_ray(
+    items: Callable[[], Iterator],
+    make_work: Callable[[], Callable],
+    describe: Callable[[object, Sequence[int]], str],
+    *,
+    address: str = LOCAL,
+    workers: int | None = None,
+    on_gpus: bool = True,
+    cores: int | None = None,
+) -> Iterator:
+    """What the work gives for each item, in any order; each once, whatever workers are killed.
+
+    Args:
+        items: gives an iterator of picklable items; the length of one, if it has any, is how many parts it has. It is
+            called where this process runs, in its folder, once more if that is interrupted, and must give the same.
+        make_work: called in each worker, gives a function of an item and a `Watch`, whose result is picklable.
+        describe: what some parts of an item are called in an error.
+        address: see `ray_session`.
+        workers: how many; None for as many as there is room for.
+        on_gpus: whether a worker has a GPU, where there are any.
+        cores: CPU cores of a worker without one; None for an even share, or for all of a machine where `workers` is None.
+
+    Raises:
+        ClusterError: Ray cannot be reached, an item ended three workers, or a ValueError or OSError of items or work.
+    """
+    with ray_session(address):
+        import pyarrow
+        import ray
+        from ray.data import ActorPoolStrategy, DataContext, Datasource, read_datasource
+        from ray.data.block import BlockMetadata
+        from ray.data.datasource import ReadTask
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        class Items(Datasource):
+            """One task that reads all, a row for each item."""
+
+            def get_read_tasks(self, parallelism, *_args, **_kwargs):
+                metadata = BlockMetadata(num_rows=None, size_bytes=None, input_files=None, exec_stats=None)
+                return [ReadTask(partial(_rows, items, os.getcwd()), metadata)]
+
+            def estimate_inmemory_data_size(self):
+                return None
+
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        attempts = ray.remote(Attempts).options(num_cpus=0, scheduling_strategy=here).remote()
+        count, resources = _share(workers, on_gpus, cores)
+        context = DataContext.get_current()
+        context.enable_progress_bars = False
+        context.target_max_block_size = 1  # byte, so that each item is a block, and each block a task
+        results = (
+            read_datasource(Items(), override_num_blocks=1, num_cpus=0, ray_remote_args={"scheduling_strategy": here})
+            .map_batches(
+                _Worker,
+                fn_constructor_args=(make_work, describe, attempts),
+                batch_size=1,
+                batch_format="pyarrow",
+                zero_copy_batch=True,
+                compute=ActorPoolStrategy(size=count),
+                **resources,
+            )
+            .iter_batches(batch_size=1, batch_format="pyarrow", prefetch_batches=1)
+        )
+        for table in results:
+            assert isinstance(table, pyarrow.Table)
+            (row,) = table.to_pylist()
+            if row["error"]:
+                raise ClusterError(row["error"])
+            yield pickle.loads(row["data"])
+
+
+def _share(workers: int | None, on_gpus: bool, cores: int | None) -> tuple[int, dict[str, float]]:
+    """How many workers, and what each of them needs."""
+    import ray
+
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    cpus, gpus = ([int(node.get(kind, 0)) for node in nodes] for kind in ("CPU", "GPU"))
+    on_gpus = on_gpus and sum(gpus) > 0
+    most, kind = (sum(gpus), "GPUs") if on_gpus else (sum(cpus) // (cores or 1), "CPU cores")
+    if workers is not None and not 1 <= workers <= most:
+        raise ClusterError(f"{workers:,} workers are asked for (--workers), but there are {most:,} {kind}")
+    if on_gpus:
+        return workers or most, {"num_gpus": 1, "num_cpus": 0}
+    if cores is None:
+        cores = max(cpus) if workers is None else min(max(cpus), sum(cpus) // workers)
+    return workers or max(1, sum(n // cores for n in cpus)), {"num_cpus": cores}
+
+
+def _row(number: int, data: bytes | None, error: str | None = None):
+    import pyarrow
+
+    kinds = {"number": pyarrow.int64(), "data": pyarrow.large_binary(), "error": pyarrow.large_string()}
+    return pyarrow.table(
+        {
+            name: pyarrow.array([value], kind)
+            for (name, kind), value in zip(kinds.items(), (number, data, error), strict=True)
+        }
+    )
+
+
+def _rows(items: Callable[[], Iterator], folder: str) -> Iterator:
+    number = -1
+    try:
+        os.chdir(folder)
+        for number, item in enumerate(items()):
+            yield _row(number, pickle.dumps(item))
+    except (ValueError, OSError) as error:
+        yield _row(number + 1, None, sentence_of(error))
+
+
+class Attempts:
+    """What is known of items that have been begun and not been done; an actor, which no worker takes with it."""
+
+    def __init__(self):
+        self.now: dict[int, list[int]] = {}
+        self.ended: dict[int, list[list[int]]] = {}
+
+    def begin(self, number: int, parts: int) -> list[list[int]]:
+        """The parts at which earlier workers have ended."""
+        if number in self.now:
+            self.ended.setdefault(number, []).append(self.now[number])
+        self.now[number] = list(range(parts))
+        return self.ended.get(number, [])
+
+    def note(self, number: int, parts: list[int]) -> None:
+        self.now[number] = parts
+
+    def done(self, number: int) -> None:
+        self.now.pop(number, None)
+        self.ended.pop(number, None)
+
+
+class _Worker:
+    """What Ray Data calls for each item."""
+
+    def __init__(self, make_work, describe, attempts):
+        self.make_work, self.describe, self.attempts, self.work = make_work, describe, attempts, None
+
+    def __call__(self, table):
+        import ray
+
+        (row,) = table.to_pylist()
+        if row["error"]:
+            return table
+        number, item = row["number"], pickle.loads(row["data"])
+        parts = len(item) if hasattr(item, "__len__") else 1
+        ended = ray.get(self.attempts.begin.remote(number, parts))
+        try:
+            if culprits := in_common(ended):
+                raise ClusterError(
+                    f"{self.describe(item, culprits)}: the worker was killed {len(ended)} times while it was at this; does "
+                    "the machine have too little memory for it? What is done stays done"
+                )
+            if self.work is None:
+                self.work = self.make_work()
+            watch = Watch(lambda parts: ray.get(self.attempts.note.remote(number, parts)), suspects(ended, parts))
+            found = _row(number, pickle.dumps(self.work(item, watch)))
+        except (ValueError, OSError) as error:
+            found = _row(number, None, sentence_of(error))
+        ray.get(self.attempts.done.remote(number))
+        return found
+
+
+def in_common(ended: Sequence[Sequence[int]]) -> list[int]:
+    """The parts at which each of the last three workers ended; none where there have been fewer."""
+    return sorted(set.intersection(*map(set, ended[-TRIES:]))) if len(ended) >= TRIES else []
+
+
+def suspects(ended: Sequence[Sequence[int]], parts: int) -> list[int]:
+    """What is done part by part: what the last worker was at; all parts only where two have ended before the first."""
+    if not ended or (len(ended[-1]) == parts > 1 and len(ended) < TRIES - 1):
+        return []
+    return list(ended[-1])
