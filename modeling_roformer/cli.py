@@ -324,6 +324,20 @@ def info(
         stdout.print(found.table())
 
 
+@app.command()
+def page(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A saved model with its tokenizer.")],
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 lets other machines in.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 for any that is free.")] = 7860,
+    max_length: Annotated[int, typer.Option(help="Longest input in tokens; the rest of a text is not read.")] = 4096,
+    waiting: Annotated[int, typer.Option(help="Questions that may wait in the queue.")] = 64,
+) -> None:
+    """Show a saved model in the browser, until Ctrl-C: masks, words, triplets, rankings, labels, long documents."""
+    from .serving.page.server import serve
+
+    serve(directory, host=host, port=port, max_length=max_length, waiting=waiting, tell=stdout.out)
+
+
 @plot.command()
 def decay(
     output: Annotated[Path, typer.Option(metavar="PNG", help="File to write.")],

@@ -46,7 +46,7 @@ def start(tmp_path):
 def test_help_needs_neither_torch_nor_transformers(start):
     out, imported = start(COMMAND, "--help")
     assert "convert" in out and "push" in out
-    assert not imported & {"torch", "transformers"}
+    assert not imported & {"torch", "transformers", "gradio"}
     assert start(COMMAND, "--version")[0] == f"{modeling_roformer.__version__}\n"
 
 
@@ -61,7 +61,7 @@ for line in sys.stdin.read().splitlines():
         code = 0
     except SystemExit as ended:
         code = ended.code or 0
-    heavy = sorted({"torch", "transformers", "tokenizers"} & sys.modules.keys())
+    heavy = sorted({"torch", "transformers", "tokenizers", "gradio"} & sys.modules.keys())
     print(f"code {code}", *heavy, "<-", line, file=sys.stderr)
 """
 
@@ -105,6 +105,9 @@ def test_what_needs_no_model_imports_neither_torch_nor_transformers(tmp_path):
         f"card {tmp_path}/missing",
         f"info {tmp_path}/missing",
         f"info {tmp_path}/damaged",
+        f"page {tmp_path}/missing",
+        f"page {LEGACY}/word",
+        f"page {tmp_path}/saved --port 70000",
         f"plot decay --output {tmp_path}",
         f"plot decay --output {tmp_path}/missing/decay.png",
         "plot decay --output decay.png --head-dim 7",

@@ -1,0 +1,221 @@
+"""Answers as HTML. Every text of a visitor or of a vocabulary is escaped; colours are those of the page's theme."""
+
+from collections.abc import Iterable
+from html import escape
+
+from .fill_mask import Filled, FilledDocument
+from .reading import Reading
+from .segments import Segment
+from .similarity import Compared, Triplet
+
+DRAWN = 600  # tokens of a long text that are drawn
+SHOWN = 160  # characters of a long document on each side of a mask
+
+CSS = """
+.gradio-container { width: 100%; max-width: 1160px !important; margin: 0 auto !important; }
+.answer { line-height: 1.6; }
+.answer { --quiet: color-mix(in srgb, var(--body-text-color) 68%, transparent); }
+.answer .note { color: var(--quiet); font-size: 0.9em; margin: 0.3em 0; }
+.answer .text { white-space: pre-wrap; overflow-wrap: anywhere; margin: 0 0 0.6em; font-size: 1.08em; }
+.answer mark { background: var(--color-accent-soft); color: inherit; border-bottom: 2px solid var(--color-accent);
+  padding: 0 0.15em; border-radius: 3px; }
+.answer h4 { margin: 0.4em 0 0.2em; font-size: 0.95em; font-weight: 600; }
+.answer .sides + .text { margin-top: 1em; }
+.answer .sides { display: grid; grid-template-columns: repeat(auto-fit, minmax(15em, 1fr)); gap: 0.2em 1.6em; }
+.answer .bar { display: grid; grid-template-columns: minmax(5em, auto) 1fr 3.8em; gap: 0.6em; align-items: center; }
+.answer .bar .track { height: 0.75em; border-radius: 0.4em;
+  background: color-mix(in srgb, var(--body-text-color) 8%, transparent); }
+.answer .bar .track i { display: block; height: 100%; border-radius: 0.4em; background: var(--color-accent); }
+.answer .bar .value, .answer td, .answer .id { font-variant-numeric: tabular-nums; }
+.answer .bar .value { text-align: right; }
+.answer .long { grid-template-columns: 1fr 6em 3.8em; border-bottom: 1px solid var(--border-color-primary);
+  padding: 0.35em 0; }
+.answer .tokens { display: flex; flex-wrap: wrap; gap: 0.35em; }
+.answer .token { border: 1px solid var(--border-color-primary); border-radius: 6px; padding: 0.1em 0.5em;
+  text-align: center; }
+.answer .token b { display: block; font-weight: 500; font-size: 1.08em; white-space: pre; }
+.answer .token span { display: block; font-size: 0.75em; color: var(--quiet);
+  font-variant-numeric: tabular-nums; }
+.answer .token.special { background: var(--background-fill-secondary); border-style: dashed; }
+.answer .token.unknown b { color: var(--error-text-color, #b91c1c); }
+.answer table, .answer tr, .answer th, .answer td { border: none !important; }
+.answer table { border-collapse: separate; border-spacing: 3px; margin: 0.3em 0; }
+.answer th { text-align: left; font-weight: 400; padding: 0.3em 0.5em; overflow-wrap: anywhere; }
+.answer th.top { text-align: center; color: var(--quiet); }
+.answer td { text-align: center; padding: 0.35em 0.6em; border-radius: 6px; min-width: 3.4em; }
+"""
+
+
+def both(chinese: str, english: str) -> str:
+    """A label in the page's two languages."""
+    return f"{chinese} · {english}"
+
+
+def _answer(*parts: str) -> str:
+    return f'<div class="answer">{"".join(parts)}</div>'
+
+
+def _note(text: str) -> str:
+    return f'<p class="note">{escape(text)}</p>'
+
+
+def _heading(text: str) -> str:
+    return f"<h4>{escape(text)}</h4>"
+
+
+def bars(scores: Iterable[tuple[str, float]], long: bool = False) -> str:
+    """A bar for each score between 0 and 1; `long` texts have a line of their own."""
+    return "".join(
+        f'<div class="bar{" long" if long else ""}"><span>{escape(text)}</span><span class="track">'
+        f'<i style="width:{100 * min(max(score, 0.0), 1.0):.1f}%"></i></span><span class="value">{score:.3f}</span></div>'
+        for text, score in scores
+    )
+
+
+def notes(*readings: Reading) -> str:
+    """How long each text is in tokens, and what of it was not read."""
+    sentences = []
+    for reading in readings:
+        chinese = [f"开头 {reading.before:,} 个"] * bool(reading.before) + [f"结尾 {reading.after:,} 个"] * bool(
+            reading.after
+        )
+        english = [f"the first {reading.before:,}"] * bool(reading.before)
+        english += [f"the last {reading.after:,}"] * bool(reading.after)
+        if chinese:
+            name = f"{reading.name}: " if len(readings) > 1 else ""
+            sentences.append(
+                name + both(
+                    f"共 {reading.tokens:,} 个词，{'、'.join(chinese)}未读",
+                    f"{reading.tokens:,} tokens, of which {' and '.join(english)} were not read",
+                )
+            )  # fmt: skip
+    if not sentences:
+        total = sum(reading.tokens for reading in readings)
+        sentences = [both(f"{total:,} 个词，全部读过", f"{total:,} tokens, all of them read")]
+    return "".join(_note(sentence) for sentence in sentences)
+
+
+def _filled_text(filled: Filled) -> str:
+    """The text with the likeliest word in the place of each mask; of a long one, what stands around the masks."""
+    parts = filled.parts
+    shown = [_shortened(part, keep_start=i > 0, keep_end=i < len(parts) - 1) for i, part in enumerate(parts)]
+    pieces = [escape(shown[0])]
+    for words, after in zip(filled.words, shown[1:], strict=True):
+        pieces += [f"<mark>{escape(words[0][0])}</mark>", escape(after)]
+    return f'<p class="text">{"".join(pieces)}</p>'
+
+
+def _shortened(part: str, keep_start: bool, keep_end: bool) -> str:
+    """A part of a text without what is far from its masks, which are before its start, after its end, or both."""
+    start, end = (SHOWN if keep_start else 0), (SHOWN if keep_end else 0)
+    if len(part) <= start + end:
+        return part
+    return f"{part[:start]} … {part[len(part) - end :]}"
+
+
+def filled(answer: Filled) -> str:
+    lists = []
+    for number, words in enumerate(answer.words, 1):
+        title = _heading(both(f"第 {number} 个", f"mask {number}")) if len(answer.words) > 1 else ""
+        lists.append(f"<div>{title}{bars(words)}</div>")
+    return _answer(_filled_text(answer), f'<div class="sides">{"".join(lists)}</div>', notes(answer.reading))
+
+
+def filled_document(answer: FilledDocument) -> str:
+    lists = []
+    for number, (whole, alone) in enumerate(zip(answer.whole.words, answer.alone, strict=True), 1):
+        mask = f" {number}" if len(answer.alone) > 1 else ""
+        lists.append(f"<div>{_heading(both('读了全文', 'with the document') + mask)}{bars(whole)}</div>")
+        lists.append(f"<div>{_heading(both('只读这一句', 'with its sentence alone') + mask)}{bars(alone)}</div>")
+    length = len(answer.whole.text)
+    return _answer(
+        _note(both(f"{length:,} 个字符", f"{length:,} characters")),
+        notes(answer.whole.reading),
+        f'<div class="sides">{"".join(lists)}</div>',
+        _filled_text(answer.whole),
+    )
+
+
+def segmented(segments: list[Segment], reading: Reading) -> str:
+    tokens = []
+    for segment in segments[:DRAWN]:
+        kind = " special" if segment.offsets is None else " unknown" if segment.is_unknown else ""
+        where = "–" if segment.offsets is None else f"{segment.offsets[0]}–{segment.offsets[1]}"
+        tokens.append(
+            f'<div class="token{kind}"><b>{escape(segment.token)}</b><span>{segment.id}</span><span>{where}</span></div>'
+        )
+    unknown = sum(segment.is_unknown for segment in segments)
+    said = [both("每格：词、编号、在文中的位置", "in each box: the token, its id, its characters in the text")]
+    if unknown:
+        said.append(both(f"{unknown:,} 个不在词表中", f"{unknown:,} not in the vocabulary"))
+    if len(segments) > DRAWN:
+        said.append(both(f"只画出前 {DRAWN} 个", f"the first {DRAWN} are drawn"))
+    return _answer(
+        f'<div class="tokens">{"".join(tokens)}</div>', notes(reading), *(_note(sentence) for sentence in said)
+    )
+
+
+def triplet(answer: Triplet) -> str:
+    names = {name: both(f"{name} 更接近 A", f"{name} is closer to A") for name in "BC"}
+    said = names.get(answer.closer, both("B 与 C 同样接近 A", "B and C are equally close to A"))
+    what = both("概率", "probability") if answer.are_probabilities else both("余弦", "cosine with A")
+    scores = sorted(answer.scores.items())
+    return _answer(f'<p class="text"><mark>{said}</mark></p>', _note(what), bars(scores), notes(*answer.readings))
+
+
+def ranked(answer: Compared) -> str:
+    numbered = [f"{place}. {text}" for place, text in enumerate(answer.texts, 1)]
+    scores = zip(numbered, answer.cosines, strict=True)
+    return _answer(
+        _note(both("余弦，最接近的在前", "cosines, closest first")), bars(scores, long=True), notes(*answer.readings)
+    )
+
+
+def matrix(answer: Compared) -> str:
+    """Cosines of all texts with each other; the closer, the darker."""
+    others = [value for i, row in enumerate(answer.cosines) for j, value in enumerate(row) if i != j]
+    low, high = min(others), max(others)
+    head = "".join(f'<th class="top">{number}</th>' for number in range(1, len(answer.texts) + 1))
+    rows = []
+    for number, (text, row) in enumerate(zip(answer.texts, answer.cosines, strict=True), 1):
+        cells = []
+        for j, value in enumerate(row, 1):
+            share = 1.0 if j == number else (value - low) / (high - low) if high > low else 0.5
+            shade = (
+                "transparent"
+                if j == number
+                else f"color-mix(in srgb, var(--color-accent) {10 + 55 * share:.0f}%, transparent)"
+            )
+            cells.append(f'<td style="background:{shade}">{value:.2f}</td>')
+        rows.append(f"<tr><th>{number}. {escape(text)}</th>{''.join(cells)}</tr>")
+    return _answer(f"<table><tr><th></th>{head}</tr>{''.join(rows)}</table>", notes(*answer.readings))
+
+
+def classified(scores: list[tuple[str, float]], readings: list[Reading]) -> str:
+    return _answer(f'<p class="text"><mark>{escape(scores[0][0])}</mark></p>', bars(scores), notes(*readings))
+
+
+def answered(found: list[dict], context: str) -> str:
+    best = found[0]
+    start = max(best["start"] - SHOWN, 0)
+    before, after = context[start : best["start"]], context[best["end"] : best["end"] + SHOWN]
+    marked = f"{'… ' * (start > 0)}{escape(before)}<mark>{escape(best['answer'])}</mark>{escape(after)}"
+    more = " …" if best["end"] + SHOWN < len(context) else ""
+    return _answer(f'<p class="text">{marked}{more}</p>', bars((one["answer"], one["score"]) for one in found))
+
+
+def written(texts: list[str], reading: Reading) -> str:
+    return _answer(*(f'<p class="text">{escape(text)}</p>' for text in texts), notes(reading))
+
+
+def labelled(spans: list[dict], reading: Reading) -> str:
+    """The text that was read, its spans marked with their labels."""
+    pieces, at = [], 0
+    for span in spans:
+        pieces.append(escape(reading.part[at : span["start"]]))
+        label = f"{escape(span['entity'])} {span['score']:.2f}"
+        pieces.append(f"<mark>{escape(reading.part[span['start'] : span['end']])} <small>{label}</small></mark>")
+        at = span["end"]
+    pieces.append(escape(reading.part[at:]))
+    none = "" if spans else _note(both("没有找到", "nothing was found"))
+    return _answer(f'<p class="text">{"".join(pieces)}</p>', none, notes(reading))

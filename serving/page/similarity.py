@@ -1,0 +1,94 @@
+"""How close texts are: cosines of their vectors, and triplets, which a matcher was trained for."""
+
+from dataclasses import dataclass
+
+import torch
+from torch.nn import functional as F
+
+from ..errors import ServingError
+from .reading import Reading
+from .served_model import ServedModel
+
+
+@dataclass(frozen=True)
+class Triplet:
+    """Which of B and C is `closer` to A, None where they are equally close.
+
+    `scores` are theirs: cosines, or probabilities where `are_probabilities`.
+    """
+
+    closer: str | None
+    scores: dict[str, float]
+    are_probabilities: bool
+    readings: list[Reading]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Texts and their cosines with each other, or in a ranking with the one that was asked about."""
+
+    texts: list[str]
+    cosines: list
+    readings: list[Reading]
+
+
+@torch.inference_mode()
+def vectors(served: ServedModel, texts: list[str], names: list[str]) -> tuple[torch.Tensor, list[Reading]]:
+    """Shape (n, hidden_size), each of length 1, in float32.
+
+    The mean over all tokens, or what RoFormer-Sim was trained to compare, its pooled first token. One text at a time, so
+    that memory does not grow with their number.
+    """
+    readings = [served.read(text, name=name) for text, name in zip(texts, names, strict=True)]
+    rows = []
+    for reading in readings:
+        outputs = served.model.base_model(served.ids(reading))
+        pooled = outputs.pooler_output if served.model.config.to_dict().get("prefix_lm") else None
+        rows.append(outputs.last_hidden_state.float().mean(1) if pooled is None else pooled.float())
+    return F.normalize(torch.cat(rows).cpu(), dim=-1), readings
+
+
+def triplet(served: ServedModel, a: str, b: str, c: str) -> Triplet:
+    """Is text A closer to B or to C?"""
+    texts = dict(zip(("text A", "text B", "text C"), (a, b, c), strict=True))
+    if served.is_matcher and served.model.config.triplet_scorer == "cross":
+        return _matched(served, texts)
+    rows, readings = vectors(served, list(texts.values()), list(texts))
+    scores = dict(zip("BC", (rows[1:] @ rows[0]).tolist(), strict=True))
+    return Triplet(_larger(scores), scores, False, readings)
+
+
+def _matched(served: ServedModel, texts: dict[str, str]) -> Triplet:
+    """By a model that reads A and B together, and A and C, as in the paper; of a pair, the longer text is cut first."""
+    a, b, c = (served.read(text, name=name) for name, text in texts.items())
+    parts = dict(zip("ABC", (reading.part for reading in (a, b, c)), strict=True))
+    answer = served.pipeline(parts, max_length=served.longest)
+    other = {"B": "C", "C": "B"}[answer["label"]]
+    scores = {answer["label"]: answer["score"], other: 1 - answer["score"]}
+    added = served.tokenizer.num_special_tokens_to_add(pair=True)
+    pairs = []
+    for name, of_pair in (("A + B", (a, b)), ("A + C", (a, c))):
+        tokens = sum(reading.tokens for reading in of_pair)
+        pairs.append(Reading(name, [], [], tokens, 0, max(tokens + added - served.longest, 0), ""))
+    return Triplet(_larger(scores), scores, True, pairs)
+
+
+def _larger(scores: dict[str, float]) -> str | None:
+    return None if scores["B"] == scores["C"] else max(scores, key=scores.get)
+
+
+def rank(served: ServedModel, query: str, cases: str) -> Compared:
+    """The cases, one a line, by their cosine with the query, closest first."""
+    texts = [served.checked(query, "the query"), *served.checked_lines(cases, "the cases")]
+    rows, readings = vectors(served, texts, ["the query", *(f"case {i}" for i in range(1, len(texts)))])
+    cosines, order = (rows[1:] @ rows[0]).sort(descending=True, stable=True)
+    return Compared([texts[1 + i] for i in order.tolist()], cosines.tolist(), readings)
+
+
+def compare(served: ServedModel, sentences: str) -> Compared:
+    """The cosines of sentences, one a line, with each other: a matrix."""
+    texts = served.checked_lines(sentences, "the sentences")
+    if len(texts) < 2:
+        raise ServingError("there is one sentence, and nothing to compare it with: write two or more, one a line")
+    rows, readings = vectors(served, texts, [f"sentence {i}" for i in range(1, len(texts) + 1)])
+    return Compared(texts, (rows @ rows.T).tolist(), readings)

@@ -1,0 +1,415 @@
+"""The page without its layout: which tabs a model gets, what it answers, and what is refused. No Gradio is needed."""
+
+import asyncio
+import json
+import re
+import shutil
+import socket
+import sys
+
+import command_line
+import page_models
+import pytest
+import seq2seq_models
+import torch
+from paths import REPOSITORY
+from torch.nn import functional as F
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer, pipeline
+
+import modeling_roformer as package
+from modeling_roformer.conversion import convert
+from modeling_roformer.serving.errors import ServingError
+from modeling_roformer.serving.page import drawing
+from modeling_roformer.serving.page.abilities import TABS
+from modeling_roformer.serving.page.examples import CHINESE, ENGLISH
+from modeling_roformer.serving.page.fill_mask import MASKS, fill, fill_document
+from modeling_roformer.serving.page.guard import Guard
+from modeling_roformer.serving.page.labels import answer, classify, entities
+from modeling_roformer.serving.page.reading import Reading, read
+from modeling_roformer.serving.page.segments import segments
+from modeling_roformer.serving.page.served_model import LINES, ServedModel
+from modeling_roformer.serving.page.similarity import compare, rank, triplet, vectors
+from modeling_roformer.serving.page.write import write
+
+run = command_line.run  # the fixture
+FIXTURES = REPOSITORY / "tests" / "fixtures"
+WITH_VECTORS = ["segments", "triplet", "rank", "compare"]
+MASKED = ["fill", "document", *WITH_VECTORS]
+TEXT = "租客要求房东退还押金。"
+LABELS = {0: "O", 1: "B-LOC", 2: "I-LOC"}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Makes a kind of saved model once: by the name of a class and its settings, or of a legacy fixture."""
+    base, made = tmp_path_factory.mktemp("models"), {}
+
+    def folder(kind, **settings):
+        key = (kind, *settings)
+        if key not in made:
+            path = base / f"{kind}-{len(made)}"
+            if hasattr(package, kind):
+                page_models.save(path, getattr(package, kind), **settings)
+            else:
+                convert(FIXTURES / "legacy" / kind, path)
+            made[key] = path
+        return made[key]
+
+    return folder
+
+
+@pytest.fixture(scope="module")
+def masked(folders):
+    return ServedModel(folders("RoFormerForMaskedLM"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "tabs"),
+    [
+        ("RoFormerForMaskedLM", {}, MASKED),
+        ("RoFormerModel", {}, WITH_VECTORS),
+        ("RoFormerForTripletMatching", {"triplet_scorer": "bi"}, WITH_VECTORS),
+        ("RoFormerForTripletMatching", {}, ["segments", "triplet"]),
+        ("RoFormerForSequenceClassification", {"num_labels": 3}, ["segments", "classify"]),
+        ("RoFormerForTokenClassification", {"id2label": LABELS}, ["segments", "entities"]),
+        ("RoFormerForQuestionAnswering", {}, ["segments", "answer"]),
+        ("sim", {}, [*WITH_VECTORS, "write"]),
+        ("gpt", {}, ["segments", "write"]),
+        ("wobert", {}, MASKED),
+        ("wonezha", {}, MASKED),
+        ("v2", {}, MASKED),
+    ],
+)
+def test_every_tab_of_a_model_answers_its_examples(folders, kind, settings, tabs):
+    served = ServedModel(folders(kind, **settings))
+    assert list(served.abilities.tabs) == tabs
+    asked = {
+        "fill": lambda *texts: drawing.filled(fill(*texts)),
+        "document": lambda *texts: drawing.filled_document(fill_document(*texts)),
+        "segments": lambda *texts: drawing.segmented(*segments(*texts)),
+        "triplet": lambda *texts: drawing.triplet(triplet(*texts)),
+        "rank": lambda *texts: drawing.ranked(rank(*texts)),
+        "compare": lambda *texts: drawing.matrix(compare(*texts)),
+        "classify": lambda *texts: drawing.classified(*classify(*texts)),
+        "entities": lambda *texts: drawing.labelled(*entities(*texts)),
+        "answer": lambda served, question, text: drawing.answered(answer(served, question, text), text),
+        "write": lambda *texts: drawing.written(*write(*texts)),
+    }
+    for tab in tabs:
+        if kind == "wobert" and tab == "document":
+            continue  # its table of 16 positions is shorter than the document's sentences
+        for texts in (CHINESE if served.is_chinese else ENGLISH)[tab]:
+            assert asked[tab](served, *texts).startswith('<div class="answer">'), tab
+
+
+def test_a_translator_writes(tmp_path):
+    seq2seq_models.make_model().save_pretrained(tmp_path)
+    seq2seq_models.make_tokenizer().save_pretrained(tmp_path)
+    served = ServedModel(tmp_path)
+    assert served.abilities.tabs == ("segments", "write")
+    texts, reading = write(served, "a b c")
+    expected = pipeline("text2text-generation", model=str(tmp_path))("a b c", max_new_tokens=64, num_beams=4)
+    assert texts == [expected[0]["generated_text"]] and reading.tokens == 3
+
+
+def test_examples_of_both_languages_are_complete():
+    for examples in (CHINESE, ENGLISH):
+        assert list(examples) == list(TABS)
+        for tab in TABS:
+            assert len({len(texts) for texts in examples[tab]}) == 1
+    assert len(CHINESE["triplet"][0]) == len(ENGLISH["triplet"][0]) == 3
+
+
+def test_masks_are_filled_as_by_transformers(folders, masked):
+    text = "酒店的位置很[MASK]，服务也很[MASK]。"
+    theirs = pipeline("fill-mask", model=str(folders("RoFormerForMaskedLM")), top_k=5)(text)
+    for ours, expected in zip(fill(masked, text).words, theirs, strict=True):
+        assert [word for word, _ in ours] == [one["token_str"] for one in expected]
+        assert [score for _, score in ours] == pytest.approx([one["score"] for one in expected], rel=1e-4)
+
+
+def test_a_document_and_its_sentence_alone(masked):
+    document = "房屋租赁合同到期。押金没有[MASK]。租金已付！利息为[MASK]元？"
+    found = fill_document(masked, document)
+    alone = fill(masked, "押金没有[MASK]。").words + fill(masked, "利息为[MASK]元？").words
+    assert found.alone == alone and found.whole.words == fill(masked, document).words != alone
+
+
+def test_a_document_in_english_has_sentences_too(masked):
+    found = fill_document(masked, "It cost 3.5 [MASK] in all. It is here.")
+    assert found.alone == fill(masked, "It cost 3.5 [MASK] in all.").words
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return package.RoFormerTokenizer(str(page_models.VOCABULARY))
+
+
+def test_a_text_that_fits_is_read_as_the_tokenizer_does(tokenizer):
+    reading = read(TEXT, tokenizer, 512)
+    assert reading.ids == tokenizer(TEXT)["input_ids"] and reading.part == TEXT
+    assert (reading.tokens, reading.before, reading.after) == (len(reading.ids) - 2, 0, 0)
+
+
+@pytest.mark.parametrize("place", [0, 3, 40, 77, 99])
+def test_of_a_long_text_the_part_with_the_mask_is_read(tokenizer, place):
+    parts = ["租金"] * 100
+    parts[place] = "[MASK]"
+    text, mask = "，".join(parts), tokenizer.mask_token_id
+    ids = tokenizer(text)["input_ids"][1:-1]
+    reading = read(text, tokenizer, 22, around=mask)
+    assert len(reading.ids) == 22 and mask in reading.ids
+    assert reading.ids[1:-1] == ids[reading.before : len(ids) - reading.after]
+    assert reading.part in text and reading.part.count("[MASK]") == 1
+    assert reading.before == 0 or abs(reading.before + 10 - ids.index(mask)) <= 10
+    first = read(text, tokenizer, 22)
+    assert (first.before, first.ids[1:-1]) == (0, ids[:20])
+
+
+def test_what_was_not_read_is_said(masked, monkeypatch):
+    assert "全部读过 · " in drawing.filled(fill(masked, "押金[MASK]。"))
+    monkeypatch.setattr(masked, "longest", 22)
+    filled = drawing.filled(fill(masked, "租金，" * 100 + "[MASK]" + "，押金" * 100))
+    assert "401 tokens, of which the first 190 and the last 191 were not read" in filled
+    assert "共 401 个词，开头 190 个、结尾 191 个未读" in filled
+    ranked = drawing.ranked(rank(masked, "押金", "租金\n" + "押金，" * 20))
+    assert "case 2: " in ranked and "40 tokens, of which the last 20 were not read" in ranked
+
+
+def test_offsets_are_those_of_the_text(masked):
+    text = "今天 ABC天气很好。😀"
+    found, _ = segments(masked, text)
+    assert [one.offsets for one in found[:1] + found[-1:]] == [None, None]
+    assert "".join(text[slice(*one.offsets)] for one in found[1:-1]) == text.replace(" ", "")
+    assert [one.token for one in found if one.is_unknown] == ["[UNK]"]
+    drawn = drawing.segmented(found, read(text, masked.tokenizer, 512))
+    assert drawn.count('class="token') == len(found) + 1  # the list itself is one
+
+
+def test_vectors_are_those_that_rank(folders):
+    served = ServedModel(folders("RoFormerForTripletMatching", triplet_scorer="bi"))
+    texts = [TEXT, "两车相撞，被告负主要责任。"]
+    ours, _ = vectors(served, texts, ["one", "two"])
+    assert torch.allclose(ours, served.model.encode(texts, served.tokenizer), atol=1e-5)
+    found = rank(served, TEXT, "\n".join([texts[1], "", TEXT]))
+    assert found.texts == [TEXT, texts[1]]
+    assert found.cosines == pytest.approx([1.0, float(ours[0] @ ours[1])], abs=1e-5)
+
+
+def test_vectors_of_a_sim_are_pooled(folders):
+    folder = folders("sim")
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    with torch.no_grad():
+        rows = [model(**tokenizer(text, return_tensors="pt")).pooler_output[0] for text in ("我和你", "你和我")]
+    cosine = F.cosine_similarity(*rows, dim=0)
+    assert compare(ServedModel(folder), "我和你\n你和我").cosines[0][1] == pytest.approx(float(cosine), abs=1e-5)
+
+
+@pytest.mark.parametrize("scorer", ["bi", "cross"])
+def test_triplets_are_matched_as_by_the_pipeline(folders, scorer):
+    folder = folders("RoFormerForTripletMatching", **({} if scorer == "cross" else {"triplet_scorer": "bi"}))
+    texts = {"A": TEXT, "B": "两车相撞，被告负主要责任。", "C": "房屋租赁合同到期，押金没有退还。"}
+    expected = pipeline("triplet-matching", model=str(folder))(texts)
+    found = triplet(ServedModel(folder), *texts.values())
+    assert found.closer == expected["label"] and found.are_probabilities == (scorer == "cross")
+    if found.are_probabilities:
+        assert found.scores[found.closer] == pytest.approx(expected["score"]) and sum(found.scores.values()) == 1
+    same = triplet(ServedModel(folder), TEXT, texts["B"], texts["B"])
+    assert same.closer is None and "equally close" in drawing.triplet(same)
+
+
+def test_labels_are_the_models(folders):
+    served = ServedModel(folders("RoFormerForSequenceClassification", num_labels=3))
+    encoded = served.tokenizer(TEXT, "押金。", return_tensors="pt")
+    with torch.no_grad():
+        expected = served.model(**encoded).logits[0].softmax(-1)
+    scores, readings = classify(served, TEXT, "押金。")
+    assert dict(scores) == pytest.approx({f"LABEL_{i}": float(value) for i, value in enumerate(expected)}, abs=1e-5)
+    assert scores == sorted(scores, key=lambda pair: -pair[1]) and len(readings) == 2
+
+
+def test_spans_are_marked_where_they_are():
+    reading = Reading("the text", [], [], 6, 0, 0, "张伟在<北京>。")
+    spans = [
+        {"entity": "PER", "score": 0.5, "start": 0, "end": 2},
+        {"entity": "LOC", "score": 1.0, "start": 4, "end": 6},
+    ]
+    drawn = drawing.labelled(spans, reading)
+    assert re.sub(r"<small>.*?</small>", "", drawn).count("<mark>") == 2
+    assert "<mark>张伟 <small>PER 0.50</small></mark>在&lt;<mark>北京 <small>LOC 1.00</small></mark>&gt;。" in drawn
+
+
+def test_what_visitors_write_is_no_html(masked):
+    text = "<script>alert(1)</script> & [MASK]"
+    case = f"{text}\n<b>押金</b>"
+    drawn = [
+        drawing.filled(fill(masked, text)),
+        drawing.filled_document(fill_document(masked, text)),
+        drawing.segmented(*segments(masked, text)),
+        drawing.ranked(rank(masked, text, case)),
+        drawing.matrix(compare(masked, case)),
+        drawing.answered([{"answer": "<i>", "score": 1.0, "start": 0, "end": 3}], "<i> <b>"),
+        drawing.written(["<script>"], read(text, masked.tokenizer, 99)),
+        drawing.classified([("<b>", 1.0)], [read(text, masked.tokenizer, 99)]),
+    ]
+    for html in drawn:
+        assert not re.search(r"<(?!/?(div|span|i|p|mark|h4|b|small|table|tr|th|td)\b)", html)
+        assert "<b>押金" not in html and "<script" not in html and not re.search(r"<b>\s*<|<i>\s*&", html)
+
+
+@pytest.mark.parametrize(
+    ("ask", "texts", "sentence"),
+    [
+        (fill, [""], "the text is empty"),
+        (fill, [None], "the text is empty"),
+        (fill, ["押金。"], "no [MASK] in the text: write [MASK]"),
+        (fill, ["[MASK]" * (MASKS + 1)], "17 [MASK] in the text, more than the 16"),
+        (fill, ["押" * 32_769], "longer than the 32,768 characters"),
+        (fill, ["😀" * 16_385], "longer than the 32,768 characters"),
+        (fill, ["[MASK]" + "押 " * 5000 + "[MASK]"], "tokens apart, and 4,094 are read at once"),
+        (segments, ["\u200b \x00"], "the text has no token"),
+        (triplet, [TEXT, " ", TEXT], "text B is empty"),
+        (rank, ["", TEXT], "the query is empty"),
+        (rank, [TEXT, "\n \n"], "the cases is empty"),
+        (rank, [TEXT, "\n".join([TEXT] * (LINES + 1))], f"are {LINES + 1} lines, more than the {LINES}"),
+        (compare, [TEXT], "there is one sentence"),
+    ],
+)
+def test_a_question_that_is_not_answered(masked, ask, texts, sentence):
+    with pytest.raises(ServingError) as error:
+        ask(masked, *texts)
+    assert sentence in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_long_text_is_never_tokenized(masked, monkeypatch):
+    monkeypatch.setattr(masked, "tokenizer", None)
+    for ask in (segments, compare):
+        with pytest.raises(ServingError, match="longer than"):
+            ask(masked, "押" * 10_000_000)
+
+
+def test_a_question_longer_than_its_window(folders):
+    served = ServedModel(folders("RoFormerForQuestionAnswering"))
+    with pytest.raises(ServingError, match="the question alone is .* tokens long"):
+        answer(served, "押" * 600, TEXT)
+
+
+@pytest.mark.parametrize("max_length", [None, 100])
+def test_lengths_are_the_tables_and_the_tokenizers(folders, max_length, tmp_path):
+    options = {} if max_length is None else {"max_length": max_length}
+    assert ServedModel(folders("RoFormerForMaskedLM"), **options).longest == (max_length or 4096)
+    assert ServedModel(folders("wobert"), **options).longest == 16
+    folder = page_models.save(tmp_path / "model", package.RoFormerForMaskedLM)
+    tokenizer = AutoTokenizer.from_pretrained(folder, model_max_length=64)
+    tokenizer.save_pretrained(folder)
+    served = ServedModel(folder, **options)
+    assert served.longest == 64 and len(fill(served, "[MASK]" + "押" * 100).reading.ids) == 64
+
+
+def test_half_precision_answers_in_float32(folders, tmp_path):
+    model = AutoModelForMaskedLM.from_pretrained(folders("RoFormerForMaskedLM"), dtype=torch.bfloat16)
+    model.save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(folders("RoFormerForMaskedLM")).save_pretrained(tmp_path)
+    served = ServedModel(tmp_path)
+    assert served.model.dtype == torch.bfloat16 and vectors(served, [TEXT], ["one"])[0].dtype == torch.float32
+    assert sum(score for _, score in fill(served, "[MASK]", 20_000).words[0]) == pytest.approx(1, abs=1e-6)
+
+
+# The command, until it would serve.
+
+
+@pytest.mark.parametrize(
+    ("folder", "options", "sentence"),
+    [
+        ("missing", [], "does not exist: name the folder of a saved model"),
+        ("legacy", [], "is not a saved model, which has a config.json: `roformer convert` makes one"),
+        ("choices", [], "holds a RoFormerForMultipleChoice, for which the page has no tab"),
+        ("gpt2", [], "holds a model of the type 'gpt2', which is none of the RoFormer family"),
+        ("untold", [], "has no tokenizer"),
+        ("saved", ["--port", "{used}"], "port {used} of 127.0.0.1 is in use: name another with --port"),
+        ("saved", ["--port", "70000"], "--port is 70000, but must be between 0 and 65535"),
+        ("saved", ["--port", "0", "--host", "203.0.113.7"], "203.0.113.7 is no address of this machine"),
+        ("saved", ["--port", "0", "--host", "no such host"], "no such host is no address of this machine"),
+        ("saved", ["--port", "0", "--max-length", "3"], "--max-length is 3, but must be at least 16"),
+        ("saved", ["--port", "0", "--waiting", "0"], "--waiting is 0, but must be at least 1"),
+    ],
+)
+def test_what_is_not_served(run, folders, tmp_path, folder, options, sentence):
+    path = {"saved": folders("RoFormerForMaskedLM"), "legacy": FIXTURES / "legacy" / "word"}.get(
+        folder, tmp_path / folder
+    )
+    if folder == "choices":
+        page_models.save(path, package.RoFormerForMultipleChoice)
+    elif folder in ("gpt2", "untold"):
+        path.mkdir()
+        (path / "config.json").write_text(
+            '{"model_type": "gpt2"}' if folder == "gpt2" else '{"model_type": "roformer"}'
+        )
+        if folder == "gpt2":
+            shutil.copy(page_models.VOCABULARY, path)
+    with socket.create_server(("127.0.0.1", 0)) as used:
+        number = used.getsockname()[1]
+        code, out, err = run("page", path, *(option.format(used=number) for option in options))
+        assert (code, out, err.count("\n")) == (1, "", 1), err
+        assert err.startswith("roformer: ") and sentence.format(used=number) in err
+
+
+def test_without_the_extra(run, folders, monkeypatch):
+    monkeypatch.setitem(sys.modules, "gradio", None)
+    code, _, err = run("page", folders("RoFormerForMaskedLM"), "--port", 0)
+    assert (code, err) == (1, "roformer: the page needs Gradio, which the extra page brings: pip install '.[page]'\n")
+
+
+# Who asks for what of the network.
+
+
+async def _never(scope, receive, send):
+    raise AssertionError("this was let through")
+
+
+async def _echo(scope, receive, send):
+    """Answers with the body that it is given."""
+    body, more = b"", True
+    while more:
+        message = await receive()
+        body, more = body + message["body"], message.get("more_body")
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": body})
+
+
+def ask_guard(app, path, *bodies):
+    """The status, headers and body of the answer to a request whose body comes in parts."""
+    bodies = bodies or (b"",)
+    parts = iter([{"type": "http.request", "body": b, "more_body": i < len(bodies)} for i, b in enumerate(bodies, 1)])
+    sent = []
+
+    async def receive():
+        return next(parts)
+
+    async def send(message):
+        sent.append(message)
+
+    guard = Guard(app, longest_body=100, sentence="it is too long")
+    asyncio.run(guard({"type": "http", "path": path, "method": "POST"}, receive, send))
+    return sent[0]["status"], dict(sent[0]["headers"]), sent[1]["body"]
+
+
+@pytest.mark.parametrize("parts", [[b"x" * 101], [b"x" * 50, b"x" * 51], [b"x" * 60, b"y" * 60, b"", b"z"]])
+def test_a_long_body_is_refused_by_a_sentence(parts):
+    status, _, body = ask_guard(_never, "/gradio_api/queue/join", *parts)
+    assert status == 413 and json.loads(body) == {"detail": "it is too long"}
+
+
+def test_what_is_not_too_long_goes_through_as_it_was():
+    status, headers, body = ask_guard(_echo, "/gradio_api/queue/join", b"x" * 50, b"y" * 50)
+    assert (status, body) == (200, b"x" * 50 + b"y" * 50)
+    assert b"default-src 'self'" in headers[b"content-security-policy"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/gradio_api/file=/etc/passwd", "/gradio_api/file/etc/passwd", "/gradio_api/upload", "/gradio_api/proxy=http://a",
+     "/monitoring", "/gradio_api/vibe-code", "/gradio_api/component_server", "/assets/../../config", "/docs", "/file=/etc"],
+)  # fmt: skip
+def test_there_is_no_path_to_files(path):
+    assert ask_guard(_never, path)[0] == 404
