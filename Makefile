@@ -2,13 +2,14 @@
 # changed.
 PYTHON ?= python3
 VENV := .venv
-# Stamps of what is installed there: the package, and the package with the tests' tools.
+# Stamps of what is installed there: the package, the package with the tests' tools, and these with Ray.
 PACKAGE := $(VENV)/package
 TOOLS := $(VENV)/tools
+RAY := $(VENV)/ray
 
 ROOMS := modeling_roformer tokenization model_cards conversion training serving
 
-.PHONY: demo test test-slow test-common examples lint clean
+.PHONY: demo test test-slow test-ray test-common examples lint clean
 
 demo: $(PACKAGE)
 	$(VENV)/bin/python examples/demo.py
@@ -19,6 +20,10 @@ test: $(TOOLS)
 # The rest of them, which compile, export, or start processes, and take half of the time.
 test-slow: $(TOOLS)
 	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2 -m slow
+
+# Those that need Ray, one after the other: each has all cores.
+test-ray: $(RAY)
+	$(VENV)/bin/python -m pytest -m ray
 
 # transformers' own tests of models and tokenizers, on ours.
 test-common: $(TOOLS)
@@ -43,11 +48,12 @@ lint: $(TOOLS)
 FIND := from importlib.util import find_spec; print(find_spec("modeling_roformer").origin)
 FOUND := $(shell cd / && '$(CURDIR)/$(VENV)/bin/python' -c '$(FIND)' 2>/dev/null)
 ifneq ($(FOUND),$(CURDIR)/modeling_roformer/__init__.py)
-.PHONY: $(PACKAGE) $(TOOLS)
+.PHONY: $(PACKAGE) $(TOOLS) $(RAY)
 endif
 
 $(TOOLS): EXTRA := [test]
-$(PACKAGE) $(TOOLS): setup.cfg pyproject.toml constraints.txt
+$(RAY): EXTRA := [test,ray]
+$(PACKAGE) $(TOOLS) $(RAY): setup.cfg pyproject.toml constraints.txt
 	@echo "installing into $(VENV), which takes a few minutes where it is new"
 	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.$(EXTRA)'

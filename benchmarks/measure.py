@@ -104,7 +104,7 @@ def _serve(connection, make: Callable, arguments: tuple) -> None:
             start = time.perf_counter()
             result = subject(*arguments)
             _synchronize()
-            connection.send((time.perf_counter() - start, _peak_memory(), result))
+            connection.send((time.perf_counter() - start, peak_memory(), result))
     except KeyboardInterrupt:
         pass
     except Exception as error:
@@ -121,7 +121,7 @@ def _synchronize() -> None:
         sys.modules["torch"].cuda.synchronize()
 
 
-def _peak_memory() -> float:
+def peak_memory() -> float:
     """Of the GPU where there is one in use; else what the process held at most."""
     if _on_gpu():
         return sys.modules["torch"].cuda.max_memory_allocated()

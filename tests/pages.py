@@ -17,7 +17,8 @@ PAGES = {
     for path in [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 }
 BLOCK = re.compile(
-    r"^```(?P<language>\w+)\n(?P<code>.*?)^```(?:\n```text\n(?P<output>.*?)^```)?", re.DOTALL | re.MULTILINE
+    r"^```(?P<language>\w+)(?: extra=(?P<extra>\w+))?\n(?P<code>.*?)^```(?:\n```text\n(?P<output>.*?)^```)?",
+    re.DOTALL | re.MULTILINE,
 )
 # What differs from run to run and from machine to machine.
 CHANGES = {
@@ -34,13 +35,17 @@ CHANGES = {
 
 @dataclass(frozen=True)
 class Block:
-    """A block of a page: `output` is what the page says it prints, None where it says nothing."""
+    """A block of a page: `output` is what the page says it prints, None where it says nothing.
+
+    ```bash extra=ray begins one that needs an extra which the other tests do without; a marker of that name runs it.
+    """
 
     page: str
     language: str
     code: str
     output: str | None
     line: int
+    extra: str | None = None
 
     def __str__(self) -> str:
         return f"{self.page}, line {self.line}"
@@ -55,7 +60,14 @@ class Block:
 def blocks(page: str) -> list[Block]:
     text = PAGES[page]
     return [
-        Block(page, found["language"], found["code"], found["output"], text.count("\n", 0, found.start()) + 1)
+        Block(
+            page,
+            found["language"],
+            found["code"],
+            found["output"],
+            text.count("\n", 0, found.start()) + 1,
+            found["extra"],
+        )
         for found in BLOCK.finditer(text)
     ]
 

@@ -72,14 +72,24 @@ def seed():
         yield
 
 
-@pytest.mark.parametrize("page", DOCS)
-def test_commands_and_code_of_a_page_print_what_it_says(page, start, converted, seed, monkeypatch):
+PAGES_AND_EXTRAS = [(page, None) for page in DOCS] + [
+    pytest.param(page, extra, marks=getattr(pytest.mark, extra))
+    for page in DOCS
+    for extra in sorted({block.extra for block in blocks(page)} - {None})
+]
+
+
+@pytest.mark.parametrize(("page", "extra"), PAGES_AND_EXTRAS)
+def test_commands_and_code_of_a_page_print_what_it_says(page, extra, start, converted, seed, monkeypatch):
+    """All that needs no extra of its own, and with it what needs this one."""
     if "roformer convert examples/roformer-mini-zh roformer-mini-zh" not in PAGES[page]:
         shutil.copytree(converted, start, copy_function=os.link, dirs_exist_ok=True)
     monkeypatch.chdir(start)
     monkeypatch.setenv("COLUMNS", "80")
     names = {"__name__": "__main__"}
     for block in blocks(page):
+        if block.extra not in (None, extra):
+            continue
         printed = ""
         for line in block.commands:
             code, out, err = pages.run_command(line, monkeypatch)

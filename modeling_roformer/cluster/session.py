@@ -10,12 +10,14 @@ from .errors import ClusterError
 
 LOCAL = "local"
 _PATIENCE = 5  # seconds in which an address answers
+# HTTP/2's preface and settings, which a gRPC server, as every Ray has one, answers with its own settings (frame type 4).
+_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 _OBJECT_STORE = 1 << 30  # bytes at most, of a local Ray
 # Read by Ray and its processes when they start.
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",  # no telemetry
     "RAY_enable_metrics_collection": "0",
-    "RAY_BACKEND_LOG_LEVEL": "fatal",  # a worker that was killed is replaced, and no news for the user
+    "RAY_BACKEND_LOG_LEVEL": "fatal",  # else Ray warns of its own ways
 }
 # As on macOS, the machine's own address is then 127.0.0.1, and Ray listens there and nowhere else.
 _ENVIRONMENT_HERE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
@@ -69,7 +71,10 @@ def _check_answers(address: str) -> None:
         raise ClusterError(f"{address} is Ray Client's: give the address of the cluster's head itself, HOST:PORT")
     host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), _PATIENCE).close()
+        with socket.create_connection((host.strip("[]"), int(port)), _PATIENCE) as connection:
+            connection.sendall(_HELLO)
+            if connection.recv(9)[3:4] != b"\4":
+                raise OSError("what listens there is no Ray")
     except ValueError:
         raise ClusterError(f"{address!r} is no address of a Ray: give HOST:PORT, auto or local") from None
     except OSError as error:

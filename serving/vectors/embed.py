@@ -145,7 +145,6 @@ def embed(
             place = str(model.resolve())
             results = compute_on_ray(todo, make_encoder, make_file, place, run["model"], ray, workers, on_gpus)
         bar.update(task, description="embedding")
-        computing = time.perf_counter()
         with ThreadPoolExecutor(1) as writer:
             writing: Future | None = None
             for result in results:
@@ -156,7 +155,6 @@ def embed(
                 bar.update(task, advance=result.read, description=f"{sum(made.values()):,} texts embedded")
             if writing is not None:
                 writing.result()
-        computing = time.perf_counter() - computing
         if more := before - kept.keys() - made.keys():
             raise ServingError(
                 f"{folder.path} holds {len(more):,} shards beyond the end of the texts, {min(more)} the first: the input was "

@@ -41,7 +41,7 @@ class Ranking:
         table = Table(*(["query"] if len(self.queries) > 1 else []), *columns)
         for query, matches in zip(self.queries, self.matches, strict=True):
             for place, match in enumerate(matches):
-                row = [f"{match.cosine:.4f}", match.id, *([_short(match.text)] if has_text else [])]
+                row = [f"{match.cosine:.3f}", match.id, *([_short(match.text)] if has_text else [])]
                 if len(self.queries) > 1:
                     row.insert(0, _short(query) if place == 0 else "")
                 table.add_row(*map(Text, row), end_section=place == len(matches) - 1)

@@ -77,7 +77,7 @@ def test_the_best_of_many_in_any_number_of_files():
 def test_what_the_command_prints(run, vectors):
     code, out, err = run("rank", QUERY, vectors, "--top-k", 2)
     assert code == 0 and err == ""
-    rows = re.findall(r"│ (0\.\d{4}) +│ \S*texts\.txt:\d+ +│ (\S[^│]*\S) +│", out)
+    rows = re.findall(r"│ (0\.\d{3}) +│ \S*texts\.txt:\d+ +│ (\S[^│]*\S) +│", out)
     assert len(rows) == 2 and rows[0][0] >= rows[1][0] and {text for _, text in rows} <= set(TEXTS)
     assert "query" not in out
 

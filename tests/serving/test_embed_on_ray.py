@@ -1,0 +1,127 @@
+"""`roformer embed --ray` and `roformer vocab --ray`: the same as without, whatever worker is killed."""
+
+import os
+import signal
+import sys
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+from conftest import LEGACY, TEXTS
+
+from modeling_roformer.cluster.errors import ClusterError
+from modeling_roformer.cluster.session import ray_session
+from modeling_roformer.serving.vectors import TextEncoder, embed
+from modeling_roformer.serving.vectors import vector_folder as vector_folder_module
+from modeling_roformer.tokenization.vocabulary_maker.word_vocabulary import make_word_vocabulary
+
+pytestmark = pytest.mark.ray
+MANY = [f"{text}{'明月' * (i % 7)}" for i in range(12) for text in TEXTS]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ray_here():
+    """One Ray for all tests, which each command joins; its workers compute with one thread."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")
+        patch.setenv("RAY_OVERRIDE_RESOURCES", '{"CPU": 2}')
+        patch.setenv("RAY_worker_niceness", "0")
+        with ray_session():
+            yield
+
+
+@pytest.fixture
+def texts(tmp_path):
+    path = tmp_path / "texts.txt"
+    path.write_text("".join(text + "\n" for text in MANY), encoding="utf-8")
+    return path
+
+
+def read(folder):
+    """Ids and vectors of all shards."""
+    tables = [pyarrow.parquet.read_table(path) for path in sorted(folder.glob("*.parquet"))]
+    ids = [id_ for table in tables for id_ in table["id"].to_pylist()]
+    return ids, np.concatenate([np.array(table["vector"].to_pylist(), dtype=np.float32) for table in tables])
+
+
+def workers() -> list[int]:
+    """The processes of this Ray that compute, as the system knows them."""
+    found = []
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/cmdline", "rb") as line:
+                if line.read().startswith(b"ray::MapWorker"):
+                    found.append(int(name))
+        except OSError:
+            continue
+    return found
+
+
+def test_a_worker_that_is_killed_in_the_middle_is_replaced_and_the_vectors_are_the_same(
+    saved, texts, tmp_path, monkeypatch
+):
+    embed(saved("word"), texts, tmp_path / "here", shard_size=5, keep_text=True)
+    write, killed = vector_folder_module.VectorFolder.write, []
+
+    def kill_when_three_are_done(self, name, data):
+        write(self, name, data)
+        if len(self.files()) == 3:
+            killed.append(workers()[0])
+            os.kill(killed[0], signal.SIGKILL)
+
+    monkeypatch.setattr(vector_folder_module.VectorFolder, "write", kill_when_three_are_done)
+    report = embed(saved("word"), texts, tmp_path / "ray", shard_size=5, keep_text=True, ray="local", workers=2)
+    assert killed and not os.path.exists(f"/proc/{killed[0]}")
+    assert (report.texts, report.shards) == (120, 24)
+    here, there = read(tmp_path / "here"), read(tmp_path / "ray")
+    assert there[0] == here[0] == [f"{texts}:{i + 1}" for i in range(120)]
+    np.testing.assert_allclose(there[1], here[1], atol=1e-6)
+
+
+class Deadly(TextEncoder):
+    """One text takes its process with it."""
+
+    def pooled(self, batch):
+        if any(len(ids) == len(self.tokenize([TEXTS[3]])[0]) for ids in batch):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().pooled(batch)
+
+
+def test_a_text_that_kills_its_worker_every_time_is_named_and_what_is_done_is_kept(saved, tmp_path, monkeypatch):
+    from ray import cloudpickle
+
+    module = sys.modules[__name__]
+    cloudpickle.register_pickle_by_value(module)  # workers cannot import it
+    path = tmp_path / "texts.txt"
+    path.write_text("".join(text + "\n" for text in ["今天", "明月", *TEXTS]), encoding="utf-8")
+    monkeypatch.setattr(sys.modules[embed.__module__], "TextEncoder", Deadly)
+    with pytest.raises(ClusterError, match=r"the text .*texts\.txt:6: the worker was killed 3 times"):
+        embed(saved("word"), path, tmp_path / "out", shard_size=4, ray="local", workers=1)
+    monkeypatch.undo()
+    cloudpickle.unregister_pickle_by_value(module)
+    kept = embed(saved("word"), path, tmp_path / "out", shard_size=4).kept
+    assert kept <= 2 and len(read(tmp_path / "out")[0]) == 12
+
+
+def test_it_goes_on_where_it_was_stopped_from_another_folder(saved, texts, tmp_path, monkeypatch):
+    """And paths are those of this process."""
+    monkeypatch.chdir(tmp_path)
+    embed(saved("word"), "texts.txt", "out", shard_size=30)
+    here = read(tmp_path / "out")
+    (tmp_path / "out" / "000002.parquet").unlink()
+    report = embed(saved("word"), "texts.txt", "out", shard_size=30, ray="local", workers=1)
+    assert (report.kept, report.shards) == (3, 4)
+    np.testing.assert_allclose(read(tmp_path / "out")[1], here[1], atol=1e-6)
+
+
+def test_words_are_the_same(tmp_path):
+    for part in range(6):  # each a piece of work of its own
+        lines = "".join(text + "\n" for text in MANY[part::6])
+        (tmp_path / f"{part}.txt").write_text(lines, encoding="utf-8")
+    base = LEGACY / "character" / "vocab.txt"
+    made = {}
+    for name, options in {"here": {"num_proc": 1}, "ray": {"ray": "local"}}.items():
+        files = [tmp_path / f"{part}.txt" for part in range(6)]
+        report = make_word_vocabulary(files, base, tmp_path / name, min_count=1, **options)
+        made[name] = (tmp_path / name).read_text(encoding="utf-8"), report.tokens_after, report.documents
+    assert made["here"] == made["ray"]
