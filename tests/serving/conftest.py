@@ -3,17 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from paths import REPOSITORY
+from small_texts import LEGACY
 from transformers import AutoModel, AutoTokenizer
 
 import modeling_roformer
 from modeling_roformer.conversion import convert
-
-LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
-TEXTS = [
-    "今天天气非常好", "我们", "明月", "天气很好，我们去看明月，今天天气非常好", "The moon 50", "我们今天去看天气",
-    "好", "明月旋转，我们慢慢旋转", "今天", "非常非常好",
-]  # fmt: skip
 
 
 @pytest.fixture(scope="session")

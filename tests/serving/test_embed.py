@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
-from conftest import TEXTS
+from small_texts import TEXTS
 
 from modeling_roformer.serving.errors import ServingError
 from modeling_roformer.serving.vectors import TextEncoder, embed

@@ -8,7 +8,7 @@ import command_line
 import numpy as np
 import pyarrow.parquet
 import pytest
-from conftest import TEXTS
+from small_texts import TEXTS
 
 from modeling_roformer.serving.errors import ServingError
 from modeling_roformer.serving.vectors import Match, embed, rank
