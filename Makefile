@@ -2,14 +2,15 @@
 # changed.
 PYTHON ?= python3
 VENV := .venv
-# Stamps of what is installed there: the package, the package with the tests' tools, and these with Ray.
+# Stamps of what is installed there: the package, the package with the tests' tools, and these with Ray, or with a browser's.
 PACKAGE := $(VENV)/package
 TOOLS := $(VENV)/tools
 RAY := $(VENV)/ray
+BROWSER := $(VENV)/browser
 
 ROOMS := modeling_roformer tokenization model_cards conversion training serving
 
-.PHONY: demo test test-slow test-ray test-common examples lint clean
+.PHONY: demo test test-slow test-ray test-page test-common examples lint clean
 
 demo: $(PACKAGE)
 	$(VENV)/bin/python examples/demo.py
@@ -24,6 +25,10 @@ test-slow: $(TOOLS)
 # Those that need Ray, one after the other: each has all cores.
 test-ray: $(RAY)
 	$(VENV)/bin/python -m pytest -m ray
+
+# The page in a headless Chromium, which the system's package manager installs: `apt-get install chromium fonts-noto-cjk`.
+test-page: $(BROWSER)
+	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -rs -m page tests/serving
 
 # transformers' own tests of models and tokenizers, on ours.
 test-common: $(TOOLS)
@@ -48,12 +53,13 @@ lint: $(TOOLS)
 FIND := from importlib.util import find_spec; print(find_spec("modeling_roformer").origin)
 FOUND := $(shell cd / && '$(CURDIR)/$(VENV)/bin/python' -c '$(FIND)' 2>/dev/null)
 ifneq ($(FOUND),$(CURDIR)/modeling_roformer/__init__.py)
-.PHONY: $(PACKAGE) $(TOOLS) $(RAY)
+.PHONY: $(PACKAGE) $(TOOLS) $(RAY) $(BROWSER)
 endif
 
 $(TOOLS): EXTRA := [test]
 $(RAY): EXTRA := [test,ray]
-$(PACKAGE) $(TOOLS) $(RAY): setup.cfg pyproject.toml constraints.txt
+$(BROWSER): EXTRA := [test,page,browser]
+$(PACKAGE) $(TOOLS) $(RAY) $(BROWSER): setup.cfg pyproject.toml constraints.txt
 	@echo "installing into $(VENV), which takes a few minutes where it is new"
 	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.$(EXTRA)'

@@ -17,7 +17,7 @@ PAGES = {
     for path in [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 }
 BLOCK = re.compile(
-    r"^```(?P<language>\w+)(?: extra=(?P<extra>\w+))?\n(?P<code>.*?)^```(?:\n```text\n(?P<output>.*?)^```)?",
+    r"^```(?P<language>\w+)(?: extra=(?P<extra>[\w-]+))?\n(?P<code>.*?)^```(?:\n```text\n(?P<output>.*?)^```)?",
     re.DOTALL | re.MULTILINE,
 )
 # What differs from run to run and from machine to machine.

@@ -51,7 +51,7 @@ def fill(served: ServedModel, text: str, top_k: int = 5) -> Filled:
     reading = served.read(text, around=tokenizer.mask_token_id)
     masked = [i for i, token in enumerate(reading.ids) if token == tokenizer.mask_token_id]
     hidden_states = served.model.base_model(served.ids(reading)).last_hidden_state
-    probabilities = served.model.cls(hidden_states[:, masked])[0].double().softmax(-1)
+    probabilities = served.model.cls(hidden_states[:, masked])[0].cpu().double().softmax(-1)
     best = probabilities.topk(min(top_k, probabilities.shape[-1]))
     words = [
         [(tokenizer.decode([token]), value) for token, value in zip(*row, strict=True)]

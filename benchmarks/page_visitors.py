@@ -1,0 +1,112 @@
+"""Many visitors of `roformer page` at once: how long they wait, whether any gets an error, and whether memory comes back.
+
+    python benchmarks/page_visitors.py roformer-mini-zh --visitors 32 --seconds 60
+
+Each asks, reads the answer, and asks again, over HTTP as a browser does. `pip install '.[page,bench]'`.
+"""
+
+import argparse
+import asyncio
+import json
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+
+import httpx
+import psutil
+
+QUESTIONS = {
+    "fill": ["酒店的位置很[MASK]，服务也很[MASK]。"],
+    "segments": ["今天天气非常好，我们去公园玩。"],
+    "triplet": ["租客要求房东退还押金。", "两车相撞，被告负主要责任。", "房屋租赁合同到期，押金没有退还。"],
+    "compare": ["租客要求房东退还房屋押金。\n房屋租赁合同到期，押金没有退还。\n两车相撞，被告负主要责任。"],
+}
+
+
+@dataclass
+class Visits:
+    """Seconds that each answer took, and what came in place of one."""
+
+    seconds: list[float] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+
+
+async def ask(client: httpx.AsyncClient, tab: str, texts: list[str]) -> str:
+    """The answer's HTML; a RuntimeError says what came instead."""
+    joined = await client.post(f"/gradio_api/call/{tab}", json={"data": texts})
+    if joined.status_code != 200:
+        raise RuntimeError(f"{joined.status_code} {joined.text}")
+    event = ""
+    async with client.stream("GET", f"/gradio_api/call/{tab}/{joined.json()['event_id']}") as answer:
+        async for line in answer.aiter_lines():
+            name, _, value = line.partition(": ")
+            if name == "event":
+                event = value
+            elif name == "data" and event == "complete":
+                return json.loads(value)[0]
+            elif name == "data" and event == "error":
+                raise RuntimeError(value)
+    raise RuntimeError("the answer broke off")
+
+
+async def visit(address: str, visitors: int, seconds: float) -> Visits:
+    """So many visitors at once, who ask for so long."""
+    visits, end = Visits(), time.perf_counter() + seconds
+    limits = httpx.Limits(max_connections=2 * visitors)
+
+    async def visitor(client: httpx.AsyncClient, number: int) -> None:
+        while time.perf_counter() < end:
+            number += 1
+            tab, texts = list(QUESTIONS.items())[number % len(QUESTIONS)]
+            began = time.perf_counter()
+            try:
+                answer = await ask(client, tab, texts)
+            except (httpx.HTTPError, RuntimeError, ValueError) as error:
+                visits.errors.append(f"{tab}: {error!r}")
+            else:
+                visits.seconds.append(time.perf_counter() - began)
+                if 'class="answer"' not in answer:
+                    visits.errors.append(f"{tab}: {answer!r}")
+
+    async with httpx.AsyncClient(base_url=address, timeout=120, limits=limits, trust_env=False) as client:
+        await asyncio.gather(*(visitor(client, number) for number in range(visitors)))
+    return visits
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("model", help="folder of a saved masked language model")
+    parser.add_argument("--visitors", type=int, default=32)
+    parser.add_argument("--seconds", type=float, default=60)
+    options = parser.parse_args()
+    command = [sys.executable, "-m", "modeling_roformer.cli", "page", options.model, "--port", "0"]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        line = server.stdout.readline()
+        if "http://" not in line:
+            sys.exit(f"page_visitors: {options.model} has no page")
+        address = line.split()[2].rstrip(",")
+        memory = psutil.Process(server.pid).memory_info
+        sizes = [memory().rss]
+        for seconds in (2, options.seconds):  # first what every library and every tab needs once
+            visits = asyncio.run(visit(address, options.visitors, seconds))
+            sizes.append(memory().rss)
+    finally:
+        server.terminate()
+        server.wait()
+    waits = sorted(visits.seconds)
+    print(f"{options.visitors} visitors for {options.seconds:g} s: {len(waits)} answers, {len(visits.errors)} errors")
+    print(
+        f"a visitor waits {statistics.median(waits):.2f} s (median), {waits[int(0.99 * len(waits))]:.2f} s (99 of 100)"
+    )
+    print(
+        "MB of memory at the start, after the first answers, and in the end:", *(f"{size / 1e6:.0f}" for size in sizes)
+    )
+    for error in visits.errors[:5]:
+        print(error)
+
+
+if __name__ == "__main__":
+    main()

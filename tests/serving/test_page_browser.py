@@ -1,0 +1,375 @@
+"""The page in a real browser, which types, clicks and reads: `make test-page`."""
+
+import asyncio
+import os
+import re
+import runpy
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+
+import page_models
+import pages
+import pytest
+from paths import REPOSITORY
+
+import modeling_roformer as package
+from modeling_roformer.conversion import convert
+from modeling_roformer.serving.page import server
+from modeling_roformer.serving.page.abilities import abilities_of
+from modeling_roformer.serving.page.examples import CHINESE
+
+pytestmark = pytest.mark.page
+_WHY = "the extras page and browser are not installed: make test-page"
+playwright = pytest.importorskip("playwright.sync_api", reason=_WHY)
+httpx, uvicorn = (pytest.importorskip(name, reason=_WHY) for name in ("httpx", "uvicorn"))  # Gradio brings them
+if find_spec("gradio") is None:
+    pytest.skip(_WHY, allow_module_level=True)
+
+expect = playwright.expect
+CHROMIUM = next(
+    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+)
+FLAGS = "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-component-update --disable-sync"
+PICTURE = REPOSITORY / "docs" / "in-a-browser.png"  # drawn anew where it is not there
+BLOCKS = [block for page in pages.PAGES for block in pages.blocks(page) if block.extra == "page"]
+# `roformer`, which writes down every machine but this one that it looks for.
+WATCHED = """
+import sys
+def watch(event, arguments):
+    if event in ("socket.connect", "socket.getaddrinfo"):
+        host = arguments[1] if event == "socket.connect" else arguments[:1]
+        if isinstance(host, tuple) and host[0] not in ("127.0.0.1", "localhost", "::1", None):
+            print("outside:", event, host, file=sys.stderr, flush=True)
+sys.addaudithook(watch)
+from modeling_roformer.cli import main
+main()
+"""
+
+
+class Command:
+    """`roformer page …` in a process of its own, once it serves."""
+
+    def __init__(self, folder, log, *options):
+        self.log = log
+        with open(log, "w") as errors:
+            command = [sys.executable, "-c", WATCHED, "page", str(folder), "--port", "0", *options]
+            environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment)
+        self.said = self.process.stdout.readline()
+        found = re.search(r"http://\S+:\d+", self.said)
+        assert found, log.read_text()
+        self.address = found[0]
+
+    def stop(self, number=signal.SIGINT) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(timeout=30)
+
+
+@pytest.fixture(scope="module")
+def mini(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model") / "roformer-mini-zh"
+    convert(REPOSITORY / "examples" / "roformer-mini-zh", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def command(mini, tmp_path_factory):
+    """As docs/ shows it."""
+    (block,) = (block for block in BLOCKS if block.commands)
+    (line,) = block.commands
+    assert line == "roformer page roformer-mini-zh"
+    command = Command(mini, tmp_path_factory.mktemp("log") / "log")
+    pages.assert_printed(block, command.said)
+    yield command
+    assert command.stop() == 0
+    assert "outside:" not in command.log.read_text() and "Traceback" not in command.log.read_text()
+
+
+@pytest.fixture(scope="module")
+def here():
+    """Serves a folder's page in a thread of this process; gives its address."""
+    running = []
+
+    def serve(folder, **options) -> str:
+        listening = server._listening("127.0.0.1", 0)
+        thread_server = uvicorn.Server(uvicorn.Config(server.application(folder, **options), log_level="critical"))
+        thread = threading.Thread(target=thread_server.run, kwargs={"sockets": [listening]}, daemon=True)
+        thread.start()
+        running.append((thread_server, thread, listening))
+        return f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+    yield serve
+    for thread_server, thread, listening in running:
+        thread_server.should_exit = thread_server.force_exit = True
+        thread.join(timeout=10)
+        listening.close()
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory):
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium: apt-get install chromium fonts-noto-cjk")
+    expect.set_options(timeout=60_000)
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS.split())
+        yield browser
+        browser.close()
+
+
+def title(tab: str) -> str:
+    from modeling_roformer.serving.page.tabs import _TABS
+
+    return _TABS[tab][0]
+
+
+class Visitor:
+    """A page that is open in the browser, and all that it has asked the network for."""
+
+    def __init__(self, chromium, address):
+        self.page = chromium.new_page(viewport={"width": 1200, "height": 780}, color_scheme="light")
+        self.page.set_default_timeout(60_000)
+        self.requests = []
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.goto(address)
+        self.page.get_by_role("tab").first.wait_for()
+
+    def open(self, tab):
+        self.page.get_by_role("tab", name=title(tab), exact=True).click()
+        self.panel = self.page.locator(f"#{tab}")
+        self.panel.locator("textarea").first.wait_for()
+
+    def ask(self, *texts):
+        for box, text in zip(self.panel.locator("textarea").all(), texts, strict=True):
+            box.fill(text)
+        self.panel.locator("button.primary").click()
+
+    @property
+    def answer(self):
+        return self.panel.locator(".answer")
+
+    def told(self) -> str:
+        """The sentence of an error, which is then closed."""
+        self.page.locator(".toast-body").wait_for()
+        said = self.page.locator(".toast-body").inner_text().splitlines()[-1]
+        self.page.locator(".toast-close").click()
+        self.page.locator(".toast-body").wait_for(state="detached")
+        return said
+
+
+@pytest.fixture(scope="module")
+def visitor(chromium, command):
+    return Visitor(chromium, command.address)
+
+
+def test_the_tabs_are_those_of_the_model(visitor, mini):
+    titles = [tab.inner_text() for tab in visitor.page.get_by_role("tab").all()]
+    assert titles == [title(tab) for tab in abilities_of(mini).tabs]
+    assert visitor.page.get_by_role("heading", level=1).inner_text() == "roformer-mini-zh"
+
+
+@pytest.mark.parametrize(
+    ("tab", "texts", "answers"),
+    [
+        ("fill", ["这本书的内容很好，值得[MASK]。"], ["值得推荐。", "推荐\n0.506", "购买\n0.285", "全部读过"]),
+        (
+            "document",
+            ["双方签订房屋租赁合同。被告没有支付租金。解除原告与被告之间的[MASK]合同。"],
+            ["with the document\n租赁\n0.", "with its sentence alone\n达成\n0.", "之间的租赁合同"],
+        ),
+        ("segments", ["公园ABC。"], ["公园\n5911\n0–2", "##c\n4717\n4–5", "[SEP]\n3\n–"]),
+        (
+            "triplet",
+            ["租客要求房东退还押金。", "两车相撞，被告负主要责任。", "房屋租赁合同到期，押金没有退还。"],
+            ["C is closer to A", "B\n0.728", "C\n0.885"],
+        ),
+        (
+            "rank",
+            ["租客要求房东退还押金。", "两车相撞，被告负主要责任。\n房屋租赁合同到期，押金没有退还。"],
+            ["1. 房屋租赁合同到期，押金没有退还。\n0.885\n2. 两车相撞，被告负主要责任。\n0.728"],
+        ),
+        ("compare", ["租客要求房东退还押金。\n两车相撞，被告负主要责任。"], ["两车相撞，被告负主要责任。\t0.73\t1.00"]),
+    ],
+)
+def test_a_visitor_types_and_reads_the_answer(visitor, tab, texts, answers):
+    visitor.open(tab)
+    visitor.ask(*texts)
+    for answer in answers:
+        expect(visitor.answer).to_contain_text(re.compile(r"\s*".join(map(re.escape, answer.split()))))
+
+
+def test_an_example_is_answered_by_a_click(visitor):
+    """The picture of docs/ is what is seen then."""
+    visitor.open("document")
+    visitor.panel.get_by_role("button", name="原告王建国").click()
+    expect(visitor.answer).to_contain_text(re.compile("with the document租赁0.9"))
+    assert visitor.panel.locator("textarea").input_value() == CHINESE["document"][0][0]
+    visitor.page.mouse.move(0, 0)
+    visitor.page.wait_for_timeout(500)
+    picture = visitor.page.screenshot()
+    assert 20_000 < len(picture) < 300_000
+    if not PICTURE.exists():
+        PICTURE.write_bytes(picture)
+
+
+def test_chinese_is_drawn_in_a_font_that_has_it(visitor):
+    visitor.open("fill")
+    session = visitor.page.context.new_cdp_session(visitor.page)
+    session.send("DOM.enable")
+    session.send("CSS.enable")
+    root = session.send("DOM.getDocument")["root"]["nodeId"]
+    node = session.send("DOM.querySelector", {"nodeId": root, "selector": "#fill button.primary"})["nodeId"]
+    fonts = session.send("CSS.getPlatformFontsForNode", {"nodeId": node})["fonts"]
+    assert any("CJK" in font["familyName"] for font in fonts), fonts
+
+
+@pytest.mark.parametrize(
+    ("texts", "sentence"),
+    [
+        (["fill", ""], "the text is empty: write something, or click an example"),
+        (["fill", "押金。"], "there is no [MASK] in the text: write [MASK] where a word is to be filled in"),
+        (["rank", "押金", "租金\n" * 65], "the cases are 65 lines, more than the 64 that this page compares"),
+        (["fill", "押" * 40_000], "the text is longer than the 32,768 characters that this page takes: shorten it"),
+    ],
+)
+def test_what_is_wrong_is_told_in_a_sentence(visitor, texts, sentence):
+    visitor.open(texts[0])
+    visitor.ask(*texts[1:])
+    assert visitor.told() == sentence
+    visitor.ask("押金", *["租金"] * (len(texts) - 2)) if texts[0] == "rank" else visitor.ask("押金没有[MASK]。")
+    expect(visitor.answer).to_contain_text("tokens")
+
+
+def test_ten_million_characters_pasted(visitor):
+    visitor.open("fill")
+    visitor.panel.locator("textarea").fill("")
+    visitor.panel.locator("textarea").focus()
+    visitor.page.evaluate("document.execCommand('insertText', false, '押'.repeat(10_000_000))")
+    visitor.panel.locator("button.primary").click()
+    assert visitor.told().startswith("the text is longer than the 32,768 characters")
+    visitor.ask("押金没有[MASK]。")
+    expect(visitor.answer).to_contain_text("4 tokens")
+
+
+def test_ten_million_characters_sent(command):
+    size = memory(command)
+    for path in ("call/fill", "queue/join", "run/fill"):
+        answer = httpx.post(f"{command.address}/gradio_api/{path}", json={"data": ["押" * 10_000_000]}, timeout=60)
+        assert answer.status_code == 413 and answer.json()["detail"].startswith("the text is longer than")
+    assert memory(command) - size < 100e6
+
+
+def test_nothing_goes_to_another_machine(visitor, command):
+    """After all that was done above; what the server asked for is looked at when it has stopped."""
+    outside = [url for url in visitor.requests if not url.startswith((command.address, "data:", "blob:"))]
+    assert visitor.requests and not outside
+    policy = httpx.get(command.address).headers["content-security-policy"]
+    assert policy.startswith("default-src 'self'")
+
+
+def test_no_file_and_no_path_of_the_machine_is_reached(command, mini):
+    for path in (f"file={mini}/config.json", "file=/etc/passwd", f"file/{mini}/vocab.txt", "upload"):
+        for method in ("GET", "POST"):
+            assert httpx.request(method, f"{command.address}/gradio_api/{path}").status_code == 404
+    shown = httpx.get(command.address).text + httpx.get(f"{command.address}/config").text
+    shown += httpx.get(f"{command.address}/gradio_api/info").text
+    for secret in (str(mini), str(mini.parent), str(REPOSITORY), sys.prefix, os.path.expanduser("~/")):
+        assert secret not in shown, secret
+
+
+def test_an_error_of_the_program_is_not_shown(chromium, here, mini, monkeypatch, caplog):
+    def broken(*texts):
+        raise RuntimeError(f"{mini} is secret")
+
+    from modeling_roformer.serving.page.tabs import _TABS
+
+    monkeypatch.setitem(_TABS, "fill", (*_TABS["fill"][:3], broken))
+    visitor = Visitor(chromium, here(mini))
+    visitor.open("fill")
+    visitor.ask("[MASK]")
+    assert visitor.told() == "the server could not answer this, and its log says why"
+    assert f"{mini} is secret" in caplog.text
+    visitor.page.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "tab", "texts", "answer"),
+    [
+        ("RoFormerForSequenceClassification", {"id2label": {0: "好", 1: "差"}}, "classify", ["很好。", ""], "[好差].*0\\.[5-9]"),
+        ("RoFormerForTokenClassification", {"id2label": {0: "B-LOC", 1: "B-PER"}}, "entities", ["去北京。"], "(LOC|PER) 0"),
+        ("RoFormerForQuestionAnswering", {}, "answer", ["租金多少？", "租金三千元。"], "租金三千元。.*0\\.\\d"),
+        ("RoFormerForCausalLM", {"is_decoder": True}, "write", ["天气"], "tokens, all of them read"),
+    ],
+)  # fmt: skip
+def test_heads_have_tabs_of_their_own(chromium, here, tmp_path, name, settings, tab, texts, answer):
+    visitor = Visitor(chromium, here(page_models.save(tmp_path / name, getattr(package, name), **settings)))
+    assert [one.inner_text() for one in visitor.page.get_by_role("tab").all()] == [
+        title(shown) for shown in ("segments", tab)
+    ]
+    visitor.open(tab)
+    visitor.ask(*texts)
+    expect(visitor.answer).to_contain_text(re.compile(answer, re.DOTALL))
+    visitor.page.close()
+
+
+def memory(command) -> int:
+    """Bytes that the server has."""
+    import psutil
+
+    return psutil.Process(command.process.pid).memory_info().rss
+
+
+def test_many_visitors_at_once(command):
+    visit = runpy.run_path(str(REPOSITORY / "benchmarks" / "page_visitors.py"))["visit"]
+    with ThreadPoolExecutor() as another:  # this thread's loop is Playwright's
+        another.submit(asyncio.run, visit(command.address, 32, 2)).result()
+        size = memory(command)
+        visits = another.submit(asyncio.run, visit(command.address, 32, 6)).result()
+    assert not visits.errors and len(visits.seconds) >= 32
+    assert memory(command) - size < 50e6
+
+
+def test_more_questions_than_may_wait(here, mini, monkeypatch):
+    from modeling_roformer.serving.page.tabs import _TABS
+
+    go_on = threading.Event()
+    monkeypatch.setitem(_TABS, "fill", (*_TABS["fill"][:3], lambda *texts: str(go_on.wait(60))))
+    with httpx.Client(base_url=here(mini, waiting=1), timeout=60) as client:
+        asked = [client.post("/gradio_api/call/fill", json={"data": ["[MASK]"]}) for _ in range(4)]
+        codes = [answer.status_code for answer in asked]
+        go_on.set()
+        assert codes[0] == 200 and codes[-1] == 503 and "Queue is full" in asked[-1].json()["detail"]
+        answered = [
+            client.get(f"/gradio_api/call/fill/{answer.json()['event_id']}") for answer in asked if answer.is_success
+        ]
+        assert all('event: complete\ndata: ["True"]' in answer.text for answer in answered)
+
+
+def test_python_of_the_pages(mini, monkeypatch):
+    monkeypatch.chdir(mini.parent)
+    for block in BLOCKS:
+        if block.language == "python":
+            assert pages.run_code(block, {}) == block.output
+
+
+def test_the_space_is_the_page(mini, tmp_path):
+    space = shutil.copytree(REPOSITORY / "examples" / "space", tmp_path / "space")
+    port = server._listening("127.0.0.1", 0)
+    number = port.getsockname()[1]
+    port.close()
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "MODEL": str(mini), "GRADIO_SERVER_PORT": str(number)}
+    process = subprocess.Popen(
+        [sys.executable, "app.py"], cwd=space, env=environment, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert f"http://0.0.0.0:{number}" in process.stdout.readline()
+        assert "roformer-mini-zh" in httpx.get(f"http://127.0.0.1:{number}").text
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
+    metadata = (space / "README.md").read_text(encoding="utf-8").split("---")[1]
+    assert {"sdk: gradio", "app_file: app.py"} <= set(metadata.splitlines())
