@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import inspect
-import logging
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import ServingError
+from .quiet import quiet
 
 if TYPE_CHECKING:
     import torch
@@ -85,7 +82,7 @@ def write_graph(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, path
     axes = {0: BATCH, 1: LENGTH}
     if (n := sequences_of(model)) is not None:
         axes = {0: BATCH, 2: LENGTH} | ({1: CHOICES} if n == 0 else {})
-    with _quiet():
+    with quiet():
         try:
             program = torch.onnx.export(
                 model,
@@ -108,17 +105,3 @@ def write_graph(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, path
         del node.metadata_props[:]
     onnx.save(exported, path)
     return list(example), outputs
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """torch tells of packages that are not needed, and of names of sizes that several inputs share."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)

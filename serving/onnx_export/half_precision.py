@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from .quiet import quiet
+
 # Sums over many numbers, and exponentials, leave float16's range or its precision: they stay in float32, between casts.
 IN_FLOAT32 = (
     "LayerNormalization",
@@ -24,7 +26,8 @@ def halve(source: Path, target: Path) -> None:
     import onnx
     from onnxruntime.transformers.float16 import DEFAULT_OP_BLOCK_LIST, convert_float_to_float16
 
-    halved = convert_float_to_float16(
-        onnx.load(source), keep_io_types=True, op_block_list=[*DEFAULT_OP_BLOCK_LIST, *IN_FLOAT32]
-    )
+    with quiet():
+        halved = convert_float_to_float16(
+            onnx.load(source), keep_io_types=True, op_block_list=[*DEFAULT_OP_BLOCK_LIST, *IN_FLOAT32]
+        )
     onnx.save(halved, target)

@@ -14,9 +14,9 @@ from ..errors import ServingError
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
-# Of shape (heads, s, s): the scores, the mask added to them, their softmax, and that without NaN. As measured on 1,024 to
-# 3,072 tokens.
-MATRICES = 4
+# Of shape (heads, s, s), as measured on 1,024 to 3,072 tokens: the scores, the mask added to them, their softmax, and that
+# without NaN; and NEZHA's, which also picks a product for each distance.
+MATRICES, NEZHAS_MATRICES = 4, 9
 BYTES = 4  # of a float32
 
 
@@ -42,14 +42,16 @@ def check_memory(config: PreTrainedConfig, shape: tuple[int, ...], text: str) ->
 
 def bytes_needed(config: PreTrainedConfig, rows: int, length: int) -> int:
     """What ONNX Runtime allocates at its peak for so many sequences of this length, beside the weights."""
-    matrices = MATRICES * config.num_attention_heads * length if _has_matrices(config) else 0
+    matrices = _matrices(config) * config.num_attention_heads * length
     # Logits and their copy in PyTorch; what a layer keeps is less.
     vectors = 2 * config.vocab_size + 4 * config.intermediate_size
     return BYTES * rows * length * (matrices + vectors)
 
 
-def _has_matrices(config: PreTrainedConfig) -> bool:
-    return getattr(config, "attention_type", "softmax") != "linear"
+def _matrices(config: PreTrainedConfig) -> int:
+    if getattr(config, "attention_type", "softmax") == "linear":
+        return 0
+    return NEZHAS_MATRICES if config.model_type == "nezha" else MATRICES
 
 
 def free_bytes() -> int | None:

@@ -9,13 +9,12 @@ attention, which have no weights, stay as they are, and so do norms and softmax.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from .quiet import quiet
 
 if TYPE_CHECKING:
     from onnx import GraphProto
@@ -41,7 +40,7 @@ def quantize(source: Path, target: Path, block: int = BLOCK, symmetric: bool = F
     in_blocks = DefaultWeightOnlyQuantConfig(
         block_size=block, is_symmetric=symmetric, accuracy_level=accuracy_level, bits=8
     )
-    with _quiet():
+    with quiet():
         matrices = MatMulNBitsQuantizer(model, algo_config=in_blocks)
         matrices.process()
         matrices.model.save_model_to_file(str(target))
@@ -85,14 +84,3 @@ def quantize_rows(graph: GraphProto) -> None:
     for tensor in list(graph.initializer):
         if tensor.name not in used:
             graph.initializer.remove(tensor)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """The quantizer tells of every matrix."""
-    level = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        yield
-    finally:
-        logging.disable(level)

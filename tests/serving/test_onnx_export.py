@@ -7,6 +7,7 @@ import shutil
 import command_line
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 import torch
 from exporting import IN_JAVASCRIPT, LEGACY, SIZES, saved
@@ -19,7 +20,7 @@ from modeling_roformer.conversion.convert import convert
 from modeling_roformer.model_cards import check_metadata
 from modeling_roformer.model_cards.facts import file_fact, read_facts
 from modeling_roformer.serving.errors import ServingError
-from modeling_roformer.serving.onnx_export import export_onnx, graph, memory
+from modeling_roformer.serving.onnx_export import export_onnx, graph, memory, quantization
 from modeling_roformer.serving.onnx_export.agreement import Agreement, open_session
 from modeling_roformer.serving.onnx_export.texts import SENTENCES, read_texts
 
@@ -271,6 +272,34 @@ def test_the_length_that_still_goes():
     linear = RoFormerConfig(**SIZES, vocab_size=100, attention_type="linear")
     memory.check_memory(linear, (1, 10**6), "text 1")
     assert memory.bytes_needed(linear, 1, 2000) == 2 * memory.bytes_needed(linear, 1, 1000)
+
+
+def test_embeddings_in_int8_have_a_scale_for_each_row():
+    """Half a step from the table at most, row by row, however large other rows are; and the output layer its own matrix."""
+    random = np.random.default_rng(0)
+    table = (random.normal(size=(2000, 8)) * np.geomspace(1e-3, 1e3, 2000)[:, None]).astype(np.float32)
+    table[7] = 0
+    nodes = [
+        onnx.helper.make_node("Gather", ["table", "ids"], ["rows"]),
+        onnx.helper.make_node("Transpose", ["table"], ["matrix"], perm=[1, 0]),
+        onnx.helper.make_node("MatMul", ["rows", "matrix"], ["logits"]),
+    ]
+    kinds = {"ids": onnx.TensorProto.INT64, "rows": onnx.TensorProto.FLOAT, "logits": onnx.TensorProto.FLOAT}
+    ids, rows, logits = (onnx.helper.make_tensor_value_info(name, kind, None) for name, kind in kinds.items())
+    network = onnx.helper.make_graph(nodes, "g", [ids], [rows, logits], [numpy_helper.from_array(table, "table")])
+    quantization.untie(network)
+    quantization.quantize_rows(network)
+    model = onnx.helper.make_model(network, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=10)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    found, products = session.run(["rows", "logits"], {"ids": np.arange(2000)})
+    steps = np.abs(table).max(-1, keepdims=True) / 127
+    assert (np.abs(found - table) <= 0.5001 * steps).all() and (found != table).any()
+    np.testing.assert_allclose(products, found @ table.T, rtol=1e-5, atol=1e-3)
+    assert {tensor.name: tensor.data_type for tensor in network.initializer} == {
+        "matrix": onnx.TensorProto.FLOAT,
+        "table_int8": onnx.TensorProto.INT8,
+        "table_scales": onnx.TensorProto.FLOAT,
+    }
 
 
 def test_what_an_agreement_says():

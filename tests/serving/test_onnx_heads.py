@@ -11,6 +11,7 @@ from transformers import AutoConfig
 from modeling_roformer.conversion.convert import convert
 from modeling_roformer.serving.onnx_export import export_onnx
 from modeling_roformer.serving.onnx_export.agreement import open_session
+from modeling_roformer.serving.onnx_export.export import longest_input
 from modeling_roformer.serving.onnx_export.graph import answers
 from modeling_roformer.serving.onnx_export.saved_model import load_model, saved_model
 
@@ -41,13 +42,11 @@ MODELS = {
     "dynamic": ("RoFormerModel", {"rope_parameters": DYNAMIC}, ["last_hidden_state"]),
     "unpads": ("RoFormerForMaskedLM", {"unpad_inputs": True}, ["logits"]),
     "V2": ("RoFormerForMaskedLM", V2, ["logits"]),
-    "V2 classes": ("RoFormerForSequenceClassification", V2, ["logits"]),
     "elu": ("RoFormerForMaskedLM", {"attention_type": "linear"}, ["logits"]),
     "softmax": ("RoFormerModel", {"attention_type": "linear", "linear_feature_map": "softmax"}, ["last_hidden_state"]),
     "favor": ("RoFormerModel", {"attention_type": "linear", "linear_feature_map": "favor"}, ["last_hidden_state"]),
     "learned": ("RoFormerModel", {"position_encoding": "learned"}, ["last_hidden_state"]),
     "sinusoidal": ("RoFormerModel", {"position_encoding": "sinusoidal"}, ["last_hidden_state"]),
-    "no positions": ("RoFormerModel", {"position_encoding": "none"}, ["last_hidden_state"]),
     "Sim": ("RoFormerForCausalLM", SIM, POOLED),
     "Sim's bare model": ("RoFormerModel", SIM, POOLED),
     "NEZHA": ("NezhaModel", {}, POOLED),
@@ -69,7 +68,10 @@ def assert_any_shape_agrees(folder: Path, output: Path, vocab_size: int, toleran
     """The graph beside the model in PyTorch, on ids that nobody wrote, padded at the end."""
     session, model = open_session(output / "onnx" / "model.onnx"), load_model(saved_model(folder))
     inner = list(session.get_inputs()[0].shape[1:-1])
+    longest = longest_input(model.config)
     for b, s in SHAPES:
+        if longest is not None and s > longest:
+            continue
         generator, n = torch.Generator().manual_seed(b * s), [4 if isinstance(axis, str) else axis for axis in inner]
         shape = (b, *n, s)
         inputs = {
@@ -103,11 +105,11 @@ def test_every_head_answers_as_in_pytorch(name, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["word", "factorized", "v2", "sim", "wobert", "wonezha", "pooler"])
+@pytest.mark.parametrize("name", ["word", "v2", "sim", "wobert", "wonezha"])
 def test_every_family_answers_as_in_pytorch(name, tmp_path):
     convert(LEGACY / name, tmp_path / "model")
     report = export_onnx(tmp_path / "model", tmp_path / "onnx")
     assert report.agreements["model.onnx"].difference <= 5e-5
     assert report.word_level == (name != "sim") and (report.note is not None) == (name == "sim")
     assert ("tokenizer.json" in report.files) == (name == "sim")
-    assert_any_shape_agrees(tmp_path / "model", tmp_path / "onnx", 100)
+    assert_any_shape_agrees(tmp_path / "model", tmp_path / "onnx", vocab_size=100)
