@@ -10,7 +10,7 @@ BROWSER := $(VENV)/browser
 
 ROOMS := modeling_roformer tokenization model_cards conversion training serving
 
-.PHONY: demo test test-slow test-ray test-page test-common examples lint clean
+.PHONY: demo test test-slow test-ray test-page test-js test-common examples lint clean
 
 demo: $(PACKAGE)
 	$(VENV)/bin/python examples/demo.py
@@ -33,6 +33,14 @@ test-page: $(BROWSER)
 # transformers' own tests of models and tokenizers, on ours.
 test-common: $(TOOLS)
 	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -o addopts=-q tests/common
+
+# Exported folders in transformers.js, under Node; its package is fetched once, into .cache/.
+JS := .cache/transformers.js
+test-js: $(TOOLS)
+	@if command -v npm > /dev/null && ! test -d $(JS)/node_modules; then \
+		echo "installing transformers.js into $(JS)"; mkdir -p $(JS) \
+		&& npm install --prefix $(JS) --ignore-scripts --no-audit --no-fund --loglevel=error @huggingface/transformers@4.3.1; fi
+	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -m js -rs
 
 # Every example in a setting of seconds.
 examples: $(TOOLS)
