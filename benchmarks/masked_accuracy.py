@@ -40,9 +40,11 @@ LONG = 6_500  # characters
 console = Console(width=110, highlight=False)
 
 
-def masked_batches(source: Path, tokenizer: PreTrainedTokenizerBase, cache: str, wanted: int, seed: int) -> list[dict]:
-    """Batches of pieces in an order drawn from the seed, of which together `wanted` words are masked, or all."""
-    pieces = Corpus([source], cache).pieces(tokenizer, LENGTH)
+def masked_batches(
+    source: Path, tokenizer: PreTrainedTokenizerBase, cache: str, wanted: int, seed: int, length: int = LENGTH
+) -> list[dict]:
+    """Batches of pieces of at most `length` tokens in an order drawn from the seed, of which together `wanted` words are masked, or all."""
+    pieces = Corpus([source], cache).pieces(tokenizer, length)
     collator = MaskingCollator(tokenizer, seed, share=SHARE, replaced=1, random=0)
     order = np.argsort(uniform((seed, 0), (0, 0, 0), len(pieces)))
     batches, masked = [], 0

@@ -1,0 +1,164 @@
+"""How well smaller graphs of a masked language model answer, and how fast, beside PyTorch: which setting is worth it.
+
+    python benchmarks/onnx_export.py --model DIR --texts FILE [FILE …]
+
+Each file is a source: text, a document a line, or JSON Lines. It is cut into pieces of 128 tokens at sentence ends, 15 % of
+whose words are replaced by [MASK] (a fixed seed), until together 4,000 are masked. Each piece is run by itself. The table has
+the share of masks with the same top answer as PyTorch in float32, the least and the mean cosine of the vectors (the mean over
+the tokens of the bare model's last hidden states), the graph's size, and the time for all pieces on one thread beside that of
+the float32 graph, the median of the rounds, which take turns.
+"""
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import torch
+from masked_accuracy import masked_batches
+from onnxruntime.quantization import QuantType, quantize_dynamic
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from transformers import AutoModelForMaskedLM
+
+from modeling_roformer.serving.onnx_export.graph import write_graph
+from modeling_roformer.serving.onnx_export.half_precision import halve
+from modeling_roformer.serving.onnx_export.quantization import quantize
+from modeling_roformer.training.masking import IGNORED
+from modeling_roformer.training.start import load_tokenizer
+
+console = Console(width=120, highlight=False)
+
+
+def second_products(graph: Path) -> list[str]:
+    """The names of the products that end the feed-forward networks: those of a matrix with four times the rows."""
+    model = onnx.load(graph).graph
+    shapes = {tensor.name: tensor.dims for tensor in model.initializer}
+    products = [node for node in model.node if node.op_type == "MatMul" and node.input[1] in shapes]
+    return [node.name for node in products if shapes[node.input[1]][0] == 4 * shapes[node.input[1]][1]]
+
+
+def dynamic(source: Path, target: Path, no_second: bool = False, **options) -> None:
+    """ONNX Runtime's own, one scale for all that a matrix is multiplied with."""
+    excluded = second_products(source) if no_second else []
+    quantize_dynamic(source, target, nodes_to_exclude=excluded, **options)
+
+
+QINT8, QUINT8 = {"weight_type": QuantType.QInt8}, {"weight_type": QuantType.QUInt8}
+PRODUCTS = {"op_types_to_quantize": ["MatMul"]}
+SETTINGS: dict[str, Callable[[Path, Path], object]] = {
+    "float16": halve,
+    "int8": quantize,
+    "int8, blocks of 16": partial(quantize, block=16),
+    "int8, blocks of 64": partial(quantize, block=64),
+    "int8, blocks of 128": partial(quantize, block=128),
+    "int8, symmetric": partial(quantize, symmetric=True),
+    "int8 weights only": partial(quantize, accuracy_level=1),
+    "dynamic, QInt8": partial(dynamic, **QINT8),
+    "dynamic, QInt8, per channel": partial(dynamic, **QINT8, per_channel=True),
+    "dynamic, QUInt8": partial(dynamic, **QUINT8),
+    "dynamic, QUInt8, per channel": partial(dynamic, **QUINT8, per_channel=True),
+    "dynamic, QUInt8, per channel, reduce_range": partial(dynamic, **QUINT8, per_channel=True, reduce_range=True),
+    "dynamic, QUInt8, per channel, products": partial(dynamic, **QUINT8, **PRODUCTS, per_channel=True),
+    "the same, without FFN's second": partial(dynamic, **QUINT8, **PRODUCTS, per_channel=True, no_second=True),
+}
+
+
+def pieces_of(chosen: argparse.Namespace, tokenizer) -> list[tuple[dict[str, np.ndarray], np.ndarray]]:
+    """Inputs of each piece, and where its masks are."""
+    wanted, pieces = chosen.masks // len(chosen.texts), []
+    with tempfile.TemporaryDirectory() as cache:
+        for path in chosen.texts:
+            for batch in masked_batches(path, tokenizer, cache, wanted, chosen.seed, length=chosen.length):
+                for row, (mask, labels) in enumerate(zip(batch["attention_mask"], batch["labels"], strict=True)):
+                    n = int(mask.sum())
+                    inputs = {name: batch[name][row : row + 1, :n].numpy() for name in ("input_ids", "attention_mask")}
+                    inputs["token_type_ids"] = np.zeros_like(inputs["input_ids"])
+                    asked = np.flatnonzero(labels[:n] != IGNORED)
+                    if len(asked):
+                        pieces.append((inputs, asked))
+    return pieces
+
+
+def open_on_one_thread(path: Path) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 1, 3
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+def in_pytorch(model, inputs: dict[str, np.ndarray]) -> np.ndarray:
+    with torch.inference_mode():
+        return model(**{name: torch.from_numpy(x) for name, x in inputs.items()})[0][0].numpy()
+
+
+def cosine(ours: np.ndarray, theirs: np.ndarray) -> float:
+    ours, theirs = ours.mean(0), theirs.mean(0)
+    return float(ours @ theirs / (np.linalg.norm(ours) * np.linalg.norm(theirs)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True, help="a saved masked language model")
+    parser.add_argument("--texts", type=Path, nargs="+", required=True, help="a file for each source")
+    parser.add_argument("--settings", nargs="+", choices=SETTINGS, default=list(SETTINGS))
+    parser.add_argument("--masks", type=int, default=4_000, help="in all sources together")
+    parser.add_argument("--length", type=int, default=128, help="most tokens of a piece")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=0)
+    chosen = parser.parse_args()
+    torch.set_num_threads(1)
+    tokenizer = load_tokenizer(chosen.model)
+    model = AutoModelForMaskedLM.from_pretrained(chosen.model, dtype=torch.float32).eval()
+    pieces = pieces_of(chosen, tokenizer)
+    answers = [in_pytorch(model, inputs)[asked].argmax(-1) for inputs, asked in track(pieces, "PyTorch")]
+    vectors = [in_pytorch(model.base_model, inputs) for inputs, _ in track(pieces, "PyTorch")]
+
+    table = Table(f"{sum(map(len, answers)):,} masks in {len(pieces):,} pieces")
+    for name in ("", "same answers", "least cosine", "mean cosine", "MB", "time"):
+        table.add_column(name, justify="right" if name else "left")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_graph(model, tokenizer, folder / "masked")
+        write_graph(model.base_model, tokenizer, folder / "bare")
+        plain = open_on_one_thread(folder / "masked")
+        for setting in ["float32", *chosen.settings]:
+            paths = {kind: folder / kind for kind in ("masked", "bare")}
+            if setting != "float32":
+                paths = {kind: path.with_name(f"{kind} smaller") for kind, path in paths.items()}
+                for kind, path in paths.items():
+                    SETTINGS[setting](folder / kind, path)
+            masked, bare = (open_on_one_thread(path) for path in paths.values())
+            same, seconds = 0, {plain: [], masked: []}
+            for round_ in range(chosen.rounds):
+                for session in (plain, masked):
+                    started = time.perf_counter()
+                    logits = [
+                        session.run(["logits"], inputs)[0][0, asked]
+                        for inputs, asked in track(pieces, f"{setting}, round {round_ + 1}", transient=True)
+                    ]
+                    seconds[session].append(time.perf_counter() - started)
+            same = sum(int((x.argmax(-1) == y).sum()) for x, y in zip(logits, answers, strict=True))
+            cosines = [
+                cosine(bare.run(["last_hidden_state"], inputs)[0][0], right)
+                for (inputs, _), right in zip(pieces, vectors, strict=True)
+            ]
+            table.add_row(
+                setting,
+                f"{same / sum(map(len, answers)):.2%}",
+                f"{min(cosines):.5f}",
+                f"{statistics.mean(cosines):.5f}",
+                f"{paths['masked'].stat().st_size / 1e6:.1f}",
+                f"{statistics.median(seconds[masked]) / statistics.median(seconds[plain]):.2f}",
+            )
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()
