@@ -61,7 +61,6 @@ def map_on_ray(
         from ray.data import ActorPoolStrategy, DataContext, Datasource, read_datasource
         from ray.data.block import BlockMetadata
         from ray.data.datasource import ReadTask
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         class Items(Datasource):
             """One task that reads all, a row for each item."""
@@ -73,14 +72,14 @@ def map_on_ray(
             def estimate_inmemory_data_size(self):
                 return None
 
-        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        attempts = ray.remote(Attempts).options(num_cpus=0, scheduling_strategy=here).remote()
+        here = {"ray.io/node-id": ray.get_runtime_context().get_node_id()}
+        attempts = ray.remote(Attempts).options(num_cpus=0, label_selector=here).remote()
         count, resources = _share(workers, on_gpus, cores)
         context = DataContext.get_current()
         context.enable_progress_bars = False
         context.target_max_block_size = 1  # byte, so that each item is a block, and each block a task
         results = (
-            read_datasource(Items(), override_num_blocks=1, num_cpus=0, ray_remote_args={"scheduling_strategy": here})
+            read_datasource(Items(), override_num_blocks=1, num_cpus=0, label_selector=here)
             .map_batches(
                 _Worker,
                 fn_constructor_args=(make_work, describe, attempts),

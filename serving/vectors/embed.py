@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -145,7 +146,7 @@ def embed(
             place = str(model.resolve())
             results = compute_on_ray(todo, make_encoder, make_file, place, run["model"], ray, workers, on_gpus)
         bar.update(task, description="embedding")
-        with ThreadPoolExecutor(1) as writer:
+        with closing(results), ThreadPoolExecutor(1) as writer:
             writing: Future | None = None
             for result in results:
                 if writing is not None:
