@@ -121,21 +121,20 @@ def embed(
         "shard_size": shard_size,
     }  # fmt: skip
     folder.check(run)
-    first = next(corpus.shards(shard_size), None)
-    if first is None:
+    if next(corpus.shards(shard_size), None) is None:
         raise ServingError(f"there is no text in {', '.join(corpus.sources)}")
     make_encoder = partial(
         TextEncoder, model.resolve(), max_length=max_length, dtype=dtype, device=device, batch_tokens=batch_tokens
     )
     make_file = partial(shard_file, dtype=vector_dtype, keep_text=keep_text)
-    with folder.writing(run | {"model_path": str(model.resolve())}), byte_progress(progress) as bar:
+    place = str(model.resolve())
+    with folder.writing(), byte_progress(progress) as bar:
         task = bar.add_task("looking", total=size)
         before = {path.name for path in folder.files()}
         kept = {}
         for shard in _whole(corpus.shards(shard_size), folder, before):
             kept[shard.name] = len(shard)
             bar.advance(task, shard.read)
-        made: dict[str, int] = {}
         todo = partial(shards_to_do, corpus, shard_size, frozenset(kept))
         if ray is None:
             results = compute_here(todo(), make_encoder, make_file)
@@ -143,19 +142,12 @@ def embed(
             from .on_ray import compute_on_ray
 
             on_gpus = device is None or not device.startswith("cpu")
-            place = str(model.resolve())
             results = compute_on_ray(todo, make_encoder, make_file, place, run["model"], ray, workers, on_gpus)
+        made: dict[str, int] = {}
         bar.update(task, description="embedding")
-        with closing(results), ThreadPoolExecutor(1) as writer:
-            writing: Future | None = None
-            for result in results:
-                if writing is not None:
-                    writing.result()
-                writing = writer.submit(folder.write, result.name, result.data)
-                made[result.name] = result.texts
-                bar.update(task, advance=result.read, description=f"{sum(made.values()):,} texts embedded")
-            if writing is not None:
-                writing.result()
+        for result in _written(results, folder, run | {"model_path": place}):
+            made[result.name] = result.texts
+            bar.update(task, advance=result.read, description=f"{sum(made.values()):,} texts embedded")
         if more := before - kept.keys() - made.keys():
             raise ServingError(
                 f"{folder.path} holds {len(more):,} shards beyond the end of the texts, {min(more)} the first: the input was "
@@ -163,9 +155,8 @@ def embed(
             )
         repeated, example = repeated_ids(folder) if id_field is not None else (0, None)
         found = kept | made
-        width = folder.width()
-        done = {"texts": sum(found.values()), "shards": len(found), "width": width}
-        folder.write_run(folder.run() | {"done": done})
+        done = {"texts": sum(found.values()), "shards": len(found), "width": folder.width()}
+        folder.write_run(run | {"model_path": place, "done": done})
     return EmbedReport(
         model=Path(directory),
         output=Path(output),
@@ -195,6 +186,21 @@ def _whole(shards: Iterator[Shard], folder: VectorFolder, names: set[str]) -> It
                 yield shard
             if shard.name >= last:
                 return
+
+
+def _written(results: Iterator[Made], folder: VectorFolder, run: dict) -> Iterator[Made]:
+    """The results, each of which a thread writes while the next is computed. What is begun is written down before."""
+    with closing(results), ThreadPoolExecutor(1) as writer:
+        writing: Future | None = None
+        for result in results:
+            if writing is None:
+                folder.write_run(run)
+            else:
+                writing.result()
+            writing = writer.submit(folder.write, result.name, result.data)
+            yield result
+        if writing is not None:
+            writing.result()
 
 
 def shards_to_do(corpus: Texts, shard_size: int, kept: frozenset[str]) -> Iterator[Shard]:

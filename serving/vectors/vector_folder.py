@@ -7,7 +7,7 @@ metadata hold the digest of its texts, so that one that is damaged, or of other 
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,20 +61,19 @@ class VectorFolder:
             raise ServingError(f"{self.path} is not empty and holds no vectors: name a new folder")
         return None
 
-    def check(self, run: dict) -> bool:
-        """Whether these vectors have been begun; a ServingError where others have been."""
+    def check(self, run: dict) -> None:
+        """A ServingError where other vectors have been begun than those of `run`."""
         begun = self.run()
         if begun is None or not self.files():
-            return False
+            return
         if others := [name for name, value in run.items() if begun.get(name) != value]:
             differences = ", ".join(f"{name} {_brief(begun.get(name))} and not {_brief(run[name])}" for name in others)
             raise ServingError(f"{self.path} holds vectors with {differences}: name another folder for these")
-        return True
 
     @contextmanager
-    def writing(self, run: dict) -> Iterator[None]:
-        """While the block runs, no other process writes here; `run` is written down."""
-        begun = self.check(run)
+    def writing(self) -> Iterator[None]:
+        """While the block runs, no other process writes here. A folder that stays empty does not stay."""
+        is_new = not self.path.exists()
         self.path.mkdir(parents=True, exist_ok=True)
         try:
             lock = lock_folder(self.path)
@@ -83,12 +82,13 @@ class VectorFolder:
         except OSError:  # a file system without locks
             lock = None
         try:
-            if not begun:
-                self.write_run(run)
             yield
         finally:
             if lock is not None:
                 os.close(lock)
+            if is_new:
+                with suppress(OSError):
+                    self.path.rmdir()
 
     def write_run(self, run: dict) -> None:
         self.write(RUN, (json.dumps(run, indent=2, ensure_ascii=False) + "\n").encode())

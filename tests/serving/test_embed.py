@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 import sys
 
 import command_line
@@ -202,6 +203,17 @@ def test_ids_that_stand_more_than_once_are_kept_and_named(saved, run, tmp_path, 
     assert count == 2 and example in "ab"
 
 
+def test_two_commands_do_not_write_at_once_and_a_moved_model_is_the_same(saved, texts, tmp_path):
+    out = tmp_path / "out"
+    with VectorFolder(out).writing(), pytest.raises(ServingError, match="is being written by another process"):
+        embed(saved("word"), texts, out)
+    embed(saved("word"), texts, out, shard_size=4)
+    (out / "000001.parquet").unlink()
+    shutil.copytree(saved("word"), tmp_path / "moved")
+    assert embed(tmp_path / "moved", texts, out, shard_size=4).kept == 2
+    assert json.loads((out / "run.json").read_text())["model_path"] == str(tmp_path / "moved")
+
+
 def test_what_the_command_says(saved, run, texts, tmp_path):
     code, out, err = run("embed", saved("word"), texts, tmp_path / "out", "--shard-size", 4)
     assert code == 0 and err == ""
@@ -257,7 +269,7 @@ def test_texts_that_cannot_be_read(saved, run, tmp_path):
         ("id.jsonl", ("--id-field", "id"), "the field 'id' is [1], but an id is a string or a whole number"),
     ]:
         assert what in refused(run, saved("word"), tmp_path / source, out, *options)
-        assert not list(out.glob("*.parquet"))
+        assert not out.exists()
 
 
 def test_models_that_have_no_vectors(saved, run, texts, tmp_path):
@@ -278,7 +290,7 @@ def test_models_that_have_no_vectors(saved, run, texts, tmp_path):
         (tmp_path, "is not a saved model"),
     ]:
         assert what in refused(run, model, texts, out)
-        assert not list(out.glob("*.parquet"))
+        assert not out.exists()
 
 
 def test_options_that_do_not_fit(saved, run, texts, tmp_path):
