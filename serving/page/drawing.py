@@ -125,8 +125,8 @@ def filled_document(answer: FilledDocument) -> str:
     lists = []
     for number, (whole, alone) in enumerate(zip(answer.whole.words, answer.alone, strict=True), 1):
         mask = f" {number}" if len(answer.alone) > 1 else ""
-        lists.append(f"<div>{_heading(both('读了全文', 'with the document') + mask)}{bars(whole)}</div>")
-        lists.append(f"<div>{_heading(both('只读这一句', 'with its sentence alone') + mask)}{bars(alone)}</div>")
+        lists.append(f"<div>{_heading(both('读了全文', 'whole document') + mask)}{bars(whole)}</div>")
+        lists.append(f"<div>{_heading(both('只读这一句', 'sentence alone') + mask)}{bars(alone)}</div>")
     length = len(answer.whole.text)
     return _answer(
         _note(both(f"{length:,} 个字符", f"{length:,} characters")),

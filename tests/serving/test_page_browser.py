@@ -131,7 +131,7 @@ class Visitor:
     """A page that is open in the browser, and all that it has asked the network for."""
 
     def __init__(self, chromium, address):
-        self.page = chromium.new_page(viewport={"width": 1200, "height": 780}, color_scheme="light")
+        self.page = chromium.new_page(viewport={"width": 1200, "height": 720}, color_scheme="light")
         self.page.set_default_timeout(60_000)
         self.requests = []
         self.page.on("request", lambda request: self.requests.append(request.url))
@@ -179,7 +179,7 @@ def test_the_tabs_are_those_of_the_model(visitor, mini):
         (
             "document",
             ["双方签订房屋租赁合同。被告没有支付租金。解除原告与被告之间的[MASK]合同。"],
-            ["with the document\n租赁\n0.", "with its sentence alone\n达成\n0.", "之间的租赁合同"],
+            ["whole document\n租赁\n0.", "sentence alone\n达成\n0.", "之间的租赁合同"],
         ),
         ("segments", ["公园ABC。"], ["公园\n5911\n0–2", "##c\n4717\n4–5", "[SEP]\n3\n–"]),
         (
@@ -206,7 +206,7 @@ def test_an_example_is_answered_by_a_click(visitor):
     """The picture of docs/ is what is seen then."""
     visitor.open("document")
     visitor.panel.get_by_role("button", name="原告王建国").click()
-    expect(visitor.answer).to_contain_text(re.compile("with the document租赁0.9"))
+    expect(visitor.answer).to_contain_text(re.compile("whole document租赁0.9"))
     assert visitor.panel.locator("textarea").input_value() == CHINESE["document"][0][0]
     visitor.page.mouse.move(0, 0)
     visitor.page.wait_for_timeout(500)
