@@ -74,7 +74,8 @@ def test_the_best_of_many_in_any_number_of_files():
         assert best.cosines.tolist() == numbers[order].tolist()
 
 
-def test_what_the_command_prints(run, vectors):
+def test_what_the_command_prints(run, vectors, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "400")  # ids are paths here
     code, out, err = run("rank", QUERY, vectors, "--top-k", 2)
     assert code == 0 and err == ""
     rows = re.findall(r"│ (0\.\d{3}) +│ \S*texts\.txt:\d+ +│ (\S[^│]*\S) +│", out)
@@ -82,7 +83,8 @@ def test_what_the_command_prints(run, vectors):
     assert "query" not in out
 
 
-def test_vectors_that_are_not_all_there_are_ranked_with_a_note(run, vectors):
+def test_vectors_that_are_not_all_there_are_ranked_with_a_note(run, vectors, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "400")  # ids are paths here
     path = vectors / "run.json"
     begun = json.loads(path.read_text(encoding="utf-8"))
     del begun["done"]
