@@ -48,6 +48,7 @@ def ray_session(address: str = LOCAL) -> Iterator[None]:
         return
     options = {"log_to_driver": False, "logging_level": logging.ERROR}
     if here:
+        ray._private.ray_constants.ENABLE_RAY_CLUSTER = False  # in case that Ray was imported before it could read this
         options |= {"include_dashboard": False, "object_store_memory": _OBJECT_STORE}
     else:
         _check_answers(address)
