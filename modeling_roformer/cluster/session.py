@@ -3,6 +3,7 @@
 import logging
 import os
 import socket
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -43,6 +44,7 @@ def ray_session(address: str = LOCAL) -> Iterator[None]:
     except ModuleNotFoundError as error:
         raise ClusterError(f"{error.name} is not installed: `pip install '.[ray]'` brings it") from None
     logging.getLogger("ray.data").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module=r"ray\.")  # about settings, which are ours
     if ray.is_initialized():
         yield
         return
