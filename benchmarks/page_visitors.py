@@ -8,6 +8,7 @@ Each asks, reads the answer, and asks again, over HTTP as a browser does. `pip i
 import argparse
 import asyncio
 import json
+import re
 import statistics
 import subprocess
 import sys
@@ -84,26 +85,24 @@ def main() -> None:
     command = [sys.executable, "-m", "modeling_roformer.cli", "page", options.model, "--port", "0"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
-        line = server.stdout.readline()
-        if "http://" not in line:
-            sys.exit(f"page_visitors: {options.model} has no page")
-        address = line.split()[2].rstrip(",")
+        address = re.search(r"http://[\w.:]+", server.stdout.readline())
+        if address is None:
+            sys.exit(1)  # the server has said why
         memory = psutil.Process(server.pid).memory_info
         sizes = [memory().rss]
         for seconds in (2, options.seconds):  # first what every library and every tab needs once
-            visits = asyncio.run(visit(address, options.visitors, seconds))
+            visits = asyncio.run(visit(address[0], options.visitors, seconds))
             sizes.append(memory().rss)
     finally:
         server.terminate()
         server.wait()
     waits = sorted(visits.seconds)
     print(f"{options.visitors} visitors for {options.seconds:g} s: {len(waits)} answers, {len(visits.errors)} errors")
-    print(
-        f"a visitor waits {statistics.median(waits):.2f} s (median), {waits[int(0.99 * len(waits))]:.2f} s (99 of 100)"
-    )
-    print(
-        "MB of memory at the start, after the first answers, and in the end:", *(f"{size / 1e6:.0f}" for size in sizes)
-    )
+    if waits:
+        worst = waits[int(0.99 * len(waits))]
+        print(f"a visitor waits {statistics.median(waits):.2f} s (median), {worst:.2f} s (99 of 100)")
+    megabytes = ", ".join(f"{size / 1e6:.0f}" for size in sizes)
+    print(f"MB of memory at the start, after the first answers, in the end: {megabytes}")
     for error in visits.errors[:5]:
         print(error)
 
