@@ -79,12 +79,7 @@ def mini(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def command(mini, tmp_path_factory):
-    """As docs/ shows it."""
-    (block,) = (block for block in BLOCKS if block.commands)
-    (line,) = block.commands
-    assert line == "roformer page roformer-mini-zh"
     command = Command(mini, tmp_path_factory.mktemp("log") / "log")
-    pages.assert_printed(block, command.said)
     yield command
     assert command.stop() == 0
     assert "outside:" not in command.log.read_text() and "Traceback" not in command.log.read_text()
@@ -347,6 +342,12 @@ def test_more_questions_than_may_wait(here, mini, monkeypatch):
             client.get(f"/gradio_api/call/fill/{answer.json()['event_id']}") for answer in asked if answer.is_success
         ]
         assert all('event: complete\ndata: ["True"]' in answer.text for answer in answered)
+
+
+def test_the_command_prints_what_the_page_says(command):
+    (block,) = (block for block in BLOCKS if block.commands)
+    assert block.commands == ["roformer page roformer-mini-zh"]
+    pages.assert_printed(block, command.said)
 
 
 def test_python_of_the_pages(mini, monkeypatch):
