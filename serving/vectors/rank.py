@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from ...output.progress_bar import byte_progress
@@ -37,8 +37,8 @@ class Ranking:
     def table(self) -> Table:
         """The matches as a rich table."""
         has_text = any(match.text is not None for matches in self.matches for match in matches)
-        columns = ["cosine", "id"] + ["text"] * has_text
-        table = Table(*(["query"] if len(self.queries) > 1 else []), *columns)
+        whole = Column("id", overflow="fold")  # by which a text is found
+        table = Table(*["query"] * (len(self.queries) > 1), "cosine", whole, *["text"] * has_text)
         for query, matches in zip(self.queries, self.matches, strict=True):
             for place, match in enumerate(matches):
                 row = [f"{match.cosine:.3f}", match.id, *([_short(match.text)] if has_text else [])]
