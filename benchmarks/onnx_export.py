@@ -45,19 +45,27 @@ def second_products(graph: Path) -> list[str]:
     return [node.name for node in products if shapes[node.input[1]][0] == 4 * shapes[node.input[1]][1]]
 
 
-def dynamic(source: Path, target: Path, no_second: bool = False, **options) -> None:
+def dynamic(source: Path, target: Path, model, no_second: bool = False, **options) -> None:
     """ONNX Runtime's own, one scale for all that a matrix is multiplied with."""
     excluded = second_products(source) if no_second else []
     quantize_dynamic(source, target, nodes_to_exclude=excluded, **options)
 
 
+def in_float16(source: Path, target: Path, model) -> None:
+    halve(source, target)
+
+
+VALUES, OUTPUTS, SECOND = "self.value.weight", "attention.output.dense.weight", ".output.dense.weight"
 QINT8, QUINT8 = {"weight_type": QuantType.QInt8}, {"weight_type": QuantType.QUInt8}
 PRODUCTS = {"op_types_to_quantize": ["MatMul"]}
-SETTINGS: dict[str, Callable[[Path, Path], object]] = {
-    "float16": halve,
+# From a graph, to a file, of a model.
+SETTINGS: dict[str, Callable[[Path, Path, torch.nn.Module], object]] = {
+    "float16": in_float16,
     "int8": quantize,
-    "int8, blocks of 16": partial(quantize, block=16),
-    "int8, blocks of 64": partial(quantize, block=64),
+    "int8, values too": partial(quantize, in_float32=()),
+    "int8, but attention's outputs, too": partial(quantize, in_float32=(VALUES, OUTPUTS)),
+    "int8, but those and FFN's second": partial(quantize, in_float32=(VALUES, SECOND)),
+    "int8, blocks of 32": partial(quantize, block=32),
     "int8, blocks of 128": partial(quantize, block=128),
     "int8, symmetric": partial(quantize, symmetric=True),
     "int8 weights only": partial(quantize, accuracy_level=1),
@@ -133,7 +141,7 @@ def main() -> None:
             if setting != "float32":
                 paths = {kind: path.with_name(f"{kind} smaller") for kind, path in paths.items()}
                 for kind, path in paths.items():
-                    SETTINGS[setting](folder / kind, path)
+                    SETTINGS[setting](folder / kind, path, model)
             masked, bare = (open_on_one_thread(path) for path in paths.values())
             same, seconds = 0, {plain: [], masked: []}
             for round_ in range(chosen.rounds):

@@ -40,9 +40,9 @@ import {{ pipeline }} from "@huggingface/transformers";
 const run = await pipeline("{task}", {name}, {{ dtype: "fp32" }});
 ```"""
 IN_INT8 = """
-In `onnx/model_quantized.onnx` weights are int8 in blocks of 32, each with its scale, and what they are multiplied with is
-quantized likewise when it gets there; embeddings have a scale for each row. Attention's own products, norms and softmax are
-in float32.
+In `onnx/model_quantized.onnx` weights are int8 in blocks of 16, each with its scale, and what they are multiplied with is
+quantized likewise when it gets there; embeddings have a scale for each row. Attention's projections to values are left in
+float32, as are its own products, norms and softmax.
 """
 NO_CLASS = "transformers.js has no class for {what} and refuses its pipeline; its `AutoModel` runs the graph."
 

@@ -80,7 +80,7 @@ def export_onnx(
 
             steps.begin("int8")
             graphs[INT8] = folder / "onnx" / INT8
-            quantize(graphs[FLOAT32], graphs[INT8])
+            quantize(graphs[FLOAT32], graphs[INT8], model)
         if fp16:
             from .half_precision import halve
 

@@ -14,6 +14,8 @@ PYTHON_IDS = (
     "answer with other ids, so there is none"
 )
 
+LEFT_IN_FLOAT32 = "attention's values and products, norms and softmax"
+
 
 @dataclass(frozen=True)
 class OnnxReport:
@@ -51,6 +53,7 @@ class OnnxReport:
             "compared on": self.texts,
             "float32": f"largest difference {found[FLOAT32].difference:.1e}",
             "int8": str(found[INT8]) if INT8 in found else None,
+            "left in float32": LEFT_IN_FLOAT32 if INT8 in found else None,
             "float16": str(found[FLOAT16]) if FLOAT16 in found else None,
             "files": ", ".join(self.files),
             "seconds": f"{self.seconds:.1f}",
