@@ -31,6 +31,7 @@ from transformers import AutoModelForMaskedLM
 from modeling_roformer.serving.onnx_export.graph import write_graph
 from modeling_roformer.serving.onnx_export.half_precision import halve
 from modeling_roformer.serving.onnx_export.quantization import quantize
+from modeling_roformer.serving.onnx_export.quiet import quiet
 from modeling_roformer.training.masking import IGNORED
 from modeling_roformer.training.start import load_tokenizer
 
@@ -48,7 +49,8 @@ def second_products(graph: Path) -> list[str]:
 def dynamic(source: Path, target: Path, model, no_second: bool = False, **options) -> None:
     """ONNX Runtime's own, one scale for all that a matrix is multiplied with."""
     excluded = second_products(source) if no_second else []
-    quantize_dynamic(source, target, nodes_to_exclude=excluded, **options)
+    with quiet():
+        quantize_dynamic(source, target, nodes_to_exclude=excluded, **options)
 
 
 def in_float16(source: Path, target: Path, model) -> None:
