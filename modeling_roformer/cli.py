@@ -240,7 +240,7 @@ def embed(
     dtype: Annotated[str, typer.Option(help="Compute in float32, bfloat16 or float16.")] = "float32",
     vector_dtype: Annotated[str, typer.Option(help="Store float32 or float16.")] = "float32",
     keep_text: Annotated[bool, typer.Option("--keep-text", help="Store the texts beside their vectors.")] = False,
-    shard_size: Annotated[int, typer.Option(help="Texts in a file, and in memory.")] = 8192,
+    shard_size: Annotated[int, typer.Option(help="Texts in a file, and in memory.")] = 4096,
     batch_tokens: Annotated[int, typer.Option(help="Tokens that are computed at once.")] = 16_384,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 …; by default an accelerator, if any.")] = None,
     ray: Annotated[

@@ -18,7 +18,7 @@ from .repeated_ids import repeated_ids
 from .texts import Shard, Texts
 from .vector_folder import VECTOR_DTYPES, Made, VectorFolder, shard_file
 
-SHARD_SIZE = 8192
+SHARD_SIZE = 4096
 
 
 @dataclass(frozen=True)

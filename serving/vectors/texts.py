@@ -17,6 +17,7 @@ with extra("embed"):
 
 PARQUET = ".parquet"
 _ROWS = 1024  # of a table that are in memory at once
+_PIECE = 1 << 18  # bytes of a file of lines that are
 _BUFFER = 1 << 20  # bytes of a Parquet column that are
 _CHARACTERS = 1 << 24  # after which a shard of long texts ends
 
@@ -152,7 +153,7 @@ class _Lines:
         return self.path.stat().st_size
 
     def pieces(self) -> Iterator[tuple[Iterator[Row], float]]:
-        for chunk in read_chunks(self.path):
+        for chunk in read_chunks(self.path, _PIECE):
             yield self._rows(chunk.texts(self.field)), chunk.consumed
 
     def _rows(self, records: Iterator[tuple[int, str, dict]]) -> Iterator[Row]:

@@ -15,9 +15,9 @@ from small_texts import TEXTS
 
 from modeling_roformer.serving.errors import ServingError
 from modeling_roformer.serving.vectors import TextEncoder, embed
+from modeling_roformer.serving.vectors import texts as texts_module
 from modeling_roformer.serving.vectors.repeated_ids import repeated_ids
 from modeling_roformer.serving.vectors.vector_folder import VectorFolder
-from modeling_roformer.tokenization.vocabulary_maker import corpus as corpus_module
 
 run = command_line.run  # the fixture
 
@@ -107,7 +107,7 @@ def write_all(folder):
 
 
 def test_whatever_holds_the_texts(saved, naive, tmp_path, monkeypatch):
-    monkeypatch.setattr(corpus_module, "CHUNK", 16)  # bytes, so that a file has several
+    monkeypatch.setattr(texts_module, "_PIECE", 16)  # bytes, so that a file has several
     sources = write_all(tmp_path / "corpus")
     embed(saved("word"), sources, tmp_path / "out", field="body", id_field="key", shard_size=3)
     ids, vectors, _ = read(tmp_path / "out")

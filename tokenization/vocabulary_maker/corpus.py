@@ -100,23 +100,23 @@ def corpus_files(paths: Iterable[str | Path], also: tuple[str, ...] = ()) -> lis
     return list(files.values())
 
 
-def read_chunks(path: Path) -> Iterator[Chunk]:
-    """The file as chunks, in order; memory stays near one chunk.
+def read_chunks(path: Path, size: int | None = None) -> Iterator[Chunk]:
+    """The file as chunks, in order, of about `size` bytes, CHUNK where it is None; memory stays near one chunk.
 
     >>> [text for chunk in read_chunks(Path("laws.jsonl.gz")) for text in chunk.documents("text")]
     """
     line, consumed = 1, 0
     with open(path, "rb") as stored:
         lines = gzip.GzipFile(fileobj=stored) if path.suffix == ".gz" else stored
-        while data := _whole_lines(lines, path, line):
+        while data := _whole_lines(lines, path, line, size or CHUNK):
             position = stored.tell() if stored.seekable() else 0  # a pipe has no known length
             yield Chunk(path, line, data.removeprefix(b"\xef\xbb\xbf") if line == 1 else data, position - consumed)
             line, consumed = line + data.count(b"\n"), position
 
 
-def _whole_lines(lines, path: Path, first_line: int) -> bytes:
+def _whole_lines(lines, path: Path, first_line: int, size: int) -> bytes:
     try:
-        data = lines.read(CHUNK)
+        data = lines.read(size)
         if data and not data.endswith(b"\n"):
             rest = lines.readline(LONGEST_LINE)
             if len(rest) == LONGEST_LINE:
