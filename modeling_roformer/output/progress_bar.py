@@ -1,4 +1,4 @@
-"""Progress bars: ours, over bytes, on stderr, and none of transformers' beside it."""
+"""Progress bars: ours, over bytes, on stderr, and nothing of transformers' beside it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,3 +30,16 @@ def no_transformers_bar() -> Iterator[None]:
     finally:
         if shown:
             logging.enable_progress_bar()
+
+
+@contextmanager
+def no_transformers_report() -> Iterator[None]:
+    """Without transformers' list of the weights that a class has no use for, where the caller checks them or leaves some out."""
+    from transformers.utils import logging
+
+    shown = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(shown)

@@ -5,8 +5,6 @@ Nothing here imports torch before the model is loaded, so that a folder is refus
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +12,7 @@ from typing import TYPE_CHECKING
 from ...conversion.folder.legacy_folder import missing
 from ...model_cards.facts import read_json
 from ...model_cards.kinds import architecture_of, kind_of
-from ...output.progress_bar import no_transformers_bar
+from ...output.progress_bar import no_transformers_bar, no_transformers_report
 from ..errors import ServingError
 
 if TYPE_CHECKING:
@@ -109,7 +107,7 @@ def load_model(saved: SavedModel) -> PreTrainedModel:
             f"{saved.folder / 'config.json'} names {saved.architecture}, which is no class of a model here"
         )
     only_answers = {"output_attentions": False, "output_hidden_states": False, "use_cache": False, "return_dict": True}
-    with no_transformers_bar(), _no_report():
+    with no_transformers_bar(), no_transformers_report():
         try:
             model, loading = kind.from_pretrained(
                 saved.folder, dtype=torch.float32, local_files_only=True, output_loading_info=True
@@ -133,16 +131,3 @@ def load_model(saved: SavedModel) -> PreTrainedModel:
     if hasattr(model.config, "unpad_inputs"):  # shapes that depend on a mask are not for graphs
         model.config.unpad_inputs = False
     return model.eval()
-
-
-@contextmanager
-def _no_report() -> Iterator[None]:
-    """transformers lists the weights that a class has no use for, as the bare model has none for a Sim's others."""
-    from transformers.utils import logging
-
-    level = logging.get_verbosity()
-    logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)

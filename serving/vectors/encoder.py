@@ -248,14 +248,8 @@ def _device(name: str | None) -> "torch.device":
 def _load(folder: Path, dtype: "torch.dtype"):
     """The bare model, without a word about the weights of heads, which are left out."""
     from transformers import AutoModel
-    from transformers.utils import logging
 
-    from ...output.progress_bar import no_transformers_bar
+    from ...output.progress_bar import no_transformers_bar, no_transformers_report
 
-    shown = logging.get_verbosity()
-    logging.set_verbosity_error()
-    try:
-        with no_transformers_bar():
-            return AutoModel.from_pretrained(folder, dtype=dtype)
-    finally:
-        logging.set_verbosity(shown)
+    with no_transformers_bar(), no_transformers_report():
+        return AutoModel.from_pretrained(folder, dtype=dtype)

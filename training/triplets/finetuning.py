@@ -17,11 +17,10 @@ from transformers import (
     TrainingArguments,
     set_seed,
 )
-from transformers.utils import logging
 
 from ...absolute_positions import longest_text
 from ...model_cards import file_fact
-from ...output.progress_bar import no_transformers_bar
+from ...output.progress_bar import no_transformers_bar, no_transformers_report
 from ...triplet_matching import RoFormerForTripletMatching
 from ..device import ON_CPU
 from ..errors import TrainingError
@@ -71,15 +70,13 @@ class Start:
     def model(self, scorer: str, seed: int = 0) -> RoFormerForTripletMatching:
         """In float32; a scorer that the checkpoint does not have is fresh, from the seed."""
         set_seed(seed)
-        shown = logging.get_verbosity()
-        logging.set_verbosity_error()  # the load report, which says that the scorer is fresh: what is more is refused here
-        try:
-            with no_transformers_bar():
-                model, loading = RoFormerForTripletMatching.from_pretrained(
-                    self.place, triplet_scorer=scorer, dtype=torch.float32, output_loading_info=True
-                )
-        finally:
-            logging.set_verbosity(shown)
+        with (
+            no_transformers_bar(),
+            no_transformers_report(),
+        ):  # it says that the scorer is fresh; what is more is refused here
+            model, loading = RoFormerForTripletMatching.from_pretrained(
+                self.place, triplet_scorer=scorer, dtype=torch.float32, output_loading_info=True
+            )
         if missing := [name for name in loading["missing_keys"] if not name.startswith("scorer.")]:
             raise TrainingError(
                 f"{self.place} lacks {len(missing)} of the model's weights, {sorted(missing)[0]} among them"
