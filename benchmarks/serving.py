@@ -28,6 +28,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 from torch.nn import functional as F
+from transformers.utils.logging import disable_progress_bar
 
 from modeling_roformer.tokenization.vocabulary_maker.corpus import read_chunks
 from modeling_roformer.triplet_matching import mean_over_tokens
@@ -74,10 +75,16 @@ def batches_of(ids: Sequence[Sequence[int]], pad: int) -> list[tuple[list[int], 
     return found
 
 
+def quiet() -> None:
+    """No bar or report of each model that is loaded, between ours and the table."""
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+    disable_progress_bar()
+    warnings.simplefilter("ignore")
+
+
 def make_serving(name: str, folder: str, task: str, threads: int) -> Callable:
     """What a worker runs: texts to vectors of length 1, or to classes; or each alone, and the seconds that each took."""
-    logging.getLogger("transformers").setLevel(logging.ERROR)
-    warnings.simplefilter("ignore")
+    quiet()
     torch.set_num_threads(threads)
     of_batch, tokenizer = load(name, folder, task, threads)
 
@@ -176,6 +183,18 @@ def write_berts(model: str, folder: Path) -> dict[str, str]:
     return places
 
 
+def write_encoder(model: str, folder: Path) -> Path:
+    """The model without its head, whose graph answers with vectors instead of logits."""
+    from transformers import AutoTokenizer
+
+    import modeling_roformer
+
+    place = folder / "encoder"
+    modeling_roformer.RoFormerModel.from_pretrained(model).save_pretrained(place)
+    AutoTokenizer.from_pretrained(model).save_pretrained(place)
+    return place
+
+
 def places_of(task: str, model: str, wanted: set[str], scratch: Path) -> dict[str, str]:
     """The folder of each row that is wanted."""
     places = write_berts(model, scratch) if task == "vectors" else {}
@@ -183,7 +202,7 @@ def places_of(task: str, model: str, wanted: set[str], scratch: Path) -> dict[st
     if wanted & ONNX.keys():
         from modeling_roformer.serving.onnx_export.export import export_onnx
 
-        export_onnx(model, scratch / "exported", int8=True)
+        export_onnx(write_encoder(model, scratch) if task == "vectors" else model, scratch / "exported", int8=True)
         places |= dict.fromkeys(ONNX, str(scratch / "exported"))
     return {name: place for name, place in places.items() if name in wanted}
 
@@ -269,6 +288,7 @@ def main() -> None:
     parser.add_argument("--plot", type=Path, metavar="PNG")
     chosen = parser.parse_args()
     console = Console(width=130, highlight=False)
+    quiet()
     texts = [text for chunk in read_chunks(chosen.texts) for text in chunk.documents(chosen.field)]
     texts = random.Random(0).sample(texts, min(chosen.count, len(texts)))
     wanted = {FLOAT32, *(chosen.only or (BERT, BERT_CHARACTERS, THEIRS, *OURS, *ONNX))}

@@ -9,6 +9,7 @@ from ..model_cards import check_metadata
 from ..model_cards.facts import safetensors_header
 from ..tokenization.vocabulary import read_vocabulary
 from ..tokenization.whole_file import read_whole
+from .onnx_graphs import GRAPH, check_graphs
 from .published_files import PublishedFiles, published_files
 
 WEIGHTS = "model.safetensors"
@@ -21,7 +22,7 @@ def check_model_folder(directory: str | Path) -> PublishedFiles:
 
     Raises:
         ValueError: names what is missing or broken: config.json, weights (each shard, and each tensor that the index
-            names), vocabulary (an id without a row in the embeddings), or the metadata of the card; or a link that
+            names) or, in their place, graphs for ONNX Runtime, vocabulary (an id without a row in the embeddings), or the metadata of the card; or a link that
             leads out of the folder.
     """
     directory = Path(directory)
@@ -43,7 +44,10 @@ def check_model_folder(directory: str | Path) -> PublishedFiles:
 def _check_weights(directory: Path, published: PublishedFiles) -> dict[str, list[int]]:
     """The shape of each tensor that from_pretrained reads."""
     whole, index = directory / WEIGHTS, directory / WEIGHTS_INDEX
+    check_graphs(directory)
     if not whole.exists() and not index.exists():
+        if (directory / GRAPH).is_file():
+            return {}
         raise ValueError(f"{directory} has no weights ({WEIGHTS} or {WEIGHTS_INDEX}): save the model there first")
     shapes = _shapes(whole) if whole.exists() else {}
     if index.exists():

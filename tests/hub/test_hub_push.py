@@ -15,6 +15,7 @@ from pathlib import Path
 import fake_time
 import hub_server
 import numpy as np
+import onnx
 import pytest
 import torch
 from hub_server import PART_SIZE, Fault
@@ -71,6 +72,39 @@ def test_a_folder_arrives_whole_in_one_commit(hub, folder):
     assert not info["missing_keys"] and not info["unexpected_keys"]
     for name, tensor in load_file(folder / "model.safetensors").items():
         assert np.array_equal(loaded.state_dict()[name].numpy(), tensor)
+
+
+def graph(folder):
+    """Instead of the weights, a graph for ONNX Runtime that has them; its size is returned."""
+    rows = torch.randn(len(VOCABULARY), 16).numpy()
+    values = onnx.helper.make_node("Gather", ["rows", "input_ids"], ["last_hidden_state"])
+    ids = onnx.helper.make_tensor_value_info("input_ids", onnx.TensorProto.INT64, ["batch", "length"])
+    answer = onnx.helper.make_tensor_value_info("last_hidden_state", onnx.TensorProto.FLOAT, ["batch", "length", 16])
+    whole = onnx.helper.make_graph([values], "model", [ids], [answer], [onnx.numpy_helper.from_array(rows, "rows")])
+    (folder / "onnx").mkdir()
+    onnx.save(onnx.helper.make_model(whole), folder / "onnx" / "model.onnx")
+    (folder / "model.safetensors").unlink()
+    return (folder / "onnx" / "model.onnx").stat().st_size
+
+
+def test_a_folder_for_onnx_runtime_arrives_whole(hub, folder):
+    graph(folder)
+    (folder / "README.md").write_text("# A graph, with `import modeling_roformer`\n", encoding="utf-8")
+    push(folder, REPO)
+    assert published(hub) == content(folder)
+
+
+def test_a_graph_that_was_cut_off_is_not_sent(hub, folder):
+    size = graph(folder)
+    whole = (folder / "onnx" / "model.onnx").read_bytes()
+    for length in range(size):
+        (folder / "onnx" / "model.onnx").write_bytes(whole[:length])
+        with pytest.raises(ValueError, match="onnx/model.onnx is not a whole ONNX graph: export the model again"):
+            push(folder, REPO)
+    (folder / "onnx" / "model.onnx").write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
+    with pytest.raises(ValueError, match="not a whole ONNX graph"):
+        push(folder, REPO)
+    assert not hub.repos
 
 
 def test_a_missing_card_is_written_from_the_folder(hub, folder):
