@@ -252,6 +252,20 @@ def measured(task: str, places: dict[str, str], texts: list[str], chosen: argpar
     ]
 
 
+def table(task: str, rows: list[dict]) -> Table:
+    found = Table(task, "texts/s", "times as many", "median, ms", "99th, ms", "agreement")
+    for row in rows:
+        found.add_row(
+            row["name"],
+            f"{row['rate']:,.0f}",
+            f"{row['rate'] / rows[0]['rate']:.2f}",
+            f"{1000 * row['median']:.1f}",
+            f"{1000 * row['99th']:.1f}",
+            "" if row["name"] in (BERT, BERT_CHARACTERS) else f"{row['agreement']:.4f}",
+        )
+    return found
+
+
 def draw(rows: list[dict], path: Path, title: str) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -292,32 +306,20 @@ def main() -> None:
     texts = [text for chunk in read_chunks(chosen.texts) for text in chunk.documents(chosen.field)]
     texts = random.Random(0).sample(texts, min(chosen.count, len(texts)))
     wanted = {FLOAT32, *(chosen.only or (BERT, BERT_CHARACTERS, THEIRS, *OURS, *ONNX))}
-    with tempfile.TemporaryDirectory() as scratch:
-        scratch = Path(scratch)
-        models = {"vectors": chosen.model} | ({"classes": chosen.classifier} if chosen.classifier else {})
-        places = {task: places_of(task, model, wanted, scratch / task) for task, model in models.items()}
-        rows = [row for task, some in places.items() for row in measured(task, some, texts, chosen)]
-
     title = (
         f"{cpu()}; {chosen.threads} threads; {len(texts)} texts of {statistics.mean(map(len, texts)):.0f} characters"
     )
-    table = Table("", "texts/s", "times as many", "median, ms", "99th, ms", "agreement", title=title)
-    for task in dict.fromkeys(row["task"] for row in rows):
-        of_task = [row for row in rows if row["task"] == task]
-        table.add_section()
-        table.add_row(f"[bold]{task}[/bold]")
-        for row in of_task:
-            table.add_row(
-                row["name"],
-                f"{row['rate']:,.0f}",
-                f"{row['rate'] / of_task[0]['rate']:.2f}",
-                f"{1000 * row['median']:.1f}",
-                f"{1000 * row['99th']:.1f}",
-                "" if row["name"] in (BERT, BERT_CHARACTERS) else f"{row['agreement']:.4f}",
-            )
-    console.print(table)
+    console.print(title)
+    models = {"vectors": chosen.model} | ({"classes": chosen.classifier} if chosen.classifier else {})
+    rows = []
+    with tempfile.TemporaryDirectory() as scratch:
+        for task, model in models.items():
+            of_task = measured(task, places_of(task, model, wanted, Path(scratch) / task), texts, chosen)
+            console.print(table(task, of_task))
+            rows += of_task
+            if chosen.plot:
+                draw(rows, chosen.plot, title)
     if chosen.plot:
-        draw(rows, chosen.plot, title)
         console.print(f"{chosen.plot} shows them")
 
 
