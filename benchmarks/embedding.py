@@ -140,15 +140,22 @@ def show_memory(chosen, folder: Path) -> None:
 
 
 def plot(curves: dict[int, list[tuple[int, float]]], path: str) -> None:
-    from modeling_roformer.serving.vectors.embed import SHARD_SIZE
-    from modeling_roformer.training.curves import draw_panels
+    """The most memory while each shard was made, over the texts that were done then."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
 
-    found = {}
-    for count, curve in curves.items():
-        found[f"{count:,} texts"] = [
-            (min(count, done * SHARD_SIZE), memory / measure.MB) for done, memory in curve if done
-        ]
-    draw_panels(Path(path), {"memory of the process, MB": found}, xlabel="texts embedded")
+    from modeling_roformer.serving.vectors.embed import SHARD_SIZE
+
+    figure = Figure(figsize=(6, 3.5), layout="constrained")
+    axes = figure.subplots()
+    for count, curve in sorted(curves.items(), reverse=True):
+        most: dict[int, float] = {}
+        for done, memory in curve:
+            most[done] = max(memory / measure.MB, most.get(done, 0))
+        axes.plot([min(count, done * SHARD_SIZE) for done in most], most.values(), marker=".", label=f"{count:,} texts")
+    axes.set(xlabel="texts embedded", ylabel="memory of the process, MB", ylim=(0, None))
+    axes.legend(loc="lower right")
+    FigureCanvasAgg(figure).print_png(path)
 
 
 def main() -> None:

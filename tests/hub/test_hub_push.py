@@ -182,7 +182,15 @@ OF_THE_MODEL = [
         "pytorch_model.bin",
         "all_results.json",
     ],
-    *["tf_model.h5", "onnx/model.onnx", "loss.png", "eval_results.json", "rng.txt", "monkey.txt", "sampler.py"],
+    *[
+        "tf_model.h5",
+        "openvino/openvino_model.bin",
+        "loss.png",
+        "eval_results.json",
+        "rng.txt",
+        "monkey.txt",
+        "sampler.py",
+    ],
 ]
 
 
