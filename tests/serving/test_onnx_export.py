@@ -21,6 +21,7 @@ from modeling_roformer.model_cards import check_metadata
 from modeling_roformer.model_cards.facts import file_fact, read_facts
 from modeling_roformer.serving.errors import ServingError
 from modeling_roformer.serving.onnx_export import export_onnx, graph, memory, quantization
+from modeling_roformer.serving.onnx_export import saved_model as saved_models
 from modeling_roformer.serving.onnx_export.agreement import Agreement, open_session
 from modeling_roformer.serving.onnx_export.saved_model import load_model, saved_model
 from modeling_roformer.serving.onnx_export.texts import SENTENCES, read_texts
@@ -193,6 +194,16 @@ BROKEN = {
     "a bare decoder": f"names RoFormerModel, a decoder: it {WITH_A_CACHE}",
     "a sequence-to-sequence model": f"names RoFormerForConditionalGeneration, which {WITH_A_CACHE}",
 }
+
+
+def test_weights_that_one_file_cannot_hold_are_refused(run, exported, tmp_path, monkeypatch):
+    size = 4 * load_model(saved_model(exported[0])).num_parameters()
+    monkeypatch.setattr(saved_models, "MOST_BYTES", size)
+    load_model(saved_model(exported[0]))
+    monkeypatch.setattr(saved_models, "MOST_BYTES", size - 1)
+    code, _, err = run("export-onnx", exported[0], tmp_path / "out")
+    assert code == 1 and "GB in float32, and one file of ONNX holds" in err and "export a smaller model" in err
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("name", BROKEN)
