@@ -22,8 +22,8 @@ def check_model_folder(directory: str | Path) -> PublishedFiles:
 
     Raises:
         ValueError: names what is missing or broken: config.json, weights (each shard, and each tensor that the index
-            names) or, in their place, graphs for ONNX Runtime, vocabulary (an id without a row in the embeddings), or the metadata of the card; or a link that
-            leads out of the folder.
+            names) or, in their place, a graph for ONNX Runtime, vocabulary (an id without a row in the embeddings), or
+            the metadata of the card; or a link that leads out of the folder.
     """
     directory = Path(directory)
     if not directory.is_dir():
@@ -32,6 +32,7 @@ def check_model_folder(directory: str | Path) -> PublishedFiles:
     config = read_json(directory / "config.json")
     if not isinstance(config.get("model_type"), str):
         raise ValueError(f"{directory / 'config.json'} has no model_type, so nobody could load this model")
+    check_graphs(directory)
     shapes = _check_weights(directory, published)
     if not (directory / "vocab.txt").is_file() and not (directory / "tokenizer.json").is_file():
         raise ValueError(f"{directory} has no tokenizer (vocab.txt or tokenizer.json): save it there first")
@@ -44,9 +45,8 @@ def check_model_folder(directory: str | Path) -> PublishedFiles:
 def _check_weights(directory: Path, published: PublishedFiles) -> dict[str, list[int]]:
     """The shape of each tensor that from_pretrained reads."""
     whole, index = directory / WEIGHTS, directory / WEIGHTS_INDEX
-    check_graphs(directory)
     if not whole.exists() and not index.exists():
-        if (directory / GRAPH).is_file():
+        if (directory / GRAPH).is_file():  # which has them
             return {}
         raise ValueError(f"{directory} has no weights ({WEIGHTS} or {WEIGHTS_INDEX}): save the model there first")
     shapes = _shapes(whole) if whole.exists() else {}

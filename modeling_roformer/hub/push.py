@@ -30,9 +30,9 @@ def push(
     that have arrived are not sent again, not even by the next push.
 
     Args:
-        directory: model and tokenizer as `save_pretrained` or `roformer convert` wrote them. Hidden files, what
-            training leaves next to a model (`checkpoint-*`, optimizer.pt, `runs/` …), names that begin with "_", and
-            what looks like a credential (`id_rsa`, `*.pem`, `token` …) are not sent. A file that the card shows or
+        directory: model and tokenizer as `save_pretrained`, `roformer convert` or `roformer export-onnx` wrote them.
+            Hidden files, what training leaves next to a model (`checkpoint-*`, optimizer.pt, `runs/` …), names that
+            begin with "_", and what looks like a credential (`id_rsa`, `*.pem`, `token` …) are not sent. A file that the card shows or
             links to is sent even from a folder such as `runs/`, unless it is hidden or a credential. Links are followed
             within the folder, and from a snapshot in huggingface_hub's cache to its blobs. If neither the folder nor
             the repository has a README.md, a card is written from what the folder says about itself; a card that does

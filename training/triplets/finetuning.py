@@ -70,10 +70,8 @@ class Start:
     def model(self, scorer: str, seed: int = 0) -> RoFormerForTripletMatching:
         """In float32; a scorer that the checkpoint does not have is fresh, from the seed."""
         set_seed(seed)
-        with (
-            no_transformers_bar(),
-            no_transformers_report(),
-        ):  # it says that the scorer is fresh; what is more is refused here
+        # The report would say that the scorer is fresh; any other weight that is missing is refused below.
+        with no_transformers_bar(), no_transformers_report():
             model, loading = RoFormerForTripletMatching.from_pretrained(
                 self.place, triplet_scorer=scorer, dtype=torch.float32, output_loading_info=True
             )
