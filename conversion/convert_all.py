@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..output.output_folder import is_saved_model
+from ..output.sentence import sentence_of
 from .convert import convert
 from .errors import CheckpointError
 from .folder.legacy_folder import CONFIGS, INDEX, VOCABULARY
@@ -118,4 +119,4 @@ def _convert_one(name: str, paths: list[Path], output: Path, force: bool, option
     try:
         return Outcome(name, report=convert(path, output, force=force, **options))
     except Exception as error:  # an unexpected error must not stop the others either
-        return Outcome(name, failure=" ".join(str(error).split()) or type(error).__name__)
+        return Outcome(name, failure=sentence_of(error))

@@ -14,6 +14,7 @@ import datasets
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
+from ..output.sentence import sentence_of
 from ..tokenization.segmentation import JiebaSegmenter
 from ..tokenization.vocabulary_maker.corpus import CorpusError, corpus_files, read_chunks
 from ..tokenization.wordpiece import PREFIX
@@ -108,7 +109,7 @@ def load_data_set(name: str, split: str = "train", cache: str | Path | None = No
     try:
         return datasets.load_dataset(path, config or None, split=split, cache_dir=cache and str(cache))
     except Exception as error:
-        reason = " ".join(str(error).split()).rstrip(".")
+        reason = sentence_of(error).rstrip(".")
         raise TrainingError(f"{name} is neither a file nor a data set that can be read: {reason}") from None
 
 

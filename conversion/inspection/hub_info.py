@@ -12,6 +12,7 @@ from ...hub.bars import bar_class, hub_bars
 from ...hub.errors import HubError, hub_error, shown
 from ...hub.retries import patience
 from ...hub.token import usable_token
+from ...output.sentence import sentence_of
 from ...tokenization.whole_file import most_bytes
 from ..folder.legacy_folder import INDEX
 from ..formats.pytorch_files import PYTORCH
@@ -90,7 +91,7 @@ def _tensors(api: HfApi, repo_id: str, revision: str | None, sizes: dict[str, in
     try:
         metadata = api.get_safetensors_metadata(repo_id, revision=revision)
     except (NotASafetensorsRepoError, SafetensorsParsingError) as error:
-        return {}, " ".join(str(error).split())
+        return {}, sentence_of(error)
     return {
         name: (tensor.dtype, tuple(tensor.shape))
         for file in metadata.files_metadata.values()

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from ..output.sentence import sentence_of
 from .errors import ClusterError
 
 LOCAL = "local"
@@ -58,8 +59,8 @@ def ray_session(address: str = LOCAL) -> Iterator[None]:
         ray.init(address, **options)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         if here:
-            raise ClusterError(f"Ray does not start on this machine: {_reason(error)}") from None
-        raise ClusterError(f"no Ray answers at {address}: {_reason(error)}") from None
+            raise ClusterError(f"Ray does not start on this machine: {sentence_of(error).rstrip('.')}") from None
+        raise ClusterError(f"no Ray answers at {address}: {sentence_of(error).rstrip('.')}") from None
     try:
         yield
     finally:
@@ -85,7 +86,3 @@ def _check_answers(address: str) -> None:
         raise ClusterError(
             f"no Ray answers at {address} ({reason}): `ray start --head` starts one there, and --ray alone one on this machine"
         ) from None
-
-
-def _reason(error: Exception) -> str:
-    return " ".join(str(error).split()).rstrip(".")

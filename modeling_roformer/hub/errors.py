@@ -5,12 +5,15 @@ from collections.abc import Iterator
 
 from huggingface_hub.errors import HfHubHTTPError
 
+from ..output.sentence import sentence_of
+
 LOG_IN = "log in with `hf auth login`, or set HF_TOKEN to a token that may {verb}"
 
 # huggingface_hub 1 is built on httpx, 2 on httpx2: the same classes in another package.
 _http = importlib.import_module(
     next(base for base in HfHubHTTPError.__mro__ if base.__name__ == "HTTPError").__module__.partition(".")[0]
 )
+
 # A connection that was refused, cut or silent for too long; not one that this machine is misconfigured for.
 BROKEN_CONNECTION = (_http.TimeoutException, _http.NetworkError, _http.RemoteProtocolError)
 
@@ -56,8 +59,8 @@ def reason_of(error: BaseException, repo_id: str, verb: str = "write") -> str:
         if isinstance(link, HfHubHTTPError) and link.response is not None:
             return _refusal(link, repo_id, verb)
     if broken := next((link for link in links if isinstance(link, _http.TransportError)), None):
-        return f"the Hub could not be reached, or the connection broke ({one_line(broken)})"
-    return one_line(error)
+        return f"the Hub could not be reached, or the connection broke ({sentence_of(broken)})"
+    return sentence_of(error)
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:
@@ -66,10 +69,6 @@ def chain(error: BaseException) -> Iterator[BaseException]:
     while link is not None:
         yield link
         link = link.__cause__ or link.__context__
-
-
-def one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _refusal(error: HfHubHTTPError, repo_id: str, verb: str) -> str:

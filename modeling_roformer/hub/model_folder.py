@@ -7,6 +7,7 @@ from safetensors import SafetensorError
 
 from ..model_cards import check_metadata
 from ..model_cards.facts import safetensors_header
+from ..output.sentence import sentence_of
 from ..tokenization.vocabulary import read_vocabulary
 from ..tokenization.whole_file import read_whole
 from .onnx_graphs import GRAPH, check_graphs
@@ -79,7 +80,7 @@ def _shapes(path: Path) -> dict[str, list[int]]:
     try:
         return {name: shape for name, (_, shape) in safetensors_header(path).items()}
     except (SafetensorError, OSError) as error:
-        raise ValueError(f"{path} is not a whole safetensors file: {_line(error)}") from error
+        raise ValueError(f"{path} is not a whole safetensors file: {sentence_of(error)}") from error
 
 
 def _check_vocabulary(directory: Path, shapes: dict[str, list[int]]) -> None:
@@ -117,7 +118,7 @@ def _card(path: Path) -> str:
         card = read_whole(path)
         check_metadata(card)
     except ValueError as error:
-        raise ValueError(f"the Hub would refuse {path}: {_line(error)}") from error
+        raise ValueError(f"the Hub would refuse {path}: {sentence_of(error)}") from error
     return card
 
 
@@ -132,7 +133,3 @@ def read_json(path: Path) -> dict:
     if not isinstance(content, dict):
         raise ValueError(f"{path} is not a JSON object")
     return content
-
-
-def _line(error: BaseException) -> str:
-    return " ".join(str(error).split())

@@ -22,7 +22,8 @@ from time import time as now
 
 from huggingface_hub.utils import get_session
 
-from .errors import BROKEN_CONNECTION, OutOfPatience, one_line
+from ..output.sentence import sentence_of
+from .errors import BROKEN_CONNECTION, OutOfPatience
 
 TRIES = 5
 SECONDS = 90.0
@@ -151,7 +152,7 @@ def sending(file) -> Iterator[None]:
 def _meaning(failure: object) -> tuple[str, float | None]:
     """What a failure is called, and how many seconds the server asks to wait, if it does."""
     if isinstance(failure, BaseException):
-        return f"the Hub could not be reached, or the connection broke ({one_line(failure)})", None
+        return f"the Hub could not be reached, or the connection broke ({sentence_of(failure)})", None
     asked = _retry_after(failure.headers)
     if failure.status_code == 429:
         return "the Hub accepts no more requests for now (HTTP 429)", asked

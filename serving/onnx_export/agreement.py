@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...output.sentence import sentence_of
 from ..errors import ServingError
 from . import graph
 from .memory import check_memory
@@ -118,8 +119,9 @@ def compare(
             try:
                 outputs = session.run(list(expected), inputs)
             except Exception as error:  # ONNX Runtime's own are of many kinds
-                sentence = " ".join(str(error).split())
-                raise ServingError(f"ONNX Runtime cannot run text {number + 1} on {name}: {sentence}") from None
+                raise ServingError(
+                    f"ONNX Runtime cannot run text {number + 1} on {name}: {sentence_of(error)}"
+                ) from None
             answers = dict(zip(expected, outputs, strict=True))
             _add(found[name], model, tokenizer, inputs, expected, answers, counted=number < len(texts))
         advance()

@@ -13,6 +13,7 @@ from ...conversion.folder.legacy_folder import missing
 from ...model_cards.facts import read_json
 from ...model_cards.kinds import architecture_of, kind_of
 from ...output.progress_bar import no_transformers_bar, no_transformers_report
+from ...output.sentence import sentence_of
 from ..errors import ServingError
 
 if TYPE_CHECKING:
@@ -87,8 +88,7 @@ def load_tokenizer(saved: SavedModel) -> PreTrainedTokenizerBase:
     try:
         return AutoTokenizer.from_pretrained(saved.folder, local_files_only=True)
     except Exception as error:  # of any kind, since nothing in its files is checked before use
-        sentence = " ".join(str(error).split())
-        raise ServingError(f"{saved.folder} has a tokenizer that cannot be read: {sentence}") from None
+        raise ServingError(f"{saved.folder} has a tokenizer that cannot be read: {sentence_of(error)}") from None
 
 
 def load_model(saved: SavedModel) -> PreTrainedModel:
@@ -113,8 +113,7 @@ def load_model(saved: SavedModel) -> PreTrainedModel:
                 saved.folder, dtype=torch.float32, local_files_only=True, output_loading_info=True
             )
         except Exception as error:  # of any kind, as damaged weights raise it
-            sentence = " ".join(str(error).split())
-            raise ServingError(f"{saved.folder} cannot be loaded: {sentence}") from None
+            raise ServingError(f"{saved.folder} cannot be loaded: {sentence_of(error)}") from None
     if absent := sorted(loading["missing_keys"]):
         more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
         raise ServingError(

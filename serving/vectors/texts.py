@@ -7,6 +7,7 @@ from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 
+from ...output.sentence import sentence_of
 from ...tokenization.vocabulary_maker.corpus import corpus_files, read_chunks
 from ..errors import ServingError
 from .extra import extra
@@ -110,7 +111,7 @@ class Texts:
             # Columns are read through a buffer, not whole.
             file = pyarrow.parquet.ParquetFile(path, buffer_size=_BUFFER)
         except pyarrow.ArrowInvalid as error:
-            raise ServingError(f"{path} is not a Parquet file, or damaged: {_reason(error)}") from None
+            raise ServingError(f"{path} is not a Parquet file, or damaged: {sentence_of(error).rstrip('.')}") from None
         columns = self._columns(str(path), file.schema_arrow)
         return _Table(
             str(path), columns, path.stat().st_size, file.metadata.num_rows,
@@ -188,7 +189,7 @@ class _Table:
         except (pyarrow.ArrowInvalid, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
-            raise ServingError(f"{self.name} is damaged behind row {at:,}: {_reason(error)}") from None
+            raise ServingError(f"{self.name} is damaged behind row {at:,}: {sentence_of(error).rstrip('.')}") from None
 
     def _rows(self, batch: pyarrow.RecordBatch | pyarrow.Table, at: int) -> Iterator[Row]:
         texts, *ids = (batch[column].to_pylist() for column in self.columns)
@@ -218,7 +219,3 @@ def _id(value: object, name: str, where: str) -> str:
 def _writable(text: str) -> str:
     """Arrow holds no lone surrogates, which JSON may."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
-
-
-def _reason(error: Exception) -> str:
-    return " ".join(str(error).split()).rstrip(".")

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from ...output.output_folder import sync
+from ...output.sentence import sentence_of
 from ...output.temporary_sibling import lock_folder
 from ..errors import ServingError
 from .extra import extra
@@ -172,7 +173,7 @@ def open_shard(path: Path) -> Iterator[pyarrow.parquet.ParquetFile]:
     except (OSError, pyarrow.ArrowException) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        reason = " ".join(str(error).split()).rstrip(".")
+        reason = sentence_of(error).rstrip(".")
         raise ServingError(
             f"{path} is damaged: the command that made it makes this file again, and no other ({reason})"
         ) from None
