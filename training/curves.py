@@ -12,6 +12,7 @@ _PANELS = {
 }
 _LEARNING = {"training loss": "loss", "validation loss": "eval_loss", "validation accuracy": "eval_accuracy"}
 _FEW = 40  # points that are marked one by one
+_MANY = 7  # curves whose names would hide some of them
 
 
 def draw_panels(
@@ -33,15 +34,23 @@ def draw_panels(
 
     figure = Figure(figsize=(5 * len(panels), 4), layout="constrained")
     borders = list(borders)
+    handles = {}  # of curves that all panels have, by name
+    common = len({tuple(curves) for curves in panels.values()}) == 1
     for axes, (title, curves) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
-        for name, points in curves.items():
+        for number, (name, points) in enumerate(curves.items()):
             if points:
-                axes.plot(*zip(*points, strict=True), label=name, marker="." if len(points) < _FEW else None)
+                marker = "." if len(points) < _FEW else None
+                axes.plot(*zip(*points, strict=True), label=name, color=f"C{number}", marker=marker)
         for border in borders:
             axes.axvline(border, color="grey", linewidth=0.5)
         axes.set(title=title, xlabel=xlabel if isinstance(xlabel, str) else xlabel[title])
-        if any(curves.values()):
+        if common and len(curves) >= _MANY:
+            handles |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+        elif any(curves.values()):
             axes.legend()
+    if handles:
+        names = [name for name in curves if name in handles]
+        figure.legend([handles[name] for name in names], names, loc="outside right center")
     new = picture.with_name(f".{picture.name}")
     FigureCanvasAgg(figure).print_png(new)
     os.replace(new, picture)
