@@ -1,15 +1,17 @@
 """Training and beam search of the translation model, beside transformers' Marian of equal size.
 
-    python benchmarks/translation.py [--quick] [--sizes small base] [--runs 5]
+    python benchmarks/translation.py [--quick] [--sizes small base] [--processes 3] [--runs 3]
 
 small is the model of examples/translation/multi30k.yaml, base the one of the paper's Table 1; weights are random. A step is
 forward, backward and AdamW's on 64 pairs: of one length, and of mixed ones, padded to the longest. Ours leaves padding out
 (`unpad_inputs`, `sparse_prediction`). Beam search translates 100 sentences into 32 tokens each, by 4 beams. Each model is in a process of
-its own, and they take turns.
+its own, and they take turns. Times differ more between two processes of the same model than between two runs in one, so that
+each is started several times; what counts is the median of their medians.
 """
 
 import argparse
 import logging
+import statistics
 from collections.abc import Callable
 
 import measure
@@ -86,13 +88,14 @@ def make_work(name: str, size: str, threads: int) -> Callable:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
-    parser.add_argument("--runs", type=int, default=5, help="after one to warm up")
+    parser.add_argument("--processes", type=int, default=3, help="of each model, one after the other")
+    parser.add_argument("--runs", type=int, default=3, help="in each process, after one to warm up")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--quick", action="store_true", help="the small model, some short sentences, one run")
     chosen = parser.parse_args()
     pairs, sentences, longest = 64, 100, 32
     if chosen.quick:
-        chosen.sizes, chosen.runs, pairs, sentences, longest = ["small"], 1, 4, 2, 8
+        chosen.sizes, chosen.processes, chosen.runs, pairs, sentences, longest = ["small"], 1, 1, 4, 2, 8
     works = {
         "step, one length": ("step", pairs, longest, False, False),
         "step, mixed lengths": ("step", pairs, longest, True, False),
@@ -107,15 +110,21 @@ def main() -> None:
         table.add_column(column, justify="right")
     with console.status("models are made") as status:
         for size in chosen.sizes:
-            workers = {name: measure.Worker(make_work, name, size, chosen.threads) for name in (THEIRS, OURS)}
-            for title, arguments in works.items():
-                calls = {name: (worker, *arguments) for name, worker in workers.items()}
-                measured = measure.alternate(
-                    calls, chosen.runs, lambda name, title=title: status.update(f"{title}: {name}")
-                )
-                theirs, our = measured[THEIRS].seconds, measured[OURS].seconds
+            seconds = {title: {THEIRS: [], OURS: []} for title in works}
+            for number in range(1, chosen.processes + 1):
+                workers = {name: measure.Worker(make_work, name, size, chosen.threads) for name in (THEIRS, OURS)}
+                for title, arguments in works.items():
+                    calls = {name: (worker, *arguments) for name, worker in workers.items()}
+                    done = f"{size}, {number} of {chosen.processes}, {title}"
+                    measured = measure.alternate(
+                        calls, chosen.runs, lambda name, done=done: status.update(f"{done}: {name}")
+                    )
+                    for name, measurement in measured.items():
+                        seconds[title][name].append(measurement.seconds)
+                measure.close(workers.values())
+            for title, by_name in seconds.items():
+                theirs, our = (statistics.median(by_name[name]) for name in (THEIRS, OURS))
                 table.add_row(size, title, f"{theirs:.3g} s", f"{our:.3g} s", f"{theirs / our:.2f}")
-            measure.close(workers.values())
             table.add_section()
     console.print(table)
 
