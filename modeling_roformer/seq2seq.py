@@ -18,6 +18,7 @@ from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2
 from transformers.utils.generic import can_return_tuple
 
 from .absolute_positions import SinusoidalPositionEmbeddings
+from .cross_entropy import cross_entropy
 from .dropout import Dropout
 from .heads import check_token_labels
 from .inputs import can_be_read, check_same_shape
@@ -325,11 +326,11 @@ class RoFormerForConditionalGeneration(RoFormerSeq2SeqPreTrainedModel, Generatio
             labels = labels.to(hidden_states.device)
             if self.config.sparse_prediction and self.training:
                 hidden_states, labels = hidden_states[labels != -100], labels[labels != -100]
-        logits = self.lm_head(hidden_states) + self.final_logits_bias
+        logits = self.logits_of(hidden_states)
         loss = None
         if labels is not None:
             loss = mean_loss(
-                F.cross_entropy, num_items_in_batch, logits.flatten(0, -2), labels.flatten().to(logits.device)
+                cross_entropy, num_items_in_batch, logits.flatten(0, -2), labels.flatten().to(logits.device)
             )
         return Seq2SeqLMOutput(
             loss=loss,
@@ -342,6 +343,14 @@ class RoFormerForConditionalGeneration(RoFormerSeq2SeqPreTrainedModel, Generatio
             encoder_hidden_states=outputs.encoder_hidden_states,
             encoder_attentions=outputs.encoder_attentions,
         )
+
+    def logits_of(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """Logits, shape (…, vocab_size), from the decoder's hidden states, shape (…, d)."""
+        logits, bias = self.lm_head(hidden_states), self.final_logits_bias
+        # The bias is not trained, and 0 but in weights from elsewhere: a CPU would copy its widest tensor for nothing.
+        if bias.device.type == "cpu" and can_be_read(bias) and not bias.any():
+            return logits
+        return logits + bias.to(logits.dtype)
 
     def _reorder_cache(self, past_key_values: Cache, beam_idx: torch.Tensor) -> Cache:
         """What `generate()` calls when beams have changed places. Those of a text share its source: keys and values of that

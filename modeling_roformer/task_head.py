@@ -6,10 +6,10 @@ Dimensions in the shapes: b batch, s sequence length.
 from collections.abc import Callable
 
 import torch
-from torch.nn import functional as F
 from transformers.modeling_outputs import ModelOutput
 
 from .configuration import RoFormerConfig
+from .cross_entropy import cross_entropy
 from .docstrings import described_as_in
 from .model import RoFormerModel, RoFormerPreTrainedModel
 from .unpadding import reads_padding
@@ -39,12 +39,12 @@ def mean_loss(function: Callable, num_items_in_batch: torch.Tensor | int | None,
     of the whole batch, and adds the parts' losses up.
 
     Args:
-        function: of `torch.nn.functional`, with its `arguments` and `options`.
+        function: one of `torch.nn.functional`, or that takes `reduction` as they do; with its `arguments` and `options`.
         num_items_in_batch: how many terms the mean of the whole batch has; None where this is the whole.
 
     ```python
-    >>> mean_loss(F.cross_entropy, None, logits, labels)
-    >>> sum(mean_loss(F.cross_entropy, len(labels), logits[i::2], labels[i::2]) for i in (0, 1))  # the same
+    >>> mean_loss(cross_entropy, None, logits, labels)
+    >>> sum(mean_loss(cross_entropy, len(labels), logits[i::2], labels[i::2]) for i in (0, 1))  # the same
     ```
     """
     if num_items_in_batch is None:
@@ -87,4 +87,4 @@ class RoFormerHead(RoFormerPreTrainedModel):
 
     def loss_of(self, logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch=None) -> torch.Tensor:
         """The mean cross-entropy of logits (…, classes) over labels (…) that are not -100; see `mean_loss`."""
-        return mean_loss(F.cross_entropy, num_items_in_batch, logits.flatten(0, -2), labels.flatten().to(logits.device))
+        return mean_loss(cross_entropy, num_items_in_batch, logits.flatten(0, -2), labels.flatten().to(logits.device))

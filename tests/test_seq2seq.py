@@ -116,7 +116,7 @@ def test_rotary_is_marian_with_turned_queries_and_keys():
 
 @torch.no_grad()
 def test_only_differences_of_positions_matter_to_rotation():
-    model, inputs = make_model(), {"input_ids": TEXTS[0][None], "decoder_input_ids": TARGET[:1]}
+    model, inputs = make_model().double(), {"input_ids": TEXTS[0][None], "decoder_input_ids": TARGET[:1]}
     expected = model(**inputs).logits
     source, target = torch.arange(11)[None], torch.arange(9)[None]
     assert_close(model(**inputs, position_ids=source + 300, decoder_position_ids=target + 7).logits, expected)
@@ -129,7 +129,7 @@ def test_only_differences_of_positions_matter_to_rotation():
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
 @torch.no_grad()
 def test_a_padded_batch_equals_its_texts(encoding, side, implementation):
-    model = make_model(position_encoding=encoding)
+    model = make_model(position_encoding=encoding).double()  # the two sum in different orders
     model.set_attn_implementation(implementation)
     targets = [TARGET[0], TARGET[1, :5], TARGET[2, :1]]
     decoder = {f"decoder_{name}": value for name, value in padded(targets, side).items()}
@@ -137,7 +137,7 @@ def test_a_padded_batch_equals_its_texts(encoding, side, implementation):
     for row, (text, target) in enumerate(zip(TEXTS, targets, strict=True)):
         alone = model(text[None], decoder_input_ids=target[None])
         place = decoder["decoder_attention_mask"][row].bool()
-        assert_close(batch.logits[row, place], alone.logits[0])
+        assert_close(batch.logits[row, place], alone.logits[0], atol=1e-9)
 
 
 @torch.no_grad()
@@ -219,6 +219,21 @@ def test_labels_are_shifted_right():
     parts = [model(input_ids=inputs["input_ids"][i:i + 1], attention_mask=inputs["attention_mask"][i:i + 1],
                    labels=labels[i:i + 1], num_items_in_batch=kept.sum()).loss for i in range(3)]  # fmt: skip
     assert_close(sum(parts), outputs.loss)
+
+
+@pytest.mark.parametrize("bias", [0.0, 0.5])
+@pytest.mark.parametrize("bf16", [False, True])
+@torch.no_grad()
+def test_the_bias_of_the_logits_is_added_where_there_is_one(bias, bf16):
+    model, inputs = make_model(), padded(TEXTS)
+    model.final_logits_bias.fill_(0.0)
+    model.final_logits_bias[0, 7] = bias
+    with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+        outputs = model(**inputs, decoder_input_ids=TARGET, output_hidden_states=True)
+        expected = model.lm_head(outputs.decoder_hidden_states[-1])
+    assert outputs.logits.dtype == expected.dtype == (torch.bfloat16 if bf16 else torch.float32)
+    expected[..., 7] += bias
+    assert_close(outputs.logits, expected)
 
 
 @pytest.mark.parametrize("tied", [True, False])

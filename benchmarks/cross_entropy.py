@@ -1,0 +1,60 @@
+"""Forward and backward pass of the cross-entropy over a vocabulary on a CPU: torch's, and ours.
+
+    python benchmarks/cross_entropy.py [--labels 2048] [--vocabularies 10000 50000] [--runs 9]
+
+Logits in float32, and in bfloat16 as autocast gives them. The two take turns in one process.
+"""
+
+import argparse
+import statistics
+import time
+
+import torch
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from modeling_roformer.cross_entropy import cross_entropy
+
+FUNCTIONS = {"torch": torch.nn.functional.cross_entropy, "ours": cross_entropy}
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+def seconds(function, labels: int, vocab_size: int, dtype: torch.dtype) -> float:
+    """Of one forward and backward pass."""
+    some = torch.Generator().manual_seed(0)
+    logits = torch.randn(labels, vocab_size, generator=some, dtype=dtype).requires_grad_()
+    classes = torch.randint(vocab_size, (labels,), generator=some)
+    begun = time.perf_counter()
+    with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+        loss = function(logits, classes)
+    loss.backward()
+    return time.perf_counter() - begun
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--labels", type=int, default=2048)
+    parser.add_argument("--vocabularies", type=int, nargs="+", default=[1_000, 10_000, 37_000, 50_000])
+    parser.add_argument("--runs", type=int, default=9, help="of which the median counts, after one to warm up")
+    parser.add_argument("--threads", type=int, default=2)
+    chosen = parser.parse_args()
+    torch.set_num_threads(chosen.threads)
+    table = Table(title=f"Cross-entropy of {chosen.labels:,} labels, milliseconds")
+    for column in ("words", *(f"{name}, {dtype}" for dtype in DTYPES for name in (*FUNCTIONS, "times as fast"))):
+        table.add_column(column, justify="right")
+    for vocab_size in track(chosen.vocabularies, "measuring"):
+        row = []
+        for dtype in DTYPES.values():
+            taken = {name: [] for name in FUNCTIONS}
+            for _ in range(chosen.runs + 1):
+                for name, function in FUNCTIONS.items():
+                    taken[name].append(seconds(function, chosen.labels, vocab_size, dtype))
+            theirs, our = (statistics.median(values[1:]) for values in taken.values())
+            row += [f"{theirs * 1000:.1f}", f"{our * 1000:.1f}", f"{theirs / our:.2f}"]
+        table.add_row(f"{vocab_size:,}", *row)
+    Console(width=120).print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""Cross-entropy over a vocabulary, on a CPU without copies of the logits.
+
+The logits of a batch over a vocabulary are the largest tensor of a training step: 300 MB for 2,048 tokens over 37,000 words.
+torch (2.13) makes three more of that size: the logarithms of the probabilities, their gradient, which is 0 but for one
+element a row, and the gradient of the logits. Here the last is the only one; the others are computed some rows at a time, the
+probabilities anew in the backward pass. That takes two thirds to a tenth of the time, most of which goes into getting fresh
+memory from the system (benchmarks/cross_entropy.py, two threads).
+
+Dimensions in the shapes: n labels, v vocab_size.
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch.nn import functional as F
+
+from .inputs import is_traced
+
+ELEMENTS = 1 << 20  # of the rows that are in memory at once, at least one row's
+IGNORED = -100
+
+
+def cross_entropy(logits: torch.Tensor, labels: torch.Tensor, reduction: str = "mean") -> torch.Tensor:
+    """What `torch.nn.functional.cross_entropy` computes.
+
+    Args:
+        logits: shape (n, v).
+        labels: shape (n,), from 0 to v - 1, or -100 for what does not count.
+        reduction: "mean" over the labels that count, or "none".
+
+    Returns:
+        The mean, or for "none" shape (n,), with 0 for what does not count.
+    """
+    if logits.numel() <= ELEMENTS or not _is_plain(logits):
+        return F.cross_entropy(logits, labels, reduction=reduction)
+    losses = _CrossEntropy.apply(logits, labels)
+    if reduction == "mean":
+        losses = losses.sum() / (labels != IGNORED).sum()
+    return losses if torch.is_autocast_enabled("cpu") else losses.to(logits.dtype)
+
+
+def _is_plain(logits: torch.Tensor) -> bool:
+    """Whether rows can be taken one after the other, here and now."""
+    if is_traced() or torch._C._are_functorch_transforms_active():
+        return False
+    return logits.device.type == "cpu" and type(logits) is torch.Tensor
+
+
+class _CrossEntropy(torch.autograd.Function):
+    """-log softmax(logits)[label] of each row, shape (n,), in float32 at least."""
+
+    @staticmethod
+    def forward(ctx, logits, labels):
+        ctx.save_for_backward(logits, labels)
+        dtype = torch.promote_types(logits.dtype, torch.float32)
+        losses = []
+        for rows, classes in _some_at_a_time(logits, labels):
+            counts = classes != IGNORED
+            of_labels = rows.log_softmax(-1, dtype=dtype).gather(1, classes.where(counts, 0)[:, None])[:, 0]
+            losses.append(torch.where(counts, -of_labels, 0.0))
+        return torch.cat(losses)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        logits, labels = ctx.saved_tensors
+        if torch.is_grad_enabled():  # for derivatives of the second order
+            losses = F.cross_entropy(logits.to(gradient.dtype), labels, reduction="none")
+            return torch.autograd.grad(losses, logits, gradient, create_graph=True)[0], None
+        of_logits = torch.empty_like(logits)
+        for part, rows, classes, of_losses in _some_at_a_time(of_logits, logits, labels, gradient):
+            counts = classes != IGNORED
+            of_losses = torch.where(counts, of_losses, 0.0)[:, None]
+            probabilities = rows.softmax(-1, dtype=gradient.dtype)
+            part.copy_(probabilities.mul_(of_losses).scatter_add_(1, classes.where(counts, 0)[:, None], -of_losses))
+        return of_logits, None
+
+
+def _some_at_a_time(logits: torch.Tensor, *others: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
+    """Some rows of the logits, with as many of the others."""
+    rows = max(1, ELEMENTS // logits.shape[1])
+    return zip(*(x.split(rows) for x in (logits, *others)), strict=True)
