@@ -3,7 +3,7 @@
 The logits of a batch over a vocabulary are the largest tensor of a training step: 300 MB for 2,048 tokens over 37,000 words.
 torch (2.13) makes three more of that size: the logarithms of the probabilities, their gradient, which is 0 but for one
 element a row, and the gradient of the logits. Here the last is the only one; the others are computed some rows at a time, the
-probabilities anew in the backward pass. That takes two thirds to a tenth of the time, most of which goes into getting fresh
+probabilities anew in the backward pass. That takes a third to two thirds of the time, most of which goes into getting fresh
 memory from the system (benchmarks/cross_entropy.py, two threads).
 
 Dimensions in the shapes: n labels, v vocab_size.
