@@ -15,6 +15,7 @@ import numpy as np
 from ..model_cards import card_for, conversion_facts, data_files, file_facts, measure
 from ..output.output_folder import output_folder
 from ..output.progress_bar import byte_progress
+from ..output.sentence import sentence_of
 from ..tokenization.characters import is_cjk
 from ..tokenization.whole_file import read_whole
 from .checkpoints.legacy_checkpoint import read_legacy
@@ -183,7 +184,7 @@ def _copy_generation_config(old: Path, new: Path) -> None:
     try:
         GenerationConfig(**json.loads(read_whole(old)))
     except Exception as error:  # invalid JSON, and whatever a field of the wrong type causes
-        raise CheckpointError(f"{old} cannot be read: {' '.join(str(error).split())}") from None
+        raise CheckpointError(f"{old} cannot be read: {sentence_of(error)}") from None
     shutil.copyfile(old, new)
 
 

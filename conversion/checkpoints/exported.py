@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...output.sentence import sentence_of
 from ..errors import CheckpointError
 from ..families.family import Family, Weight, dense
 from ..families.registry import EXPORTED_AS
@@ -87,9 +88,7 @@ def model_on_meta(config: PreTrainedConfig, architecture: str, path: Path) -> Pr
         with torch.device("meta"):
             return kind(config)
     except Exception as error:  # whatever an invalid field value causes
-        raise CheckpointError(
-            f"{path} does not describe a valid {architecture}: {' '.join(str(error).split())}"
-        ) from None
+        raise CheckpointError(f"{path} does not describe a valid {architecture}: {sentence_of(error)}") from None
 
 
 def exported_weights(family: Family, config: PreTrainedConfig, model: PreTrainedModel) -> list[Weight]:
@@ -140,9 +139,7 @@ def as_exported(family: Family, settings: Settings) -> Family:
         try:
             return kind.from_dict({**values, **fields, "architectures": architecture[:1]})
         except Exception as error:  # from any of the configuration's checks
-            raise CheckpointError(
-                f"{settings.path} does not describe a valid model: {' '.join(str(error).split())}"
-            ) from None
+            raise CheckpointError(f"{settings.path} does not describe a valid model: {sentence_of(error)}") from None
 
     def weights(config: PreTrainedConfig) -> list[Weight]:
         return exported_weights(family, config, model_on_meta(config, architecture[0], settings.path))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...output.sentence import sentence_of
 from ..errors import CheckpointError
 from ..families.registry import RELATIVE_POSITIONS, SIGNS, choose
 from ..families.relative_positions import computed_positions
@@ -64,6 +65,4 @@ def _tokenizer(
     except Exception as error:  # whatever an invalid field value causes
         if not exported:
             raise
-        raise CheckpointError(
-            f"{settings.path} does not describe a valid tokenizer: {' '.join(str(error).split())}"
-        ) from None
+        raise CheckpointError(f"{settings.path} does not describe a valid tokenizer: {sentence_of(error)}") from None

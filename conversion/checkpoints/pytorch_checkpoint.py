@@ -14,6 +14,7 @@ from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 from ...configuration import RoFormerConfig
 from ...model_types import MODEL_TYPES
 from ...nezha_configuration import NezhaConfig
+from ...output.sentence import sentence_of
 from ...tokenization.tokenizer import RoFormerTokenizer
 from ..errors import CheckpointError
 from ..families.family import Weight
@@ -186,7 +187,7 @@ def _config(path: Path, base: str, fields: dict) -> PreTrainedConfig:
     try:
         config = MODELS[base].from_dict(fields)
     except Exception as error:  # from huggingface_hub's checks, from ours, or from a value of the wrong type
-        raise CheckpointError(f"{path} does not describe a valid model: {' '.join(str(error).split())}") from None
+        raise CheckpointError(f"{path} does not describe a valid model: {sentence_of(error)}") from None
     if base == "roformer" and config.position_encoding != "learned":  # whose table has that length
         config.max_position_embeddings = max(config.max_position_embeddings, PLAIN_TRANSFORMERS_POSITIONS)
     return config
@@ -209,9 +210,7 @@ def _as_roformer(bert: PreTrainedConfig, target: str, title: str, source: PyTorc
     try:
         return RoFormerConfig(**values, architectures=[architecture]), architecture
     except ValueError as error:
-        raise CheckpointError(
-            f"{source.path} cannot be turned into a RoFormer: {' '.join(str(error).split())}"
-        ) from None
+        raise CheckpointError(f"{source.path} cannot be turned into a RoFormer: {sentence_of(error)}") from None
 
 
 def _tokenizer(files: LegacyFiles, config: PreTrainedConfig, changes: dict[str, object]) -> RoFormerTokenizer:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ...output.sentence import sentence_of
 from ...tokenization import RoFormerTokenizer
 from ...tokenization.whole_file import read_whole
 from ..errors import CheckpointError
@@ -48,7 +49,7 @@ def read_tokenizer(folder: Path) -> RoFormerTokenizer:
     except Exception as error:  # of any kind, since nothing in these files is checked before use
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        raise CheckpointError(f"{folder} has a tokenizer that cannot be read: {' '.join(str(error).split())}") from None
+        raise CheckpointError(f"{folder} has a tokenizer that cannot be read: {sentence_of(error)}") from None
     if (folder / VOCABULARY).is_file() and (folder / TOKENIZER).is_file():
         for entry, number in read_vocabulary(folder / VOCABULARY).ids.items():
             if entries.get(entry) != number:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ...output.sentence import sentence_of
 from ..errors import CheckpointError
 from .dtypes import FLOATS, STORAGE
 from .hdf5_heaps import check_heaps, check_references
@@ -66,9 +67,7 @@ class KerasHDF5:
         except (OSError, RuntimeError, KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
             if isinstance(error, (PermissionError, FileNotFoundError)):
                 raise
-            raise CheckpointError(
-                f"{self.path} is damaged, or not an HDF5 file: {' '.join(str(error).split())}"
-            ) from None
+            raise CheckpointError(f"{self.path} is damaged, or not an HDF5 file: {sentence_of(error)}") from None
         names = {key: f"{layer.name}/{name}" for layer in layers for name, key in layer.weights.items()}
         names |= {key: variable for variable, key in self.model.variables.items()}
         self.entries = {names[key]: Dataset(names[key], *place) for key, place in stored.items()}

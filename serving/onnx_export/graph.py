@@ -6,6 +6,7 @@ import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...output.sentence import sentence_of
 from ..errors import ServingError
 from .quiet import quiet
 
@@ -94,7 +95,7 @@ def write_graph(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, path
                 verbose=False,
             )
         except torch.onnx.OnnxExporterError as error:
-            cause = " ".join(str(error.__cause__ or error).split())
+            cause = sentence_of(error.__cause__ or error)
             raise ServingError(
                 f"{type(model).__name__} cannot be exported by torch {torch.__version__}: {cause}"
             ) from None
