@@ -6,9 +6,10 @@ Logits in float32, and in bfloat16 as autocast gives them. The two take turns in
 """
 
 import argparse
-import statistics
 import time
+from functools import partial
 
+import measure
 import torch
 from rich.console import Console
 from rich.progress import track
@@ -46,11 +47,8 @@ def main() -> None:
     for vocab_size in track(chosen.vocabularies, "measuring"):
         row = []
         for dtype in DTYPES.values():
-            taken = {name: [] for name in FUNCTIONS}
-            for _ in range(chosen.runs + 1):
-                for name, function in FUNCTIONS.items():
-                    taken[name].append(seconds(function, chosen.labels, vocab_size, dtype))
-            theirs, our = (statistics.median(values[1:]) for values in taken.values())
+            calls = {n: partial(seconds, f, chosen.labels, vocab_size, dtype) for n, f in FUNCTIONS.items()}
+            theirs, our = measure.in_turn(calls, chosen.runs).values()
             row += [f"{theirs * 1000:.1f}", f"{our * 1000:.1f}", f"{theirs / our:.2f}"]
         table.add_row(f"{vocab_size:,}", *row)
     Console(width=120).print(table)

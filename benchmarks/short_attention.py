@@ -7,9 +7,10 @@ take turns in one process.
 """
 
 import argparse
-import statistics
 import time
+from functools import partial
 
+import measure
 import torch
 from rich.console import Console
 from rich.progress import track
@@ -53,13 +54,10 @@ def main() -> None:
     for column in ("length", *(f"{name}{mask}" for mask in ("", ", masked") for name in (*FUNCTIONS, "times as fast"))):
         table.add_column(column, justify="right")
     for length in track(chosen.lengths, "measuring"):
-        row = []
+        row, texts = [], max(1, chosen.tokens // length)
         for is_masked in (False, True):
-            taken = {name: [] for name in FUNCTIONS}
-            for _ in range(chosen.runs + 1):
-                for name, function in FUNCTIONS.items():
-                    taken[name].append(seconds(function, max(1, chosen.tokens // length), length, is_masked))
-            theirs, our = (statistics.median(values[1:]) for values in taken.values())
+            calls = {n: partial(seconds, f, texts, length, is_masked) for n, f in FUNCTIONS.items()}
+            theirs, our = measure.in_turn(calls, chosen.runs).values()
             row += [f"{theirs * 1000:.1f}", f"{our * 1000:.1f}", f"{theirs / our:.2f}"]
         table.add_row(f"{length:,}", *row)
     Console(width=120).print(table)

@@ -85,6 +85,20 @@ def make_work(name: str, size: str, threads: int) -> Callable:
     return work
 
 
+def one_process_each(
+    size: str, works: dict[str, tuple], runs: int, threads: int, progress: Callable[[str], None]
+) -> dict[tuple[str, str], float]:
+    """Median seconds of each work, by its title and the model's name, from one process of each model."""
+    workers = {name: measure.Worker(make_work, name, size, threads) for name in (THEIRS, OURS)}
+    seconds = {}
+    for title, arguments in works.items():
+        calls = {name: (worker, *arguments) for name, worker in workers.items()}
+        measured = measure.alternate(calls, runs, lambda name, title=title: progress(f"{title}: {name}"))
+        seconds |= {(title, name): measurement.seconds for name, measurement in measured.items()}
+    measure.close(workers.values())
+    return seconds
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
@@ -110,20 +124,20 @@ def main() -> None:
         table.add_column(column, justify="right")
     with console.status("models are made") as status:
         for size in chosen.sizes:
-            seconds = {title: {THEIRS: [], OURS: []} for title in works}
+            rounds = []
             for number in range(1, chosen.processes + 1):
-                workers = {name: measure.Worker(make_work, name, size, chosen.threads) for name in (THEIRS, OURS)}
-                for title, arguments in works.items():
-                    calls = {name: (worker, *arguments) for name, worker in workers.items()}
-                    done = f"{size}, {number} of {chosen.processes}, {title}"
-                    measured = measure.alternate(
-                        calls, chosen.runs, lambda name, done=done: status.update(f"{done}: {name}")
+                place = f"{size}, {number} of {chosen.processes}"
+                rounds.append(
+                    one_process_each(
+                        size,
+                        works,
+                        chosen.runs,
+                        chosen.threads,
+                        lambda done, place=place: status.update(f"{place}, {done}"),
                     )
-                    for name, measurement in measured.items():
-                        seconds[title][name].append(measurement.seconds)
-                measure.close(workers.values())
-            for title, by_name in seconds.items():
-                theirs, our = (statistics.median(by_name[name]) for name in (THEIRS, OURS))
+                )
+            for title in works:
+                theirs, our = (statistics.median(seconds[title, name] for seconds in rounds) for name in (THEIRS, OURS))
                 table.add_row(size, title, f"{theirs:.3g} s", f"{our:.3g} s", f"{theirs / our:.2f}")
             table.add_section()
     console.print(table)
