@@ -3,8 +3,8 @@
 The logits of a batch over a vocabulary are the largest tensor of a training step: 300 MB for 2,048 tokens over 37,000 words.
 torch (2.13) makes three more of that size: the logarithms of the probabilities, their gradient, which is 0 but for one
 element a row, and the gradient of the logits. Here the last is the only one; the others are computed some rows at a time, the
-probabilities anew in the backward pass. That takes a third to two thirds of the time, most of which goes into getting fresh
-memory from the system (benchmarks/cross_entropy.py, two threads).
+probabilities anew in the backward pass. From 10,000 words on that takes a third to two thirds of the time, most of which goes
+into getting fresh memory from the system (benchmarks/cross_entropy.py, two threads).
 
 Dimensions in the shapes: n labels, v vocab_size.
 """
@@ -53,12 +53,11 @@ class _CrossEntropy(torch.autograd.Function):
     def forward(ctx, logits, labels):
         ctx.save_for_backward(logits, labels)
         dtype = torch.promote_types(logits.dtype, torch.float32)
-        losses = []
-        for rows, classes in _some_at_a_time(logits, labels):
-            counts = classes != IGNORED
-            of_labels = rows.log_softmax(-1, dtype=dtype).gather(1, classes.where(counts, 0)[:, None])[:, 0]
-            losses.append(torch.where(counts, -of_labels, 0.0))
-        return torch.cat(losses)
+        counts, classes = _classes(labels)
+        of_labels = [
+            rows.log_softmax(-1, dtype=dtype).gather(1, some) for rows, some in _some_at_a_time(logits, classes)
+        ]
+        return torch.where(counts, -torch.cat(of_labels), 0.0).squeeze(1)
 
     @staticmethod
     def backward(ctx, gradient):
@@ -66,13 +65,19 @@ class _CrossEntropy(torch.autograd.Function):
         if torch.is_grad_enabled():  # for derivatives of the second order
             losses = F.cross_entropy(logits.to(gradient.dtype), labels, reduction="none")
             return torch.autograd.grad(losses, logits, gradient, create_graph=True)[0], None
+        counts, classes = _classes(labels)
+        of_losses = torch.where(counts, gradient[:, None], 0.0)
         of_logits = torch.empty_like(logits)
-        for part, rows, classes, of_losses in _some_at_a_time(of_logits, logits, labels, gradient):
-            counts = classes != IGNORED
-            of_losses = torch.where(counts, of_losses, 0.0)[:, None]
+        for part, rows, some, factors in _some_at_a_time(of_logits, logits, classes, of_losses):
             probabilities = rows.softmax(-1, dtype=gradient.dtype)
-            part.copy_(probabilities.mul_(of_losses).scatter_add_(1, classes.where(counts, 0)[:, None], -of_losses))
+            part.copy_(probabilities.mul_(factors).scatter_add_(1, some, -factors))
         return of_logits, None
+
+
+def _classes(labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Which labels count, and the classes, any where they do not; both of shape (n, 1)."""
+    counts = (labels != IGNORED)[:, None]
+    return counts, labels[:, None].where(counts, 0)
 
 
 def _some_at_a_time(logits: torch.Tensor, *others: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:

@@ -18,13 +18,12 @@ from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2
 from transformers.utils.generic import can_return_tuple
 
 from .absolute_positions import SinusoidalPositionEmbeddings
-from .cross_entropy import cross_entropy
 from .dropout import Dropout
 from .heads import check_token_labels
 from .inputs import can_be_read, check_same_shape
 from .model import RoFormerModel, RoFormerPreTrainedModel
 from .seq2seq_configuration import RoFormerSeq2SeqConfig
-from .task_head import mean_loss
+from .task_head import mean_cross_entropy
 from .unpadding import up_to_last_label
 
 
@@ -329,9 +328,7 @@ class RoFormerForConditionalGeneration(RoFormerSeq2SeqPreTrainedModel, Generatio
         logits = self.logits_of(hidden_states)
         loss = None
         if labels is not None:
-            loss = mean_loss(
-                cross_entropy, num_items_in_batch, logits.flatten(0, -2), labels.flatten().to(logits.device)
-            )
+            loss = mean_cross_entropy(logits, labels, num_items_in_batch)
         return Seq2SeqLMOutput(
             loss=loss,
             logits=logits,

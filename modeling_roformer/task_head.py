@@ -55,6 +55,13 @@ def mean_loss(function: Callable, num_items_in_batch: torch.Tensor | int | None,
     return total / torch.as_tensor(num_items_in_batch, device=total.device)
 
 
+def mean_cross_entropy(
+    logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
+) -> torch.Tensor:
+    """The mean cross-entropy of logits (…, classes) over labels (…) that are not -100; see `mean_loss`."""
+    return mean_loss(cross_entropy, num_items_in_batch, logits.flatten(0, -2), labels.flatten().to(logits.device))
+
+
 class RoFormerHead(RoFormerPreTrainedModel):
     """A model with something on top of the bare one, which lies under `base_model_prefix`, its name in checkpoints."""
 
@@ -86,5 +93,5 @@ class RoFormerHead(RoFormerPreTrainedModel):
         )
 
     def loss_of(self, logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch=None) -> torch.Tensor:
-        """The mean cross-entropy of logits (…, classes) over labels (…) that are not -100; see `mean_loss`."""
-        return mean_loss(cross_entropy, num_items_in_batch, logits.flatten(0, -2), labels.flatten().to(logits.device))
+        """`mean_cross_entropy`, unless a head has another loss."""
+        return mean_cross_entropy(logits, labels, num_items_in_batch)
