@@ -10,13 +10,17 @@ BROWSER := $(VENV)/browser
 
 ROOMS := modeling_roformer tokenization model_cards conversion training serving
 
-.PHONY: demo test test-slow test-ray test-page test-js test-common examples lint clean
+.PHONY: demo test test-random test-slow test-ray test-page test-js test-common examples lint clean
 
 demo: $(PACKAGE)
 	$(VENV)/bin/python examples/demo.py
 
 test: $(TOOLS)
 	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2
+
+# New examples for the property tests, 20 times as many as `test` draws, which are the same ones in every run.
+test-random: $(TOOLS)
+	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2 -m 'hypothesis and not js and not ray and not page' --hypothesis-profile=random
 
 # The rest of them, which compile, export, or start processes, and take half of the time.
 test-slow: $(TOOLS)

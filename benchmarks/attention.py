@@ -210,7 +210,7 @@ def main() -> None:
         import performer_pytorch  # noqa: F401
     except ImportError:
         names.remove(PERFORMER)
-        console.print("performer-pytorch is not installed (pip install 'modeling-roformer\\[bench]'), and is left out")
+        console.print("performer-pytorch is not installed (pip install '.\\[bench]'), and is left out")
     found, models = {}, {}
     with console.status("") as status:
         for direction, job in product(("bidirectional", "causal"), ("forward", "training")):

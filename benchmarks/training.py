@@ -92,7 +92,7 @@ def show(chosen, device: str) -> None:
                 table.add_section()
             measure.close(workers.values())
     console.print(table)
-    console.print("Goals, without attention dropout: at least 1.5 times as fast, in at most 0.5 times the memory.")
+    console.print("Goal, without attention dropout: at least 1.5 times as fast.")
 
 
 def main() -> None:

@@ -25,7 +25,7 @@ from ..output.output_folder import output_folder
 from ..output.progress_bar import byte_progress
 from ..output.summary import summary_table
 from ..tokenization.vocabulary import VocabularyError, check_vocabulary, read_vocabulary
-from ..tokenization.whole_file import read_whole
+from ..tokenization.whole_file import read_json
 from .errors import CheckpointError
 from .formats.dtypes import FLOATS
 from .formats.pytorch_files import PYTORCH
@@ -193,7 +193,7 @@ def initialise_words(
 
         old = read_tokenizer(source)
         tokenizer = _with_vocabulary(old, entries, new_vocab)
-        configs = {name: _read_json(source / name) for name in ("config.json", "generation_config.json")
+        configs = {name: _read_object(source / name) for name in ("config.json", "generation_config.json")
                    if name == "config.json" or (source / name).exists()}  # fmt: skip
         config = configs["config.json"]
         if config.get("model_type") not in MODEL_TYPES:
@@ -209,6 +209,7 @@ def initialise_words(
         _write_weights(folder / "model.safetensors", weights, specs, resized, composition.rows, progress)
         for name, values in configs.items():
             values = _translated(source / name, values, old.get_vocab(), entries)
+            values.pop("_name_or_path", None)  # a path on the machine of whoever saved the model
             if name == "config.json":
                 values |= {"vocab_size": len(entries), "pad_token_id": tokenizer.pad_token_id}
                 if "tokenizer_class" in values:
@@ -234,9 +235,9 @@ def initialise_words(
         )
 
 
-def _read_json(path: Path) -> dict:
+def _read_object(path: Path) -> dict:
     try:
-        values = json.loads(read_whole(path))
+        values = read_json(path)
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is not JSON: {error}") from None
     if not isinstance(values, dict):

@@ -6,7 +6,7 @@ TEXT is any text file; the paper has enwik8 (a dump of Wikipedia). The first nin
 is what losses are measured on, the last one is for the bits per character that are printed in the end. All models have the
 same weights and random features at the start, and read the same batches: they differ in where RoPE is put in, "none",
 "after" Performer's feature map, as equation 19 has it, or "before" it. `--paper` is the paper's size: 12 layers of 768 with
-12 heads, texts of 1,024 tokens, 128 of them a step, learning rate 1e-4. The same command goes on where it was stopped.
+12 heads, texts of 1,024 tokens, 128 of them a step, learning rate 1e-4. The same command resumes where it was stopped.
 """
 
 import argparse
@@ -20,17 +20,25 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, TrainingArguments, set_seed
 
 from modeling_roformer import RoFormerConfig, RoFormerForCausalLM
+from modeling_roformer.output.output_folder import output_folder
 from modeling_roformer.training.checkpointing import CheckpointingTrainer
 from modeling_roformer.training.comparison import smooth
+from modeling_roformer.training.content import digest_of_text
 from modeling_roformer.training.curves import draw_panels, points
-from modeling_roformer.training.device import ON_CPU
+from modeling_roformer.training.device import ON_CPU, processes
 from modeling_roformer.training.errors import TrainingError, one_sentence
+from modeling_roformer.training.fingerprint import only_run
+from modeling_roformer.training.finite import NotFinite, positive_rate, show_failed
+from modeling_roformer.training.results_file import ResultsFile
 
 VARIANTS = {
     "none": {"position_encoding": "none"},
     "after": {"linear_rotation": "after"},
     "before": {"linear_rotation": "before"},
 }
+# What makes no other run: the variants are its parts, and the rest changes no result.
+NOT_COMPARED = ("output", "variants", "paper", "device_batch", "prompt", "new_tokens")
+PICTURE = "losses.png"
 PAPER = {"layers": 12, "hidden_size": 768, "heads": 12, "length": 1024, "batch_size": 128, "learning_rate": 1e-4}
 
 
@@ -46,7 +54,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--heads", type=int, default=4)
     parser.add_argument("--length", type=int, default=256, help="tokens of a text")
     parser.add_argument("--batch-size", type=int, default=16, help="texts that a step learns from")
-    parser.add_argument("--learning-rate", type=float, default=1e-3)
+    parser.add_argument("--learning-rate", type=positive_rate, default=1e-3)
     parser.add_argument("--features", type=int, default=64, help="random features of a head")
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--eval-steps", type=int, default=100, help="steps between measurements, and checkpoints")
@@ -84,8 +92,32 @@ def texts_of(ids: torch.Tensor, length: int, name: str) -> list[dict[str, torch.
     return [{"input_ids": piece, "labels": piece} for piece in pieces]
 
 
+def new_model(name: str, vocabulary: int, chosen: argparse.Namespace) -> RoFormerForCausalLM:
+    """A model of a variant, of random weights that follow from the seed."""
+    set_seed(chosen.seed)
+    config = RoFormerConfig(
+        vocab_size=vocabulary,
+        hidden_size=chosen.hidden_size,
+        num_hidden_layers=chosen.layers,
+        num_attention_heads=chosen.heads,
+        intermediate_size=4 * chosen.hidden_size,
+        pad_token_id=None,
+        is_decoder=True,
+        use_cache=False,
+        attention_type="linear",
+        linear_feature_map="favor",
+        linear_num_features=chosen.features,
+        linear_seed=chosen.seed,
+        **VARIANTS[name],
+    )
+    return RoFormerForCausalLM(config)
+
+
 def train(model: RoFormerForCausalLM, parts: dict[str, list], chosen: argparse.Namespace, folder: Path) -> tuple:
-    """From the last checkpoint, where there is one, to the end; what was logged, and the loss on the last part."""
+    """Train from the last checkpoint, where there is one, to the end; return what was logged, and the loss on the last part.
+
+    Raises NotFinite where the run fails.
+    """
     on_device = chosen.device_batch or chosen.batch_size
     if chosen.batch_size % on_device:
         raise TrainingError(f"--batch-size {chosen.batch_size} is no multiple of --device-batch {on_device}")
@@ -102,7 +134,7 @@ def train(model: RoFormerForCausalLM, parts: dict[str, list], chosen: argparse.N
         eval_strategy="steps",
         eval_steps=chosen.eval_steps,
         save_steps=chosen.eval_steps,
-        save_total_limit=1,
+        save_total_limit=2,
         logging_steps=max(1, chosen.steps // 200),
         report_to=[],
         use_cpu=ON_CPU,
@@ -114,8 +146,14 @@ def train(model: RoFormerForCausalLM, parts: dict[str, list], chosen: argparse.N
 
 
 def main() -> None:
-    chosen, console = read_arguments(), Console()
-    text = chosen.text.read_text(encoding="utf-8")
+    chosen = read_arguments()
+    with only_run(chosen.output):
+        compare(chosen, Console())
+
+
+def compare(chosen: argparse.Namespace, console: Console) -> None:
+    """Train a model of each variant, and show how well each does."""
+    text = chosen.text.read_text(encoding="utf-8-sig")
     tokenizer = make_tokenizer(text, chosen.unit)
     ids = torch.tensor([i for line in tokenizer(text.splitlines(keepends=True))["input_ids"] for i in line])
     ends = [0, len(ids) * 18 // 20, len(ids) * 19 // 20, len(ids)]
@@ -123,51 +161,60 @@ def main() -> None:
         name: texts_of(ids[first:last], chosen.length, name)
         for name, first, last in zip(("training", "validation", "test"), ends, ends[1:], strict=False)
     }
+    settings = {name: value for name, value in vars(chosen).items() if name not in NOT_COMPARED}
+    settings["text"] = digest_of_text(text)
+    file = ResultsFile(chosen.output, settings, without_file=[*VARIANTS, PICTURE])
+    results = file.read(lambda saved: dict(saved["results"])) or {}
+    file.write(results=results)
     in_test = len(tokenizer.decode(ids[ends[2] :])) / (len(ids) - ends[2])  # characters a token
 
-    logs, first, table = {}, None, Table("RoPE", "bits a character", "validation loss", title=str(chosen.text))
+    start = new_model("none", len(tokenizer), chosen).state_dict()
     for name in chosen.variants:
-        set_seed(chosen.seed)
-        config = RoFormerConfig(
-            vocab_size=len(tokenizer),
-            hidden_size=chosen.hidden_size,
-            num_hidden_layers=chosen.layers,
-            num_attention_heads=chosen.heads,
-            intermediate_size=4 * chosen.hidden_size,
-            pad_token_id=None,
-            is_decoder=True,
-            use_cache=False,
-            attention_type="linear",
-            linear_feature_map="favor",
-            linear_num_features=chosen.features,
-            linear_seed=chosen.seed,
-            **VARIANTS[name],
-        )
-        model = RoFormerForCausalLM(config)
-        if first is None:
-            first = {key: value.clone() for key, value in model.state_dict().items()}
-        model.load_state_dict(first)
+        place, result = chosen.output / name / "model", results.get(name, {})
+        if result.get("failed") or ("log" in result and place.exists()):
+            continue
+        model = new_model(name, len(tokenizer), chosen)
+        model.load_state_dict(start)
         print(f"RoPE: {name}, {model.num_parameters():,} parameters, {len(parts['training']):,} texts to learn from")
-        logs[name], loss = train(model, parts, chosen, chosen.output / name)
-        model.config.use_cache = True
-        model.save_pretrained(chosen.output / name / "model")
-        tokenizer.save_pretrained(chosen.output / name / "model")
-        validation = points(logs[name], "eval_loss")[-1][1]
-        table.add_row(name, f"{loss / math.log(2) / in_test:.3f}", f"{validation:.4f}")
+        try:
+            log, loss = train(model, parts, chosen, chosen.output / name)
+        except NotFinite as error:
+            results[name] = {"failed": str(error)}
+        else:
+            model.config.use_cache = True
+            with output_folder(place, force=True) as folder:
+                model.save_pretrained(folder)
+                tokenizer.save_pretrained(folder)
+            results[name] = {
+                "bits_per_character": loss / math.log(2) / in_test,
+                "validation_loss": points(log, "eval_loss")[-1][1],
+                "log": log,
+            }
+        file.write(results=results)
+
+    table = Table("RoPE", "bits a character", "validation loss", title=str(chosen.text))
+    shown = {name: results[name] for name in chosen.variants}
+    for name, result in shown.items():
+        if result.get("failed"):
+            table.add_row(name, "failed", "")
+        else:
+            table.add_row(name, f"{result['bits_per_character']:.3f}", f"{result['validation_loss']:.4f}")
+    console.print(table)
+    show_failed({name: result.get("failed") for name, result in shown.items()})
+    logs = {name: result["log"] for name, result in shown.items() if not result.get("failed")}
     panels = {
         "training loss, smoothed": {name: smooth(points(log, "loss")) for name, log in logs.items()},
         "validation loss": {name: points(log, "eval_loss") for name, log in logs.items()},
     }
-    picture = draw_panels(chosen.output / "losses.png", panels)
-    console.print(table)
+    picture = draw_panels(chosen.output / PICTURE, panels)
+    *_, name = logs
+    model = RoFormerForCausalLM.from_pretrained(chosen.output / name / "model", device_map=processes().device)
     prompt = chosen.prompt or next(line for line in text.splitlines(keepends=True) if line.strip())
     inputs = tokenizer(prompt, return_tensors="pt").to(model.device)
     set_seed(chosen.seed)
-    model.eval()  # whose state is of one size, however long the text becomes
+    # The model's state is of one size, however long the text becomes.
     new = model.generate(inputs["input_ids"], max_new_tokens=chosen.new_tokens, do_sample=True, top_p=0.9)
-    console.print(
-        f"\nRoPE {chosen.variants[-1]}, continued:\n{tokenizer.decode(new[0])}", markup=False, highlight=False
-    )
+    console.print(f"\nRoPE {name}, continued:\n{tokenizer.decode(new[0])}", markup=False, highlight=False)
     print(f"\n{picture} shows the losses, and each folder beside it has a model")
 
 

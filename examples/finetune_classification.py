@@ -21,15 +21,17 @@ from transformers import (
     DataCollatorWithPadding,
     EarlyStoppingCallback,
     EvalPrediction,
-    Trainer,
     TrainingArguments,
     set_seed,
 )
 
 from modeling_roformer.output.output_folder import output_folder
+from modeling_roformer.training.content import digest_of_model, digest_of_rows
 from modeling_roformer.training.curves import draw_learning_curves
 from modeling_roformer.training.device import ON_CPU
 from modeling_roformer.training.errors import TrainingError, one_sentence
+from modeling_roformer.training.fingerprint import only_run
+from modeling_roformer.training.finite import FiniteTrainer, NotFinite, positive_rate, show_failed
 from modeling_roformer.training.labelled_text import read_labelled
 from modeling_roformer.training.metrics import metric
 from modeling_roformer.training.scored_card import write_scored_card
@@ -38,6 +40,9 @@ from modeling_roformer.training.start import saved_config
 
 LEAST = 5  # texts that can be split
 SCORES = ("accuracy", "macro_f1")
+PARTS = ("train", "validation", "test")
+# What makes no other run: a seed is a part of it, and where texts and labels stood does not matter.
+NOT_COMPARED = ("output", "seeds", *PARTS, "text", "label")
 
 
 def read_arguments() -> argparse.Namespace:
@@ -54,7 +59,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="of the head, the order and dropout")
     parser.add_argument("--length", type=int, default=512, help="tokens after which a text is cut")
     parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--learning-rate", type=float, default=3e-5)
+    parser.add_argument("--learning-rate", type=positive_rate, default=3e-5)
     parser.add_argument("--epochs", type=float, default=10, help="at most")
     parser.add_argument("--patience", type=int, default=2, help="epochs without a better accuracy before it stops")
     parser.add_argument("--bf16", action="store_true", help="compute in bfloat16 where autocast does")
@@ -88,8 +93,13 @@ def read_data(chosen: argparse.Namespace) -> datasets.DatasetDict:
     return datasets.DatasetDict({part: texts for part, texts in parts.items() if texts is not None})
 
 
-def fine_tune(chosen: argparse.Namespace, tokenizer, parts: datasets.DatasetDict, seed: int, folder: str) -> Trainer:
-    """A Trainer that is done, whose model is that of the best epoch; its checkpoints lie in `folder` until then."""
+def fine_tune(
+    chosen: argparse.Namespace, tokenizer, parts: datasets.DatasetDict, seed: int, folder: str
+) -> FiniteTrainer:
+    """A Trainer that is done, whose model is that of the best epoch; its checkpoints lie in `folder` until then.
+
+    Raises NotFinite where the run fails.
+    """
     names, measure = parts["train"].features["label"].names, metric("classification")
 
     def scores(predicted: EvalPrediction) -> dict[str, float]:
@@ -116,7 +126,7 @@ def fine_tune(chosen: argparse.Namespace, tokenizer, parts: datasets.DatasetDict
         bf16=chosen.bf16,
         eval_strategy="epoch",
         save_strategy="epoch",
-        save_total_limit=1,
+        save_total_limit=2,
         save_only_model=True,
         load_best_model_at_end=True,
         metric_for_best_model="accuracy",
@@ -125,7 +135,7 @@ def fine_tune(chosen: argparse.Namespace, tokenizer, parts: datasets.DatasetDict
         dataloader_pin_memory=torch.cuda.is_available(),
         report_to=[],
     )
-    trainer = Trainer(
+    trainer = FiniteTrainer(
         model,
         arguments,
         train_dataset=parts["train"],
@@ -139,7 +149,7 @@ def fine_tune(chosen: argparse.Namespace, tokenizer, parts: datasets.DatasetDict
     return trainer
 
 
-def scores_of(trainer: Trainer, parts: datasets.DatasetDict) -> dict[str, dict[str, float]]:
+def scores_of(trainer: FiniteTrainer, parts: datasets.DatasetDict) -> dict[str, dict[str, float]]:
     """Accuracy and macro F1 of the best epoch, on the validation part and, where there is one, on the test part."""
     best = trainer.state.best_global_step
     logged = [entry for entry in trainer.state.log_history if entry["step"] == best and "eval_accuracy" in entry]
@@ -152,11 +162,19 @@ def scores_of(trainer: Trainer, parts: datasets.DatasetDict) -> dict[str, dict[s
 
 def main() -> None:
     chosen = read_arguments()
+    with only_run(chosen.output):
+        fine_tune_seeds(chosen)
+
+
+def fine_tune_seeds(chosen: argparse.Namespace) -> None:
+    """Fine-tune with each seed, keep the best model, and show how well each does."""
     saved_config(chosen.model)  # refuses what is not a RoFormer
     tokenizer = AutoTokenizer.from_pretrained(chosen.model)
     parts = read_data(chosen)
-    settings = {name: value for name, value in vars(chosen).items() if name not in ("output", "seeds")}
-    results = SeedResults(chosen.output, settings | {"texts": parts.num_rows})
+    settings = {name: value for name, value in vars(chosen).items() if name not in NOT_COMPARED}
+    settings |= {"model": digest_of_model(chosen.model), "texts": parts.num_rows}
+    settings |= {f"{part}_texts": digest_of_rows(parts[part]) if part in parts else None for part in PARTS}
+    results = SeedResults(chosen.output, settings)
     print(", ".join(f"{part}: {len(texts):,} texts" for part, texts in parts.items()))
     parts = parts.map(
         lambda batch: tokenizer(batch["text"], truncation=True, max_length=chosen.length),
@@ -164,29 +182,39 @@ def main() -> None:
         remove_columns="text",
     )
     results.write()
-    checkpoints = chosen.output / ".checkpoints"
+    checkpoints, model, again = chosen.output / ".checkpoints", chosen.output / "model", []
+    if results.best is not None and not model.exists():
+        print(f"{model} is missing, so seed {results.best} is trained again")
+        again = [int(results.best)]
     tested = "test" if "test" in parts else "validation"
     data = f"{Path(getattr(chosen, tested) or chosen.train).name} ({tested})"
-    for seed in chosen.seeds:
-        if seed in results:
+    for seed in [*again, *chosen.seeds]:
+        is_lost = seed in again and not model.exists()
+        if seed in results and not is_lost:
             continue
         shutil.rmtree(checkpoints, ignore_errors=True)  # what a stopped run left
-        trainer = fine_tune(chosen, tokenizer, parts, seed, str(checkpoints))
-        shutil.rmtree(checkpoints)
-        scores = scores_of(trainer, parts)
-        if results.is_better(scores):
+        try:
+            trainer = fine_tune(chosen, tokenizer, parts, seed, str(checkpoints))
+            scores = scores_of(trainer, parts)
+        except NotFinite as error:
+            results.add_failed(seed, str(error))
+            continue
+        finally:
+            shutil.rmtree(checkpoints, ignore_errors=True)
+        if is_lost or results.is_better(scores):
             trainer.model.config.unpad_inputs = False  # for training alone
-            with output_folder(chosen.output / "model", force=True) as folder:
+            with output_folder(model, force=True) as folder:
                 trainer.model.save_pretrained(folder)
                 tokenizer.save_pretrained(folder)
                 measured = [EvalResult("text-classification", data, data, *score) for score in scores[tested].items()]
                 write_scored_card(folder, measured, chosen.output.resolve().name)
         results.add(seed, scores, trainer.state.log_history)
 
-    logs = {seed: result["log"] for seed, result in results.seeds.items()}
-    draw_learning_curves(logs, chosen.output / "curves.png")
     Console().print(results.table())
-    print(f"{chosen.output / 'model'} is the best model, {chosen.output / 'curves.png'} how it learned")
+    show_failed({f"seed {seed}": why for seed, why in results.failed.items()})
+    logs = {seed: result["log"] for seed, result in results.seeds.items() if not result.get("failed")}
+    draw_learning_curves(logs, chosen.output / "curves.png")
+    print(f"{model} is the best model, {chosen.output / 'curves.png'} how it learned")
 
 
 if __name__ == "__main__":

@@ -6,23 +6,31 @@
 A line of a file is {"A": text, "B": text, "C": text, "label": "B" or "C"}. One whole file is shared out 6:2:2 by each seed; a
 given test file is only tested, and where there is none for validation, a fifth of the training file serves. RUN gets
 results.json and, for each model and length, the best of the seeds by validation, ready for `roformer push`. The same command
-goes on where it was stopped, seed by seed. docs/triplets.md tells more.
+resumes where it was stopped, seed by seed. docs/triplets.md tells more.
 """
 
 import argparse
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from rich.console import Console
 
 from modeling_roformer.model_cards import file_fact
 from modeling_roformer.training.errors import TrainingError, one_sentence
+from modeling_roformer.training.fingerprint import only_run
+from modeling_roformer.training.finite import NotFinite, positive_rate, show_failed
 from modeling_roformer.training.metrics import metric
 from modeling_roformer.training.triplets.baselines import TEXT_BLIND, WITHOUT_MODEL, nearest, pooled_vectors
 from modeling_roformer.training.triplets.card import Data, describe_trained, save_trained
 from modeling_roformer.training.triplets.finetuning import Recipe, fine_tune, load_start
-from modeling_roformer.training.triplets.reading import Split, encode_triplets, read_triplets, split_triplets
+from modeling_roformer.training.triplets.reading import (
+    Split,
+    digest_of_triplets,
+    encode_triplets,
+    read_triplets,
+    split_triplets,
+)
 from modeling_roformer.training.triplets.results import Results, Run, accuracy_table, compare, comparison_table
 
 SHORTEST = 8  # tokens in which a pair has some of each text
@@ -45,7 +53,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--epochs", type=int, default=recipe.epochs, help="at most; 0 for baselines alone")
     parser.add_argument("--patience", type=int, default=recipe.patience, help="epochs without a better one")
     parser.add_argument("--batch-size", type=int, default=recipe.batch_size, help="triplets of a step")
-    parser.add_argument("--learning-rate", type=float, default=recipe.learning_rate)
+    parser.add_argument("--learning-rate", type=positive_rate, default=recipe.learning_rate)
     parser.add_argument(
         "--device-tokens", type=int, default=recipe.device_tokens, help="most that are computed at once"
     )
@@ -65,14 +73,12 @@ def read_arguments() -> argparse.Namespace:
     return chosen
 
 
-def read_splits(chosen: argparse.Namespace) -> Callable[[int], Split]:
-    """What gives the three parts of a seed."""
-    if chosen.triplets:
-        whole = read_triplets(chosen.triplets)
+def split_by_seed(whole=None, train=None, validation=None, test=None) -> Callable[[int], Split]:
+    """What gives the three parts of a seed, from the triplets of each file that was named."""
+    if whole:
         return lambda seed: Split(*split_triplets(whole, (0.6, 0.2, 0.2), seed))
-    train, test = read_triplets(chosen.train), read_triplets(chosen.test)
-    if chosen.validation:
-        split = Split(train, read_triplets(chosen.validation), test)
+    if validation:
+        split = Split(train, validation, test)
         return lambda seed: split
     return lambda seed: Split(*split_triplets(train, (0.8, 0.2), seed), test)
 
@@ -83,8 +89,17 @@ def accuracy(decisions, triplets) -> float:
 
 
 def main() -> None:
-    chosen, console = read_arguments(), Console()
-    split_of = read_splits(chosen)
+    chosen = read_arguments()
+    with only_run(chosen.output):
+        compare_models(chosen, Console())
+
+
+def compare_models(chosen: argparse.Namespace, console: Console) -> None:
+    """Fine-tune each model at each length with all seeds, and show how well each does."""
+    named = {"whole": chosen.triplets, "train": chosen.train, "validation": chosen.validation, "test": chosen.test}
+    files = [file for file in named.values() if file]
+    triplets = {name: read_triplets(file) for name, file in named.items() if file}
+    split_of = split_by_seed(**triplets)
     splits = {seed: split_of(seed) for seed in chosen.seeds}
     recipe = Recipe(**{name: getattr(chosen, name) for name in asdict(Recipe())})
     starts = [load_start(place) for place in chosen.models]
@@ -92,11 +107,16 @@ def main() -> None:
         encode_triplets(splits[chosen.seeds[0]].all, start.tokenizer, recipe.scorer, min(chosen.max_length))
     if len({start.name for start in starts}) < len(starts):
         raise TrainingError("two models have the same name, by which rows are called: rename or link a folder")
-    files = [file for file in (chosen.triplets, chosen.train, chosen.validation, chosen.test) if file]
     data = Data(*(chosen.data_name or file.name for file in (files[0], files[-1])))
-    results = Results(chosen.output, {"files": [file_fact(file) for file in files], "recipe": asdict(recipe)})
-    if not results.rows:
-        results.write()  # so that the same command goes on even where it is killed before the first result
+    settings = {name: value for name, value in asdict(recipe).items() if name != "device_tokens"}
+    contents = list(map(digest_of_triplets, triplets.values()))
+    results = Results(chosen.output, {"files": contents, **settings}, [file_fact(file) for file in files])
+    starts = [replace(start, name=results.name_of(start.weights, start.name)) for start in starts]
+    if len({start.name for start in starts}) < len(starts):
+        raise TrainingError(
+            "two models have the same weights, or the name of one that was renamed: name another folder"
+        )
+    results.write()  # so that the same command resumes even where it is killed before the first result
 
     rows = []
     if chosen.baselines:
@@ -110,35 +130,50 @@ def main() -> None:
             rows.append(row := results.row(f"{start.name}-{length}, not trained", weights=start.weights))
             if row.stop_at(start.longest, length):
                 continue
-            missing = {seed: split for seed, split in splits.items() if row.run(seed) is None}
+            missing = {seed: split for seed, split in splits.items() if not row.is_done(seed)}
             if missing:
                 asked = [triplet for split in missing.values() for triplet in split.validation + split.test]
                 vectors = pooled_vectors(start.model("bi"), start.tokenizer, asked, length)
             for seed, split in missing.items():
-                validation = accuracy(nearest(vectors, split.validation), split.validation)
-                results.add(row, Run.of(seed, validation, split.test, nearest(vectors, split.test)))
+                try:
+                    validation = accuracy(nearest(vectors, split.validation), split.validation)
+                    results.add(row, Run.of(seed, validation, split.test, nearest(vectors, split.test)))
+                except NotFinite as error:
+                    results.add_failed(row, seed, str(error))
     for start in starts if chosen.epochs else ():
         for length in chosen.max_length:
             rows.append(row := results.row(f"{start.name}-{length}", start.name, length, start.weights))
             if row.stop_at(start.longest, length):
                 continue
             folder = chosen.output / row.name
-            for seed, split in splits.items():
-                if row.run(seed) is not None:
+            again = []
+            if row.runs and not folder.exists():
+                print(f"{folder} is missing, so seed {row.best.seed} is trained again")
+                again = [row.best.seed]
+            for seed in [*again, *splits]:
+                is_lost = seed in again and not folder.exists()
+                if row.is_done(seed) and not is_lost:
                     continue
-                title = f"{row.name}, seed {seed}"
-                trained = fine_tune(start, split, length, seed, recipe, chosen.output / "checkpoints", title)
+                split, title = split_of(seed), f"{row.name}, seed {seed}"
+                try:
+                    trained = fine_tune(start, split, length, seed, recipe, chosen.output / "checkpoints", title)
+                except NotFinite as error:
+                    results.add_failed(row, seed, str(error))
+                    continue
                 run = Run.of(seed, trained.validation, split.test, trained.test, trained.log)
-                if not row.runs or run.validation > row.best.validation:
+                if is_lost or not row.runs or run.validation > row.best.validation:
                     save_trained(folder, start, trained, length)
                 results.add(row, run)
-            describe_trained(folder, row, split_of(row.best.seed), recipe, data, results.rows.get(TEXT_BLIND))
+            if row.runs and folder.exists():
+                describe_trained(folder, row, split_of(row.best.seed), recipe, data, results.rows.get(TEXT_BLIND))
 
     console.print(accuracy_table(rows))
     compared = compare(rows)
     results.write(compared)
     if compared:
         console.print(comparison_table(compared))
+    made = [(row, seed) for row in rows if row.model and not row.note for seed in splits]
+    show_failed({f"{row.name}, seed {seed}": row.failed.get(str(seed)) for row, seed in made})
     known, asked = splits[chosen.seeds[0]].known_texts()
     console.print(f"Of the test's {asked} texts {known} stand in training or validation, too.", highlight=False)
     console.print(f"{chosen.output / 'results.json'} has every answer.", highlight=False, soft_wrap=True)

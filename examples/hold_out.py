@@ -2,9 +2,9 @@
 
     python examples/hold_out.py zh_corpus OUTPUT [--share 0.1] [--most 600_000]
 
-OUTPUT/train and OUTPUT/held_out get a file for each of the corpus, JSON Lines, compressed. Documents that are alike, of one
-file or of two, go to the same half: their sets of five characters in a row have a Jaccard similarity of half or more, as
-MinHash estimates it. A document that stands within a much longer one is not found so.
+OUTPUT/train and OUTPUT/held_out get a file for each of the corpus, JSON Lines, compressed. No document of one half has a
+near-duplicate in the other: no two whose sets of five characters in a row have a Jaccard similarity of --similarity (0.5) or
+more. Every such pair is found, in one file or in two. A document that stands within a much longer one is not similar to it.
 """
 
 import argparse
@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 from rich.console import Console
-from rich.progress import track
 from rich.table import Table
 
 from modeling_roformer.output.output_folder import output_folder
@@ -30,11 +29,39 @@ def read_arguments() -> argparse.Namespace:
     )
     parser.add_argument("output", type=Path, help="a new folder")
     parser.add_argument("--field", default="text", help="where JSON Lines keep the text")
-    parser.add_argument("--share", type=float, default=0.1, help="of a file's characters that are held out")
-    parser.add_argument("--most", type=int, default=600_000, help="characters that are held out of one file")
-    parser.add_argument("--similarity", type=float, default=0.5, help="from which on two documents are alike")
-    parser.add_argument("--seed", type=int, default=0)
-    return parser.parse_args()
+    parser.add_argument("--share", type=float, default=0.1, help="of a file's characters to hold out, between 0 and 1")
+    parser.add_argument("--most", type=int, default=600_000, help="characters to hold out of one file")
+    parser.add_argument(
+        "--similarity", type=float, default=0.5, help="from which on two documents are alike, at most 1"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the random order in which documents are held out")
+    chosen = parser.parse_args()
+    if not 0 < chosen.share < 1:
+        raise TrainingError(
+            f"--share is {chosen.share:g}, but must be between 0 and 1, such as 0.1 for a tenth of each file"
+        )
+    if not 0 < chosen.similarity <= 1:
+        raise TrainingError(f"--similarity is {chosen.similarity:g}, but must be above 0 and at most 1")
+    if chosen.most < 1:
+        raise TrainingError(f"--most is {chosen.most}, but at least one character is to be held out")
+    if chosen.seed < 0:
+        raise TrainingError(f"--seed is {chosen.seed}, but must be 0 or more")
+    return chosen
+
+
+def output_name(path: Path) -> str:
+    """Return the name of a file of the corpus without the endings that say how it is stored."""
+    path = path.with_suffix("") if path.suffix.lower() == ".gz" else path
+    return path.stem if path.suffix.lower() in (".jsonl", ".json", ".txt", ".text") else path.name
+
+
+def line_of(text: str) -> str:
+    """Return a line of JSON Lines. A surrogate, which UTF-8 cannot store, stays an escape."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.dumps({"text": text}) + "\n"
+    return json.dumps({"text": text}, ensure_ascii=False) + "\n"
 
 
 def held_out_documents(files: np.ndarray, lengths: np.ndarray, groups: np.ndarray, wanted: np.ndarray, seed: int):
@@ -60,28 +87,33 @@ def held_out_documents(files: np.ndarray, lengths: np.ndarray, groups: np.ndarra
 def main() -> None:
     chosen = read_arguments()
     sources = corpus_files(chosen.corpus)
-    names = [path.name.partition(".")[0] for path in sources]
+    names = [output_name(path) for path in sources]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise TrainingError(
             f"two files of the corpus are both called {twice}: rename one, since each is written by its name"
         )
-    texts = [[text for chunk in read_chunks(path) for text in chunk.documents(chosen.field)] for path in sources]
-    everything = [text for of_file in texts for text in of_file]
-    files = np.repeat(np.arange(len(texts)), [len(of_file) for of_file in texts])
-    lengths = np.array([len(text) for text in everything])
-    groups = near_duplicates(track(everything, "signatures", transient=True), chosen.similarity, chosen.seed)
-    characters = np.bincount(files, lengths, len(texts))
-    wanted = np.minimum(characters * chosen.share, chosen.most)
-    held_out = held_out_documents(files, lengths, groups, wanted, chosen.seed)
-
     with output_folder(chosen.output) as folder:
+        texts = [[text for chunk in read_chunks(path) for text in chunk.documents(chosen.field)] for path in sources]
+        everything = [text for of_file in texts for text in of_file]
+        if not everything:
+            raise TrainingError(f"the corpus has no documents: all lines of {', '.join(map(str, sources))} are blank")
+        files = np.repeat(np.arange(len(texts)), [len(of_file) for of_file in texts])
+        lengths = np.array([len(text) for text in everything])
+        groups = near_duplicates(everything, chosen.similarity, progress=True)
+        characters = np.bincount(files, lengths, len(texts))
+        wanted = np.minimum(characters * chosen.share, chosen.most)
+        held_out = held_out_documents(files, lengths, groups, wanted, chosen.seed)
+        if not held_out.any():
+            raise TrainingError(
+                f"nothing can be held out: each of the {len(everything):,} documents, with those like it, has more characters "
+                f"than --share {chosen.share:g} and --most {chosen.most} allow; raise one of them, or --similarity"
+            )
         for half, is_here in ("train", ~held_out), ("held_out", held_out):
             (folder / half).mkdir()
             for number, name in enumerate(names):
                 with gzip.open(folder / half / f"{name}.jsonl.gz", "wt", encoding="utf-8", compresslevel=6) as file:
-                    for i in np.flatnonzero(is_here & (files == number)):
-                        file.write(json.dumps({"text": everything[i]}, ensure_ascii=False) + "\n")
+                    file.writelines(line_of(everything[i]) for i in np.flatnonzero(is_here & (files == number)))
 
     sizes = np.bincount(groups)
     table = Table("")

@@ -7,7 +7,7 @@
 Line i of the first file of a pair is translated by line i of the second. One vocabulary is made from both. "rotary" is the
 RoFormer, "sinusoidal" the Transformer that it is compared with; each of --seeds trains both on the same batches. The model is
 the average of the last checkpoints, BLEU that of sacrebleu on plain text. RUNS gets results.json, losses.png and a folder for
-each model. The same command goes on where it was stopped.
+each model. The same command resumes where it was stopped.
 """
 
 import argparse
@@ -34,13 +34,15 @@ from transformers import (
 from modeling_roformer import RoFormerForConditionalGeneration, RoFormerSeq2SeqConfig
 from modeling_roformer.output.output_folder import output_folder
 from modeling_roformer.training.checkpointing import Checkpointing
-from modeling_roformer.training.checkpoints import checkpoints
 from modeling_roformer.training.comparison import smooth
+from modeling_roformer.training.content import digest_of_rows
 from modeling_roformer.training.curves import draw_panels, points
 from modeling_roformer.training.device import ON_CPU
 from modeling_roformer.training.errors import TrainingError, one_sentence
+from modeling_roformer.training.fingerprint import only_run
+from modeling_roformer.training.finite import EARLIER, NotFinite, has_null, show_failed
 from modeling_roformer.training.results_file import ResultsFile
-from modeling_roformer.training.translation.averaging import average_checkpoints
+from modeling_roformer.training.translation.averaging import average_of_last
 from modeling_roformer.training.translation.batches import TokenBatches
 from modeling_roformer.training.translation.pairs import read_pairs
 from modeling_roformer.training.translation.setting import Setting, read_setting
@@ -93,7 +95,10 @@ class CheckpointingSeq2SeqTrainer(Checkpointing, Seq2SeqTrainer):
 def train(
     setting: Setting, parts: dict, tokenizer, encoding: str, seed: int, chosen: argparse.Namespace
 ) -> Seq2SeqTrainer:
-    """From the last checkpoint, where there is one, to the end; the model is then the average of the last ones."""
+    """From the last checkpoint, where there is one, to the end; the model is then the average of the last ones.
+
+    Raises NotFinite where the run fails.
+    """
     set_seed(seed)
     fields = {
         "vocab_size": len(tokenizer),
@@ -107,7 +112,9 @@ def train(
     model = RoFormerForConditionalGeneration(
         RoFormerSeq2SeqConfig(**fields | dict(setting.model) | {"position_encoding": encoding})
     )
-    model.generation_config.update(num_beams=setting.beams, length_penalty=setting.length_penalty)
+    model.generation_config.update(num_beams=setting.beams)
+    if setting.beams > 1:  # transformers saves no length_penalty without a beam
+        model.generation_config.update(length_penalty=setting.length_penalty)
     folder = chosen.output / f"{encoding}-{seed}"
     arguments = Seq2SeqTrainingArguments(
         str(folder),
@@ -146,7 +153,8 @@ def train(
         processing_class=tokenizer,
     )
     trainer.train_on()
-    model.load_state_dict(average_checkpoints(checkpoints(folder)[: setting.averaged]), strict=False)
+    model.load_state_dict(average_of_last(folder, setting.averaged), strict=False)
+    trainer.require_finite_weights()
     return trainer
 
 
@@ -183,11 +191,17 @@ def main() -> None:
         bleu, signature, _ = score(model, AutoTokenizer.from_pretrained(chosen.score), chosen.test)
         print(f"BLEU {bleu:.2f} ({signature})")
         return
+    with only_run(chosen.output):
+        compare(chosen, console)
+
+
+def compare(chosen: argparse.Namespace, console: Console) -> None:
+    """Train a model for each encoding and seed, and show how well each translates."""
     setting = read_setting(chosen.setting)
     texts = {part: read_pairs(*getattr(chosen, part)) for part in ("train", "validation", "test")}
-    files = {part: [Path(file).name for file in getattr(chosen, part)] for part in texts}
-    results = ResultsFile(chosen.output, {**vars(setting), "files": files, "bf16": chosen.bf16})
-    runs = results.read(lambda saved: list(saved["runs"])) or []
+    contents = {part: digest_of_rows(pairs) for part, pairs in texts.items()}
+    results = ResultsFile(chosen.output, {**vars(setting), **contents, "bf16": chosen.bf16})
+    runs = results.read(read_runs) or []
     results.write(runs=runs)
     place = chosen.output / "tokenizer"
     if not place.exists():
@@ -199,30 +213,50 @@ def main() -> None:
 
     for seed in chosen.seeds:
         for encoding in chosen.encodings:
-            if any((run["encoding"], run["seed"]) == (encoding, seed) for run in runs):
-                continue
+            model = chosen.output / f"{encoding}-{seed}" / "model"
+            if done := next((run for run in runs if (run["encoding"], run["seed"]) == (encoding, seed)), None):
+                if done.get("failed") or model.exists():
+                    continue
+                runs.remove(done)
+                print(f"{model} is missing, so it is made again:")
             print(f"{NAMES[encoding]}, seed {seed}")
-            trainer = train(setting, parts, tokenizer, encoding, seed, chosen)
-            with output_folder(chosen.output / f"{encoding}-{seed}" / "model", force=True) as folder:
+            run = {"encoding": encoding, "seed": seed}
+            try:
+                trainer = train(setting, parts, tokenizer, encoding, seed, chosen)
+            except NotFinite as error:
+                runs.append({**run, "bleu": None, "failed": str(error)})
+                results.write(runs=runs)
+                continue
+            with output_folder(model, force=True) as folder:
                 trainer.model.save_pretrained(folder)
                 tokenizer.save_pretrained(folder)
             bleu, signature, translations = score(trainer.model, tokenizer, chosen.test)
-            run = {"encoding": encoding, "seed": seed, "bleu": bleu, "signature": signature}
+            run |= {"bleu": bleu, "signature": signature}
             runs.append({**run, "translations": translations, "log": trainer.state.log_history})
             results.write(runs=runs)
 
     table = Table("", "BLEU", "validation loss")
     curves = {"training loss, smoothed": {}, "validation loss": {}}
+    asked = [run for run in runs if run["encoding"] in chosen.encodings and run["seed"] in chosen.seeds]
+    good = [run for run in asked if not run.get("failed")]
     for encoding in chosen.encodings:
-        of_encoding = [run for run in runs if run["encoding"] == encoding and run["seed"] in chosen.seeds]
+        of_encoding = [run for run in good if run["encoding"] == encoding]
         columns = [run["bleu"] for run in of_encoding], [points(run["log"], "eval_loss")[-1][1] for run in of_encoding]
-        table.add_row(f"{NAMES[encoding]} ({encoding})", *(spread(column) for column in columns))
+        table.add_row(
+            f"{NAMES[encoding]} ({encoding})", *(spread(column) if column else "failed" for column in columns)
+        )
         for run in of_encoding:
             curves["training loss, smoothed"][f"{encoding}, seed {run['seed']}"] = smooth(points(run["log"], "loss"))
             curves["validation loss"][f"{encoding}, seed {run['seed']}"] = points(run["log"], "eval_loss")
-    picture = draw_panels(chosen.output / "losses.png", curves)
     console.print(table)
-    print(f"{runs[-1]['signature']}\n{picture} shows the losses, and each folder beside it has a model")
+    show_failed({f"{NAMES[run['encoding']]}, seed {run['seed']}": run.get("failed") for run in asked})
+    picture = draw_panels(chosen.output / "losses.png", curves)
+    print(f"{good[-1]['signature']}\n{picture} shows the losses, and each folder beside it has a model")
+
+
+def read_runs(saved: dict) -> list[dict]:
+    """The runs of a results.json; those for which an earlier version has written NaN have failed."""
+    return [run | {"failed": EARLIER} if "failed" not in run and has_null(run) else run for run in saved["runs"]]
 
 
 def spread(values: list[float]) -> str:

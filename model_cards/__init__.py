@@ -1,7 +1,7 @@
 """Model cards: one folder for each published checkpoint, and a template for any other."""
 
 from .cards import card_for, published_checkpoints
-from .facts import conversion_facts, data_files, file_fact, file_facts, measure
+from .facts import conversion_facts, data_files, file_fact, file_facts, measure, sha256_of
 from .folder_card import CardReport, card_of_folder, write_card
 from .metadata import check_metadata
 
@@ -16,5 +16,6 @@ __all__ = [
     "file_facts",
     "measure",
     "published_checkpoints",
+    "sha256_of",
     "write_card",
 ]

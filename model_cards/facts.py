@@ -5,7 +5,6 @@ The table is between two comments, so that it can be rewritten without touching 
 
 import datetime
 import hashlib
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,7 +17,7 @@ from threading import Event
 from safetensors import safe_open
 
 from ..tokenization.vocabulary import read_vocabulary
-from ..tokenization.whole_file import read_whole
+from ..tokenization.whole_file import read_json as read_whole_json
 from .kinds import KINDS, kind_of, why_package_is_needed
 
 START = "<!-- facts -->"
@@ -85,12 +84,23 @@ def data_files(weights: str | Path) -> list[Path]:
 
 def file_fact(path: str | Path, stop: Event | None = None) -> str:
     """Size and SHA-256 of a file, which is read in pieces, until `stop` is set."""
+    return f"{Path(path).stat().st_size:,} bytes, SHA-256 {sha256_of(path, stop=stop)}"
+
+
+def sha256_of(path: str | Path, advance: Callable[[int], None] = lambda size: None, stop: Event | None = None) -> str:
+    """Return the SHA-256 of a file in hexadecimal.
+
+    Args:
+        path: read in pieces, until `stop` is set.
+        advance: called with the number of bytes of each piece.
+    """
     # As hashlib.file_digest does, which Python 3.10 does not have.
     digest, buffer = hashlib.sha256(), memoryview(bytearray(1 << 20))
-    with open(path, "rb") as file:
+    with open(path, "rb", buffering=0) as file:
         while (stop is None or not stop.is_set()) and (size := file.readinto(buffer)):
             digest.update(buffer[:size])
-    return f"{Path(path).stat().st_size:,} bytes, SHA-256 {digest.hexdigest()}"
+            advance(size)
+    return digest.hexdigest()
 
 
 class FileFacts:
@@ -179,7 +189,7 @@ def plain(text: str) -> str:
 def read_json(path: Path) -> dict:
     """The object in a JSON file, {} if there is no such file; raises ValueError, naming the file, for anything else."""
     try:
-        content = json.loads(read_whole(path)) if path.is_file() else {}
+        content = read_whole_json(path) if path.is_file() else {}
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} cannot be read as JSON: {error}") from None
     if not isinstance(content, dict):

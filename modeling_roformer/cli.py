@@ -8,7 +8,6 @@ and a mistyped path should not. `__init__.py` leaves their import out in the com
 """
 
 import os
-import re
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -36,6 +35,15 @@ def show_version(wanted: bool) -> None:
     if wanted:
         print(__version__)
         raise typer.Exit
+
+
+def check_address(address: str | None) -> str | None:
+    """Before the other arguments, one of which may be missing because `--ray` without an address took it."""
+    if address is not None:
+        from .cluster.address import host_and_port
+
+        host_and_port(address)
+    return address
 
 
 def show_note(sentence: str) -> None:
@@ -207,7 +215,11 @@ def vocab(
     ] = None,
     ray: Annotated[
         str | None,
-        typer.Option(metavar="[ADDRESS]", help="Count on Ray: a cluster's HOST:PORT, or a Ray on this machine."),
+        typer.Option(
+            metavar="ADDRESS",
+            callback=check_address,
+            help="Count on Ray: a cluster's HOST:PORT, auto, or local for a Ray on this machine.",
+        ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the output if it exists.")] = False,
 ) -> None:
@@ -228,15 +240,17 @@ def embed(
         list[str],
         typer.Argument(
             metavar="TEXTS...",
-            help="Text (a text per line), JSON Lines, also as .gz, Parquet, folders of them, or names of data sets.",
+            help="Text (a text per line), JSON Lines, CSV, also as .gz, Parquet, folders of them, or names of data sets.",
         ),
     ],
-    output: Annotated[Path, typer.Argument(metavar="OUT", help="Folder of vectors to create, or to go on with.")],
+    output: Annotated[Path, typer.Argument(metavar="OUT", help="Folder of vectors to create, or to resume.")],
     field: Annotated[str, typer.Option(help="The field or column that holds the text.")] = "text",
     id_field: Annotated[
         str | None, typer.Option(help="The one that holds its id; by default ids are file and line.")
     ] = None,
-    max_length: Annotated[int | None, typer.Option(help="Cut texts after so many tokens.")] = None,
+    max_length: Annotated[
+        int | None, typer.Option(help="Cut texts after so many tokens; by default where the model ends, at most 8192.")
+    ] = None,
     dtype: Annotated[str, typer.Option(help="Compute in float32, bfloat16 or float16.")] = "float32",
     vector_dtype: Annotated[str, typer.Option(help="Store float32 or float16.")] = "float32",
     keep_text: Annotated[bool, typer.Option("--keep-text", help="Store the texts beside their vectors.")] = False,
@@ -245,11 +259,15 @@ def embed(
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 …; by default an accelerator, if any.")] = None,
     ray: Annotated[
         str | None,
-        typer.Option(metavar="[ADDRESS]", help="Compute on Ray: a cluster's HOST:PORT, or a Ray on this machine."),
+        typer.Option(
+            metavar="ADDRESS",
+            callback=check_address,
+            help="Compute on Ray: a cluster's HOST:PORT, auto, or local for a Ray on this machine.",
+        ),
     ] = None,
     workers: Annotated[int | None, typer.Option(help="Processes of Ray; by default one per GPU or machine.")] = None,
 ) -> None:
-    """Write vectors of texts into Parquet files; the same command goes on where it was stopped."""
+    """Write vectors of texts into Parquet files; the same command resumes where it was stopped."""
     from .serving.vectors import embed as embed_texts
 
     report = embed_texts(
@@ -267,7 +285,8 @@ def rank(
     top_k: Annotated[int, typer.Option(help="How many texts to show for each query.")] = 10,
     field: Annotated[str, typer.Option(help="Where a file of queries holds their text.")] = "text",
     model: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="The model that made the vectors, if it was moved.")
+        Path | None,
+        typer.Option(metavar="DIR", help="The model that made the vectors, if it is neither here nor beside them."),
     ] = None,
     device: Annotated[str | None, typer.Option(help="What computes the vectors of the queries.")] = None,
 ) -> None:
@@ -331,11 +350,17 @@ def page(
     port: Annotated[int, typer.Option(help="Port to listen on; 0 for any that is free.")] = 7860,
     max_length: Annotated[int, typer.Option(help="Longest input in tokens; the rest of a text is not read.")] = 4096,
     waiting: Annotated[int, typer.Option(help="Questions that may wait in the queue.")] = 64,
+    proxy: Annotated[
+        bool,
+        typer.Option(
+            "--proxy", help="A web server stands before the page: answer to any name, and believe X-Forwarded headers."
+        ),
+    ] = False,
 ) -> None:
     """Show a saved model in the browser, until Ctrl-C: masks, words, triplets, rankings, labels, long documents."""
     from .serving.page.server import serve
 
-    serve(directory, host=host, port=port, max_length=max_length, waiting=waiting, tell=stdout.out)
+    serve(directory, host=host, port=port, max_length=max_length, waiting=waiting, proxy=proxy, tell=stdout.out)
 
 
 @plot.command()
@@ -353,22 +378,12 @@ def decay(
     print(f"{output}: the bound is {highest:.2f} at distance {first}, and {lowest:.2f} at {last:,}")
 
 
-def with_address(arguments: list[str]) -> list[str]:
-    """The arguments, in which `--ray` has a value: an address where one follows, or else this machine."""
-    found = []
-    for word in arguments:
-        if found[-1:] == ["--ray"] and not re.fullmatch(r"auto|local|ray://.*|[\w.-]+:\d+|\[[\da-f:]+\]:\d+", word):
-            found.append("local")
-        found.append(word)
-    return found + ["local"] * (found[-1:] == ["--ray"])
-
-
 def main() -> None:
     """Entry point of the `roformer` script."""
     if hasattr(sys.stdout, "reconfigure"):  # what a terminal cannot show is escaped
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        app(with_address(sys.argv[1:]))
+        app()
     except (SystemExit, KeyboardInterrupt) as ended:
         if getattr(ended, "code", 130) != 130:  # typer turns Ctrl-C into 130, once it has started
             raise

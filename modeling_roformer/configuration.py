@@ -80,7 +80,8 @@ class RoFormerConfig(PreTrainedConfig):
         linear_rotation: where "favor" has its positions: `"after"` the map, as in equation 19, or `"before"` it, which
             approximates softmax attention with RoPE.
         linear_redraw_interval: number of training steps, which are calls of a model in training with gradients, after
-            which "favor" draws other features; None for never. A compiled model does not count, and draws none.
+            which "favor" draws other features, once the weights have changed; None for never. A compiled model does not
+            count, and draws none.
         linear_seed: what the features of "favor" are drawn from; they are saved with the weights.
         rope_parameters: longer texts than were trained on: a dict with `rope_type` ("default", "linear", "dynamic" or
             "yarn"), `rope_theta`, `factor` and, for "dynamic" and "yarn", `original_max_position_embeddings`, the

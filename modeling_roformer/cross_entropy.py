@@ -12,9 +12,10 @@ Dimensions in the shapes: n labels, v vocab_size.
 from collections.abc import Iterator
 
 import torch
+from torch.autograd import forward_ad
 from torch.nn import functional as F
 
-from .inputs import is_traced
+from .inputs import is_traced, is_transformed
 
 ELEMENTS = 1 << 20  # of the rows that are in memory at once, at least one row's
 IGNORED = -100
@@ -25,25 +26,46 @@ def cross_entropy(logits: torch.Tensor, labels: torch.Tensor, reduction: str = "
 
     Args:
         logits: shape (n, v).
-        labels: shape (n,), from 0 to v - 1, or -100 for what does not count.
+        labels: shape (n,), int64 or uint8, from 0 to v - 1, or -100 for what does not count.
         reduction: "mean" over the labels that count, or "none".
 
     Returns:
         The mean, or for "none" shape (n,), with 0 for what does not count.
+
+    Raises:
+        IndexError: for labels out of range.
     """
-    if logits.numel() <= ELEMENTS or not _is_plain(logits):
+    if logits.numel() <= ELEMENTS or not _is_plain(logits, labels, reduction):
         return F.cross_entropy(logits, labels, reduction=reduction)
+    labels = labels.long()  # of uint8, 156 is not -100
+    _check_range(labels, logits.shape[1])
     losses = _CrossEntropy.apply(logits, labels)
     if reduction == "mean":
         losses = losses.sum() / (labels != IGNORED).sum()
     return losses if torch.is_autocast_enabled("cpu") else losses.to(logits.dtype)
 
 
-def _is_plain(logits: torch.Tensor) -> bool:
-    """Whether rows can be taken one after the other, here and now."""
-    if is_traced() or torch._C._are_functorch_transforms_active():
+def _is_plain(logits: torch.Tensor, labels: torch.Tensor, reduction: str) -> bool:
+    """Whether rows can be taken one after the other, here and now, as the arguments are those that are described.
+
+    The others are left to torch: its transforms, forward-mode differentiation, and its errors.
+    """
+    if is_traced() or is_transformed() or reduction not in ("mean", "none"):
         return False
-    return logits.device.type == "cpu" and type(logits) is torch.Tensor
+    if any(type(x) is not torch.Tensor or x.device.type != "cpu" for x in (logits, labels)):
+        return False
+    if not logits.is_floating_point() or labels.dtype not in (torch.int64, torch.uint8):
+        return False
+    if logits.ndim != 2 or labels.shape != logits.shape[:1]:
+        return False
+    return forward_ad.unpack_dual(logits).tangent is None
+
+
+def _check_range(labels: torch.Tensor, end: int) -> None:
+    """Raises torch's IndexError unless all labels are from 0 to `end` - 1, or do not count."""
+    outside = ((labels < 0) | (labels >= end)) & (labels != IGNORED)
+    if outside.any():
+        raise IndexError(f"Target {labels[outside][0].item()} is out of bounds.")
 
 
 class _CrossEntropy(torch.autograd.Function):

@@ -191,13 +191,13 @@ class FavorMap(ExponentialMap):
         self.scaling = config.head_dim**-0.25
         self.size = (config.linear_num_features, config.head_dim)
         self.seed = config.linear_seed, layer_idx
-        self.register_buffer("projection", self.draw())
+        self.register_buffer("projection", self.draw().to(torch.get_default_device()))
 
     def draw(self, number: int = 0) -> torch.Tensor:
         """The ω_i, shape (m, d): a function of the config's seed, the layer, and how often they were drawn before."""
-        generator = torch.Generator().manual_seed(_seed(*self.seed, number))
         m, d = self.size
         with torch.device("cpu"):  # models are made on the meta device
+            generator = torch.Generator().manual_seed(_seed(*self.seed, number))
             gaussian = torch.randn(-(-m // d), d, d, generator=generator, dtype=torch.float64)
             orthogonal, triangle = torch.linalg.qr(gaussian.mT)
             # Columns of equal distribution whatever signs the routine prefers; each as long as a Gaussian vector is.
@@ -207,8 +207,8 @@ class FavorMap(ExponentialMap):
 
     @torch.no_grad()
     def redraw(self, number: int) -> None:
-        """Other ω_i. The tensor is a new one: the old one may be waiting for its backward pass."""
-        self.projection = self.draw(number).to(self.projection)
+        """Other ω_i, in place, as an optimizer changes weights: replicas of a module share their storage."""
+        self.projection.copy_(self.draw(number))
 
     def query(self, query: torch.Tensor, positions: Positions) -> Features:
         if self.rotates_before and positions:

@@ -23,7 +23,7 @@ from transformers.modeling_outputs import (
 from transformers.utils.generic import can_return_tuple
 
 from .configuration import RoFormerConfig
-from .inputs import can_be_read, check_range, check_ranges, check_same_shape, check_tokens
+from .inputs import can_be_read, check_range, check_ranges, check_same_shape, check_tokens, is_wrapped
 from .linear_cache import LinearAttentionCache
 from .masks import self_attention_mask
 from .rope_scaling import depends_on_length
@@ -171,6 +171,7 @@ class RoFormerForMaskedLM(_LanguageModel):
         encoder_hidden_states: torch.Tensor | None = None,
         encoder_attention_mask: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
         **kwargs,
     ) -> MaskedLMOutput:
         """Scores every word of the vocabulary at each position.
@@ -190,6 +191,7 @@ class RoFormerForMaskedLM(_LanguageModel):
             inputs_embeds,
             encoder_hidden_states,
             encoder_attention_mask,
+            past_key_values,
             token_labels=labels,
             **kwargs,
         )
@@ -200,7 +202,7 @@ class RoFormerForMaskedLM(_LanguageModel):
         self, hidden_states: torch.Tensor, labels: torch.Tensor | None, count: int | None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Logits of `forward`, and their labels, of which `count` are not -100, where that is known."""
-        if labels is not None and self.config.sparse_prediction and self.training:
+        if labels is not None and self.config.sparse_prediction and self.training and not is_wrapped(labels):
             # The vocabulary is the widest layer by far, and a sixth of the words have a label.
             labels = labels.flatten().to(hidden_states.device)
             has_label = labels != -100
@@ -314,12 +316,26 @@ class RoFormerForCausalLM(_LanguageModel, GenerationMixin):
                 kwargs["token_type_ids"] = kwargs["token_type_ids"][:, : kwargs["input_ids"].shape[1]]
         return super().generate(inputs, generation_config, *args, **kwargs)
 
+    def prepare_inputs_for_generation(
+        self, input_ids, *args, inputs_embeds=None, is_first_iteration=False, prompt_length=None, **kwargs
+    ):
+        if inputs_embeds is not None and depends_on_length(self.config) and not is_first_iteration:
+            # Without a cache, all of the text is read with each word: the prompt as it was embedded, and what follows.
+            new = self.get_input_embeddings()(input_ids[:, prompt_length:])
+            inputs_embeds, is_first_iteration = torch.cat([inputs_embeds, new.to(inputs_embeds)], dim=1), True
+        return super().prepare_inputs_for_generation(
+            input_ids, *args, inputs_embeds=inputs_embeds, is_first_iteration=is_first_iteration, **kwargs
+        )
+
     @property
     def _is_stateful(self) -> bool:
         """Whether no token can be taken back, so that `generate` refuses assisted decoding; read by transformers."""
         return self.config.attention_type == "linear"
 
     def _prepare_cache_for_generation(self, generation_config, model_kwargs, *args, **kwargs):
+        if depends_on_length(self.config) and "inputs_embeds" in model_kwargs:
+            generation_config.use_cache = False  # which transformers has set, to know the first step by it
+            return
         if self.config.attention_type == "linear" and model_kwargs.get("past_key_values") is None:
             kind = generation_config.cache_implementation
             if kind not in (None, "dynamic"):
@@ -357,6 +373,8 @@ class RoFormerForCausalLM(_LanguageModel, GenerationMixin):
                 token_type_ids = torch.zeros(inputs.shape[:2], dtype=torch.long, device=inputs.device)
             new = max(inputs.shape[1] - token_type_ids.shape[1], 0)  # the answer's first words, where they are given
             model_kwargs["token_type_ids"] = F.pad(token_type_ids, (0, new), value=1)
+        if name == "inputs_embeds" and depends_on_length(self.config):
+            model_kwargs["prompt_length"] = model_kwargs["input_ids"].shape[1]
         return inputs, name, model_kwargs
 
     def create_masks_for_generate(
@@ -404,6 +422,7 @@ class RoFormerForSequenceClassification(RoFormerHead):
         token_type_ids: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
         **kwargs,
     ) -> SequenceClassifierOutput:
         """Scores the classes of each text.
@@ -419,7 +438,9 @@ class RoFormerForSequenceClassification(RoFormerHead):
         """
         if self.num_labels > 1 and self.config.problem_type in (None, "single_label_classification"):
             check_range("labels", labels, self.num_labels, ignored=-100)
-        outputs = self.base_outputs(input_ids, attention_mask, token_type_ids, inputs_embeds, **kwargs)
+        outputs = self.base_outputs(
+            input_ids, attention_mask, token_type_ids, inputs_embeds, past_key_values=past_key_values, **kwargs
+        )
         return self.answer(SequenceClassifierOutput, outputs, self.logits_of(outputs), labels, **kwargs)
 
     def logits_of(self, outputs: ModelOutput) -> torch.Tensor:
@@ -463,6 +484,7 @@ class RoFormerForTokenClassification(RoFormerHead):
         token_type_ids: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
         **kwargs,
     ) -> TokenClassifierOutput:
         """Scores the classes of each token.
@@ -475,7 +497,13 @@ class RoFormerForTokenClassification(RoFormerHead):
         """
         check_token_labels(labels, input_ids, inputs_embeds, self.num_labels)
         outputs = self.base_outputs(
-            input_ids, attention_mask, token_type_ids, inputs_embeds, token_labels=labels, **kwargs
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            inputs_embeds,
+            past_key_values=past_key_values,
+            token_labels=labels,
+            **kwargs,
         )
         logits = self.classifier(self.dropout(outputs.last_hidden_state))
         return self.answer(TokenClassifierOutput, outputs, logits, labels, **kwargs)
@@ -504,6 +532,7 @@ class RoFormerForQuestionAnswering(RoFormerHead):
         inputs_embeds: torch.Tensor | None = None,
         start_positions: torch.Tensor | None = None,
         end_positions: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
         **kwargs,
     ) -> QuestionAnsweringModelOutput:
         """Scores each token as the first of the answer, and as its last.
@@ -518,7 +547,9 @@ class RoFormerForQuestionAnswering(RoFormerHead):
             Accumulated steps learn what one step would where they have the same number of answers.
         """
         kwargs["unpad_inputs"] = False
-        outputs = self.base_outputs(input_ids, attention_mask, token_type_ids, inputs_embeds, **kwargs)
+        outputs = self.base_outputs(
+            input_ids, attention_mask, token_type_ids, inputs_embeds, past_key_values=past_key_values, **kwargs
+        )
         start_logits, end_logits = self.qa_outputs(outputs.last_hidden_state).unbind(-1)
         loss = None
         if start_positions is not None and end_positions is not None:
@@ -586,6 +617,7 @@ class RoFormerForMultipleChoice(RoFormerHead):
         inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         position_ids: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
         **kwargs,
     ) -> MultipleChoiceModelOutput:
         """Scores the choices of each example.
@@ -597,6 +629,7 @@ class RoFormerForMultipleChoice(RoFormerHead):
             inputs_embeds: shape (b, choices, s, embedding_size), instead of `input_ids`.
             labels: index of the right choice, shape (b,), -100 for examples that don't count.
             position_ids: integers, shape (b, choices, s); 0, 1, 2, … where None.
+            past_key_values: a prefix of b·choices texts; see `RoFormerModel.forward`.
 
         Returns:
             `logits` of shape (b, choices), and `loss`, the mean cross-entropy over the choices.
@@ -607,7 +640,7 @@ class RoFormerForMultipleChoice(RoFormerHead):
         if getattr(self.config, "summary_type", "last") != "first":
             kwargs["unpad_inputs"] = False  # as in transformers, the others read padding, too
         *inputs, position_ids = one_by_one(input_ids, attention_mask, token_type_ids, inputs_embeds, position_ids)
-        outputs = self.base_outputs(*inputs, position_ids=position_ids, **kwargs)
+        outputs = self.base_outputs(*inputs, position_ids=position_ids, past_key_values=past_key_values, **kwargs)
         logits = self.logits_of(outputs).view(-1, choices)
         return self.answer(MultipleChoiceModelOutput, outputs, logits, labels, **kwargs)
 

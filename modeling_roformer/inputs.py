@@ -29,8 +29,8 @@ KNOWN_ARGUMENTS = frozenset(
 
 
 def can_be_read(tensor: torch.Tensor) -> bool:
-    """Whether a tensor's values can decide anything: not under a compiler, an exporter, or on the meta device."""
-    if is_traced() or tensor.device.type == "meta" or tensor.numel() == 0:
+    """Whether a tensor's values can decide anything: not under a compiler, an exporter or vmap, or on the meta device."""
+    if is_traced() or is_wrapped(tensor) or tensor.device.type == "meta" or tensor.numel() == 0:
         return False
     return not (tensor.device.type == "cuda" and torch.cuda.is_current_stream_capturing())
 
@@ -38,6 +38,17 @@ def can_be_read(tensor: torch.Tensor) -> bool:
 def is_traced() -> bool:
     """Whether a compiler or an exporter follows this call."""
     return torch.compiler.is_compiling() or torch.jit.is_tracing()
+
+
+def is_transformed() -> bool:
+    """Whether this call is inside a transform of torch.func: a function without side effects, of torch's operations alone."""
+    # torch has no public name for it. Without this one, torch raises an error where a transform meets what it cannot follow.
+    return getattr(torch._C, "_are_functorch_transforms_active", bool)()
+
+
+def is_wrapped(tensor: torch.Tensor) -> bool:
+    """Whether a transform of torch.func gave this tensor, which under vmap stands for many, and has no values of its own."""
+    return getattr(torch._C._functorch, "is_functorch_wrapped_tensor", lambda tensor: False)(tensor)
 
 
 def check_tokens(
@@ -64,8 +75,8 @@ def check_tokens(
             f"{name} has shape {tuple(tensor.shape)}, but must have ({', '.join(dimensions)}), with at least one text "
             "and token"
         )
-    if tensor is input_ids and tensor.is_floating_point():
-        raise ValueError(f"input_ids are {tensor.dtype}, but must be integers")
+    if tensor is input_ids and tensor.dtype not in (torch.int32, torch.int64):
+        raise ValueError(f"input_ids are {tensor.dtype}, but must be integers of 32 or 64 bits")
 
 
 def warn_of_unread(arguments: dict[str, object], forward: Callable) -> None:
@@ -151,7 +162,14 @@ def check_range(name: str, tensor: torch.Tensor | None, end: int | None, ignored
     check_ranges((name, tensor, end, ignored))
 
 
+def check_is_tensor(name: str, value: object) -> None:
+    """Raise a ValueError unless an argument is a tensor or None."""
+    if not (value is None or isinstance(value, torch.Tensor)):
+        raise ValueError(f"{name} is a {type(value).__name__}, but must be a tensor")
+
+
 def check_same_shape(name: str, tensor: torch.Tensor | None, shape: tuple[int, ...]) -> None:
-    """Raises a ValueError unless a tensor has that shape."""
+    """Raise a ValueError unless a tensor has that shape."""
+    check_is_tensor(name, tensor)
     if tensor is not None and tuple(tensor.shape) != tuple(shape):
         raise ValueError(f"{name} has shape {tuple(tensor.shape)}, but the input needs {tuple(shape)}")

@@ -25,7 +25,7 @@ import torch
 from transformers.cache_utils import Cache
 
 from .attention import MultiHeadAttention
-from .chunks import CHUNK
+from .chunks import CHUNK, last_of_group
 from .configuration import RoFormerConfig
 from .feature_maps import CosineMap, Features, make_feature_map
 from .inputs import is_traced
@@ -228,7 +228,7 @@ def number_of_keys(
     count = ones.cumsum(1)
     if groups is None:
         return count
-    return count.gather(1, torch.searchsorted(groups, groups, right=True) - 1)
+    return count.gather(1, last_of_group(groups))
 
 
 def _wide(x: torch.Tensor) -> torch.Tensor:
@@ -240,6 +240,6 @@ def _joined(parts: list[torch.Tensor]) -> torch.Tensor:
 
 
 def _without_autocast(device_type: str):
-    if torch.is_autocast_enabled(device_type):
+    if device_type != "meta" and torch.is_autocast_enabled(device_type):
         return torch.autocast(device_type, enabled=False)
     return nullcontext()

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import torch
 
-from .chunks import CHUNK, in_chunks
+from .chunks import CHUNK, in_chunks, last_of_group, out_of_chunks
 from .feature_maps import Features
 from .inputs import is_traced
 
@@ -92,7 +92,7 @@ def attend_causally(
     shift = key.log_scale
     own_shift = shift  # of a query: that of the last key it has
     if groups is not None:
-        last = torch.searchsorted(groups, groups, right=True) - 1  # (b, s)
+        last = last_of_group(groups)
         own_shift = None if shift is None else shift.gather(1, last[..., None].expand_as(shift))
         groups = in_chunks(groups[..., None], size, groups.max() + 1)  # (b, 1, c, n)
     q, k, v = in_chunks(query.numerator, size), in_chunks(key.numerator, size), in_chunks(value, size)
@@ -140,11 +140,7 @@ def attend_causally(
         numerators = numerators + torch.matmul(q, after) * in_last[..., None]
         denominators = denominators + torch.matmul(q_below, after_below[..., None]).squeeze(-1) * in_last
     sums = RunningSums(before[:, :, -1], before_below[:, :, -1], None if at_ends is None else at_ends[..., -1])
-    return (
-        numerators.permute(0, 2, 3, 1, 4).flatten(1, 2)[:, :s],
-        denominators.permute(0, 2, 3, 1).flatten(1, 2)[:, :s],
-        sums,
-    )
+    return out_of_chunks(numerators, s), out_of_chunks(denominators, s), sums
 
 
 def _rest_of_group(

@@ -13,7 +13,7 @@ from transformers.cache_utils import Cache
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
 
 from .configuration import RoFormerConfig
-from .inputs import can_be_read
+from .inputs import can_be_read, check_is_tensor
 
 
 def implementation_for(config: RoFormerConfig, output_attentions: bool | None) -> str:
@@ -81,7 +81,7 @@ def self_attention_mask(
 
     Args:
         hidden_states: shape (b, s, hidden_size).
-        attention_mask: None; or shape (b, k), not 0 for tokens that are attended to; or shape (b or 1, h or 1, s, k),
+        attention_mask: None; or shape (b, k), not 0 for tokens that are attended to; or shape (b or 1, h or 1, s or 1, k),
             boolean (True for what is attended to) or floating (added to the scores), which replaces the mask.
         token_type_ids: segments, shape (b, s); read by `prefix_lm` only, all 0 where None.
         whole: whether `attention_mask` attends to all (see `attends_to_all`); None where that is not known.
@@ -89,6 +89,8 @@ def self_attention_mask(
     Raises:
         ValueError: for any other shape.
     """
+    if implementation != "flex_attention":  # which takes a BlockMask, too
+        check_is_tensor("attention_mask", attention_mask)
     b, s = hidden_states.shape[:2]
     past = 0 if past_key_values is None else past_key_values.get_seq_length()
     if config.attention_type == "linear" and attention_mask is not None and getattr(attention_mask, "ndim", 0) != 2:
@@ -97,12 +99,12 @@ def self_attention_mask(
             "alone: 0 for padding"
         )
     if isinstance(attention_mask, torch.Tensor):
-        if attention_mask.ndim == 4 and (
-            past_key_values is not None or (attention_mask.shape[0] in (1, b) and attention_mask.shape[-2:] == (s, s))
-        ):
-            return _ready_made(implementation, hidden_states, attention_mask)
         # A cache of fixed size has a mask of its own length, and counts its tokens in a tensor.
         fixed = getattr(past_key_values, "is_compileable", False)
+        if attention_mask.ndim == 4 and (
+            fixed or _broadcasts(attention_mask, (b, config.num_attention_heads, s, s + past))
+        ):
+            return _ready_made(implementation, hidden_states, attention_mask)
         if attention_mask.ndim != 2 or (not fixed and attention_mask.shape != (b, s + past)):
             raise ValueError(
                 f"attention_mask has shape {tuple(attention_mask.shape)}, but the input needs ({b}, {s + past}) "
@@ -114,7 +116,8 @@ def self_attention_mask(
         return _visible_keys(config, attention_mask, token_type_ids, (b, s), hidden_states.device, whole)
     config = _with_implementation(config, implementation)
     attention_mask = None if whole else attention_mask
-    can_be_skipped = whole is not False  # transformers reads the mask to find out
+    # Not left to transformers, which would read the mask to find out: under vmap and on the meta device it cannot.
+    can_be_skipped = attention_mask is None
     if config.prefix_lm:
         return create_causal_mask(
             config, hidden_states, attention_mask, past_key_values, or_mask_function=_prefix(token_type_ids, b, s, past)
@@ -144,7 +147,7 @@ def cross_attention_mask(
         hidden_states,
         encoder_attention_mask,
         encoder_hidden_states=encoder_hidden_states,
-        allow_is_bidirectional_skip=whole is not False,
+        allow_is_bidirectional_skip=False,
     )
 
 
@@ -193,6 +196,12 @@ def _prefix(token_type_ids: torch.Tensor | None, b: int, s: int, past: int):
         return inside & (group[batch_idx, k.clamp(0, s - 1)] <= group[batch_idx, q.clamp(0, s - 1)])
 
     return prefix
+
+
+def _broadcasts(attention_mask: torch.Tensor, shape: tuple[int, ...]) -> bool:
+    """Whether a mask of four dimensions is one for scores of that shape, (b, h, s, k)."""
+    *leading, k = attention_mask.shape
+    return k == shape[-1] and all(n in (1, full) for n, full in zip(leading, shape, strict=False))
 
 
 def _ready_made(implementation: str, hidden_states: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:

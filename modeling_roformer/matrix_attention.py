@@ -12,7 +12,7 @@ Dimensions in the shapes: b batch, s sequence length, k length of the keys, h he
 import torch
 from torch.nn import functional as F
 
-from .inputs import is_traced
+from .inputs import is_traced, is_transformed
 
 LONGEST = 512  # tokens; at twice that the fused kernel is as fast
 ELEMENTS = 1 << 20  # of the matrices that are in memory at once, at least one text's
@@ -48,7 +48,7 @@ def eager_attention_forward(
 
 def is_short_training(query: torch.Tensor, longest: int, attention_mask: torch.Tensor | None) -> bool:
     """Whether `short_attention_forward` is the faster one here, with at most so many keys."""
-    if is_traced() or query.device.type != "cpu" or query.dtype != torch.bfloat16:
+    if is_traced() or is_transformed() or query.device.type != "cpu" or query.dtype != torch.bfloat16:
         return False
     if isinstance(attention_mask, torch.Tensor) and attention_mask.requires_grad:
         return False

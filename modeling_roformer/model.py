@@ -4,7 +4,6 @@ Dimensions in the shapes: b batch, s sequence length.
 """
 
 import inspect
-from contextlib import nullcontext
 from difflib import get_close_matches
 
 import torch
@@ -26,7 +25,15 @@ from .attention import MultiHeadAttention, RoFormerAttention, RoFormerCrossAtten
 from .configuration import RoFormerConfig
 from .dropout import Dropout
 from .feature_maps import FavorMap
-from .inputs import can_be_read, check_ranges, check_same_shape, check_tokens, warn_of_unread
+from .inputs import (
+    can_be_read,
+    check_is_tensor,
+    check_ranges,
+    check_same_shape,
+    check_tokens,
+    is_transformed,
+    warn_of_unread,
+)
 from .linear_attention import RoFormerLinearSelfAttention
 from .linear_cache import LinearAttentionCache
 from .loading import LoadedWhole
@@ -39,9 +46,10 @@ from .masks import (
     self_attention_mask,
 )
 from .norm import make_norm
-from .recomputation import recomputed_in_backward
+from .prefix_cache import PrefixCache
 from .rope_scaling import depends_on_length, scaled_inverse_frequencies
 from .rotary import inverse_frequencies, rotary_position_embeddings
+from .saving import SavedOver
 from .unpadding import Packing, can_be_unpadded
 
 
@@ -77,40 +85,35 @@ class RoFormerEmbeddings(nn.Module):
 
 
 class RoFormerIntermediate(nn.Module):
-    """The widening half of the feed-forward sub-layer."""
+    """The widening half of the feed-forward sub-layer, and its activation."""
 
     def __init__(self, config: RoFormerConfig):
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.intermediate_size, bias=config.use_bias)
+        self.intermediate_act_fn = ACT2FN[config.hidden_act]
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        return self.dense(hidden_states)
+        return self.intermediate_act_fn(self.dense(hidden_states))
 
 
 class RoFormerOutput(nn.Module):
-    """Activation, the narrowing half of the feed-forward sub-layer, residual and norm."""
+    """The narrowing half of the feed-forward sub-layer, residual and norm."""
 
     def __init__(self, config: RoFormerConfig):
         super().__init__()
-        self.activation = ACT2FN[config.hidden_act]
-        self.keeps_input = config.hidden_act == "gelu"  # unlike relu, whose derivative is taken from its output
         self.dense = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.use_bias)
         self.LayerNorm = make_norm(config, config.hidden_size)
         self.dropout = Dropout(config.hidden_dropout_prob)
 
-    def forward(self, wide: torch.Tensor, residual: torch.Tensor, recompute: bool) -> torch.Tensor:
-        activated = self.activation(wide)
-        with (
-            recomputed_in_backward(activated, self.activation, wide)
-            if recompute and self.keeps_input
-            else nullcontext()
-        ):
-            hidden_states = self.dense(activated)
-        return self.LayerNorm(self.dropout(hidden_states) + residual)
+    def forward(self, wide: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
+        return self.LayerNorm(self.dropout(self.dense(wide)) + residual)
 
 
 class RoFormerLayer(GradientCheckpointingLayer):
     """Self-attention, cross-attention where the model is such a decoder, then feed-forward."""
+
+    # `RoFormerModel.make_cache` gives no cache that is written to where layers are computed twice.
+    _can_checkpoint_with_cache = True
 
     def __init__(self, config: RoFormerConfig, layer_idx: int, self_attention: type[MultiHeadAttention]):
         super().__init__()
@@ -139,9 +142,7 @@ class RoFormerLayer(GradientCheckpointingLayer):
         return apply_chunking_to_forward(self.feed_forward, self.chunk_size_feed_forward, 1, hidden_states)
 
     def feed_forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        # Gradient checkpointing keeps nothing of a layer in the first place.
-        recompute = self.training and not self.gradient_checkpointing
-        return self.output(self.intermediate(hidden_states), hidden_states, recompute)
+        return self.output(self.intermediate(hidden_states), hidden_states)
 
 
 class RoFormerEncoder(nn.Module):
@@ -197,8 +198,8 @@ def check_activations(config: RoFormerConfig) -> None:
             raise ValueError(f"{field} is {name!r}, which is not an activation of transformers: {hint}")
 
 
-class RoFormerPreTrainedModel(LoadedWhole, PreTrainedModel):
-    """What all RoFormer models share: initialisation, what they support, and loading (see loading.py)."""
+class RoFormerPreTrainedModel(LoadedWhole, SavedOver, PreTrainedModel):
+    """What all RoFormer models share: initialisation, what they support, loading (see loading.py) and saving (see saving.py)."""
 
     config: RoFormerConfig
     config_class = RoFormerConfig
@@ -287,6 +288,7 @@ class RoFormerModel(RoFormerPreTrainedModel):
             config.add_pooling_layer = add_pooling_layer
         super().__init__(config)
         self.gradient_checkpointing = False
+        self.weights_before_redrawing: torch.Tensor | None = None  # see `redraw_features`
         self.embeddings = self.embeddings_class(config)
         if config.embedding_size != config.hidden_size:
             self.embeddings_project = nn.Linear(config.embedding_size, config.hidden_size)
@@ -322,14 +324,17 @@ class RoFormerModel(RoFormerPreTrainedModel):
 
         Args:
             input_ids: shape (b, s).
-            attention_mask: shape (b, s), 0 for padding, the tokens in the cache included; or (b, 1, s, s), boolean or
-                added to the scores, which then is the whole mask.
+            attention_mask: shape (b, s), 0 for padding, the tokens in the cache included; or (b, 1, s, s) or
+                (b, 1, 1, s), boolean or added to the scores, which then is the whole mask.
             token_type_ids: segments, shape (b, s); all 0 where None.
             inputs_embeds: shape (b, s, embedding_size), instead of `input_ids`.
             encoder_hidden_states: what a decoder with cross-attention attends to, shape (b, k, hidden_size).
             encoder_attention_mask: its padding, shape (b, k).
-            past_key_values: keys and values of the tokens before these; a decoder makes it where `use_cache` is set.
-            use_cache: return `past_key_values`; a decoder's default is the config's, an encoder has none.
+            past_key_values: keys and values of the tokens before these. A decoder makes it where `use_cache` is set, and
+                appends those of its input. An encoder takes a `DynamicCache` with keys and values of shape (b, h, p, d)
+                for a prefix that every token sees, as prefix tuning trains it, and does not change it. Keys are used as
+                they are, without rotation; the input's positions start at p, and `attention_mask` is of p + s tokens.
+            use_cache: return `past_key_values`; a decoder's default is the config's, an encoder returns none.
             position_ids: integers, shape (b, s) or (1, s); 0, 1, 2, … after the cache where None. Only their
                 differences matter (equation 16), unless `rotary_value` or another `position_encoding` is set.
             output_attentions: return the attention probabilities, one tensor of shape (b, h, s, k) a layer. That
@@ -351,8 +356,10 @@ class RoFormerModel(RoFormerPreTrainedModel):
             raise ValueError("encoder_hidden_states need a model with add_cross_attention=True")
         tokens = input_ids if inputs_embeds is None else inputs_embeds
         b, s = tokens.shape[:2]
+        check_is_tensor("position_ids", position_ids)
         check_same_shape("token_type_ids", token_type_ids, (b, s))
-        past_key_values = self.make_cache(past_key_values, use_cache, encoder_hidden_states is not None)
+        check_same_shape("inputs_embeds", inputs_embeds, (b, s, self.config.embedding_size))
+        past_key_values = self.make_cache(past_key_values, use_cache, encoder_hidden_states is not None, b)
         past = 0 if past_key_values is None else past_key_values.get_seq_length()
         # A cache of fixed size counts its tokens in a tensor, so that its positions are checked as those given are.
         checked = position_ids
@@ -396,7 +403,7 @@ class RoFormerModel(RoFormerPreTrainedModel):
         check_implementation(self.config, implementation, hidden_states, self.training)
         if implementation in ("eager", "sdpa", "flex_attention") or "flash" in implementation:
             warn_of_unread(kwargs, type(self).forward)  # others may read arguments of their own
-        position_embeddings = self.position_embeddings(position_ids, attention_mask)
+        position_embeddings = self.position_embeddings(position_ids, attention_mask, past)
         if encoder_hidden_states is not None:
             encoder_attention_mask = cross_attention_mask(
                 self.config,
@@ -434,6 +441,8 @@ class RoFormerModel(RoFormerPreTrainedModel):
         )
         if packing is not None:
             hidden_states = packing.unpack(hidden_states)
+        if isinstance(past_key_values, PrefixCache):
+            past_key_values = None  # the input's keys and values are not in it
         outputs = {"last_hidden_state": hidden_states, "past_key_values": past_key_values}
         if hasattr(self, "pooler"):
             return BaseModelOutputWithPoolingAndCrossAttentions(**outputs, pooler_output=self.pooler(hidden_states))
@@ -452,10 +461,10 @@ class RoFormerModel(RoFormerPreTrainedModel):
         return (input_ids[:, :: max(input_ids.shape[1] - 1, 1)] == self.config.pad_token_id).any()
 
     def position_embeddings(
-        self, position_ids: torch.Tensor, attention_mask: torch.Tensor | None
+        self, position_ids: torch.Tensor, attention_mask: torch.Tensor | None, past: int | torch.Tensor = 0
     ) -> tuple[torch.Tensor, ...]:
         """What every layer's self-attention is told of positions: the cosines and sines of their angles; nothing where
-        the encoding is another than rotary."""
+        the encoding is another than rotary. The `past` tokens in a cache have theirs already."""
         if self.config.position_encoding != "rotary":
             return ()
         config, s, device = self.config, position_ids.shape[1], position_ids.device
@@ -478,37 +487,65 @@ class RoFormerModel(RoFormerPreTrainedModel):
         return scaled_inverse_frequencies(self.config, lengths, device, width)[0]
 
     def redraws_features(self) -> bool:
-        """Whether this call is a training step, after so many of which Performer's random features are redrawn."""
+        """Whether Performer's random features may be redrawn in this call: in training, unless all weights are frozen."""
         return (
             hasattr(self.encoder, "training_steps")
             and self.config.linear_redraw_interval is not None
             and self.training
-            and torch.is_grad_enabled()
+            and not is_transformed()
             and can_be_read(self.encoder.training_steps)
+            and any(weight.requires_grad for weight in self.parameters())
         )
 
     def redraw_features(self, steps: int) -> None:
-        """Other random features, if it is time, after so many training steps; and one step more."""
+        """Redraw the random features if it is time, after so many training steps, and count this one.
+
+        Features change only where the weights have changed since the call before. Until then a backward pass may compute
+        earlier calls again, whoever asked for that and of whichever module, and they need the features that they had.
+        """
         number, rest = divmod(steps, self.config.linear_redraw_interval)
-        if number and not rest:
+        is_due = number > 0 and rest == 0
+        if is_due:
+            before, now = self.weights_before_redrawing, self.sums_of_weights()
+            if before is not None and torch.equal(before, now):
+                return
             for module in self.modules():
                 if isinstance(module, FavorMap):
                     module.redraw(number)
-        self.encoder.training_steps += 1
+        if is_due or torch.is_grad_enabled():
+            self.encoder.training_steps += 1
+            if (steps + 1) % self.config.linear_redraw_interval == 0:
+                self.weights_before_redrawing = self.sums_of_weights()
 
-    def make_cache(self, past_key_values: Cache | None, use_cache: bool | None, has_encoder: bool) -> Cache | None:
-        """The cache that this call reads and writes, if any."""
-        if not self.config.is_decoder:
+    @torch.no_grad()
+    def sums_of_weights(self) -> torch.Tensor:
+        """Return the sum of each weight that is trained, by which to see that they have changed."""
+        sums = []
+        for weight in self.parameters():
+            if weight.requires_grad:
+                total = weight.sum(dtype=torch.float32 if weight.device.type == "mps" else torch.float64)
+                sums.append(total.full_tensor() if hasattr(total, "full_tensor") else total)  # of a sharded weight
+        return torch.stack([total.to(sums[0]) for total in sums])
+
+    def make_cache(
+        self, past_key_values: Cache | None, use_cache: bool | None, has_encoder: bool, b: int
+    ) -> Cache | None:
+        """Return the cache that this call of b texts reads, and a decoder writes; None where there is none."""
+        if past_key_values is not None and not isinstance(past_key_values, Cache):
+            raise ValueError(
+                f"past_key_values is a {type(past_key_values).__name__}, but must be a Cache of transformers: "
+                "DynamicCache(past_key_values) makes one from a tuple of keys and values of each layer"
+            )
+        if past_key_values is not None and depends_on_length(self.config):
+            raise ValueError(
+                'rope_type "dynamic" rotates every key anew as a text grows, so it cannot use past_key_values: leave them '
+                "out, pass use_cache=False, and train another adapter than a prefix"
+            )
+        if not self.config.is_decoder or self.computes_layers_twice():
+            return self.make_prefix(past_key_values, b)
+        if depends_on_length(self.config):
             return None
         use_cache = self.config.use_cache if use_cache is None else use_cache
-        if use_cache and self.training and any(layer.gradient_checkpointing for layer in self.encoder.layer):
-            return None
-        if depends_on_length(self.config):
-            if past_key_values is not None:
-                raise ValueError(
-                    'rope_type "dynamic" rotates every key anew as a text grows, so none can be cached: pass use_cache=False'
-                )
-            return None
         is_linear = self.config.attention_type == "linear"
         if past_key_values is None and use_cache:
             past_key_values = (LinearAttentionCache if is_linear else DynamicCache)(config=self.config)
@@ -519,8 +556,28 @@ class RoFormerModel(RoFormerPreTrainedModel):
             raise ValueError(
                 f'past_key_values are a {type(own).__name__}, but with attention_type="{self.config.attention_type}" '
                 f"they must {'' if is_linear else 'not '}be a LinearAttentionCache: leave them out, and the model makes its own"
+                f"{'; prefix tuning is for softmax attention' if is_linear else ''}"
             )
         return past_key_values
+
+    def make_prefix(self, past_key_values: Cache | None, b: int) -> PrefixCache | None:
+        """Return what a call that writes no cache reads of one; None where that is nothing."""
+        if past_key_values is None or past_key_values.get_seq_length() == 0:
+            return None
+        if self.config.attention_type == "linear":
+            raise ValueError(
+                'attention_type="linear" takes past_key_values in a decoder without gradient checkpointing alone: leave '
+                "them out, and train another adapter than a prefix"
+            )
+        return PrefixCache(past_key_values, self.config, b)
+
+    def computes_layers_twice(self) -> bool:
+        """Whether gradient checkpointing will compute the layers of this call again, so that they must not write."""
+        return (
+            self.training
+            and torch.is_grad_enabled()
+            and any(layer.gradient_checkpointing for layer in self.encoder.layer)
+        )
 
 
 LONGEST_MATRIX = 4096

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import torch
 from torch import nn
+from transformers.cache_utils import Cache
 from transformers.modeling_outputs import ModelOutput, NextSentencePredictorOutput
 from transformers.utils.generic import can_return_tuple
 
@@ -83,10 +84,10 @@ class NezhaModel(NezhaPreTrainedModel, RoFormerModel):
     self_attention = NezhaSelfAttention
 
     def position_embeddings(
-        self, position_ids: torch.Tensor, attention_mask: torch.Tensor | None
+        self, position_ids: torch.Tensor, attention_mask: torch.Tensor | None, past: int = 0
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """What every layer's self-attention is told of positions: a vector for each distance, and which is where."""
-        return relative_position_embeddings(position_ids, self.config.head_dim, self.config.max_relative_position)
+        return relative_position_embeddings(position_ids, self.config.head_dim, self.config.max_relative_position, past)
 
 
 class NezhaHead(NezhaPreTrainedModel, RoFormerHead):
@@ -152,6 +153,7 @@ class NezhaForPreTraining(NezhaForMaskedLM):
         inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         next_sentence_label: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
         **kwargs,
     ) -> NezhaForPreTrainingOutput:
         """Scores every word of the vocabulary at each position, and whether the sentences belong together.
@@ -172,7 +174,9 @@ class NezhaForPreTraining(NezhaForMaskedLM):
             self.config.vocab_size,
             ("next_sentence_label", next_sentence_label, 2, -100),
         )
-        outputs = self.base_outputs(input_ids, attention_mask, token_type_ids, inputs_embeds, **kwargs)
+        outputs = self.base_outputs(
+            input_ids, attention_mask, token_type_ids, inputs_embeds, past_key_values=past_key_values, **kwargs
+        )
         prediction_logits, labels = self.predict(outputs.last_hidden_state, labels, count)
         seq_relationship_logits = self.cls.seq_relationship(outputs.pooler_output)
         loss = None
@@ -217,6 +221,7 @@ class NezhaForNextSentencePrediction(NezhaHead):
         token_type_ids: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
         **kwargs,
     ) -> NextSentencePredictorOutput:
         """Scores whether the sentences belong together.
@@ -228,7 +233,9 @@ class NezhaForNextSentencePrediction(NezhaHead):
             `logits` of shape (b, 2), and `loss`, the mean cross-entropy.
         """
         check_range("labels", labels, 2, ignored=-100)
-        outputs = self.base_outputs(input_ids, attention_mask, token_type_ids, inputs_embeds, **kwargs)
+        outputs = self.base_outputs(
+            input_ids, attention_mask, token_type_ids, inputs_embeds, past_key_values=past_key_values, **kwargs
+        )
         return self.answer(NextSentencePredictorOutput, outputs, self.cls(outputs.pooler_output), labels, **kwargs)
 
 

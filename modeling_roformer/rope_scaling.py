@@ -47,7 +47,8 @@ def scaled_inverse_frequencies(
     if parameters["rope_type"] == "default":
         return inverse_frequencies(width, parameters["rope_theta"], device=device), 1.0
     view = _TrainedConfig(config, width)
-    seq_len = lengths[:, None] if isinstance(lengths, torch.Tensor) else lengths
+    # Tracing makes a tensor of one number, too.
+    seq_len = lengths[:, None] if isinstance(lengths, torch.Tensor) and lengths.ndim else lengths
     return ROPE_INIT_FUNCTIONS[parameters["rope_type"]](view, device, seq_len=seq_len)
 
 

@@ -20,7 +20,7 @@ from transformers.utils.generic import can_return_tuple
 from .absolute_positions import SinusoidalPositionEmbeddings
 from .dropout import Dropout
 from .heads import check_token_labels
-from .inputs import can_be_read, check_same_shape
+from .inputs import can_be_read, check_same_shape, is_wrapped
 from .model import RoFormerModel, RoFormerPreTrainedModel
 from .seq2seq_configuration import RoFormerSeq2SeqConfig
 from .task_head import mean_cross_entropy
@@ -323,7 +323,7 @@ class RoFormerForConditionalGeneration(RoFormerSeq2SeqPreTrainedModel, Generatio
         hidden_states = outputs.last_hidden_state
         if labels is not None:
             labels = labels.to(hidden_states.device)
-            if self.config.sparse_prediction and self.training:
+            if self.config.sparse_prediction and self.training and not is_wrapped(labels):
                 hidden_states, labels = hidden_states[labels != -100], labels[labels != -100]
         logits = self.logits_of(hidden_states)
         loss = None

@@ -5,11 +5,13 @@ Dimensions in the shapes: b batch, n texts or pairs of a triplet, s sequence len
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from numbers import Integral
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 from transformers import PreTrainedTokenizerBase
+from transformers.cache_utils import Cache
 from transformers.modeling_outputs import MultipleChoiceModelOutput
 from transformers.models.auto.auto_factory import _BaseAutoModelClass, _LazyAutoMapping
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
@@ -17,12 +19,13 @@ from transformers.utils import logging
 from transformers.utils.generic import can_return_tuple
 
 from .configuration import TRIPLET_LOSSES, RoFormerConfig
-from .inputs import check_same_shape, read_together
+from .inputs import can_be_read, check_same_shape, read_together
 from .task_head import RoFormerHead, describes_inputs_and_parts, mean_loss, one_by_one
 
 # The paper's RoFormer-1024. The model has no longest length, but a tokenizer that names none would let
 # texts of any length through.
 DEFAULT_MAX_LENGTH = 1024
+_ROWS = 1 << 16  # vectors that `rank` holds in float64 at once
 _INPUTS = {"cross": ("(A, B)", "(A, C)"), "bi": ("A", "B", "C")}
 
 
@@ -63,6 +66,7 @@ class RoFormerForTripletMatching(RoFormerHead):
         inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         position_ids: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
         **kwargs,
     ) -> MultipleChoiceModelOutput:
         """Scores B and C of each triplet, which is n sequences: 2 pairs for "cross", 3 texts for "bi".
@@ -73,6 +77,8 @@ class RoFormerForTripletMatching(RoFormerHead):
             token_type_ids: segments, shape (b, n, s); all 0 where None.
             inputs_embeds: shape (b, n, s, embedding_size), instead of `input_ids`.
             position_ids: integers, shape (b, n, s); 0, 1, 2, … where None.
+            past_key_values: a prefix of b·n sequences, of length p; see `RoFormerModel.forward`. The shape of
+                `attention_mask` then is (b, n, p + s).
             labels: 0 where B is closer to A, 1 where C is, shape (b,).
 
         Returns:
@@ -82,11 +88,13 @@ class RoFormerForTripletMatching(RoFormerHead):
         Raises:
             ValueError: naming the argument that does not fit, before anything is computed.
         """
-        self.check_inputs(input_ids, attention_mask, token_type_ids, inputs_embeds, labels, position_ids)
+        past = past_key_values.get_seq_length() if isinstance(past_key_values, Cache) else 0
+        self.check_inputs(input_ids, attention_mask, token_type_ids, inputs_embeds, labels, position_ids, past)
         b, n = (input_ids if input_ids is not None else inputs_embeds).shape[:2]
         *inputs, position_ids = one_by_one(input_ids, attention_mask, token_type_ids, inputs_embeds, position_ids)
-        outputs = self.base_outputs(*inputs, position_ids=position_ids, **kwargs)
-        vectors = mean_over_tokens(outputs.last_hidden_state, inputs[1]).unflatten(0, (b, n))
+        outputs = self.base_outputs(*inputs, position_ids=position_ids, past_key_values=past_key_values, **kwargs)
+        mask = None if attention_mask is None else inputs[1][:, past:]
+        vectors = mean_over_tokens(outputs.last_hidden_state, mask).unflatten(0, (b, n))
         return self.answer(MultipleChoiceModelOutput, outputs, self.scores(vectors), labels, **kwargs)
 
     def scores(self, vectors: torch.Tensor) -> torch.Tensor:
@@ -119,8 +127,10 @@ class RoFormerForTripletMatching(RoFormerHead):
 
     loss_of = triplet_loss
 
-    def check_inputs(self, input_ids, attention_mask, token_type_ids, inputs_embeds, labels, position_ids) -> None:
-        """Raises a ValueError that names the argument of `forward` that does not fit."""
+    def check_inputs(
+        self, input_ids, attention_mask, token_type_ids, inputs_embeds, labels, position_ids, past: int = 0
+    ) -> None:
+        """Raise a ValueError that names the argument of `forward` that does not fit; `past` is the length of a prefix."""
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("give either input_ids or inputs_embeds, and not both")
         name, ndim, inputs = (
@@ -134,8 +144,8 @@ class RoFormerForTripletMatching(RoFormerHead):
                 f"{', embedding_size' if ndim == 4 else ''}): {', '.join(_INPUTS[scorer])}"
             )
         shape = tuple(inputs.shape[:3])
+        check_same_shape("attention_mask", attention_mask, (*shape[:2], past + shape[2]))
         for name, value in (
-            ("attention_mask", attention_mask),
             ("token_type_ids", token_type_ids),
             ("position_ids", position_ids),
         ):
@@ -144,16 +154,19 @@ class RoFormerForTripletMatching(RoFormerHead):
             raise ValueError(
                 f"labels are {labels.dtype} of shape {tuple(labels.shape)}, but must be integers of shape ({shape[0]},)"
             )
-        if torch.compiler.is_compiling():  # what follows depends on values
-            return
+        tokens = (
+            attention_mask[..., past:].any(dim=-1)
+            if attention_mask is not None and can_be_read(attention_mask)
+            else None
+        )
         fit, filled = read_together(
-            None if labels is None else ((labels == 0) | (labels == 1)).all(),
-            None if attention_mask is None else attention_mask.any(dim=-1).all(),
+            ((labels == 0) | (labels == 1)).all() if labels is not None and can_be_read(labels) else None,
+            None if tokens is None else tokens.all(),
         )
         if fit == 0:
             raise ValueError("labels must be 0 (B is closer to A) or 1 (C is)")
         if filled == 0:
-            i, text = (~attention_mask.any(dim=-1)).nonzero()[0].tolist()
+            i, text = (~tokens).nonzero()[0].tolist()
             raise ValueError(f"attention_mask leaves no token of {_INPUTS[scorer][text]} in triplet {i}")
 
     @torch.no_grad()
@@ -222,25 +235,37 @@ class RoFormerForTripletMatching(RoFormerHead):
     def rank(
         vector: torch.Tensor, vectors: torch.Tensor, top_k: int | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The texts that are closest to one, best first.
+        """Return the texts that are closest to one, best first; texts of equal cosines are in their own order.
 
         Args:
-            vector: of the one text, shape (hidden_size,), from `encode`.
+            vector: of the one text, shape (hidden_size,), from `encode`; of any floating type.
             vectors: of the others, shape (n, hidden_size).
             top_k: how many; all where None.
 
         Returns:
             `values`, their cosines with the one text, and `indices`, their rows; each of shape (min(top_k, n),).
+
+        Raises:
+            ValueError: the shapes do not fit, a vector is not finite, or top_k is not a whole number of at least 1.
         """
         if vector.ndim != 1 or vectors.ndim != 2 or vectors.shape[1] != len(vector):
             raise ValueError(
                 f"vector and vectors have shapes {tuple(vector.shape)} and {tuple(vectors.shape)}, "
                 "but must have (hidden_size,) and (n, hidden_size)"
             )
-        if top_k is not None and top_k < 1:
-            raise ValueError(f"top_k is {top_k}, but must be at least 1")
-        n = len(vectors)
-        return torch.topk(vectors @ vector, n if top_k is None else min(top_k, n))
+        if top_k is not None and (not isinstance(top_k, Integral) or top_k < 1):
+            raise ValueError(f"top_k is {top_k!r}, but must be a whole number of at least 1")
+        if not vector.isfinite().all():
+            raise ValueError("vector has numbers that are not finite, so that it has no cosine with any other")
+        dtype = torch.promote_types(torch.promote_types(vector.dtype, vectors.dtype), torch.float32)
+        # In float32 the products of equal rows differ in the last bit, by where a row lies.
+        exact = torch.float32 if vectors.device.type == "mps" else torch.float64
+        vector = vector.to(vectors.device, exact)
+        cosines = torch.cat([rows.to(exact) @ vector for rows in vectors.split(_ROWS)]).to(dtype)
+        if not (finite := cosines.isfinite()).all():
+            raise ValueError(f"vectors[{int(finite.int().argmin())}] has numbers that are not finite")
+        values, indices = cosines.sort(descending=True, stable=True)
+        return values[:top_k], indices[:top_k]
 
 
 def mean_over_tokens(hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
@@ -270,6 +295,8 @@ def longest_input(tokenizer: PreTrainedTokenizerBase, max_length: int | None) ->
     if max_length is None:
         limit = tokenizer.model_max_length
         max_length = DEFAULT_MAX_LENGTH if limit > 10**20 else limit  # transformers' "none" is 10^30
+    if isinstance(max_length, bool) or not isinstance(max_length, Integral):
+        raise ValueError(f"max_length is {max_length!r}, but must be a whole number of tokens")
     if max_length < least:
         raise ValueError(f"max_length is {max_length}, but a pair needs at least {least} tokens")
     return max_length

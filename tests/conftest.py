@@ -1,11 +1,52 @@
 """What all tests share."""
 
 import os
+import random
+import signal
+import sys
+import zlib
 
+import numpy as np
+import properties
 import pytest
+from hypothesis import settings
+
+properties.register_profiles()
+
+
+@pytest.hookimpl(trylast=True)  # after Hypothesis has read --hypothesis-profile
+def pytest_configure():
+    if settings.default.derandomize:
+        properties.ignore_loaded_modules()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Seed every generator, so that a test without a seed of its own draws the same numbers in every run too."""
+    seed = zlib.crc32(item.nodeid.encode())
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(seed)
 
 
 @pytest.fixture(autouse=True)
 def same_environ(monkeypatch):
     """`Dataset.map` in several processes leaves a copy in the place of `os.environ`, which rich, for one, does not see."""
     monkeypatch.setattr(os, "environ", os.environ)
+
+
+@pytest.fixture
+def default_signals():
+    """Handle signals as a program in a terminal does: the background jobs of a shell, and their children, ignore Ctrl-C."""
+    defaults = {
+        signal.SIGINT: signal.default_int_handler,
+        signal.SIGTERM: signal.SIG_DFL,
+        signal.SIGHUP: signal.SIG_DFL,
+    }
+    ignored = [number for number in defaults if signal.getsignal(number) is signal.SIG_IGN]
+    for number in ignored:
+        signal.signal(number, defaults[number])
+    yield
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)

@@ -399,7 +399,8 @@ class Handler(BaseHTTPRequestHandler):
                         return Answer(400, {"error": f"LFS object {value['oid']} was not uploaded"})
                     tree[value["path"]] = Blob(data, lfs=True)
                 case "deletedFile":
-                    tree.pop(value["path"])
+                    if tree.pop(value["path"], None) is None:
+                        return Answer(400, {"error": f"{value['path']} does not exist"})
                 case "deletedFolder":
                     tree = {path: blob for path, blob in tree.items() if not path.startswith(value["path"])}
         answer = {"success": True, "hookOutput": ""}

@@ -1,38 +1,113 @@
 """Work on Ray: whatever is killed, each item is done once; and what never works is said in one sentence."""
 
 import os
+import re
 import signal
 import socket
+import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
 
+import command_line
 import pytest
 
-from modeling_roformer.cli import with_address
+from modeling_roformer.cluster.address import host_and_port
 from modeling_roformer.cluster.errors import ClusterError
+from modeling_roformer.cluster.private_session import check_token_file
 from modeling_roformer.cluster.session import ray_session
 from modeling_roformer.cluster.stream import Attempts, Watch, in_common, map_on_ray, suspects
 
+run = command_line.run  # the fixture
+
 
 @pytest.mark.parametrize(
-    ("typed", "read"),
+    ("address", "place"),
     [
-        ("embed a b c --ray", "embed a b c --ray local"),
-        ("embed --ray a b c", "embed --ray local a b c"),
-        ("embed a b c --ray head:6379", "embed a b c --ray head:6379"),
-        ("embed --ray 10.0.0.1:6379 a b c", "embed --ray 10.0.0.1:6379 a b c"),
-        ("embed --ray auto a b c", "embed --ray auto a b c"),
-        ("embed a b c --ray --workers 2", "embed a b c --ray local --workers 2"),
-        ("embed --ray data:zh b c", "embed --ray local data:zh b c"),
-        ("info a", "info a"),
-        ("", ""),
+        ("local", None),
+        ("auto", None),
+        ("head:6379", ("head", 6379)),
+        ("head-node.example.org:1", ("head-node.example.org", 1)),
+        ("10.0.0.1:65535", ("10.0.0.1", 65535)),
+        ("[::1]:6379", ("::1", 6379)),
     ],
 )
-def test_the_address_may_be_left_out(typed, read):
-    assert with_address(typed.split()) == read.split()
+def test_addresses(address, place):
+    assert host_and_port(address) == place
+
+
+@pytest.mark.parametrize(
+    "address", ["head-node", "data:zh", "head:", "--workers", "head:0", "head:65536", "a b:1", "ray://head:1"]
+)
+def test_what_is_no_address_is_named(address):
+    with pytest.raises(ClusterError, match=re.escape(address)):
+        host_and_port(address)
+
+
+@pytest.mark.parametrize(
+    ("typed", "code", "named"),
+    [
+        ("embed model texts out --ray head-node", 1, "'head-node' is no address of a Ray"),
+        ("embed --ray model texts out", 1, "'model' is no address of a Ray"),  # and not: OUT is missing
+        ("embed model texts out --ray --workers 2", 1, "'--workers' is no address of a Ray"),
+        ("embed model texts out --ray", 2, "--ray"),
+        ("embed --ray local -- model --ray out", 1, "model is not a folder"),  # a source may be called --ray
+        ("vocab corpus --base vocab.txt --output words.txt --ray head-node", 1, "'head-node' is no address of a Ray"),
+        ("vocab --base vocab.txt --output words.txt --ray corpus", 1, "'corpus' is no address of a Ray"),
+    ],
+)
+def test_the_option_takes_an_address_always(run, tmp_path, monkeypatch, typed, code, named):
+    monkeypatch.chdir(tmp_path)
+    found, out, err = run(*typed.split())
+    assert found == code and out == "" and named in " ".join(err.split()), err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_token_that_others_can_read_is_refused(tmp_path, monkeypatch):
+    """Where they can also reach it, and where it is this user's that would be given to a cluster."""
+    for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    with tempfile.TemporaryDirectory(dir="/tmp") as home:
+        monkeypatch.setenv("HOME", home)
+        check_token_file()  # there is none
+        token = Path(home) / ".ray" / "auth_token"
+        token.parent.mkdir(mode=0o755)
+        token.write_text("0" * 64)
+        os.chmod(home, 0o755)
+        for mode, others in ((0o644, True), (0o604, True), (0o640, True), (0o600, False)):
+            token.chmod(mode)
+            if others:
+                with pytest.raises(ClusterError, match=re.escape(f"chmod 600 {token}")):
+                    check_token_file()
+            else:
+                check_token_file()
+        token.chmod(0o644)
+        for folder in (Path(home), token.parent):
+            before = folder.stat().st_mode
+            folder.chmod(0o700)
+            check_token_file()
+            folder.chmod(before)
+        token.rename(token.with_name("elsewhere"))
+        token.symlink_to("elsewhere")
+        with pytest.raises(ClusterError, match=re.escape(str(token))):
+            check_token_file()
+        monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(token))  # mounted there by whoever runs the cluster
+        check_token_file()
+
+
+@pytest.mark.skipif(os.name != "posix" or os.getuid() != 0, reason="only root gives files to other users")
+def test_a_token_of_another_user_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".ray").mkdir()
+    token = tmp_path / ".ray" / "auth_token"
+    token.write_text("0" * 64)
+    token.chmod(0o600)
+    os.chown(token, 65534, 65534)
+    with pytest.raises(ClusterError, match="belongs to another user"):
+        check_token_file()
 
 
 def killed(attempts: Attempts, batches, alone: int) -> list[int]:
@@ -104,7 +179,6 @@ def test_an_address_where_no_ray_answers_is_named_soon(silent):
             (silent, "what listens there is no Ray"),
             ("head.invalid:6379", "no Ray answers at head.invalid:6379"),
             ("nonsense", "is no address of a Ray"),
-            ("ray://127.0.0.1:10001", "is Ray Client's"),
         ]:
             with pytest.raises(ClusterError, match=what), ray_session(address):
                 pass
@@ -113,12 +187,104 @@ def test_an_address_where_no_ray_answers_is_named_soon(silent):
 
 @pytest.fixture(scope="module")
 def ray_here():
-    """Two workers have room in it, whatever this machine has."""
-    with pytest.MonkeyPatch.context() as patch:
+    """Two workers have room in it, whatever this machine has. Others can enter the home, and create what they like."""
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(dir="/tmp") as home:
+        os.chmod(home, 0o755)
+        patch.setenv("HOME", home)
         patch.setenv("RAY_OVERRIDE_RESOURCES", '{"CPU": 2}')
         patch.setenv("RAY_worker_niceness", "0")
         with ray_session():
             yield
+
+
+@pytest.mark.ray
+def test_no_other_user_gets_into_a_ray_on_this_machine(ray_here):
+    """Its folders are closed to them, its token is in no file, and without it nobody connects."""
+    import ray
+
+    token, address = os.environ["RAY_AUTH_TOKEN"], ray.get_runtime_context().gcs_address
+    session = Path(ray._private.worker._global_node.get_session_dir_path())
+    private = session.parent.parent
+    assert stat.S_IMODE(private.stat().st_mode) == 0o700 and private.stat().st_uid == os.getuid()
+    assert len(token) == 64 and not list(Path(os.environ["HOME"]).iterdir())
+    for path in private.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            assert token.encode() not in path.read_bytes()
+    assert not any(token in path.read_text() for path in readable("/proc/[0-9]*/cmdline"))
+    connect = (
+        "import logging, ray\n"
+        f"ray.init({address!r}, logging_level=logging.CRITICAL, log_to_driver=False)\n"
+        "print('connected')"
+    )
+    for theirs, found in ((token, "connected"), ("0" * 64, "")):
+        environment = {
+            **os.environ,
+            "RAY_AUTH_TOKEN": theirs,
+            "RAY_AUTH_MODE": "token",
+            "RAY_gcs_rpc_server_connect_timeout_s": "3",
+        }
+        done = subprocess.run([sys.executable, "-c", connect], env=environment, capture_output=True, text=True)
+        assert done.stdout.strip() == found, done.stderr
+    if os.getuid() == 0:  # and what another user tries himself
+        look = f"import os; os.setgid(65534); os.setuid(65534); os.listdir({str(private)!r})"
+        done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True)
+        assert "PermissionError" in done.stderr
+
+
+SESSION = """
+import os, sys
+seen = dict(os.environ)
+from modeling_roformer.cluster.session import ray_session
+if sys.argv[1] == "interrupted":  # and then another one, with another token
+    import ray
+    from ray._private.node import Node
+    start = Node.start_ray_processes
+    def interrupted(self):
+        start(self)
+        Node.start_ray_processes = start
+        raise KeyboardInterrupt
+    Node.start_ray_processes = interrupted
+    try:
+        with ray_session():
+            pass
+    except KeyboardInterrupt:
+        print("interrupted", *(name for name in os.listdir(os.environ["TMPDIR"]) if "ray" in name), flush=True)
+try:
+    with ray_session():
+        print("ready", flush=True)
+        sys.stdin.read()
+        if sys.argv[1] == "interrupted":
+            print(ray.get(ray.remote(lambda: 7).remote()), flush=True)
+finally:
+    assert {name for name in os.environ if "AUTH" in name} == {name for name in seen if "AUTH" in name}
+"""
+
+
+@pytest.mark.ray
+def test_of_a_session_nothing_is_left_however_it_ends():
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="r") as top:
+
+        def session(how: object, place: str) -> subprocess.Popen:
+            os.makedirs(f"{top}/{place}", exist_ok=True)
+            environment = {**os.environ, "TMPDIR": f"{top}/{place}", "RAY_OVERRIDE_RESOURCES": '{"CPU": 1}'}
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+            program = [sys.executable, "-c", SESSION, str(how)]
+            return subprocess.Popen(program, env=environment, text=True, **pipes)
+
+        def sessions(i: int) -> list[str]:
+            return [name for name in os.listdir(f"{top}/{i}") if "ray" in name]
+
+        ways = [signal.SIGINT, signal.SIGKILL]
+        begun = [session(how, str(i)) for i, how in enumerate(ways)]  # at once, since each takes seconds to start
+        for i, (how, process) in enumerate(zip(ways, begun, strict=True)):
+            assert process.stdout.readline() == "ready\n"
+            assert len(sessions(i)) == 1
+            process.send_signal(how)
+            process.communicate(timeout=300)
+        assert sessions(0) == []
+        assert len(sessions(1)) == 1  # which the next session removes, even one that is interrupted
+        assert session("interrupted", "1").communicate(timeout=300)[0] == "interrupted\nready\n7\n"
+        assert sessions(1) == []
 
 
 @pytest.mark.ray

@@ -1,6 +1,7 @@
 """The command `roformer` starts without models, and nothing else does."""
 
 import importlib.util
+import shlex
 import subprocess
 import sys
 
@@ -71,54 +72,55 @@ def test_what_needs_no_model_imports_neither_torch_nor_transformers(tmp_path):
     program = tmp_path / "bin" / "roformer"
     program.parent.mkdir()
     program.write_text(LIGHT, encoding="utf-8")
+    legacy, here = shlex.quote(str(LEGACY)), shlex.quote(str(tmp_path))  # in which there may be spaces
     convert(LEGACY / "word", tmp_path / "saved")
     (tmp_path / "damaged").mkdir()
     (tmp_path / "damaged" / "config.json").write_text("{")
     refused = [
-        f"convert {tmp_path}/missing out",
+        f"convert {here}/missing out",
         "convert junnyu/roformer_chinese_base out",
-        f"convert {LEGACY}/word {tmp_path}/saved",
-        f"convert {LEGACY}/word out --family x",
-        f"convert {LEGACY}/word out --head x",
-        f"convert {LEGACY}/word out --as x",
-        f"convert {LEGACY}/word out --dtype x",
-        f"convert {LEGACY}/word out --max-shard-size x",
-        f"convert {LEGACY}/gpt out --family v2",
-        f"convert {tmp_path}/damaged out",
-        f"convert --all {tmp_path}/missing out",
-        f"export-tf {tmp_path}/missing out",
-        f"export-tf {LEGACY}/word out",
-        f"export-tf {tmp_path}/saved {tmp_path}/saved",
-        f"export-onnx {tmp_path}/missing out",
-        f"export-onnx {LEGACY}/word out",
-        f"export-onnx {tmp_path}/damaged out",
-        f"export-onnx {tmp_path}/saved {tmp_path}/saved",
-        f"push {tmp_path}/missing me/model",
-        f"push {tmp_path}/damaged me/model",
-        f"push {tmp_path}/saved a/b/c",
-        f"pull me/model {tmp_path}/saved",
+        f"convert {legacy}/word {here}/saved",
+        f"convert {legacy}/word out --family x",
+        f"convert {legacy}/word out --head x",
+        f"convert {legacy}/word out --as x",
+        f"convert {legacy}/word out --dtype x",
+        f"convert {legacy}/word out --max-shard-size x",
+        f"convert {legacy}/gpt out --family v2",
+        f"convert {here}/damaged out",
+        f"convert --all {here}/missing out",
+        f"export-tf {here}/missing out",
+        f"export-tf {legacy}/word out",
+        f"export-tf {here}/saved {here}/saved",
+        f"export-onnx {here}/missing out",
+        f"export-onnx {legacy}/word out",
+        f"export-onnx {here}/damaged out",
+        f"export-onnx {here}/saved {here}/saved",
+        f"push {here}/missing me/model",
+        f"push {here}/damaged me/model",
+        f"push {here}/saved a/b/c",
+        f"pull me/model {here}/saved",
         "pull a/b/c out",
-        f"vocab {tmp_path}/missing --base {LEGACY}/word/vocab.txt --output out",
-        f"vocab {LEGACY}/word/vocab.txt --base {tmp_path}/missing --output out",
-        f"embed {tmp_path}/missing {LEGACY}/word/vocab.txt out",
-        f"embed {tmp_path}/saved {tmp_path}/saved/vocab.txt {LEGACY}",
-        f"rank text {tmp_path}/missing",
-        f"vocab-init {tmp_path}/missing {LEGACY}/word/vocab.txt out",
-        f"vocab-init {tmp_path}/saved {tmp_path}/missing out",
-        f"card {tmp_path}/missing",
-        f"info {tmp_path}/missing",
-        f"info {tmp_path}/damaged",
-        f"page {tmp_path}/missing",
-        f"page {LEGACY}/word",
-        f"page {tmp_path}/saved --port 70000",
-        f"plot decay --output {tmp_path}",
-        f"plot decay --output {tmp_path}/missing/decay.png",
+        f"vocab {here}/missing --base {legacy}/word/vocab.txt --output out",
+        f"vocab {legacy}/word/vocab.txt --base {here}/missing --output out",
+        f"embed {here}/missing {legacy}/word/vocab.txt out",
+        f"embed {here}/saved {here}/saved/vocab.txt {legacy}",
+        f"rank text {here}/missing",
+        f"vocab-init {here}/missing {legacy}/word/vocab.txt out",
+        f"vocab-init {here}/saved {here}/missing out",
+        f"card {here}/missing",
+        f"info {here}/missing",
+        f"info {here}/damaged",
+        f"page {here}/missing",
+        f"page {legacy}/word",
+        f"page {here}/saved --port 70000",
+        f"plot decay --output {here}",
+        f"plot decay --output {here}/missing/decay.png",
         "plot decay --output decay.png --head-dim 7",
         "plot decay --output decay.png --theta 0",
         "nonsense",
         "convert --nonsense",
     ]
-    done = [f"info {tmp_path}/saved", f"info --json {LEGACY}/gpt", f"card {tmp_path}/saved"]
+    done = [f"info {here}/saved", f"info --json {legacy}/gpt", f"card {here}/saved"]
     ran = subprocess.run(
         [sys.executable, program], input="\n".join(refused + done), capture_output=True, text=True, cwd=tmp_path
     )

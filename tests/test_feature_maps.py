@@ -5,6 +5,8 @@ from itertools import pairwise
 import pytest
 import torch
 from test_linear_attention import MAPS, attention_of, fields_of, make_ids, make_model, written_out
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointImpl, checkpoint_wrapper
+from torch.utils.checkpoint import checkpoint
 
 from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM, RoFormerModel
 
@@ -89,9 +91,19 @@ def train_steps(model, steps, seed=0):
     """Projections after each of so many training steps."""
     ids, found = make_ids(2, 9, seed), []
     for _ in range(steps):
+        model.zero_grad()
         model(ids, labels=ids).loss.backward()
         found.append(projections(model).clone())
+        update(model)
     return found
+
+
+@torch.no_grad()
+def update(model):
+    """A step of gradient descent, by `.data`, as many optimizers make it: torch counts no change of the weight then."""
+    for parameter in model.parameters():
+        if parameter.grad is not None:
+            parameter.data -= 0.01 * parameter.grad
 
 
 def test_features_are_redrawn_in_training(tmp_path):
@@ -134,10 +146,115 @@ def test_gradient_checkpointing_computes_with_the_same_features():
             torch.testing.assert_close(a.grad, b.grad, msg=name)
 
 
-def test_two_calls_may_wait_for_one_backward_pass():
-    model = make_model("favor", RoFormerForMaskedLM, linear_redraw_interval=1).train()
-    ids = make_ids(2, 9)
-    (model(ids, labels=ids).loss + model(ids, labels=ids).loss).backward()
+def each_layer(model, wrapper):
+    for i, layer in enumerate(model.encoder.layer):
+        model.encoder.layer[i] = wrapper(layer)
+    return model
+
+
+def checkpointed(way):
+    """A function that applies a model to embeddings under activation checkpointing of that kind, and the model prepared."""
+    if way.startswith("whole"):
+        return lambda model: model, lambda model, x: checkpoint(
+            lambda x: model(inputs_embeds=x).last_hidden_state, x, use_reentrant=way == "whole, reentrant"
+        )
+
+    def prepare(model):
+        if way.startswith("layers"):
+            kind = CheckpointImpl.REENTRANT if way == "layers, reentrant" else CheckpointImpl.NO_REENTRANT
+            return each_layer(model, lambda layer: checkpoint_wrapper(layer, checkpoint_impl=kind))
+        if way.startswith("model's own"):
+            model.gradient_checkpointing_enable({"use_reentrant": way == "model's own, reentrant"})
+        return model
+
+    return prepare, lambda model, x: model(inputs_embeds=x).last_hidden_state
+
+
+WAYS = ["none", *(f"{what}{how}" for what in ("layers", "model's own", "whole") for how in ("", ", reentrant"))]
+
+
+@pytest.mark.filterwarnings("ignore:.*gradient_checkpointing_enable:FutureWarning")
+@pytest.mark.parametrize("interval", [1, 3])
+@pytest.mark.parametrize("way", WAYS)
+def test_what_is_computed_again_has_the_features_that_it_had(way, interval):
+    """Two calls wait for one backward pass, as in contrastive learning: beside one that keeps everything, once the features
+    have been drawn. They are drawn anew between steps, not within one."""
+    model = make_model("favor", num_hidden_layers=2, linear_redraw_interval=interval, hidden_dropout_prob=0.0).train()
+    prepare, apply = checkpointed(way)
+    plain, model = model, prepare(model)
+    draws = []
+    for step in range(6):
+        a, b = (model.embeddings.word_embeddings(make_ids(2, 9, seed)).detach().requires_grad_() for seed in (step, 99))
+        model.zero_grad()
+        first, second = apply(model, a), apply(model, b)
+        (first * second).mean().backward()
+        found = {name.replace("_checkpoint_wrapped_module.", ""): p.grad for name, p in model.named_parameters()}
+        state = {name.replace("_checkpoint_wrapped_module.", ""): x for name, x in model.state_dict().items()}
+        plain = make_model("favor", num_hidden_layers=2)
+        plain.load_state_dict(state)
+        (plain(inputs_embeds=a).last_hidden_state * plain(inputs_embeds=b).last_hidden_state).mean().backward()
+        for name, parameter in plain.named_parameters():
+            if parameter.grad is not None:
+                torch.testing.assert_close(found[name], parameter.grad, atol=1e-7, rtol=1e-4, msg=name)
+        draws.append(projections(plain).clone())
+        update(model)
+    assert sum(not torch.equal(a, b) for a, b in pairwise(draws)) >= 5 // interval
+
+
+def test_features_stay_while_the_weights_do():
+    """However many calls there are; and are redrawn at the first call after."""
+    model = make_model("favor", RoFormerForMaskedLM, linear_redraw_interval=2).train()
+    before, ids = projections(model).clone(), make_ids(2, 9)
+    for _ in range(5):
+        model(ids, labels=ids).loss.backward()
+    assert torch.equal(projections(model), before)
+    update(model)
+    model(ids)
+    assert not torch.equal(projections(model), before)
+
+
+@pytest.mark.filterwarnings("ignore:.*gradient_checkpointing_enable:FutureWarning")
+@pytest.mark.parametrize("way", WAYS)
+def test_a_frozen_model_keeps_its_features(way):
+    """In prompt tuning nothing of the model is trained, but gradients go through it to its input."""
+    model = make_model("favor", linear_redraw_interval=1, hidden_dropout_prob=0.0).requires_grad_(False).train()
+    prepare, apply = checkpointed(way)
+    features, embeddings = projections(model).clone(), model.embeddings.word_embeddings(make_ids(2, 9))
+    model, prompt = prepare(model), torch.zeros(32, requires_grad=True)
+    (apply(model, embeddings + prompt) * apply(model, embeddings - 2 * prompt)).mean().backward()
+    assert torch.equal(projections(model), features)
+    other = torch.zeros(32, requires_grad=True)
+    model = make_model("favor")
+    (apply(model, embeddings + other) * apply(model, embeddings - 2 * other)).mean().backward()
+    torch.testing.assert_close(prompt.grad, other.grad, atol=1e-7, rtol=1e-4)
+
+
+def test_a_function_of_torch_func_draws_and_counts_nothing():
+    model = make_model("favor", RoFormerForMaskedLM, linear_redraw_interval=1, hidden_dropout_prob=0.0).train()
+    train_steps(model, 2)
+    buffers, ids = {name: x.clone() for name, x in model.named_buffers()}, make_ids(2, 9)
+    weights = {name: x.detach() for name, x in model.named_parameters()}
+    found = torch.func.grad(lambda p: torch.func.functional_call(model, p, (ids,), {"labels": ids}).loss)(weights)
+    for name, x in model.named_buffers():
+        assert torch.equal(x, buffers[name]), name
+    model.eval().zero_grad()
+    model(ids, labels=ids).loss.backward()
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None:
+            torch.testing.assert_close(found[name], parameter.grad, msg=name)
+
+
+def test_features_are_the_same_whatever_the_default_device():
+    expected = projections(make_model("favor", num_hidden_layers=2))
+    config = make_model("favor", num_hidden_layers=2).config
+    torch.set_default_device("meta")
+    try:
+        model = RoFormerModel(config)
+        drawn = model.encoder.layer[1].attention.self.feature_map.draw()
+    finally:
+        torch.set_default_device(None)
+    assert torch.equal(drawn, expected[1])
+    assert {x.device.type for x in model.state_dict().values()} == {"meta"}
 
 
 def test_a_softmax_checkpoint_becomes_a_linear_one(tmp_path):

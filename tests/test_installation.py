@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from paths import REPOSITORY
+from spaces import make_space
 
 NAME = "modeling_roformer"
 SETTINGS = ConfigParser()
@@ -82,7 +83,7 @@ def test_every_room_is_found(installed, started_in, clone, tmp_path, request):
         expected = [ordinary_place(room, installation) for room in ROOMS]
     else:
         expected = [clone / FOLDERS[room] for room in ROOMS]
-    assert [Path(origin).parent for origin in found.split()] == expected
+    assert [Path(origin).parent for origin in found.splitlines()] == expected
 
 
 def test_an_installation_never_looks_beside_itself(ordinary, tmp_path):
@@ -112,6 +113,20 @@ def test_an_ordinary_installation_holds_the_whole_tree(clone, ordinary):
     assert Path(NAME, "py.typed") in expected and len([path for path in expected if path.suffix == ".md"]) > 15
     for path, file in expected.items():
         assert (ordinary / path).read_bytes() == file.read_bytes(), path
+
+
+@pytest.mark.slow
+def test_a_space_carries_the_package_and_nothing_of_this_machine(tmp_path):
+    space = make_space(tmp_path)
+    assert {"app.py", "requirements.txt", "README.md", NAME} <= {path.name for path in space.iterdir()}
+    assert {path.name for path in (REPOSITORY / "tokenization").glob("*.py")} <= {
+        path.name for path in (space / NAME / "tokenization").iterdir()
+    }
+    code = f"import sys; sys.path.insert(0, {str(space)!r})\nfrom {NAME}.cli import __version__\nimport {NAME}\n"
+    found = python(f"{QUICK}{code}print({NAME}.__file__, __version__)", tmp_path, tmp_path / "nothing")
+    assert found == f"{space / NAME / '__init__.py'} {SETTINGS['metadata']['version']}\n"
+    for file in space.rglob("*"):
+        assert not file.is_file() or str(tmp_path).encode() not in file.read_bytes() or file.suffix == ".pyc", file
 
 
 def test_every_folder_of_code_is_a_room():

@@ -1,11 +1,13 @@
 """Linear attention against equation 19 written out with N x N matrices in float64."""
 
 import math
+from itertools import product
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
+from properties import max_examples
 
 from modeling_roformer import RoFormerConfig, RoFormerModel
 
@@ -90,14 +92,19 @@ def visible_pairs(s, direction, keep=None, segments=None):
     return visible if keep is None else visible & keep[None, :]
 
 
-def written_out(model, hidden_states, name, direction, attention_mask=None, segments=None, rotary=True, value=False):
-    """What the first layer's self-attention should give, shape (b, s, hidden_size), float64."""
-    layer = model.base_model.encoder.layer[0].attention.self
+def projected(layer, hidden_states):
+    """Query, key and value of shape (b, s, h, d), float64."""
     x = hidden_states.double()
-    q, k, v = (
+    return (
         (x @ p.weight.double().T + p.bias.double()).unflatten(-1, (-1, HEAD_DIM))
         for p in (layer.query, layer.key, layer.value)
     )
+
+
+def written_out(model, hidden_states, name, direction, attention_mask=None, segments=None, rotary=True, value=False):
+    """What the first layer's self-attention should give, shape (b, s, hidden_size), float64."""
+    layer = model.base_model.encoder.layer[0].attention.self
+    q, k, v = projected(layer, hidden_states)
     projection = layer.feature_map.projection.double() if name.startswith("favor") else None
     b, s, h, _ = q.shape
     out = torch.zeros(b, s, h, HEAD_DIM, dtype=torch.float64)
@@ -109,6 +116,42 @@ def written_out(model, hidden_states, name, direction, attention_mask=None, segm
             values = rotated(v[i, :, j], range(s)) if value else v[i, :, j]
             out[i, :, j] = (weights * visible) @ values / (below * visible).sum(-1, keepdim=True)
     return out.flatten(-2)
+
+
+def allowed_error(model, hidden_states, name, direction, attention_mask, segments):
+    """How far "favor" in float32 may be from `written_out`, for each number of its output.
+
+    An exponent ω·x - |x|²/2 has the rounding of its terms, by which its feature is off as a share. Rotated products of
+    features add up to W, which may be small beside Σ|W|, or large beside Z: the error is that of Σ|W||v| / Z. Of so many
+    roundings most cancel, hence a quarter of the sum.
+    """
+    layer = model.base_model.encoder.layer[0].attention.self
+    q, k, v = projected(layer, hidden_states)
+    projection = layer.feature_map.projection.double()
+    bounds = torch.zeros_like(v)
+    for i, j in product(range(q.shape[0]), range(q.shape[2])):
+        keep = attention_mask[i].bool()
+        visible = visible_pairs(q.shape[1], direction, keep, segments[i])
+        terms, exponents = [], []
+        for x in (q[i, :, j] / HEAD_DIM**0.25, k[i, :, j] / HEAD_DIM**0.25):
+            x = rotated(x, range(len(x))) if name == "favor before" else x
+            squares = (x**2).sum(-1, keepdim=True)
+            terms.append((x.abs() @ projection.abs().T).amax(-1) + squares.squeeze(-1))
+            exponents.append(torch.exp(x @ projection.T - squares / 2))
+        features_of_q, features_of_k = exponents
+        below = (features_of_q @ features_of_k.T) * visible
+        lengths = [x.unflatten(-1, (-1, 2)).norm(dim=-1) for x in exponents]  # of the pairs that are rotated
+        weights = (lengths[0] @ lengths[1].T) * visible if name == "favor" else below
+        share = torch.finfo(torch.float32).eps / 4 * (terms[0][:, None] + terms[1][None, :])
+        values = v[i, :, j].abs()
+        of_weights = (weights * share) @ values
+        of_below = (below * share).sum(-1, keepdim=True) * (weights @ values) / below.sum(-1, keepdim=True)
+        bounds[i, :, j] = (of_weights + of_below) / below.sum(-1, keepdim=True)
+        # Weights that vanish beside the product of the largest features are none: the output is 0.
+        largest = features_of_q.amax(-1) * (features_of_k.amax(-1) * visible).amax(-1)
+        vanish = below.sum(-1) < 4 * torch.finfo(torch.float32).tiny ** 0.5 * largest
+        bounds[i, vanish, j] = torch.inf
+    return bounds.flatten(-2)
 
 
 def attention_of(model, **inputs):
@@ -172,7 +215,9 @@ def test_without_positions_and_with_rotated_values(name, direction):
     assert_close(found, written_out(model, hidden_states, name, direction, value=True))
 
 
-@settings(deadline=None, max_examples=60)
+@max_examples(60)
+@example("favor", "bidirectional", 2, 3, 3582, 1.0)
+@example("favor before", "causal", 2, 53, 65479174, 4.0)
 @given(
     name=st.sampled_from(list(MAPS)),
     direction=st.sampled_from(list(DIRECTIONS)),
@@ -193,6 +238,10 @@ def test_any_lengths_masks_and_sizes_of_keys(name, direction, b, s, seed, scale)
     expected = written_out(model, hidden_states, name, direction, mask, segments)
     alone = expected.isnan()
     assert found.isfinite().all()
+    found, expected = found.masked_fill(alone, 0.0), expected.masked_fill(alone, 0.0)
     # An exponent's rounding grows with it, and each of its features' relative error so.
-    tolerance = 5e-4 if scale > 1 else 5e-5
-    assert_close(found.masked_fill(alone, 0.0), expected.masked_fill(alone, 0.0), tolerance)
+    tolerance = (5e-4 if scale > 1 else 5e-5) * max(1.0, expected.abs().max().item())
+    if name.startswith("favor"):
+        allowed = allowed_error(model, hidden_states, name, direction, mask, segments)
+        tolerance = tolerance + allowed.masked_fill(alone, 0.0)
+    assert ((found.double() - expected).abs() <= tolerance).all()

@@ -337,3 +337,116 @@ def test_vocabulary_can_be_resized():
     model.resize_token_embeddings(SIZES["vocab_size"] + 7)
     assert model(torch.tensor([[SIZES["vocab_size"] + 6]])).logits.shape[-1] == SIZES["vocab_size"] + 7
     assert model.cls.predictions.decoder.weight is model.get_input_embeddings().weight
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+def test_a_mask_of_one_row_for_all_queries_equals_transformers(implementation):
+    """The "extended" mask that BERT's own code made of padding, boolean or added to the scores."""
+    our_model, their_model = make_pair("RoFormerModel")
+    our_model.set_attn_implementation(implementation)
+    batch = make_batch()
+    keep = batch.pop("attention_mask")
+    added = (1.0 - keep[:, None, None].float()) * torch.finfo(torch.float32).min
+    with torch.no_grad():
+        expected = their_model(**batch, attention_mask=added)
+        for mask in (added, keep[:, None, None].bool()):
+            assert_same(our_model(**batch, attention_mask=mask), expected, keep)
+
+
+@pytest.mark.parametrize(
+    ("mask", "words"),
+    [
+        (torch.ones(3, 3, 40, 40), ["(3, 3, 40, 40)", "(3, 40)"]),
+        (torch.ones(3, 1, 2, 40), ["(3, 1, 2, 40)", "(3, 40)"]),
+        ([[1] * 40] * 3, ["list", "tensor"]),
+    ],
+)
+def test_masks_that_do_not_fit_are_named(mask, words):
+    model = ours.RoFormerModel(ours.RoFormerConfig(**SIZES))
+    with pytest.raises(ValueError) as error:
+        model(make_batch()["input_ids"], mask)
+    assert all(word in str(error.value) for word in ["attention_mask", *words])
+
+
+@pytest.mark.parametrize("fields", [{}, {"attention_type": "linear"}, {"attn_implementation": "eager"}])
+def test_gradients_of_each_text_by_vmap(fields):
+    """torch.func's gradients per example, with padding, against one backward pass a text."""
+    torch.manual_seed(0)
+    model = ours.RoFormerForSequenceClassification(ours.RoFormerConfig(**SIZES, initializer_range=0.1, **fields)).eval()
+    weights = {name: x.detach() for name, x in model.named_parameters()}
+    batch, labels = make_batch(s=12), torch.tensor([0, 3, 1])
+
+    def loss_of(weights, labels, inputs):
+        inputs = {name: x[None] for name, x in inputs.items()}
+        logits = torch.func.functional_call(model, weights, (), inputs).logits
+        return torch.nn.functional.cross_entropy(logits, labels[None])
+
+    found = torch.func.vmap(torch.func.grad(loss_of), in_dims=(None, 0, 0))(weights, labels, batch)
+    for i in range(3):
+        model.zero_grad()
+        model(**{name: x[i : i + 1] for name, x in batch.items()}, labels=labels[i : i + 1]).loss.backward()
+        for name, x in model.named_parameters():
+            torch.testing.assert_close(found[name][i], x.grad, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("RoFormerForMaskedLM", {}),
+        ("RoFormerForTripletMatching", {}),
+        ("NezhaForMaskedLM", {}),
+        *(
+            ("RoFormerForCausalLM", {"attention_type": "linear", "linear_feature_map": kind, "is_decoder": is_decoder})
+            for kind in ("elu", "softmax", "cosine", "favor")
+            for is_decoder in (False, True)
+        ),
+    ],
+)
+def test_shapes_on_the_meta_device(name, fields):
+    config = ours.NezhaConfig if name.startswith("Nezha") else ours.RoFormerConfig
+    with torch.device("meta"):
+        model = getattr(ours, name)(config(**{**SIZES, "num_labels": 2, **fields})).train()
+    batch = {name: x.to("meta") for name, x in make_batch().items()}
+    if "Triplet" in name:
+        batch = {name: torch.stack([x, x], dim=1) for name, x in batch.items()}
+        assert model(**batch, labels=torch.zeros(3, dtype=torch.long, device="meta")).logits.shape == (3, 2)
+    else:
+        assert model(**batch, labels=batch["input_ids"]).logits.shape == (3, 40, 300)
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore:.*torch.jit.*:DeprecationWarning")
+@pytest.mark.parametrize("kind", ["yarn", "dynamic", "linear"])
+def test_scaled_frequencies_are_traced(kind):
+    rope = {"rope_type": kind, "factor": 4.0, "original_max_position_embeddings": 16}
+    model = ours.RoFormerModel(
+        ours.RoFormerConfig(**SIZES, rope_parameters=rope, return_dict=False, initializer_range=0.1)
+    ).eval()
+    ids = make_batch()["input_ids"]
+    with torch.no_grad():
+        traced = torch.jit.trace(model, (ids,), check_trace=False)
+        torch.testing.assert_close(traced(ids)[0], model(ids)[0])
+
+
+IDS = torch.tensor([[2, 7, 8, 3], [2, 9, 3, 1]])
+
+
+@pytest.mark.parametrize(
+    ("inputs", "words"),
+    [
+        ({"input_ids": IDS.to(torch.int16)}, ["input_ids", "torch.int16", "64 bits"]),
+        ({"input_ids": IDS > 3}, ["input_ids", "torch.bool"]),
+        ({"input_ids": IDS, "position_ids": [[0, 1, 2, 3]]}, ["position_ids", "list", "tensor"]),
+        ({"input_ids": IDS, "token_type_ids": [[0] * 4] * 2}, ["token_type_ids", "list", "tensor"]),
+        ({"inputs_embeds": torch.zeros(2, 4, 63)}, ["inputs_embeds", "(2, 4, 63)", "(2, 4, 64)"]),
+    ],
+)
+@pytest.mark.parametrize("name", ["RoFormerForMaskedLM", "NezhaForMaskedLM", "RoFormerSeq2SeqModel"])
+def test_inputs_of_another_kind_are_named(name, inputs, words):
+    if name == "RoFormerSeq2SeqModel":
+        config = ours.RoFormerSeq2SeqConfig(vocab_size=300, d_model=64, encoder_layers=1, decoder_layers=1)
+        inputs = {**inputs, "decoder_input_ids": IDS}
+    else:
+        config = (ours.NezhaConfig if name.startswith("Nezha") else ours.RoFormerConfig)(**SIZES)
+    with pytest.raises(ValueError) as error:
+        getattr(ours, name)(config)(**inputs)
+    assert all(word in str(error.value) for word in words), error.value

@@ -9,9 +9,10 @@ import sys
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from paths import REPOSITORY, SHARED, needs_shared
+from properties import max_examples
 from safetensors.torch import load_file, save_file
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -161,7 +162,7 @@ def attention_and_input(h, d, k, b, s):
     return attention, hidden_states
 
 
-@settings(deadline=None, max_examples=40)
+@max_examples(40)
 @given(st.data())
 def test_any_positions(data):
     """What counts are the distances between `position_ids`, whatever their order."""

@@ -172,3 +172,21 @@ def test_trainable_frequencies(tmp_path):
     loaded = RoFormerForMaskedLM.from_pretrained(tmp_path / "trained")
     assert torch.equal(loaded.roformer.encoder.inv_freq, model.roformer.encoder.inv_freq)
     assert loaded.config.trainable_rope
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+@pytest.mark.parametrize("given", ["embeddings", "both"])
+def test_dynamic_generation_from_embeddings_is_that_from_ids(given, beams):
+    """Nothing can be cached, so the prompt's embeddings are read with every word; the left one is padded."""
+    model = make_model(RoFormerForCausalLM, is_decoder=True, rope_parameters=TYPES["dynamic"])
+    ids, mask = make_ids(2, 14), torch.ones(2, 14, dtype=torch.long)
+    mask[0, :3] = 0
+    settings = dict(max_new_tokens=8, num_beams=beams, do_sample=False, eos_token_id=None, pad_token_id=0)
+    expected = model.generate(ids, attention_mask=mask, **settings)
+    embeddings = {"inputs_embeds": model.get_input_embeddings()(ids)}
+    if given == "both":
+        embeddings["input_ids"] = ids
+    found = model.generate(**embeddings, attention_mask=mask, **settings)
+    assert found[:, -8:].tolist() == expected[:, 14:].tolist()
+    other = {**embeddings, "inputs_embeds": embeddings["inputs_embeds"].flip(1)}
+    assert model.generate(**other, attention_mask=mask, **settings)[:, -8:].tolist() != expected[:, 14:].tolist()

@@ -10,9 +10,10 @@ import hub_server
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from paths import SHARED, needs_shared
+from properties import max_examples
 from torch.nn import functional as F
 from transformers import pipeline
 from transformers.models.roformer.modeling_roformer import RoFormerModel as TheirModel
@@ -202,7 +203,7 @@ def test_embeddings_in_place_of_ids_and_positions_given(scorer):
     )
 
 
-@settings(max_examples=40, deadline=None)
+@max_examples(40)
 @given(
     kind=st.sampled_from(LOSSES),
     logits=st.lists(st.tuples(*[st.floats(-20, 20)] * 2), min_size=1, max_size=5),
@@ -337,6 +338,28 @@ def test_rank_finds_the_closest():
     assert len(RoFormerForTripletMatching.rank(vectors[0], vectors, top_k=100)[0]) == 50
 
 
+@pytest.mark.parametrize("width", [24, 100, 256, 768])
+def test_equal_vectors_rank_in_the_order_of_their_texts(width):
+    """However many there are: a product in float32 differs by where a row lies."""
+    query, near, far = F.normalize(torch.randn(3, width, generator=torch.Generator().manual_seed(width)), dim=-1)
+    if query @ near < query @ far:
+        near, far = far, near
+    for n in (2, 7, 100, 1001):
+        vectors = torch.stack([near if i % 3 else far for i in range(n)])
+        values, indices = RoFormerForTripletMatching.rank(query, vectors)
+        assert indices.tolist() == [i for i in range(n) if i % 3] + [i for i in range(n) if not i % 3]
+        assert len(values.unique()) == 2
+        assert RoFormerForTripletMatching.rank(query, vectors, top_k=3)[1].tolist() == indices[:3].tolist()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_rank_takes_queries_of_any_floating_type(dtype):
+    query, vectors = torch.eye(5)[2].to(dtype), torch.eye(5)[[0, 2, 3]]
+    for a, b in ((query, vectors), (query.float(), vectors.to(dtype)), (query, vectors.to(dtype))):
+        values, indices = RoFormerForTripletMatching.rank(a, b, top_k=2)
+        assert indices.tolist() == [1, 0] and values.tolist() == [1, 0] and values.dtype.itemsize >= 4
+
+
 def test_a_progress_bar_where_it_takes_long(tokenizer, capsys):
     model = make_model("bi")
     model.encode(["借款"] * 20, tokenizer, batch_size=1)
@@ -367,6 +390,14 @@ def test_texts_that_cannot_be_encoded_are_named(tokenizer):
         model.rank(torch.ones(8), torch.ones(5, 9))
     with pytest.raises(ValueError, match="top_k is 0"):
         model.rank(torch.ones(8), torch.ones(5, 8), top_k=0)
+    with pytest.raises(ValueError, match=r"top_k is 1\.5"):
+        model.rank(torch.ones(8), torch.ones(5, 8), top_k=1.5)
+    with pytest.raises(ValueError, match="vector has numbers that are not finite"):
+        model.rank(torch.full((8,), torch.nan), torch.ones(5, 8))
+    damaged = torch.ones(5, 8)
+    damaged[3, 2] = torch.nan
+    with pytest.raises(ValueError, match=r"vectors\[3\]"):
+        model.rank(torch.ones(8), damaged)
 
 
 # The pipeline
@@ -426,7 +457,7 @@ def test_long_texts_are_cut(folder, tokenizer):
     assert_answers([pipeline("triplet-matching", model=str(folder), max_length=40)(long)], [short])
 
 
-@settings(max_examples=50, deadline=None)
+@max_examples(50)
 @given(lengths=st.tuples(*[st.integers(1, 40)] * 3), max_length=st.integers(5, 50))
 def test_pairs_are_cut_longest_first(tokenizer, lengths, max_length):
     triplet = {name: character * length for name, character, length in zip("ABC", "借款合", lengths, strict=True)}
@@ -466,6 +497,12 @@ def test_what_is_no_triplet_is_refused(folder, triplet, sentence):
             match(inputs)
     with pytest.raises(ValueError, match="max_length is 4, but a pair needs at least 5 tokens"):
         match(TRIPLET, max_length=4)
+    for max_length in ("x", "40", 40.0, True):
+        with pytest.raises(ValueError, match=f"max_length is {max_length!r}"):
+            match(TRIPLET, max_length=max_length)
+        with pytest.raises(ValueError, match=f"max_length is {max_length!r}"):
+            encode_triplet(match.tokenizer, TRIPLET, "bi", max_length)
+    assert match(TRIPLET, max_length=np.int64(40)) == match(TRIPLET, max_length=40)
 
 
 def test_another_head_is_refused(tokenizer):

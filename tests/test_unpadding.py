@@ -4,8 +4,9 @@ from itertools import pairwise
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import max_examples
 from torch.overrides import TorchFunctionMode
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, flash_attention_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -74,7 +75,7 @@ def test_outputs_are_the_same(variant, mask, implementation):
     assert_unpads_to_the_same(model, **make_batch(mask))
 
 
-@settings(max_examples=40, deadline=None)
+@max_examples(40)
 @given(data=st.data())
 def test_any_mask_and_positions(data):
     b, s = data.draw(st.integers(1, 5)), data.draw(st.integers(2, 12))

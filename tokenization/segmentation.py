@@ -12,13 +12,15 @@ import re
 import warnings
 from itertools import chain
 
+from .whole_file import LARGE, read_bytes
+
 # jieba 0.42.1 cuts a text into these blocks first; only what matches is looked up in the dictionary.
 _WORD_BLOCK = re.compile("([\u4e00-\u9fd5a-zA-Z0-9+#&\\._%\\-]+)")
 # rjieba's blocks hold these, too. A path that goes on has another sum of logarithms, whose last digit decides where two
 # paths are of the same words in another order (卖|卖卖 and 卖卖|卖).
 _ONLY_RJIEBA = re.compile("[\u3400-\u4dbf\u9fd6-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 _SPACE_BLOCK = re.compile(r"(\r\n|\s)")
-_USER_LINE = re.compile(r"^(?P<word>.+?)(?: (?P<freq>[0-9]+))?(?: (?P<tag>[a-z]+))?$")
+_USER_LINE = re.compile(r"^(?P<word>.+?)(?: (?P<freq>[0-9]{1,100}))?(?: (?P<tag>[a-z]+))?$")
 
 # A long text is cut part by part, so that the words of one are still in the processor's cache when they are looked up.
 # Where a character outside the blocks ends a part, its words are what they are in the whole text.
@@ -50,10 +52,11 @@ def read_user_dict(user_dict):
     if isinstance(user_dict, (str, os.PathLike)):
         source = f"The user dictionary {os.fspath(user_dict)}"
         try:
-            with open(user_dict, encoding="utf-8-sig", newline="\n") as file:
-                lines = file.read().split("\n")
+            lines = read_bytes(user_dict, LARGE).decode("utf-8-sig").split("\n")
         except UnicodeDecodeError:
             raise UserDictionaryError(f"{source} is not UTF-8.") from None
+        except ValueError as error:
+            raise UserDictionaryError(f"{source} cannot be read: {error}.") from None
         except OSError as error:
             raise UserDictionaryError(f"{source} cannot be read: {error.strerror}.") from None
     elif isinstance(user_dict, (list, tuple)):
@@ -67,7 +70,8 @@ def read_user_dict(user_dict):
         line = line.strip()
         if not line:
             continue
-        if len(_USER_LINE.match(line)["word"].split()) > 1:
+        match = _USER_LINE.match(line)  # None where a line of a list holds a line break
+        if match is None or len(match["word"].split()) > 1:
             raise UserDictionaryError(
                 f"{source}, line {number}: {line!r} is not a word, or a word, a whole number and a tag in small "
                 "letters, with one space between them."

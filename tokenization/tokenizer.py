@@ -20,6 +20,7 @@ from .encoding import Assembler, LazyEncodings, Tokens, pad_rows
 from .normalization import Normalizer
 from .segmentation import CustomSegmenter, JiebaSegmenter, cut_characters, read_user_dict, words_to_find
 from .vocabulary import VocabularyError, check_vocabulary, has_words, read_vocabulary, write_vocabulary
+from .whole_file import read_json
 from .wordpiece import LONGEST_WORD, PREFIX, WordPiece
 
 logger = logging.get_logger(__name__)
@@ -536,12 +537,13 @@ def _shown(value):
 def _read_tokenizer_json(path):
     """(vocabulary, lowercase, strip_accents) of a tokenizer.json; the last two None where it does not say."""
     try:
-        with open(path, encoding="utf-8") as file:
-            saved = json.load(file)
+        saved = read_json(path)
         model = saved["model"]
         vocabulary = model["vocab"]
         kind = model.get("type", "WordPiece")
-    except (UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError, AttributeError):
+    except (ValueError, RecursionError) as error:
+        raise VocabularyError(f"{path} is broken: {error}.") from None
+    except (KeyError, TypeError, AttributeError):
         raise VocabularyError(f"{path} is broken: it is not JSON as tokenizers write it.") from None
     if kind != "WordPiece" or not isinstance(vocabulary, dict):
         raise VocabularyError(f"{path} holds a {kind} model; RoFormer's tokenizers are WordPiece.")

@@ -18,7 +18,8 @@ def read_vocabulary(path):
     """Read vocab.txt.
 
     Args:
-        path: file in UTF-8; an empty line is an entry, one final "\\n" ends the last line.
+        path: file in UTF-8; an empty line is an entry, one final "\\n" ends the last line, and a byte order mark before
+            the first entry is no part of it.
 
     Returns:
         dict of entry -> id.
@@ -33,9 +34,9 @@ def read_vocabulary(path):
     if data.count(b"\n") > MOST_ENTRIES:
         raise VocabularyError(f"{path} has more than {MOST_ENTRIES:,} entries, which no vocabulary has.")
     try:
-        text = data.decode("utf-8")
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
+        line = error.object.count(b"\n", 0, error.start) + 1
         raise VocabularyError(f"{path} is not UTF-8: see line {line}.") from None
     entries = text.removesuffix("\n").split("\n") if text else []
     if entries and all(entry.endswith("\r") for entry in entries):  # written by a Windows editor

@@ -1,6 +1,7 @@
 """Text files that are read whole, if they are not too large, and written whole or not at all."""
 
 import io
+import json
 import os
 import shutil
 import tempfile
@@ -26,6 +27,25 @@ def read_whole(path, **decoding):
     """
     data = read_bytes(path, most_bytes(path))
     return io.TextIOWrapper(io.BytesIO(data), **{"encoding": "utf-8"} | decoding).read()
+
+
+def read_json(path, **decoding):
+    """What a JSON file holds, read as `read_whole` does.
+
+    Raises:
+        ValueError: it is too large, not in that encoding or not JSON, or an object in it, at any depth, has a field twice.
+    """
+    return json.loads(read_whole(path, **decoding), object_pairs_hook=unique_fields)
+
+
+def unique_fields(pairs):
+    """A dict of the fields of a JSON object, for `json.loads(object_pairs_hook=…)`, which else takes the last of a name."""
+    fields = {}
+    for name, value in pairs:
+        if name in fields:
+            raise ValueError(f"the field {name[:50]!r} appears twice")
+        fields[name] = value
+    return fields
 
 
 def read_bytes(path, most):

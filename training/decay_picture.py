@@ -4,6 +4,7 @@ import math
 from importlib.util import find_spec
 from pathlib import Path
 
+from ..output.extras import install_command
 from .curves import Points, draw_panels
 from .errors import TrainingError
 
@@ -41,7 +42,7 @@ def draw_decay(picture: str | Path, head_dim: int = 128, theta: float = 10000.0,
     if not picture.parent.is_dir():
         raise TrainingError(f"{picture.parent} is no folder: make it, or name another one for the picture")
     if find_spec("matplotlib") is None:
-        raise TrainingError("drawing needs matplotlib, which the extra train brings: pip install '.[train]'")
+        raise TrainingError(f"drawing needs matplotlib, which the extra train brings: {install_command('train')}")
 
     import torch
 

@@ -4,6 +4,7 @@ Each step gives a `datasets.Dataset` that lies in Arrow files in a cache folder 
 may be many times larger than memory, and a second run finds what the first has made.
 """
 
+import logging
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,7 @@ from ..output.sentence import sentence_of
 from ..tokenization.segmentation import JiebaSegmenter
 from ..tokenization.vocabulary_maker.corpus import CorpusError, corpus_files, read_chunks
 from ..tokenization.wordpiece import PREFIX
+from .digests import digests
 from .errors import TrainingError
 
 SPECIAL_TOKENS = 2  # [CLS] and [SEP] around a piece
@@ -25,6 +27,12 @@ LONGEST_PIECE = 1.5  # characters for each token of the length, as in the origin
 CHINESE = 3  # characters a token, at most
 _SENTENCE_END = re.compile("[\n。]")
 _BATCH = 100  # documents that are in memory at once
+# The name of a data set, with or without its owner's.
+_DATA_SET = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*", re.ASCII)
+_FILES = (
+    ".txt", ".text", ".json", ".jsonl", ".gz", ".bz2", ".xz", ".zst", ".zip", ".7z", ".tar", ".csv", ".tsv", ".parquet",
+    ".arrow", ".feather", ".xlsx", ".xls", ".md", ".html", ".xml", ".pdf", ".doc", ".docx",
+)  # fmt: skip
 _FORMAT = 1  # of the files in the cache; another number makes them anew
 _FORMAT_OF_PIECES = 2  # of those among them that hold pieces
 
@@ -66,13 +74,20 @@ def is_data_set(source: str | Path, also: tuple[str, ...] = ()) -> bool:
             return not corpus_files([path], also)
         except CorpusError:
             return any(file.is_file() for file in path.rglob("*"))
-    return not path.exists() and not path.suffix and not path.is_absolute()
+    return not path.exists() and not _names_a_file(str(source))
+
+
+def _names_a_file(source: str) -> bool:
+    """Whether something that is not there was meant as a file or folder of this machine, which the Hub need not know of."""
+    name, _, _ = source.partition(":")
+    return Path(name).suffix.lower() in _FILES or not _DATA_SET.fullmatch(name)
 
 
 def _read_files(files: list[Path], field: str, cache: str | Path, num_proc: int | None) -> list[datasets.Dataset]:
     """A data set of all the files, or none where they are empty."""
-    # Size and time are in what the cache goes by, so that a file that has changed is read again.
-    stamped = [(str(file), file.stat().st_size, file.stat().st_mtime_ns, field, _FORMAT) for file in files]
+    # The cache goes by their content: a file that has changed is read again, even where its size and time are the old ones.
+    contents = digests(files, "checking the corpus")
+    stamped = [(str(file), content, field, _FORMAT) for file, content in zip(files, contents, strict=True)]
     if next(_documents(stamped), None) is None:
         return []
     try:
@@ -90,7 +105,7 @@ def _read_files(files: list[Path], field: str, cache: str | Path, num_proc: int 
 
 
 def _documents(files: list[tuple]) -> Iterator[dict[str, str]]:
-    for path, _size, _time, field, _format in files:
+    for path, _content, field, _format in files:
         for chunk in read_chunks(Path(path)):
             for text in chunk.documents(field):
                 yield {"text": text.encode("utf-8", "replace").decode("utf-8")}  # Arrow holds no lone surrogates
@@ -106,11 +121,16 @@ def _cause(error: BaseException) -> BaseException:
 def load_data_set(name: str, split: str = "train", cache: str | Path | None = None) -> datasets.Dataset:
     """A split of the data set `NAME` or `NAME:CONFIG`; raises a TrainingError where it cannot be read."""
     path, _, config = name.partition(":")
+    tries = logging.getLogger("huggingface_hub")
+    level = tries.level
+    tries.setLevel(logging.ERROR)  # each try to reach the Hub is a line
     try:
         return datasets.load_dataset(path, config or None, split=split, cache_dir=cache and str(cache))
     except Exception as error:
         reason = sentence_of(error).rstrip(".")
         raise TrainingError(f"{name} is neither a file nor a data set that can be read: {reason}") from None
+    finally:
+        tries.setLevel(level)
 
 
 def _read_data_set(name: str, field: str, cache: str | Path) -> datasets.Dataset:

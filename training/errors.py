@@ -12,6 +12,14 @@ class TrainingError(ValueError):
     """Training cannot begin or go on; the text is one sentence that says why, and what to do."""
 
 
+class FieldError(TrainingError):
+    """A field has a value that it cannot have; `field` is its name, with which the sentence begins."""
+
+    def __init__(self, field: str, sentence: str):
+        super().__init__(f"{field} {sentence}")
+        self.field = field
+
+
 class Stopped(TrainingError):
     """A signal asked the run to stop, and everything is saved.
 

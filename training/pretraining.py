@@ -3,7 +3,7 @@
 The folder of a run:
 
 ```text
-run.json                     what was begun: stages, seed, vocabulary, corpus; the same command must say the same
+run.json                     what was begun: stages, seed, and digests of corpus, tokenizer and weights; see `fingerprint`
 corpus/                      the corpus as Arrow files, unless another folder was named
 stage-1/model/               the model after a stage, whole; its presence says that the stage is done
 stage-1/log.json             what it logged
@@ -20,7 +20,8 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 
 import datasets
@@ -32,21 +33,27 @@ from transformers.integrations import TensorBoardCallback, is_tensorboard_availa
 from ..configuration import RoFormerConfig
 from ..output.output_folder import output_folder
 from ..output.progress_bar import no_transformers_bar
-from .checkpoints import is_whole, last_whole, remove_all_but
+from ..tokenization.whole_file import write_whole
+from .checkpoints import remove_all_but, require_undamaged
+from .content import digest_of_rows, digest_of_tokenizer, digests_of_weights, own_fields
 from .curves import draw_curves
-from .device import ON_CPU, processes
+from .device import ON_CPU, by_main_process, processes
 from .documents import cut_documents, read_documents, tokenize_documents
 from .errors import Stopped, TrainingError
 from .examples import HeldOutBatches, StageExamples
+from .fingerprint import check_same, only_run
+from .finite import first_not_finite
 from .masking import MaskingCollator
 from .stage_trainer import StageTrainer, StopSignal
 from .stages import Stage
 
-# Fields of a config that may change while a run is the same one.
-_NOT_COMPARED = {
-    "_name_or_path", "architectures", "dtype", "max_position_embeddings", "sparse_prediction", "transformers_version",
-    "unpad_inputs",
-}  # fmt: skip
+# How the names of those arguments of Trainer begin that do not change what is learned.
+_NOT_COMPARED = (
+    "accelerator_config", "activation_checkpointing", "dataloader_", "ddp_", "deepspeed", "disable_tqdm", "eval_", "fsdp",
+    "gradient_checkpointing", "hub_", "include_", "log_", "logging_", "parallelism_config", "per_device_", "project",
+    "push_to_hub", "report_to", "run_name", "save_", "skip_memory_metrics", "torch_compile", "torch_empty_cache_steps",
+    "trackio_", "use_cpu",
+)  # fmt: skip
 
 
 @dataclass
@@ -66,13 +73,21 @@ class Corpus:
 
     def __post_init__(self) -> None:
         self._tokens: tuple[PreTrainedTokenizerBase | None, datasets.Dataset | None] = None, None
+        self._documents: datasets.Dataset | None = None
+
+    def documents(self) -> datasets.Dataset:
+        """Rows of `read_documents`."""
+        if self._documents is None:
+            # In a distributed run the main process makes the files, and the others find them.
+            with processes().main_process_first():
+                self._documents = read_documents(self.sources, self.cache, self.field, self.num_proc)
+        return self._documents
 
     def tokens(self, tokenizer: PreTrainedTokenizerBase) -> datasets.Dataset:
         """Rows of `tokenize_documents`."""
         if self._tokens[0] is not tokenizer:
-            # In a distributed run the main process makes the files, and the others find them.
+            documents = self.documents()
             with processes().main_process_first():
-                documents = read_documents(self.sources, self.cache, self.field, self.num_proc)
                 self._tokens = tokenizer, tokenize_documents(documents, tokenizer, self.num_proc)
         return self._tokens[1]
 
@@ -97,7 +112,10 @@ def pretrain(
     device_tokens: int = 16_384,
     **arguments,
 ) -> PreTrainedModel:
-    """Train a masked language model stage after stage; called again with the same arguments, it goes on.
+    """Train a masked language model stage after stage; called again with the same arguments, it resumes.
+
+    Whether they are the same is told by what they hold: the corpus by its texts, a model that was loaded by its files. Of a
+    model that was made in memory the config alone is compared, since its weights follow from that and a seed.
 
     Args:
         model: a RoFormerForMaskedLM or one like it, fresh or trained.
@@ -114,7 +132,8 @@ def pretrain(
         The trained model, which is also saved in `output/model` with the tokenizer.
 
     Raises:
-        TrainingError: what was begun in `output` is another run, a loss is not finite, a checkpoint cannot be written.
+        TrainingError: what was begun in `output` is another run, a loss, a gradient or a weight is not finite, a checkpoint
+            cannot be written, or all that training could resume from is damaged.
         Stopped: SIGTERM or Ctrl-C; the same call goes on.
     """
     output = Path(output)
@@ -151,15 +170,29 @@ class _Run:
     def train(self) -> PreTrainedModel:
         for stage in self.stages:  # what is wrong with the last is said before the first
             _device_batch(stage, self.device_tokens, self.state.num_processes)
-        if self.held_out is not None:
-            self.held_out.tokens(self.tokenizer)
-        _begin(self.output, self._description())
+        with only_run(self.output):
+            for corpus in filter(None, (self.held_out, self.corpus)):
+                corpus.documents()
+            by_main_process(self._begin)
+            return self._train_stages()
+
+    def _train_stages(self) -> PreTrainedModel:
         for number, stage in enumerate(self.stages, 1):
             folder = self.output / f"stage-{number}"
-            if not is_whole(folder / "model"):
+            if (self.output / f"stage-{number + 1}" / "model").exists():
+                continue
+            if not (folder / "model").exists():
                 self._train_stage(number, stage, folder)
+            else:
+                again = f"remove that folder to train stage {number} again"
+                by_main_process(partial(require_undamaged, folder / "model", again))
             # From the disk even where it is in memory: so a run that goes on does nothing else than one that went through.
             self.model = type(self.model).from_pretrained(folder / "model")
+            if name := first_not_finite(self.model):
+                raise TrainingError(
+                    f"{folder / 'model'}: {name} is not finite, so stage {number} has failed: give it a lower learning_rate, and "
+                    "name another folder"
+                )
         if self.state.is_main_process:
             with output_folder(self.output / "model", force=True) as folder:
                 self.model.save_pretrained(folder)
@@ -168,16 +201,42 @@ class _Run:
         self.state.wait_for_everyone()
         return self.model
 
+    def _begin(self) -> None:
+        """Write down what is begun, or compare it with what was."""
+        path, run = self.output / "run.json", self._description()
+        if path.exists():
+            hint = f"--from {self.output}/stage-1/model starts another run from a stage that is done"
+            check_same(self.output, self._begun(path), run, hint)
+        elif {entry.name for entry in self.output.iterdir()} - {"corpus"}:
+            raise TrainingError(f"{self.output} is not empty and holds no run: name a new folder")
+        write_whole(path.resolve(), json.dumps(run, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+    def _begun(self, path: Path) -> dict:
+        """What `_description` was, where an earlier version has written it too."""
+        try:
+            begun = json.loads(path.read_text(encoding="utf-8"))
+            begun["model"] = own_fields(begun["model"], self.model.config)
+            if isinstance(begun["corpus"], list):  # names, and "9 documents"
+                begun["documents"] = int(begun.pop("corpus")[-1].split()[0].replace(",", ""))
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError):
+            raise TrainingError(f"{path} is broken, and does not say what was begun: name another folder") from None
+        return begun
+
     def _description(self) -> dict:
-        """What must be the same for a run to go on, as JSON holds it."""
+        """What must be the same for a run to be resumed, as JSON holds it."""
         entries = sorted(self.tokenizer.get_vocab(), key=self.tokenizer.get_vocab().get)
-        config = {name: value for name, value in self.model.config.to_dict().items() if name not in _NOT_COMPARED}
+        documents = self.corpus.documents()
         return {
             "stages": [stage.to_dict() for stage in self.stages],
             "seed": self.seed,
-            "corpus": [*map(str, self.corpus.sources), f"{len(self.corpus.tokens(self.tokenizer)):,} documents"],
+            "corpus": digest_of_rows(documents),
+            "documents": len(documents),
+            "held_out": digest_of_rows(self.held_out.documents()) if self.held_out else None,
             "vocabulary": hashlib.sha256("\n".join(entries).encode("utf-8", "replace")).hexdigest(),
-            "model": json.loads(json.dumps(config)),
+            "tokenizer": digest_of_tokenizer(self.tokenizer),
+            "model": own_fields(self.model.config.to_dict(), self.model.config),
+            "weights": _weights_of(self.model),
+            "arguments": _that_matter(self.arguments),
         }
 
     def _train_stage(self, number: int, stage: Stage, folder: Path) -> None:
@@ -193,7 +252,7 @@ class _Run:
             stop=self.stop,
             saved_fields=self.saved_fields,
         )
-        self._show_in_tensorboard(trainer, number)
+        self._show_in_tensorboard(trainer, number, trainer.checkpoint)
         # Every stage begins as it would in a process of its own.
         set_seed(self.seed + number, device_specific=True)
         with self.stop.listening():
@@ -206,7 +265,10 @@ class _Run:
             )
         is_main = self.state.is_main_process
         if is_main:
-            (folder / "log.json").write_text(json.dumps(trainer.state.log_history, indent=1) + "\n", encoding="utf-8")
+            (folder / "log.json").write_text(
+                json.dumps(trainer.state.log_history, indent=1, allow_nan=False) + "\n", encoding="utf-8"
+            )
+        trainer.require_finite_weights()
         with trainer.writing(folder / "model") as model:
             trainer.save_model(str(model))
             if is_main:
@@ -253,13 +315,12 @@ class _Run:
         pieces = self.held_out.pieces(self.tokenizer, stage.length)
         return HeldOutBatches(pieces, collator, max(1, self.device_tokens // stage.length))
 
-    def _show_in_tensorboard(self, trainer: StageTrainer, number: int) -> None:
+    def _show_in_tensorboard(self, trainer: StageTrainer, number: int, last: Path | None) -> None:
         if not (is_tensorboard_available() and self.state.is_main_process):
             return
         from torch.utils.tensorboard import SummaryWriter
 
-        last = last_whole(trainer.folder)  # what was logged after it is logged anew
-        begun = int(last.name.partition("-")[2]) + 1 if last else 0
+        begun = int(last.name.partition("-")[2]) + 1 if last else 0  # what was logged after it is logged anew
         writer = SummaryWriter(str(self.output / "tensorboard" / f"stage-{number}"), purge_step=begun)
         trainer.add_callback(TensorBoardCallback(writer))
 
@@ -282,27 +343,22 @@ def _tell_length(model: PreTrainedModel, length: int) -> None:
         config.max_position_embeddings = max(config.max_position_embeddings, length)
 
 
-def _begin(output: Path, run: dict) -> None:
-    """Write down what is begun, or compare with what was."""
-    path = output / "run.json"
-    if path.exists():
-        try:
-            begun = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError:
-            raise TrainingError(f"{path} is broken: it is not JSON") from None
-        if others := [name for name, value in run.items() if begun.get(name) != value]:
-            raise TrainingError(
-                f"{output} holds a run with other {' and '.join(others)}: name another folder for this one; --from "
-                f"{output}/stage-1/model goes on from a stage that is done"
-            )
-        return
-    if output.exists() and (not output.is_dir() or {entry.name for entry in output.iterdir()} - {"corpus"}):
-        raise TrainingError(f"{output} is not empty and holds no run: name a new folder")
-    state = processes()
-    state.wait_for_everyone()  # all have looked
-    if state.is_main_process:
-        output.mkdir(parents=True, exist_ok=True)
-        new = path.with_suffix(".new")
-        new.write_text(json.dumps(run, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        new.replace(path)
-    state.wait_for_everyone()
+def _weights_of(model: PreTrainedModel) -> list[str] | None:
+    """Digests of the files that a model was loaded from; None of a fresh one, which follows from its config and a seed."""
+    if not model.name_or_path:
+        return None
+    try:
+        return digests_of_weights(model.name_or_path)
+    except (TrainingError, OSError):  # its config alone is from there
+        return None
+
+
+def _that_matter(arguments: dict) -> dict:
+    """Those arguments of `TrainingArguments` that change what is learned, where they are not the defaults."""
+    defaults = {field.name: field.default for field in fields(TrainingArguments)}
+    found = {
+        name: value
+        for name, value in arguments.items()
+        if not name.startswith(_NOT_COMPARED) and not (name in defaults and defaults[name] == value)
+    }
+    return json.loads(json.dumps(found, default=str))

@@ -1,5 +1,6 @@
 """The model card of what a fine-tuning has made, with its scores where the Hub looks for them."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,9 +25,16 @@ def write_scored_card(
         facts: as `card_of_folder` takes them: the card is then written anew. With `results` among them, the text under
             "Results" is that one.
 
+    Raises a ValueError, and writes nothing, where a score is not finite.
+
     >>> score = EvalResult("text-classification", "reviews", "reviews", "accuracy", 0.925)
     >>> write_scored_card("classifier/model", [score])
     """
+    for score in scores:
+        if not math.isfinite(score.metric_value):
+            raise ValueError(
+                f"{score.metric_type} on {score.dataset_name} is {score.metric_value}: the run has failed, and gets no card"
+            )
     path = Path(folder) / CARD
     old = path.exists() and not facts
     card = ModelCard(path.read_text(encoding="utf-8") if old else card_of_folder(folder, name, **facts))

@@ -1,7 +1,6 @@
 """transformers' Trainer for one stage of masked language modelling."""
 
 import json
-import math
 import signal
 import threading
 from collections.abc import Iterator, Sequence
@@ -13,7 +12,7 @@ from transformers import TrainerCallback
 
 from .checkpointing import CheckpointingTrainer
 from .checkpoints import last_whole
-from .errors import TrainingError
+from .finite import NotFinite
 from .masking import IGNORED
 from .muon import MuonAndAdamW
 from .sharding import shard
@@ -43,16 +42,13 @@ class StageTrainer(CheckpointingTrainer):
         self.sums = [0.0, 0.0, 0.0]  # loss and right answers over labels, and their number, since the last entry
         self.add_callback(_StopAndSave(stop, self))
 
-    def train_on(self) -> None:
-        checkpoint = last_whole(self.folder)
-        if checkpoint is not None and self.is_world_process_zero():  # whose file has those of all processes
-            self.sums = json.loads((checkpoint / _SUMS).read_text(encoding="utf-8"))
-        super().train_on()
-
-    def _where(self) -> str:
+    def fail(self, what: str) -> None:
         last = last_whole(self.folder)
         kept = f"the last whole checkpoint is {last}" if last else "the stage had no checkpoint yet"
-        return f"step {self.state.global_step + 1:,} of {self.folder.name}; {kept}"
+        raise NotFinite(
+            f"{what} of {self.folder.name} in {self.folder.parent}; {kept}: give the stage a lower learning_rate or a longer warmup, and name another "
+            "folder"
+        )
 
     def create_optimizer(self, model=None) -> torch.optim.Optimizer:
         model = self.model if model is None else model
@@ -78,18 +74,10 @@ class StageTrainer(CheckpointingTrainer):
             labels, logits = inputs["labels"][has_label], outputs["logits"].detach()
             right = (logits if logits.dim() == 2 else logits[has_label]).argmax(-1) == labels
             mean, right = torch.stack([loss.detach().float(), right.sum().float()]).cpu().tolist()
-            if not math.isfinite(mean):
-                raise TrainingError(f"the loss is {mean} at {self._where()}: a lower learning rate may help")
             # A part's loss is its share in the mean over the labels of the batch, times the processes that average it.
             total = mean * float(num_items_in_batch) / self.accelerator.num_processes
             self.sums = [a + b for a, b in zip(self.sums, (total, right, len(labels)), strict=True)]
         return (loss, outputs) if return_outputs else loss
-
-    def _clip_grad_norm(self, model):
-        norm = super()._clip_grad_norm(model)
-        if not torch.isfinite(torch.as_tensor(norm)).all():
-            raise TrainingError(f"the gradient is not finite at {self._where()}: a lower learning rate may help")
-        return norm
 
     def _reduced(self, values: Sequence[float]) -> list[float]:
         """The sums over all processes."""
@@ -141,7 +129,11 @@ class StageTrainer(CheckpointingTrainer):
 
     def save_more(self, folder: Path) -> None:
         if self.is_world_process_zero():
-            (folder / _SUMS).write_text(json.dumps(self.sums), encoding="utf-8")
+            (folder / _SUMS).write_text(json.dumps(self.sums, allow_nan=False), encoding="utf-8")
+
+    def load_more(self, folder: Path) -> None:
+        if self.is_world_process_zero():  # whose file has those of all processes
+            self.sums = json.loads((folder / _SUMS).read_text(encoding="utf-8"))
 
     def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
         if state_dict is not None:  # gathered from shards, where tied weights have become two
@@ -157,7 +149,8 @@ class StageTrainer(CheckpointingTrainer):
 class StopSignal:
     """Whether SIGTERM or Ctrl-C has asked the run to end: `number` is the signal's, 0 before.
 
-    While it is `listening`, it takes them in place of the system; a second Ctrl-C interrupts at once.
+    While it is `listening`, it takes them in place of the system; a second Ctrl-C interrupts at once. A signal that the
+    process ignores, as the background jobs of a shell ignore Ctrl-C, stays ignored.
     """
 
     def __init__(self) -> None:
@@ -168,7 +161,10 @@ class StopSignal:
         if threading.current_thread() is not threading.main_thread():  # which alone may do this
             yield
             return
-        before = {number: signal.signal(number, self._take) for number in (signal.SIGTERM, signal.SIGINT)}
+        before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+        before = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}
+        for number in before:
+            signal.signal(number, self._take)
         try:
             yield
         finally:
@@ -177,7 +173,8 @@ class StopSignal:
 
     def _take(self, number: int, _frame) -> None:
         self.number = number
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class _StopAndSave(TrainerCallback):

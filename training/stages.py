@@ -10,16 +10,17 @@ stages:
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-import yaml
-
-from .errors import TrainingError
+from .errors import FieldError, TrainingError
+from .yaml_fields import Lines, read_yaml
 
 SCHEDULES = ("linear", "cosine", "constant")
 OPTIMIZERS = ("adamw", "muon")
+MOST = 2**31 - 1  # of a length, a batch or the steps
+# A step of AdamW changes each weight by about its learning rate, and weights begin around 0.02.
+MOST_RATE = 1.0
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Stage:
     weight_decay: on weights, not on biases and norms.
     optimizer: adamw, or muon, which is Muon for the layers' matrices and AdamW for the rest (see `MuonAndAdamW`).
 
-    Raises a TrainingError that names the field where it describes no stage.
+    Raises a FieldError where it describes no stage.
     """
 
     length: int
@@ -53,23 +54,25 @@ class Stage:
         for name, least in ("length", 3), ("batch_size", 1), ("steps", 1):
             self._put(name, _whole_number(name, getattr(self, name), least))
         self._put("learning_rate", _number("learning_rate", self.learning_rate))
-        if not self.learning_rate > 0:
-            raise TrainingError(f"learning_rate is {self.learning_rate:g}, but must be above 0")
+        if not 0 < self.learning_rate <= MOST_RATE:
+            raise FieldError(
+                "learning_rate", f"is {self.learning_rate:g}, but must be above 0, and at most {MOST_RATE:g}"
+            )
         shares = self.masked if isinstance(self.masked, (list, tuple)) else [self.masked] * 2
         if len(shares) != 2:
-            raise TrainingError(f"masked is {self.masked!r}, but must be a share, or two: [0.3, 0.15]")
+            raise FieldError("masked", f"is {self.masked!r}, but must be a share, or two: [0.3, 0.15]")
         self._put("masked", tuple(_number("masked", share) for share in shares))
         if not all(0 < share < 1 for share in self.masked):
-            raise TrainingError(
-                f"masked is {shares[0] if shares[0] == shares[1] else shares}, but must be between 0 and 1"
+            raise FieldError(
+                "masked", f"is {shares[0] if shares[0] == shares[1] else shares}, but must be between 0 and 1"
             )
         for name in ("warmup", "weight_decay"):
             self._put(name, _number(name, getattr(self, name)))
             if not 0 <= getattr(self, name) <= 1:
-                raise TrainingError(f"{name} is {getattr(self, name):g}, but must be from 0 to 1")
+                raise FieldError(name, f"is {getattr(self, name):g}, but must be from 0 to 1")
         for name, choices in ("schedule", SCHEDULES), ("optimizer", OPTIMIZERS):
             if getattr(self, name) not in choices:
-                raise TrainingError(f"{name} is {getattr(self, name)!r}, but must be one of {', '.join(choices)}")
+                raise FieldError(name, f"is {getattr(self, name)!r}, but must be one of {', '.join(choices)}")
 
     def _put(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
@@ -80,53 +83,61 @@ class Stage:
 
 
 def read_stages(path: str | Path) -> list[Stage]:
-    """The stages of a YAML file.
+    """Return the stages of a YAML file, which `read_yaml` reads.
 
     Raises:
-        TrainingError: it is no such file; the sentence names the stage and the field.
+        TrainingError: it is no such file; the sentence names the line, the stage and the field.
         OSError: it cannot be read.
     """
-    try:
-        found = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        where = getattr(error, "problem_mark", None)
-        raise TrainingError(f"{path}{f', line {where.line + 1}' if where else ''}: not YAML") from None
+    found, lines = read_yaml(path)
     if not isinstance(found, dict) or not isinstance(found.get("stages"), list) or not found["stages"]:
         raise TrainingError(f"{path} lists no stages: it needs a list under the name stages")
-    if unknown := sorted(map(str, set(found) - {"defaults", "stages"})):
-        raise TrainingError(f"{path}: unknown field {', '.join(unknown)}; a stage list has defaults and stages")
-    defaults = found.get("defaults") or {}
-    return [_stage(entry, defaults, f"{path}, stage {i}") for i, entry in enumerate(found["stages"], 1)]
+    if unknown := [name for name in found if name not in ("defaults", "stages")]:
+        where = f"{path}, line {lines[unknown[0],]}"
+        raise TrainingError(f"{where}: unknown field {', '.join(unknown)}; a stage list has defaults and stages")
+    return [_stage(path, found, lines, i) for i in range(len(found["stages"]))]
 
 
-def _stage(entry: object, defaults: object, where: str) -> Stage:
-    for given, place in (defaults, "defaults"), (entry, "it"):
-        if not isinstance(given, Mapping):
-            raise TrainingError(f"{where}: {place} must have fields, as {{length: 512}}, but is {given!r}")
-    given = {**defaults, **entry}
+def _stage(path: str | Path, found: dict, lines: Lines, i: int) -> Stage:
+    """Stage `i` of a file, counted from 0."""
+
+    def where(*place: str | int) -> str:
+        return f"{path}, line {lines[place]}, stage {i + 1}"
+
+    defaults, entry = found.get("defaults"), found["stages"][i]
+    if defaults is None:
+        defaults = {}
+    for given, place, name in (defaults, ("defaults",), "defaults"), (entry, ("stages", i), "it"):
+        if not isinstance(given, dict):
+            raise TrainingError(f"{where(*place)}: {name} must have fields, as {{length: 512}}, but is {given!r}")
+    places = {name: ("defaults", name) for name in defaults} | {name: ("stages", i, name) for name in entry}
     known = [field.name for field in fields(Stage)]
-    if unknown := [str(name) for name in given if name not in known]:
-        raise TrainingError(f"{where}: unknown field {', '.join(unknown)}; a stage has {', '.join(known)}")
-    if missing := [name for name in known[:4] if name not in given]:
-        raise TrainingError(f"{where}: no {', '.join(missing)}")
+    if unknown := [name for name in places if name not in known]:
+        raise TrainingError(
+            f"{where(*places[unknown[0]])}: unknown field {', '.join(unknown)}; a stage has {', '.join(known)}"
+        )
+    if missing := [name for name in known[:4] if name not in places]:
+        raise TrainingError(f"{where('stages', i)}: no {', '.join(missing)}")
     try:
-        return Stage(**given)
-    except TrainingError as error:
-        raise TrainingError(f"{where}: {error}") from None
+        return Stage(**defaults | entry)
+    except FieldError as error:
+        raise TrainingError(f"{where(*places[error.field])}: {error}") from None
 
 
 def _number(name: str, value: object) -> float:
-    """YAML 1.1 takes 1e-4 for text."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     try:
-        number = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
+        number = float(value) if is_number else math.nan
+    except OverflowError:
         number = math.nan
     if not math.isfinite(number):
-        raise TrainingError(f"{name} is {value!r}, but must be a number")
+        raise FieldError(name, f"is {value!r}, but must be a number")
     return number
 
 
 def _whole_number(name: str, value: object, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise TrainingError(f"{name} is {value!r}, but must be a whole number of at least {least}")
+        raise FieldError(name, f"is {value!r}, but must be a whole number of at least {least}")
+    if value > MOST:
+        raise FieldError(name, f"is above {MOST:,}")
     return value

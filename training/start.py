@@ -1,6 +1,5 @@
 """What a pre-training starts from: a tokenizer, and a fresh or a trained model of its vocabulary."""
 
-import json
 from pathlib import Path
 
 import torch
@@ -9,6 +8,7 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase, set
 from ..configuration import RoFormerConfig
 from ..heads import RoFormerForMaskedLM
 from ..tokenization.tokenizer import RoFormerTokenizer
+from ..tokenization.whole_file import read_json
 from .errors import TrainingError
 
 _TOKENIZER_FILES = ("vocab.txt", "tokenizer.json")
@@ -46,11 +46,13 @@ def fresh_model(
     """
     if isinstance(fields, (str, Path)):
         try:
-            fields = json.loads(Path(fields).read_text(encoding="utf-8"))
-        except ValueError:
-            fields = None
-        if not isinstance(fields, dict):
-            raise TrainingError('the model\'s configuration must be a JSON object, as {"hidden_size": 256}')
+            given = read_json(fields, encoding="utf-8-sig")
+            why = "" if isinstance(given, dict) else "it holds something else"
+        except (ValueError, RecursionError) as error:
+            why = str(error)
+        if why:
+            raise TrainingError(f'{fields} must be a JSON object, as {{"hidden_size": 256}}: {why}')
+        fields = given
     given = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id} | (fields or {})
     if unknown := sorted(name for name in given if not hasattr(RoFormerConfig(), name)):
         raise TrainingError(f"RoFormerConfig has no field {', '.join(unknown)}")

@@ -1,6 +1,5 @@
 """A saved checkpoint's tokenizer as a RoFormerTokenizer, whatever class saved it: they differ in word segmentation."""
 
-import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +7,7 @@ from pathlib import Path
 
 from ...output.sentence import sentence_of
 from ...tokenization import RoFormerTokenizer
-from ...tokenization.whole_file import read_whole
+from ...tokenization.whole_file import read_json
 from ..errors import CheckpointError
 from .legacy_folder import TOKENIZER, VOCABULARY
 from .vocabulary import read_vocabulary
@@ -64,7 +63,7 @@ def _read_object(path: Path) -> dict:
     if not path.is_file():
         return {}
     try:
-        fields = json.loads(read_whole(path))
+        fields = read_json(path)
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is not JSON: {error}") from None
     if not isinstance(fields, dict):

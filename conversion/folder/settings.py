@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...tokenization.whole_file import read_whole
+from ...tokenization.whole_file import read_json
 from ..errors import CheckpointError
 
 # bert4keras also takes these, and prefers them to BERT's own names.
@@ -47,7 +47,7 @@ class Settings:
 def read_fields(path: Path) -> dict:
     """The fields of a configuration; raises CheckpointError if the file does not hold a JSON object."""
     try:
-        fields = json.loads(read_whole(path, encoding="utf-8-sig"))
+        fields = read_json(path, encoding="utf-8-sig")
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is not JSON: {error}") from None
     if not isinstance(fields, dict):

@@ -1,9 +1,8 @@
 """What PyTorch's weights files are called, and how they start; recognising them does not need torch."""
 
-import json
 from pathlib import Path
 
-from ...tokenization.whole_file import read_whole
+from ...tokenization.whole_file import read_json
 from ..errors import CheckpointError
 from .zip_archive import is_zip
 
@@ -34,7 +33,7 @@ def is_safetensors(path: Path) -> bool:
 def read_index(path: Path) -> dict[str, str]:
     """Name of each tensor -> the file that it is in; raises CheckpointError if the file does not say."""
     try:
-        places = json.loads(read_whole(path))["weight_map"]
+        places = read_json(path)["weight_map"]
     except (ValueError, KeyError, TypeError, RecursionError):
         places = None
     if not isinstance(places, dict) or not places or not all(isinstance(place, str) for place in places.values()):

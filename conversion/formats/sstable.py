@@ -27,6 +27,7 @@ TRAILER_SIZE = 5
 
 # Keys share prefixes, so a small file could expand into huge ones; those of a real checkpoint take kilobytes.
 KEY_BYTES_LIMIT = 1 << 26
+TOO_LONG = "is damaged: its names are longer than those of any checkpoint"
 
 BLOCK_SIZE = 1 << 18  # of a data block, as in TensorFlow
 RESTART_INTERVAL = 16
@@ -61,7 +62,7 @@ def read_table(path: Path) -> list[tuple[bytes, bytes]]:
                     raise CheckpointError("is damaged: its names are out of order")
                 key_bytes += len(key)
                 if key_bytes > KEY_BYTES_LIMIT:
-                    raise CheckpointError("is damaged: its names are longer than those of any checkpoint")
+                    raise CheckpointError(TOO_LONG)
                 table.append((key, value))
                 floor = key
             if floor is None or last < floor:
@@ -110,7 +111,7 @@ def _read_entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
     if count < 1 or end < 0:
         raise CheckpointError("is damaged: the restart points of a block do not fit into it")
     restarts = struct.unpack(f"<{count}I", block[end:-4])
-    starts, at, key = {0}, 0, b""
+    starts, at, key, key_bytes = {0}, 0, b"", 0
     while at < end:
         start = at
         shared, at = read_varint(block, at)
@@ -121,6 +122,9 @@ def _read_entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
         if shared == 0:
             starts.add(start)
         key = key[:shared] + block[at : at + added]
+        key_bytes += len(key)
+        if key_bytes > KEY_BYTES_LIMIT:
+            raise CheckpointError(TOO_LONG)
         yield key, block[at + added : at + added + length]
         at += added + length
     if restarts[0] != 0 or list(restarts) != sorted(set(restarts)) or not starts.issuperset(restarts):

@@ -5,13 +5,13 @@
 TEXT is any text file, its characters are the tokens. Nine tenths are learned from: 15 % of the characters are masked and to
 be filled. The last tenth is what is measured, at the trained --length and at 2, 4 and 8 times of it, with the same
 characters masked at every length. All encoders have the same weights at the start, but for what an encoding learns itself,
-and read the same batches with the same masks. The same command goes on where it was stopped.
+and read the same batches with the same masks. The same command resumes where it was stopped.
 
 position_encodings/ has a file for each encoding, with its equation; encoder.py is what they have in common.
 """
 
 import argparse
-import hashlib
+import math
 import statistics
 import time
 from pathlib import Path
@@ -27,9 +27,12 @@ from transformers import TrainerCallback, TrainingArguments, set_seed
 
 from modeling_roformer.training.checkpointing import CheckpointingTrainer
 from modeling_roformer.training.comparison import smooth
+from modeling_roformer.training.content import digest_of_text
 from modeling_roformer.training.curves import draw_panels, points
 from modeling_roformer.training.device import ON_CPU
 from modeling_roformer.training.errors import TrainingError, one_sentence
+from modeling_roformer.training.fingerprint import only_run
+from modeling_roformer.training.finite import EARLIER, NotFinite, has_null, positive_rate, show_failed
 from modeling_roformer.training.masking import uniform
 from modeling_roformer.training.results_file import ResultsFile
 
@@ -49,7 +52,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--length", type=positive, default=128, help="characters of a text that is learned from")
     parser.add_argument("--batch-size", type=positive, default=32, help="texts that a step learns from")
     parser.add_argument("--steps", type=positive, default=2000)
-    parser.add_argument("--learning-rate", type=float, default=1e-3)
+    parser.add_argument("--learning-rate", type=positive_rate, default=1e-3)
     parser.add_argument("--seed", type=int, default=0, help="of weights, batches and masks")
     parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast in training")
     chosen = parser.parse_args()
@@ -64,12 +67,15 @@ def positive(word: str) -> int:
     return number
 
 
-def read_characters(file: Path) -> tuple[torch.Tensor, int]:
-    """A text's characters, numbered in their order in Unicode, and how many kinds there are: also the number of [MASK]."""
+def read_text(file: Path) -> str:
     try:
-        text = file.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
         raise TrainingError(f"{file} is not text in UTF-8: convert it, or give another file") from None
+
+
+def number_characters(text: str) -> tuple[torch.Tensor, int]:
+    """A text's characters, numbered in their order in Unicode, and how many kinds there are: also the number of [MASK]."""
     kinds = sorted(set(text))
     numbers = {character: number for number, character in enumerate(kinds)}
     return torch.tensor([numbers[character] for character in text], dtype=torch.long), len(kinds)
@@ -110,7 +116,10 @@ class StepTimes(TrainerCallback):
 
 
 def train(model: Encoder, texts: Dataset, chosen: argparse.Namespace, folder: Path) -> dict:
-    """From the last checkpoint, where there is one, to the end; the losses, and tokens/s as the median of the steps."""
+    """From the last checkpoint, where there is one, to the end; the losses, and tokens/s as the median of the steps.
+
+    Raises NotFinite where the run fails.
+    """
     arguments = TrainingArguments(
         folder,
         seed=chosen.seed,
@@ -120,7 +129,7 @@ def train(model: Encoder, texts: Dataset, chosen: argparse.Namespace, folder: Pa
         warmup_steps=min(100, chosen.steps // 10),
         bf16=chosen.bf16,
         save_steps=max(1, chosen.steps // 10),
-        save_total_limit=1,
+        save_total_limit=2,
         logging_steps=max(1, chosen.steps // 200),
         report_to=[],
         use_cpu=ON_CPU,
@@ -156,6 +165,8 @@ def measure(model: Encoder, held_out: dict[str, torch.Tensor], length: int, batc
         loss += torch.nn.functional.cross_entropy(logits, wanted, reduction="sum").item()
         right += (logits.argmax(-1) == wanted).sum().item()
         count += len(wanted)
+    if not math.isfinite(loss):
+        raise NotFinite(f"the loss at the length {length:,} is {loss}: a lower learning rate may help")
     return {"loss": loss / count, "accuracy": right / count}
 
 
@@ -167,15 +178,34 @@ def tables(runs: dict[str, dict], lengths: list[int]) -> tuple[Table, Table]:
         for column in table.columns[1:]:
             column.justify = "right"
         for name, run in runs.items():
+            if run.get("failed"):
+                table.add_row(name, "failed")
+                continue
             cells = [format(found[metric], form) if found else "–" for found in run["measured"]]
             table.add_row(name, *cells, f"{run['tokens_per_second']:,.0f}" if run["tokens_per_second"] else "")
         pair.append(table)
     return tuple(pair)
 
 
+def read_runs(saved: dict) -> dict[str, dict]:
+    """The runs of a results.json; those for which an earlier version has written NaN have failed."""
+    runs = dict(saved["runs"])
+    for name, run in runs.items():
+        if not run.get("failed") and has_null([run["training"], *filter(None, run["measured"])]):
+            runs[name] = {"failed": EARLIER}
+    return runs
+
+
 def main() -> None:
     chosen = read_arguments()
-    ids, mask_id = read_characters(chosen.text)
+    with only_run(chosen.output):
+        compare(chosen)
+
+
+def compare(chosen: argparse.Namespace) -> None:
+    """Train an encoder of each kind, measure it at all lengths, and show how well each does."""
+    text = read_text(chosen.text)
+    ids, mask_id = number_characters(text)
     lengths = [times * chosen.length for times in TIMES]
     end = len(ids) * 9 // 10
     measured = min(len(ids) - end, MEASURED) // lengths[-1] * lengths[-1]
@@ -189,9 +219,9 @@ def main() -> None:
     held_out = mask(ids[end : end + measured], mask_id, chosen.seed, 0)
 
     settings = {name: value for name, value in vars(chosen).items() if name not in ("output", "encodings")}
-    settings["text"] = hashlib.sha256(chosen.text.read_bytes()).hexdigest()
+    settings["text"] = digest_of_text(text)
     file = ResultsFile(chosen.output, settings)
-    runs = file.read(lambda saved: dict(saved["runs"])) or {}
+    runs = file.read(read_runs) or {}
     file.write(runs=runs)
 
     sizes = Sizes(mask_id + 1, chosen.layers, chosen.hidden_size, chosen.heads, chosen.length)
@@ -205,14 +235,21 @@ def main() -> None:
         model.load_state_dict(common, strict=False)  # it may learn more
         parameters = sum(parameter.numel() for parameter in model.parameters())
         print(f"{name} positions, {parameters:,} parameters, {len(pieces):,} texts to learn from")
-        run = train(model, texts, chosen, chosen.output / name)
-        run["measured"] = [
-            measure(model, held_out, length, max(1, chosen.batch_size * chosen.length // length)) for length in lengths
-        ]
+        try:
+            run = train(model, texts, chosen, chosen.output / name)
+            run["measured"] = [
+                measure(model, held_out, length, max(1, chosen.batch_size * chosen.length // length))
+                for length in lengths
+            ]
+        except NotFinite as error:
+            run = {"failed": str(error)}
         runs[name] = run
         file.write(runs=runs)
 
     shown = {name: runs[name] for name in chosen.encodings}
+    Console().print(*tables(shown, lengths), sep="\n")
+    show_failed({name: run.get("failed") for name, run in shown.items()})
+    shown = {name: run for name, run in shown.items() if not run.get("failed")}
     panels = {
         "training loss, smoothed": {name: smooth(run["training"]) for name, run in shown.items()},
         "accuracy": {
@@ -222,7 +259,6 @@ def main() -> None:
     }
     axes = dict(zip(panels, ("step", "length in characters"), strict=True))
     picture = draw_panels(chosen.output / "encodings.png", panels, xlabel=axes)
-    Console().print(*tables(shown, lengths), sep="\n")
     if ended := [name for name, run in shown.items() if None in run["measured"]]:
         print(f"–: {' and '.join(ended)} positions end at {chosen.length}, the trained length")
     print(f"{picture} shows how they learned, and how they do on longer texts")

@@ -1,17 +1,24 @@
 """`roformer page` as a Space of the Hugging Face Hub."""
 
 import os
+import sys
+from importlib.util import find_spec
 from pathlib import Path
+
+if find_spec("modeling_roformer") is None:
+    sys.exit("the package modeling_roformer is not here: lay it beside app.py, as README.md says")
 
 from modeling_roformer.hub import pull
 from modeling_roformer.serving.page.server import serve
 
-MODEL = os.environ.get(
-    "MODEL", "model"
-)  # a folder of the Space, or NAME/REPOSITORY on the Hub: a variable of the Space
+# A folder of the Space, or NAME/REPOSITORY on the Hub: a variable of the Space.
+MODEL = os.environ.get("MODEL", "model")
 
 folder = Path(MODEL)
 if not folder.is_dir():
+    if "/" not in MODEL:
+        sys.exit(f"there is no folder {MODEL} here: add one, or set the variable MODEL to NAME/REPOSITORY")
     folder = Path("models") / folder.name
     pull(MODEL, folder, force=True)
-serve(folder, host="0.0.0.0", port=int(os.environ.get("GRADIO_SERVER_PORT", 7860)))
+# The Hub's own web server stands before a Space.
+serve(folder, host="0.0.0.0", port=int(os.environ.get("GRADIO_SERVER_PORT", 7860)), proxy=True)

@@ -7,10 +7,12 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from ..output.extras import install_command
 from ..output.sentence import sentence_of
+from .address import LOCAL, host_and_port
 from .errors import ClusterError
+from .private_session import check_token_file, private_session
 
-LOCAL = "local"
 _PATIENCE = 5  # seconds in which an address answers
 # HTTP/2's preface and settings, which a gRPC server, as every Ray has one, answers with its own settings (frame type 4).
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
@@ -31,11 +33,13 @@ def ray_session(address: str = LOCAL) -> Iterator[None]:
 
     Args:
         address: of a cluster's head, `HOST:PORT`; "auto" for the one of which this machine is a part; "local" to start one
-            here, without telemetry and dashboard, which listens on 127.0.0.1 alone.
+            here, without telemetry and dashboard, which listens on 127.0.0.1 alone, and into which no other user of this
+            machine gets (see `private_session`).
 
     Raises:
-        ClusterError: Ray is not installed, or nobody answers.
+        ClusterError: Ray is not installed, nobody answers, or other users can read this user's token.
     """
+    place = host_and_port(address)
     here = address == LOCAL
     for name, value in (_ENVIRONMENT | (_ENVIRONMENT_HERE if here else {})).items():
         os.environ.setdefault(name, value)
@@ -43,46 +47,48 @@ def ray_session(address: str = LOCAL) -> Iterator[None]:
         import ray
         import ray.data
     except ModuleNotFoundError as error:
-        raise ClusterError(f"{error.name} is not installed: `pip install '.[ray]'` brings it") from None
+        raise ClusterError(f"{error.name} is not installed: `{install_command('ray')}` brings it") from None
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module=r"ray\.")  # about settings, which are ours
     if ray.is_initialized():
         yield
-        return
-    options = {"log_to_driver": False, "logging_level": logging.ERROR}
-    if here:
+    elif here:
         ray._private.ray_constants.ENABLE_RAY_CLUSTER = False  # in case that Ray was imported before it could read this
-        options |= {"include_dashboard": False, "object_store_memory": _OBJECT_STORE}
+        with private_session() as folder:
+            options = {"include_dashboard": False, "object_store_memory": _OBJECT_STORE, "_temp_dir": str(folder)}
+            with _joined(address, "Ray does not start on this machine", options):
+                yield
     else:
-        _check_answers(address)
+        check_token_file()
+        if place is not None:
+            _check_answers(address, *place)
+        with _joined(address, f"no Ray answers at {address}", {}):
+            yield
+
+
+@contextmanager
+def _joined(address: str, failure: str, options: dict) -> Iterator[None]:
+    import ray
+
     try:
-        ray.init(address, **options)
-    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-        if here:
-            raise ClusterError(f"Ray does not start on this machine: {sentence_of(error).rstrip('.')}") from None
-        raise ClusterError(f"no Ray answers at {address}: {sentence_of(error).rstrip('.')}") from None
-    try:
+        try:
+            ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
+        except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+            raise ClusterError(f"{failure}: {sentence_of(error).rstrip('.')}") from None
         yield
     finally:
         ray.shutdown()
 
 
-def _check_answers(address: str) -> None:
+def _check_answers(address: str, host: str, port: int) -> None:
     """Before Ray asks, which tries for minutes."""
-    if address == "auto":
-        return
-    if address.startswith("ray://"):
-        raise ClusterError(f"{address} is Ray Client's: give the address of the cluster's head itself, HOST:PORT")
-    host, _, port = address.rpartition(":")
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), _PATIENCE) as connection:
+        with socket.create_connection((host, port), _PATIENCE) as connection:
             connection.sendall(_HELLO)
             if connection.recv(9)[3:4] != b"\4":
                 raise OSError("what listens there is no Ray")
-    except ValueError:
-        raise ClusterError(f"{address!r} is no address of a Ray: give HOST:PORT, auto or local") from None
     except OSError as error:
         reason = error.strerror or str(error)
         raise ClusterError(
-            f"no Ray answers at {address} ({reason}): `ray start --head` starts one there, and --ray alone one on this machine"
+            f"no Ray answers at {address} ({reason}): `ray start --head` starts one there, and --ray local one on this machine"
         ) from None

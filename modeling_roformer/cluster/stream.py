@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from ..output.sentence import sentence_of
+from .address import LOCAL
 from .errors import ClusterError
-from .session import LOCAL, ray_session
+from .session import ray_session
 
 TRIES = 3
 

@@ -2,23 +2,27 @@
 
 from collections.abc import Callable
 
-from huggingface_hub import CommitOperationAdd, HfApi
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub.hf_api import ModelInfo
 
+from ..weight_files import replaced
 from .checksums import sums_of
 from .errors import BROKEN_CONNECTION, HubError, OutOfPatience, Unanswered, reason_of
 from .retries import BUSY, Patience, clock
+
+Operation = CommitOperationAdd | CommitOperationDelete
 
 
 def commit_once(
     api: HfApi,
     repo_id: str,
-    operations: list[CommitOperationAdd],
+    additions: list[CommitOperationAdd],
     message: str,
     revision: str | None,
     patience: Patience,
 ) -> None:
-    """Adds files to a branch, in one commit.
+    """Adds files to a branch, and deletes the weights that they replace, in one commit.
 
     The commit names its parent, so the Hub accepts it only if nobody else has changed the branch. If a response is
     lost, the branch is checked before the commit is sent again.
@@ -27,11 +31,12 @@ def commit_once(
         HubError: if somebody else changed the branch, or if it is unknown whether the commit was made.
         HfHubHTTPError: any other error from the Hub.
     """
-    parent = api.repo_info(repo_id, revision=revision).sha
+    parent = api.repo_info(repo_id, revision=revision)
+    operations = _operations(parent, additions)
 
     def made() -> bool:
         head = api.repo_info(repo_id, revision=revision).sha
-        if head == parent:
+        if head == parent.sha:
             return False
         if _holds(api, repo_id, head, operations):
             return True
@@ -41,7 +46,7 @@ def commit_once(
         )
 
     def send() -> bool:
-        api.create_commit(repo_id, operations, commit_message=message, revision=revision, parent_commit=parent)
+        api.create_commit(repo_id, operations, commit_message=message, revision=revision, parent_commit=parent.sha)
         return True
 
     _once(send, made, repo_id, patience)
@@ -50,12 +55,13 @@ def commit_once(
 def propose_once(
     api: HfApi,
     repo_id: str,
-    operations: list[CommitOperationAdd],
+    additions: list[CommitOperationAdd],
     message: str,
     revision: str | None,
     patience: Patience,
 ) -> str:
-    """Opens a pull request that adds files, and returns its address. Raises as `commit_once`."""
+    """Opens a pull request that adds and deletes as `commit_once`, and returns its address. Raises as that does."""
+    operations = _operations(api.repo_info(repo_id, revision=revision), additions)
     known = {request.num for request in _pull_requests(api, repo_id)}
 
     def made() -> str | None:
@@ -111,12 +117,23 @@ def _pull_requests(api: HfApi, repo_id: str) -> list:
     return list(api.get_repo_discussions(repo_id, discussion_type="pull_request", discussion_status="open"))
 
 
-def _holds(api: HfApi, repo_id: str, revision: str, operations: list[CommitOperationAdd]) -> bool:
-    """Whether a revision has all of these files, with this content."""
+def _operations(parent: ModelInfo, additions: list[CommitOperationAdd]) -> list[Operation]:
+    """Everything that a commit does, on the files that its parent has."""
+    written = {addition.path_in_repo for addition in additions}
+    there = [file.rfilename for file in parent.siblings or ()]
+    return [*additions, *(CommitOperationDelete(path_in_repo=name) for name in replaced(there, written))]
+
+
+def _holds(api: HfApi, repo_id: str, revision: str, operations: list[Operation]) -> bool:
+    """Whether a revision has all of the files that were added, with their content, and none that were deleted."""
     paths = [operation.path_in_repo for operation in operations]
     there = {file.path: file for file in api.get_paths_info(repo_id, paths, revision=revision)}
     for operation in operations:
         file = there.get(operation.path_in_repo)
+        if isinstance(operation, CommitOperationDelete):
+            if file is not None:
+                return False
+            continue
         with operation.as_file() as content:
             sums = sums_of(content)
         if file is None or not sums.fits(file.blob_id):

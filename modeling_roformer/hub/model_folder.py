@@ -1,6 +1,5 @@
 """Check that what a folder publishes is a complete model."""
 
-import json
 from pathlib import Path
 
 from safetensors import SafetensorError
@@ -9,6 +8,7 @@ from ..model_cards import check_metadata
 from ..model_cards.facts import safetensors_header
 from ..output.sentence import sentence_of
 from ..tokenization.vocabulary import read_vocabulary
+from ..tokenization.whole_file import read_json as read_whole_json
 from ..tokenization.whole_file import read_whole
 from .onnx_graphs import GRAPH, check_graphs
 from .published_files import PublishedFiles, published_files
@@ -33,7 +33,7 @@ def check_model_folder(directory: str | Path) -> PublishedFiles:
     config = read_json(directory / "config.json")
     if not isinstance(config.get("model_type"), str):
         raise ValueError(f"{directory / 'config.json'} has no model_type, so nobody could load this model")
-    check_graphs(directory)
+    check_graphs(published.files)
     shapes = _check_weights(directory, published)
     if not (directory / "vocab.txt").is_file() and not (directory / "tokenizer.json").is_file():
         raise ValueError(f"{directory} has no tokenizer (vocab.txt or tokenizer.json): save it there first")
@@ -47,13 +47,18 @@ def _check_weights(directory: Path, published: PublishedFiles) -> dict[str, list
     """The shape of each tensor that from_pretrained reads."""
     whole, index = directory / WEIGHTS, directory / WEIGHTS_INDEX
     if not whole.exists() and not index.exists():
-        if (directory / GRAPH).is_file():  # which has them
+        if GRAPH in published.files:  # which has them
             return {}
         raise ValueError(f"{directory} has no weights ({WEIGHTS} or {WEIGHTS_INDEX}): save the model there first")
     shapes = _shapes(whole) if whole.exists() else {}
     if index.exists():
         shapes = _check_shards(directory, read_json(index).get("weight_map"), published) | shapes
     return shapes
+
+
+def shown(name: str) -> str:
+    """Return a name that a file gives, as a message shows it: escaped where it has line breaks or the like."""
+    return name if name.isprintable() else ascii(name)
 
 
 def _check_shards(directory: Path, weight_map: object, published: PublishedFiles) -> dict[str, list[int]]:
@@ -63,10 +68,10 @@ def _check_shards(directory: Path, weight_map: object, published: PublishedFiles
         raise ValueError(f"{directory / WEIGHTS_INDEX} has no weight_map, so nobody could load these weights")
     for shard in sorted(set(weight_map.values())):
         if not (directory / shard).is_file():
-            raise ValueError(f"{directory} lacks {shard}, which {WEIGHTS_INDEX} names")
+            raise ValueError(f"{directory} lacks {shown(shard)}, which {WEIGHTS_INDEX} names")
         if shard not in published.files:
             raise ValueError(
-                f"{directory / WEIGHTS_INDEX} names {shard}, which is not published, so nobody could load these weights: "
+                f"{directory / WEIGHTS_INDEX} names {shown(shard)}, which is not published, so nobody could load these weights: "
                 "save the model again"
             )
         found = _shapes(directory / shard)
@@ -125,7 +130,7 @@ def _card(path: Path) -> str:
 def read_json(path: Path) -> dict:
     """A JSON object from a file of a model folder; raises ValueError, naming the file, if it is not one."""
     try:
-        content = json.loads(read_whole(path))
+        content = read_whole_json(path)
     except FileNotFoundError:
         raise ValueError(f"{path.parent} has no {path.name}, so it is not a saved model") from None
     except (OSError, ValueError, RecursionError) as error:

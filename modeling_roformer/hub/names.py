@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Iterable
-from pathlib import PurePosixPath, PureWindowsPath
+from pathlib import PurePosixPath
 
 from .errors import HubError
+from .leading_out import leads_out
 
 GIT = {".git", "git~1"}  # the second is the short name of the first on Windows
 # Code points that HFS+ ignores in names.
@@ -19,7 +20,7 @@ def check_names(names: Iterable[str]) -> None:
     """
     folders: dict[PurePosixPath, set[str]] = {}
     for name in names:
-        if _leads_out(name):
+        if leads_out(name):
             raise HubError(f"the repository lists a file named {name!r}, which would be written outside the folder")
         path = PurePosixPath(*map(_as_any_system_sees_it, PurePosixPath(name).parts))
         if GIT.intersection(path.parts):
@@ -35,12 +36,6 @@ def check_names(names: Iterable[str]) -> None:
                 f"the repository lists a folder {str(folder)!r} that is a git repository, which would make git run "
                 "commands in it"
             )
-
-
-def _leads_out(name: str) -> bool:
-    parts = PurePosixPath(name).parts
-    leads_up = not parts or ".." in parts or name.startswith("/")
-    return leads_up or bool(PureWindowsPath(name).drive) or bool(set(name) & {"\\", "\0"})
 
 
 def _as_any_system_sees_it(part: str) -> str:

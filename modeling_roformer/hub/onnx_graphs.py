@@ -1,56 +1,272 @@
-"""Check that a folder's graphs for ONNX Runtime are whole, from their outermost records alone.
+"""Check that graphs for ONNX Runtime are whole, and that the data they keep in other files is there.
 
-A graph is a protocol buffer: records, each a number with the kind of its value, and the value, most of which say how many
-bytes they have. A file that was cut off ends within a record. What is inside of them is not read, so that neither the
-package onnx nor memory for the weights is needed.
+A graph is a protocol buffer, whose messages are read to the innermost; weights are skipped, so that neither the package onnx
+nor memory for them is needed. Weights can lie in a file beside the graph, which names it, an offset and a length: that file
+must be published as well. See https://onnx.ai/onnx/repo-docs/ExternalData.html.
 """
 
 import mmap
+import posixpath
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from math import prod
 from pathlib import Path
 
+from .leading_out import leads_out
+from .protocol_buffers import (
+    MANY_DOUBLES,
+    MANY_FLOATS,
+    MANY_INTEGERS,
+    MANY_STRINGS,
+    NUMBER,
+    PLACE,
+    TEXT,
+    DamagedMessage,
+    read_message,
+)
+
 GRAPH = "onnx/model.onnx"  # where the Hub's tools look for it
-NEEDED = {7, 8}  # ModelProto's fields `graph` and `opset_import`: https://onnx.ai/onnx/api/classes.html#modelproto
-SIZES = {1: 8, 5: 4}  # bytes of the kinds of value that always have as many
-NUMBER, BYTES = 0, 2
+# https://github.com/onnx/onnx/blob/main/onnx/onnx.proto3: every field that holds a message, and of the others what is needed.
+MESSAGES = {
+    "ModelProto": {
+        7: ("graph", "GraphProto"),
+        8: ("opset_import", "OperatorSetIdProto"),
+        14: ("metadata_props", "StringStringEntryProto"),
+        20: ("training_info", "TrainingInfoProto"),
+        25: ("functions", "FunctionProto"),
+        26: ("configuration", "DeviceConfigurationProto"),
+    },
+    "GraphProto": {
+        1: ("node", "NodeProto"),
+        5: ("initializer", "TensorProto"),
+        11: ("input", "ValueInfoProto"),
+        12: ("output", "ValueInfoProto"),
+        13: ("value_info", "ValueInfoProto"),
+        14: ("quantization_annotation", "TensorAnnotation"),
+        15: ("sparse_initializer", "SparseTensorProto"),
+        16: ("metadata_props", "StringStringEntryProto"),
+    },
+    "FunctionProto": {
+        4: ("input", TEXT),
+        5: ("output", TEXT),
+        7: ("node", "NodeProto"),
+        9: ("opset_import", "OperatorSetIdProto"),
+        11: ("attribute_proto", "AttributeProto"),
+        12: ("value_info", "ValueInfoProto"),
+        14: ("metadata_props", "StringStringEntryProto"),
+    },
+    "TrainingInfoProto": {
+        1: ("initialization", "GraphProto"),
+        2: ("algorithm", "GraphProto"),
+        3: ("initialization_binding", "StringStringEntryProto"),
+        4: ("update_binding", "StringStringEntryProto"),
+    },
+    "NodeProto": {
+        1: ("input", TEXT),
+        2: ("output", TEXT),
+        4: ("op_type", TEXT),
+        5: ("attribute", "AttributeProto"),
+        9: ("metadata_props", "StringStringEntryProto"),
+        10: ("device_configurations", "NodeDeviceConfigurationProto"),
+    },
+    "AttributeProto": {
+        5: ("t", "TensorProto"),
+        6: ("g", "GraphProto"),
+        7: ("floats", MANY_FLOATS),
+        8: ("ints", MANY_INTEGERS),
+        10: ("tensors", "TensorProto"),
+        11: ("graphs", "GraphProto"),
+        14: ("tp", "TypeProto"),
+        15: ("type_protos", "TypeProto"),
+        22: ("sparse_tensor", "SparseTensorProto"),
+        23: ("sparse_tensors", "SparseTensorProto"),
+    },
+    "TensorProto": {
+        1: ("dims", NUMBER),
+        2: ("data_type", NUMBER),
+        3: ("segment", "TensorProto.Segment"),
+        4: ("float_data", MANY_FLOATS),
+        5: ("int32_data", MANY_INTEGERS),
+        6: ("string_data", MANY_STRINGS),
+        7: ("int64_data", MANY_INTEGERS),
+        8: ("name", TEXT),
+        9: ("raw_data", PLACE),
+        10: ("double_data", MANY_DOUBLES),
+        11: ("uint64_data", MANY_INTEGERS),
+        13: ("external_data", "StringStringEntryProto"),
+        14: ("data_location", NUMBER),
+        16: ("metadata_props", "StringStringEntryProto"),
+    },
+    "SparseTensorProto": {1: ("values", "TensorProto"), 2: ("indices", "TensorProto")},
+    "StringStringEntryProto": {1: ("key", TEXT), 2: ("value", TEXT)},
+    "ValueInfoProto": {
+        1: ("name", TEXT),
+        2: ("type", "TypeProto"),
+        4: ("metadata_props", "StringStringEntryProto"),
+    },
+    "TypeProto": {
+        1: ("tensor_type", "TypeProto.Tensor"),
+        4: ("sequence_type", "TypeProto.Sequence"),
+        5: ("map_type", "TypeProto.Map"),
+        7: ("opaque_type", "TypeProto.Opaque"),
+        8: ("sparse_tensor_type", "TypeProto.SparseTensor"),
+        9: ("optional_type", "TypeProto.Optional"),
+    },
+    "TypeProto.Tensor": {2: ("shape", "TensorShapeProto")},
+    "TypeProto.SparseTensor": {2: ("shape", "TensorShapeProto")},
+    "TypeProto.Sequence": {1: ("elem_type", "TypeProto")},
+    "TypeProto.Optional": {1: ("elem_type", "TypeProto")},
+    "TypeProto.Map": {2: ("value_type", "TypeProto")},
+    "TypeProto.Opaque": {},
+    "TensorShapeProto": {1: ("dim", "TensorShapeProto.Dimension")},
+    "TensorShapeProto.Dimension": {},
+    "TensorProto.Segment": {},
+    "TensorAnnotation": {2: ("quant_parameter_tensor_names", "StringStringEntryProto")},
+    "OperatorSetIdProto": {2: ("version", NUMBER)},
+    "NodeDeviceConfigurationProto": {2: ("sharding_spec", "ShardingSpecProto")},
+    "ShardingSpecProto": {
+        3: ("index_to_device_group_map", "IntIntListEntryProto"),
+        4: ("sharded_dim", "ShardedDimProto"),
+    },
+    "IntIntListEntryProto": {},
+    "ShardedDimProto": {2: ("simple_sharding", "SimpleShardedDimProto")},
+    "SimpleShardedDimProto": {},
+    "DeviceConfigurationProto": {},
+}
+# Bits of a number of each data_type; not of strings, nor of types that have no whole one in a byte of their own.
+BITS = {
+    **dict.fromkeys((1, 6, 12), 32),  # float, int32, uint32
+    **dict.fromkeys((2, 3, 9, 17, 18, 19, 20, 24), 8),  # uint8, int8, bool, float8
+    **dict.fromkeys((4, 5, 10, 16), 16),  # uint16, int16, float16, bfloat16
+    **dict.fromkeys((7, 11, 13, 14), 64),  # int64, double, uint64, complex64
+    15: 128,  # complex128
+    **dict.fromkeys((21, 22, 23), 4),  # uint4, int4, float4
+    **dict.fromkeys((25, 26), 2),  # uint2, int2
+}
+VALUES = ("raw_data", "float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
+EXTERNAL = 1  # of data_location
+MOST_DIMENSIONS = 64  # of numpy, which onnx reads tensors with
+BYTE_COUNT = re.compile(r"\d{1,19}", re.ASCII)
 
 
-def check_graphs(directory: Path) -> None:
-    """Raises ValueError, naming the file, if one of a folder's onnx/*.onnx is damaged."""
-    for path in sorted(directory.glob("onnx/*.onnx")):
-        if not _records(path) >= NEEDED:
-            raise ValueError(f"{path} is not a whole ONNX graph: export the model again")
+def check_graphs(files: Mapping[str, Path]) -> None:
+    """Raise ValueError if a graph is damaged, or keeps its weights where they are not published.
 
-
-def _records(path: Path) -> set[int]:
-    """Numbers of a file's outermost records; none if it does not consist of such."""
-    found: set[int] = set()
-    if path.stat().st_size == 0:
-        return found
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        at = 0
+    Args:
+        files: what is published, by its path in the repository; each `.onnx` among it is checked.
+    """
+    for name, path in files.items():
+        if not name.lower().endswith(".onnx"):
+            continue
         try:
-            while at < len(data):
-                tag, at = _number(data, at)
-                kind = tag & 7
-                if kind == NUMBER:
-                    _, at = _number(data, at)
-                elif kind == BYTES:
-                    length, at = _number(data, at)
-                    at += length
-                else:
-                    at += SIZES[kind]
-                found.add(tag >> 3)
-        except (IndexError, KeyError):
-            return set()
-        return found if at == len(data) else set()
+            model = _read(path)
+            _check_model(model)
+            for tensor in _all_within(model, "ModelProto", "TensorProto"):
+                _check_values(tensor, name, files)
+        except DamagedMessage as error:
+            raise ValueError(f"{path} is not a whole ONNX graph ({error}): export the model again") from None
 
 
-def _number(data: mmap.mmap, at: int) -> tuple[int, int]:
-    """The varint at a place, 7 bits a byte from the lowest, and the place after it."""
-    value = shift = 0
-    while True:
-        byte = data[at]
-        value |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80:
-            return value, at
+def _read(path: Path) -> dict[str, list]:
+    size = path.stat().st_size
+    if size == 0:
+        raise DamagedMessage("it is empty")
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        return read_message(data, 0, size, MESSAGES, "ModelProto")
+
+
+def _all_within(message: dict[str, list], kind: str, wanted: str) -> Iterator[dict[str, list]]:
+    """Every message of the wanted kind in a message, at any depth."""
+    for name, inner in MESSAGES[kind].values():
+        if inner in MESSAGES:
+            for child in message.get(name, ()):
+                if inner == wanted:
+                    yield child
+                yield from _all_within(child, inner, wanted)
+
+
+def _check_model(model: dict[str, list]) -> None:
+    if len(model.get("graph", ())) != 1 or not model.get("opset_import"):
+        raise DamagedMessage("it has no graph, or does not say which operators it uses")
+    _check_graph(model["graph"][0], ())
+    for function in model.get("functions", ()):
+        _check_names(function, function.get("input", []), function.get("output", []), ())
+
+
+def _check_graph(graph: dict[str, list], outer: tuple[set[str], ...]) -> None:
+    """Check that what a graph and its nodes read is given somewhere; `outer` has the names around a graph in a node."""
+    tensors = [
+        *graph.get("initializer", ()),
+        *(t for s in graph.get("sparse_initializer", ()) for t in s.get("values", ())),
+    ]
+    given = [name for message in (*graph.get("input", ()), *tensors) for name in message.get("name", ())]
+    outputs = [name for message in graph.get("output", ()) for name in message.get("name", ())]
+    if not outputs:
+        raise DamagedMessage("a graph has no outputs")
+    _check_names(graph, given, outputs, outer)
+
+
+def _check_names(graph: dict[str, list], given: list[str], outputs: list[str], outer: tuple[set[str], ...]) -> None:
+    nodes = graph.get("node", ())
+    known = (*outer, {"", *given, *(name for node in nodes for name in node.get("output", ()))})
+    for node in nodes:
+        _check_known(node.get("input", ()), known, f"a node {node.get('op_type', [''])[0]}")
+        for attribute in node.get("attribute", ()):
+            for inner in (*attribute.get("g", ()), *attribute.get("graphs", ())):
+                _check_graph(inner, known)
+    _check_known(outputs, known, "the graph's output")
+
+
+def _check_known(names: Iterable[str], known: tuple[set[str], ...], reader: str) -> None:
+    for name in names:
+        if not any(name in some for some in known):
+            raise DamagedMessage(f"nothing gives {name[:100]!r}, which {reader} needs")
+
+
+def _check_values(tensor: dict[str, list], name: str, files: Mapping[str, Path]) -> None:
+    """Check that a tensor of the graph `name` has as many bytes as its shape and its type take, wherever they are."""
+    called = tensor.get("name", ["without a name"])[0][:100]
+    kind, dims = tensor.get("data_type", [0])[-1], tensor.get("dims", [])
+    if kind == 0 or len(dims) > MOST_DIMENSIONS or any(size < 0 for size in dims):
+        raise DamagedMessage(f"the tensor {called} has no type, or no possible shape")
+    size = -(-prod(dims) * BITS[kind] // 8) if kind in BITS else None
+    if tensor.get("data_location", [0])[-1] == EXTERNAL or "external_data" in tensor:
+        _check_external(tensor, called, size or 0, name, files)
+    elif "raw_data" in tensor:
+        start, end = tensor["raw_data"][-1]
+        if size is not None and end - start != size:
+            raise DamagedMessage(f"the tensor {called} has {end - start:,} of {size:,} bytes")
+    elif size and not any(field in tensor for field in VALUES):
+        raise DamagedMessage(f"the tensor {called} has none of its {size:,} bytes")
+
+
+def _check_external(tensor: dict[str, list], called: str, size: int, name: str, files: Mapping[str, Path]) -> None:
+    """Check that the bytes of a tensor are in a file that is published, beside or below its graph."""
+    entries = tensor.get("external_data", [])
+    said = {entry.get("key", [""])[-1]: entry.get("value", [""])[-1] for entry in entries}
+    location, offset, length = said.get("location", ""), said.get("offset", "0"), said.get("length")
+    path = files[name]
+    if len(said) < len(entries):
+        raise DamagedMessage(f"the tensor {called} says twice where its bytes are")
+    if leads_out(location):
+        raise ValueError(
+            f"{path} keeps the tensor {called} in {location!r}, which is not a path within the folder: export the model again, "
+            "with its data beside the graph"
+        )
+    data = posixpath.normpath(posixpath.join(posixpath.dirname(name), location))
+    if data not in files:
+        trouble = "not published" if (path.parent / location).exists() else "missing"
+        raise ValueError(
+            f"{path} keeps the tensor {called} in {location}, which is {trouble}, so nobody could load this graph: put that "
+            "file beside the graph, or export the model again"
+        )
+    if not all(BYTE_COUNT.fullmatch(number) for number in (offset, length or "0")):
+        raise DamagedMessage(f"the tensor {called} begins at {offset!r}, with {length!r} bytes")
+    found, needed = files[data].stat().st_size, size if length is None else int(length)
+    if needed < size:
+        raise DamagedMessage(f"the tensor {called} has {needed:,} of {size:,} bytes")
+    if int(offset) + needed > found:
+        raise ValueError(
+            f"{files[data]} is cut off: {path.name} keeps {needed:,} bytes of the tensor {called} there, from byte "
+            f"{int(offset):,}, and the file has {found:,}: export the model again"
+        )

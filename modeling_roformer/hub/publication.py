@@ -29,6 +29,7 @@ LARGE = 1 << 20
 def publish(
     directory: Path,
     files: dict[str, Path | bytes],
+    changed: Callable[[], list[str]],
     repo_id: str,
     with_code: bool,
     private: bool,
@@ -38,7 +39,10 @@ def publish(
     token: str | None,
     progress: bool,
 ) -> str:
-    """Sends `files`, by their path in the repository, and the card of `directory`; arguments and errors are `push`'s.
+    """Sends `files`, by their path in the repository, and the card of `directory`; other arguments and errors are `push`'s.
+
+    Args:
+        changed: names the files that are not those which were checked.
 
     Returns:
         The repository's address, or the pull request's.
@@ -64,11 +68,15 @@ def publish(
                 api.create_branch(repo_id, branch=revision, exist_ok=True)
             if card := _card(api, repo_id, revision, directory, with_code):
                 files[CARD] = card.encode("utf-8")
-            operations = [Addition(path_in_repo=name, path_or_fileobj=files[name], bar=bar) for name in sorted(files)]
-            _upload(api, repo_id, revision, create_pr, operations)
+            additions = [Addition(path_in_repo=name, path_or_fileobj=files[name], bar=bar) for name in sorted(files)]
+            _upload(api, repo_id, revision, create_pr, additions)
+            if names := changed():
+                raise HubError(
+                    f"{directory / names[0]} was changed while it was sent: push again when nothing writes there"
+                )
             if create_pr:
-                return propose_once(api, repo_id, operations, message, revision, kept)
-            commit_once(api, repo_id, operations, message, revision, kept)
+                return propose_once(api, repo_id, additions, message, revision, kept)
+            commit_once(api, repo_id, additions, message, revision, kept)
             return f"{address}/tree/{revision}" if revision else str(address)
         except Unanswered as error:
             raise hub_error(error, repo_id, "write to", "the commit got no response", token) from shown(error, token)
@@ -115,12 +123,12 @@ class Counted(io.BufferedReader):
         return data
 
 
-def _upload(api: HfApi, repo_id: str, revision: str | None, create_pr: bool, operations: list[Addition]) -> None:
+def _upload(api: HfApi, repo_id: str, revision: str | None, create_pr: bool, additions: list[Addition]) -> None:
     """Sends large files; the Hub keeps them until a commit names them, and asks only for those that it lacks."""
-    large = [operation for operation in operations if operation.upload_info.size > LARGE]
-    small = [operation for operation in operations if operation.upload_info.size <= LARGE]
-    for additions in [[operation] for operation in large] + [small]:
-        api.preupload_lfs_files(repo_id, additions, revision=revision, create_pr=create_pr, free_memory=False)
+    large = [addition for addition in additions if addition.upload_info.size > LARGE]
+    small = [addition for addition in additions if addition.upload_info.size <= LARGE]
+    for together in [[addition] for addition in large] + [small]:
+        api.preupload_lfs_files(repo_id, together, revision=revision, create_pr=create_pr, free_memory=False)
 
 
 def _card(api: HfApi, repo_id: str, revision: str | None, directory: Path, with_code: bool) -> str | None:
@@ -132,6 +140,8 @@ def _card(api: HfApi, repo_id: str, revision: str | None, directory: Path, with_
         try:
             card = Path(api.hf_hub_download(repo_id, CARD, revision=revision)).read_text(encoding="utf-8")
         except EntryNotFoundError:
+            card = None
+        if card is None:  # beyond the handler: an error in the folder is not the Hub's
             return with_needs(card_of_folder(directory), directory, with_code)
     complete = with_needs(card, directory, with_code)
     return None if complete == card else complete

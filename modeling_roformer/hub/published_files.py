@@ -28,7 +28,7 @@ TRAINING = (
     # TensorBoard
     "events.out.tfevents.*",
 )  # fmt: skip
-SECRET_FOLDERS = ("credentials", "secrets")
+SECRET_FOLDERS = ("credentials", "secret", "secrets")
 # Whole names: added_tokens.json, special_tokens_map.json and token_counts.json are not credentials.
 CREDENTIAL = re.compile(
     r"""
@@ -39,13 +39,23 @@ CREDENTIAL = re.compile(
     | (.*[._-])?credentials?([._-].*)?
     | (.*[._-])?(secrets?|passwords?|api[_-]?keys?)(\..*)? | client[_-]secret.*
     | .*(service[_-]?account|firebase-adminsdk).*\.json       # Google
-    | (.*[_-])?token | token\.(txt|json)
+    | (.*[_-])?token | token\.(txt|json) | stored_tokens     # the last is huggingface_hub's
+    | kaggle\.json | rclone\.conf
     | (.*[_-])?(access|api|auth|bearer|bot|gh|github|gitlab|hf|hub|huggingface|refresh|wandb)[_-]?tokens?\.\w+
     """,
     re.VERBOSE | re.IGNORECASE,
 )
-# The start of a private key, as PEM or in Google's JSON, whatever the file is called.
-PRIVATE_KEY = re.compile(rb"""\s*(\{[^}]*"private_key"\s*:\s*")?-----BEGIN [A-Z ]*PRIVATE KEY-----""")
+# A private key at the start of a line, or in Google's JSON, PuTTY's, or a token of the Hub alone, whatever the file is called.
+PRIVATE_KEY = re.compile(
+    rb"""
+      (^|"private_key"\s*:\s*")[ \t]*-----BEGIN[ ][A-Z ]*PRIVATE[ ]KEY([ ]BLOCK)?-----
+    | \APuTTY-User-Key-File-
+    | \A\s*hf_[A-Za-z0-9]{30,}\s*\Z
+    """,
+    re.VERBOSE | re.MULTILINE,
+)
+# Byte order marks, also doubled ones, and what UTF-16 puts between letters.
+ENCODING = re.compile(rb"\A(\xef\xbb\xbf|\xff\xfe|\xfe\xff)+|\0")
 KEY_BYTES = 1 << 16  # a larger file is not a key
 # Where a card can name a file: [text](file "title"), ![text](<file>), [label]: file, <img src="file">.
 LINKS = re.compile(
@@ -62,10 +72,18 @@ BEGINS_SO = 'begins with "_"'
 
 @dataclass(frozen=True)
 class PublishedFiles:
-    """`files`, by their path in the repository, and what is left out, by the reason for it (a folder's name ends in "/")."""
+    """`files`, by their path in the repository, and what is left out, by the reason for it (a folder's name ends in "/").
+
+    `identities` says of each file which one was found, and when it was last written.
+    """
 
     files: dict[str, Path] = field(default_factory=dict)
     left_out: dict[str, list[str]] = field(default_factory=dict)
+    identities: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def changed(self) -> list[str]:
+        """The files that are not those which were found: written since, removed, or links to others now."""
+        return [name for name, path in self.files.items() if _identity(path) != self.identities[name]]
 
     def note(self) -> str | None:
         """A sentence on what is left out, None if that is nothing."""
@@ -116,10 +134,18 @@ def published_files(directory: Path, card: str = "") -> PublishedFiles:
                     raise ValueError(f"{path} is a link to a folder that contains it: remove it")
                 walk(path, name, (*above, real), reason)
             elif path.is_file():
-                found.files[name] = path
+                found.files[name], found.identities[name] = path, _identity(path)
 
     walk(Path(directory), "", (root,), None)
     return found
+
+
+def _identity(path: Path) -> tuple[int, ...]:
+    try:
+        found = path.stat()
+    except OSError:
+        return ()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _reason(path: Path) -> str | None:
@@ -139,17 +165,17 @@ def _reason(path: Path) -> str | None:
 
 
 def _matches(name: str, patterns: tuple[str, ...]) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
+    return any(fnmatchcase(name.lower(), pattern) for pattern in patterns)
 
 
 def _is_credential(path: Path) -> bool:
-    """Whether a file is a credential, by its name or by how it begins; a link's target is not read."""
+    """Whether a file is a credential, by its name or by what is in it; a link's target is not read."""
     if CREDENTIAL.fullmatch(path.name):
         return True
     if path.is_symlink() or not path.is_file() or path.stat().st_size > KEY_BYTES:
         return False
     with open(path, "rb") as file:
-        return PRIVATE_KEY.match(file.read(KEY_BYTES)) is not None
+        return PRIVATE_KEY.search(ENCODING.sub(b"", file.read(KEY_BYTES))) is not None
 
 
 def _target(path: Path, root: Path, blobs: Path | None) -> Path:

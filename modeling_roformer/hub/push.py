@@ -4,7 +4,8 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from .model_folder import check_model_folder
+from .local_paths import without_local_paths
+from .model_folder import check_model_folder, shown
 from .remote_code import files_with_code, missing_code
 
 logger = logging.getLogger(__name__)
@@ -25,7 +26,8 @@ def push(
 ) -> str:
     """Publishes a saved model on the Hub, in one commit.
 
-    The folder is only read. Files that the repository has and the folder lacks stay there. Temporary
+    The folder is only read. Weights in the repository that those of the folder replace (one file instead of shards, or the
+    other way about, of one variant) are deleted; other files that the repository has and the folder lacks stay there. Temporary
     failures (429, 500, 502, 503, 504, cut connections) are retried, with at most five tries and 90 seconds; large files
     that have arrived are not sent again, not even by the next push.
 
@@ -34,7 +36,8 @@ def push(
             Hidden files, what training leaves next to a model (`checkpoint-*`, optimizer.pt, `runs/` …), names that
             begin with "_", and what looks like a credential (`id_rsa`, `*.pem`, `token` …) are not sent. A file that the card shows or
             links to is sent even from a folder such as `runs/`, unless it is hidden or a credential. Links are followed
-            within the folder, and from a snapshot in huggingface_hub's cache to its blobs. If neither the folder nor
+            within the folder, and from a snapshot in huggingface_hub's cache to its blobs. Of a path of this machine in
+            the settings (`_name_or_path` in config.json …) only the last part is sent. If neither the folder nor
             the repository has a README.md, a card is written from what the folder says about itself; a card that does
             not say what the model needs to be loaded (this package, or the code next to it) gets a section about it.
         repo_id: `name/repository`; created if it does not exist.
@@ -71,9 +74,22 @@ def push(
         files |= files_with_code(directory)
     elif absent := missing_code(directory, files):
         raise ValueError(
-            f"auto_map or custom_pipelines in {directory} name {', '.join(absent)}, which is missing or not published: "
+            f"auto_map or custom_pipelines in {directory} name {', '.join(map(shown, absent))}, which is missing or not published: "
             "push it with its code"
         )
+    files |= without_local_paths(files)
     if note := published.note():
         tell(note)
-    return publish(directory, files, repo_id, with_code, private, revision, create_pr, commit_message, token, progress)
+    return publish(
+        directory,
+        files,
+        published.changed,
+        repo_id,
+        with_code,
+        private,
+        revision,
+        create_pr,
+        commit_message,
+        token,
+        progress,
+    )

@@ -22,11 +22,11 @@ except ImportError:  # Windows
 
 
 @contextmanager
-def temporary_sibling(path: Path) -> Iterator[Path]:
+def temporary_sibling(path: Path, mode: int = 0o777) -> Iterator[Path]:
     """An empty folder next to `path`, removed when the block ends, however it ends (SIGTERM included).
 
     Only a killed process leaves it behind, as `.<name>.<number>.unfinished`; nothing ever reads it, and the next
-    process that writes to `path` removes it, if the file system has locks.
+    process that writes to `path` removes it, if the file system has locks. `mode` is its permissions.
     """
     made = [folder for folder in path.parents if not folder.exists()]
     _make(path.parent, path, parents=True, exist_ok=True)
@@ -35,7 +35,7 @@ def temporary_sibling(path: Path) -> Iterator[Path]:
     with _terminable():
         try:
             while lock is None:
-                _make(folder, path)
+                _make(folder, path, mode=mode)
                 try:
                     lock = lock_folder(folder)
                 except BlockingIOError:  # taken for a leftover before it was locked

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from ...output.extras import install_command
 from ...output.output_folder import output_folder
 from ..errors import ServingError
 from .report import FLOAT16, FLOAT32, INT8, OnnxReport
@@ -37,7 +38,7 @@ def export_onnx(
     """Write a saved model as a folder with config.json, the tokenizer, onnx/model.onnx, and a card.
 
     The graph takes what the tokenizer gives, for any batch and any length, and answers under transformers' names. Its
-    answers are compared with PyTorch's before the folder appears.
+    answers are compared with PyTorch's, and each file passes the full check of the package onnx, before the folder appears.
 
     Args:
         directory: a RoFormer, NEZHA or BERT with its tokenizer, as save_pretrained writes it.
@@ -59,18 +60,18 @@ def export_onnx(
     """
     started = time.perf_counter()
     if lacking := [name for name in NEEDED if find_spec(name) is None]:
-        raise ServingError(f"exporting to ONNX needs {', '.join(lacking)}: pip install '.[export]'")
+        raise ServingError(f"exporting to ONNX needs {', '.join(lacking)}: {install_command('export')}")
     saved, place = saved_model(directory), Path(output).resolve()
     if place in (saved.folder.resolve(), *saved.folder.resolve().parents):
         raise FileExistsError(f"{place} is or contains the model to export: name a folder next to it")
     sentences = read_texts(texts)
-    with output_folder(place, force) as folder, _Steps(progress, 3 + int8 + fp16, len(sentences) + 1) as steps:
+    with output_folder(place, force) as folder, _Steps(progress, 4 + int8 + fp16, len(sentences) + 1) as steps:
         steps.begin("loading")
         tokenizer, model = load_tokenizer(saved), load_model(saved)
 
         steps.begin("exporting")
         from .card import CARD, card_of
-        from .graph import write_graph
+        from .graph import check_graph, write_graph
 
         (folder / "onnx").mkdir()
         graphs = {FLOAT32: folder / "onnx" / FLOAT32}
@@ -87,6 +88,10 @@ def export_onnx(
             steps.begin("float16")
             graphs[FLOAT16] = folder / "onnx" / FLOAT16
             halve(graphs[FLOAT32], graphs[FLOAT16])
+
+        steps.begin("checking")
+        for path in graphs.values():
+            check_graph(path)
 
         steps.begin("comparing")
         from .agreement import MOST, compare, open_session
@@ -108,7 +113,8 @@ def export_onnx(
             parameters=sum(parameter.numel() for parameter in model.parameters()),
             inputs=inputs,
             outputs=outputs,
-            texts=f"{len(sentences):,} texts " + ("that come with the package" if texts is None else f"of {texts}"),
+            texts=f"{len(sentences):,} texts "
+            + ("that come with the package" if texts is None else f"of {Path(texts).name}"),
             agreements=agreements,
             word_level=word_level,
             note="its language model is left out, which writes with a cache" if saved.leaves_language_model else None,

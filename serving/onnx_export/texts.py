@@ -37,7 +37,7 @@ def read_texts(path: str | Path | None) -> list[str]:
     if path is None:
         return list(SENTENCES)
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
     except UnicodeDecodeError:
         raise ServingError(f"{path} is not UTF-8 text") from None
     texts = [line for line in lines if line.strip()]

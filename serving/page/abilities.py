@@ -66,7 +66,7 @@ def abilities_of(folder: Path) -> Abilities:
         )
     task = task_of(config, word_level)
     return Abilities(
-        name=folder.resolve().name,
+        name=folder.resolve().name.encode("utf-8", "replace").decode("utf-8"),  # a name may be any bytes
         title=kind.title,
         task=task,
         tabs=_tabs(folder, config, task, architecture, word_level),

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from html import escape
 
+from .abilities import Abilities
 from .fill_mask import Filled, FilledDocument
 from .reading import Reading
 from .segments import Segment
@@ -19,6 +20,7 @@ CSS = """
 .answer .text { white-space: pre-wrap; overflow-wrap: anywhere; margin: 0 0 0.6em; font-size: 1.08em; }
 .answer mark { background: var(--color-accent-soft); color: inherit; border-bottom: 2px solid var(--color-accent);
   padding: 0 0.15em; border-radius: 3px; }
+.answer h1 { font-size: 1.9em; font-weight: 600; line-height: 1.25; overflow-wrap: anywhere; margin: 0.2em 0; }
 .answer h4 { margin: 0.4em 0 0.2em; font-size: 0.95em; font-weight: 600; }
 .answer .sides + .text { margin-top: 1em; }
 .answer .sides { display: grid; grid-template-columns: repeat(auto-fit, minmax(15em, 1fr)); gap: 0.2em 1.6em; }
@@ -61,6 +63,13 @@ def _note(text: str) -> str:
 
 def _heading(text: str) -> str:
     return f"<h4>{escape(text)}</h4>"
+
+
+def heading(about: Abilities, longest: int) -> str:
+    """What stands above the tabs: the folder's name, and the model in a line."""
+    layers, width = about.size
+    facts = f"{layers} 层 layers × {width} · {about.entries:,} 词 entries · 最长 longest {longest:,} tokens"
+    return _answer(f"<h1>{escape(about.name)}</h1>", _note(f"{about.title} · {facts}"))
 
 
 def bars(scores: Iterable[tuple[str, float]], long: bool = False) -> str:

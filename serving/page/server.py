@@ -6,6 +6,7 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
+from ...output.extras import install_command
 from ..errors import ServingError
 from .abilities import abilities_of
 
@@ -22,6 +23,7 @@ def serve(
     port: int = PORT,
     max_length: int | None = None,
     waiting: int = WAITING,
+    proxy: bool = False,
     tell: Callable[[str], None] = print,
 ) -> None:
     """Serve the page until the process is interrupted.
@@ -32,6 +34,8 @@ def serve(
         port: 0 is any that is free.
         max_length: longest input in tokens, 4,096 where None.
         waiting: questions that wait in the queue; one more is told to come again.
+        proxy: a web server stands before the page and hands on the visitors' `Host`: the page then answers to any name,
+            and believes the headers `X-Forwarded-…`.
         tell: called with the page's address once it is there.
 
     Raises:
@@ -43,28 +47,35 @@ def serve(
     if max_length is not None and max_length < LEAST_LENGTH:
         raise ServingError(f"--max-length is {max_length}, but must be at least {LEAST_LENGTH}")
     with _listening(host, port) as listening:
-        app = application(folder, max_length, waiting)
-        import uvicorn
+        app = application(folder, max_length, waiting, host=host, proxy=proxy)
+        from .connection import server_of
 
-        config = uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1)
         shown = f"[{host}]" if ":" in host else host
         tell(f"{app.title} is at http://{shown}:{listening.getsockname()[1]}, until Ctrl-C")
         try:
-            uvicorn.Server(config).run(sockets=[listening])
+            server_of(app, waiting=waiting, proxy=proxy).run(sockets=[listening])
         except KeyboardInterrupt:  # how a page ends
             return
 
 
-def application(folder: str | Path, max_length: int | None = None, waiting: int = WAITING):
-    """The page as an ASGI application, for any server of these; its title is the model's name. Arguments as in `serve`."""
+def application(
+    folder: str | Path, max_length: int | None = None, waiting: int = WAITING, *, host: str = HOST, proxy: bool = False
+):
+    """Return the page as an ASGI application, whose title is the model's name.
+
+    Arguments as in `serve`; `host` is the address that your server listens on. What `serve` does against requests that
+    do not end is your server's part.
+    """
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     try:
         import gradio as gr
         from fastapi import FastAPI
     except ImportError:
-        raise ServingError("the page needs Gradio, which the extra page brings: pip install '.[page]'") from None
+        needed = f"the page needs Gradio, which the extra page brings: {install_command('page')}"
+        raise ServingError(needed) from None
     from .drawing import CSS
     from .guard import Guard
+    from .origins import Origins
     from .served_model import LONGEST, ServedModel, too_long
     from .tabs import build
 
@@ -75,7 +86,12 @@ def application(folder: str | Path, max_length: int | None = None, waiting: int 
         show_error=False, ssr_mode=False, mcp_server=False, enable_monitoring=False, pwa=False,
     )  # fmt: skip
     longest_body = 65_536 + _FIELDS * _BYTES * served.longest_text
-    app.add_middleware(Guard, longest_body=longest_body, sentence=too_long("the text", served.longest_text))
+    app.add_middleware(
+        Guard,
+        longest_body=longest_body,
+        sentence=too_long("the text", served.longest_text),
+        origins=Origins(host, proxy),
+    )
     return app
 
 
@@ -87,6 +103,9 @@ def _theme(gr):
         block_title_padding="0", block_title_text_weight="500", block_title_background_fill="none",
         block_title_background_fill_dark="none", block_title_text_color="*neutral_600",
         block_title_text_color_dark="*neutral_300",
+        # Three times as dark or light as what is around it, so that everyone sees where to write.
+        input_border_width="1px", input_border_color="*neutral_500", input_border_color_dark="*neutral_400",
+        input_border_color_focus="*primary_600", input_border_color_focus_dark="*primary_300",
     )  # fmt: skip
 
 

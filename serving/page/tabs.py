@@ -95,11 +95,7 @@ def build(served: ServedModel) -> gr.Blocks:
     """The page of a model; one question is computed at a time, on all cores."""
     about = served.abilities
     with gr.Blocks(title=about.name, analytics_enabled=False) as page:
-        layers, width = about.size
-        gr.Markdown(
-            f"# {escape(about.name)}\n{about.title} · {layers} 层 layers × {width} · {about.entries:,} 词 entries · "
-            f"最长 longest {served.longest:,} tokens",
-        )
+        gr.HTML(drawing.heading(about, served.longest))
         for tab in about.tabs:
             _add(served, tab)
     return page

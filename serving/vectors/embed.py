@@ -1,5 +1,8 @@
 """Vectors of a corpus: read, tokenized, computed and written shard by shard, each step beside the others."""
 
+import hashlib
+import json
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -10,15 +13,18 @@ from pathlib import Path
 
 from rich.table import Table
 
+from ...cluster.address import host_and_port
 from ...output.progress_bar import byte_progress
 from ...output.summary import summary_table
 from ..errors import ServingError
-from .encoder import BATCH_TOKENS, DTYPES, TextEncoder, check_model, model_identity
+from .encoder import BATCH_TOKENS, DTYPES, LONGEST, TextEncoder, check_model, model_identity
 from .repeated_ids import repeated_ids
+from .source_names import source_names
 from .texts import Shard, Texts
 from .vector_folder import VECTOR_DTYPES, Made, VectorFolder, shard_file
 
 SHARD_SIZE = 4096
+_PAUSE = 1.0  # seconds between two notes of what is done, which get long where there are many shards
 
 
 @dataclass(frozen=True)
@@ -26,7 +32,8 @@ class EmbedReport:
     """What was made.
 
     texts, shards: in the folder; kept: shards of them that were there already; again: of which there were files that were
-    damaged, or of other texts; width: of a vector; repeated, example: how many ids stand more than once, and one of them.
+    damaged, or of other texts; width: of a vector; repeated, example: how many ids stand more than once, and one of them;
+    left_out: rows of tables and JSON Lines without a text; cut, longest: how many texts were cut, and at how many tokens.
     """
 
     model: Path
@@ -39,6 +46,9 @@ class EmbedReport:
     dtype: str
     repeated: int
     example: str | None
+    left_out: int
+    cut: int
+    longest: int | None
     computed: int
     seconds: float
 
@@ -56,6 +66,8 @@ class EmbedReport:
             "texts": f"{self.texts:,}",
             "vectors": f"{self.width:,} × {self.dtype}",
             "shards": shards,
+            "left out": f"{self.left_out:,} rows without a text" if self.left_out else None,
+            "cut": f"{self.cut:,} texts, at {self.longest:,} tokens (--max-length)" if self.cut else None,
             "note": repeated if self.repeated else None,
             "texts/s": f"{self.computed / self.seconds:,.0f}" if self.computed else None,
             "seconds": f"{self.seconds:.1f}",
@@ -81,14 +93,15 @@ def embed(
     workers: int | None = None,
     progress: bool = False,
 ) -> EmbedReport:
-    """Write vectors of texts into Parquet files; called again with the same arguments, it goes on where it was stopped.
+    """Write vectors of texts into Parquet files; called again with the same arguments, it resumes where it was stopped.
 
     Args:
         directory: a saved encoder with its tokenizer; see `TextEncoder`.
         texts: files, folders and names of data sets; see `Texts`.
         output: folder of vectors; see `VectorFolder`. Each file appears whole.
-        field, id_field: where JSON Lines, Parquet and data sets keep the text and its id.
-        max_length, dtype, batch_tokens, device: see `TextEncoder`.
+        field, id_field: where JSON Lines, CSV, Parquet and data sets keep the text and its id.
+        max_length: texts are cut after so many tokens; where None, where the model ends and after 8,192 at most.
+        dtype, batch_tokens, device: see `TextEncoder`.
         vector_dtype: what is stored, float32 or float16.
         keep_text: store the texts, too.
         shard_size: texts in a file, and in memory.
@@ -111,42 +124,71 @@ def embed(
     for name, value, choices in ("dtype", dtype, DTYPES), ("vector_dtype", vector_dtype, VECTOR_DTYPES):
         if value not in choices:
             raise ServingError(f"{name} is {value!r}, but must be one of {', '.join(choices)}")
+    if workers is not None and ray is None:
+        raise ServingError(
+            f"workers is {workers}, but only Ray has workers: give its address (--ray), or leave workers out"
+        )
+    if ray is not None:
+        host_and_port(ray)
     model, folder = check_model(directory), VectorFolder(output)
-    corpus = Texts(tuple(map(str, sources)), field, id_field)
+    sources = tuple(map(str, sources))
+    if not all(sources):
+        raise ServingError("the name of the texts is empty: give files, folders or names of data sets")
     _check_apart(folder.path, sources)
-    size = corpus.check()
-    run = {
-        "model": model_identity(model), "texts": list(corpus.sources), "field": field, "id_field": id_field,
-        "max_length": max_length, "dtype": dtype, "vector_dtype": vector_dtype, "keep_text": keep_text,
-        "shard_size": shard_size,
-    }  # fmt: skip
-    folder.check(run)
-    if next(corpus.shards(shard_size), None) is None:
-        raise ServingError(f"there is no text in {', '.join(corpus.sources)}")
-    make_encoder = partial(
-        TextEncoder, model.resolve(), max_length=max_length, dtype=dtype, device=device, batch_tokens=batch_tokens
-    )
-    make_file = partial(shard_file, dtype=vector_dtype, keep_text=keep_text)
-    place = str(model.resolve())
     with folder.writing(), byte_progress(progress) as bar:
-        task = bar.add_task("looking", total=size)
+        begun = folder.run() or {}
+        settings = {
+            "model": model_identity(model), "field": field, "id_field": id_field, "max_length": max_length, "dtype": dtype,
+            "vector_dtype": vector_dtype, "keep_text": keep_text, "shard_size": shard_size,
+        }  # fmt: skip
+        is_there = bool(folder.files())
+        is_old = is_there and "paths" not in begun  # of a version that had whole paths in ids, and no end of a text
+        longest = begun.get("longest") if is_there else LONGEST
+        run = settings | {"texts": list(sources) if is_old else source_names(sources)}
+        folder.check(run)
+        paths = None if is_old else _digest_of_paths(sources)
+        corpus = Texts(sources, field, id_field, whole_paths=is_old)
+        task = bar.add_task("looking", total=corpus.check())
+        if next(corpus.shards(shard_size), None) is None:
+            raise ServingError(f"there is no text in {', '.join(sources)}")
+        make_encoder = partial(
+            TextEncoder, model.resolve(), max_length=max_length, longest=longest, dtype=dtype, device=device,
+            batch_tokens=batch_tokens,
+        )  # fmt: skip
+        make_file = partial(shard_file, dtype=vector_dtype, keep_text=keep_text)
         before = {path.name for path in folder.files()}
-        kept = {}
-        for shard in _whole(corpus.shards(shard_size), folder, before):
+        records = begun.get("shards") or {}
+        kept, left_out = {}, 0
+        for shard in _whole(corpus.shards(shard_size), folder, before, records):
             kept[shard.name] = len(shard)
+            left_out += shard.left_out
             bar.advance(task, shard.read)
+        if is_there and begun.get("paths") != paths and before != kept.keys():
+            other = folder.path / min(before - kept.keys())
+            raise ServingError(
+                f"{folder.path} holds vectors of other texts: {other} is not of these, which lie elsewhere; name another "
+                "folder, or remove that file if the texts have moved and changed since"
+            )
+        run |= {"longest": longest, "model_name": source_names([str(directory)])[0] or model.resolve().name}
+        if not is_old:
+            run["paths"] = paths
+        note = _Note(folder, run, {name: records[name] for name in kept if name in records}, begun.get("cut_at"))
+        for name in kept.keys() - records.keys():
+            note.keep(folder.made(name, kept[name]))
         todo = partial(shards_to_do, corpus, shard_size, frozenset(kept))
         if ray is None:
-            results = compute_here(todo(), make_encoder, make_file)
+            results = compute_here(todo(), partial(_unchanged, make_encoder, model, run["model"]), make_file)
         else:
             from .on_ray import compute_on_ray
 
             on_gpus = device is None or not device.startswith("cpu")
+            place = str(model.resolve())
             results = compute_on_ray(todo, make_encoder, make_file, place, run["model"], ray, workers, on_gpus)
         made: dict[str, int] = {}
         bar.update(task, description="embedding")
-        for result in _written(results, folder, run | {"model_path": place}):
+        for result in _written(results, folder, note):
             made[result.name] = result.texts
+            left_out += result.left_out
             bar.update(task, advance=result.read, description=f"{sum(made.values()):,} texts embedded")
         if more := before - kept.keys() - made.keys():
             raise ServingError(
@@ -156,7 +198,7 @@ def embed(
         repeated, example = repeated_ids(folder) if id_field is not None else (0, None)
         found = kept | made
         done = {"texts": sum(found.values()), "shards": len(found), "width": folder.width()}
-        folder.write_run(run | {"model_path": place, "done": done})
+        note.write(done)
     return EmbedReport(
         model=Path(directory),
         output=Path(output),
@@ -165,10 +207,53 @@ def embed(
         dtype=vector_dtype,
         repeated=repeated,
         example=example,
+        left_out=left_out,
+        cut=sum(record["cut"] for record in note.records.values()),
+        longest=note.cut_at,
         computed=sum(made.values()),
         seconds=time.perf_counter() - started,
         **done,
     )
+
+
+class _Note:
+    """What `run.json` says while shards are made: what was begun, and the shards that are done.
+
+    records: by the names of their files, what it says of each; cut_at: tokens after which texts are cut, once it is known.
+    """
+
+    def __init__(self, folder: VectorFolder, run: dict, records: dict[str, dict], cut_at: int | None):
+        self.folder, self.run, self.records, self.cut_at = folder, run, records, cut_at
+        self.last = -_PAUSE
+
+    def add(self, made: Made) -> None:
+        """A shard whose file is there; written down at once, but no more than once a second."""
+        self.keep(made)
+        if time.monotonic() - self.last >= _PAUSE:
+            self.write()
+
+    def keep(self, made: Made) -> None:
+        """A shard whose file is there, to be written down with the next."""
+        self.records[made.name], self.cut_at = made.record(), made.longest or self.cut_at
+
+    def write(self, done: dict | None = None) -> None:
+        found = self.run | {"cut_at": self.cut_at, "shards": dict(sorted(self.records.items()))}
+        self.folder.write_run(found if done is None else found | {"done": done})
+        self.last = time.monotonic()
+
+
+def _unchanged(make_encoder: Callable[[], TextEncoder], model: Path, identity: str) -> TextEncoder:
+    """The encoder, once it is known that no other model has taken the place of the one that `run.json` will name."""
+    encoder = make_encoder()
+    if model_identity(model) != identity:
+        raise ServingError(f"{model} has changed since this command began: begin it again, once the model is whole")
+    return encoder
+
+
+def _digest_of_paths(sources: Sequence[str]) -> str:
+    """What tells where texts are read, so that no folder of the caller is in `run.json`."""
+    places = [os.path.abspath(source) if os.path.exists(source) else source for source in sources]
+    return hashlib.sha256(json.dumps(places).encode()).hexdigest()
 
 
 def _check_apart(output: Path, sources: Iterable[str | Path]) -> None:
@@ -177,30 +262,38 @@ def _check_apart(output: Path, sources: Iterable[str | Path]) -> None:
             raise ServingError(f"{output} is in the folder of the texts, {source}: name a folder next to it")
 
 
-def _whole(shards: Iterator[Shard], folder: VectorFolder, names: set[str]) -> Iterator[Shard]:
+def _whole(shards: Iterator[Shard], folder: VectorFolder, names: set[str], records: dict[str, dict]) -> Iterator[Shard]:
     """Those that need not be computed again; nothing is read beyond the last of which there is a file."""
     if names:
         last = max(names)
         for shard in shards:
-            if shard.name in names and folder.has(shard):
+            if shard.name in names and folder.has(shard, records.get(shard.name)):
                 yield shard
             if shard.name >= last:
                 return
 
 
-def _written(results: Iterator[Made], folder: VectorFolder, run: dict) -> Iterator[Made]:
+def _written(results: Iterator[Made], folder: VectorFolder, note: _Note) -> Iterator[Made]:
     """The results, each of which a thread writes while the next is computed. What is begun is written down before."""
+
+    def write(made: Made) -> None:
+        folder.write(made.name, made.data)
+        note.add(made)
+
     with closing(results), ThreadPoolExecutor(1) as writer:
         writing: Future | None = None
-        for result in results:
-            if writing is None:
-                folder.write_run(run)
-            else:
+        try:
+            for result in results:
+                if writing is None:
+                    note.write()
+                else:
+                    writing.result()
+                writing = writer.submit(write, result)
+                yield result
+        finally:
+            if writing is not None:
                 writing.result()
-            writing = writer.submit(folder.write, result.name, result.data)
-            yield result
-        if writing is not None:
-            writing.result()
+                note.write()
 
 
 def shards_to_do(corpus: Texts, shard_size: int, kept: frozenset[str]) -> Iterator[Shard]:
@@ -218,11 +311,13 @@ def compute_here(
     encoder = make_encoder()
 
     def tokenized(shard: Shard | None) -> tuple | None:
-        return shard and (shard, encoder.tokenize(shard.texts))
+        return shard and (shard, *encoder.tokenize_and_count(shard.texts))
 
     with ThreadPoolExecutor(1) as ahead:
         coming = ahead.submit(tokenized, shard)
         while (found := coming.result()) is not None:
             coming = ahead.submit(lambda: tokenized(next(shards, None)))
-            shard, ids = found
-            yield Made(shard.name, len(shard), shard.read, make_file(shard, encoder.vectors(ids)))
+            shard, ids, cut = found
+            vectors = encoder.vectors(ids, shard.ids)
+            data = make_file(shard, vectors, cut, encoder.max_length)
+            yield Made(shard.name, len(shard), shard.read, shard.left_out, cut, encoder.max_length, data)

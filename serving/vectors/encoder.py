@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
 
 DTYPES = ("float32", "bfloat16", "float16")
 BATCH_TOKENS = 16_384
+# Tokens of a text at most, where --max-length does not say: no more than a batch has anyway, so that a text which is longer
+# than memory cannot end a run. A constant, since vectors must not depend on the machine that computes them.
+LONGEST = 8192
+# What torch says where a CPU has too little memory, and no class of its errors.
+_ALLOCATION = re.compile(r"alloc_cpu\.cpp|DefaultCPUAllocator")
 _TOKENIZED = 256  # texts whose tokens are Python's lists at once
 _TOKENIZERS = ("vocab.txt", "tokenizer.json")
 # Of a saved model what its vectors depend on.
@@ -75,14 +81,15 @@ class TextEncoder:
     Args:
         directory: the model's folder.
         max_length: texts are cut after so many tokens, special ones included. Where None, as the two named would: at the
-            tokenizer's `model_max_length`; without one RoFormer-Sim reads texts to their end, "bi" 1,024 tokens, and
-            "mean" `max_position_embeddings` of the configuration at most.
+            tokenizer's `model_max_length`; without one "bi" reads 1,024 tokens, and "mean" `max_position_embeddings` of the
+            configuration at most.
+        longest: the most that is read where `max_length` is None, so that no text is longer than memory; None for no end.
         dtype: what the model computes in, one of `DTYPES`; the vectors are float32.
         device: as torch names it; where None, an accelerator if there is one.
         batch_tokens: most tokens that are computed at once, padding included.
 
     Raises:
-        ServingError: one sentence that says why there are no vectors by this model.
+        ServingError: one sentence that says why there are no vectors by this model, or of these texts.
 
     ```python
     >>> TextEncoder("roformer-mini-zh")(["今天天气很好。", "你好"]).shape
@@ -95,6 +102,7 @@ class TextEncoder:
         directory: str | Path,
         *,
         max_length: int | None = None,
+        longest: int | None = LONGEST,
         dtype: str = "float32",
         device: str | None = None,
         batch_tokens: int = BATCH_TOKENS,
@@ -127,11 +135,11 @@ class TextEncoder:
         has_pooler = getattr(config, "add_pooling_layer", False) and config.pooler_activation == "linear"
         self.pooling = "bi" if _matches_triplets(config.to_dict()) else "pooler" if has_pooler else "mean"
         self.width = config.hidden_size
-        self.max_length = self._max_length(folder, max_length)
+        self.max_length = self._max_length(folder, max_length, longest)
         self.batch_tokens = batch_tokens
         config.unpad_inputs, config.use_cache = True, False
 
-    def _max_length(self, folder: Path, wanted: int | None) -> int:
+    def _max_length(self, folder: Path, wanted: int | None, longest: int | None) -> int:
         from ...absolute_positions import longest_text
         from ...configuration import RoFormerConfig
         from ...triplet_matching import longest_input
@@ -146,9 +154,11 @@ class TextEncoder:
             if ends is not None and wanted > ends:
                 raise ServingError(f"{folder} has positions for {ends:,} tokens, and not for {wanted:,} (--max-length)")
             return wanted
+        longest = 10**9 if longest is None else longest
         if self.pooling == "bi":
-            return min(longest_input(self.tokenizer, None), ends or 10**9)
-        return min(self.tokenizer.model_max_length, 10**9 if self.pooling == "pooler" else stated)
+            return min(longest_input(self.tokenizer, None), ends or longest, longest)
+        stated = ends or longest if self.pooling == "pooler" else stated
+        return min(self.tokenizer.model_max_length, longest, stated)
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         """Float32 of shape (len(texts), width)."""
@@ -156,18 +166,24 @@ class TextEncoder:
 
     def tokenize(self, texts: Sequence[str]) -> list[np.ndarray]:
         """The ids of each text, cut, with special tokens."""
-        found = []
+        return self.tokenize_and_count(texts)[0]
+
+    def tokenize_and_count(self, texts: Sequence[str]) -> tuple[list[np.ndarray], int]:
+        """Those of `tokenize`, and how many of the texts were cut."""
+        found, cut = [], 0
         for start in range(0, len(texts), _TOKENIZED):
-            encoding = self.tokenizer(
-                list(texts[start : start + _TOKENIZED]),
-                truncation=True,
-                max_length=self.max_length,
-                return_attention_mask=False,
-                return_token_type_ids=False,
-                verbose=False,
-            )
+            some = list(texts[start : start + _TOKENIZED])
+            encoding = self._encode(some, truncation=True, max_length=self.max_length)
             found += [np.array(row, dtype=np.int32) for row in encoding["input_ids"]]
-        return found
+            if encoding.encodings is not None:
+                cut += sum(bool(row.overflowing) for row in encoding.encodings)
+            elif full := [i for i, row in enumerate(encoding["input_ids"]) if len(row) >= self.max_length]:
+                rows = self._encode([some[i] for i in full])["input_ids"]
+                cut += sum(len(row) > self.max_length for row in rows)
+        return found, cut
+
+    def _encode(self, texts: list[str], **options):
+        return self.tokenizer(texts, return_attention_mask=False, return_token_type_ids=False, verbose=False, **options)
 
     def batches(self, ids: Sequence[np.ndarray]) -> Iterator[list[int]]:
         """Places of texts of like length, the longest first; as many as `batch_tokens` allow."""
@@ -178,17 +194,35 @@ class TextEncoder:
             yield order[start:stop]
             start = stop
 
-    def vectors(self, ids: Sequence[np.ndarray]) -> np.ndarray:
-        """Float32 of shape (len(ids), width), of what `tokenize` gives, in its order."""
+    def vectors(self, ids: Sequence[np.ndarray], names: Sequence[str] | None = None) -> np.ndarray:
+        """Float32 of shape (len(ids), width), of what `tokenize` gives, in its order; `names` are the texts' in errors."""
         import torch
 
         found = torch.empty(len(ids), self.width, device=self.device)
         for batch in self.batches(ids):
-            found[torch.tensor(batch, device=self.device)] = self.pooled([ids[i] for i in batch])
+            found[torch.tensor(batch, device=self.device)] = self.pooled(
+                [ids[i] for i in batch], None if names is None else [names[i] for i in batch]
+            )
         return found.cpu().numpy()
 
-    def pooled(self, batch: Sequence[np.ndarray]) -> "torch.Tensor":
+    def pooled(self, batch: Sequence[np.ndarray], names: Sequence[str] | None = None) -> "torch.Tensor":
         """Float32 of shape (len(batch), width) on the device, of texts that are computed at once."""
+        import torch
+
+        try:
+            return self._pooled(batch)
+        except (RuntimeError, MemoryError) as error:
+            if not isinstance(error, (torch.OutOfMemoryError, MemoryError)) and not _ALLOCATION.search(str(error)):
+                raise
+        longest = max(range(len(batch)), key=lambda i: len(batch[i]))
+        name = "a text" if names is None else names[longest]
+        texts = name if len(batch) == 1 else f"{len(batch):,} texts at once, of which {name} is the longest"
+        smaller = "--max-length" if len(batch) == 1 else "--batch-tokens, or a smaller --max-length"
+        raise ServingError(
+            f"{self.device} has too little memory for {texts}, with {len(batch[longest]):,} tokens: give a smaller {smaller}"
+        )
+
+    def _pooled(self, batch: Sequence[np.ndarray]) -> "torch.Tensor":
         import torch
         from torch.nn import functional as F
 
@@ -201,17 +235,23 @@ class TextEncoder:
             ids[i, : len(row)], mask[i, : len(row)] = row, 1
         ids, mask = (torch.from_numpy(array).to(self.device) for array in (ids, mask))
         with torch.inference_mode(), _onednn(self.model.dtype != torch.float32):
-            try:
-                outputs = self.model(ids, attention_mask=mask)
-            except torch.OutOfMemoryError:
-                raise ServingError(
-                    f"{self.device} has too little memory for {ids.numel():,} tokens at once: give a smaller --batch-tokens, "
-                    "or a smaller --max-length"
-                ) from None
+            outputs = self.model(ids, attention_mask=mask)
             if self.pooling == "pooler":
                 return outputs.pooler_output.float()
             mean = mean_over_tokens(outputs.last_hidden_state, mask).float()
             return F.normalize(mean, dim=-1) if self.pooling == "bi" else mean
+
+
+def check_finite(vectors: np.ndarray, names: Sequence[str], remedy: str) -> None:
+    """Raise a ServingError that names the first text whose vector is not finite, where there is one.
+
+    Args:
+        vectors: shape (len(names), width).
+        remedy: what to do about it.
+    """
+    finite = np.isfinite(vectors).all(axis=1)
+    if not finite.all():
+        raise ServingError(f"the vector of {names[int(np.argmin(finite))]} is not finite: {remedy}")
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from ...output.extras import install_command
 from ..errors import ServingError
 
 
@@ -16,4 +17,4 @@ def extra(name: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        raise ServingError(f"{error.name} is not installed: `pip install '.[{name}]'` brings it") from None
+        raise ServingError(f"{error.name} is not installed: `{install_command(name)}` brings it") from None

@@ -35,15 +35,19 @@ class ShardWork:
         vectors = np.empty((len(shard), self.encoder.width), dtype=np.float32)
         alone = set(watch.suspects)
         rest = [i for i in range(len(shard)) if i not in alone]
-        ids = self.encoder.tokenize([shard.texts[i] for i in rest])
+        ids, cut = self.encoder.tokenize_and_count([shard.texts[i] for i in rest])
         for batch in self.encoder.batches(ids):
             places = [rest[i] for i in batch]
             watch(places)
-            vectors[places] = self.encoder.pooled([ids[i] for i in batch]).cpu().numpy()
+            names = [shard.ids[i] for i in places]
+            vectors[places] = self.encoder.pooled([ids[i] for i in batch], names).cpu().numpy()
         for i in sorted(alone):
             watch([i])
-            vectors[i] = self.encoder([shard.texts[i]])[0]
-        return Made(shard.name, len(shard), shard.read, bytes(self.make_file(shard, vectors)))
+            ids, is_cut = self.encoder.tokenize_and_count([shard.texts[i]])
+            vectors[i] = self.encoder.vectors(ids, [shard.ids[i]])[0]
+            cut += is_cut
+        data = bytes(self.make_file(shard, vectors, cut, self.encoder.max_length))
+        return Made(shard.name, len(shard), shard.read, shard.left_out, cut, self.encoder.max_length, data)
 
 
 def name_texts(shard: Shard, places: Sequence[int]) -> str:

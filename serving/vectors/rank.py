@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,9 @@ from rich.text import Text
 
 from ...output.progress_bar import byte_progress
 from ..errors import ServingError
-from .encoder import TextEncoder, check_model, model_identity
+from .encoder import TextEncoder, check_finite, check_model, model_identity
 from .texts import Texts
-from .vector_folder import VectorFolder, open_shard
+from .vector_folder import VectorFolder, damaged, open_shard, read_shard
 
 _QUERIES = 256  # that are compared with a file at once
 
@@ -64,43 +65,85 @@ def rank(
         query: a text, or a file of texts (see `Texts`; `field` is where JSON Lines and Parquet keep them), or a list.
         vectors: a folder that `embed` wrote.
         top_k: how many texts for each query; all where there are fewer.
-        model: folder of the model that made the vectors, where it is no longer where it was.
+        model: folder of the model that made the vectors. Where None, it is looked for by its name in the current folder and
+            beside the vectors.
         device: what the queries' vectors are computed on.
         progress: show a progress bar on stderr.
 
     Raises:
-        ServingError: there are no vectors, a file of them is damaged, or the model is another.
+        ServingError: there are no vectors, a file of them is missing, damaged or another, the model is another, or a query
+            has no vector.
 
     >>> rank("租客要求退还押金", "vectors", top_k=1).matches[0][0].id
     'cases.txt:3'
     """
-    if top_k < 1:
-        raise ServingError(f"top_k is {top_k}, but must be at least 1")
+    if not isinstance(top_k, Integral) or top_k < 1:
+        raise ServingError(f"top_k is {top_k}, but must be a whole number of at least 1")
     folder = VectorFolder(vectors)
     if not folder.path.exists():
         raise ServingError(f"{folder.path} does not exist: `roformer embed` makes a folder of vectors")
     run = folder.run()
-    if not run or not (files := folder.files()):
+    if not run or not (files := folder.check_files(run)):
         raise ServingError(f"{folder.path} holds no vectors: `roformer embed` makes a folder of them")
     queries = _queries(query, field)
-    place = check_model(_model_of(run, folder) if model is None else model)
-    if model_identity(place) != run["model"]:
+    place = _model_of(run, folder) if model is None else check_model(model)
+    if model is not None and model_identity(place) != run["model"]:
         raise ServingError(
             f"{place} is not the model that made the vectors in {folder.path} (--model names its folder)"
         )
-    encoder = TextEncoder(place, max_length=run["max_length"], dtype=run["dtype"], device=device)
-    asked = _of_length_one(encoder(queries))
+    encoder = TextEncoder(
+        place, max_length=run["max_length"], longest=run.get("longest"), dtype=run["dtype"], device=device
+    )
+    asked = encoder(queries)
+    check_finite(
+        asked,
+        [f"the query {_short(text)!r}" for text in queries],
+        f"the corpus was embedded in {run['dtype']}; with --dtype float32 it has one, if the model's weights are numbers",
+    )
+    asked = _of_length_one(asked)
+    records, order = run.get("shards") or {}, _Order()
     best = [_Best(top_k) for _ in queries]
+    rows = 0
     with byte_progress(progress) as bar:
         task = bar.add_task("ranking", total=sum(path.stat().st_size for path in files))
         for number, path in enumerate(files):
-            some = _of_length_one(_vectors(path, encoder.width))
+            with read_shard(path, records.get(path.name)) as file:
+                some = _of_length_one(_vectors(path, file, encoder.width))
+                if path.name not in records and run.get("id_field") is None:
+                    order.check(path, file)
+            rows += len(some)
             for start in range(0, len(asked), _QUERIES):
-                cosines = asked[start : start + _QUERIES] @ some.T
+                cosines = (asked[start : start + _QUERIES] @ some.T).astype(np.float32)
                 for found, row in zip(best[start : start + _QUERIES], cosines, strict=True):
                     found.add(number, row)
             bar.advance(task, path.stat().st_size)
-    return Ranking(queries, _matches(best, files), "done" in run)
+    done = run.get("done")
+    if done and rows != done["texts"]:
+        raise ServingError(
+            f"{folder.path} holds {rows:,} vectors and not the {done['texts']:,} that were made: the command that made them "
+            "makes again what is missing"
+        )
+    return Ranking(queries, _matches(best, files), bool(done))
+
+
+class _Order:
+    """Whether shards of which `run.json` says nothing follow each other: the lines or rows of a source, in their order."""
+
+    def __init__(self):
+        self.source, self.row, self.seen = "", 0, set()
+
+    def check(self, path: Path, file) -> None:
+        """A ServingError where a file holds texts that stand before those of the one before it."""
+        ids = file.read(["id"])["id"]
+        for id_ in dict.fromkeys((ids[0].as_py(), ids[-1].as_py())) if len(ids) else ():
+            source, _, row = id_.rpartition(":")
+            if not row.isdecimal():
+                raise damaged(path, f"{id_!r} is the id of no line or row")
+            if source in self.seen or (source == self.source and int(row) <= self.row):
+                raise damaged(path, f"{id_} stands behind later texts")
+            if source != self.source:
+                self.seen.add(self.source)
+            self.source, self.row = source, int(row)
 
 
 class _Best:
@@ -164,25 +207,50 @@ def _is_file(query: str | Path) -> bool:
 
 
 def _model_of(run: dict, folder: VectorFolder) -> Path:
-    place = Path(run["model_path"])
-    if not place.is_dir():
-        raise ServingError(f"the model of {folder.path} is no longer at {place}: --model names its folder")
-    return place
+    """The folder of the model that made the vectors, which are of no other one."""
+    if "model_path" in run:  # of an older version
+        names = [Path(run["model_path"])]
+    else:
+        name = Path(run.get("model_name") or "")
+        names = [place / end for place in (Path(), folder.path.resolve().parent) for end in (name, name.name)]
+    models = [place for place in names if (place / "config.json").is_file()]
+    for place in models:
+        if model_identity(place) == run["model"]:
+            return check_model(place)
+    if models:
+        raise ServingError(
+            f"{models[0]} is not the model that made the vectors in {folder.path}, or has changed since: --model names the "
+            "folder of that one"
+        )
+    if "model_path" in run:
+        raise ServingError(f"the model of {folder.path} is no longer at {names[0]}: --model names its folder")
+    raise ServingError(
+        f"the model of {folder.path}, {str(name)!r}, is neither in the current folder nor beside the vectors: "
+        "--model names its folder"
+    )
 
 
-def _vectors(path: Path, width: int) -> np.ndarray:
-    """Float32 of shape (n, width)."""
-    with open_shard(path) as file:
-        try:
-            column = file.read(["vector"])["vector"].combine_chunks()
-        except KeyError:
-            raise ServingError(f"{path} has no column 'vector', so `roformer embed` did not make it") from None
-        if getattr(column.type, "list_size", None) != width:
-            raise ServingError(f"{path} has vectors of {column.type}, and not of {width} numbers")
-        return column.flatten().to_numpy().reshape(-1, width).astype(np.float32, copy=False)
+def _vectors(path: Path, file, width: int) -> np.ndarray:
+    """Of shape (n, width)."""
+    columns = {field.name: field.type for field in file.schema_arrow}
+    if "vector" not in columns or str(columns.get("id")) != "string":
+        name = "id" if "vector" in columns else "vector"
+        raise ServingError(
+            f"{path} has no column {name!r} as `roformer embed` writes it: take the file out of the folder"
+        )
+    table = file.read(["vector", "id"])
+    column = table["vector"].combine_chunks()
+    if getattr(column.type, "list_size", None) != width:
+        raise ServingError(f"{path} has vectors of {column.type}, and not of {width} numbers")
+    found = column.flatten().to_numpy().reshape(-1, width)
+    if not np.isfinite(found).all():
+        check_finite(found, table["id"].to_pylist(), f"{path} is damaged, or of an older version: embed the texts anew")
+    return found
 
 
 def _of_length_one(vectors: np.ndarray) -> np.ndarray:
+    """In float64, in which the cosines of equal vectors are equal, wherever they lie; float32 differs in the last bit."""
+    vectors = vectors.astype(np.float64)
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo(np.float32).tiny)
 
 

@@ -129,6 +129,14 @@ BAD = {
     ),
     "config a list": (lambda d: (d / "bert_config.json").write_text("[1]"), ["bert_config.json", "JSON object"]),
     "config nested": (lambda d: (d / "bert_config.json").write_text("[" * 99999), ["bert_config.json", "not JSON"]),
+    "config with a field twice": (
+        lambda d: edit_file(d / "bert_config.json", lambda b: b.replace(b"{", b'{"hidden_size": 48, ', 1)),
+        ["bert_config.json", "'hidden_size' appears twice"],
+    ),
+    "config with a field twice inside": (
+        lambda d: edit_file(d / "bert_config.json", lambda b: b.replace(b"{", b'{"more": [{"a": 1, "a": 2}], ', 1)),
+        ["bert_config.json", "'a' appears twice"],
+    ),
     "hidden_size missing": (lambda d: edit_config(d, hidden_size=...), ["bert_config.json: hidden_size", "missing"]),
     "hidden_size a text": (lambda d: edit_config(d, hidden_size="24"), ["bert_config.json: hidden_size", '"24"']),
     "hidden_size true": (lambda d: edit_config(d, hidden_size=True), ["bert_config.json: hidden_size", "true"]),

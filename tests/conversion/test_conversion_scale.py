@@ -16,9 +16,10 @@ import command_line
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from paths import REPOSITORY
+from properties import max_examples
 from safetensors.torch import load_file
 from transformers import AutoModelForMaskedLM
 
@@ -97,7 +98,7 @@ def test_no_shard_is_too_large_for_nothing(lengths, limit):
 
 
 @given(st.integers(1, 10**6), st.sampled_from(["", "KB", "MB", "GB", "TB"]))
-@settings(max_examples=30)
+@max_examples(30)
 def test_sizes(number, unit):
     assert parse_size(f"{number}{unit}") == number * 1000 ** ["", "KB", "MB", "GB", "TB"].index(unit)
 
@@ -303,7 +304,6 @@ for number, output in zip(map(int, signals.split(",")), outputs):
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
         sys.modules[convert.__module__].card_for = lambda *args, **kwargs: (os.write(writer, b"half-way"), time.sleep(60))
         sys.argv = ["roformer", "convert", source, output, "--force"]
         main()
@@ -314,7 +314,7 @@ for number, output in zip(map(int, signals.split(",")), outputs):
 
 
 @pytest.mark.slow
-def test_signals(tmp_path):
+def test_signals(tmp_path, default_signals):
     """Ctrl-C, what a batch system sends, and what nobody can handle: of that one, a hidden folder is left."""
     numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGKILL]
     outputs = [tmp_path / f"output-{number.value}" for number in numbers]

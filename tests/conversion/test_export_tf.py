@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from paths import REPOSITORY
+from properties import max_examples
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoTokenizer
 
@@ -170,7 +171,7 @@ def test_a_bi_encoder_there_and_back(tmp_path):
     same_config(tmp_path / "model", tmp_path / "again")
 
 
-@settings(max_examples=12, deadline=None)
+@max_examples(12)
 @given(
     layers=st.integers(1, 3),
     heads=st.integers(1, 3),
@@ -465,7 +466,7 @@ def test_it_never_writes_over_its_source(tmp_path):
         export_tf(tmp_path / "model", tmp_path / "model", force=True)
 
 
-def test_interrupted_it_leaves_nothing(tmp_path, monkeypatch):
+def test_interrupted_it_leaves_nothing(tmp_path, monkeypatch, default_signals):
     saved(tmp_path / "model", "RoFormerForMaskedLM")
     write = sys.modules[export_tf.__module__].write_bundle
 

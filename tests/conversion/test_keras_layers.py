@@ -11,9 +11,10 @@ import google_crc32c
 import h5py
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from paths import REPOSITORY
+from properties import max_examples
 
 from modeling_roformer.cli import main
 from modeling_roformer.conversion.convert import convert
@@ -28,10 +29,6 @@ from modeling_roformer.conversion.formats.tensor_bundle_writer import write_bund
 run = command_line.run  # the fixture
 FIXTURES = REPOSITORY / "tests" / "fixtures" / "keras"
 LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
-# The same examples in every run: the HDF5 library is not made for any bytes at all.
-fuzz = settings(
-    max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
 
 
 def folder_with(tmp_path: Path, name: str, file: str) -> Path:
@@ -476,7 +473,8 @@ def edited(content: bytes, edits) -> bytes:
     return bytes(content)
 
 
-@fuzz
+# Never other examples: the HDF5 library is not made for any bytes at all.
+@settings(max_examples=150, derandomize=True)
 @given(EDITS, st.booleans())
 def test_any_change_of_an_hdf5_file(tmp_path, edits, same_length):
     content = (FIXTURES / "triplet" / "best_model.h5").read_bytes()
@@ -613,7 +611,7 @@ def test_a_checkpoint_that_has_the_model_below_its_root(tmp_path):
     assert KerasBundle(prefix).entries.keys() == KerasBundle(TRIPLET).entries.keys()
 
 
-@fuzz
+@max_examples(150)
 @given(EDITS)
 def test_any_change_of_an_object_graph(edits):
     try:
@@ -623,7 +621,7 @@ def test_any_change_of_an_object_graph(edits):
         assert "\n" not in str(error)
 
 
-@fuzz
+@max_examples(150)
 @given(EDITS)
 def test_any_change_of_an_object_graph_with_its_checksum_made_right(tmp_path, edits):
     try:

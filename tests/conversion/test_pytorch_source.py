@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from paths import REPOSITORY
+from properties import max_examples
 from safetensors.torch import load_file, save_file
 from transformers import (
     AutoConfig,
@@ -134,7 +135,7 @@ def test_every_format(form, dtype, tmp_path):
             )
 
 
-@settings(max_examples=15, deadline=None)
+@max_examples(15)
 @given(
     form=st.sampled_from(FORMS),
     source=st.sampled_from(["float32", "float16", "bfloat16", "float64"]),
@@ -858,7 +859,7 @@ def test_damaged_safetensors(run, tmp_path):
         assert os.listdir(tmp_path) == ["old"]
 
 
-@settings(max_examples=40, deadline=None)
+@max_examples(40)
 @given(at=st.integers(0, 1 << 30) | st.integers(-4000, -1), bit=st.integers(0, 7))  # the directory stands at the end
 @example(at=-36, bit=2)  # "spans multiple disks", which zipfile raises while it looks whether a file is a .zip
 def test_any_flipped_bit_is_noticed_or_harmless(tmp_path_factory, at, bit):

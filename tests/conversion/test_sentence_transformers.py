@@ -8,9 +8,10 @@ import hub_server
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from paths import REPOSITORY, SHARED, needs_shared
+from properties import max_examples
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer
@@ -86,7 +87,7 @@ def test_similarity_is_the_cosine(encoder):
     np.testing.assert_allclose(found.item(), a @ b / np.linalg.norm(a) / np.linalg.norm(b), atol=1e-5)
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@max_examples(10)
 @given(st.lists(st.text(st.sampled_from("明月山路 a.[MASK]旋转"), max_size=20), min_size=1, max_size=4))
 def test_vectors_are_the_models_pooler_output(encoder, folder, sentences):
     model, tokenizer = AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)

@@ -10,8 +10,9 @@ import sys
 import command_line
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import max_examples
 from safetensors.torch import load_file
 from transformers import AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertForMaskedLM, BertForSequenceClassification
 
@@ -240,11 +241,13 @@ def test_ids_in_the_configurations_are_translated(checkpoint, new_vocab, tmp_pat
     folder, _ = checkpoint()
     config = json.loads((folder / "config.json").read_text())
     changes = {"eos_token_id": [OLD.index("[SEP]")], "bos_token_id": OLD.index("[CLS]"), "sep_token_id": None}
+    changes["_name_or_path"] = str(folder)
     (folder / "config.json").write_text(json.dumps(config | changes | {"tokenizer_class": "BertTokenizer", "mine": 1}))
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": OLD.index("[SEP]"), "max_length": 9}))
     initialise_words(folder, new_vocab, tmp_path / "out")
     made = json.loads((tmp_path / "out" / "config.json").read_text())
     assert made["eos_token_id"] == [NEW.index("[SEP]")] and made["bos_token_id"] == NEW.index("[CLS]")
+    assert "_name_or_path" not in made  # of whoever saved the model
     assert made["sep_token_id"] is None and made["mine"] == 1 and made["tokenizer_class"] == "RoFormerTokenizer"
     generation = json.loads((tmp_path / "out" / "generation_config.json").read_text())
     assert generation == {"eos_token_id": NEW.index("[SEP]"), "max_length": 9}
@@ -265,7 +268,7 @@ def test_a_word_level_checkpoint_gets_more_words(checkpoint, new_vocab, tmp_path
 
 
 @given(st.data())
-@settings(max_examples=50, deadline=None)
+@max_examples(50)
 def test_means_of_any_rows(data):
     """Any numbers of rows over any slabs, of matrices and of vectors."""
     entries = data.draw(st.integers(1, 9))
@@ -411,7 +414,7 @@ def test_the_checkpoint_is_not_replaced(run, checkpoint, new_vocab, tmp_path):
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
-def test_interrupted_it_leaves_nothing(checkpoint, tmp_path):
+def test_interrupted_it_leaves_nothing(checkpoint, tmp_path, default_signals):
     folder, _ = checkpoint()
     fifo = tmp_path / "words.txt"
     os.mkfifo(fifo)

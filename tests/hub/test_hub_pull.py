@@ -15,8 +15,9 @@ import pytest
 import torch
 from hub_server import Blob, Fault, Repo
 from huggingface_hub import constants
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import max_examples
 
 from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM, cli
 from modeling_roformer.hub import HubError, pull, push
@@ -395,7 +396,7 @@ def test_the_command_refuses_gits_files_in_a_sentence(hub, tmp_path, monkeypatch
     assert not out and "'.git/config'" in line and "nothing was written" in line and "Traceback" not in err
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@max_examples(40)
 @given(
     files=st.dictionaries(
         st.lists(st.text("ab.词 -", min_size=1, max_size=4), min_size=1, max_size=3).map("/".join),
@@ -414,7 +415,6 @@ def test_any_tree_comes_back_or_is_refused(hub, tmp_path_factory, files):
         assert content(folder) == {str(Path(name)): data for name, (data, _) in files.items()}
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=300))
 def test_sums_are_those_of_git_and_the_hub(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("sums") / "file"
@@ -451,7 +451,7 @@ def test_bad_names_cause_no_traffic(hub, tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interruption_leaves_nothing(hub, repo, tmp_path, number):
+def test_an_interruption_leaves_nothing(hub, repo, tmp_path, number, default_signals):
     reached = []
     hub.before = lambda request: reached.append(request) if request.startswith("GET /cdn/") else None
     hub.faults.append(Fault("GET /cdn/", delay=8))

@@ -20,8 +20,9 @@ import pytest
 import torch
 from hub_server import PART_SIZE, Fault
 from huggingface_hub import ModelCard, snapshot_download
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import max_examples
 from safetensors.numpy import load_file, save_file
 
 from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM, cli
@@ -99,12 +100,56 @@ def test_a_graph_that_was_cut_off_is_not_sent(hub, folder):
     whole = (folder / "onnx" / "model.onnx").read_bytes()
     for length in range(size):
         (folder / "onnx" / "model.onnx").write_bytes(whole[:length])
-        with pytest.raises(ValueError, match="onnx/model.onnx is not a whole ONNX graph: export the model again"):
+        with pytest.raises(ValueError, match=r"onnx/model\.onnx is not a whole ONNX graph .*export the model again"):
             push(folder, REPO)
     (folder / "onnx" / "model.onnx").write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
     with pytest.raises(ValueError, match="not a whole ONNX graph"):
         push(folder, REPO)
     assert not hub.repos
+
+
+PATH = "/home/me/secret-customer/model-3"
+SETTINGS = {
+    "config.json": {"_name_or_path": PATH, "encoder": {"_name_or_path": PATH + "/"}, "label2id": {"/a/b": 0}},
+    "tokenizer_config.json": {
+        "name_or_path": "C:\\secret-customer\\model-3",
+        "tokenizer_file": PATH,
+        "mask_token": "/a/b",
+        "vocab_file": None,
+    },
+    "generation_config.json": {"_name_or_path": "../secret-customer/model-3"},
+    "adapter_config.json": {"base_model_name_or_path": "secret-customer/of/mine/model-3", "revision": "a/b"},
+}
+
+
+@pytest.mark.parametrize("with_code", [False, True])
+def test_paths_of_this_machine_stay_here(hub, folder, with_code):
+    """Of a path in the settings its last part is published; names on the Hub, and all other fields, are sent as they are."""
+    for name, fields in SETTINGS.items():
+        path = folder / name
+        known = json.loads(path.read_text()) if path.exists() else {}
+        path.write_text(json.dumps(known | fields))
+    before = content(folder)
+    push(folder, REPO, with_code=with_code)
+    assert content(folder) == before, "push wrote into the folder"
+    arrived = published(hub)
+    assert not [name for name, data in arrived.items() if b"secret-customer" in data]
+    sent = {name: json.loads(arrived[name]) for name in SETTINGS}
+    assert sent["config.json"]["_name_or_path"] == sent["config.json"]["encoder"]["_name_or_path"] == "model-3"
+    assert sent["config.json"]["label2id"] == {"/a/b": 0} and sent["config.json"]["hidden_size"] == 16
+    assert sent["tokenizer_config.json"]["name_or_path"] == sent["tokenizer_config.json"]["tokenizer_file"] == "model-3"
+    assert sent["tokenizer_config.json"]["mask_token"] == "/a/b" and sent["tokenizer_config.json"]["vocab_file"] is None
+    assert sent["generation_config.json"] == {"_name_or_path": "model-3"}
+    assert sent["adapter_config.json"] == {"base_model_name_or_path": "model-3", "revision": "a/b"}
+
+
+def test_names_on_the_hub_are_sent_unless_they_are_folders_here(hub, folder, monkeypatch):
+    monkeypatch.chdir(folder.parent)
+    for name, sent in {"somebody/a-model": "somebody/a-model", "a-model": "a-model", "my-model/onnx": "onnx"}.items():
+        (folder / "onnx").mkdir(exist_ok=True)
+        (folder / "generation_config.json").write_text(json.dumps({"_name_or_path": name}))
+        push(folder, REPO)
+        assert json.loads(published(hub)["generation_config.json"]) == {"_name_or_path": sent}
 
 
 def test_a_missing_card_is_written_from_the_folder(hub, folder):
@@ -235,18 +280,75 @@ def test_a_whole_model_leaves_nothing_to_tell(hub, folder, caplog):
 KEYS = {
     "backup": "-----BEGIN OPENSSH PRIVATE KEY-----\nb3Blbn\n-----END OPENSSH PRIVATE KEY-----\n",
     "notes.txt": "\n-----BEGIN PRIVATE KEY-----\nMIIE\n",
+    "later.txt": "The key of the server:\n-----BEGIN RSA PRIVATE KEY-----\nMIIE\n",
+    "marked.txt": "\ufeff-----BEGIN PRIVATE KEY-----\nMIIE\n",
+    "mail.asc": "-----BEGIN PGP PRIVATE KEY BLOCK-----\n\nlQOY\n",
+    "putty.txt": "PuTTY-User-Key-File-3: ssh-ed25519\n",
+    "login.txt": f"hf_{'aB3' * 12}\n",
     "project-1a2b.json": json.dumps({"type": "x", "private_key": "-----BEGIN PRIVATE KEY-----\nMIIE\n"}, indent=2),
 }
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
 @pytest.mark.parametrize("name", KEYS)
-def test_a_key_is_known_by_its_content(hub, folder, name):
+def test_a_key_is_known_by_its_content(hub, folder, name, encoding):
     told = []
-    (folder / name).write_text(KEYS[name])
+    (folder / name).write_text(KEYS[name], encoding=encoding)
     (folder / "how-to.md").write_text("A key begins with -----BEGIN PRIVATE KEY-----\n")
     push(folder, REPO, tell=told.append)
     assert name not in published(hub) and "how-to.md" in published(hub)
     assert told == [f"not published: {name} (looks like a credential)"]
+
+
+def test_what_training_leaves_is_known_in_any_case_of_letters(hub, folder):
+    add(
+        folder,
+        "OPTIMIZER.PT",
+        "Training_Args.bin",
+        "Checkpoint-5/model.safetensors",
+        "WANDB/x",
+        "Secret/x",
+        "stored_tokens",
+    )
+    push(folder, REPO)
+    assert not [name for name in published(hub) if name.lower() != name and name != "README.md"]
+    assert "stored_tokens" not in published(hub)
+
+
+@pytest.mark.parametrize("what", ["link", "content", "gone"])
+@pytest.mark.parametrize("create_pr", [False, True])
+def test_what_changes_while_it_is_sent_is_not_published(hub, folder, tmp_path, what, create_pr):
+    """A file that was checked, and then is a link to one outside, for example."""
+    push(folder, REPO)
+    notes, other = folder / "notes.txt", tmp_path / "other.txt"
+    notes.write_text("mine"), other.write_text("hers")
+    before = published(hub)
+
+    def change(request):
+        if "/preupload/" in request and not notes.is_symlink():
+            notes.unlink(missing_ok=True)
+            if what == "link":
+                notes.symlink_to(other)
+            elif what == "content":
+                notes.write_text("another")
+
+    hub.before = change
+    with pytest.raises(HubError, match=r"nothing was published: .*notes\.txt"):
+        push(folder, REPO, create_pr=create_pr)
+    assert published(hub) == before and not hub.repos[REPO].pull_requests
+
+
+def test_a_folder_that_breaks_while_it_is_sent_is_not_the_hubs_fault(hub, folder):
+    """The card is written from the weights, after the Hub has said that it has none."""
+
+    def cut(request):
+        if "/repos/create" in request:
+            (folder / "model.safetensors").write_bytes(b"cut")
+
+    hub.before = cut
+    with pytest.raises(HubError, match="nothing was published") as raised:
+        push(folder, REPO)
+    assert "404" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -455,6 +557,7 @@ BROKEN = {
     "no config": (drop("config.json"), "config.json"),
     "config that is no JSON": (write("config.json", "{"), "config.json cannot be read as JSON"),
     "config that is no object": (write("config.json", "[]"), "config.json is not a JSON object"),
+    "config with a field twice": (write("config.json", '{"a": {"b": 1, "b": 2}}'), "the field 'b' appears twice"),
     "config of no model": (write("config.json", "{}"), "model_type"),
     "config in Latin-1": (lambda f: (f / "config.json").write_bytes(b'{"a": "\xe9"}'), "config.json cannot be read"),
     "no weights": (drop("model.safetensors"), "has no weights"),
@@ -563,7 +666,7 @@ FIELDS = {
 }
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@max_examples(50)
 @given(data=st.data(), name=st.sampled_from(sorted(FIELDS)))
 def test_any_json_is_published_or_refused_in_a_sentence(hub, folder, data, name):
     before = content(folder)
@@ -579,6 +682,18 @@ def test_any_json_is_published_or_refused_in_a_sentence(hub, folder, data, name)
             path.unlink()
         for path, its_content in before.items():
             (folder / path).write_bytes(its_content)
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [("model.safetensors.index.json", {"weight_map": {"": "\n"}}), ("config.json", {"auto_map": "\n"})],
+)
+def test_a_name_with_a_line_break_is_shown_escaped(hub, folder, name, fields):
+    path = folder / name
+    path.write_text(json.dumps((json.loads(path.read_text()) if path.exists() else {}) | fields))
+    with pytest.raises(ValueError, match=r"'\\n") as refused:
+        push(folder, REPO)
+    assert "\n" not in str(refused.value)
 
 
 def test_other_bad_arguments_cause_no_traffic(hub, folder, monkeypatch):
@@ -758,7 +873,7 @@ def test_the_command(hub, folder):
     assert hub.token not in done.stderr
 
 
-def test_an_interrupted_push_goes_on(hub, folder):
+def test_an_interrupted_push_goes_on(hub, folder, default_signals):
     rng = np.random.default_rng(0)
     large = {"a": rng.normal(size=PART_SIZE).astype(np.float32)}  # four parts
     save_file(large, folder / "model.safetensors", {"format": "pt"})

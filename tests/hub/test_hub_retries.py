@@ -17,8 +17,9 @@ import pytest
 from fake_time import NOON
 from hub_server import MODEL, PART_SIZE, ROUTES, Answer, Blob, Fault, Handler
 from huggingface_hub import constants
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import max_examples
 from safetensors.numpy import save_file
 
 from modeling_roformer.hub import HubError, pull, push
@@ -194,7 +195,7 @@ def test_90_seconds_in_all(hub, folder, fake_time):
     assert fake_time.slept == [40, 40, 40, 40]
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@max_examples(30)
 @given(
     failures=st.lists(
         st.tuples(st.sampled_from(["create", "preupload", "batch", "metadata", "commit"]), st.integers(0, 60)),

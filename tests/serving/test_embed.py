@@ -2,8 +2,10 @@
 
 import gzip
 import json
+import os
 import shutil
 import sys
+import threading
 
 import command_line
 import datasets
@@ -11,11 +13,14 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
+import torch
 from small_texts import TEXTS
+from vector_folders import as_older_versions_wrote
 
 from modeling_roformer.serving.errors import ServingError
 from modeling_roformer.serving.vectors import TextEncoder, embed
 from modeling_roformer.serving.vectors import texts as texts_module
+from modeling_roformer.serving.vectors.encoder import model_identity
 from modeling_roformer.serving.vectors.repeated_ids import repeated_ids
 from modeling_roformer.serving.vectors.vector_folder import VectorFolder
 
@@ -45,7 +50,7 @@ def read(folder):
 def test_vectors_are_the_formulas(saved, naive, texts, tmp_path, kind, pooling):
     report = embed(saved(kind), texts, tmp_path / "out", shard_size=4, batch_tokens=40)
     ids, vectors, _ = read(tmp_path / "out")
-    assert ids == [f"{texts}:{line}" for line in (1, 2, 3, 4, 6, 7, 8, 9, 10, 11)]
+    assert ids == [f"texts.txt:{line}" for line in (1, 2, 3, 4, 6, 7, 8, 9, 10, 11)]
     longest = 16 if kind == "wobert" else None  # where its positions end
     np.testing.assert_allclose(vectors, naive(saved(kind), TEXTS, pooling, longest), atol=2e-6)
     assert (report.texts, report.shards, report.kept, report.width) == (10, 3, 0, vectors.shape[1])
@@ -114,10 +119,9 @@ def test_whatever_holds_the_texts(saved, naive, tmp_path, monkeypatch):
     assert ids == [str(i) for i in range(8)]
     np.testing.assert_allclose(vectors, naive(saved("word"), TEXTS[:8], "mean"), atol=2e-6)
     embed(saved("word"), sources, tmp_path / "unnamed", field="body")
-    corpus = tmp_path / "corpus"
     assert read(tmp_path / "unnamed")[0] == [
-        *(f"{corpus}/a.jsonl:{i}" for i in (1, 2)), *(f"{corpus}/b.jsonl.gz:{i}" for i in (1, 2)),
-        *(f"{corpus}/more/c.parquet:{i}" for i in (1, 2)), *(f"{tmp_path}/d.parquet:{i}" for i in (1, 2)),
+        *(f"corpus/a.jsonl:{i}" for i in (1, 2)), *(f"corpus/b.jsonl.gz:{i}" for i in (1, 2)),
+        *(f"corpus/more/c.parquet:{i}" for i in (1, 2)), *(f"d.parquet:{i}" for i in (1, 2)),
     ]  # fmt: skip
 
 
@@ -141,11 +145,11 @@ def test_a_stopped_run_goes_on_and_ends_as_one_that_was_not(saved, texts, tmp_pa
     out, computed = tmp_path / "out", []
     vectors = TextEncoder.vectors
 
-    def until_the_third(self, ids):
+    def until_the_third(self, ids, names):
         if len(computed) == 3:
             raise KeyboardInterrupt
         computed.append(len(ids))
-        return vectors(self, ids)
+        return vectors(self, ids, names)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(TextEncoder, "vectors", until_the_third)
@@ -211,7 +215,7 @@ def test_two_commands_do_not_write_at_once_and_a_moved_model_is_the_same(saved, 
     (out / "000001.parquet").unlink()
     shutil.copytree(saved("word"), tmp_path / "moved")
     assert embed(tmp_path / "moved", texts, out, shard_size=4).kept == 2
-    assert json.loads((out / "run.json").read_text())["model_path"] == str(tmp_path / "moved")
+    assert json.loads((out / "run.json").read_text())["model_name"] == "moved"
 
 
 def test_what_the_command_says(saved, run, texts, tmp_path):
@@ -308,13 +312,13 @@ def test_options_that_do_not_fit(saved, run, texts, tmp_path):
 def test_a_vector_that_is_not_finite_is_named(saved, texts, tmp_path, monkeypatch):
     vectors = TextEncoder.vectors
 
-    def damaged(self, ids):
-        found = vectors(self, ids)
+    def damaged(self, ids, names):
+        found = vectors(self, ids, names)
         found[3, 1] = 1e6  # more than float16 holds
         return found
 
     monkeypatch.setattr(TextEncoder, "vectors", damaged)
-    with pytest.raises(ServingError, match=r"the vector of .*texts\.txt:4 is not finite"):
+    with pytest.raises(ServingError, match=r"the vector of texts\.txt:4 is not finite"):
         embed(saved("word"), texts, tmp_path / "out", vector_dtype="float16")
 
 
@@ -324,3 +328,375 @@ def test_without_the_extra_one_sentence_says_what_to_install(saved, texts, tmp_p
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.delattr(sys.modules["modeling_roformer.serving.vectors"], "embed", raising=False)
     assert "pyarrow is not installed: `pip install '.[embed]'`" in refused(run, saved("word"), texts, tmp_path / "out")
+
+
+def test_a_second_process_that_was_slow_to_read_does_not_take_the_vectors_of_the_first(saved, naive, tmp_path):
+    """Both name the same file. What the second reads first is a pipe, which waits until the first command has ended."""
+    path, out, pipe = tmp_path / "texts.txt", tmp_path / "out", tmp_path / "pipe"
+    os.mkfifo(pipe)
+    os.link(pipe, path)
+    ended = {}
+
+    def second():
+        try:
+            ended["second"] = embed(saved("sim"), path, out)
+        except ServingError as error:
+            ended["second"] = error
+
+    thread = threading.Thread(target=second)
+    thread.start()
+    writer = os.open(pipe, os.O_WRONLY)  # returns once the second command has begun to read
+    regular = tmp_path / "regular"
+    regular.write_text("".join(text + "\n" for text in TEXTS), encoding="utf-8")
+    os.replace(regular, path)
+    try:
+        ended["first"] = embed(saved("word"), path, out)
+    except ServingError as error:
+        ended["first"] = error
+    os.write(writer, "今天\n".encode())
+    os.close(writer)
+    thread.join(60)
+    found = json.loads((out / "run.json").read_text(encoding="utf-8"))
+    done = [name for name, report in ended.items() if not isinstance(report, ServingError)]
+    assert len(done) == 1, ended
+    kind, pooling = {"first": ("word", "mean"), "second": ("sim", "pooler")}[done[0]]
+    assert found["model"] == model_identity(saved(kind))
+    np.testing.assert_allclose(read(out)[1], naive(saved(kind), TEXTS, pooling), atol=2e-6)
+
+
+def everything(folder) -> str:
+    """All that is in a folder of vectors: its own text, and that of its tables and of their metadata."""
+    found = [(folder / "run.json").read_text(encoding="utf-8")]
+    for path in folder.glob("*.parquet"):
+        table = pyarrow.parquet.read_table(path)
+        found.append(f"{table.select(['id', 'text']).to_pylist()} {table.schema.metadata}")
+    return "\n".join(found)
+
+
+def test_nothing_that_is_saved_holds_the_folders_of_the_caller(saved, tmp_path, monkeypatch):
+    model = shutil.copytree(saved("word"), tmp_path / "secret-place" / "models" / "word")
+    corpus = tmp_path / "secret-place" / "corpus"
+    corpus.mkdir()
+    (corpus / "a.txt").write_text("今天\n", encoding="utf-8")
+    other = tmp_path / "secret-place" / "more" / "a.txt"
+    other.parent.mkdir()
+    other.write_text("明月\n", encoding="utf-8")
+    out = tmp_path / "out"
+    embed(model, [corpus, corpus / "a.txt", other], out, keep_text=True)
+    assert read(out)[0] == ["corpus/a.txt:1", "more/a.txt:1"]
+    run_ = json.loads((out / "run.json").read_text(encoding="utf-8"))
+    assert (run_["model"], run_["model_name"]) == (model_identity(model), "word")
+    monkeypatch.chdir(corpus)
+    embed("../models/word", ["../more/a.txt", "."], tmp_path / "typed", keep_text=True)
+    assert read(tmp_path / "typed")[0] == ["more/a.txt:1", "a.txt:1"]
+    for folder in (out, tmp_path / "typed"):
+        assert "secret-place" not in everything(folder) and str(tmp_path) not in everything(folder)
+
+
+def test_texts_of_the_same_names_elsewhere(saved, tmp_path):
+    """Those that are the same were moved; others are not written over the first ones."""
+    for name, content in (("a", TEXTS), ("b", TEXTS), ("c", TEXTS[::-1])):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "texts.txt").write_text("\n".join(content), encoding="utf-8")
+    out = tmp_path / "out"
+    embed(saved("word"), tmp_path / "a" / "texts.txt", out, shard_size=4)
+    assert embed(saved("word"), tmp_path / "b" / "texts.txt", out, shard_size=4).kept == 3
+    before = contents(out)
+    with pytest.raises(ServingError, match="vectors of other texts"):
+        embed(saved("word"), tmp_path / "c" / "texts.txt", out, shard_size=4)
+    assert contents(out) == before
+
+
+def test_the_same_relative_path_in_another_folder_is_another_one(saved, tmp_path, monkeypatch):
+    """The vectors of the first are not written over."""
+    for name, content in (("a", TEXTS), ("b", TEXTS[::-1])):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "texts.txt").write_text("\n".join(content), encoding="utf-8")
+    out = tmp_path / "out"
+    monkeypatch.chdir(tmp_path / "a")
+    embed(saved("word"), "texts.txt", out, shard_size=4)
+    before = contents(out)
+    monkeypatch.chdir(tmp_path / "b")
+    with pytest.raises(ServingError, match=r"vectors of other texts: .*000000\.parquet"):
+        embed(saved("word"), "texts.txt", out, shard_size=4)
+    assert contents(out) == before
+    assert embed(saved("word"), tmp_path / "a" / "texts.txt", out, shard_size=4).kept == 3
+
+
+def test_a_model_that_is_replaced_before_it_is_loaded_is_noticed(saved, texts, tmp_path, monkeypatch):
+    model, check = tmp_path / "model", texts_module.Texts.check
+    shutil.copytree(saved("word"), model)
+
+    def replace(self):  # once the model's digest has been taken
+        shutil.copytree(saved("bi"), model, dirs_exist_ok=True)
+        return check(self)
+
+    monkeypatch.setattr(texts_module.Texts, "check", replace)
+    with pytest.raises(ServingError, match="model has changed since"):
+        embed(model, texts, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+class Killed(BaseException):
+    """In place of SIGKILL, which no test outlives."""
+
+
+@pytest.mark.parametrize(("pause", "renamed"), [*((0, n) for n in range(9)), *((60, n) for n in range(6))])
+def test_a_run_that_is_killed_before_or_after_any_file_appears_ends_as_one_that_was_not(
+    saved, texts, tmp_path, monkeypatch, pause, renamed
+):
+    """How many texts were cut is not forgotten either, nor is a folder refused in which nothing had appeared."""
+    whole, out = tmp_path / "whole", tmp_path / "out"
+    assert embed(saved("word"), texts, whole, shard_size=4, max_length=6).cut > 2
+    replace, count = os.replace, 0
+
+    def kill(new, path):
+        nonlocal count
+        count += 1
+        if count > renamed:
+            raise Killed
+        replace(new, path)
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(os, "replace", kill)
+        patch.setattr(type(out), "unlink", lambda *args, **options: None)  # a killed process tidies nothing up
+        patch.setattr(sys.modules[embed.__module__], "_PAUSE", pause)  # between two notes of what is done
+        embed(saved("word"), texts, out, shard_size=4, max_length=6)
+    embed(saved("word"), texts, out, shard_size=4, max_length=6)
+    found = {name: data for name, data in contents(out).items() if not name.endswith(".unfinished")}
+    assert found == contents(whole)
+
+
+def test_a_file_that_is_no_shard_is_named_and_no_name_of_a_text_is_empty(saved, run, texts, tmp_path):
+    out = tmp_path / "out"
+    embed(saved("word"), texts, out)
+    shutil.copy(out / "000000.parquet", out / "notes.parquet")
+    assert "notes.parquet is none of the files" in refused(run, saved("word"), texts, out)
+    assert "the name of the texts is empty" in refused(run, saved("word"), "", tmp_path / "new")
+
+
+def test_a_folder_of_an_older_version_is_resumed_as_it_was(saved, naive, texts, tmp_path):
+    out = tmp_path / "out"
+    embed(saved("word"), texts, out, shard_size=4, keep_text=True)
+    as_older_versions_wrote(out, saved("word"), texts)
+    ids = read(out)[0]
+    (out / "000001.parquet").unlink()
+    report = embed(saved("word"), texts, out, shard_size=4, keep_text=True)
+    assert (report.kept, report.again, report.shards) == (2, 0, 3)
+    assert read(out)[0] == ids == [f"{texts}:{line}" for line in (1, 2, 3, 4, 6, 7, 8, 9, 10, 11)]
+    np.testing.assert_allclose(read(out)[1], naive(saved("word"), TEXTS, "mean"), atol=2e-6)
+    assert embed(saved("word"), texts, out, shard_size=4, keep_text=True).kept == 3
+    with pytest.raises(ServingError, match="holds vectors with model"):
+        embed(saved("sim"), texts, out, shard_size=4, keep_text=True)
+
+
+def test_a_pooler_reads_no_further_than_its_positions(saved, tmp_path):
+    from modeling_roformer import RoFormerConfig, RoFormerModel
+
+    folder = tmp_path / "learned"
+    shutil.copytree(saved("sim"), folder)
+    config = RoFormerConfig.from_pretrained(folder, position_encoding="learned", max_position_embeddings=16)
+    RoFormerModel(config).save_pretrained(folder)
+    encoder = TextEncoder(folder, device="cpu")
+    assert (encoder.pooling, encoder.max_length) == ("pooler", 16)
+    assert encoder(["今天" * 20, "我们"]).shape == (2, 24)
+
+
+def test_what_a_wide_table_lacks_is_said_in_one_line_and_suffixes_may_be_capitals(saved, run, tmp_path):
+    wide = tmp_path / "wide.csv"
+    wide.write_text(",".join(f"c{i}" for i in range(10_000)) + "\n", encoding="utf-8")
+    err = refused(run, saved("word"), wide, tmp_path / "out")
+    assert "no column 'text', but c0, c1, " in err and "9,980 more" in err and len(err) < 1000
+    pyarrow.parquet.write_table(pyarrow.table({"text": TEXTS}), tmp_path / "TEXTS.PARQUET")
+    assert embed(saved("word"), tmp_path / "TEXTS.PARQUET", tmp_path / "out").texts == 10
+
+
+ROWS = ["今天", "明月, 清风", 'he said "no"', "first\nsecond\r\nthird", "", " ", "旋转"]
+
+
+def test_a_csv_file_is_a_table(saved, naive, run, tmp_path):
+    import csv
+
+    path = tmp_path / "texts.csv"
+    with open(path, "w", encoding="utf-8-sig", newline="") as file:  # begins with a byte order mark
+        writer = csv.writer(file)
+        writer.writerows(
+            [["text", "key"], *([text, f"k{i}"] for i, text in enumerate(ROWS)), [], ["x" * 140_000, "long"]]
+        )
+    (tmp_path / "texts.csv.gz").write_bytes(gzip.compress(path.read_bytes()))
+    expected = [0, 1, 2, 3, 6]
+    embed(saved("word"), path, tmp_path / "out", keep_text=True, shard_size=2)
+    ids, vectors, kept = read(tmp_path / "out")
+    assert ids == [f"texts.csv:{i + 1}" for i in [*expected, 7]] and kept[:5] == [ROWS[i] for i in expected]
+    np.testing.assert_allclose(vectors[:5], naive(saved("word"), [ROWS[i] for i in expected], "mean"), atol=2e-6)
+    embed(saved("word"), tmp_path / "texts.csv.gz", tmp_path / "keys", id_field="key")
+    assert read(tmp_path / "keys")[0] == [*(f"k{i}" for i in expected), "long"]
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b"id,body\n1,x\n", "no column 'text', but id, body (--field"),
+        (b"text,text\nx,y\n", "several columns 'text' (--field"),
+        (b"", "no column 'text', but nothing"),
+        (b'text,id\n"x\ny",1\nx, y,2\n', "line 4: the row has 3 fields and the header 2"),
+        (b'text\nx\n"y\n', "texts.csv, line 3: not CSV, a quote is opened before it and never closed"),
+        ("text\n今天\n".encode("gb18030"), "not UTF-8 (`iconv"),
+    ],
+)
+def test_a_csv_file_that_is_none(saved, run, tmp_path, content, what):
+    (tmp_path / "texts.csv").write_bytes(content)
+    assert what in refused(run, saved("word"), tmp_path / "texts.csv", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_tables_that_are_not_read_are_refused(saved, run, tmp_path):
+    for name in ("texts.tsv", "texts.xlsx"):
+        (tmp_path / name).write_text("text\n今天\n", encoding="utf-8")
+        error = refused(run, saved("word"), tmp_path / name, tmp_path / "out")
+        assert f"{name} is a table" in error and ".csv" in error
+    (tmp_path / "texts.csv").write_text("text\n今天\n", encoding="utf-8")
+    arguments = ["--base", saved("word") / "vocab.txt", "--output", tmp_path / "vocab.txt"]
+    code, _, err = run("vocab", tmp_path / "texts.csv", *arguments)
+    assert code == 1 and "texts.csv is a table" in err
+
+
+def test_rows_without_a_text_are_left_out_and_counted_alike(saved, run, tmp_path):
+    texts = ["今天", None, "", "明月", " ", "旋转", None, None]
+    lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
+    (tmp_path / "texts.jsonl").write_text(lines + "\n", encoding="utf-8")
+    pyarrow.parquet.write_table(pyarrow.table({"text": texts}), tmp_path / "texts.parquet")
+    rows = "".join(f'"{text or ""}",{i}\n' if i % 2 else f"{text or ''},{i}\n" for i, text in enumerate(texts))
+    (tmp_path / "texts.csv").write_text(f"text,number\n{rows}", encoding="utf-8")
+    for name in ("texts.jsonl", "texts.parquet", "texts.csv"):
+        out = tmp_path / f"vectors of {name}"
+        for _ in range(2):  # the second time all are kept
+            code, stdout, err = run("embed", saved("word"), tmp_path / name, out, "--shard-size", 2)
+            assert code == 0 and "│ left out │ 5 rows without a text" in stdout, (stdout, err)
+        assert read(out)[0] == [f"{name}:{i}" for i in (1, 4, 6)]
+    report = embed(saved("word"), tmp_path / "texts.jsonl", tmp_path / "one", shard_size=3)
+    assert (report.texts, report.shards, report.left_out) == (3, 1, 5)
+
+
+def test_a_row_of_parquet_that_cannot_be_read_is_named(saved, run, tmp_path):
+    texts = [f"今天{i}" for i in range(3000)]
+    data = pyarrow.array([text.encode() for text in texts[:2345]] + [b"\xff\xfe"] + [b"x"] * 10, pyarrow.binary())
+    column = pyarrow.Array.from_buffers(pyarrow.string(), len(data), data.buffers())
+    pyarrow.parquet.write_table(pyarrow.table({"text": column, "key": range(2356)}), tmp_path / "a.parquet")
+    assert "a.parquet, row 2346: the column 'text': is not UTF-8" in refused(
+        run, saved("word"), tmp_path / "a.parquet", tmp_path / "out"
+    )
+    table = pyarrow.table({"text": texts, "key": [None if i == 2000 else i for i in range(3000)]})
+    pyarrow.parquet.write_table(table, tmp_path / "b.parquet")
+    assert "b.parquet, row 2001: the field 'key' is None" in refused(
+        run, saved("word"), tmp_path / "b.parquet", tmp_path / "out", "--id-field", "key"
+    )
+    data = bytearray((tmp_path / "b.parquet").read_bytes())
+    data[200:260] = b"\xff" * 60
+    (tmp_path / "c.parquet").write_bytes(data)
+    assert "c.parquet is damaged behind row " in refused(run, saved("word"), tmp_path / "c.parquet", tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b'{"model": ',
+        b"[]",
+        b"[" * 100_000,
+        b"\xff\xfe",
+        b"{}",
+        b'{"model": 7}',
+        "shards",
+        "done",
+        "texts",
+        "max_length",
+        "cut_at",
+        {"longest": -1},
+        {"longest": True},
+        {"cut_at": 0},
+        "twice",
+    ],
+)
+def test_a_damaged_run_is_named(saved, run, texts, tmp_path, content):
+    out = tmp_path / "out"
+    embed(saved("word"), texts, out)
+    path = out / "run.json"
+    whole = path.read_text(encoding="utf-8")
+    if content == "twice":
+        content = whole.replace('"dtype"', '"dtype": "float16", "dtype"', 1).encode()
+    if isinstance(content, str):  # a field that is something else
+        content = {content: "else"}
+    if isinstance(content, dict):
+        content = json.dumps(json.loads(whole) | content).encode()
+    path.write_bytes(content)
+    before = contents(out)
+    assert f"{path} is damaged: " in refused(run, saved("word"), texts, out)
+    code, stdout, err = run("rank", "今天", out)
+    assert code == 1 and stdout == "" and f"{path} is damaged: " in err and err.count("\n") == 1
+    assert contents(out) == before
+
+
+def test_a_text_has_a_longest_length_and_the_summary_says_how_many_were_cut(saved, naive, run, tmp_path):
+    path = tmp_path / "texts.txt"
+    long = "天" * 9000
+    path.write_text(f"今天\n{long}\n", encoding="utf-8")
+    for _ in range(2):  # the second time all are kept
+        code, out, err = run("embed", saved("sim"), path, tmp_path / "out")
+        assert code == 0 and "│ cut     │ 1 texts, at 8,192 tokens (--max-length)" in out, err
+    expected = naive(saved("sim"), ["今天", long], "pooler", 8192)
+    np.testing.assert_allclose(read(tmp_path / "out")[1], expected, atol=2e-6)
+    encoder = TextEncoder(saved("sim"), device="cpu")
+    assert encoder.tokenize_and_count(["明" * 8190, "明" * 8191, long, "今天"])[1] == 2
+    assert TextEncoder(saved("sim"), max_length=10_000, device="cpu").max_length == 10_000
+
+
+def test_a_text_that_memory_has_no_room_for_is_named(saved, run, texts, tmp_path, monkeypatch):
+    from modeling_roformer import RoFormerModel
+
+    forward = RoFormerModel.forward
+
+    def hungry(self, input_ids, **kwargs):
+        if input_ids.shape[1] > 20:
+            torch.empty(1 << 50, dtype=torch.uint8)  # torch's own error
+        return forward(self, input_ids, **kwargs)
+
+    monkeypatch.setattr(RoFormerModel, "forward", hungry)
+    texts.write_text(f"今天\n{'明月' * 50}\n{'明月' * 40}\n", encoding="utf-8")
+    error = refused(run, saved("sim"), texts, tmp_path / "out", "--batch-tokens", 1)
+    assert "texts.txt:2" in error and "102 tokens" in error and "--max-length" in error and "alloc_cpu" not in error
+    error = refused(run, saved("sim"), texts, tmp_path / "out")
+    assert "3 texts at once" in error and "texts.txt:2" in error and "--batch-tokens" in error
+
+
+def test_paths_are_never_looked_up_on_the_hub(saved, run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    asked = []
+
+    def load_dataset(path, config, **options):
+        asked.append(path)
+        raise FileNotFoundError("there is no such data set on the Hub")
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    for source in (
+        "./texts",
+        "../texts",
+        str(tmp_path / "texts"),
+        "texts/",
+        "texts.csv",
+        "a/b/texts",
+        "a/texts.jsonl.gz",
+        "-x",
+    ):
+        options = ("--",) if source.startswith("-") else ()
+        assert "does not exist" in refused(run, *options, saved("word"), source, tmp_path / "out")
+    assert asked == []
+    for source in ("owner/name", "owner/name-v1.1", "name:zh"):
+        error = refused(run, saved("word"), source, tmp_path / "out")
+        assert f"{source} is neither a file nor a data set" in error
+    assert asked == ["owner/name", "owner/name-v1.1", "name"]
+
+
+def test_workers_without_ray_are_refused(saved, run, texts, tmp_path):
+    error = refused(run, saved("word"), texts, tmp_path / "out", "--workers", 2)
+    assert "workers" in error and "--ray" in error and not (tmp_path / "out").exists()

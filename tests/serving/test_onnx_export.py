@@ -82,6 +82,27 @@ def test_every_graph_answers_without_pytorch(exported):
         assert file == "model" or (logits != expected).any()
 
 
+def test_every_graph_is_valid_onnx_and_sorted(exported):
+    """By the full check of the package onnx; ONNX Runtime sorts by itself, other readers refuse what is not sorted."""
+    _, output, report = exported
+    for file in report.agreements:
+        path = output / "onnx" / file
+        onnx.checker.check_model(path, full_check=True)
+        network = onnx.load(path).graph
+        known = {"", *(tensor.name for tensor in network.initializer), *(value.name for value in network.input)}
+        for node in network.node:
+            assert known.issuperset(node.input), (file, node.name)
+            known.update(node.output)
+
+
+def test_weights_that_stay_in_float32_need_no_cast(exported):
+    _, output, _ = exported
+    network = onnx.load(output / "onnx" / "model_fp16.onnx").graph
+    weights = {tensor.name: tensor.data_type for tensor in network.initializer}
+    assert onnx.TensorProto.FLOAT in weights.values() and onnx.TensorProto.FLOAT16 in weights.values()
+    assert not [node for node in network.node if node.op_type == "Cast" and node.input[0] in weights]
+
+
 def test_the_report_says_what_was_measured(exported):
     _, _, report = exported
     float32, int8, fp16 = report.agreements.values()
@@ -109,6 +130,12 @@ def test_the_card_says_what_it_is_and_how_it_was_measured(exported):
     assert "onnxruntime" in facts["exported with"]
 
 
+def assert_no_path_of(place, folder):
+    """No file of a folder says where it, or what it was made of, lay on the machine of whoever made it."""
+    told = str(place).encode()
+    assert not [path for path in folder.rglob("*") if path.is_file() and told in path.read_bytes()]
+
+
 @pytest.fixture
 def no_export(exported, monkeypatch):
     """Exporting copies the graph that is there, which saves seconds."""
@@ -126,8 +153,9 @@ def test_the_summary_on_the_command_line(run, exported, no_export, tmp_path):
     (tmp_path / "texts").write_text("\n".join(["", *TEXTS]), encoding="utf-8")
     code, out, err = run("export-onnx", folder, tmp_path / "out", "--texts", tmp_path / "texts")
     assert code == 0, err
-    for text in ("RoFormerForMaskedLM", "logits", "also from tokenizer.json", "2 texts of", "largest difference"):
+    for text in ("RoFormerForMaskedLM", "logits", "also from tokenizer.json", "2 texts of texts", "largest difference"):
         assert text in out
+    assert_no_path_of(tmp_path, tmp_path / "out")
     assert "int8" not in out and "float16" not in out
     # Again: the folder is a model that --force replaces, and nothing else does.
     code, _, err = run("export-onnx", folder, tmp_path / "out")
@@ -263,6 +291,22 @@ def test_a_graph_that_answers_otherwise_is_not_written(exported, tmp_path, monke
     with pytest.raises(
         ServingError, match=r"answers otherwise than PyTorch: they differ by \d\.\de-0[2-4], and float32"
     ):
+        export_onnx(folder, tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_graph_that_is_not_valid_is_not_written(exported, tmp_path, monkeypatch):
+    """Its last node comes first, as in the graphs of ONNX Runtime's converter to float16."""
+    folder, output, report = exported
+    wrong = onnx.load(output / "onnx" / "model.onnx")
+    wrong.graph.node.insert(0, wrong.graph.node.pop())
+
+    def write_graph(model, tokenizer, path):
+        onnx.save(wrong, path)
+        return report.inputs, report.outputs
+
+    monkeypatch.setattr(graph, "write_graph", write_graph)
+    with pytest.raises(ServingError, match=r"^model\.onnx is not valid ONNX: .*topologically sorted"):
         export_onnx(folder, tmp_path / "out")
     assert not list(tmp_path.iterdir())
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 import torch
 from exporting import LEGACY, saved
@@ -93,7 +94,10 @@ def assert_any_shape_agrees(folder: Path, output: Path, vocab_size: int, toleran
 def test_every_head_answers_as_in_pytorch(name, tmp_path):
     architecture, fields, outputs = MODELS[name]
     folder = saved(tmp_path / "model", architecture, **fields)
-    report = export_onnx(folder, tmp_path / "onnx")
+    report = export_onnx(folder, tmp_path / "onnx", int8=True, fp16=True)
+    for file, agreement in report.agreements.items():
+        onnx.checker.check_model(tmp_path / "onnx" / "onnx" / file, full_check=True)
+        assert agreement.difference < {"model.onnx": 5e-5, "model_fp16.onnx": 0.02, "model_quantized.onnx": 0.3}[file]
     assert report.inputs == ["input_ids", "token_type_ids", "attention_mask"] and report.outputs == outputs
     assert [output.name for output in open_session(tmp_path / "onnx/onnx/model.onnx").get_outputs()] == outputs
     agreement = report.agreements["model.onnx"]

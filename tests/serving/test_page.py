@@ -20,11 +20,12 @@ import modeling_roformer as package
 from modeling_roformer.conversion import convert
 from modeling_roformer.serving.errors import ServingError
 from modeling_roformer.serving.page import drawing
-from modeling_roformer.serving.page.abilities import TABS
+from modeling_roformer.serving.page.abilities import TABS, abilities_of
 from modeling_roformer.serving.page.examples import CHINESE, ENGLISH
 from modeling_roformer.serving.page.fill_mask import MASKS, fill, fill_document
 from modeling_roformer.serving.page.guard import Guard
 from modeling_roformer.serving.page.labels import answer, classify, entities
+from modeling_roformer.serving.page.origins import Origins
 from modeling_roformer.serving.page.reading import Reading, read
 from modeling_roformer.serving.page.segments import segments
 from modeling_roformer.serving.page.served_model import LINES, ServedModel
@@ -354,6 +355,14 @@ def test_what_is_not_served(run, folders, tmp_path, folder, options, sentence):
         assert err.startswith("roformer: ") and sentence.format(used=number) in err
 
 
+@pytest.mark.parametrize("options", [[], ["--proxy"]])
+def test_a_web_server_before_the_page_is_named_by_an_option(run, folders, monkeypatch, options):
+    asked = {}
+    monkeypatch.setattr("modeling_roformer.serving.page.server.serve", lambda folder, **given: asked.update(given))
+    code, _, err = run("page", folders("RoFormerForMaskedLM"), *options)
+    assert (code, err) == (0, "") and asked["proxy"] == bool(options)
+
+
 def test_without_the_extra(run, folders, monkeypatch):
     monkeypatch.setitem(sys.modules, "gradio", None)
     code, _, err = run("page", folders("RoFormerForMaskedLM"), "--port", 0)
@@ -377,6 +386,9 @@ async def _echo(scope, receive, send):
     await send({"type": "http.response.body", "body": body})
 
 
+HOST = (b"host", b"127.0.0.1:7860")
+
+
 def ask_guard(app, path, *bodies):
     """The status, headers and body of the answer to a request whose body comes in parts."""
     bodies = bodies or (b"",)
@@ -389,8 +401,8 @@ def ask_guard(app, path, *bodies):
     async def send(message):
         sent.append(message)
 
-    guard = Guard(app, longest_body=100, sentence="it is too long")
-    asyncio.run(guard({"type": "http", "path": path, "method": "POST"}, receive, send))
+    guard = Guard(app, longest_body=100, sentence="it is too long", origins=Origins("127.0.0.1"))
+    asyncio.run(guard({"type": "http", "path": path, "method": "POST", "headers": [HOST]}, receive, send))
     return sent[0]["status"], dict(sent[0]["headers"]), sent[1]["body"]
 
 
@@ -413,3 +425,112 @@ def test_what_is_not_too_long_goes_through_as_it_was():
 )  # fmt: skip
 def test_there_is_no_path_to_files(path):
     assert ask_guard(_never, path)[0] == 404
+
+
+NAMES = ["localhost:7860", "LOCALHOST", "localhost.:80", "127.0.0.1:7860", "127.1.2.3", "[::1]:7860"]
+ADDRESSES = ["192.0.2.7:7860", "[2001:db8::1]:80"]
+FOREIGN = [
+    "evil.example:7860",
+    "localhost.evil.example",
+    "127.0.0.1.evil.example",
+    "evil.example@localhost",
+    "",
+    " ",
+    "[::1",
+    "::1",
+]
+
+
+def refusal(origins, host, **headers):
+    given = [] if host is None else [(b"host", host.encode())]
+    given += [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    found = origins.refusal(given)
+    return found and found[0]
+
+
+@pytest.mark.parametrize(
+    ("host", "proxy", "taken", "refused"),
+    [
+        ("127.0.0.1", False, NAMES, [*FOREIGN, *ADDRESSES]),
+        ("localhost", False, NAMES, [*FOREIGN, *ADDRESSES]),
+        ("::1", False, NAMES, [*FOREIGN, *ADDRESSES]),
+        ("0.0.0.0", False, [*NAMES, *ADDRESSES, f"{socket.gethostname()}:7860"], FOREIGN),
+        ("::", False, [*NAMES, *ADDRESSES, socket.gethostname().upper()], FOREIGN),
+        ("page.example", False, [*NAMES, *ADDRESSES, "Page.Example:7860"], FOREIGN),
+        ("192.0.2.7", False, [*NAMES, *ADDRESSES, f"{socket.gethostname()}:7860"], FOREIGN),
+        ("127.0.0.1", True, [*NAMES, *ADDRESSES, "page.example", "evil.example:7860"], ["", "a b", "a@b"]),
+    ],
+)
+def test_the_names_of_the_page(host, proxy, taken, refused):
+    origins = Origins(host, proxy)
+    assert [name for name in taken if refusal(origins, name) is not None] == []
+    assert [name for name in [*refused, None] if refusal(origins, name) != 400] == []
+    assert origins.refusal([HOST, HOST])[0] == 400
+
+
+def test_the_names_of_its_machine(monkeypatch):
+    """Other machines may know it by its full name, or by that of mDNS."""
+    monkeypatch.setattr(socket, "gethostname", lambda: "Desk")
+    monkeypatch.setattr(socket, "getfqdn", lambda name: f"{name}.Office.example")
+    for host in ("0.0.0.0", "::", "192.0.2.7"):
+        for name in ("desk:7860", "desk.local:7860", "desk.office.example", "DESK.office.example.:7860"):
+            assert refusal(Origins(host), name) is None
+        assert refusal(Origins(host), "desk.evil.example") == 400
+    assert refusal(Origins("127.0.0.1"), "desk:7860") == 400
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "status"),
+    [
+        ("localhost:7860", "http://localhost:7860", None),
+        ("localhost:7860", "https://localhost:7860", None),  # a tunnel
+        ("127.0.0.1", "http://127.0.0.1:80", None),
+        ("127.0.0.1:443", "https://127.0.0.1", None),
+        ("[::1]:7860", "http://[::1]:7860", None),
+        ("localhost:7860", "http://localhost", 403),
+        ("localhost:7860", "http://localhost:8080", 403),
+        ("localhost:7860", "http://127.0.0.1:7860", 403),
+        ("localhost:7860", "http://evil.example", 403),
+        ("localhost:7860", "http://localhost:7860.evil.example", 403),
+        ("localhost:7860", "http://evil.example@localhost:7860", 403),
+        ("localhost:7860", "ftp://localhost:7860", 403),
+        ("localhost:7860", "null", 403),
+        ("localhost:7860", "", 403),
+    ],
+)
+def test_requests_of_other_sites(host, origin, status):
+    assert refusal(Origins("127.0.0.1"), host, origin=origin) == status
+    assert refusal(Origins("127.0.0.1"), host, origin=origin, x_forwarded_host=origin.partition("://")[2]) == status
+
+
+def test_behind_a_web_server_the_visitors_name_is_forwarded():
+    origins = Origins("127.0.0.1", proxy=True)
+    visitor = {"origin": "https://page.example"}
+    assert refusal(origins, "page.example", **visitor) is None
+    for forwarded in ("page.example", "Page.Example:443", "page.example, inner.example"):
+        assert refusal(origins, "127.0.0.1:7860", x_forwarded_host=forwarded, **visitor) is None
+    assert refusal(origins, "127.0.0.1:7860", **visitor) == 403
+    assert refusal(origins, "127.0.0.1:7860", x_forwarded_host="page.example", origin="https://evil.example") == 403
+    assert refusal(origins, "127.0.0.1:7860", x_forwarded_host='page.example/"><b>', **visitor) == 400
+
+
+def test_a_websocket_is_closed():
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    guard = Guard(_never, longest_body=100, sentence="", origins=Origins("127.0.0.1"))
+    asyncio.run(guard({"type": "websocket", "path": "/gradio_api/queue/join", "headers": [HOST]}, None, send))
+    assert [message["type"] for message in sent] == ["websocket.close"]
+
+
+def test_the_name_of_a_folder_is_no_html(folders, tmp_path):
+    folder = tmp_path / "# *a* <img src=x onerror=alert(1)> \udcff"
+    try:
+        shutil.copytree(folders("RoFormerModel"), folder)
+    except OSError:  # not every system has names of any bytes
+        folder = tmp_path / "# *a* <img src=x onerror=alert(1)> ?"
+        shutil.copytree(folders("RoFormerModel"), folder)
+    drawn = drawing.heading(abilities_of(folder), 4096)
+    assert "<h1># *a* &lt;img src=x onerror=alert(1)&gt; ?</h1>" in drawn and drawn.encode()

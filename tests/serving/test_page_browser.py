@@ -1,6 +1,7 @@
 """The page in a real browser, which types, clicks and reads: `make test-page`."""
 
 import asyncio
+import http.server
 import os
 import re
 import runpy
@@ -8,14 +9,17 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib.util import find_spec
 
 import page_models
 import pages
 import pytest
 from paths import REPOSITORY
+from spaces import make_space
 
 import modeling_roformer as package
 from modeling_roformer.conversion import convert
@@ -26,9 +30,10 @@ from modeling_roformer.serving.page.examples import CHINESE
 pytestmark = pytest.mark.page
 _WHY = "the extras page and browser are not installed: make test-page"
 playwright = pytest.importorskip("playwright.sync_api", reason=_WHY)
-httpx, uvicorn = (pytest.importorskip(name, reason=_WHY) for name in ("httpx", "uvicorn"))  # Gradio brings them
+httpx, _ = (pytest.importorskip(name, reason=_WHY) for name in ("httpx", "uvicorn"))  # Gradio brings them
 if find_spec("gradio") is None:
     pytest.skip(_WHY, allow_module_level=True)
+from page_server import PageServer  # noqa: E402, needs uvicorn
 
 expect = playwright.expect
 CHROMIUM = next(
@@ -91,18 +96,12 @@ def here():
     running = []
 
     def serve(folder, **options) -> str:
-        listening = server._listening("127.0.0.1", 0)
-        thread_server = uvicorn.Server(uvicorn.Config(server.application(folder, **options), log_level="critical"))
-        thread = threading.Thread(target=thread_server.run, kwargs={"sockets": [listening]}, daemon=True)
-        thread.start()
-        running.append((thread_server, thread, listening))
-        return f"http://127.0.0.1:{listening.getsockname()[1]}"
+        running.append(PageServer(server.application(folder, **options)))
+        return running[-1].address
 
     yield serve
-    for thread_server, thread, listening in running:
-        thread_server.should_exit = thread_server.force_exit = True
-        thread.join(timeout=10)
-        listening.close()
+    for one in running:
+        one.stop()
 
 
 @pytest.fixture(scope="module")
@@ -258,6 +257,66 @@ def test_ten_million_characters_sent(command):
     assert memory(command) - size < 100e6
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_everyone_sees_where_to_write(chromium, command, scheme):
+    """The contrast of a field's border with what is on both sides of it is what WCAG 2.2 asks for, 3 to 1."""
+    page = chromium.new_page(color_scheme=scheme)
+    page.goto(command.address)
+    page.locator("#fill textarea").wait_for()
+    colours = page.evaluate(
+        """() => {
+            const colours = [getComputedStyle(document.querySelector("#fill textarea")).borderTopColor];
+            for (let one = document.querySelector("#fill textarea"); one && colours.length < 3; one = one.parentElement) {
+                const colour = getComputedStyle(one).backgroundColor;
+                if (!colour.startsWith("rgba")) colours.push(colour);
+            }
+            return colours;
+        }"""
+    )
+    page.close()
+    border, *around = (luminance(colour) for colour in colours)
+    assert len(around) == 2
+    for other in around:
+        assert (max(border, other) + 0.05) / (min(border, other) + 0.05) >= 3
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of `rgb(r, g, b)`, as WCAG defines it."""
+    shares = [int(part) / 255 for part in re.findall(r"\d+", colour)]
+    linear = [share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def test_the_name_of_a_folder_is_shown_as_it_is(chromium, here, tmp_path):
+    name = '# *b* _c_ [x](y) `d` <img src=x onerror="window.broken=1"> $x$ &amp; {{ 7 * 7 }} <!--<script>'
+    visitor = Visitor(chromium, here(page_models.save(tmp_path / name, package.RoFormerForMaskedLM)))
+    assert visitor.page.get_by_role("heading", level=1).inner_text() == name == visitor.page.title()
+    assert visitor.page.locator("h1 *").count() == 0 and visitor.page.evaluate("window.broken") is None
+    visitor.page.close()
+
+
+def test_another_site_in_the_same_browser_gets_nothing(chromium, command, tmp_path):
+    """Its page asks this one as a form does, and as a program does."""
+    (tmp_path / "index.html").write_text("<title>another site</title>")
+    handler = partial(http.server.SimpleHTTPRequestHandler, directory=str(tmp_path))
+    handler.log_message = lambda *_: None
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as site:
+        threading.Thread(target=site.serve_forever, daemon=True).start()
+        page = chromium.new_page()
+        statuses = []
+        page.on("response", lambda answer: statuses.append(answer.status))
+        page.goto(f"http://127.0.0.1:{site.server_port}/index.html")
+        statuses.clear()
+        asked = """([address, mode, type]) => fetch(`${address}/gradio_api/call/fill`, {
+            method: "POST", mode, headers: {"content-type": type}, body: JSON.stringify({data: ["[MASK]"]}),
+        }).then(answer => answer.text()).catch(error => "failed")"""
+        for mode, kind in (("no-cors", "text/plain"), ("cors", "text/plain"), ("cors", "application/json")):
+            assert "event_id" not in page.evaluate(asked, [command.address, mode, kind])
+        assert statuses and set(statuses) == {403}
+        page.close()
+        site.shutdown()
+
+
 def test_nothing_goes_to_another_machine(visitor, command):
     """After all that was done above; what the server asked for is looked at when it has stopped."""
     outside = [url for url in visitor.requests if not url.startswith((command.address, "data:", "blob:"))]
@@ -358,17 +417,29 @@ def test_python_of_the_pages(mini, monkeypatch):
 
 
 def test_the_space_is_the_page(mini, tmp_path):
-    space = shutil.copytree(REPOSITORY / "examples" / "space", tmp_path / "space")
+    """It is made as its README says, and no other installation of the package is in sight."""
+    space = make_space(tmp_path)
+    site_packages = sysconfig.get_path("purelib")
+    # -S: no .pth of this environment, which is where its own installation is.
+    start = f"import runpy, sys; sys.path[:0] = [{str(space)!r}]; sys.path.append({site_packages!r}); "
+    where = f"{start}import modeling_roformer as found; print(found.__version__, found.__file__)"
+    found = subprocess.run(
+        [sys.executable, "-S", "-c", where], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert found.stdout.strip().partition(" ")[2] == str(space / "modeling_roformer" / "__init__.py")
     port = server._listening("127.0.0.1", 0)
     number = port.getsockname()[1]
     port.close()
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "MODEL": str(mini), "GRADIO_SERVER_PORT": str(number)}
-    process = subprocess.Popen(
-        [sys.executable, "app.py"], cwd=space, env=environment, stdout=subprocess.PIPE, text=True
-    )
+    environment = {**os.environ, "MODEL": str(mini), "GRADIO_SERVER_PORT": str(number)}
+    command = [sys.executable, "-S", "-c", f"{start}runpy.run_path('app.py', run_name='__main__')"]
+    lost = subprocess.run(command, cwd=space, env=environment | {"MODEL": "model"}, capture_output=True, text=True)
+    assert lost.returncode == 1 and lost.stderr.startswith("there is no folder model here")
+    process = subprocess.Popen(command, cwd=space, env=environment, stdout=subprocess.PIPE, text=True)
     try:
         assert f"http://0.0.0.0:{number}" in process.stdout.readline()
-        assert "roformer-mini-zh" in httpx.get(f"http://127.0.0.1:{number}").text
+        # The Hub's web server hands on what the visitor asked for.
+        visitor = {"Host": "you-page.hf.space", "X-Forwarded-Proto": "https"}
+        assert "roformer-mini-zh" in httpx.get(f"http://127.0.0.1:{number}", headers=visitor).text
     finally:
         process.terminate()
         process.wait(timeout=30)

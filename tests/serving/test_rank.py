@@ -9,10 +9,13 @@ import command_line
 import numpy as np
 import pyarrow.parquet
 import pytest
+from safetensors.numpy import load_file, save_file
 from small_texts import TEXTS
+from transformers import AutoTokenizer
+from vector_folders import as_older_versions_wrote
 
 from modeling_roformer.serving.errors import ServingError
-from modeling_roformer.serving.vectors import Match, embed, rank
+from modeling_roformer.serving.vectors import Match, TextEncoder, embed, rank
 from modeling_roformer.serving.vectors.rank import _Best
 
 run = command_line.run  # the fixture
@@ -21,8 +24,9 @@ QUERY = "今天去看明月"
 
 @pytest.fixture
 def vectors(saved, tmp_path, monkeypatch):
-    """Of eleven texts, the last of which is the first again, in files of four."""
+    """Of eleven texts, the last of which is the first again, in files of four; the model lies beside them."""
     monkeypatch.chdir(tmp_path)
+    shutil.copytree(saved("word"), tmp_path / "word")
     Path("texts.txt").write_text("".join(text + "\n" for text in [*TEXTS, TEXTS[0]]), encoding="utf-8")
     embed(saved("word"), "texts.txt", tmp_path / "vectors", shard_size=4, keep_text=True)
     return tmp_path / "vectors"
@@ -53,7 +57,7 @@ def test_a_file_of_queries_and_half_precision(saved, naive, tmp_path):
     embed(saved("word"), path, tmp_path / "vectors", id_field="id", vector_dtype="float16")
     queries = [QUERY, "旋转", TEXTS[3]]
     (tmp_path / "queries.txt").write_text("\n".join(queries), encoding="utf-8")
-    ranking = rank(tmp_path / "queries.txt", tmp_path / "vectors", top_k=2)
+    ranking = rank(tmp_path / "queries.txt", tmp_path / "vectors", top_k=2, model=saved("word"))
     assert ranking.queries == queries and ranking.finished
     expected = cosines(naive, saved("word"), queries, TEXTS)
     for matches, row in zip(ranking.matches, expected, strict=True):
@@ -86,27 +90,167 @@ def test_what_the_command_prints(run, vectors):
 def test_vectors_that_are_not_all_there_are_ranked_with_a_note(run, vectors):
     path = vectors / "run.json"
     begun = json.loads(path.read_text(encoding="utf-8"))
-    del begun["done"]
+    del (
+        begun["done"],
+        begun["shards"]["000001.parquet"],
+        begun["shards"]["000002.parquet"],
+    )  # the second is not listed yet
     path.write_text(json.dumps(begun), encoding="utf-8")
     (vectors / "000002.parquet").unlink()
     code, out, err = run("rank", QUERY, vectors, "--top-k", 100)
     assert code == 0 and out.count("texts.txt:") == 8 and "is not finished" in err
+    shutil.copy(vectors / "000000.parquet", vectors / "000001.parquet")
+    assert "000001.parquet is damaged" in refused(run, vectors)
+    (vectors / "000000.parquet").unlink()  # and this is listed
+    assert "000000.parquet is missing" in refused(run, vectors)
 
 
-def test_a_model_that_was_moved_or_is_another(saved, vectors, tmp_path):
+def refused(run, vectors, *options) -> str:
+    """The one sentence of a refusal."""
+    code, out, err = run("rank", QUERY, vectors, *options)
+    assert code == 1 and out == "" and err.count("\n") == 1, (code, out, err)
+    return err
+
+
+@pytest.fixture(params=["these days", "older"])
+def folder(request, vectors, tmp_path):
+    """Finished vectors, of this version and as older ones wrote them."""
+    if request.param == "older":
+        as_older_versions_wrote(vectors, tmp_path / "word", tmp_path / "texts.txt")
+    return vectors
+
+
+def rewrite(path, change):
+    """Write a shard's file anew, in which everything fits but what was changed."""
+    table = pyarrow.parquet.read_table(path)
+    pyarrow.parquet.write_table(change(table), path, use_dictionary=False, write_page_checksum=True)
+
+
+def swap(a, b):
+    data = a.read_bytes()
+    a.write_bytes(b.read_bytes())
+    b.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("harm", "named"),
+    [
+        (lambda folder: (folder / "000001.parquet").unlink(), "000001.parquet is missing"),
+        (lambda folder: (folder / "000002.parquet").unlink(), "000002.parquet is missing"),
+        (lambda folder: shutil.copy(folder / "000000.parquet", folder / "000001.parquet"), "000001.parquet is damaged"),
+        (lambda folder: shutil.copy(folder / "000001.parquet", folder / "000000.parquet"), ".parquet is damaged"),
+        (lambda folder: shutil.copy(folder / "000001.parquet", folder / "000003.parquet"), "000003.parquet is none of"),
+        (lambda folder: shutil.copy(folder / "000001.parquet", folder / "copy.parquet"), "copy.parquet is none of"),
+        (lambda folder: swap(folder / "000000.parquet", folder / "000001.parquet"), ".parquet is damaged"),
+        (lambda folder: rewrite(folder / "000001.parquet", lambda table: table.slice(1)), "000001.parquet is damaged"),
+    ],
+    ids=["lost", "last lost", "copied over", "copied back", "extra", "other name", "swapped", "fewer rows"],
+)
+def test_files_that_are_not_those_that_were_made_are_named(run, folder, harm, named):
+    assert run("rank", QUERY, folder)[0] == 0
+    harm(folder)
+    assert named in refused(run, folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda table: table.set_column(0, "id", pyarrow.array(["x"] * len(table))), "'x' is the id of no line"),
+        (lambda table: table.set_column(0, "id", pyarrow.array([1] * len(table))), "has no column 'id'"),
+        (lambda table: table.drop_columns("id"), "has no column 'id'"),
+        (lambda table: table.drop_columns("vector"), "has no column 'vector'"),
+    ],
+)
+def test_a_file_from_elsewhere_among_those_that_are_not_listed_yet_is_named(run, vectors, change, named):
     path = vectors / "run.json"
     begun = json.loads(path.read_text(encoding="utf-8"))
-    assert begun["model_path"] == str(saved("word"))
-    path.write_text(json.dumps({**begun, "model_path": str(tmp_path / "gone")}), encoding="utf-8")
+    del begun["done"], begun["shards"]["000002.parquet"]
+    path.write_text(json.dumps(begun), encoding="utf-8")
+    bare = lambda table: table.select(["id", "vector"]).replace_schema_metadata(None)  # noqa: E731
+    rewrite(vectors / "000002.parquet", lambda table: change(bare(table)))
+    found = refused(run, vectors)
+    assert "000002.parquet" in found and named in found
+
+
+def test_a_vector_that_was_changed_is_noticed(run, vectors):
+    def change(table):
+        values = table["vector"].to_pylist()
+        values[2][3] += 0.5
+        return table.set_column(
+            1, table.schema.field("vector"), pyarrow.array(values, table.schema.field("vector").type)
+        )
+
+    rewrite(vectors / "000001.parquet", change)
+    assert "000001.parquet is damaged" in refused(run, vectors)
+
+
+def test_older_vectors_without_their_texts(saved, run, tmp_path, monkeypatch):
+    """Their number is known, and their order."""
+    monkeypatch.chdir(tmp_path)
+    Path("texts.txt").write_text("".join(text + "\n" for text in TEXTS), encoding="utf-8")
+    embed(saved("word"), "texts.txt", "vectors", shard_size=4, keep_text=True)
+    as_older_versions_wrote(Path("vectors"), saved("word"), Path("texts.txt"))
+    for path in Path("vectors").glob("*.parquet"):
+        rewrite(path, lambda table: table.drop_columns(["text"]))
+    assert run("rank", QUERY, "vectors")[0] == 0
+    rewrite(Path("vectors/000001.parquet"), lambda table: table.slice(0, 3))
+    assert "9 vectors and not the 10" in refused(run, "vectors")
+
+
+def test_a_query_without_a_finite_vector_is_refused_and_a_text_too(saved, run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model = shutil.copytree(saved("word"), tmp_path / "word")
+    weights = load_file(model / "model.safetensors")
+    (embeddings,) = (weights[name] for name in weights if name.endswith("word_embeddings.weight"))
+    (id_,) = AutoTokenizer.from_pretrained(model)("旋转", add_special_tokens=False)["input_ids"]
+    embeddings[id_] = np.nan
+    save_file(weights, model / "model.safetensors", metadata={"format": "pt"})
+    Path("texts.txt").write_text("今天\n明月\n", encoding="utf-8")
+    embed("word", "texts.txt", "vectors")
+    Path("queries.txt").write_text("今天\n旋转\n", encoding="utf-8")
+    for query in ("旋转", "queries.txt"):
+        code, out, err = run("rank", query, "vectors")
+        assert code == 1 and out == "" and "the query '旋转' is not finite" in err
+    Path("texts.txt").write_text("今天\n旋转\n", encoding="utf-8")
+    with pytest.raises(ServingError, match=r"the vector of texts\.txt:2 is not finite"):
+        embed("word", "texts.txt", "others")
+
+
+@pytest.mark.parametrize("n", [2, 7, 9, 100])
+def test_equal_vectors_are_in_the_order_of_the_texts(saved, tmp_path, monkeypatch, n):
+    """A product in float32 differs by where a row lies."""
+    path = tmp_path / "texts.txt"
+    path.write_text("今天\n" * n, encoding="utf-8")
+    row = np.random.default_rng(n).normal(size=24).astype(np.float32)
+    with monkeypatch.context() as patch:
+        patch.setattr(TextEncoder, "vectors", lambda self, ids, names: np.tile(row, (len(ids), 1)))
+        embed(saved("word"), path, tmp_path / "vectors", shard_size=7)
+    for query in TEXTS[:5]:
+        (matches,) = rank(query, tmp_path / "vectors", top_k=n, model=saved("word")).matches
+        assert [match.id for match in matches] == [f"texts.txt:{i + 1}" for i in range(n)]
+
+
+def test_a_model_that_was_moved_or_is_another(saved, vectors, tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert isinstance(rank(QUERY, vectors, top_k=1).matches[0][0], Match)  # it lies beside the vectors
+    shutil.move(tmp_path / "word", tmp_path / "moved")
+    with pytest.raises(ServingError, match=r"'word', is neither .*: --model names its folder"):
+        rank(QUERY, vectors)
+    shutil.copytree(saved("bi"), tmp_path / "word")  # of the same name
+    with pytest.raises(ServingError, match=r"word is not the model that made the vectors .*: --model names the folder"):
+        rank(QUERY, vectors)
+    assert isinstance(rank(QUERY, vectors, model=tmp_path / "moved", top_k=1).matches[0][0], Match)
+    as_older_versions_wrote(vectors, tmp_path / "gone", Path("texts.txt"))
     with pytest.raises(ServingError, match=r"is no longer at .*gone: --model names its folder"):
         rank(QUERY, vectors)
-    shutil.copytree(saved("word"), tmp_path / "moved")
-    assert isinstance(rank(QUERY, vectors, model=tmp_path / "moved", top_k=1).matches[0][0], Match)
     with pytest.raises(ServingError, match="is not the model that made the vectors"):
         rank(QUERY, vectors, model=saved("bi"))
 
 
 def test_what_cannot_be_ranked(run, vectors, tmp_path):
+    with pytest.raises(ServingError, match=r"top_k is 1\.5"):
+        rank(QUERY, vectors, top_k=1.5)
     (tmp_path / "empty").mkdir()
     (tmp_path / "blank.txt").write_text("\n")
     for arguments, what in [

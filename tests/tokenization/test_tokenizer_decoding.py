@@ -5,9 +5,10 @@ import random
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from paths import REPOSITORY, SHARED, needs_shared
+from properties import max_examples
 from transformers import TextStreamer
 
 from modeling_roformer.tokenization import RoFormerTokenizer
@@ -153,7 +154,7 @@ def anything():
     return made, made.convert_tokens_to_ids(TOKENS)
 
 
-@settings(max_examples=300, deadline=None)
+@max_examples(300)
 @given(IDS, st.booleans())
 def test_any_ids(anything, numbers, skip):
     """A prefix of the ids gives a prefix of the text, and spaces stand only where the plain text has them."""
@@ -168,7 +169,7 @@ def test_any_ids(anything, numbers, skip):
     assert text.replace(" ", "") == plain.replace(" ", "")  # ... that lacks nothing but spaces
 
 
-@settings(max_examples=100, deadline=None)
+@max_examples(100)
 @given(IDS, st.booleans())
 def test_streamed_text_is_the_decoded_text(anything, numbers, skip):
     tokenizer, ids = anything

@@ -5,9 +5,10 @@ import warnings
 from random import Random
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from paths import REPOSITORY
+from properties import max_examples
 
 from modeling_roformer.tokenization import RoFormerTokenizer
 
@@ -103,7 +104,7 @@ wordy = st.lists(
 texts = st.one_of(anything, near, wordy).filter(lambda text: not any(token in text for token in SPECIAL))
 
 
-@settings(max_examples=700, deadline=None)
+@max_examples(700)
 @given(texts)
 @example("\r\n\n\r \x0b\x0c\x1c\x85\u2028\u2029\u3000")
 @example("a" * 201 + "今天" + "a" * 200)
@@ -117,7 +118,7 @@ def test_ids_of_any_text(text):
     assert CASED(text, add_special_tokens=False).input_ids == naive(text, PLAIN, lower=False)
 
 
-@settings(max_examples=300, deadline=None)
+@max_examples(300)
 @given(texts)
 @example("e\u0301\u0302a한글İ今天")
 def test_offsets_of_any_text(text):
@@ -141,7 +142,7 @@ def test_offsets_of_any_text(text):
         assert set(numbers) == set(range(len(set(numbers))))
 
 
-@settings(max_examples=8, deadline=None)
+@max_examples(8)
 @given(
     st.lists(
         st.tuples(
@@ -175,7 +176,7 @@ def test_every_character_is_cut_as_jieba_cuts_it():
         assert list(segment(text)) == PLAIN.lcut(text, HMM=False)
 
 
-@settings(max_examples=40, deadline=None)
+@max_examples(40)
 @given(st.lists(wordy, min_size=1, max_size=8), st.integers(1, 60))
 @example(["卖卖卖常𠀀"], 1)
 def test_long_texts_are_cut_as_a_whole(many, times):

@@ -3,18 +3,21 @@ BertTokenizerFast answers the same in every respect."""
 
 import itertools
 import json
+import os
 import pickle
 import shutil
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from paths import REPOSITORY
+from properties import max_examples
 from tokenizers import AddedToken, Regex, normalizers, pre_tokenizers
 from transformers import BatchEncoding, BertTokenizerFast
 from transformers.utils.logging import warning_once
 
 from modeling_roformer.tokenization import RoFormerTokenizer
+from modeling_roformer.tokenization.whole_file import LARGE
 
 FIXTURES = REPOSITORY / "tests" / "fixtures" / "tokenization"
 VOCABULARY = str(FIXTURES / "vocab.txt")
@@ -94,7 +97,7 @@ def answer(tokenizer, *texts, **options):
         return "an error"
 
 
-@settings(max_examples=250, deadline=None)
+@max_examples(250)
 @given(
     st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=3), st.booleans(), OPTIONS, st.sampled_from(["left", "right"])
 )
@@ -110,7 +113,7 @@ def test_every_option_as_bert_tokenizer_fast(ours, theirs, texts, pair, options,
     assert mine == other
 
 
-@settings(max_examples=100, deadline=None)
+@max_examples(100)
 @given(st.lists(st.lists(TEXT, max_size=5), min_size=1, max_size=3), OPTIONS)
 def test_words_given_by_the_user_as_bert_tokenizer_fast(ours, theirs, texts, options):
     ours.truncation_side = theirs.truncation_side = "right"
@@ -134,7 +137,7 @@ ADDED = [
 ]
 
 
-@settings(max_examples=150, deadline=None)
+@max_examples(150)
 @given(
     st.lists(
         st.sampled_from(["<a>", "<b>", "天气", "今天", "EM", "ém", "one", "ones", " ", "  ", "a", "[MASK]", "，"]),
@@ -400,6 +403,8 @@ def test_broken_vocabulary(tmp_path, data, message):
     [
         ("{", "broken"),
         ("[]", "broken"),
+        pytest.param("[" * 99_999, "broken", id="nested"),
+        ('{"model": {"type": "WordPiece", "vocab": {"[UNK]": 0, "a": 1, "a": 2}}}', "broken.*'a' appears twice"),
         ('{"model": {"type": "BPE", "vocab": {}}, "added_tokens": []}', "holds a BPE model"),
         ('{"model": {"type": "WordPiece", "vocab": {"a": 0}}, "added_tokens": []}', r"no \[UNK\]"),
         ('{"model": {"type": "WordPiece", "vocab": {"[UNK]": 0, "a": 7}}, "added_tokens": []}', "without gaps"),
@@ -435,6 +440,9 @@ def test_unknown_segmentation(chosen):
         (["今天 -5"], "line 1"),
         (["今天 3.5 n"], "line 1"),
         (["今天\t100"], "line 1"),
+        (["今天", "北京大学\n上海"], "line 2"),
+        (["北京大学\u2028上海"], "line 1"),
+        (["北京大学 1" + "0" * 5000], "line 1"),
         (["今天", None], "NoneType|not a str"),
         (["今天", b"abc"], "not a str"),
         (7, "user dictionary"),
@@ -451,6 +459,9 @@ def test_broken_user_dictionary_file(tmp_path):
         RoFormerTokenizer(str(FIXTURES / "vocab.txt"), user_dict=str(path))
     path.write_bytes("今天 3\n".encode("gbk"))
     with pytest.raises(ValueError, match=r"user\.txt is not UTF-8"):
+        RoFormerTokenizer(str(FIXTURES / "vocab.txt"), user_dict=str(path))
+    os.truncate(path, LARGE + 1)  # as /dev/zero has, of which all would be read
+    with pytest.raises(ValueError, match=r"user\.txt cannot be read: it has more than [\d,]+ bytes"):
         RoFormerTokenizer(str(FIXTURES / "vocab.txt"), user_dict=str(path))
     path.write_bytes("\ufeff今天 3\r\n\r\n天气非常\r\n".encode())
     tokenizer = RoFormerTokenizer(str(FIXTURES / "vocab.txt"), user_dict=path)

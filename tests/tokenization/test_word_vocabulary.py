@@ -13,9 +13,10 @@ from collections import Counter
 import command_line
 import jieba
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from paths import SHARED, needs_shared
+from properties import max_examples
 
 from modeling_roformer.tokenization import RoFormerTokenizer
 from modeling_roformer.tokenization.vocabulary_maker import corpus as corpus_module
@@ -120,7 +121,7 @@ def test_the_report_says_what_the_tokenizers_do(make, base, tmp_path):
         st.text(alphabet=st.sampled_from([*"".join(DOCUMENTS), " ", "\t", "é", "𠀀", "\u2028", "\x00"])), min_size=1
     )
 )
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@max_examples(60)
 def test_any_text_in_any_form(make, tmp_path, documents):
     """The same documents as text, as JSON Lines, compressed or not, by one process: the same as by hand."""
     documents = [*documents, "天气天气"]
@@ -313,7 +314,7 @@ def test_a_base_that_is_none_and_a_corpus_that_is_not_there(run, base, tmp_path)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted_it_leaves_nothing(base, tmp_path, stop):
+def test_interrupted_it_leaves_nothing(base, tmp_path, stop, default_signals):
     """Stopped in the midst of the corpus: no output, no folder beside it, no process that goes on."""
     fifo = tmp_path / "corpus.txt"
     os.mkfifo(fifo)

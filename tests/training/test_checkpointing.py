@@ -1,13 +1,21 @@
-"""A Trainer whose checkpoints are whole, and which goes on from the last of them, and no further than its end."""
+"""A Trainer whose checkpoints are whole, and which resumes from the last good one, and goes no further than its end."""
+
+import hashlib
+import json
+import os
+import shutil
+from itertools import product
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import Trainer, TrainingArguments
 
 from modeling_roformer.training.checkpointing import CheckpointingTrainer
-from modeling_roformer.training.checkpoints import checkpoints, is_whole
+from modeling_roformer.training.checkpoints import checkpoints, is_whole, remove_all_but, whole_folder
 from modeling_roformer.training.errors import TrainingError
+from modeling_roformer.training.finite import NotFinite
 
 
 class Regression(nn.Module):
@@ -23,7 +31,7 @@ class Regression(nn.Module):
         return {"loss": (predictions - labels).square().mean(), "logits": predictions}
 
 
-def make_trainer(folder, steps=6):
+def make_trainer(folder, steps=6, keep=2):
     some = torch.Generator().manual_seed(1)
     rows = [{"x": x, "labels": x.sum()} for x in torch.randn(40, 4, generator=some)]
     arguments = TrainingArguments(
@@ -31,7 +39,7 @@ def make_trainer(folder, steps=6):
         max_steps=steps,
         per_device_train_batch_size=4,
         save_steps=2,
-        save_total_limit=2,
+        save_total_limit=keep,
         logging_steps=1,
         learning_rate=0.1,
         use_cpu=True,
@@ -64,6 +72,13 @@ def test_the_latest_checkpoints_stay_and_are_whole(whole_run):
     assert all(map(is_whole, found)) and sorted(whole_run.folder.iterdir()) == sorted(found)
 
 
+def test_no_file_of_a_checkpoint_names_a_folder(whole_run):
+    files = [path for path in whole_run.folder.rglob("*") if path.is_file()]
+    assert {"optimizer.pt", "trainer_state.json"} <= {path.name for path in files}
+    told = str(whole_run.folder).encode()
+    assert not [path for path in files if told in path.read_bytes()]
+
+
 def test_a_finished_run_takes_no_further_step(whole_run, monkeypatch):
     monkeypatch.setattr(Trainer, "training_step", lambda *_: pytest.fail("a step"))
     again = make_trainer(whole_run.folder)
@@ -72,24 +87,207 @@ def test_a_finished_run_takes_no_further_step(whole_run, monkeypatch):
     assert_same(again, whole_run)
 
 
-@pytest.mark.parametrize("spoilt", [[], ["checkpoint-4"]])
-def test_a_run_that_was_stopped_goes_on(spoilt, whole_run, tmp_path, monkeypatch):
-    save, stopped = CheckpointingTrainer._save_checkpoint, make_trainer(tmp_path)
+@pytest.fixture(scope="module")
+def stopped_run(tmp_path_factory):
+    """The folder of a run that ended with its checkpoint of step 4."""
+    save, trainer = CheckpointingTrainer._save_checkpoint, make_trainer(tmp_path_factory.mktemp("stopped"))
 
     def stop(self, *arguments):
         save(self, *arguments)
         if self.state.global_step == 4:
             raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(CheckpointingTrainer, "_save_checkpoint", stop)
-        stopped.train_on()
-    for name in spoilt:  # as a full disk leaves it
-        weights = tmp_path / name / "model.safetensors"
-        weights.write_bytes(weights.read_bytes()[:-1])
-    trainer = make_trainer(tmp_path)
+        trainer.train_on()
+    return trainer.folder
+
+
+@pytest.fixture
+def folder(stopped_run, tmp_path):
+    return shutil.copytree(stopped_run, tmp_path / "run")
+
+
+def zero(content):
+    return bytes(len(content))
+
+
+def flip_a_bit(content):
+    """In what lies behind every header."""
+    place = len(content) * 4 // 5
+    return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
+
+
+def cut(content):
+    return content[:-1]
+
+
+def spoil(file, how):
+    file.write_bytes(how(file.read_bytes()))
+
+
+def without_digests(checkpoint):
+    """As an earlier version has written it."""
+    manifest = checkpoint / "whole.json"
+    sizes = {name: file["size"] for name, file in json.loads(manifest.read_text()).items()}
+    manifest.write_text(json.dumps(sizes))
+
+
+def test_each_file_of_a_checkpoint_has_a_digest(folder):
+    checkpoint = folder / "checkpoint-4"
+    manifest = json.loads((checkpoint / "whole.json").read_text())
+    assert manifest.keys() == {path.name for path in checkpoint.iterdir()} - {"whole.json"}
+    for name, file in manifest.items():
+        content = (checkpoint / name).read_bytes()
+        assert file == {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+
+
+@pytest.mark.parametrize("digests", [True, False])
+def test_a_run_that_was_stopped_is_resumed(digests, folder, whole_run):
+    if not digests:
+        without_digests(folder / "checkpoint-4")
+    trainer = make_trainer(folder)
     trainer.train_on()
+    assert trainer.checkpoint.name == "checkpoint-4"
     assert_same(trainer, whole_run)
+
+
+FILES = ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json")
+
+
+@pytest.mark.parametrize("how", [zero, flip_a_bit, cut])
+@pytest.mark.parametrize("name", FILES)
+def test_a_damaged_checkpoint_is_named_and_the_one_before_resumed(name, how, folder, whole_run, caplog):
+    spoil(folder / "checkpoint-4" / name, how)
+    trainer = make_trainer(folder)
+    trainer.train_on()
+    (warning,) = (record.message for record in caplog.records if record.name.startswith("modeling_roformer"))
+    for part in (
+        f"{folder}/checkpoint-4/{name} is damaged",
+        f"resumes from {folder}/checkpoint-2",
+        "checkpoint-4.damaged",
+    ):
+        assert part in warning
+    assert_same(trainer, whole_run)
+    # The damaged one is kept, and takes no good one's place.
+    assert {path.name for path in folder.iterdir()} == {"checkpoint-4", "checkpoint-6", "checkpoint-4.damaged"}
+    assert all(map(is_whole, checkpoints(folder)))
+
+
+# A changed weight is not among them: safetensors has no sums.
+@pytest.mark.parametrize(("name", "how"), [(FILES[0], zero), *product(FILES[1:], (zero, flip_a_bit))])
+def test_damage_that_formats_show_where_there_are_no_digests(name, how, folder, whole_run, caplog):
+    without_digests(folder / "checkpoint-4")
+    if (name, how) == ("trainer_state.json", flip_a_bit):
+        spoil(folder / "checkpoint-4" / name, lambda content: content.replace(b'"global_step": 4', b'"global_step": 5'))
+    else:
+        spoil(folder / "checkpoint-4" / name, how)
+    trainer = make_trainer(folder)
+    trainer.train_on()
+    assert f"{folder}/checkpoint-4/{name} is damaged" in caplog.text
+    assert_same(trainer, whole_run)
+
+
+def test_files_that_are_missing(folder, whole_run, caplog):
+    (folder / "checkpoint-4" / "optimizer.pt").unlink()
+    trainer = make_trainer(folder)
+    trainer.train_on()
+    assert "checkpoint-4/optimizer.pt is missing" in caplog.text
+    assert_same(trainer, whole_run)
+
+
+@pytest.mark.parametrize("manifest", ["", "{", "[]", "{}", '{"optimizer.pt": {"bytes": 1}}', '{"optimizer.pt": null}'])
+def test_a_damaged_list_of_files(manifest, folder, caplog):
+    (folder / "checkpoint-4" / "whole.json").write_text(manifest)
+    assert not is_whole(folder / "checkpoint-4")
+    assert make_trainer(folder).checkpoint == folder / "checkpoint-2"
+    assert "checkpoint-4/whole.json is damaged" in caplog.text
+
+
+def test_where_no_checkpoint_is_good(folder):
+    spoil(folder / "checkpoint-2" / "optimizer.pt", flip_a_bit)
+    spoil(folder / "checkpoint-4" / "model.safetensors", zero)
+    before = sorted(folder.rglob("*"))
+    message = rf"checkpoint-4/model.safetensors is damaged.*checkpoint-2/optimizer.pt is damaged.*remove {folder}"
+    for _ in range(2):
+        with pytest.raises(TrainingError, match=message):
+            make_trainer(folder).train_on()
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_several_damaged_ones_of_one_step_are_all_kept(folder):
+    for _ in range(2):
+        shutil.copytree(folder / "checkpoint-2", folder / "checkpoint-4", dirs_exist_ok=True)
+        (folder / "checkpoint-4" / "optimizer.pt").unlink()
+        assert make_trainer(folder).checkpoint == folder / "checkpoint-2"
+    assert {path.name for path in folder.iterdir()} == {
+        "checkpoint-2",
+        "checkpoint-4.damaged",
+        "checkpoint-4.damaged-2",
+    }
+
+
+def test_a_checkpoint_of_another_model_is_named(folder):
+    """Whole, as it was written, and yet not for this run."""
+    trainer = make_trainer(folder)
+    trainer.model.layers[0] = nn.Linear(4, 9)
+    trainer.model.layers[2] = nn.Linear(9, 1)
+    with pytest.raises(TrainingError, match=r"checkpoint-4 cannot be loaded: the weights .*size mismatch"):
+        trainer.train_on()
+
+
+def test_weights_under_other_names_are_not_taken_for_these(folder):
+    """As a flipped bit in a header makes them, where no digest shows it."""
+    file = folder / "checkpoint-4" / "model.safetensors"
+    weights = load_file(file)
+    weights["layers.9.weight"] = weights.pop("layers.0.weight")
+    save_file(weights, file, {"format": "pt"})
+    manifest = {path.name: path.stat().st_size for path in file.parent.iterdir() if path.name != "whole.json"}
+    (file.parent / "whole.json").write_text(json.dumps(manifest))
+    with pytest.raises(TrainingError, match=r"checkpoint-4 cannot be loaded: the weights .*they lack layers.0.weight"):
+        make_trainer(folder).train_on()
+
+
+def test_at_least_two_are_kept(tmp_path):
+    trainer = make_trainer(tmp_path, keep=1)
+    trainer.train_on()
+    assert [path.name for path in checkpoints(tmp_path)] == ["checkpoint-6", "checkpoint-4"]
+
+
+def test_damaged_ones_do_not_crowd_out_good_ones(folder):
+    """While a run is under way, too."""
+    shutil.copytree(folder / "checkpoint-4", folder / "checkpoint-5")
+    spoil(folder / "checkpoint-5" / "optimizer.pt", cut)
+    remove_all_but(folder, 2)
+    assert [path.name for path in checkpoints(folder)] == ["checkpoint-5", "checkpoint-4", "checkpoint-2"]
+    remove_all_but(folder, 1)
+    assert [path.name for path in checkpoints(folder)] == ["checkpoint-5", "checkpoint-4"]
+    remove_all_but(folder, 0)
+    assert not list(folder.iterdir())
+
+
+def test_a_process_that_is_killed_while_it_removes_leaves_no_half(folder, monkeypatch):
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(shutil, "rmtree", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+        remove_all_but(folder, 1)
+    assert [path.name for path in checkpoints(folder)] == ["checkpoint-4"]
+    with whole_folder(folder / "checkpoint-6") as new:
+        (new / "some").touch()
+    assert {path.name for path in folder.iterdir()} == {"checkpoint-4", "checkpoint-6"}
+
+
+def test_weights_that_are_not_finite_are_not_saved(tmp_path, monkeypatch):
+    save = CheckpointingTrainer._save_checkpoint
+
+    def spoil(self, *arguments):
+        if self.state.global_step == 4:
+            self.model.layers[2].bias.data.fill_(torch.nan)
+        save(self, *arguments)
+
+    monkeypatch.setattr(CheckpointingTrainer, "_save_checkpoint", spoil)
+    with pytest.raises(NotFinite, match="layers.2.bias is not finite after step 4"):
+        make_trainer(tmp_path).train_on()
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-2"]
 
 
 def test_where_it_cannot_be_written(tmp_path, monkeypatch):
@@ -105,3 +303,13 @@ def test_where_it_cannot_be_written(tmp_path, monkeypatch):
     with pytest.raises(TrainingError, match="checkpoint-4 cannot be written: No space left.*checkpoint-2 is whole"):
         trainer.train_on()
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-2"]
+
+
+def test_where_the_first_cannot_be_written(tmp_path, monkeypatch):
+    def full(self, folder):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(CheckpointingTrainer, "save_more", full)
+    with pytest.raises(TrainingError, match="checkpoint-2 cannot be written: No space left.*no checkpoint") as raised:
+        make_trainer(tmp_path).train_on()
+    assert "resume" not in str(raised.value) and not os.listdir(tmp_path)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 
 import pytest
 import torch
@@ -107,7 +108,8 @@ def test_seeds_and_going_on(run, folder, monkeypatch, no_pictures):
     arguments = ["--train", "texts.tsv", "--test", "texts.tsv", "--epochs", "1", "--most", "8"]
     code, _, err = run(*arguments, "--seeds", "0", "1", "2")
     assert code == 130 and err == "finetune_classification: interrupted"
-    assert sorted(os.listdir("run")) == [".checkpoints", "model", "results.json"]
+    assert sorted(os.listdir("run")) == ["model", "results.json"]
+    (folder / "run" / ".checkpoints").mkdir()  # as a run leaves it that was killed
     code, out, err = run(*arguments, "--seeds", "0", "1", "2")
     assert code == 0 and trained == [0, 1, 2] and not (folder / "run" / ".checkpoints").exists(), err
     assert "train: 8 texts, validation: 8 texts, test: 40 texts\n" in out
@@ -115,7 +117,10 @@ def test_seeds_and_going_on(run, folder, monkeypatch, no_pictures):
     assert ModelCard.load("run/model/README.md").data.eval_results[0].metric_value == 0.3
     assert "0.667 ± 0.208" in out and "0.633 ± 0.351" in out
     code, _, err = run(*arguments[:-2], "--seeds", "0")
-    assert code == 1 and "run/results.json holds results with other most and texts: name another folder" in err
+    assert (
+        code == 1
+        and "run/results.json holds results with other most, texts and train_texts: name another folder" in err
+    )
 
 
 def test_validation_alone(run, folder, no_pictures):
@@ -124,6 +129,35 @@ def test_validation_alone(run, folder, no_pictures):
     code, out, err = run("--train", "texts.tsv", "--validation", "other.jsonl", "--epochs", "1")
     assert code == 0 and "train: 40 texts, validation: 2 texts\n" in out and "test" not in out.partition("seed")[2], err
     assert ModelCard.load("run/model/README.md").data.eval_results[0].dataset_name == "other.jsonl (validation)"
+
+
+def test_a_failed_seed_is_named_and_never_best(run, folder, monkeypatch, no_pictures):
+    """Whose scores would be the best ones: a model of NaN names the first class."""
+    step = Trainer.training_step
+
+    def failing(self, model, *arguments):
+        if self.args.seed == 0 and self.state.global_step == 2:
+            next(model.parameters()).data.fill_(torch.nan)
+        return step(self, model, *arguments)
+
+    monkeypatch.setattr(Trainer, "training_step", failing)
+    (folder / "one.tsv").write_text("".join(f"{line}\n" for line in LINES if line.endswith("天")), encoding="utf-8")
+    arguments = ["--train", "texts.tsv", "--validation", "one.tsv", "--epochs", "2", "--learning-rate", "1e-6"]
+    code, out, err = run(*arguments, "--seeds", "0", "1")
+    assert code == 0 and re.search(r"│ 0 +│ +failed", out) and "failed: seed 0: the loss is nan at step 3" in out, err
+    seeds = json.loads((folder / "run" / "results.json").read_text(), parse_constant=pytest.fail)["seeds"]
+    assert seeds["0"]["scores"] is None and seeds["1"]["scores"]
+    value = ModelCard.load("run/model/README.md").data.eval_results[0].metric_value
+    assert value == seeds["1"]["scores"]["validation"]["accuracy"]
+    monkeypatch.setattr(Trainer, "train", lambda *_, **__: pytest.fail("trained again"))
+    assert run(*arguments, "--seeds", "0", "1")[0] == 0
+
+
+def test_where_all_seeds_fail(run, folder):
+    code, out, err = run("--train", "texts.tsv", "--epochs", "1", "--seeds", "0", "1", "--learning-rate", "1e30")
+    assert code == 1 and err == "finetune_classification: all 2 runs failed, so there is no result"
+    assert re.search(r"│ 1 +│ +failed", out) and os.listdir("run") == ["results.json"]
+    json.loads((folder / "run" / "results.json").read_text(), parse_constant=pytest.fail)
 
 
 def test_what_cannot_be_done_is_said_in_a_sentence(run, folder):

@@ -8,6 +8,7 @@ import pytest
 import torch
 from huggingface_hub import ModelCard
 from paths import REPOSITORY
+from safetensors.torch import load_file
 from scipy.stats import rankdata
 from scripts import run_script
 from transformers import AutoModelForSequenceClassification, BertConfig, Trainer
@@ -193,3 +194,58 @@ def test_what_is_missing_is_said(folder, run):
     code, _, error = run(["bert", "../" + folder.name + "/bert"], "--tasks", "mrpc")
     assert code and "the same name" in error
     assert not (folder / "runs").exists()
+
+
+def test_a_failed_run_is_named_and_never_best(folder, run):
+    """At this rate SST-2 gives a loss of 0 or none, and by the first class of each text an accuracy of one half."""
+    options = ["--tasks", "sst2", "stsb", "--epochs", "2", "--length", "16", "--batch-size", "4", "--seeds", "0", "1"]
+    code, out, error = run(["roformer"], *options, "--learning-rates", "1e20", "1e-3")
+    assert code == 0, error
+    text = (folder / "runs" / "results.json").read_text()
+    runs = json.loads(text, parse_constant=pytest.fail)["runs"]
+    for entry in runs:
+        assert (entry["scores"] is None) == bool(entry.get("failed")) == (entry["rate"] == 1e20)
+    assert "failed: roformer, sst2, learning rate 1e+20, seed 1: " in out and out.count("(0.001)") == 2
+    for task in ("sst2", "stsb"):
+        card = ModelCard((folder / f"runs/roformer-{task}/README.md").read_text(encoding="utf-8"))
+        best = max(entry["scores"]["validation"] for entry in runs if entry["task"] == task and entry["scores"])
+        assert card.data.eval_results[0].metric_value == pytest.approx(best / 100)
+        assert all(value.isfinite().all() for value in load_file(f"runs/roformer-{task}/model.safetensors").values())
+    # The row is there, and the run is not made again.
+    code, again, error = run(["roformer"], *options, "--learning-rates", "1e20")
+    assert code == 1 and "all 4 runs failed" in error and "│ failed" in again
+    assert (folder / "runs" / "results.json").read_text() == text
+
+
+def test_a_rate_at_which_fewer_seeds_failed_is_better(folder, run, monkeypatch):
+    scores = {(1e-3, 0): 90.0, (1e-3, 1): None, (1e-4, 0): 60.0, (1e-4, 1): 70.0}
+    (folder / "runs" / "roformer-sst2").mkdir(parents=True)  # the best model
+    rows = [
+        {"model": "roformer", "task": "sst2", "rate": rate, "seed": seed, "scores": score and {"validation": score}}
+        | ({} if score else {"failed": "the loss is nan"})
+        for (rate, seed), score in scores.items()
+    ]
+    settings = {"data": "glue", "epochs": 3.0, "batch_size": 32, "length": 512, "bf16": False}
+    (folder / "runs" / "results.json").write_text(json.dumps({"settings": settings, "runs": rows}))
+    options = ["--tasks", "sst2", "--seeds", "0", "1", "--learning-rates", "1e-3"]
+    code, out, error = run(["roformer"], *options)
+    assert code == 0 and "90.0 (0.001; 1 of 2 failed)" in out, error
+    code, out, error = run(["roformer"], *options, "1e-4")
+    assert code == 0 and "65.0 ± 7.1 (0.0001)" in out, error
+
+
+def test_scores_that_an_earlier_version_wrote_as_nan(folder, run):
+    """It took such a run for the best one, and kept the model of none that came after it."""
+    options = ["--tasks", "stsb", "--epochs", "1", "--length", "16", "--learning-rates", "1e-2", "1e-3"]
+    code, _, error = run(["roformer"], *options)
+    assert code == 0, error
+    results = folder / "runs" / "results.json"
+    saved = json.loads(results.read_text())
+    saved["runs"][0]["scores"]["validation"] = float("nan")
+    results.write_text(json.dumps(saved))
+    (folder / "runs" / "roformer-stsb" / "model.safetensors").unlink()
+    code, out, error = run(["roformer"], *options)
+    assert code == 0 and "failed: roformer, stsb, learning rate 0.01, seed 0: " in out and "(0.001)" in out, error
+    first, second = json.loads(results.read_text(), parse_constant=pytest.fail)["runs"]
+    assert first["scores"] is None and second["scores"] == saved["runs"][1]["scores"]
+    assert (folder / "runs" / "roformer-stsb" / "model.safetensors").exists()

@@ -138,10 +138,10 @@ def test_table_5(run, folder, monkeypatch, request, hub):  # noqa: F811
     request.getfixturevalue("no_pictures")
     assert run(*arguments)[:2] == (0, out)
     code, _, err = run(*arguments, "--scorer", "bi")
-    assert code == 1 and "run/results.json holds results with other recipe: name another folder" in err
+    assert code == 1 and "run/results.json holds results with other scorer: name another folder" in err
     save_model(folder / "other" / "roformer", initializer_range=0.1)
     code, _, err = run("triplets.jsonl", "--models", "other/roformer", "--max-length", 24)
-    assert code == 1 and "holds results of another roformer-24: name another folder" in err
+    assert code == 1 and "holds results with other weights of roformer-24: name another folder" in err
 
 
 def test_a_run_that_was_stopped_goes_on(run, folder, monkeypatch, no_pictures):
@@ -252,6 +252,52 @@ def test_what_cannot_be_done_is_said_in_a_sentence(run, folder):
         assert run(*wrong)[0] == 2  # argparse's own
 
 
-def test_scores_that_are_not_finite(run):
-    code, _, err = run("triplets.jsonl", "--models", "models/roformer", "--max-length", 24, "--learning-rate", "1e30")
-    assert code == 1 and err == "finetune_triplet: the model's scores are not finite: a lower --learning-rate may help"
+def test_where_all_runs_fail(run, folder):
+    arguments = ["triplets.jsonl", "--models", "models/roformer", "--max-length", 24, "--seeds", 0, 1]
+    code, out, err = run(*arguments, "--learning-rate", "1e30")
+    assert code == 1 and err == "finetune_triplet: all 2 runs failed, so there is no result"
+    assert "roformer-24, 2 failed │     failed │ failed" in out and "failed: roformer-24, seed 1: " in out
+    (row,) = json.loads((folder / "run" / "results.json").read_text(), parse_constant=pytest.fail)["rows"]
+    assert row["runs"] == [] and row["failed"].keys() == {"0", "1"}
+    assert [path.name for path in (folder / "run").iterdir()] == ["results.json"]
+
+
+def test_a_failed_run_is_named_and_never_best(run, folder, monkeypatch, no_pictures):
+
+    step = Trainer.training_step
+
+    def failing(self, model, *arguments):
+        if self.args.seed == 0:
+            next(model.parameters()).data.fill_(torch.nan)
+        return step(self, model, *arguments)
+
+    monkeypatch.setattr(Trainer, "training_step", failing)
+    arguments = ["triplets.jsonl", "--models", "models/roformer", "--max-length", 24, "--seeds", 0, 1, "--epochs", 1]
+    code, out, err = run(*arguments)
+    assert (
+        code == 0 and "roformer-24, 1 failed" in out and "failed: roformer-24, seed 0: the loss is nan at step 1" in out
+    ), err
+    results = folder / "run" / "results.json"
+    (row,) = json.loads(results.read_text(), parse_constant=pytest.fail)["rows"]
+    (good,) = row["runs"]
+    assert good["seed"] == 1 and row["failed"].keys() == {"0"}
+    assert "this model, seed 1" in (folder / "run" / "roformer-24" / "README.md").read_text(encoding="utf-8")
+    monkeypatch.setattr(Trainer, "train", lambda *_, **__: pytest.fail("trained again"))
+    assert run(*arguments)[0] == 0
+    # An earlier version wrote NaN.
+    saved = json.loads(results.read_text())
+    saved["rows"][0]["failed"] = {}
+    saved["rows"][0]["runs"][0]["log"][0]["loss"] = float("nan")
+    results.write_text(json.dumps(saved))
+    code, _, err = run(*arguments[:-5], "--seeds", 1, "--epochs", 1)
+    assert code == 1 and "the run failed" in err
+
+
+def test_vectors_that_are_not_finite(run, folder):
+    model = RoFormerForMaskedLM.from_pretrained("models/roformer")
+    model.roformer.embeddings.LayerNorm.bias.data.fill_(torch.nan)
+    model.save_pretrained("models/roformer")
+    code, out, err = run(
+        "triplets.jsonl", "--models", "models/roformer", "--max-length", 24, "--baselines", "--epochs", 0
+    )
+    assert code == 0 and "roformer-24, not trained, 1 failed │     failed" in out, err

@@ -1,16 +1,22 @@
-"""Near-duplicates against the Jaccard similarity computed outright, and examples/hold_out.py, which splits by them."""
+"""Near-duplicates against the Jaccard similarity of every pair, and examples/hold_out.py, which splits by them."""
 
 import gzip
 import json
 import random
 import runpy
 import sys
+from fractions import Fraction
+from itertools import combinations
 
-import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from paths import REPOSITORY
+from properties import max_examples
 
-from modeling_roformer.training.near_duplicates import SHINGLE, MinHash, near_duplicates
+from modeling_roformer.training import near_duplicates as module
+from modeling_roformer.training.errors import TrainingError
+from modeling_roformer.training.near_duplicates import SHINGLE, near_duplicates
 
 SCRIPT = REPOSITORY / "examples" / "hold_out.py"
 
@@ -26,21 +32,62 @@ def changed(draw, text, places):
     return "".join(characters)
 
 
+def shingles(text):
+    return {text[i : i + SHINGLE] for i in range(max(1, len(text) - SHINGLE + 1))}
+
+
 def jaccard(a, b):
-    sets = [{text[i : i + SHINGLE] for i in range(len(text) - SHINGLE + 1)} for text in (a, b)]
-    return len(sets[0] & sets[1]) / len(sets[0] | sets[1])
+    a, b = shingles(a), shingles(b)
+    return len(a & b) / len(a | b)
 
 
-@pytest.mark.parametrize("places", [0, 2, 5, 15, 60])
-def test_signatures_estimate_the_similarity(places):
-    draw = random.Random(places)
-    signature, errors = MinHash(), []
-    for _ in range(10):
-        text = text_of(draw)
-        other = changed(draw, text, places)
-        errors.append((signature(text) == signature(other)).mean() - jaccard(text, other))
-    # The standard error of the mean of 10 estimates from 128 entries is 0.014 at most.
-    assert abs(np.mean(errors)) < 0.05
+def groups_by_hand(texts, similarity):
+    """The same numbers: groups in the order of their first texts."""
+    groups = list(range(len(texts)))
+    for i, j in combinations(range(len(texts)), 2):
+        if jaccard(texts[i], texts[j]) >= similarity:
+            groups = [groups[i] if group == groups[j] else group for group in groups]
+    return [sorted(set(groups), key=groups.index).index(group) for group in groups]
+
+
+SIMILARITIES = st.sampled_from([0.05, 0.1, 0.2, 0.3, 1 / 3, 0.4, 0.5, 0.6, 2 / 3, 0.7, 0.8, 0.9, 1.0]) | st.floats(
+    0.01, 1
+)
+SMALL = st.lists(
+    st.text(st.sampled_from("ab"), max_size=20) | st.text(st.sampled_from("abcde"), max_size=12), max_size=25
+)
+
+
+@max_examples(150)
+@given(
+    texts=SMALL, similarity=SIMILARITIES, many=st.integers(1, 4), cheap=st.integers(1, 500), at_once=st.integers(1, 99)
+)
+def test_groups_are_those_of_all_pairs(monkeypatch, texts, similarity, many, cheap, at_once):
+    """However much is done in one step, and whichever way a pair is found."""
+    for name, value in (("_MANY", many), ("_CHEAP", cheap), ("_AT_ONCE", at_once)):
+        monkeypatch.setattr(module, name, value)
+    assert near_duplicates(texts, similarity).tolist() == groups_by_hand(texts, similarity)
+
+
+@pytest.mark.parametrize("similarity", ["0.3", "0.4", "0.5", "0.8"])
+def test_every_pair_at_the_threshold_is_found_and_none_below(similarity):
+    """200 pairs whose similarity is exactly the threshold, and 200 of which one shingle more differs."""
+    draw, share = random.Random(0), Fraction(similarity)
+    texts = []
+    for more in [0] * 200 + [1] * 200:
+        times = draw.randint(2, 25)
+        common, other = times * share.numerator, times * (share.denominator - share.numerator) + more
+        characters = [chr(0x4E00 + i) for i in draw.sample(range(20_000), common + other + SHINGLE - 1)]
+        middle, first = common + SHINGLE - 1, draw.randint(0, other)
+        texts.append("".join(characters[: middle + first]))
+        texts.append("".join(characters[:middle] + characters[middle + first :]))
+        similarity_here = Fraction(
+            len(shingles(texts[-2]) & shingles(texts[-1])), len(shingles(texts[-2]) | shingles(texts[-1]))
+        )
+        assert similarity_here < share if more else similarity_here == share
+    groups = near_duplicates(texts, float(similarity))
+    assert (groups[:400:2] == groups[1:400:2]).all() and (groups[400::2] != groups[401::2]).all()
+    assert len(set(groups.tolist())) == 600
 
 
 def test_groups():
@@ -55,12 +102,56 @@ def test_groups():
     assert groups[34] == groups[5] and groups[35] not in groups[:35]
 
 
-@pytest.mark.parametrize("texts", [[], ["一"], ["", "", "二"], ["短", "短", "短短"], ["\udcff" * 3] * 2])
+def test_many_copies_of_two_forms_need_few_comparisons(monkeypatch):
+    """Letters that differ in a name: 2,000 each of two forms, in any order, of which all pairs would be two million."""
+    draw = random.Random(0)
+    forms = [text_of(draw), text_of(draw)]
+    order = draw.choices(range(2), k=4_000)
+    texts = [forms[form] + text_of(draw, 8) for form in order]
+    monkeypatch.setattr(module, "LIMIT", 100_000)
+    groups = near_duplicates(texts, 0.5)
+    assert [(group != groups[0]) == (form != order[0]) for group, form in zip(groups.tolist(), order, strict=True)] == [
+        True
+    ] * 4_000
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_copies_of_a_form_that_a_longer_text_quotes_need_few_comparisons(monkeypatch, first):
+    """It has the shingles of all 2,000 copies, and is similar to none."""
+    draw = random.Random(0)
+    form = text_of(draw, 60)
+    quoting = [form + text_of(draw, 1_000), form[:40] + text_of(draw, 50)]
+    copies = [form + text_of(draw, 4) for _ in range(2_000)]
+    monkeypatch.setattr(module, "LIMIT", 500_000)
+    groups = near_duplicates(quoting + copies if first else copies + quoting, 0.5).tolist()
+    assert groups == ([0, 1] + [2] * 2_000 if first else [0] * 2_000 + [1, 2])
+
+
+@pytest.mark.parametrize(
+    "texts", [[], ["一"], ["", "", "二"], ["短", "短", "短短"], ["\udcff" * 3] * 2, ["短", "短\0"]]
+)
 def test_short_texts_and_none(texts):
     groups = near_duplicates(texts)
     assert groups.shape == (len(texts),)
     for i, text in enumerate(texts):
         assert [text == other for other in texts] == (groups == groups[i]).tolist()
+
+
+@pytest.mark.parametrize("similarity", [0, -0.5, 1.01, float("nan"), float("inf")])
+def test_a_similarity_that_is_none(similarity):
+    with pytest.raises(TrainingError, match=f"similarity is {similarity}"):
+        near_duplicates(["一"], similarity)
+
+
+def test_a_similarity_that_is_too_low_for_the_texts(monkeypatch):
+    draw = random.Random(0)
+    common = text_of(draw, 20)
+    texts = [common + text_of(draw, 60) for _ in range(60)]
+    monkeypatch.setattr(module, "LIMIT", 5_000)
+    monkeypatch.setattr(module, "_CHEAP", 1)
+    assert len(set(near_duplicates(texts, 0.5))) == 60
+    with pytest.raises(TrainingError, match=r"similarity of 0\.15 .*5,000"):
+        near_duplicates(texts, 0.15)
 
 
 def run(monkeypatch, capsys, *arguments):
@@ -107,16 +198,53 @@ def test_no_document_has_a_near_duplicate_in_the_other_half(monkeypatch, capsys,
     assert read(tmp_path / "other" / "held_out" / "first.jsonl.gz") != held_out["first"]
 
 
+def test_the_documentations_own_command_leaks_nothing(monkeypatch, capsys, tmp_path):
+    page = (REPOSITORY / "docs" / "pre-training.md").read_text(encoding="utf-8")
+    (command,) = [line for line in page.splitlines() if line.startswith("python examples/hold_out.py")]
+    corpus, output, *options = command.split()[2:]
+    code, _, err = run(monkeypatch, capsys, REPOSITORY / corpus, tmp_path / output, *options)
+    assert code == 0, err
+    held_out, train = (read(tmp_path / output / half / "long_document.jsonl.gz") for half in ("held_out", "train"))
+    assert len(held_out) > 40 and len(train) > 90
+    assert max(jaccard(a, b) for a in held_out for b in train) < 0.5
+
+
+def test_files_keep_their_names_and_documents_their_characters(monkeypatch, capsys, tmp_path):
+    draw, corpus = random.Random(0), tmp_path / "corpus"
+    corpus.mkdir()
+    names = {".x.jsonl": ".x", "a.b.JSONL": "a.b", "中文 名.txt": "中文 名", "c.json.gz": "c", "d.text": "d"}
+    texts = {name: ["\ud800" + text_of(draw, 20), *(text_of(draw, 20) for _ in range(9))] for name in names}
+    for name, documents in texts.items():
+        lines = [json.dumps({"text": text}) if "json" in name.lower() else text.strip("\ud800") for text in documents]
+        content = "\n".join(lines).encode()
+        (corpus / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    code, _, err = run(monkeypatch, capsys, corpus, tmp_path / "split", "--share", "0.3")
+    assert code == 0, err
+    for name, kept in names.items():
+        documents = [read(tmp_path / "split" / half / f"{kept}.jsonl.gz") for half in ("train", "held_out")]
+        assert [len(of_half) for of_half in documents] in ([7, 3], [8, 2])
+        expected = texts[name] if "json" in name.lower() else [text.strip("\ud800") for text in texts[name]]
+        assert sorted(documents[0] + documents[1]) == sorted(expected)
+
+
 def test_what_cannot_be_split_is_said_in_a_sentence(monkeypatch, capsys, tmp_path):
-    (tmp_path / "a.txt").write_text("明月几时有", encoding="utf-8")
+    a, blank, output = tmp_path / "a.txt", tmp_path / "blank.txt", tmp_path / "out"
+    a.write_text("明月几时有\n" * 2, encoding="utf-8")
+    blank.write_text("\n \n", encoding="utf-8")
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "a.jsonl").write_text('{"text": "把酒问青天"}', encoding="utf-8")
     refusals = {
-        (tmp_path / "missing", tmp_path / "out"): "missing does not exist",
-        (tmp_path / "a.txt", tmp_path / "b", tmp_path / "out"): "two files of the corpus are both called a:",
-        (tmp_path / "a.txt", tmp_path / "b"): "b is not empty",
+        (tmp_path / "missing", output): "missing does not exist",
+        (a, tmp_path / "b", output): "two files of the corpus are both called a:",
+        (a, tmp_path / "b"): "b is not empty",
+        (blank, output): "blank.txt",
+        (a, output): "nothing can be held out",
+        **{(a, output, "--share", share): f"--share is {share}," for share in ("5", "-1", "0", "1", "nan", "inf")},
+        **{(a, output, "--similarity", value): f"--similarity is {value}," for value in ("0", "-1", "1.5", "nan")},
+        (a, output, "--most", "0"): "--most is 0",
+        (a, output, "--seed", "-1"): "--seed is -1",
     }
     for arguments, sentence in refusals.items():
         code, _, err = run(monkeypatch, capsys, *arguments)
         assert code == 1 and err.startswith("hold_out: ") and sentence in err and err.count("\n") == 1, err
-    assert not (tmp_path / "out").exists()
+    assert not output.exists()

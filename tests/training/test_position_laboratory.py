@@ -7,12 +7,15 @@ import re
 import pytest
 import torch
 from encoder import Encoder, SelfAttention, Sizes
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from paths import REPOSITORY
 from position_encodings import ENCODINGS
+from properties import max_examples
 from scripts import run_script
 from transformers import Trainer
+
+from modeling_roformer.training.finite import NotFinite
 
 SCRIPT = REPOSITORY / "examples" / "position_laboratory" / "compare.py"
 D, HEADS = 6, 2  # width of a head, how many
@@ -159,7 +162,7 @@ def test_scores_and_outputs_are_those_of_the_equation(name, positions):
 
 
 @pytest.mark.parametrize("name", RELATIVE)
-@settings(max_examples=10, deadline=None)
+@max_examples(10)
 @given(shift=st.integers(min_value=0, max_value=100_000), length=st.integers(min_value=1, max_value=40))
 @torch.no_grad()
 def test_relative_positions_are_distances_alone(name, shift, length):
@@ -250,6 +253,7 @@ def test_it_compares_and_goes_on_where_it_was_stopped(run, tmp_path, monkeypatch
         assert re.search(rf"│ {name} +│ +" + " │ +".join(shares), out), out
     assert "–: learned positions end at 8, the trained length" in out
     assert (tmp_path / "runs" / "encodings.png").read_bytes().startswith(b"\x89PNG")
+    assert all(len(list((tmp_path / "runs" / name).glob("checkpoint-*"))) == 2 for name in names[1:])
 
     stop = "shaw", 2
     assert run(*names, "--output", "stopped")[0] == 130
@@ -267,6 +271,35 @@ def test_it_compares_and_goes_on_where_it_was_stopped(run, tmp_path, monkeypatch
     seen.clear()
     code, out, _ = run("--encodings", "rotary", "none", "--output", "stopped")
     assert code == 0 and list(seen) == ["none"] and "–" not in out and "shaw" not in out
+
+
+def test_a_failed_run_is_named_and_the_others_compared(run, tmp_path, failing, monkeypatch):
+    failing("t5")
+    code, out, err = run("--encodings", "t5", "rotary")
+    assert code == 0, err
+    assert re.search(r"│ t5 +│ failed", out) and re.search(r"│ rotary +│ +\d", out)
+    assert "failed: t5: the loss is nan at step 2" in out
+    results = tmp_path / "runs" / "results.json"
+    runs = json.loads(results.read_text(), parse_constant=pytest.fail)["runs"]
+    assert list(runs["t5"]) == ["failed"] and "failed" not in runs["rotary"]
+    monkeypatch.setattr(Trainer, "train", lambda *_, **__: pytest.fail("trained again"))
+    code, _, err = run("--encodings", "t5")
+    assert code == 1 and "the run failed" in err
+    # An earlier version wrote NaN.
+    saved = json.loads(results.read_text())
+    saved["runs"]["rotary"]["measured"][1]["loss"] = float("nan")
+    results.write_text(json.dumps(saved))
+    code, _, err = run("--encodings", "t5", "rotary")
+    assert code == 1 and "all 2 runs failed" in err
+
+
+def test_a_loss_that_is_not_finite_where_it_is_measured():
+    from compare import measure
+
+    model = randomised(Encoder(SIZES, ENCODINGS["t5"]))
+    next(model.parameters()).data.fill_(torch.nan)
+    with pytest.raises(NotFinite, match="at the length 16 is nan"):
+        measure(model, dict.fromkeys(("input_ids", "labels"), torch.zeros(32, dtype=torch.long)), 16, 2)
 
 
 def test_measuring_is_per_masked_character():
@@ -297,4 +330,4 @@ def test_what_cannot_be_done_is_said_in_a_sentence(run, tmp_path):
     assert "invalid choice: 'fixed'" in refusal("--encodings", "fixed", code=2)
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "results.json").write_text('{"settings": {"seed": 3}, "runs": {}}')
-    assert "results.json holds results with other seed and" in run()[2]
+    assert "results.json holds results with other seed: " in run()[2]

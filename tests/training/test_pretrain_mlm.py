@@ -63,7 +63,7 @@ def test_from_nothing_and_from_what_came_out(run, folder):
     assert run(*arguments)[0] == 0
     (folder / "stages.yaml").write_text("stages: [{length: 8, batch_size: 4, steps: 1, learning_rate: 1e-12}]")
     code, _, err = run(*arguments)
-    assert code == 1 and "run holds a run with other stages" in err
+    assert code == 1 and "run holds results with other stages: " in err
     code, _, err = run("--from", "run/model", "--output", "more")
     assert code == 0, err
     more = AutoModelForMaskedLM.from_pretrained("more/model").state_dict()
@@ -89,7 +89,7 @@ def test_characters(run):
     assert AutoTokenizer.from_pretrained("run/model").word_segmentation is None
 
 
-def test_sigterm(run, folder, monkeypatch):
+def test_sigterm(run, folder, monkeypatch, default_signals):
     training_step = StageTrainer.training_step
 
     def patched(self, *arguments):
@@ -122,6 +122,9 @@ def test_what_cannot_be_done_is_said_in_a_sentence(run, folder):
     assert "nowhere does not exist" in refusal("--tokenizer", "nowhere", "--output", "run")
     assert "nowhere does not exist" in refusal("--from", "./nowhere", "--tokenizer", VOCAB, "--output", "run")
     assert "must be a JSON object" in refusal(*fresh, "--config", "stages.yaml")
+    (folder / "config.json").write_text('{"hidden_size": 16, "hidden_size": 32}')
+    assert "config.json must be a JSON object" in (said := refusal(*fresh, "--config", "config.json"))
+    assert "'hidden_size' appears twice" in said
     (folder / "config.json").write_text('{"hidden": 16}')
     assert "RoFormerConfig has no field hidden" in refusal(*fresh, "--config", "config.json")
     (folder / "config.json").write_text('{"hidden_size": 15}')
@@ -136,5 +139,5 @@ def test_what_cannot_be_done_is_said_in_a_sentence(run, folder):
     (folder / "corpus.txt").write_text("")
     assert "the corpus holds no text: corpus.txt" in refusal(*fresh)
     (folder / "stages.yaml").write_text(STAGES.replace("steps: 3", "step: 3"))
-    assert "stages.yaml, stage 2: unknown field step" in refusal(*fresh)
+    assert "stages.yaml, line 4, stage 2: unknown field step" in refusal(*fresh)
     assert run("--output", "run")[0] == 2  # argparse's own, where an option is missing

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from paths import REPOSITORY
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForMaskedLM
 
 from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM, RoFormerTokenizer
@@ -21,7 +22,7 @@ from modeling_roformer.training.errors import Stopped, TrainingError
 from modeling_roformer.training.examples import StageExamples
 from modeling_roformer.training.masking import MaskingCollator
 from modeling_roformer.training.pretraining import Corpus, pretrain
-from modeling_roformer.training.stage_trainer import StageTrainer
+from modeling_roformer.training.stage_trainer import StageTrainer, StopSignal
 from modeling_roformer.training.stages import Stage
 
 VOCAB = REPOSITORY / "examples" / "roformer-mini-zh" / "vocab.txt"
@@ -186,11 +187,70 @@ def test_a_half_written_checkpoint_is_passed_over(run, uninterrupted, tmp_path, 
         run(tmp_path / "run")
     assert resumed == [str(stage / "checkpoint-2")]
     assert_same_run(tmp_path / "run", uninterrupted)
-    assert {path.name for path in stage.iterdir()} == {"log.json", "model"}
+    assert {path.name for path in stage.iterdir()} == {"log.json", "model", "checkpoint-4.damaged"}
+
+
+def flip(path):
+    """Change one bit in the middle of a file."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    path.write_bytes(content)
+
+
+def test_a_damaged_stage_model_is_not_used(run, uninterrupted, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        at_step(patch, 2, 2, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path / "run")
+    model = tmp_path / "run" / "stage-1" / "model"
+    flip(model / "model.safetensors")
+    with pytest.raises(TrainingError, match=r"stage-1/model/model.safetensors is damaged.* to train stage 1 again"):
+        run(tmp_path / "run")
+    assert model.is_dir()
+    shutil.rmtree(model)
+    run(tmp_path / "run")
+    assert_same_run(tmp_path / "run", uninterrupted)
+
+
+def test_a_stage_that_an_earlier_version_saved_with_nan_is_not_used(run, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        at_step(patch, 2, 2, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path / "run")
+    model = tmp_path / "run" / "stage-1" / "model"
+    weights = load_file(model / "model.safetensors")
+    weights["cls.predictions.bias"][5] = math.nan
+    save_file(weights, model / "model.safetensors", {"format": "pt"})
+    sizes = {path.name: path.stat().st_size for path in model.iterdir() if path.name != "whole.json"}
+    (model / "whole.json").write_text(json.dumps(sizes))
+    with pytest.raises(
+        TrainingError, match="stage-1/model: cls.predictions.*bias is not finite, so stage 1 has failed"
+    ):
+        run(tmp_path / "run")
+    assert not (tmp_path / "run" / "model").exists()
+
+
+def test_weights_that_are_not_finite_are_not_saved(run, uninterrupted, tmp_path, monkeypatch):
+    """The last update of a stage is one whose outcome no loss has seen."""
+    with monkeypatch.context() as patch:
+        save = StageTrainer._save_checkpoint
+
+        def spoil(trainer, *arguments):
+            if (trainer.folder.name, trainer.state.global_step) == ("stage-2", 4):
+                trainer.model.cls.predictions.bias.data[3] = math.inf
+            save(trainer, *arguments)
+
+        patch.setattr(StageTrainer, "_save_checkpoint", spoil)
+        message = r"cls.predictions.bias is not finite after step 4 of stage-2 in .*; .*checkpoint-2: .*learning_rate"
+        with pytest.raises(TrainingError, match=message):
+            run(tmp_path / "run")
+    assert [path.name for path in (tmp_path / "run" / "stage-2").iterdir()] == ["checkpoint-2"]
+    run(tmp_path / "run")
+    assert_same_run(tmp_path / "run", uninterrupted)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_saves_and_ends(run, logged_seldom, tmp_path, monkeypatch, number):
+def test_a_signal_saves_and_ends(run, logged_seldom, tmp_path, monkeypatch, number, default_signals):
     handler = signal.getsignal(number)
     with monkeypatch.context() as patch:
         at_step(patch, 2, 3, lambda trainer: os.kill(os.getpid(), number))
@@ -206,6 +266,22 @@ def test_a_signal_saves_and_ends(run, logged_seldom, tmp_path, monkeypatch, numb
         assert logged(tmp_path / "run")[step] == pytest.approx(logged(logged_seldom)[step], abs=1e-6)
     ours, theirs = (load_file(folder / "model" / "model.safetensors") for folder in (tmp_path / "run", logged_seldom))
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+def test_an_ignored_signal_stays_ignored(default_signals):
+    """As Ctrl-C is by the background jobs of a shell script, and everything by what `nohup` starts."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        stop = StopSignal()
+        with stop.listening():
+            os.kill(os.getpid(), signal.SIGINT)
+            assert stop.number == 0
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert stop.number == signal.SIGTERM
+            os.kill(os.getpid(), signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_what_is_logged(tokenizer, corpus, run, tmp_path):
@@ -275,7 +351,7 @@ def test_it_learns(run, tmp_path):
 def test_a_loss_that_is_not_a_number(run, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         at_step(patch, 2, 4, lambda trainer: trainer.model.cls.predictions.bias.data.fill_(math.nan))
-        with pytest.raises(TrainingError, match=r"the loss is nan at step 4 of stage-2; .*checkpoint-2"):
+        with pytest.raises(TrainingError, match=r"the loss is nan at step 4 of stage-2 in .*; .*checkpoint-2"):
             run(tmp_path / "run")
     (checkpoint,) = (tmp_path / "run" / "stage-2").glob("checkpoint-*")
     assert all(value.isfinite().all() for value in load_file(checkpoint / "model.safetensors").values())
@@ -289,7 +365,7 @@ def test_a_gradient_that_is_not_finite(run, tmp_path, monkeypatch):
         trainer.model.cls.predictions.bias.register_hook(lambda gradient: gradient * math.inf)
 
     at_step(monkeypatch, 1, 3, spoil)
-    with pytest.raises(TrainingError, match=r"the gradient is not finite at step 3 of stage-1; .*checkpoint-2"):
+    with pytest.raises(TrainingError, match=r"the gradient is not finite at step 3 of stage-1 in .*; .*checkpoint-2"):
         run(tmp_path / "run")
 
 
@@ -337,15 +413,15 @@ def test_batches_that_cannot_be_shared_out_are_named_before_anything_begins(run,
 
 def test_another_run_in_the_same_folder_is_refused(run, uninterrupted, corpus, tokenizer, tmp_path):
     before = {path: path.stat().st_mtime_ns for path in uninterrupted.rglob("*")}
-    with pytest.raises(TrainingError, match="a run with other stages: name another folder"):
+    with pytest.raises(TrainingError, match="other stages: name another folder"):
         run(uninterrupted, [STAGES[0], Stage(64, 4, 7, 1e-3)])
-    with pytest.raises(TrainingError, match="a run with other seed"):
+    with pytest.raises(TrainingError, match="other seed: "):
         run(uninterrupted, seed=1)
-    with pytest.raises(TrainingError, match="a run with other model"):
+    with pytest.raises(TrainingError, match="other model: "):
         run(uninterrupted, model=make_model(hidden_size=32))
     other = tmp_path / "other.txt"
     other.write_text("另一个。", encoding="utf-8")
-    with pytest.raises(TrainingError, match="a run with other corpus"):
+    with pytest.raises(TrainingError, match="other corpus and documents: "):
         run(uninterrupted, corpus=Corpus([other], corpus.cache))
     assert {path: path.stat().st_mtime_ns for path in uninterrupted.rglob("*")} == before
     (tmp_path / "full").mkdir()

@@ -104,20 +104,22 @@ def assert_same(output, other, stage, atol=1e-5):
 
 
 def test_two_processes_learn_what_one_does(folder, seen):
-    """The second is asked to end in the middle; both do, after the same step, and go on."""
+    """The second is asked to end in the middle; both do, after the same step, and resume from the same checkpoint."""
     for process in seen:
-        assert process["ddp"] == {"codes": [128 + signal.SIGTERM, 0], "are_sharded": [False], "kinds": ["MULTI_CPU"]}
+        assert process["ddp"] == {"codes": [128 + signal.SIGTERM, 0, 1], "are_sharded": [False], "kinds": ["MULTI_CPU"]}
     for stage in 1, 2:
         assert_same(folder / "ddp", folder / "one", stage)
     assert_same(folder / "ddp", folder / "one", 3, atol=2e-4)  # Muon computes in bfloat16
+    assert (folder / "ddp" / "stage-2" / "checkpoint-3.damaged").is_dir()
     assert (folder / "ddp" / "curves.png").exists()
 
 
 def test_sharded_weights_learn_what_whole_ones_do(folder, seen):
     for process in seen:
-        assert process["fsdp"] == {"codes": [128 + signal.SIGTERM, 0], "are_sharded": [True], "kinds": ["FSDP"]}
+        assert process["fsdp"] == {"codes": [128 + signal.SIGTERM, 0, 1], "are_sharded": [True], "kinds": ["FSDP"]}
     for stage in 1, 2:
         assert_same(folder / "fsdp", folder / "one", stage)
+    assert (folder / "fsdp" / "stage-2" / "checkpoint-3.damaged").is_dir()
     model, loading = AutoModelForMaskedLM.from_pretrained(folder / "fsdp" / "model", output_loading_info=True)
     assert not any(loading.values()) and model.config.architectures == ["RoFormerForMaskedLM"]
 

@@ -55,3 +55,10 @@ def test_a_card_with_facts_is_written_anew(folder):
     card = ModelCard.load(folder / "README.md")
     assert [result.metric_type for result in card.data.eval_results] == ["accuracy"] == card.data.metrics
     assert "## Results\n\nAs a table.\n\n## How to use it" in card.text and "| fine tuned from | mini |" in card.text
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_failed_run_gets_no_card(folder, value):
+    with pytest.raises(ValueError, match=f"macro_f1 on reviews is {value}"):
+        write_scored_card(folder, [score("accuracy", 0.5), score("macro_f1", value)])
+    assert not (folder / "README.md").exists()

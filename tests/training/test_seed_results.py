@@ -1,6 +1,7 @@
 """Scores seed by seed: which is best, what is written, and going on."""
 
 import json
+import re
 
 import pytest
 from rich.console import Console
@@ -36,7 +37,8 @@ def test_what_is_done_is_found_again(tmp_path):
     assert list(json.loads((output / "results.json").read_text())["seeds"]) == ["0", "1"]
     with pytest.raises(TrainingError, match="run/results.json holds results with other texts: name another folder"):
         SeedResults(output, {**SETTINGS, "texts": {"train": 4}})
-    for broken in "{", "[]", "{}":
+    without_scores = json.dumps({"settings": SETTINGS, "seeds": {"0": {"scores": {}, "log": []}}})
+    for broken in "{", "[]", "{}", without_scores:
         (output / "results.json").write_text(broken)
         with pytest.raises(TrainingError, match="results.json is broken"):
             SeedResults(output, SETTINGS)
@@ -58,3 +60,30 @@ def test_mean_and_standard_deviation(tmp_path):
     results.add(1, scores(0.7, 0.6), [])
     assert "│ 1 (best) │" in printed(results)
     assert "0.600 ± 0.141" in printed(results) and "0.600 ± 0.000" in printed(results)
+
+
+def test_a_failed_run_is_never_the_best(tmp_path):
+    results = SeedResults(tmp_path / "run", SETTINGS)
+    results.add_failed(0, "the loss is nan")
+    assert (
+        results.best is None and results.is_better(scores(0.0, 0.0)) and re.search(r"│ 0 +│ +failed", printed(results))
+    )
+    results.add(1, scores(0.5, 0.6), [])
+    results.add(2, scores(0.7, 0.6), [])
+    again = SeedResults(tmp_path / "run", SETTINGS)
+    assert 0 in again and again.best == "2" and again.failed == {"0": "the loss is nan", "1": None, "2": None}
+    assert re.search(r"│ 0 +│ +failed", printed(again)) and "0.600 ± 0.141" in printed(again)
+
+
+@pytest.mark.parametrize(("first", "left"), [(0.9, ["0"]), (0.1, ["0", "1"])])
+def test_runs_that_an_earlier_version_wrote_with_nan(first, left, tmp_path):
+    """If such a run was the best, its model was kept, and no other's."""
+    results = SeedResults(tmp_path / "run", SETTINGS)
+    results.add(0, scores(first, 0.6), [{"step": 1, "grad_norm": 1.0}])
+    results.add(1, scores(0.5, 0.6), [])
+    text = results.file.path.read_text()
+    results.file.path.write_text(text.replace('"grad_norm": 1.0', '"grad_norm": NaN'))
+    again = SeedResults(tmp_path / "run", SETTINGS)
+    assert list(again.seeds) == left and again.failed["0"]
+    again.add(1, scores(0.5, 0.6), [])
+    assert SeedResults(tmp_path / "run", SETTINGS).best == "1"

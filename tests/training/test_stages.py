@@ -43,6 +43,8 @@ def test_a_stage_list(read):
         (GOOD.replace("256", "many"), "batch_size is 'many', but must be a whole number"),
         (GOOD.replace("200_000", "0"), "steps is 0, but must be a whole number"),
         (GOOD.replace("1e-4", "0"), "learning_rate is 0, but must be above 0"),
+        (GOOD.replace("1e-4", "1e300"), "learning_rate is 1e+300, but must be above 0, and at most 1"),
+        (GOOD.replace("1e-4", "1e30, warmup: 0"), "learning_rate is 1e+30, but must be above 0, and at most 1"),
         (GOOD.replace("1e-4", "fast"), "learning_rate is 'fast', but must be a number"),
         (GOOD.replace("1e-4", ".nan"), "learning_rate is nan, but must be a number"),
         (GOOD.replace("1e-4}", "1e-4, masked: 15}"), "masked is 15, but must be between 0 and 1"),

@@ -2,19 +2,24 @@
 
 import gzip
 import json
+import re
+import shutil
+import tracemalloc
 
 import datasets
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from paths import REPOSITORY
+from properties import max_examples
 from safetensors.torch import save_file
 from scripts import run_script
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, Seq2SeqTrainer
 
+from modeling_roformer.training.checkpoints import whole_folder
 from modeling_roformer.training.errors import TrainingError
-from modeling_roformer.training.translation.averaging import average_checkpoints
+from modeling_roformer.training.translation.averaging import average_checkpoints, average_of_last
 from modeling_roformer.training.translation.batches import TokenBatches
 from modeling_roformer.training.translation.pairs import read_pairs
 from modeling_roformer.training.translation.setting import read_setting
@@ -108,6 +113,30 @@ def test_a_stopped_run_goes_on(folder, run, monkeypatch):
         torch.testing.assert_close(again[name], weight, atol=1e-6, rtol=0)
 
 
+def test_a_failed_run_is_named_and_the_others_compared(folder, run, failing, monkeypatch):
+    failing("rotary-0")
+    code, out, error = run("--seeds", "0", "1")
+    assert code == 0, error
+    assert "failed: RoFormer, seed 0: the loss is nan at step 2" in out
+    text = (folder / "runs/results.json").read_text(encoding="utf-8")
+    first, *others = json.loads(text, parse_constant=pytest.fail)["runs"]
+    assert (
+        first["bleu"] is None and "nan at step 2" in first["failed"] and not (folder / "runs/rotary-0/model").exists()
+    )
+    assert len(others) == 3 and not any("failed" in one for one in others)
+    assert re.search(rf"RoFormer \(rotary\) +│ {others[1]['bleu']:.2f} +│", out)
+    monkeypatch.setattr(Seq2SeqTrainer, "train", lambda *_, **__: pytest.fail("trained again"))
+    code, out, error = run("--encodings", "rotary")
+    assert code == 1 and "the run failed" in error and re.search(r"RoFormer \(rotary\) +│ failed", out)
+    # An earlier version wrote NaN, and did not call it so.
+    saved = json.loads(text)
+    del saved["runs"][0]["failed"]
+    saved["runs"][0] |= {"bleu": 0.0, "log": [{"step": 1, "loss": float("nan")}]}
+    (folder / "runs/results.json").write_text(json.dumps(saved))
+    code, _, error = run("--encodings", "rotary")
+    assert code == 1 and "the run failed" in error
+
+
 def test_the_vocabulary_gives_back_every_text():
     tokenizer = train_tokenizer(["ein Haus", "a house, a house"], 280, 32)
     for text in ("Das ist ein Haus (groß), 3,5 m²!", "a  house", "房子"):
@@ -119,7 +148,7 @@ def test_the_vocabulary_gives_back_every_text():
         train_tokenizer(["a"], 100, 32)
 
 
-@settings(deadline=None, max_examples=50)
+@max_examples(50)
 @given(
     lengths=st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=60),
     tokens=st.integers(40, 200),
@@ -145,6 +174,33 @@ def test_batches_have_every_pair_once_an_epoch_and_no_more_tokens(lengths, token
     assert sorted(number for i in range(len(once)) for number in once.numbers(i)) == list(range(len(lengths)))
 
 
+def test_the_order_of_batches_stays_from_version_to_version():
+    """A run that an earlier version began is resumed with the batches that follow."""
+    lengths = [n * 7 % 5 + 1 for n in range(9)]
+    pairs = datasets.Dataset.from_dict({"input_ids": [[1] * n for n in lengths], "labels": [[1]] * 9})
+    batches = TokenBatches(pairs, 9, 20, seed=3)
+    first, second = [[0, 5, 3, 8], [1, 6], [2], [4], [7]], [[5, 0, 8, 3], [7], [2], [1, 6], [4]]
+    expected = [*first, *second, [4], [0, 5, 8, 3]]
+    for order in (range(12), reversed(range(12)), [7, 0, 11, 5]):
+        for i in order:
+            assert batches.numbers(i) == expected[i]
+
+
+def test_batches_of_many_epochs_take_the_memory_of_one():
+    pairs = datasets.Dataset.from_dict({"input_ids": [[1] * (n % 30 + 1) for n in range(5000)], "labels": [[1]] * 5000})
+    batches = TokenBatches(pairs, 10_000, 1000)
+    tracemalloc.start()
+    try:
+        batches.numbers(0)
+        after_one, _ = tracemalloc.get_traced_memory()
+        batches.numbers(400)
+        assert len(batches.sizes) > 20
+        after_many, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after_many < after_one + 20_000  # bytes; a list of the 5,000 numbers takes 40,000
+
+
 def test_checkpoints_are_averaged(tmp_path):
     for number, value in enumerate((1.0, 2.0, 6.0)):
         (tmp_path / str(number)).mkdir()
@@ -155,6 +211,24 @@ def test_checkpoints_are_averaged(tmp_path):
     save_file({"a": torch.ones(3)}, tmp_path / "2" / "model.safetensors")
     with pytest.raises(TrainingError, match="2 has other weights than"):
         average_checkpoints([tmp_path / "0", tmp_path / "2"])
+    (tmp_path / "2" / "model.safetensors").write_bytes(bytes(100))
+    with pytest.raises(TrainingError, match="2/model.safetensors is damaged"):
+        average_checkpoints([tmp_path / "0", tmp_path / "2"])
+
+
+def test_damaged_checkpoints_are_not_averaged(tmp_path, caplog):
+    for step, value in (10, 1.0), (20, 2.0), (30, 6.0):
+        with whole_folder(tmp_path / f"checkpoint-{step}") as folder:
+            save_file({"a": torch.full((2,), value)}, folder / "model.safetensors")
+    assert torch.equal(average_of_last(tmp_path, 2)["a"], torch.full((2,), 4.0)) and not caplog.text
+    weights = tmp_path / "checkpoint-20" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"A")
+    for number in 2, 3:
+        with pytest.raises(TrainingError, match=r"checkpoint-20/model.safetensors is damaged.*remove it to average"):
+            average_of_last(tmp_path, number)
+    shutil.rmtree(tmp_path / "checkpoint-20")
+    assert torch.equal(average_of_last(tmp_path, 3)["a"], torch.full((2,), 3.5))
+    assert "2 of 3 checkpoints" in caplog.text
 
 
 def test_pairs_that_cannot_be_read(folder):
@@ -185,6 +259,7 @@ def test_pairs_that_cannot_be_read(folder):
         ("longest: 24", "longest: 97", "batch_tokens is 96, but a sentence may have 97"),
         ("averaged: 2", "averaged: 4", "averaged is 4, but there are only 3 checkpoints"),
         ("averaged: 2", "label_smoothing: 1.0", "label_smoothing is 1, but must be below 1"),
+        ("averaged: 2", "averaged: 2\nlearning_rate: 2.5", "learning_rate is 2.5, but must be at most 1"),
         ("decoder_layers: 1", "decoder_layers: 0", "decoder_layers"),
         ("longest: 24", "longest: 5", "train.de, line 1: the sentence has"),
     ],
@@ -194,6 +269,14 @@ def test_settings_that_describe_nothing(folder, run, old, new, message):
     code, _, error = run()
     assert code and message in error
     assert not (folder / "runs/rotary-0").exists()
+
+
+def test_one_beam(folder, run):
+    """Is greedy search, which has no use for a length penalty."""
+    (folder / "setting.yaml").write_text(SETTING.replace("beams: 2", "beams: 1"))
+    code, _, error = run("--encodings", "rotary")
+    assert code == 0, error
+    assert AutoModelForSeq2SeqLM.from_pretrained("runs/rotary-0/model").generation_config.num_beams == 1
 
 
 def test_another_setting_is_not_mixed_in(folder, run):

@@ -15,6 +15,7 @@ from modeling_roformer.tokenization.vocabulary_maker.corpus import CorpusError
 from modeling_roformer.training.errors import TrainingError
 from modeling_roformer.training.triplets.baselines import decide, nearest, pooled_vectors, text_blind, tf_idf
 from modeling_roformer.training.triplets.reading import Split, Triplet, encode_triplets, read_triplets, split_triplets
+from modeling_roformer.training.triplets.results import Run
 
 EXAMPLE = REPOSITORY / "examples" / "triplets.jsonl"
 VOCAB = REPOSITORY / "examples" / "roformer-mini-zh" / "vocab.txt"
@@ -42,6 +43,12 @@ def test_the_example_is_read_with_its_lines(triplets, tmp_path):
     again = read_triplets(tmp_path / "triplets.jsonl.gz")
     assert [triplet.texts for triplet in again] == [triplet.texts for triplet in triplets]
     assert again[1].place.endswith("line 3")
+
+
+def test_results_name_the_file_without_its_folder():
+    triplets = read_triplets(EXAMPLE)[:3]
+    run = Run.of(0, 0.5, triplets, np.array([0, 1, -1]))
+    assert list(run.answers) == [f"{EXAMPLE.name}, line {number}" for number in (1, 2, 3)]
 
 
 def test_parts_are_drawn_by_the_seed_and_share_nothing(triplets):

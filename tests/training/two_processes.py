@@ -6,6 +6,7 @@ Each writes what it saw into FOLDER/RANK.json.
 import json
 import os
 import runpy
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from accelerate import PartialState
 from accelerate.utils import DistributedType
 from torch.distributed.tensor import DTensor
 
+from modeling_roformer.training.device import processes
 from modeling_roformer.training.stage_trainer import StageTrainer
 
 SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "pretrain_mlm.py"
@@ -32,7 +34,10 @@ def run_script(arguments: list[str]) -> int:
 
 
 def stopped_and_continued(arguments: list[str]) -> dict:
-    """Exit codes of a run that the last process is asked to end in step 2 of stage 2, and of the same command after it."""
+    """Exit codes of a run that the last process is asked to end in step 2 of stage 2, and of the same command after it.
+
+    In between a damaged checkpoint is put beside the last one. In the end it is asked for again, with a damaged model.
+    """
     seen = {"are_sharded": set(), "kinds": set()}
 
     def patched(self, *inputs):
@@ -48,8 +53,27 @@ def stopped_and_continued(arguments: list[str]) -> dict:
     StageTrainer.training_step = patched
     codes: list[int] = []
     codes += [run_script(arguments)]
+    processes().wait_for_everyone()
+    if processes().is_main_process:
+        damage_a_later_checkpoint(Path(arguments[arguments.index("--output") + 1]) / "stage-2")
+    processes().wait_for_everyone()
+    codes += [run_script(arguments)]
+    processes().wait_for_everyone()
+    if processes().is_main_process:
+        last = max(Path(arguments[arguments.index("--output") + 1]).glob("stage-*/model"))
+        (last / "tokenizer_config.json").unlink()
+    processes().wait_for_everyone()
     codes += [run_script(arguments)]
     return {"codes": codes, **{name: sorted(values) for name, values in seen.items()}}
+
+
+def damage_a_later_checkpoint(stage: Path) -> None:
+    """Have the run find a checkpoint of a later step, in which one bit of the last process's random state is another one."""
+    later = shutil.copytree(stage / "checkpoint-2", stage / "checkpoint-3")
+    file = later / "rng_state_1.pth"
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
 
 
 def on_cpus_too() -> None:

@@ -15,6 +15,7 @@ CHUNK = 4 << 20  # bytes per chunk, after decompression
 LONGEST_LINE = 16 << 20  # bytes; this bounds the memory that a line can take
 _JSON = (".jsonl", ".json")
 _TEXT = (".txt", ".text")
+_TABLES = (".csv", ".tsv", ".parquet", ".arrow", ".feather", ".xlsx", ".xls")
 
 
 class CorpusError(ValueError):
@@ -84,7 +85,7 @@ class Chunk:
 def corpus_files(paths: Iterable[str | Path], also: tuple[str, ...] = ()) -> list[Path]:
     """The files to read, each once: those named, and all text and JSON Lines files in the folders named, in order of
     their names; also those of other suffixes, such as ".parquet". Further files of a folder are not part of a corpus and
-    are skipped."""
+    are skipped; a table that is named and not among those is refused."""
     files = {}
     for path in map(Path, paths):
         if path.is_dir():
@@ -93,6 +94,11 @@ def corpus_files(paths: Iterable[str | Path], also: tuple[str, ...] = ()) -> lis
             if not found:
                 raise CorpusError(f"{path} has no .txt or .jsonl file, compressed (.gz) or not")
         elif path.exists():
+            if _kind(path) in _TABLES and _kind(path) not in also:
+                raise CorpusError(
+                    f"{path} is a table, whose lines are no texts: write its texts as text (.txt), JSON Lines (.jsonl)"
+                    f"{''.join(f' or {kind}' for kind in also)}"
+                )
             found = [path]
         else:
             raise CorpusError(f"{path} does not exist")

@@ -4,6 +4,8 @@ import datasets
 import evaluate
 from sklearn.metrics import f1_score
 
+from modeling_roformer.training.metrics._checks import classes
+
 _DESCRIPTION = "The harmonic mean of precision and recall of class 1, beside 0."
 _INPUTS = """
 Args:
@@ -11,6 +13,8 @@ Args:
     references: the right ones.
 Returns:
     f1: from 0 to 1; 0 where class 1 is never named rightly.
+
+Raises a ValueError where there are none, or one is neither 0 nor 1.
 """
 
 
@@ -20,8 +24,10 @@ class BinaryF1(evaluate.Metric):
             description=_DESCRIPTION,
             citation="",
             inputs_description=_INPUTS,
-            features=datasets.Features(predictions=datasets.Value("int64"), references=datasets.Value("int64")),
+            # Not int64, to which evaluate would cut 0.5, and for which NaN is an error of another library.
+            features=datasets.Features(predictions=datasets.Value("float64"), references=datasets.Value("float64")),
         )
 
     def _compute(self, predictions, references):
+        predictions, references = classes(predictions, references, (0, 1))
         return {"f1": float(f1_score(references, predictions, zero_division=0.0))}

@@ -4,6 +4,8 @@ import datasets
 import evaluate
 import numpy as np
 
+from modeling_roformer.training.metrics._checks import classes
+
 _DESCRIPTION = """
 The share of triplets of which the closer text was named. Who scores B and C equally has named none: such a tie counts as half
 a right answer, which is what a coin would get.
@@ -36,7 +38,8 @@ class TripletAccuracy(evaluate.Metric):
     """See `_DESCRIPTION` and `_INPUTS`, which `evaluate` shows."""
 
     def _info(self):
-        number = datasets.Value("int64")
+        # Not int64, to which evaluate would cut 0.5, and for which NaN is an error of another library.
+        number = datasets.Value("float64")
         return evaluate.MetricInfo(
             description=_DESCRIPTION,
             citation=_CITATION,
@@ -45,7 +48,7 @@ class TripletAccuracy(evaluate.Metric):
         )
 
     def _compute(self, predictions, references):
-        predictions, references = np.asarray(predictions), np.asarray(references)
+        predictions, references = classes(predictions, references)
         if not np.isin(references, (0, 1)).all():
             raise ValueError("references must be 0 (B is closer to A) or 1 (C is)")
         if not np.isin(predictions, (0, 1, -1)).all():

@@ -1,6 +1,7 @@
 """What each step of training reads: as many pairs of sentences as have about so many tokens."""
 
 from collections.abc import Sequence
+from itertools import chain
 
 import datasets
 import numpy as np
@@ -27,14 +28,16 @@ class TokenBatches(torch.utils.data.Dataset):
         self.pairs, self.tokens, self.seed, self.count = pairs, tokens, seed, batches
         lengths = [[len(ids) for ids in pairs[name]] for name in ("input_ids", "labels")]
         self.longest = np.asarray(lengths).max(0)  # of the two sides, shape (n,)
-        self.epochs: list[list[list[int]]] = []
+        self.sizes: list[int] = []  # how many batches each epoch has, as far as they were cut
+        # The last epoch that was asked for: its number, the numbers of its pairs, and where each batch ends among them.
+        self.epoch: tuple[int, np.ndarray, np.ndarray] | None = None
 
     @classmethod
     def once(cls, pairs: datasets.Dataset, tokens: int) -> "TokenBatches":
         """All pairs once, to measure with."""
         batches = cls(pairs, tokens, 1)
         batches.numbers(0)
-        batches.count = len(batches.epochs[0])
+        batches.count = batches.sizes[0]
         return batches
 
     def __len__(self) -> int:
@@ -48,14 +51,26 @@ class TokenBatches(torch.utils.data.Dataset):
     def numbers(self, index: int) -> Sequence[int]:
         """The numbers of the pairs of a batch."""
         for epoch in range(index + 1):  # each has a batch at least
-            if epoch == len(self.epochs):
-                self.epochs.append(self._cut(epoch))
-            if index < len(self.epochs[epoch]):
-                return self.epochs[epoch][index]
-            index -= len(self.epochs[epoch])
+            if epoch == len(self.sizes):
+                self._load(epoch)
+                self.sizes.append(len(self.epoch[2]) - 1)
+            if index < self.sizes[epoch]:
+                if self.epoch is None or self.epoch[0] != epoch:
+                    self._load(epoch)
+                _, numbers, ends = self.epoch
+                return numbers[ends[index] : ends[index + 1]].tolist()
+            index -= self.sizes[epoch]
         raise IndexError(index)
 
+    def _load(self, epoch: int) -> None:
+        """Keep the batches of this epoch, and no others: those of a long run would fill the memory."""
+        self.epoch = None
+        batches = self._cut(epoch)
+        ends = np.cumsum([0, *map(len, batches)])
+        self.epoch = epoch, np.fromiter(chain.from_iterable(batches), dtype=np.int64, count=ends[-1]), ends
+
     def _cut(self, epoch: int) -> list[list[int]]:
+        """The numbers of the pairs of each batch, in the order in which they are read."""
         some = np.random.default_rng((self.seed, epoch))
         order = some.permutation(len(self.longest))
         pool = max(1, int(self.POOL * self.tokens / self.longest.mean()))

@@ -1,13 +1,14 @@
 """How a translation model is made and trained, as a YAML file says it."""
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 
-import yaml
+from ..errors import FieldError, TrainingError
+from ..stages import MOST_RATE
+from ..yaml_fields import read_yaml
 
-from ..errors import TrainingError
+MOST = 2**31 - 1  # of any number
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Setting:
     averaged: how many of the last checkpoints become the model.
     beams, length_penalty: of the search for a translation.
 
-    Raises a TrainingError that names the field where it describes no experiment.
+    Raises a FieldError where it describes no experiment.
     """
 
     vocabulary_size: int
@@ -47,46 +48,50 @@ class Setting:
     def __post_init__(self) -> None:
         for entry in fields(self):
             value = getattr(self, entry.name)
-            if entry.type is int and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-                raise TrainingError(f"{entry.name} is {value!r}, but must be a whole number above 0")
+            is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if is_number and value > MOST:
+                raise FieldError(entry.name, f"is above {MOST:,}")
+            if entry.type is int and not (is_number and isinstance(value, int) and value > 0):
+                raise FieldError(entry.name, f"is {value!r}, but must be a whole number above 0")
             if entry.type is float:
-                if isinstance(value, str):  # YAML takes 5e-4 for text
-                    with suppress(ValueError):
-                        value = float(value)
-                if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < float("inf"):
-                    raise TrainingError(f"{entry.name} is {value!r}, but must be a number that is not below 0")
+                if not (is_number and value >= 0):
+                    raise FieldError(entry.name, f"is {value!r}, but must be a number that is not below 0")
                 object.__setattr__(self, entry.name, float(value))
         if not isinstance(self.model, Mapping):
-            raise TrainingError(f"model is {self.model!r}, but must have fields, as {{d_model: 256}}")
+            raise FieldError("model", f"is {self.model!r}, but must have fields, as {{d_model: 256}}")
+        if self.learning_rate > MOST_RATE:
+            raise FieldError("learning_rate", f"is {self.learning_rate:g}, but must be at most {MOST_RATE:g}")
         if self.label_smoothing >= 1:
-            raise TrainingError(f"label_smoothing is {self.label_smoothing:g}, but must be below 1")
+            raise FieldError("label_smoothing", f"is {self.label_smoothing:g}, but must be below 1")
         if self.longest > self.batch_tokens:
-            raise TrainingError(
-                f"batch_tokens is {self.batch_tokens:,}, but a sentence may have {self.longest:,} tokens"
+            raise FieldError(
+                "batch_tokens", f"is {self.batch_tokens:,}, but a sentence may have {self.longest:,} tokens"
             )
         if self.averaged * self.save_steps > self.steps:
-            raise TrainingError(
-                f"averaged is {self.averaged}, but there are only {self.steps // self.save_steps} checkpoints: steps is "
-                f"{self.steps:,}, save_steps {self.save_steps:,}"
+            raise FieldError(
+                "averaged",
+                f"is {self.averaged}, but there are only {self.steps // self.save_steps} checkpoints: steps is "
+                f"{self.steps:,}, save_steps {self.save_steps:,}",
             )
 
 
 def read_setting(path: str | Path) -> Setting:
-    """The experiment of a YAML file; raises a TrainingError that names the file and the field, or an OSError."""
-    try:
-        found = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        where = getattr(error, "problem_mark", None)
-        raise TrainingError(f"{path}{f', line {where.line + 1}' if where else ''}: not YAML") from None
-    if not isinstance(found, Mapping):
+    """Return the experiment of a YAML file, which `read_yaml` reads.
+
+    Raises a TrainingError that names the file, the line and the field, or an OSError.
+    """
+    found, lines = read_yaml(path)
+    if not isinstance(found, dict):
         raise TrainingError(f"{path} has no fields, as steps: 1000")
     known = {entry.name: entry for entry in fields(Setting)}
-    if unknown := [str(name) for name in found if name not in known]:
-        raise TrainingError(f"{path}: unknown field {', '.join(unknown)}; a setting has {', '.join(known)}")
+    if unknown := [name for name in found if name not in known]:
+        where = f"{path}, line {lines[unknown[0],]}"
+        raise TrainingError(f"{where}: unknown field {', '.join(unknown)}; a setting has {', '.join(known)}")
     needed = [name for name, entry in known.items() if entry.default is MISSING and entry.default_factory is MISSING]
     if missing := [name for name in needed if name not in found]:
         raise TrainingError(f"{path} lacks the field {', '.join(missing)}")
     try:
         return Setting(**found)
-    except TrainingError as error:
-        raise TrainingError(f"{path}: {error}") from None
+    except FieldError as error:
+        line = lines.get((error.field,), 1)  # a default may not fit to what is given
+        raise TrainingError(f"{path}, line {line}: {error}") from None

@@ -13,11 +13,17 @@ from transformers import PreTrainedTokenizerBase
 
 from ...tokenization.segmentation import JiebaSegmenter
 from ...triplet_matching import RoFormerForTripletMatching
+from ..finite import NotFinite
 from .reading import Triplet
 
 
 def decide(scores: np.ndarray) -> np.ndarray:
-    """The decisions of scores for B and C, of shape (n, 2); equal ones decide nothing."""
+    """The decisions of scores for B and C, of shape (n, 2); equal ones decide nothing.
+
+    Raises NotFinite where a score is not finite.
+    """
+    if not np.isfinite(scores).all():
+        raise NotFinite("the model's scores are not finite: a lower learning rate may help")
     b, c = np.asarray(scores).T
     return np.where(b == c, -1, (c > b).astype(int))
 

@@ -13,17 +13,17 @@ from transformers import (
     EarlyStoppingCallback,
     PreTrainedTokenizerBase,
     ProgressCallback,
-    Trainer,
     TrainingArguments,
     set_seed,
 )
 
 from ...absolute_positions import longest_text
-from ...model_cards import file_fact
 from ...output.progress_bar import no_transformers_bar, no_transformers_report
 from ...triplet_matching import RoFormerForTripletMatching
+from ..content import digest_of_model
 from ..device import ON_CPU
 from ..errors import TrainingError
+from ..finite import FiniteTrainer
 from ..metrics import metric
 from ..start import has_tokenizer, saved_config
 from .baselines import decide
@@ -58,7 +58,7 @@ class Start:
 
     name: what its rows are called.
     longest: most tokens that its positions allow, None where they have no end.
-    weights: size and sum of its files, which tell it from another one of its name; empty for a name on the Hub.
+    weights: what tells it from another one of its name; see `digest_of_model`.
     """
 
     place: str
@@ -94,8 +94,8 @@ def load_start(place: str | Path) -> Start:
             f"{place}: the tokenizer has {len(tokenizer):,} entries and the model {config.vocab_size:,}, so it is of another "
             "vocabulary: give the model its own vocab.txt"
         )
-    weights = "; ".join(file_fact(path) for path in sorted(Path(place).glob("*.safetensors")))
-    return Start(place, os.path.basename(os.path.abspath(place)), tokenizer, longest_text(config), weights)
+    name = os.path.basename(os.path.abspath(place))
+    return Start(place, name, tokenizer, longest_text(config), digest_of_model(place))
 
 
 @dataclass
@@ -125,6 +125,8 @@ def fine_tune(
         recipe: how.
         work: folder for checkpoints, removed in the end.
         title: what the progress bar is called.
+
+    Raises NotFinite where the run fails.
     """
     train, validation, test = (
         encode_triplets(part, start.tokenizer, recipe.scorer, length)
@@ -132,7 +134,7 @@ def fine_tune(
     )
     model = start.model(recipe.scorer, seed)
     unpad_inputs, model.config.unpad_inputs = model.config.unpad_inputs, True
-    trainer = Trainer(
+    trainer = FiniteTrainer(
         model,
         _arguments(length, seed, recipe, work),
         train_dataset=train,
@@ -153,7 +155,7 @@ def fine_tune(
         bar.close()
         shutil.rmtree(work, ignore_errors=True)
     model.config.unpad_inputs = unpad_inputs
-    return Trained(model, trainer.state.best_metric, decide(_finite(logits)), trainer.state.log_history)
+    return Trained(model, trainer.state.best_metric, decide(logits), trainer.state.log_history)
 
 
 def _arguments(length: int, seed: int, recipe: Recipe, work: str | Path) -> TrainingArguments:
@@ -173,7 +175,7 @@ def _arguments(length: int, seed: int, recipe: Recipe, work: str | Path) -> Trai
         logging_strategy="epoch",
         load_best_model_at_end=True,
         metric_for_best_model="accuracy",
-        save_total_limit=1,
+        save_total_limit=2,
         save_only_model=True,
         seed=seed,
         bf16=recipe.bf16,
@@ -185,14 +187,8 @@ def _arguments(length: int, seed: int, recipe: Recipe, work: str | Path) -> Trai
     return arguments
 
 
-def _finite(logits: np.ndarray) -> np.ndarray:
-    if not np.isfinite(logits).all():
-        raise TrainingError("the model's scores are not finite: a lower --learning-rate may help")
-    return logits
-
-
 def _accuracy(answers) -> dict[str, float]:
-    predictions = decide(_finite(answers.predictions))
+    predictions = decide(answers.predictions)
     return metric("triplet_accuracy").compute(predictions=predictions, references=answers.label_ids)
 
 

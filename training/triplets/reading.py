@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerBase
 from ...tokenization.vocabulary_maker.corpus import read_chunks
 from ...triplet_matching import check_text
 from ...triplet_pipeline import encode_triplet
+from ..content import digest_of_text
 from ..errors import TrainingError
 
 LABELS = "BC"
@@ -97,6 +98,11 @@ def _triplet(read: dict, place: str) -> Triplet:
     if not isinstance(read["label"], str) or read["label"] not in ("B", "C"):
         raise TrainingError(f'{place}: the label is {json.dumps(read["label"])}, but must be "B" or "C"')
     return Triplet(read["A"], read["B"], read["C"], LABELS.index(read["label"]), place)
+
+
+def digest_of_triplets(triplets: Sequence[Triplet]) -> str:
+    """Return the SHA-256 of all texts and labels; how the file is stored has no influence."""
+    return digest_of_text(json.dumps([(one.a, one.b, one.c, one.label) for one in triplets]))
 
 
 def split_triplets(triplets: Sequence[Triplet], shares: Sequence[float], seed: int) -> list[list[Triplet]]:

@@ -1,5 +1,6 @@
 """What came of each row of Table 5, kept in results.json as soon as there is something, and shown as the table."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
@@ -8,7 +9,8 @@ from pathlib import Path
 import numpy as np
 from rich.table import Table
 
-from ..errors import TrainingError
+from ..fingerprint import refuse, warn_of_unchecked
+from ..finite import EARLIER, has_null
 from ..metrics import metric
 from ..paired_bootstrap import Difference, paired_bootstrap
 from ..results_file import ResultsFile
@@ -44,7 +46,8 @@ class Run:
         scores = metric("triplet_accuracy").compute(predictions=decisions, references=labels)
         results = np.where(decisions == -1, 0.5, decisions == labels).tolist()
         names = [*LABELS, _TIE]
-        answers = {triplet.place: names[decision] for triplet, decision in zip(test, decisions, strict=True)}
+        places = [Path(triplet.place).name for triplet in test]  # without the folders of whoever trains
+        answers = {place: names[decision] for place, decision in zip(places, decisions, strict=True)}
         return cls(seed, validation, scores["accuracy"], scores["ties"], answers, results, list(log))
 
 
@@ -53,9 +56,11 @@ class Row:
     """A model at a length, or a baseline.
 
     model, length: None where none is trained.
-    weights: what tells the model from another one of its name.
+    weights: what tells the model from another one of its name, or has its name now: digests of its weights' files, and of
+        config and tokenizer, which earlier versions have not written.
     runs: one for each seed, in the order in which they were made.
     note: why there is none.
+    failed: seed -> why its run has failed.
     """
 
     name: str
@@ -64,6 +69,7 @@ class Row:
     weights: str = ""
     runs: list[Run] = field(default_factory=list)
     note: str = ""
+    failed: dict[str, str] = field(default_factory=dict)
 
     @property
     def best(self) -> Run:
@@ -74,6 +80,10 @@ class Row:
         """Whether the positions of a model end before this length, which is noted."""
         self.note = f"its positions end at {longest:,}" if longest is not None and length > longest else ""
         return bool(self.note)
+
+    def is_done(self, seed: int) -> bool:
+        """Whether a seed's run has given a result, or has failed."""
+        return self.run(seed) is not None or str(seed) in self.failed
 
     def run(self, seed: int) -> Run | None:
         return next((run for run in self.runs if run.seed == seed), None)
@@ -93,34 +103,58 @@ class Row:
         return paired_bootstrap(
             [result for run, _ in pairs for result in run.results],
             [result for _, run in pairs for result in run.results],
-            [place for run, _ in pairs for place in run.answers],
+            # By their lines: the file may have been moved between two seeds.
+            [place.rpartition(" ")[2] for run, _ in pairs for place in run.answers],
         )
 
 
 class Results:
-    """The rows of one comparison, in the file `results.json` of a folder, from which it goes on.
+    """The rows of one comparison, in the file `results.json` of a folder, from which it is resumed.
 
     Args:
         folder: made when something is written.
         settings: what must be the same for a run to count again, as JSON holds it.
+        facts: sizes and digests of the files, as an earlier version wrote them in place of the triplets' own.
 
     Raises a TrainingError where the folder holds results under other settings, or something else.
     """
 
-    def __init__(self, folder: str | Path, settings: dict):
-        self.file = ResultsFile(folder, settings)
+    def __init__(self, folder: str | Path, settings: dict, facts: Sequence[str] = ()):
+        def as_now(earlier: dict) -> dict:
+            files = settings["files"] if facts and earlier["files"] == facts else earlier["files"]
+            return earlier | earlier.get("recipe", {}) | {"files": files}
+
+        self.file = ResultsFile(folder, settings, as_now)
         self.rows: dict[str, Row] = self.file.read(_rows) or {}
 
     def row(self, name: str, model: str | None = None, length: int | None = None, weights: str = "") -> Row:
         """The row of this name, with what is known of it; a TrainingError where that is of other weights."""
         row = self.rows.setdefault(name, Row(name, model, length, weights))
+        if not _same_model(row.weights, weights):
+            refuse(self.file.path, [f"weights of {name}"], "or rename or link the model's folder")
         if row.weights != weights:
-            raise TrainingError(f"{self.file.path} holds results of another {name}: name another folder for these")
+            warn_of_unchecked(self.file.path, [f"config and tokenizer of {name}"])
+            row.weights = weights
         return row
 
+    def name_of(self, weights: str, name: str) -> str:
+        """The name by which a model stands in the rows: its own, unless its folder was renamed since."""
+        same = (
+            row.model for row in self.rows.values() if row.model and row.weights and _same_model(row.weights, weights)
+        )
+        return next(same, name)
+
     def add(self, row: Row, run: Run) -> None:
-        """One more run, or the same one again."""
-        row.runs = [*(other for other in row.runs if other.seed != run.seed), run]
+        """One more run, or the same one again, which takes the place of the first."""
+        if row.run(run.seed):
+            row.runs = [run if other.seed == run.seed else other for other in row.runs]
+        else:
+            row.runs.append(run)
+        self.write()
+
+    def add_failed(self, row: Row, seed: int, why: str) -> None:
+        """A run that has failed, which is not repeated."""
+        row.failed[str(seed)] = why
         self.write()
 
     def write(self, compared: Sequence["Comparison"] = ()) -> None:
@@ -131,8 +165,22 @@ class Results:
         )
 
 
+def _same_model(earlier: str, weights: str) -> bool:
+    """Whether what was written of a model is true of this one; earlier versions wrote less."""
+    earlier, weights = (re.findall("[0-9a-f]{64}", found) for found in (earlier, weights))
+    return earlier == weights[: len(earlier)]
+
+
 def _rows(saved: dict) -> dict[str, Row]:
-    return {row["name"]: Row(**{**row, "runs": [Run(**run) for run in row["runs"]]}) for row in saved["rows"]}
+    rows = {row["name"]: Row(**{**row, "runs": [Run(**run) for run in row["runs"]]}) for row in saved["rows"]}
+    for row in rows.values():
+        # An earlier version has written NaN for runs that failed. Where it kept such a run's model as the best, no other's was
+        # kept, and the others are left out, to be trained again.
+        failed = [run for run in row.runs if has_null(asdict(run))]
+        if failed:
+            row.runs = [] if row.best in failed else [run for run in row.runs if run not in failed]
+            row.failed |= {str(run.seed): EARLIER for run in failed}
+    return rows
 
 
 @dataclass(frozen=True)
@@ -163,9 +211,13 @@ def accuracy_table(rows: Sequence[Row]) -> Table:
         if row.note:
             table.add_row(row.name, "–", "–", row.note)
             continue
+        name = f"{row.name}, {len(row.failed)} failed" if row.failed else row.name
+        if not row.runs:
+            table.add_row(name, "failed", "failed")
+            continue
         ties, asked = np.mean([run.ties for run in row.runs]), np.mean([len(run.results) for run in row.runs])
         table.add_row(
-            row.name,
+            name,
             percent([run.validation for run in row.runs]),
             percent([run.accuracy for run in row.runs]),
             f"{asked - ties:.4g} of {asked:.4g}" if ties else "all",

@@ -1,0 +1,85 @@
+"""Saving into a folder or a repository that holds an earlier save: what it replaces is removed, and all else stays."""
+
+import inspect
+import os
+from functools import wraps
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
+from transformers import PreTrainedModel
+
+from .weight_files import is_index, replaced
+
+SIGNATURE = inspect.signature(PreTrainedModel.save_pretrained)
+
+
+class SavedOver:
+    """A base of models, before `PreTrainedModel`, whose weights are the only ones of their kind in a folder or repository."""
+
+    @wraps(PreTrainedModel.save_pretrained)
+    def save_pretrained(self, save_directory, *args, **kwargs):
+        given = SIGNATURE.bind(self, save_directory, *args, **kwargs)
+        given.apply_defaults()
+        is_distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+        writes = given.arguments["is_main_process"] and not (is_distributed and torch.distributed.get_rank())
+        if given.arguments["distributed_checkpoint"] or not writes or os.path.isfile(save_directory):
+            super().save_pretrained(save_directory, *args, **kwargs)
+            return
+        folder, pushes = Path(save_directory), given.arguments["push_to_hub"]
+        state_dict = given.arguments["state_dict"]
+        folder.mkdir(parents=True, exist_ok=True)
+
+        def save(push_to_hub: bool) -> None:
+            # A save that fails changes nothing. Links, as in huggingface_hub's cache, are replaced, not written through.
+            with TemporaryDirectory(dir=folder, prefix=".saving-") as temporary:
+                copy = None if state_dict is None else dict(state_dict)  # transformers empties it
+                given.arguments.update(save_directory=temporary, push_to_hub=push_to_hub, state_dict=copy)
+                super(SavedOver, self).save_pretrained(*given.args[1:], **given.kwargs)
+                if not push_to_hub:
+                    _move(Path(temporary), folder)
+
+        save(push_to_hub=False)
+        if pushes:  # after the weights are safe in the folder
+            given.arguments["kwargs"].setdefault("repo_id", folder.resolve().name)
+            save(push_to_hub=True)
+
+    def _upload_modified_files(
+        self,
+        working_dir,
+        repo_id,
+        files_timestamps,
+        commit_message=None,
+        token=None,
+        create_pr=False,
+        revision=None,
+        commit_description=None,
+    ):
+        """Upload what transformers has just written into a folder, and delete what it replaces, in one commit."""
+        api = HfApi(token=token)
+        if revision and not create_pr and not revision.startswith("refs/pr/"):
+            api.create_branch(repo_id, branch=revision, exist_ok=True)
+        folder = Path(working_dir)
+        files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+        operations = [CommitOperationAdd(path_in_repo=name, path_or_fileobj=path) for name, path in files.items()]
+        there = api.list_repo_files(repo_id, revision=revision)
+        return api.create_commit(
+            repo_id,
+            [*operations, *map(CommitOperationDelete, replaced(there, files))],
+            commit_message=commit_message or "Upload model",
+            commit_description=commit_description,
+            create_pr=create_pr,
+            revision=revision,
+        )
+
+
+def _move(source: Path, folder: Path) -> None:
+    """Move what was saved over an earlier save, and remove the weights that it replaces."""
+    written = sorted(os.listdir(source), key=is_index)
+    for name in filter(is_index, written):  # without it, an interruption leaves no shards of two models under one index
+        (folder / name).unlink(missing_ok=True)
+    for name in written:
+        (source / name).replace(folder / name)
+    for name in replaced(os.listdir(folder), written):
+        (folder / name).unlink()

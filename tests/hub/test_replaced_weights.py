@@ -1,0 +1,136 @@
+"""What a push replaces is deleted in the same commit, so that the weights that were sent last are those that are loaded."""
+
+import hub_server
+import pytest
+import torch
+from hub_server import Blob, Fault
+
+from modeling_roformer import RoFormerConfig, RoFormerModel
+from modeling_roformer.hub import push
+
+hub = hub_server.hub  # the fixture
+REPO = "somebody/model"
+CONFIG = RoFormerConfig(vocab_size=9, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
+SIZES = [("50GB", "5KB"), ("5KB", "50GB"), ("4KB", "8KB"), ("8KB", "4KB")]
+OTHERS = [
+    "model.fp16.safetensors", "model.bf16-00001-of-00002.safetensors", "model.safetensors.index.bf16.json", "pytorch_model.bin",
+    "adapter_model.safetensors", "onnx/model.onnx", "model.onnx", "other/model.safetensors", "model-of-mine.txt",
+]  # fmt: skip
+
+
+def model_of(seed):
+    torch.manual_seed(seed)
+    return RoFormerModel(CONFIG)
+
+
+def saved(folder, seed, size, **kwargs):
+    """A folder to push; the model in it is returned."""
+    model = model_of(seed)
+    model.save_pretrained(folder, max_shard_size=size, **kwargs)
+    (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"今天气好"]) + "\n")
+    return model
+
+
+def weights(hub, revision="main"):
+    return {name for name in hub.repos[REPO].files(revision) if name.startswith("model") and name not in OTHERS}
+
+
+def add(hub, names):
+    """Files that are in the repository already."""
+    repo = hub.repos[REPO]
+    repo.commit("main", repo.commits[repo.branches["main"]] | {name: Blob(b"old") for name in names}, "others")
+
+
+def assert_same(model, **kwargs):
+    for name, tensor in RoFormerModel.from_pretrained(REPO, **kwargs).state_dict().items():
+        assert torch.equal(tensor, model.state_dict()[name]), name
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+def test_what_was_pushed_last_is_loaded(hub, tmp_path, sizes):
+    saved(tmp_path / "first", 1, sizes[0])
+    push(tmp_path / "first", REPO)
+    add(hub, OTHERS)
+    model = saved(tmp_path / "second", 2, sizes[1])
+    push(tmp_path / "second", REPO, commit_message="second")
+    assert_same(model)
+    assert weights(hub) == {path.name for path in (tmp_path / "second").glob("model*")}
+    assert set(OTHERS) <= set(hub.repos[REPO].files())
+    assert list(hub.repos[REPO].messages.values())[-2:] == ["others", "second"]
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+def test_what_transformers_methods_pushed_last_is_loaded(hub, tmp_path, sizes):
+    model_of(1).push_to_hub(REPO, max_shard_size=sizes[0])
+    add(hub, OTHERS)
+    model = model_of(2)
+    model.push_to_hub(REPO, max_shard_size=sizes[1], commit_message="second")
+    assert_same(model)
+    assert set(OTHERS) <= set(hub.repos[REPO].files())
+    assert list(hub.repos[REPO].messages.values())[-1] == "second"
+    again = model_of(3)
+    again.save_pretrained(tmp_path / "model", push_to_hub=True, max_shard_size=sizes[0], commit_message="third")
+    assert_same(again)
+    assert weights(hub) == {path.name for path in (tmp_path / "model").glob("model*")}
+    assert list(hub.repos[REPO].messages.values())[-1] == "third"
+
+
+def test_a_variant_replaces_its_own_weights(hub, tmp_path):
+    whole = saved(tmp_path / "first", 1, "50GB")
+    push(tmp_path / "first", REPO)
+    model_of(2).save_pretrained(tmp_path / "half", variant="fp16", push_to_hub=True, repo_id=REPO)
+    model = model_of(3)
+    model.save_pretrained(tmp_path / "half", variant="fp16", push_to_hub=True, repo_id=REPO, max_shard_size="5KB")
+    assert_same(whole)
+    assert_same(model, variant="fp16")
+
+
+def test_on_a_branch_and_in_a_pull_request(hub, tmp_path):
+    first = saved(tmp_path / "first", 1, "50GB")
+    push(tmp_path / "first", REPO)
+    second = saved(tmp_path / "second", 2, "5KB")
+    push(tmp_path / "second", REPO, create_pr=True)
+    push(tmp_path / "second", REPO, revision="trial")
+    second.push_to_hub(REPO, create_pr=True, max_shard_size="5KB")
+    second.push_to_hub(REPO, revision="other", max_shard_size="5KB")
+    assert_same(first)
+    for revision in ("refs/pr/1", "refs/pr/2", "trial", "other"):
+        assert_same(second, revision=revision)
+        assert "model.safetensors" not in weights(hub, revision)
+
+
+def test_weights_that_are_there_already_replace_too(hub, tmp_path):
+    """An earlier version sent shards beside the whole file: nothing but its deletion is left to do."""
+    saved(tmp_path / "first", 1, "50GB")
+    push(tmp_path / "first", REPO)
+    old = hub.repos[REPO].commits[hub.repos[REPO].branches["main"]]["model.safetensors"]
+    model = saved(tmp_path / "second", 2, "5KB")
+    push(tmp_path / "second", REPO)
+    repo = hub.repos[REPO]
+    repo.commit("main", repo.commits[repo.branches["main"]] | {"model.safetensors": old}, "both")
+    push(tmp_path / "second", REPO)
+    assert_same(model)
+    commits = len(repo.commits)
+    push(tmp_path / "second", REPO)
+    assert len(repo.commits) == commits
+
+
+@pytest.mark.parametrize("create_pr", [False, True])
+def test_a_lost_answer_is_known_by_what_was_deleted(hub, tmp_path, create_pr):
+    saved(tmp_path / "first", 1, "50GB")
+    push(tmp_path / "first", REPO)
+    model = saved(tmp_path / "second", 2, "5KB")
+    hub.faults.append(Fault("POST .*/commit/", cut=5))
+    push(tmp_path / "second", REPO, create_pr=create_pr, commit_message="second")
+    assert list(hub.repos[REPO].messages.values()).count("second") == 1
+    assert_same(model, revision="refs/pr/1" if create_pr else "main")
+
+
+def test_what_is_lost_on_the_way_to_the_hub_is_in_the_folder(hub, tmp_path):
+    model = model_of(1)
+    hub.read_only.add(hub.token)
+    with pytest.raises(OSError, match="rights to write"):
+        model.save_pretrained(tmp_path / "model", push_to_hub=True)
+    loaded = RoFormerModel.from_pretrained(tmp_path / "model")
+    assert all(torch.equal(tensor, model.state_dict()[name]) for name, tensor in loaded.state_dict().items())
+    assert [path.name for path in tmp_path.joinpath("model").iterdir() if path.name.startswith(".")] == []

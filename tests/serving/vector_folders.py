@@ -1,0 +1,27 @@
+"""Folders of vectors as older versions wrote them."""
+
+import json
+from pathlib import Path
+
+import pyarrow
+import pyarrow.parquet
+
+from modeling_roformer.serving.vectors.texts import digest_of
+
+
+def as_older_versions_wrote(folder: Path, model: Path, texts: Path) -> None:
+    """Make a folder, in which texts are kept, one of an older version: `run.json` has the whole paths of the model and of
+    the texts and no list of shards, ids have the whole path, and a shard does not know its name."""
+    path = folder / "run.json"
+    run = json.loads(path.read_text(encoding="utf-8"))
+    for name in ("shards", "paths", "longest", "model_name", "cut_at"):
+        del run[name]
+    run |= {"texts": [str(texts)], "model_path": str(model)}
+    path.write_text(json.dumps(run, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    for path in folder.glob("*.parquet"):
+        table = pyarrow.parquet.read_table(path)
+        ids = [f"{texts}:{id_.rpartition(':')[2]}" for id_ in table["id"].to_pylist()]
+        table = table.set_column(0, "id", pyarrow.array(ids, pyarrow.string()))
+        digest = digest_of(ids, table["text"].to_pylist())
+        table = table.replace_schema_metadata({b"modeling_roformer.texts": digest})
+        pyarrow.parquet.write_table(table, path, use_dictionary=False, write_page_checksum=True)

@@ -1,0 +1,86 @@
+"""A byte order mark, which Windows' editors put before the first character, is no part of any file that is read."""
+
+import json
+
+import pytest
+from compare import number_characters, read_text
+from paths import REPOSITORY
+from transformers import AutoTokenizer
+
+from modeling_roformer.conversion.folder.settings import read_fields
+from modeling_roformer.serving.onnx_export.texts import read_texts
+from modeling_roformer.tokenization import RoFormerTokenizer
+from modeling_roformer.tokenization.segmentation import read_user_dict
+from modeling_roformer.tokenization.vocabulary import read_vocabulary
+from modeling_roformer.tokenization.vocabulary_maker.corpus import read_chunks
+from modeling_roformer.training.glue import read_task
+from modeling_roformer.training.labelled_text import read_labelled
+from modeling_roformer.training.stages import read_stages
+from modeling_roformer.training.translation.pairs import read_pairs
+from modeling_roformer.training.translation.setting import read_setting
+from modeling_roformer.training.triplets.reading import read_triplets
+
+VOCABULARY = "".join(f"{entry}\n" for entry in ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "今", "天"])
+TRIPLET = {"A": "借", "B": "贷", "C": "婚", "label": "B"}
+TRIPLETS = "".join(f"{json.dumps(TRIPLET | {'label': 'BC'[i % 2]}, ensure_ascii=False)}\n" for i in range(10))
+
+
+def documents(path):
+    return [text for chunk in read_chunks(path) for text in chunk.documents("text")]
+
+
+def read_classes(path):
+    return read_labelled(path).to_list()
+
+
+def glue(path):
+    folder = path.parent / "sst2"
+    folder.mkdir(exist_ok=True)
+    for part in ("train", "dev"):
+        (folder / f"{part}.tsv").write_bytes(path.read_bytes())
+    return {part: rows.to_list() for part, rows in read_task("sst2", path.parent).items()}
+
+
+def translations(path):
+    other = path.with_name("other")
+    other.write_text("ein\nzwei\n", encoding="utf-8")
+    return read_pairs(path, other).to_list()
+
+
+def laboratory(path):
+    ids, kinds = number_characters(read_text(path))
+    return ids.tolist(), kinds
+
+
+@pytest.mark.parametrize(
+    ("read", "name", "text"),
+    [
+        (read_vocabulary, "vocab.txt", VOCABULARY),
+        (read_user_dict, "user.txt", "今天 3\n天气\n"),
+        (documents, "corpus.txt", "今天\n天气\n"),
+        (documents, "corpus.jsonl", '{"text": "今天"}\n'),
+        (read_classes, "labelled.txt", "很好\t1\n很差\t0\n"),
+        (read_triplets, "triplets.jsonl", TRIPLETS),
+        (glue, "task.tsv", "sentence\tlabel\ngood\t1\nbad\t0\n"),
+        (translations, "pairs.txt", "one\ntwo\n"),
+        (read_texts, "texts.txt", "今天\n天气\n"),
+        (laboratory, "text.txt", "明月几时有\n"),
+        (read_stages, "stages.yaml", "stages: [{length: 8, batch_size: 4, steps: 4, learning_rate: 1e-3}]"),
+        (read_setting, "setting.yaml", (REPOSITORY / "examples/translation/quick.yaml").read_text(encoding="utf-8")),
+        (read_fields, "bert_config.json", '{"hidden_size": 16}'),
+    ],
+)
+def test_it_is_not_read(tmp_path, read, name, text):
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    plain = read(tmp_path / name)
+    (tmp_path / name).write_text(text, encoding="utf-8-sig")
+    assert read(tmp_path / name) == plain
+
+
+def test_a_tokenizer_finds_the_first_entry(tmp_path):
+    (tmp_path / "vocab.txt").write_text(VOCABULARY, encoding="utf-8-sig")
+    (tmp_path / "config.json").write_text('{"model_type": "roformer"}')
+    for tokenizer in (RoFormerTokenizer(str(tmp_path / "vocab.txt")), AutoTokenizer.from_pretrained(tmp_path)):
+        assert tokenizer.pad_token_id == 0 and tokenizer("今天").input_ids == [2, 5, 6, 3]
+    tokenizer.save_pretrained(tmp_path / "saved")
+    assert (tmp_path / "saved" / "vocab.txt").read_text(encoding="utf-8") == VOCABULARY

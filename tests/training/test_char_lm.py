@@ -1,0 +1,68 @@
+"""examples/char_lm.py: a variant that fails is named, and the others are compared."""
+
+import json
+import re
+import shutil
+
+import pytest
+from paths import REPOSITORY
+from scripts import run_script
+from transformers import Trainer
+
+SCRIPT = REPOSITORY / "examples" / "char_lm.py"
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capfd):
+    """The script with arguments; gives its exit code, stdout and the last line of stderr."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.txt").write_text("明月几时有，把酒问青天。\n" * 40, encoding="utf-8")
+    small = ["--layers", 1, "--hidden-size", 8, "--heads", 2, "--features", 4, "--length", 8, "--batch-size", 4]
+    small += ["--steps", 4, "--eval-steps", 1, "--new-tokens", 3]
+
+    def run(*arguments):
+        return run_script(SCRIPT, ["text.txt", *small, "--output", "runs", *arguments], monkeypatch, capfd)
+
+    return run
+
+
+def test_a_failed_run_is_named_and_the_others_compared(run, tmp_path, failing, monkeypatch):
+    failing("before")
+    code, out, error = run()
+    assert code == 0, error
+    assert re.search(r"│ before +│ failed", out) and re.search(r"│ after +│ \d", out)
+    assert "failed: before: the loss is nan at step 2" in out and "RoPE after, continued" in out
+    results = json.loads((tmp_path / "runs" / "results.json").read_text(), parse_constant=pytest.fail)["results"]
+    assert "nan at step 2" in results["before"]["failed"] and "failed" not in results["after"]
+    assert {path.name for path in (tmp_path / "runs").glob("*/model")} == {"model"} and len(results) == 3
+    assert not (tmp_path / "runs" / "before" / "model").exists()
+    for name in "none", "after":
+        assert {path.name for path in (tmp_path / "runs" / name).glob("checkpoint-*")} == {
+            "checkpoint-3",
+            "checkpoint-4",
+        }
+    monkeypatch.setattr(Trainer, "train", lambda *_, **__: pytest.fail("trained again"))
+    code, out, error = run("--variants", "before")
+    assert code == 1 and "the run failed" in error
+
+
+def test_what_is_done_is_not_measured_again(run, tmp_path, monkeypatch):
+    """Nor does it need its checkpoints."""
+    code, out, error = run("--variants", "after", "--eval-steps", 9)
+    assert code == 0, error
+    for checkpoint in tmp_path.glob("runs/after/checkpoint-*"):
+        shutil.rmtree(checkpoint)
+    monkeypatch.setattr(Trainer, "__init__", lambda *_, **__: pytest.fail("measured again"))
+    code, again, error = run("--variants", "after", "--eval-steps", 9)
+    assert code == 0, error
+    table = out.index("┏")
+    assert again[again.index("┏") :] == out[table:]  # and the same text, from the model that was saved
+
+
+def test_a_rate_of_which_nothing_remains(run, tmp_path):
+    code, out, error = run("--learning-rate", "1e25")
+    assert code == 1 and "all 3 runs failed" in error and out.count("│ failed") == 3
+    json.loads((tmp_path / "runs" / "results.json").read_text(), parse_constant=pytest.fail)
+    for rate in "nan", "inf", "0", "-1e-3":
+        code, _, error = run(f"--learning-rate={rate}")
+        assert code == 2 and "is not a finite number above 0" in error

@@ -1,0 +1,476 @@
+"""Whose results a folder holds: the same run is resumed, wherever its data lie now, and any other is refused by name."""
+
+import gzip
+import json
+import os
+import re
+import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import datasets
+import pytest
+import resumable
+import torch
+import transformers
+from paths import REPOSITORY
+from resumable import DOCUMENTS, EXAMPLES, VOCAB, command, save_model, write, write_inputs
+from scripts import run_script
+
+from modeling_roformer import RoFormerTokenizer
+from modeling_roformer.model_cards import file_fact
+from modeling_roformer.training.content import digest_of_model, digest_of_rows, digest_of_tokenizer
+from modeling_roformer.training.digests import digests
+from modeling_roformer.training.documents import read_documents
+from modeling_roformer.training.errors import TrainingError
+from modeling_roformer.training.fingerprint import check_same, only_run
+from modeling_roformer.training.triplets.reading import digest_of_triplets, read_triplets
+
+EARLIER = (
+    REPOSITORY / "tests" / "fixtures" / "training"
+)  # what the version before wrote, from the inputs of `resumable`
+# script -> what an earlier version has not written down, or by name alone
+UNCHECKED = {
+    "char_lm": ["text", "layers", "learning_rate", "seed"],
+    "position_laboratory/compare": [],
+    "finetune_glue": ["model model", "data of sst2"],
+    "finetune_classification": ["model", "train_texts", "validation_texts", "test_texts"],
+    "finetune_triplet": ["config and tokenizer of model-16"],
+    "translate": ["train", "validation", "test"],
+    "pretrain_mlm": ["corpus", "held_out", "tokenizer", "weights", "arguments"],
+    "compare_position_embeddings": ["corpus", "held_out", "tokenizer", "weights", "arguments"],
+}
+SCRIPTS = list(UNCHECKED)
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("inputs")
+    write_inputs(folder)
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path, inputs, monkeypatch):
+    """With a copy of the inputs in `first`."""
+    shutil.copytree(inputs, tmp_path / "first")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """An entry for each training that has begun."""
+    trained, train = [], transformers.Trainer.train
+
+    def counted(self, *arguments, **options):
+        trained.append(self)
+        return train(self, *arguments, **options)
+
+    monkeypatch.setattr(transformers.Trainer, "train", counted)
+    return trained
+
+
+@pytest.fixture
+def run(folder, trained, no_pictures, monkeypatch, capfd):
+    """A script on the inputs in a folder: how many trainings it began, and the last line of stderr."""
+    monkeypatch.setattr("modeling_roformer.training.pretraining.draw_curves", lambda *_: None)
+
+    def run(script, place, *options):
+        trained.clear()
+        words = [*command(script, folder / place), "--output", "runs", *options]
+        code, _, err = run_script(EXAMPLES / f"{script}.py", words, monkeypatch, capfd)
+        return code, len(trained), err
+
+    return run
+
+
+def contents(folder):
+    """Of all files but those of a corpus, which must be read before it can be compared."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and "corpus" not in path.parts}
+
+
+def warnings(caplog):
+    """Ours of what could not be checked."""
+    return " ".join(record.getMessage() for record in caplog.records if record.name.endswith("training.fingerprint"))
+
+
+def file_of(script):
+    """Where a script writes down what was begun."""
+    of_run = {"pretrain_mlm": "run.json", "compare_position_embeddings": "rotary/run.json"}
+    return Path("runs") / of_run.get(script, "results.json")
+
+
+def replace_in(path, *pair):
+    path.write_text(path.read_text(encoding="utf-8").replace(*pair), encoding="utf-8")
+
+
+def other_model(folder):
+    shutil.rmtree(folder / "a" / "model")
+    save_model(folder / "a" / "model", seed=1)
+
+
+def other_config(folder):
+    """Of the same weights."""
+    replace_in(folder / "a" / "model" / "config.json", '"position_encoding": "rotary"', '"position_encoding": "none"')
+
+
+def other_tokenizer(folder):
+    """Of the same vocabulary."""
+    RoFormerTokenizer(str(VOCAB), do_lower_case=False).save_pretrained(folder / "a" / "model")
+
+
+def replace_secretly(folder):
+    """Every character, with the file's size and time as they were."""
+    path, stat = folder / "corpus.txt", (folder / "corpus.txt").stat()
+    write(path, re.sub("[^\n]", "天", path.read_text(encoding="utf-8")))
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert (path.stat().st_size, path.stat().st_mtime_ns) == (stat.st_size, stat.st_mtime_ns)
+
+
+OF_CORPUS = [
+    (lambda folder: replace_in(folder / "corpus.txt", "明", "天"), [], "corpus"),
+    (replace_secretly, [], "corpus"),
+    (lambda folder: write(folder / "corpus.txt", "\n".join([*DOCUMENTS, "多"])), [], "corpus and documents"),
+    (lambda folder: write(folder / "corpus.txt", "\n".join(reversed(DOCUMENTS))), [], "corpus"),
+    (lambda folder: replace_in(folder / "stages.yaml", "16", "15"), ["--seed", 1], "stages and seed"),
+    (lambda folder: None, ["--bf16"], "arguments"),
+    (lambda folder: None, ["--characters"], "tokenizer"),
+]
+OTHERS = [
+    ("char_lm", lambda folder: replace_in(folder / "text.txt", "times", "tames"), [], "text"),
+    ("char_lm", lambda folder: None, ["--seed", 1, "--learning-rate", 0.1], "learning_rate and seed"),
+    ("position_laboratory/compare", lambda folder: replace_in(folder / "text.txt", "times", "tames"), [], "text"),
+    ("position_laboratory/compare", lambda folder: None, ["--bf16", "--seed", 2], "seed and bf16"),
+    ("finetune_glue", other_model, [], "model model"),
+    ("finetune_glue", other_config, [], "model model"),
+    ("finetune_glue", other_tokenizer, [], "model model"),
+    ("finetune_glue", lambda folder: replace_in(folder / "glue/sst2/train.tsv", "明", "天"), [], "data of sst2"),
+    ("finetune_glue", lambda folder: replace_in(folder / "glue/sst2/dev.tsv", "\t0", "\t1"), [], "data of sst2"),
+    ("finetune_glue", lambda folder: None, ["--length", 15, "--epochs", 2], "epochs and length"),
+    ("finetune_classification", other_model, [], "model"),
+    ("finetune_classification", other_tokenizer, ["--patience", 1], "model and patience"),
+    (
+        "finetune_classification",
+        lambda folder: replace_in(folder / "reviews.tsv", "有", "天"),
+        [],
+        "train_texts, validation_texts and test_texts",
+    ),
+    ("finetune_triplet", other_model, [], "weights of model-16"),
+    ("finetune_triplet", other_config, [], "weights of model-16"),
+    ("finetune_triplet", lambda folder: replace_in(folder / "triplets.jsonl", "。", "，"), [], "files"),
+    ("finetune_triplet", lambda folder: None, ["--scorer", "bi", "--patience", 1], "scorer and patience"),
+    ("translate", lambda folder: replace_in(folder / "train.de", "und", "oder"), [], "train"),
+    ("translate", lambda folder: replace_in(folder / "test.en", "and", "or"), ["--bf16"], "test and bf16"),
+    ("translate", lambda folder: replace_in(folder / "setting.yaml", "beams: 2", "beams: 3"), [], "beams"),
+    *(("compare_position_embeddings", *other) for other in OF_CORPUS),
+    ("pretrain_mlm", *OF_CORPUS[0]),
+    ("pretrain_mlm", other_model, [], "weights"),
+    ("pretrain_mlm", other_config, [], "model"),
+    ("pretrain_mlm", lambda folder: replace_in(folder / "held-out.txt", "明", "天"), [], "held_out"),
+]
+# Options that change no result.
+FREE = {
+    "char_lm": ["--prompt", "1", "--new-tokens", 2, "--device-batch", 2],
+    "finetune_triplet": ["--device-tokens", 64, "--data-name", "cases"],
+    "pretrain_mlm": ["--device-tokens", 64, "--save-steps", 1, "--cache", "cache", "--num-proc", 1],
+}
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_run_is_told_from_others_by_what_it_learns_from(script, run, folder, caplog):
+    code, count, err = run(script, "first")
+    assert (code, count) == (0, 1), err
+    done = contents(Path("runs"))
+    # Other contents under the same names.
+    for name, change, options, named in OTHERS:
+        if name == script:
+            shutil.copytree("first", "other")
+            change(Path("other"))
+            (folder / "first").rename(folder / "kept")
+            (folder / "other").rename(folder / "first")
+            code, count, err = run(script, "first", *options)
+            assert (code, count) == (1, 0) and re.search(f"holds results with other ({named})(: | and )", err), err
+            assert contents(Path("runs")) == done
+            shutil.rmtree("first")
+            (folder / "kept").rename(folder / "first")
+    # The same contents under other names, and settings that change no result.
+    (folder / "first").rename(folder / "moved")
+    code, count, err = run(script, "moved", *FREE.get(script, []))
+    assert (code, count) == (0, 0), err
+    assert not warnings(caplog)
+
+
+@pytest.mark.parametrize(
+    ("script", "file"),
+    [
+        ("char_lm", "text.txt"),
+        ("position_laboratory/compare", "text.txt"),
+        ("finetune_glue", "glue/sst2/train.tsv"),
+        ("finetune_classification", "reviews.tsv"),
+        ("finetune_triplet", "triplets.jsonl"),
+        ("translate", "train.de"),
+        ("pretrain_mlm", "corpus.txt"),
+    ],
+)
+def test_how_a_file_is_written_does_not_matter(script, file, run, folder, caplog):
+    """With a byte order mark, and with other ends of lines."""
+    assert run(script, "first")[:2] == (0, 1)
+    path = folder / "first" / file
+    text = path.read_bytes()
+    path.write_bytes(b"\xef\xbb\xbf" + text.replace(b"\n", b"\r\n"))
+    assert path.read_bytes().count(b"\r\n") > 1
+    code, count, err = run(script, "first")
+    assert (code, count) == (0, 0), err
+    assert not warnings(caplog)
+
+
+def test_compressed_files_hold_what_the_others_hold(run, folder):
+    assert run("translate", "first")[:2] == (0, 1)
+    files = [folder / "first" / f"train.{language}" for language in ("de", "en")]
+    for file in files:
+        Path(f"{file}.gz").write_bytes(gzip.compress(file.read_bytes()))
+        file.write_text("gone")
+    code, count, err = run("translate", "first", "--train", *(f"{file}.gz" for file in files))
+    assert (code, count) == (0, 0), err
+    triplets = folder / "first" / "triplets.jsonl"
+    Path(f"{triplets}.gz").write_bytes(gzip.compress(triplets.read_bytes()))
+    same = {digest_of_triplets(read_triplets(path)) for path in (triplets, f"{triplets}.gz")}
+    other = triplets.read_text(encoding="utf-8").replace("。", "，", 1)
+    write(triplets, other)
+    assert len(same) == 1 and digest_of_triplets(read_triplets(triplets)) not in same
+
+
+@pytest.mark.parametrize(
+    ("script", "model", "rows", "trainings"),
+    [
+        ("char_lm", "after/model", "results", 0),  # of which checkpoints are there
+        ("translate", "rotary-0/model", "runs", 0),
+        ("finetune_glue", "model-sst2", "runs", 1),
+        ("finetune_classification", "model", "seeds", 1),
+        ("finetune_triplet", "model-16", "rows", 1),
+    ],
+)
+def test_a_model_that_was_removed_is_made_again(script, model, rows, trainings, run, folder):
+    seeds = ["--seeds", 2, 0, 1] if trainings else []  # scores of some are equal
+    assert run(script, "first", *seeds)[:2] == (0, len(seeds[1:]) or 1)
+    weights = Path("runs", model, "model.safetensors")
+    first = digests([weights])
+    shutil.rmtree(Path("runs", model))
+    before = len(json.loads(file_of(script).read_text(encoding="utf-8"))[rows])
+    code, count, err = run(script, "first", *seeds)
+    assert (code, count) == (0, trainings), err
+    assert digests([weights]) == first
+    assert len(json.loads(file_of(script).read_text(encoding="utf-8"))[rows]) == before
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_folder_of_an_earlier_version_is_resumed_and_claimed(script, run, folder, caplog):
+    """What that had written is compared, what it had not is said, and is compared from then on."""
+    assert run(script, "first")[:2] == (0, 1)
+    earlier, file = EARLIER / f"{Path(script).name}.json", file_of(script)
+    if script == "char_lm":
+        file.unlink()
+    else:
+        shutil.copy(earlier, file)
+    if script == "finetune_triplet":  # whose weights are drawn at random, which machines do not do alike
+        weights = file_fact(folder / "first" / "a" / "model" / "model.safetensors")
+        file.write_text(re.sub(r'(?<="weights": ")[^"]+', weights, file.read_text(encoding="utf-8")))
+    code, count, err = run(script, "first")
+    assert (code, count) == (0, 0), err
+    said = warnings(caplog)
+    assert bool(said) == bool(UNCHECKED[script])
+    for name in UNCHECKED[script]:
+        assert re.search(rf"\b{name}\b", said), said
+    caplog.clear()
+    assert run(script, "first")[:2] == (0, 0) and not warnings(caplog)
+    change, options, named = next(other for name, *other in OTHERS if name == script)
+    change(folder / "first")
+    code, count, err = run(script, "first", *options)
+    assert (code, count) == (1, 0) and f"other {named}: " in err
+
+
+@pytest.mark.parametrize("change", [["--seed", "1"], ["--stages"], ["--config"], ["--corpus"]])
+def test_what_an_earlier_version_has_written_is_compared(change, run, folder):
+    """The settings, the vocabulary and the number of documents of a pre-training."""
+    script = "compare_position_embeddings"
+    assert run(script, "first")[:2] == (0, 1)
+    shutil.copy(EARLIER / f"{script}.json", file_of(script))
+    options = change if change[1:] else []
+    if change == ["--stages"]:
+        replace_in(folder / "first" / "stages.yaml", "steps: 2", "steps: 3")
+    if change == ["--config"]:
+        write(folder / "first" / "config.json", json.dumps(resumable.SIZES | {"hidden_act": "relu"}))
+    if change == ["--corpus"]:
+        write(folder / "first" / "corpus.txt", "另一个。")
+    named = {"--seed": "seed", "--stages": "stages", "--config": "model", "--corpus": "documents"}[change[0]]
+    code, count, err = run(script, "first", *options)
+    assert (code, count) == (1, 0) and f"holds results with other {named}: " in err
+
+
+def test_a_grid_grows_and_belongs_to_the_weights(run, folder):
+    """Of GLUE: rates, seeds and models are rows; a model is known by what it holds, not by what its folder is called."""
+    assert run("finetune_glue", "first")[:2] == (0, 1)
+    assert run("finetune_glue", "first", "--learning-rates", "1e-3", "1e-2", "--seeds", 0, 1)[:2] == (0, 3)
+    save_model(folder / "b" / "model", seed=1)
+    code, count, err = run("finetune_glue", "first", "--models", folder / "b" / "model")
+    assert (code, count) == (1, 0) and "other model model: " in err
+    (folder / "b" / "model").rename(folder / "b" / "second")
+    (folder / "first" / "a" / "model").rename(folder / "b" / "renamed")
+    both = ["--models", folder / "b" / "renamed", folder / "b" / "second"]
+    assert run("finetune_glue", "first", *both)[:2] == (0, 1)
+    runs = json.loads(file_of("finetune_glue").read_text(encoding="utf-8"))["runs"]
+    assert [row["model"] for row in runs] == ["model"] * 4 + ["second"]
+    assert {path.name for path in Path("runs").iterdir()} == {"results.json", "model-sst2", "second-sst2"}
+    (folder / "b" / "second").rename(folder / "b" / "model")
+    code, count, err = run("finetune_glue", "first", "--models", folder / "b" / "renamed", folder / "b" / "model")
+    assert (code, count) == (0, 0), err
+    shutil.copytree(folder / "b" / "model", folder / "b" / "copy")
+    code, count, err = run("finetune_glue", "first", "--models", folder / "b" / "model", folder / "b" / "copy")
+    assert (code, count) == (1, 0) and "the same model" in err
+
+
+def test_a_triplet_model_is_found_again_under_another_name(run, folder):
+    assert run("finetune_triplet", "first")[:2] == (0, 1)
+    (folder / "first" / "a" / "model").rename(folder / "renamed")
+    assert run("finetune_triplet", "first", "--models", "renamed", "--seeds", 0, 1)[:2] == (0, 1)
+    rows = json.loads(file_of("finetune_triplet").read_text(encoding="utf-8"))["rows"]
+    assert [(row["name"], len(row["runs"])) for row in rows] == [("model-16", 2)]
+
+
+def test_one_process_writes_into_a_folder(run, folder):
+    """Another that comes meanwhile is refused; the lock goes with its holder."""
+    with only_run("runs"):
+        code, count, err = run("char_lm", "first")
+        assert (code, count) == (1, 0) and "runs is being written by another process" in err
+    assert not Path("runs").exists()
+    assert run("char_lm", "first")[:2] == (0, 1)
+    Path("file").touch()
+    with pytest.raises(TrainingError, match="file is not a folder"), only_run("file"):
+        pass
+
+
+def test_a_folder_is_locked_under_every_name(tmp_path):
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "link").symlink_to("runs")
+    for one, other in ("runs", "link"), ("link", "runs"), ("link", "link"):
+        with (
+            only_run(tmp_path / one),
+            pytest.raises(TrainingError, match="another process"),
+            only_run(tmp_path / other),
+        ):
+            pass
+
+
+def test_runs_that_start_at_once(tmp_path):
+    """One of them has the folder, which none has made before. A lock is of a file that was opened, so threads do for processes."""
+    begin, end = threading.Barrier(4), threading.Barrier(4)
+
+    def enter(_):
+        begin.wait(30)
+        try:
+            with only_run(tmp_path / "new" / "runs"):
+                end.wait(30)
+                return "in"
+        except TrainingError:
+            end.wait(30)
+            return "refused"
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sorted(pool.map(enter, range(4))) == ["in", "refused", "refused", "refused"]
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_digest_of_rows_is_of_their_values():
+    columns = {"text": ["一", "", "two", None, "x" * 9], "label": [0, 1, 1, 0, 1]}
+    features = datasets.Features(text=datasets.Value("string"), label=datasets.ClassLabel(names=["a", "b"]))
+    rows = datasets.Dataset.from_dict(columns, features=features)
+    same = [
+        datasets.concatenate_datasets([rows.select([0, 1]), rows.select([2, 3, 4])]),
+        rows.select([4, 3, 2, 1, 0]).select([4, 3, 2, 1, 0]),
+        rows.cast_column("text", datasets.Value("large_string")),
+        rows.select_columns(["label", "text"]),
+        rows.map(lambda row: row, batch_size=2, writer_batch_size=2),
+    ]
+    assert {digest_of_rows(one) for one in same} == {digest_of_rows(rows)}
+    others = [
+        rows.select([1, 0, 2, 3, 4]),
+        rows.select(range(4)),
+        rows.rename_column("text", "pair"),
+        rows.cast_column("label", datasets.ClassLabel(names=["b", "a"])),
+        *(
+            datasets.Dataset.from_dict({**columns, name: values}, features=features)
+            for name, values in (
+                ("text", ["一", "", "two", "", "x" * 9]),
+                ("text", ["一", "t", "wo", None, "x" * 9]),
+                ("label", [0, 1, 1, 1, 1]),
+            )
+        ),
+    ]
+    assert len({digest_of_rows(one) for one in [rows, *others]}) == 1 + len(others)
+
+
+def test_how_a_corpus_is_stored_does_not_matter(tmp_path):
+    """Text or JSON Lines, in how many files, and read by how many processes into which cache."""
+    write(tmp_path / "a.txt", "\n".join(DOCUMENTS))
+    write(tmp_path / "b" / "1.txt", "\n".join(DOCUMENTS[:4]))
+    lines = (json.dumps({"content": text}) for text in DOCUMENTS[4:])
+    write(tmp_path / "b" / "2.jsonl", "\n".join(lines))
+    one = read_documents([tmp_path / "a.txt"], tmp_path / "cache")
+    two = read_documents([tmp_path / "b"], tmp_path / "other", field="content", num_proc=2)
+    assert digest_of_rows(one) == digest_of_rows(two)
+
+
+def test_a_tokenizer_is_what_gives_the_ids(tmp_path):
+    tokenizer = RoFormerTokenizer(str(VOCAB))
+    digest = digest_of_tokenizer(tokenizer)
+    tokenizer(["明月", "天"], padding=True, truncation=True, max_length=3)
+    tokenizer.save_pretrained(tmp_path / "saved")
+    saved = transformers.AutoTokenizer.from_pretrained(tmp_path / "saved", model_max_length=7)
+    assert digest == digest_of_tokenizer(tokenizer) == digest_of_tokenizer(saved)
+    others = [
+        {"do_lower_case": False},
+        {"word_segmentation": None},
+        {"user_dict": ["明月几时"]},
+        {"add_sep_token": False},
+    ]
+    digests = {digest_of_tokenizer(RoFormerTokenizer(str(VOCAB), **other)) for other in others}
+    assert len(digests | {digest}) == 5
+
+
+def test_a_model_is_what_it_computes(inputs, tmp_path):
+    model = inputs / "a" / "model"
+    digest = digest_of_model(model)
+    shutil.copytree(model, tmp_path / "moved")
+    (tmp_path / "moved" / "README.md").write_text("a card")
+    assert digest_of_model(tmp_path / "moved") == digest
+    loaded = transformers.AutoModelForMaskedLM.from_pretrained(model)
+    loaded.save_pretrained(tmp_path / "moved")  # by the version that is installed, with its name and fields
+    assert digest_of_model(tmp_path / "moved") == digest
+    loaded.save_pretrained(tmp_path / "shards", max_shard_size="5KB")
+    shutil.copy(VOCAB, tmp_path / "shards" / "vocab.txt")
+    sharded = digest_of_model(tmp_path / "shards")
+    path = sorted((tmp_path / "shards").glob("*.safetensors"))[-1]
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    assert digest_of_model(tmp_path / "shards") != sharded
+    torch.save(loaded.state_dict(), tmp_path / "moved" / "pytorch_model.bin")
+    (tmp_path / "moved" / "model.safetensors").unlink()
+    assert digest_of_model(tmp_path / "moved") != digest
+    (tmp_path / "moved" / "pytorch_model.bin").unlink()
+    with pytest.raises(TrainingError, match="moved holds no weights"):
+        digest_of_model(tmp_path / "moved")
+
+
+def test_all_that_differs_is_named(caplog):
+    begun = {"text": "0" * 64, "seed": 0, "rate": 0.1, "gone": 1, "files": ["old.txt"], "held_out": None}
+    check_same("runs", begun, {"text": "0" * 64, "seed": 0, "rate": 0.1})
+    assert not caplog.messages
+    with pytest.raises(TrainingError, match="runs holds results with other text, seed and rate: name another folder"):
+        check_same("runs", begun, {"text": "1" * 64, "seed": 1, "rate": 0.2})
+    with pytest.raises(TrainingError, match="other held_out: "):
+        check_same("runs", begun, {"held_out": "1" * 64})
+    check_same("runs", begun, {"seed": 0, "new": 1, "files": ["2" * 64]})
+    assert "runs was begun by an earlier version" in caplog.messages[0] and "new and files" in caplog.messages[0]

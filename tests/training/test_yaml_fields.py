@@ -1,0 +1,162 @@
+"""YAML files of stages and settings: every value has one meaning, and what is refused is named with its line and field."""
+
+import math
+
+import pytest
+from paths import REPOSITORY
+
+from modeling_roformer.training.errors import TrainingError
+from modeling_roformer.training.stages import Stage, read_stages
+from modeling_roformer.training.translation.setting import read_setting
+from modeling_roformer.training.yaml_fields import DEEPEST, read_yaml
+
+STAGES = """\
+stages:
+  - length: 512
+    batch_size: 256
+    steps: 200_000
+    learning_rate: 1e-4
+"""
+SETTING = (REPOSITORY / "examples" / "translation" / "quick.yaml").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(text):
+        path = tmp_path / "some.yaml"
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return path
+
+    return write
+
+
+def refusal(read, path) -> str:
+    with pytest.raises(TrainingError) as refused:
+        read(path)
+    said = str(refused.value)
+    assert said.startswith(str(path)) and "\n" not in said and len(said) < len(str(path)) + 300
+    return said.removeprefix(str(path))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("0", 0), ("-12", -12), ("+3", 3), ("200_000", 200_000), ("999999999999999999", 999999999999999999),
+        ("1e-4", 1e-4), ("5E+3", 5000.0), ("0.5", 0.5), (".5", 0.5), ("3.", 3.0), ("-1.5e3", -1500.0), ("1_000.5", 1000.5),
+        (".inf", math.inf), ("-.Inf", -math.inf), ("true", True), ("False", False), ("null", None), ("~", None), ("", None),
+        ("'0512'", "0512"), ('"no"', "no"), ("cosine", "cosine"), ("a: [1, {b: c}]", {"a": [1, {"b": "c"}]}), ("- 1", [1]),
+        ("|\n  a\n  b\n", "a\nb\n"),
+    ],
+)  # fmt: skip
+def test_values(write, text, value):
+    found, _ = read_yaml(write(text))
+    assert found == value and type(found) is type(value)
+
+
+def test_lines(write):
+    _, lines = read_yaml(write(STAGES + "defaults: {warmup: 0,\n  masked: 0.3}\n"))
+    assert lines["stages",] == 1 and lines["stages", 0] == 2 and lines["stages", 0, "steps"] == 4
+    assert lines["defaults",] == 6 and lines["defaults", "masked"] == 7
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "named"),
+    [
+        ("1e-4", "2026-01-01", 5, ["learning_rate is 2026-01-01"]),
+        ("1e-4", "2026-13-45", 5, ["learning_rate is 2026-13-45"]),
+        ("512", "0512", 2, ["length is 0512"]),
+        ("512", "0o17", 2, ["length is 0o17"]),
+        ("512", "0x20", 2, ["length is 0x20"]),
+        ("512", "0b11", 2, ["length is 0b11"]),
+        ("512", "1:30", 2, ["length is 1:30"]),
+        ("512", "1:30.5", 2, ["length is 1:30.5"]),
+        ("512", "1__0", 2, ["length is 1__0"]),
+        ("512", "512 tokens", 2, ["length is 512 tokens"]),
+        ("512", "512\n\n\n      tokens", 2, ["length is 512 tokens"]),
+        ("200_000", "9" * 400, 4, ["steps is 999", "18 digits"]),
+        ("200_000", "9" * 5000, 4, ["steps is 999", "18 digits"]),
+        ("200_000", "1" + "0" * 30, 4, ["steps is 1000", "18 digits"]),
+        ("200_000", "1e30", 4, ["steps is 1e+30", "whole number"]),
+        ("200_000", "3000000000", 4, ["steps is above 2,147,483,647"]),
+        ("256", "yes", 3, ["batch_size is yes", "true or false"]),
+        ("256", "Off", 3, ["batch_size is Off"]),
+        ("    steps", "    length: 300\n    steps", 4, ["length appears twice", "line 2"]),
+        ("    steps", "    'length': 300\n    steps", 4, ["length appears twice", "line 2"]),
+        ("stages:", "stages: []\nstages:", 2, ["stages appears twice", "line 1"]),
+        ("stages:", "defaults: {warmup: 0, warmup: 1}\nstages:", 1, ["warmup appears twice"]),
+        ("stages:", "a: &a [1]\nb: [*a, *a]\nstages:", 1, ["&a is an anchor"]),
+        ("stages:", "a: *a\nstages:", 1, ["*a is an anchor"]),
+        ("512", "!!int '512'", 2, ["!!int is a tag"]),
+        ("512", "!!python/object/apply:os.getpid []", 2, ["is a tag"]),
+        ("512", "[" * 5000 + "]" * 5000, 2, [f"more than {DEEPEST} deep"]),
+        ("512", "[" * 5000, 2, [f"more than {DEEPEST} deep"]),
+        ("    steps", "\tsteps", 4, ["a tab"]),
+        ("steps", "\ufeffsteps", 4, ["byte order mark"]),
+        ("steps", "\0steps", 4, ["U+0000"]),
+        ("length", "2026-01-01", 2, ["the name of a field is 2026-01-01"]),
+        ("length", "12", 2, ["name of a field", "'12'"]),
+        ("length", "? [1, 2]\n    ", 2, ["name of a field"]),
+        ("    learning_rate: 1e-4\n", "    learning_rate: 1e-4\n---\n", 6, ["second document"]),
+        ("1e-4", "'1e-4'", 5, ["learning_rate is '1e-4'", "number"]),
+        ("1e-4", "１e-4", 5, ["learning_rate is '１e-4'", "number"]),
+        ("steps: ", "step: ", 4, ["unknown field step"]),
+        ("    steps: 200_000\n", "", 2, ["no steps"]),
+        ("stages:", "stage: 1\nstages:", 1, ["unknown field stage"]),
+        ("stages:", "defaults: []\nstages:", 1, ["defaults must have fields"]),
+        ("stages:", "defaults: false\nstages:", 1, ["defaults must have fields"]),
+        ("length", '"\\e[2J"', 2, ["the name of a field is '\\x1b[2J'"]),
+        ("length", '"\\ud800"', 2, ["the name of a field is '\\ud800'"]),
+    ],
+    ids=lambda value: repr(value)[:40],
+)  # fmt: skip
+def test_what_is_refused_is_named_with_its_line(write, old, new, line, named):
+    said = refusal(read_stages, write(STAGES.replace(old, new, 1)))
+    assert said.startswith(f", line {line}") and all(part in said for part in named), said
+
+
+@pytest.mark.parametrize(
+    ("data", "line"), [(STAGES.encode() + b"# caf\xe9\n", 6), (STAGES.encode("utf-16"), 1), (b"\xef\xbb\xbf\n\xff", 2)]
+)
+def test_what_is_not_utf_8(write, data, line):
+    assert refusal(read_stages, write(data)) == f", line {line}: not UTF-8"
+
+
+def test_a_file_that_is_no_list_of_stages(write):
+    path = write(b"a" * (1 << 20) + b"a")
+    assert "1,048,576 bytes" in refusal(read_stages, path)
+    for text in ("", "# nothing", "stages", "[stages]", "stages: {length: 512}"):
+        assert "lists no stages" in refusal(read_stages, write(text))
+
+
+@pytest.mark.parametrize(
+    ("added", "named"),
+    [
+        ("steps: 7\n", "steps appears twice"),
+        ("model: {}\n", "model appears twice"),
+        ("beams: 0o4\n", "beams is 0o4"),
+        ("beams: 99999999999\n", "beams is above 2,147,483,647"),
+        ("length_penalty: 2026-01-01\n", "length_penalty is 2026-01-01"),
+        ("length_penalty: .inf\n", "length_penalty is above"),
+        ("length_penalty: .nan\n", "length_penalty is nan"),
+        ("length_penalty: '1'\n", "length_penalty is '1'"),
+        ("label_smoothing: no\n", "label_smoothing is no"),
+        ("lenght_penalty: 1\n", "unknown field lenght_penalty"),
+    ],
+)
+def test_a_setting_is_read_the_same_way(write, added, named):
+    said = refusal(read_setting, write(SETTING + added))
+    assert said.startswith(f", line {SETTING.count(chr(10)) + 1}: ") and named in said, said
+
+
+def test_a_stage_made_in_python_has_bounds_too():
+    for steps in (10**30, 10**5000):
+        with pytest.raises(TrainingError, match="steps is above"):
+            Stage(512, 256, steps, 1e-4)
+    with pytest.raises(TrainingError, match="learning_rate is 1000"):
+        Stage(512, 256, 10, 10**400)
+
+
+def test_every_yaml_file_of_ours_is_read():
+    stages = [read_stages(path) for path in (REPOSITORY / "examples" / "stages").glob("*.yaml")]
+    settings = [read_setting(path) for path in (REPOSITORY / "examples" / "translation").glob("*.yaml")]
+    assert len(stages) > 4 and all(stages) and len(settings) > 3
