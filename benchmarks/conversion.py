@@ -45,7 +45,7 @@ start = time.perf_counter()
 """
 CONVERT = """
 import resource, sys, time
-from modeling_roformer.conversion.convert import convert
+from modeling_roformer.conversion.converter import convert
 start = time.perf_counter()
 convert(sys.argv[1], sys.argv[2])
 """

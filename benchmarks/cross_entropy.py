@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from modeling_roformer.cross_entropy import cross_entropy
+from modeling_roformer.fast_cross_entropy import cross_entropy
 
 FUNCTIONS = {"torch": torch.nn.functional.cross_entropy, "ours": cross_entropy}
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}

@@ -144,7 +144,7 @@ def plot(curves: dict[int, list[tuple[int, float]]], path: str) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    from modeling_roformer.serving.vectors.embed import SHARD_SIZE
+    from modeling_roformer.serving.vectors.embedding import SHARD_SIZE
 
     figure = Figure(figsize=(6, 3.5), layout="constrained")
     axes = figure.subplots()

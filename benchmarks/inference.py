@@ -27,7 +27,7 @@ from rich.table import Table
 from torch.nn import functional as F
 
 import modeling_roformer as ours
-from modeling_roformer.conversion.convert import convert
+from modeling_roformer.conversion.converter import convert
 from modeling_roformer.rotary import rotary_position_embeddings, rotate
 
 THEIRS, BERT, MODERN = "transformers' RoFormer", "BERT, SDPA", "ModernBERT, SDPA"

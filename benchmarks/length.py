@@ -25,7 +25,7 @@ from rich.table import Table
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 from transformers.utils import logging
 
-from modeling_roformer.conversion.convert import convert
+from modeling_roformer.conversion.converter import convert
 from modeling_roformer.tokenization.vocabulary_maker.corpus import CorpusError, corpus_files, read_chunks
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "roformer-mini-zh"

@@ -17,7 +17,7 @@ from rich.progress import track
 from rich.table import Table
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from modeling_roformer.matrix_attention import short_attention_forward
+from modeling_roformer.fast_short_attention import short_attention_forward
 
 HEADS, HEAD_DIM = 12, 64
 FUNCTIONS = {"torch's kernel": sdpa_attention_forward, "ours": short_attention_forward}

@@ -9,18 +9,17 @@ The subpackages, from the bottom up: `formats` reads and writes files, `folder` 
 the commands are next to this file.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
-from ..lazy_package import import_lazily
-
 if TYPE_CHECKING:
-    from .convert import convert
-    from .convert_all import convert_all
+    from .converter import convert
     from .errors import CheckpointError
-    from .export_tf import export_tf
+    from .folder_converter import convert_all
     from .inspection.checkpoint_info import CheckpointInfo
     from .inspection.info import info
     from .report import ConversionReport
+    from .tf_exporter import export_tf
     from .word_embeddings import initialise_words
 
 __all__ = [
@@ -34,16 +33,24 @@ __all__ = [
     "initialise_words",
 ]
 
-import_lazily(
-    __name__,
-    {
-        "CheckpointError": "errors",
-        "CheckpointInfo": "inspection.checkpoint_info",
-        "ConversionReport": "report",
-        "convert": "convert",
-        "convert_all": "convert_all",
-        "export_tf": "export_tf",
-        "info": "inspection.info",
-        "initialise_words": "word_embeddings",
-    },
-)
+# The module of each name, imported when the name is first used: torch and transformers take seconds.
+_MODULES = {
+    "CheckpointError": "errors",
+    "CheckpointInfo": "inspection.checkpoint_info",
+    "ConversionReport": "report",
+    "convert": "converter",
+    "convert_all": "folder_converter",
+    "export_tf": "tf_exporter",
+    "info": "inspection.info",
+    "initialise_words": "word_embeddings",
+}
+
+
+def __getattr__(name: str):
+    if name in _MODULES:
+        return getattr(import_module(f".{_MODULES[name]}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -18,7 +18,7 @@ from .formats.source import Source
 
 def verify_weights(folder: Path, source: Source, plan: Plan, dtype: str, progress: bool = False) -> None:
     """Load the folder with transformers; raise CheckpointError unless every number is the source's, bit for bit."""
-    from ..registration import register
+    from ..registration.registry import register
 
     register()  # which the command line defers
     AutoTokenizer.from_pretrained(folder)

@@ -21,15 +21,15 @@ from transformers import PreTrainedTokenizerFast, TrainingArguments, set_seed
 
 from modeling_roformer import RoFormerConfig, RoFormerForCausalLM
 from modeling_roformer.output.output_folder import output_folder
-from modeling_roformer.training.checkpointing import CheckpointingTrainer
-from modeling_roformer.training.comparison import smooth
-from modeling_roformer.training.content import digest_of_text
-from modeling_roformer.training.curves import draw_panels, points
-from modeling_roformer.training.device import ON_CPU, processes
+from modeling_roformer.training.comparing.comparison import smooth
+from modeling_roformer.training.comparing.curves import draw_panels, points
 from modeling_roformer.training.errors import TrainingError, one_sentence
-from modeling_roformer.training.fingerprint import only_run
-from modeling_roformer.training.finite import NotFinite, positive_rate, show_failed
-from modeling_roformer.training.results_file import ResultsFile
+from modeling_roformer.training.runs.checkpointing import CheckpointingTrainer
+from modeling_roformer.training.runs.content import digest_of_text
+from modeling_roformer.training.runs.device import ON_CPU, processes
+from modeling_roformer.training.runs.fingerprint import only_run
+from modeling_roformer.training.runs.finite import NotFinite, positive_rate, show_failed
+from modeling_roformer.training.runs.results_file import ResultsFile
 
 VARIANTS = {
     "none": {"position_encoding": "none"},

@@ -16,14 +16,14 @@ from rich.table import Table
 from transformers import PreTrainedTokenizerBase
 
 from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM
-from modeling_roformer.training.comparison import RunCurves, run_curves, steps_to, times_as_fast
-from modeling_roformer.training.curves import draw_panels
-from modeling_roformer.training.device import processes
+from modeling_roformer.training.comparing.comparison import RunCurves, run_curves, steps_to, times_as_fast
+from modeling_roformer.training.comparing.curves import draw_panels
 from modeling_roformer.training.errors import TrainingError, one_sentence
-from modeling_roformer.training.pretraining import pretrain
-from modeling_roformer.training.pretraining_arguments import add_arguments, pretraining_options, tokenizer_options
-from modeling_roformer.training.stages import read_stages
-from modeling_roformer.training.start import fresh_model, load_tokenizer
+from modeling_roformer.training.pretraining.arguments import add_arguments, pretraining_options, tokenizer_options
+from modeling_roformer.training.pretraining.pretrain import pretrain
+from modeling_roformer.training.pretraining.stages import read_stages
+from modeling_roformer.training.runs.device import processes
+from modeling_roformer.training.runs.start import fresh_model, load_tokenizer
 
 ENCODINGS = ("rotary", "learned", "sinusoidal", "none")
 

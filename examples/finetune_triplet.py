@@ -18,9 +18,9 @@ from rich.console import Console
 
 from modeling_roformer.model_cards import file_fact
 from modeling_roformer.training.errors import TrainingError, one_sentence
-from modeling_roformer.training.fingerprint import only_run
-from modeling_roformer.training.finite import NotFinite, positive_rate, show_failed
 from modeling_roformer.training.metrics import metric
+from modeling_roformer.training.runs.fingerprint import only_run
+from modeling_roformer.training.runs.finite import NotFinite, positive_rate, show_failed
 from modeling_roformer.training.triplets.baselines import TEXT_BLIND, WITHOUT_MODEL, nearest, pooled_vectors
 from modeling_roformer.training.triplets.card import Data, describe_trained, save_trained
 from modeling_roformer.training.triplets.finetuning import Recipe, fine_tune, load_start

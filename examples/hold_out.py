@@ -19,7 +19,7 @@ from rich.table import Table
 from modeling_roformer.output.output_folder import output_folder
 from modeling_roformer.tokenization.vocabulary_maker.corpus import corpus_files, read_chunks
 from modeling_roformer.training.errors import TrainingError, one_sentence
-from modeling_roformer.training.near_duplicates import near_duplicates
+from modeling_roformer.training.pretraining.near_duplicates import near_duplicates
 
 
 def read_arguments() -> argparse.Namespace:

@@ -10,10 +10,10 @@ Lines, either compressed (.gz), folders of such, and names of data sets. docs/pr
 import argparse
 
 from modeling_roformer.training.errors import one_sentence
-from modeling_roformer.training.pretraining import pretrain
-from modeling_roformer.training.pretraining_arguments import add_arguments, pretraining_options, tokenizer_options
-from modeling_roformer.training.stages import read_stages
-from modeling_roformer.training.start import fresh_model, load_tokenizer, trained_model
+from modeling_roformer.training.pretraining.arguments import add_arguments, pretraining_options, tokenizer_options
+from modeling_roformer.training.pretraining.pretrain import pretrain
+from modeling_roformer.training.pretraining.stages import read_stages
+from modeling_roformer.training.runs.start import fresh_model, load_tokenizer, trained_model
 
 
 def read_arguments() -> argparse.Namespace:

@@ -33,15 +33,15 @@ from transformers import (
 
 from modeling_roformer import RoFormerForConditionalGeneration, RoFormerSeq2SeqConfig
 from modeling_roformer.output.output_folder import output_folder
-from modeling_roformer.training.checkpointing import Checkpointing
-from modeling_roformer.training.comparison import smooth
-from modeling_roformer.training.content import digest_of_rows
-from modeling_roformer.training.curves import draw_panels, points
-from modeling_roformer.training.device import ON_CPU
+from modeling_roformer.training.comparing.comparison import smooth
+from modeling_roformer.training.comparing.curves import draw_panels, points
 from modeling_roformer.training.errors import TrainingError, one_sentence
-from modeling_roformer.training.fingerprint import only_run
-from modeling_roformer.training.finite import EARLIER, NotFinite, has_null, show_failed
-from modeling_roformer.training.results_file import ResultsFile
+from modeling_roformer.training.runs.checkpointing import Checkpointing
+from modeling_roformer.training.runs.content import digest_of_rows
+from modeling_roformer.training.runs.device import ON_CPU
+from modeling_roformer.training.runs.fingerprint import only_run
+from modeling_roformer.training.runs.finite import EARLIER, NotFinite, has_null, show_failed
+from modeling_roformer.training.runs.results_file import ResultsFile
 from modeling_roformer.training.translation.averaging import average_of_last
 from modeling_roformer.training.translation.batches import TokenBatches
 from modeling_roformer.training.translation.pairs import read_pairs

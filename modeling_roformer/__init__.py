@@ -40,14 +40,14 @@ def _is_the_command() -> bool:
 
 
 if not _is_the_command():
-    from .public import *  # noqa: F403, its __all__ is this one
-    from .public import __all__ as __all__
+    from .registration.public_names import *  # noqa: F403, its __all__ is this one
+    from .registration.public_names import __all__ as __all__
 
 
 def __getattr__(name: str):
     """A name that is not here yet, which happens in the command only: then everything is imported and registered."""
     if not name.startswith("_"):
-        public = import_module(".public", __name__)
+        public = import_module(".registration.public_names", __name__)
         if name in public.__all__:
             return getattr(public, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

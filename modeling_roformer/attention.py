@@ -5,19 +5,50 @@ The kernels are transformers' (`ALL_ATTENTION_FUNCTIONS`).
 Dimensions in the shapes: b batch, s sequence length, k length of the keys, h heads, d head_dim.
 """
 
+from functools import partial
+
 import torch
 from torch import nn
+from torch.nn import functional as F
 from transformers.cache_utils import Cache, EncoderDecoderCache
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .configuration import RoFormerConfig
-from .dropout import Dropout
+from .fast_dropout import Dropout
+from .fast_short_attention import is_short_training, short_attention_forward
 from .masks import implementation_for
-from .matrix_attention import eager_attention_forward, is_short_training, short_attention_forward
 from .norm import make_norm
 from .rope_scaling import attention_factor
 from .rotary import rotate
 from .unpadding import Packing
+
+
+def eager_attention_forward(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float,
+    dropout: float = 0.0,
+    **kwargs,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """softmax(q·kᵀ / √d + mask)·v, with the matrix of probabilities in memory.
+
+    Args:
+        query: shape (b, h, s, d).
+        key, value: shape (b, h, k, d).
+        attention_mask: added to the scores, shape broadcastable to (b, h, s, k), or None.
+
+    Returns:
+        The output, shape (b, s, h, d), and the probabilities, shape (b, h, s, k).
+    """
+    scores = torch.matmul(query, key.transpose(-1, -2)) * scaling
+    if attention_mask is not None:
+        scores = scores + attention_mask
+    probabilities = F.softmax(scores, dim=-1)
+    probabilities = F.dropout(probabilities, p=dropout, training=module.training)
+    return torch.matmul(probabilities, value).transpose(1, 2).contiguous(), probabilities
 
 
 class MultiHeadAttention(nn.Module):
@@ -65,7 +96,7 @@ class MultiHeadAttention(nn.Module):
         attention = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
         longest = attention_mask.max_length if isinstance(attention_mask, Packing) else key.shape[-2]
         if implementation == "sdpa" and is_short_training(query, longest, attention_mask):
-            attention = short_attention_forward
+            attention = partial(short_attention_forward, eager=eager_attention_forward)
         kwargs |= {"dropout": self.dropout.p if self.training else 0.0, "scaling": self.scaling}
         if isinstance(attention_mask, Packing):
             return attention_mask.attend(attention, self, query, key, value, **kwargs).flatten(-2), None

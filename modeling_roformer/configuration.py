@@ -74,7 +74,7 @@ class RoFormerConfig(PreTrainedConfig):
         attention_type: `"softmax"`, or `"linear"`: equation 19, whose cost grows with a text's length and not with its
             square. There is no dropout on attention probabilities then, since there are none. Cross-attention stays
             softmax.
-        linear_feature_map: of linear attention (see feature_maps.py): `"elu"`, `"softmax"`, `"cosine"`, or `"favor"`,
+        linear_feature_map: of linear attention (see linear_feature_maps.py): `"elu"`, `"softmax"`, `"cosine"`, or `"favor"`,
             Performer's random features.
         linear_num_features: how many random features a head of "favor" has, an even number.
         linear_rotation: where "favor" has its positions: `"after"` the map, as in equation 19, or `"before"` it, which

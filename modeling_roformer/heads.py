@@ -23,7 +23,7 @@ from transformers.modeling_outputs import (
 from transformers.utils.generic import can_return_tuple
 
 from .configuration import RoFormerConfig
-from .inputs import can_be_read, check_range, check_ranges, check_same_shape, check_tokens, is_wrapped
+from .input_checks import can_be_read, check_range, check_ranges, check_same_shape, check_tokens, is_wrapped
 from .linear_cache import LinearAttentionCache
 from .masks import self_attention_mask
 from .rope_scaling import depends_on_length

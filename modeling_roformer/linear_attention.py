@@ -11,7 +11,7 @@ that grows with the length and not with its square. Rotation keeps lengths, so t
     o_m = Σ_n (R_m φ(q_m))ᵀ (R_n ϕ(k_n)) v_n  /  Σ_n φ(q_m)ᵀ ϕ(k_n).
 
 Rotated features may have a negative product, hence the denominator is not rotated, lest it come near 0. The maps φ and ϕ
-are those of feature_maps.py, the sums over all keys or over those so far those of linear_sums.py. Nothing is divided by
+are those of linear_feature_maps.py, the sums over all keys or over those so far those of linear_state.py. Nothing is divided by
 √d, but in Performer's map, and there is no matrix of probabilities whose entries could be dropped out.
 
 Dimensions in the shapes: b batch, s sequence length, h heads, d head_dim.
@@ -25,11 +25,11 @@ import torch
 from transformers.cache_utils import Cache
 
 from .attention import MultiHeadAttention
-from .chunks import CHUNK, last_of_group
 from .configuration import RoFormerConfig
-from .feature_maps import CosineMap, Features, make_feature_map
-from .inputs import is_traced
-from .linear_sums import RunningSums, add_sums, attend_causally, attend_to_sums, sum_keys
+from .input_checks import is_traced
+from .linear_chunks import CHUNK, last_of_group
+from .linear_feature_maps import CosineMap, Features, make_feature_map
+from .linear_state import RunningSums, add_sums, attend_causally, attend_to_sums, sum_keys
 from .masks import VisibleKeys
 from .rotary import rotate
 from .unpadding import Packing

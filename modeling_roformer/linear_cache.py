@@ -6,7 +6,7 @@ import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from .configuration import RoFormerConfig
-from .linear_sums import RunningSums
+from .linear_state import RunningSums
 
 
 class LinearAttentionLayerCache(CacheLayerMixin):

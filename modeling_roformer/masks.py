@@ -13,7 +13,7 @@ from transformers.cache_utils import Cache
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
 
 from .configuration import RoFormerConfig
-from .inputs import can_be_read, check_is_tensor
+from .input_checks import can_be_read, check_is_tensor
 
 
 def implementation_for(config: RoFormerConfig, output_attentions: bool | None) -> str:

@@ -23,9 +23,8 @@ from transformers.utils.output_capturing import capture_outputs
 from .absolute_positions import check_length, longest_text, make_position_embeddings
 from .attention import MultiHeadAttention, RoFormerAttention, RoFormerCrossAttention, RoFormerSelfAttention
 from .configuration import RoFormerConfig
-from .dropout import Dropout
-from .feature_maps import FavorMap
-from .inputs import (
+from .fast_dropout import Dropout
+from .input_checks import (
     can_be_read,
     check_is_tensor,
     check_ranges,
@@ -36,7 +35,7 @@ from .inputs import (
 )
 from .linear_attention import RoFormerLinearSelfAttention
 from .linear_cache import LinearAttentionCache
-from .loading import LoadedWhole
+from .linear_feature_maps import FavorMap
 from .masks import (
     attends_to_all,
     check_has_softmax,
@@ -50,6 +49,7 @@ from .prefix_cache import PrefixCache
 from .rope_scaling import depends_on_length, scaled_inverse_frequencies
 from .rotary import inverse_frequencies, rotary_position_embeddings
 from .saving import SavedOver
+from .strict_loading import LoadedWhole
 from .unpadding import Packing, can_be_unpadded
 
 
@@ -199,7 +199,7 @@ def check_activations(config: RoFormerConfig) -> None:
 
 
 class RoFormerPreTrainedModel(LoadedWhole, SavedOver, PreTrainedModel):
-    """What all RoFormer models share: initialisation, what they support, loading (see loading.py) and saving (see saving.py)."""
+    """What all RoFormer models share: initialisation, what they support, loading (see strict_loading.py) and saving (see saving.py)."""
 
     config: RoFormerConfig
     config_class = RoFormerConfig

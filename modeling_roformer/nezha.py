@@ -20,10 +20,10 @@ from .heads import (
     RoFormerForTokenClassification,
     check_token_labels,
 )
-from .inputs import check_range
+from .input_checks import check_range
 from .model import RoFormerLayer, RoFormerModel, RoFormerPreTrainedModel
+from .nezha_attention import NezhaSelfAttention, relative_position_embeddings
 from .nezha_configuration import NezhaConfig
-from .relative_position import NezhaSelfAttention, relative_position_embeddings
 from .task_head import RoFormerHead, describes_inputs, describes_inputs_and_parts
 
 POOLER = {"pooler.dense.weight", "pooler.dense.bias"}

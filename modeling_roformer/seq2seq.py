@@ -18,9 +18,9 @@ from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2
 from transformers.utils.generic import can_return_tuple
 
 from .absolute_positions import SinusoidalPositionEmbeddings
-from .dropout import Dropout
+from .fast_dropout import Dropout
 from .heads import check_token_labels
-from .inputs import can_be_read, check_same_shape, is_wrapped
+from .input_checks import can_be_read, check_same_shape, is_wrapped
 from .model import RoFormerModel, RoFormerPreTrainedModel
 from .seq2seq_configuration import RoFormerSeq2SeqConfig
 from .task_head import mean_cross_entropy

@@ -9,8 +9,8 @@ import torch
 from transformers.modeling_outputs import ModelOutput
 
 from .configuration import RoFormerConfig
-from .cross_entropy import cross_entropy
 from .docstrings import described_as_in
+from .fast_cross_entropy import cross_entropy
 from .model import RoFormerModel, RoFormerPreTrainedModel
 from .unpadding import reads_padding
 

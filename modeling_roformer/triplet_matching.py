@@ -19,7 +19,7 @@ from transformers.utils import logging
 from transformers.utils.generic import can_return_tuple
 
 from .configuration import TRIPLET_LOSSES, RoFormerConfig
-from .inputs import can_be_read, check_same_shape, read_together
+from .input_checks import can_be_read, check_same_shape, read_together
 from .task_head import RoFormerHead, describes_inputs_and_parts, mean_loss, one_by_one
 
 # The paper's RoFormer-1024. The model has no longest length, but a tokenizer that names none would let

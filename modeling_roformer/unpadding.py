@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional as F
 
 from .configuration import RoFormerConfig
-from .inputs import can_be_read
+from .input_checks import can_be_read
 
 
 class Packing:

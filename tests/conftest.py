@@ -7,8 +7,8 @@ import sys
 import zlib
 
 import numpy as np
-import properties
 import pytest
+from helpers import properties
 from hypothesis import settings
 
 properties.register_profiles()

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from compare import number_characters, read_text
-from paths import REPOSITORY
+from helpers.paths import REPOSITORY
 from transformers import AutoTokenizer
 
 from modeling_roformer.conversion.folder.settings import read_fields
@@ -13,9 +13,9 @@ from modeling_roformer.tokenization import RoFormerTokenizer
 from modeling_roformer.tokenization.segmentation import read_user_dict
 from modeling_roformer.tokenization.vocabulary import read_vocabulary
 from modeling_roformer.tokenization.vocabulary_maker.corpus import read_chunks
-from modeling_roformer.training.glue import read_task
-from modeling_roformer.training.labelled_text import read_labelled
-from modeling_roformer.training.stages import read_stages
+from modeling_roformer.training.finetuning.glue import read_task
+from modeling_roformer.training.finetuning.labelled_text import read_labelled
+from modeling_roformer.training.pretraining.stages import read_stages
 from modeling_roformer.training.translation.pairs import read_pairs
 from modeling_roformer.training.translation.setting import read_setting
 from modeling_roformer.training.triplets.reading import read_triplets

@@ -12,8 +12,8 @@ import threading
 import time
 from pathlib import Path
 
-import command_line
 import pytest
+from helpers import command_line
 
 from modeling_roformer.cluster.address import host_and_port
 from modeling_roformer.cluster.errors import ClusterError

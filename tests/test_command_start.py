@@ -5,14 +5,14 @@ import shlex
 import subprocess
 import sys
 
-import command_line
 import pytest
 import typer
-from paths import REPOSITORY
+from helpers import command_line
+from helpers.paths import REPOSITORY
 
 import modeling_roformer
 from modeling_roformer.cli import main
-from modeling_roformer.conversion.convert import convert
+from modeling_roformer.conversion.converter import convert
 
 run = command_line.run  # the fixture
 LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
@@ -156,7 +156,7 @@ def test_converting_needs_no_model_and_gives_the_same(start, tmp_path):
         (tmp_path / "all" / family).symlink_to(LEGACY / family)
     out, imported = start(COMMAND, "convert", "--all", tmp_path / "all", tmp_path / "converted")
     assert all(family in out for family in FAMILIES)
-    assert "torch" in imported and not imported & {MODELS, "modeling_roformer.public"}
+    assert "torch" in imported and not imported & {MODELS, "modeling_roformer.registration.public_names"}
     for family in FAMILIES:
         convert(LEGACY / family, tmp_path / "expected" / family)
         for file in (tmp_path / "expected" / family).rglob("*"):
@@ -169,7 +169,7 @@ def test_converting_needs_no_model_and_gives_the_same(start, tmp_path):
 def test_verifying_loads_with_this_package(start, tmp_path):
     out, imported = start(COMMAND, "convert", LEGACY / "v2", tmp_path / "v2", "--family", "v2", "--verify")
     assert "every tensor" in out
-    assert {"modeling_roformer.registration", "modeling_roformer.heads"} <= imported
+    assert {"modeling_roformer.registration.registry", "modeling_roformer.heads"} <= imported
 
 
 @pytest.mark.slow
@@ -178,7 +178,7 @@ def test_a_public_name_brings_everything(start):
     out, _ = start("""
 import modeling_roformer.cli
 import sys
-assert "modeling_roformer.public" not in sys.modules
+assert "modeling_roformer.registration.public_names" not in sys.modules
 from modeling_roformer import RoFormerConfig, RoFormerModel
 from transformers import AutoModel
 print(type(AutoModel.from_config(RoFormerConfig(num_hidden_layers=1))) is RoFormerModel)

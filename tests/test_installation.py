@@ -10,8 +10,8 @@ from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
-from paths import REPOSITORY
-from spaces import make_space
+from helpers.paths import REPOSITORY
+from helpers.spaces import make_space
 
 NAME = "modeling_roformer"
 SETTINGS = ConfigParser()

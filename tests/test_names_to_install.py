@@ -4,7 +4,7 @@ import re
 from configparser import ConfigParser
 
 import pytest
-from paths import REPOSITORY
+from helpers.paths import REPOSITORY
 
 SETTINGS = ConfigParser()
 SETTINGS.read(REPOSITORY / "setup.cfg", encoding="utf-8")

@@ -6,12 +6,12 @@ import subprocess
 import sys
 
 import pytest
-from paths import REPOSITORY
+from helpers.paths import REPOSITORY
 
 PROPERTY_TESTS = """
 import os
 from hypothesis import given, strategies as st
-from properties import max_examples
+from helpers.properties import max_examples
 
 if "LOAD" in os.environ:
     import modeling_roformer.tokenization.characters

@@ -13,18 +13,17 @@ import sys
 from configparser import ConfigParser
 from pathlib import Path
 
-import hub_server
-import pages
 import pytest
 import torch
 import typer.main
-from pages import PAGES, blocks
-from paths import REPOSITORY
+from helpers import hub_server, pages
+from helpers.pages import PAGES, blocks
+from helpers.paths import REPOSITORY
 from transformers import set_seed
 
 from modeling_roformer.cli import app
 from modeling_roformer.conversion import convert, export_tf
-from modeling_roformer.conversion.convert_all import convert_all
+from modeling_roformer.conversion.folder_converter import convert_all
 from modeling_roformer.model_cards.releases import RELEASES
 
 hub = hub_server.hub  # the fixture

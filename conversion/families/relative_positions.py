@@ -23,7 +23,7 @@ def computed_positions(source: Source, settings: Settings) -> dict[str, str]:
         return {}
     import torch
 
-    from ...relative_position import relative_position_embeddings
+    from ...nezha_attention import relative_position_embeddings
 
     max_relative_position = settings.size("max_relative_position", MAX_RELATIVE_POSITION)
     head_dim = settings.values["hidden_size"] // settings.values["num_attention_heads"]

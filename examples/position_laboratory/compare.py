@@ -25,16 +25,16 @@ from rich.table import Table
 from torch.utils.data import Dataset
 from transformers import TrainerCallback, TrainingArguments, set_seed
 
-from modeling_roformer.training.checkpointing import CheckpointingTrainer
-from modeling_roformer.training.comparison import smooth
-from modeling_roformer.training.content import digest_of_text
-from modeling_roformer.training.curves import draw_panels, points
-from modeling_roformer.training.device import ON_CPU
+from modeling_roformer.training.comparing.comparison import smooth
+from modeling_roformer.training.comparing.curves import draw_panels, points
 from modeling_roformer.training.errors import TrainingError, one_sentence
-from modeling_roformer.training.fingerprint import only_run
-from modeling_roformer.training.finite import EARLIER, NotFinite, has_null, positive_rate, show_failed
-from modeling_roformer.training.masking import uniform
-from modeling_roformer.training.results_file import ResultsFile
+from modeling_roformer.training.pretraining.masking import uniform
+from modeling_roformer.training.runs.checkpointing import CheckpointingTrainer
+from modeling_roformer.training.runs.content import digest_of_text
+from modeling_roformer.training.runs.device import ON_CPU
+from modeling_roformer.training.runs.fingerprint import only_run
+from modeling_roformer.training.runs.finite import EARLIER, NotFinite, has_null, positive_rate, show_failed
+from modeling_roformer.training.runs.results_file import ResultsFile
 
 TIMES = (1, 2, 4, 8)  # the trained length, at which is measured
 MASKED = 0.15  # share of the characters

@@ -35,9 +35,9 @@ def files_with_code(directory: str | Path) -> dict[str, bytes]:
         >>> for name, content in files_with_code("my-model").items():
         ...     (copy / name).write_bytes(content)
     """
-    from ..auto_classes import CONFIG_CLASSES, TOKENIZER_NAMES, auto_model_classes
     from ..configuration import RoFormerConfig
     from ..tokenization import RoFormerTokenizer
+    from .auto_classes import CONFIG_CLASSES, TOKENIZER_NAMES, auto_model_classes
 
     directory = Path(directory)
     config = json.loads((directory / "config.json").read_text(encoding="utf-8"))

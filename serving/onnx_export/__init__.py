@@ -9,9 +9,8 @@ smaller ones, `agreement.py` compares their answers with PyTorch's on the texts 
 came of it, and `export.py` is the command.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING
-
-from ...lazy_package import import_lazily
 
 if TYPE_CHECKING:
     from .export import export_onnx
@@ -19,4 +18,18 @@ if TYPE_CHECKING:
 
 __all__ = ["OnnxReport", "export_onnx"]
 
-import_lazily(__name__, {"OnnxReport": "report", "export_onnx": "export"})
+# The module of each name, imported when the name is first used: torch and transformers take seconds.
+_MODULES = {
+    "OnnxReport": "report",
+    "export_onnx": "export",
+}
+
+
+def __getattr__(name: str):
+    if name in _MODULES:
+        return getattr(import_module(f".{_MODULES[name]}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

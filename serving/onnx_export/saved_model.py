@@ -83,8 +83,6 @@ def load_tokenizer(saved: SavedModel) -> PreTrainedTokenizerBase:
     """The folder's tokenizer; raises ServingError if it cannot be read."""
     from transformers import AutoTokenizer
 
-    from ... import public  # noqa: F401, registers the classes
-
     try:
         return AutoTokenizer.from_pretrained(saved.folder, local_files_only=True)
     except Exception as error:  # of any kind, since nothing in its files is checked before use
@@ -99,7 +97,7 @@ def load_model(saved: SavedModel) -> PreTrainedModel:
     import torch
     import transformers
 
-    from ... import public
+    from ...registration import public_names as public
 
     kind = getattr(public, saved.architecture, None) or getattr(transformers, saved.architecture, None)
     if not (isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)):

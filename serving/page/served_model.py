@@ -7,7 +7,6 @@ import torch
 import transformers
 from transformers import AutoTokenizer
 
-from ... import public  # noqa: F401, registers the package's classes
 from ...triplet_matching import AutoModelForTripletMatching
 from ..errors import ServingError
 from .abilities import TRIPLET, WRITE, Abilities, abilities_of

@@ -115,7 +115,6 @@ class TextEncoder:
         import torch
         from transformers import AutoTokenizer
 
-        from ... import public as _registered  # noqa: F401, its import registers our classes
         from ...model import RoFormerModel  # noqa: F401
 
         self.device = _device(device)

@@ -150,7 +150,7 @@ class Texts:
         )  # fmt: skip
 
     def _data_set(self, source: str, name: str) -> "_Table":
-        from ...training.documents import load_data_set
+        from ...training.pretraining.documents import load_data_set
 
         found = load_data_set(source)
         where = f"the data set {source}"
@@ -301,7 +301,7 @@ def _is_data_set(source: str) -> bool:
     if Path(source).is_file():
         return False
     with extra("embed"):
-        from ...training.documents import is_data_set
+        from ...training.pretraining.documents import is_data_set
     return is_data_set(source, (CSV, PARQUET))
 
 

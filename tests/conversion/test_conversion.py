@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from paths import REPOSITORY, SHARED, needs_shared
+from helpers.paths import REPOSITORY, SHARED, needs_shared
 from safetensors import safe_open
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
 import modeling_roformer
-from modeling_roformer.conversion.convert import convert
+from modeling_roformer.conversion.converter import convert
 from modeling_roformer.conversion.errors import CheckpointError
 from modeling_roformer.conversion.families import roformer_v1
 from modeling_roformer.conversion.families.family import extra

@@ -10,10 +10,10 @@ import sys
 import zipfile
 from pathlib import Path
 
-import command_line
 import numpy as np
 import pytest
-from paths import REPOSITORY
+from helpers import command_line
+from helpers.paths import REPOSITORY
 
 from modeling_roformer.conversion import convert
 from modeling_roformer.conversion.formats.tensor_bundle import TensorBundle
@@ -354,7 +354,7 @@ def test_a_disk_that_is_full_half_way(source, tmp_path):
     code = (
         "import resource, signal, sys\n"
         "from modeling_roformer.cli import main\n"
-        "import modeling_roformer.conversion.convert\n"
+        "import modeling_roformer.conversion.converter\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))\n"
         "main()"

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from paths import REPOSITORY, SHARED, needs_shared
+from helpers.paths import REPOSITORY, SHARED, needs_shared
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer, pipeline
 
 from modeling_roformer import NezhaForMaskedLM, RoFormerForCausalLM, RoFormerForMaskedLM
-from modeling_roformer.conversion.convert import convert
+from modeling_roformer.conversion.converter import convert
 from modeling_roformer.tokenization import RoFormerTokenizer
 
 LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"

@@ -12,23 +12,23 @@ import zipfile
 from contextlib import contextmanager
 from pathlib import Path
 
-import command_line
 import numpy as np
 import pytest
 import torch
+from helpers import command_line
+from helpers.paths import REPOSITORY
+from helpers.properties import max_examples
 from hypothesis import given
 from hypothesis import strategies as st
-from paths import REPOSITORY
-from properties import max_examples
 from safetensors.torch import load_file
 from transformers import AutoModelForMaskedLM
 
 from modeling_roformer import RoFormerConfig
 from modeling_roformer.conversion.checkpoints import legacy_checkpoint
-from modeling_roformer.conversion.convert import convert
-from modeling_roformer.conversion.convert_all import convert_all
+from modeling_roformer.conversion.converter import convert
 from modeling_roformer.conversion.errors import CheckpointError
 from modeling_roformer.conversion.families import roformer_v2
+from modeling_roformer.conversion.folder_converter import convert_all
 from modeling_roformer.conversion.formats.safetensors_file import TensorSpec, parse_size, split_into_shards
 from modeling_roformer.conversion.formats.tensor_bundle_writer import write_bundle
 from modeling_roformer.output import exchange as exchange_module

@@ -9,24 +9,24 @@ import subprocess
 import sys
 import tracemalloc
 
-import command_line
 import numpy as np
 import pytest
 import torch
 import transformers
+from helpers import command_line
+from helpers.paths import REPOSITORY
+from helpers.properties import max_examples
 from hypothesis import given
 from hypothesis import strategies as st
-from paths import REPOSITORY
-from properties import max_examples
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoTokenizer
 
 import modeling_roformer
 from modeling_roformer import RoFormerTokenizer
-from modeling_roformer.conversion.convert import convert
+from modeling_roformer.conversion.converter import convert
 from modeling_roformer.conversion.errors import CheckpointError
-from modeling_roformer.conversion.export_tf import export_tf
 from modeling_roformer.conversion.formats.tensor_bundle import TensorBundle
+from modeling_roformer.conversion.tf_exporter import export_tf
 
 run = command_line.run  # the fixture
 

@@ -8,20 +8,20 @@ import shutil
 import zipfile
 from pathlib import Path
 
-import hub_server
 import pytest
 import torch
 import transformers
-from hub_server import Blob, Fault, Repo
+from helpers import hub_server
+from helpers.hub_server import Blob, Fault, Repo
+from helpers.paths import REPOSITORY, SHARED, needs_shared
 from huggingface_hub import constants, file_download
-from paths import REPOSITORY, SHARED, needs_shared
 from transformers import AutoModelForMaskedLM
 from typer.testing import CliRunner
 
 import modeling_roformer
 from modeling_roformer import RoFormerConfig, RoFormerForCausalLM, RoFormerForMaskedLM, RoFormerForTripletMatching
 from modeling_roformer.cli import app
-from modeling_roformer.conversion.convert import convert
+from modeling_roformer.conversion.converter import convert
 from modeling_roformer.conversion.inspection.info import info
 from modeling_roformer.hub import HubError
 from modeling_roformer.model_cards.facts import read_facts

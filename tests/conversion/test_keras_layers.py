@@ -6,18 +6,18 @@ import struct
 import sys
 from pathlib import Path
 
-import command_line
 import google_crc32c
 import h5py
 import numpy as np
 import pytest
+from helpers import command_line
+from helpers.paths import REPOSITORY
+from helpers.properties import max_examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from paths import REPOSITORY
-from properties import max_examples
 
 from modeling_roformer.cli import main
-from modeling_roformer.conversion.convert import convert
+from modeling_roformer.conversion.converter import convert
 from modeling_roformer.conversion.errors import CheckpointError
 from modeling_roformer.conversion.formats.keras_bundle import KerasBundle
 from modeling_roformer.conversion.formats.keras_hdf5 import KerasHDF5

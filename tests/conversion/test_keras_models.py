@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from paths import REPOSITORY
+from helpers.paths import REPOSITORY
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, pipeline
 
 import modeling_roformer
-from modeling_roformer.conversion.convert import convert
+from modeling_roformer.conversion.converter import convert
 from modeling_roformer.conversion.errors import CheckpointError
 from modeling_roformer.conversion.formats.keras_bundle import KerasBundle
 from modeling_roformer.conversion.formats.keras_hdf5 import KerasHDF5

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from paths import REPOSITORY
+from helpers.paths import REPOSITORY
 
 from modeling_roformer import conversion, hub
 
@@ -13,26 +13,26 @@ from modeling_roformer import conversion, hub
 ORDERS = {
     "functions first": """
 from modeling_roformer.conversion import convert, convert_all, export_tf, info
-from modeling_roformer.conversion.convert import convert as inner
+from modeling_roformer.conversion.converter import convert as inner
 """,
     "module first": """
-from modeling_roformer.conversion.convert import convert as inner
+from modeling_roformer.conversion.converter import convert as inner
 from modeling_roformer.conversion import convert, convert_all, export_tf, info
 """,
     "import of the module": """
-import modeling_roformer.conversion.convert
-inner = modeling_roformer.conversion.convert.convert
-import modeling_roformer.conversion.export_tf, modeling_roformer.conversion.convert_all
+import modeling_roformer.conversion.converter
+inner = modeling_roformer.conversion.converter.convert
+import modeling_roformer.conversion.tf_exporter, modeling_roformer.conversion.folder_converter
 from modeling_roformer.conversion import convert, convert_all, export_tf, info
 """,
 }
 CHECK = """
 import inspect, pickle, sys
 import modeling_roformer.cli
-import modeling_roformer.conversion.convert
-module = sys.modules["modeling_roformer.conversion.convert"]
+import modeling_roformer.conversion.converter
+module = sys.modules["modeling_roformer.conversion.converter"]
 assert inspect.ismodule(module) and module.convert is convert is inner
-assert modeling_roformer.conversion.convert.convert is convert and pickle.loads(pickle.dumps(convert)) is convert
+assert modeling_roformer.conversion.converter.convert is convert and pickle.loads(pickle.dumps(convert)) is convert
 assert all(map(inspect.isfunction, (convert, convert_all, export_tf, info)))
 convert(source, output)
 print(order, info(output).family)

@@ -10,15 +10,15 @@ import subprocess
 import sys
 import zipfile
 
-import command_line
 import numpy as np
 import pytest
 import torch
 import transformers
+from helpers import command_line
+from helpers.paths import REPOSITORY
+from helpers.properties import max_examples
 from hypothesis import example, given
 from hypothesis import strategies as st
-from paths import REPOSITORY
-from properties import max_examples
 from safetensors.torch import load_file, save_file
 from transformers import (
     AutoConfig,
@@ -32,7 +32,7 @@ from transformers import (
 
 import modeling_roformer
 from modeling_roformer import RoFormerConfig, RoFormerForCausalLM, RoFormerForMaskedLM, RoFormerTokenizer
-from modeling_roformer.conversion.convert import convert
+from modeling_roformer.conversion.converter import convert
 from modeling_roformer.conversion.errors import CheckpointError
 
 run = command_line.run  # the fixture
@@ -191,7 +191,7 @@ def test_a_published_archive(tmp_path):
 
 MEASURED = """
 import resource, sys
-from modeling_roformer.conversion.convert import convert
+from modeling_roformer.conversion.converter import convert
 small, large, output = sys.argv[1:]
 convert(small, output + "-small")
 def private():

@@ -4,20 +4,20 @@ import json
 import subprocess
 import sys
 
-import hub_server
 import numpy as np
 import pytest
 import torch
+from helpers import hub_server
+from helpers.paths import REPOSITORY, SHARED, needs_shared
+from helpers.properties import max_examples
 from hypothesis import given
 from hypothesis import strategies as st
-from paths import REPOSITORY, SHARED, needs_shared
-from properties import max_examples
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer
 
 from modeling_roformer import RoFormerForCausalLM
-from modeling_roformer.conversion.convert import convert
+from modeling_roformer.conversion.converter import convert
 from modeling_roformer.conversion.sentence_transformers_files import write_sentence_transformers_files
 from modeling_roformer.conversion.word_embeddings import initialise_words
 from modeling_roformer.hub import push

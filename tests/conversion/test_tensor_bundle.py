@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers.paths import REPOSITORY
 from hypothesis import example, given
 from hypothesis import strategies as st
-from paths import REPOSITORY
 
 from modeling_roformer.conversion.errors import CheckpointError
 from modeling_roformer.conversion.formats import crc32c, dtypes, sstable

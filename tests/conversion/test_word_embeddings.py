@@ -7,12 +7,12 @@ import signal
 import subprocess
 import sys
 
-import command_line
 import pytest
 import torch
+from helpers import command_line
+from helpers.properties import max_examples
 from hypothesis import given
 from hypothesis import strategies as st
-from properties import max_examples
 from safetensors.torch import load_file
 from transformers import AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertForMaskedLM, BertForSequenceClassification
 

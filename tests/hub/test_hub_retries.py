@@ -10,16 +10,15 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from email.utils import format_datetime
 
-import fake_time
-import hub_server
 import numpy as np
 import pytest
-from fake_time import NOON
-from hub_server import MODEL, PART_SIZE, ROUTES, Answer, Blob, Fault, Handler
+from helpers import fake_time, hub_server
+from helpers.fake_time import NOON
+from helpers.hub_server import MODEL, PART_SIZE, ROUTES, Answer, Blob, Fault, Handler
+from helpers.properties import max_examples
 from huggingface_hub import constants
 from hypothesis import given
 from hypothesis import strategies as st
-from properties import max_examples
 from safetensors.numpy import save_file
 
 from modeling_roformer.hub import HubError, pull, push

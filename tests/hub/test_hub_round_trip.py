@@ -1,9 +1,9 @@
 """Model, tokenizer and card go to a Hub by transformers' own methods and come back as they were."""
 
-import hub_server
 import pytest
 import torch
-from hub_server import Fault
+from helpers import hub_server
+from helpers.hub_server import Fault
 from huggingface_hub import ModelCard
 from transformers import AutoModelForMaskedLM, AutoTokenizer, pipeline
 

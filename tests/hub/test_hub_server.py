@@ -2,9 +2,9 @@
 
 import hashlib
 
-import hub_server
 import pytest
-from hub_server import PART_SIZE, Fault, resolve_url
+from helpers import hub_server
+from helpers.hub_server import PART_SIZE, Fault, resolve_url
 from huggingface_hub import HfApi, hf_hub_download, snapshot_download
 from huggingface_hub.errors import (
     EntryNotFoundError,

@@ -6,18 +6,18 @@ import subprocess
 import sys
 import textwrap
 
-import hub_server
 import jieba
 import numpy as np
 import pytest
 import torch
+from helpers import hub_server
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoTokenizer
 from transformers.dynamic_module_utils import get_relative_import_files
 
 from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM, RoFormerForSequenceClassification
 from modeling_roformer.hub import push
 from modeling_roformer.hub.remote_code import files_with_code, source_files
-from modeling_roformer.registration import auto_model_classes
+from modeling_roformer.registration.registry import auto_model_classes
 from modeling_roformer.tokenization import RoFormerTokenizer
 
 hub = hub_server.hub  # the fixture

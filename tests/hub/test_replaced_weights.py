@@ -1,9 +1,9 @@
 """What a push replaces is deleted in the same commit, so that the weights that were sent last are those that are loaded."""
 
-import hub_server
 import pytest
 import torch
-from hub_server import Blob, Fault
+from helpers import hub_server
+from helpers.hub_server import Blob, Fault
 
 from modeling_roformer import RoFormerConfig, RoFormerModel
 from modeling_roformer.hub import push

@@ -16,17 +16,17 @@ import pytest
 import torch
 import transformers
 import yaml
+from helpers.paths import REPOSITORY
+from helpers.properties import max_examples
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from hypothesis import example, given
 from hypothesis import strategies as st
-from paths import REPOSITORY
-from properties import max_examples
 from safetensors.numpy import load_file
 from typer.testing import CliRunner
 
 import modeling_roformer
 from modeling_roformer.cli import app
-from modeling_roformer.conversion.convert import convert
+from modeling_roformer.conversion.converter import convert
 from modeling_roformer.model_cards import (
     card_for,
     card_of_folder,

@@ -8,7 +8,7 @@ import shutil
 import sys
 
 import pytest
-from paths import REPOSITORY
+from helpers.paths import REPOSITORY
 
 from modeling_roformer.cli import main
 

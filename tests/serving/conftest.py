@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from small_texts import LEGACY
+from helpers.small_texts import LEGACY
 from transformers import AutoModel, AutoTokenizer
 
 import modeling_roformer

@@ -7,15 +7,15 @@ import shutil
 import sys
 import threading
 
-import command_line
 import datasets
 import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
 import torch
-from small_texts import TEXTS
-from vector_folders import as_older_versions_wrote
+from helpers import command_line
+from helpers.small_texts import TEXTS
+from helpers.vector_folders import as_older_versions_wrote
 
 from modeling_roformer.serving.errors import ServingError
 from modeling_roformer.serving.vectors import TextEncoder, embed

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pyarrow.parquet
 import pytest
-from small_texts import LEGACY, TEXTS
+from helpers.small_texts import LEGACY, TEXTS
 
 from modeling_roformer.cluster.errors import ClusterError
 from modeling_roformer.cluster.session import ray_session

@@ -4,19 +4,19 @@ import importlib.util
 import json
 import shutil
 
-import command_line
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
 import torch
-from exporting import IN_JAVASCRIPT, LEGACY, SIZES, saved
+from helpers import command_line
+from helpers.exporting import IN_JAVASCRIPT, LEGACY, SIZES, saved
+from helpers.paths import REPOSITORY
 from onnx import numpy_helper
-from paths import REPOSITORY
 from transformers import AutoModel, AutoTokenizer
 
 from modeling_roformer import RoFormerConfig
-from modeling_roformer.conversion.convert import convert
+from modeling_roformer.conversion.converter import convert
 from modeling_roformer.model_cards import check_metadata
 from modeling_roformer.model_cards.facts import file_fact, read_facts
 from modeling_roformer.serving.errors import ServingError

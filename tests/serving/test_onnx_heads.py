@@ -6,10 +6,10 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from exporting import LEGACY, saved
+from helpers.exporting import LEGACY, saved
 from transformers import AutoConfig
 
-from modeling_roformer.conversion.convert import convert
+from modeling_roformer.conversion.converter import convert
 from modeling_roformer.serving.onnx_export import export_onnx
 from modeling_roformer.serving.onnx_export.agreement import open_session
 from modeling_roformer.serving.onnx_export.export import longest_input

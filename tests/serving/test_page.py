@@ -7,12 +7,10 @@ import shutil
 import socket
 import sys
 
-import command_line
-import page_models
 import pytest
-import seq2seq_models
 import torch
-from paths import REPOSITORY
+from helpers import command_line, page_models, seq2seq_models
+from helpers.paths import REPOSITORY
 from torch.nn import functional as F
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer, pipeline
 

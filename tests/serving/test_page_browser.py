@@ -15,11 +15,10 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib.util import find_spec
 
-import page_models
-import pages
 import pytest
-from paths import REPOSITORY
-from spaces import make_space
+from helpers import page_models, pages
+from helpers.paths import REPOSITORY
+from helpers.spaces import make_space
 
 import modeling_roformer as package
 from modeling_roformer.conversion import convert
@@ -33,7 +32,7 @@ playwright = pytest.importorskip("playwright.sync_api", reason=_WHY)
 httpx, _ = (pytest.importorskip(name, reason=_WHY) for name in ("httpx", "uvicorn"))  # Gradio brings them
 if find_spec("gradio") is None:
     pytest.skip(_WHY, allow_module_level=True)
-from page_server import PageServer  # noqa: E402, needs uvicorn
+from helpers.page_server import PageServer  # noqa: E402, needs uvicorn
 
 expect = playwright.expect
 CHROMIUM = next(

@@ -3,15 +3,15 @@
 import json
 import time
 
-import page_models
 import pytest
+from helpers import page_models
 
 import modeling_roformer as package
 
 pytestmark = pytest.mark.page
 _WHY = "the extra page is not installed: make test-page"
 httpx, _, gradio_client = (pytest.importorskip(name, reason=_WHY) for name in ("httpx", "uvicorn", "gradio_client"))
-from page_server import PageServer  # noqa: E402, needs uvicorn
+from helpers.page_server import PageServer  # noqa: E402, needs uvicorn
 
 from modeling_roformer.serving.page import guard, server  # noqa: E402
 from modeling_roformer.serving.page.guard import Guard  # noqa: E402

@@ -5,18 +5,18 @@ import re
 import shutil
 from pathlib import Path
 
-import command_line
 import numpy as np
 import pyarrow.parquet
 import pytest
+from helpers import command_line
+from helpers.small_texts import TEXTS
+from helpers.vector_folders import as_older_versions_wrote
 from safetensors.numpy import load_file, save_file
-from small_texts import TEXTS
 from transformers import AutoTokenizer
-from vector_folders import as_older_versions_wrote
 
 from modeling_roformer.serving.errors import ServingError
 from modeling_roformer.serving.vectors import Match, TextEncoder, embed, rank
-from modeling_roformer.serving.vectors.rank import _Best
+from modeling_roformer.serving.vectors.ranking import _Best
 
 run = command_line.run  # the fixture
 QUERY = "今天去看明月"

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from exporting import IN_JAVASCRIPT, saved
-from paths import REPOSITORY
+from helpers.exporting import IN_JAVASCRIPT, saved
+from helpers.paths import REPOSITORY
 from transformers import AutoTokenizer, pipeline
 
 from modeling_roformer.serving.onnx_export import export_onnx

@@ -11,7 +11,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from paths import REPOSITORY, SHARED, needs_shared
+from helpers.paths import REPOSITORY, SHARED, needs_shared
 from tokenizers import Tokenizer
 from transformers.models.roformer.tokenization_roformer import RoFormerTokenizer as TheirTokenizer
 

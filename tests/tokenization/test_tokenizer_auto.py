@@ -4,7 +4,7 @@ import json
 import shutil
 
 import pytest
-from paths import REPOSITORY
+from helpers.paths import REPOSITORY
 from transformers import AutoTokenizer
 
 import modeling_roformer  # noqa: F401

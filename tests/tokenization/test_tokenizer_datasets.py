@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from paths import REPOSITORY
+from helpers.paths import REPOSITORY
 
 from modeling_roformer.tokenization import RoFormerTokenizer
 

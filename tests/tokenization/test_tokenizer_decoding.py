@@ -5,10 +5,10 @@ import random
 import re
 
 import pytest
+from helpers.paths import REPOSITORY, SHARED, needs_shared
+from helpers.properties import max_examples
 from hypothesis import given
 from hypothesis import strategies as st
-from paths import REPOSITORY, SHARED, needs_shared
-from properties import max_examples
 from transformers import TextStreamer
 
 from modeling_roformer.tokenization import RoFormerTokenizer

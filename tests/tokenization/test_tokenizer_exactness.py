@@ -5,10 +5,10 @@ import warnings
 from random import Random
 
 import pytest
+from helpers.paths import REPOSITORY
+from helpers.properties import max_examples
 from hypothesis import example, given
 from hypothesis import strategies as st
-from paths import REPOSITORY
-from properties import max_examples
 
 from modeling_roformer.tokenization import RoFormerTokenizer
 

@@ -8,10 +8,10 @@ import pickle
 import shutil
 
 import pytest
+from helpers.paths import REPOSITORY
+from helpers.properties import max_examples
 from hypothesis import given
 from hypothesis import strategies as st
-from paths import REPOSITORY
-from properties import max_examples
 from tokenizers import AddedToken, Regex, normalizers, pre_tokenizers
 from transformers import BatchEncoding, BertTokenizerFast
 from transformers.utils.logging import warning_once

@@ -1,7 +1,7 @@
 """transformers' token classification pipeline finds the right characters in Chinese text."""
 
 import pytest
-from paths import REPOSITORY
+from helpers.paths import REPOSITORY
 
 from modeling_roformer import RoFormerConfig, RoFormerForTokenClassification
 from modeling_roformer.tokenization import RoFormerTokenizer

@@ -10,13 +10,13 @@ import time
 import unicodedata
 from collections import Counter
 
-import command_line
 import jieba
 import pytest
+from helpers import command_line
+from helpers.paths import SHARED, needs_shared
+from helpers.properties import max_examples
 from hypothesis import given
 from hypothesis import strategies as st
-from paths import SHARED, needs_shared
-from properties import max_examples
 
 from modeling_roformer.tokenization import RoFormerTokenizer
 from modeling_roformer.tokenization.vocabulary_maker import corpus as corpus_module

@@ -17,7 +17,7 @@ def quick_collection():
 @pytest.fixture
 def no_pictures(monkeypatch):
     """Curves of runs are not drawn, which takes longer than a small training: for tests that do not look at them."""
-    monkeypatch.setattr("modeling_roformer.training.curves.draw_panels", lambda picture, *_, **__: picture)
+    monkeypatch.setattr("modeling_roformer.training.comparing.curves.draw_panels", lambda picture, *_, **__: picture)
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ import re
 import shutil
 
 import pytest
-from paths import REPOSITORY
-from scripts import run_script
+from helpers.paths import REPOSITORY
+from helpers.scripts import run_script
 from transformers import Trainer
 
 SCRIPT = REPOSITORY / "examples" / "char_lm.py"

@@ -12,10 +12,10 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import Trainer, TrainingArguments
 
-from modeling_roformer.training.checkpointing import CheckpointingTrainer
-from modeling_roformer.training.checkpoints import checkpoints, is_whole, remove_all_but, whole_folder
 from modeling_roformer.training.errors import TrainingError
-from modeling_roformer.training.finite import NotFinite
+from modeling_roformer.training.runs.checkpointing import CheckpointingTrainer
+from modeling_roformer.training.runs.checkpoints import checkpoints, is_whole, remove_all_but, whole_folder
+from modeling_roformer.training.runs.finite import NotFinite
 
 
 class Regression(nn.Module):

@@ -7,11 +7,11 @@ import signal
 
 import pytest
 import torch
-from paths import REPOSITORY
-from scripts import run_script
+from helpers.paths import REPOSITORY
+from helpers.scripts import run_script
 from transformers import AutoModelForMaskedLM
 
-from modeling_roformer.training.stage_trainer import StageTrainer
+from modeling_roformer.training.pretraining.stage_trainer import StageTrainer
 
 SCRIPT = REPOSITORY / "examples" / "compare_position_embeddings.py"
 VOCAB = REPOSITORY / "tests" / "fixtures" / "legacy" / "word" / "vocab.txt"
@@ -39,7 +39,7 @@ def folder(tmp_path, monkeypatch):
 def run(folder, monkeypatch, capfd):
     """The script with arguments; gives its exit code, stdout and the last line of stderr."""
     # The picture of each run, which takes longer than the run.
-    monkeypatch.setattr("modeling_roformer.training.pretraining.draw_curves", lambda *_: None)
+    monkeypatch.setattr("modeling_roformer.training.pretraining.pretrain.draw_curves", lambda *_: None)
 
     def run(*arguments):
         words = ["stages.yaml", "--corpus", "corpus.txt", "--tokenizer", VOCAB, "--config", "config.json"]

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from modeling_roformer.training.comparison import run_curves, smooth, steps_to, times_as_fast
+from modeling_roformer.training.comparing.comparison import run_curves, smooth, steps_to, times_as_fast
 from modeling_roformer.training.errors import TrainingError
 
 FAST = [(100, 5.0), (200, 4.0), (300, 3.0), (400, 2.5)]

@@ -1,7 +1,7 @@
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from modeling_roformer.training.curves import draw_panels
+from modeling_roformer.training.comparing.curves import draw_panels
 
 
 @pytest.fixture

@@ -4,13 +4,13 @@ import cmath
 import re
 import sys
 
-import command_line
 import pytest
 import torch
+from helpers import command_line
 
 from modeling_roformer.rotary import inverse_frequencies, rotary_position_embeddings, rotate
-from modeling_roformer.training.decay import mean_products, upper_bound
-from modeling_roformer.training.decay_picture import draw_decay
+from modeling_roformer.training.comparing.decay import mean_products, upper_bound
+from modeling_roformer.training.comparing.decay_picture import draw_decay
 
 run = command_line.run  # the fixture
 
@@ -72,8 +72,8 @@ def test_the_command_draws_and_says_what(run, tmp_path):
 
 
 def test_a_long_distance_is_drawn_in_few_points(tmp_path, monkeypatch):
-    monkeypatch.setattr("modeling_roformer.training.decay_picture.draw_panels", lambda *_, **__: None)
-    monkeypatch.setattr("modeling_roformer.training.decay_picture._DRAWN", 50)
+    monkeypatch.setattr("modeling_roformer.training.comparing.decay_picture.draw_panels", lambda *_, **__: None)
+    monkeypatch.setattr("modeling_roformer.training.comparing.decay_picture._DRAWN", 50)
     points = draw_decay(tmp_path / "a.png", head_dim=4, longest=1_000_000)
     assert len(points) == 50 and points[0] == (0, 1.5) and points[-1][0] == 1_000_000
     assert points[-1][1] == pytest.approx(bound(1_000_000, 4, 10000.0), rel=1e-6)

@@ -6,15 +6,15 @@ import json
 import datasets
 import jieba
 import pytest
+from helpers.paths import REPOSITORY
 from hypothesis import given
 from hypothesis import strategies as st
-from paths import REPOSITORY
 
 from modeling_roformer.tokenization import RoFormerTokenizer
 from modeling_roformer.tokenization.vocabulary_maker.corpus import CorpusError
-from modeling_roformer.training import documents
-from modeling_roformer.training.documents import cut, cut_documents, read_documents, tokenize_documents
 from modeling_roformer.training.errors import TrainingError
+from modeling_roformer.training.pretraining import documents
+from modeling_roformer.training.pretraining.documents import cut, cut_documents, read_documents, tokenize_documents
 
 VOCAB = REPOSITORY / "examples" / "roformer-mini-zh" / "vocab.txt"
 TEXTS = [

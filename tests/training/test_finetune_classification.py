@@ -6,9 +6,9 @@ import re
 
 import pytest
 import torch
+from helpers.paths import REPOSITORY
+from helpers.scripts import run_script
 from huggingface_hub import ModelCard
-from paths import REPOSITORY
-from scripts import run_script
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, Trainer, pipeline
 
 from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM, RoFormerTokenizer

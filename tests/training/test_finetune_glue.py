@@ -6,16 +6,16 @@ import datasets
 import numpy as np
 import pytest
 import torch
+from helpers.paths import REPOSITORY
+from helpers.scripts import run_script
 from huggingface_hub import ModelCard
-from paths import REPOSITORY
 from safetensors.torch import load_file
 from scipy.stats import rankdata
-from scripts import run_script
 from transformers import AutoModelForSequenceClassification, BertConfig, Trainer
 
 from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM, RoFormerTokenizer
 from modeling_roformer.training.errors import TrainingError
-from modeling_roformer.training.glue import read_task
+from modeling_roformer.training.finetuning.glue import read_task
 from modeling_roformer.training.metrics import metric
 
 SCRIPT = REPOSITORY / "examples" / "finetune_glue.py"

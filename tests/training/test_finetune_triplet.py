@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hub_server import hub  # noqa: F401  (the fixture)
+from helpers.hub_server import hub  # noqa: F401  (the fixture)
+from helpers.paths import REPOSITORY
+from helpers.scripts import run_script
 from huggingface_hub import ModelCard
 from matplotlib.image import imread
-from paths import REPOSITORY
-from scripts import run_script
 from transformers import AutoTokenizer, BertConfig, Trainer, pipeline
 
 from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM, RoFormerForTripletMatching, RoFormerTokenizer

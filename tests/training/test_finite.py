@@ -9,7 +9,7 @@ from torch import nn
 from transformers import TrainingArguments
 
 from modeling_roformer.training.errors import TrainingError
-from modeling_roformer.training.finite import FiniteTrainer, NotFinite, as_json, first_not_finite, show_failed
+from modeling_roformer.training.runs.finite import FiniteTrainer, NotFinite, as_json, first_not_finite, show_failed
 
 
 class Regression(nn.Module):

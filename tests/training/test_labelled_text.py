@@ -7,7 +7,7 @@ import pytest
 
 from modeling_roformer.tokenization.vocabulary_maker.corpus import CorpusError
 from modeling_roformer.training.errors import TrainingError
-from modeling_roformer.training.labelled_text import read_labelled
+from modeling_roformer.training.finetuning.labelled_text import read_labelled
 
 TEXTS, LABELS = ["很好", "太差了", "不错", "失望", "一般"], ["10", "9", "10", "9", "1"]
 

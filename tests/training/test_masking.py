@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from paths import REPOSITORY
+from helpers.paths import REPOSITORY
 from transformers import set_seed
 
 from modeling_roformer.tokenization import RoFormerTokenizer
-from modeling_roformer.training.masking import MaskingCollator, uniform
+from modeling_roformer.training.pretraining.masking import MaskingCollator, uniform
 
 VOCAB = REPOSITORY / "examples" / "roformer-mini-zh" / "vocab.txt"
 

@@ -9,14 +9,14 @@ from fractions import Fraction
 from itertools import combinations
 
 import pytest
+from helpers.paths import REPOSITORY
+from helpers.properties import max_examples
 from hypothesis import given
 from hypothesis import strategies as st
-from paths import REPOSITORY
-from properties import max_examples
 
-from modeling_roformer.training import near_duplicates as module
 from modeling_roformer.training.errors import TrainingError
-from modeling_roformer.training.near_duplicates import SHINGLE, near_duplicates
+from modeling_roformer.training.pretraining import near_duplicates as module
+from modeling_roformer.training.pretraining.near_duplicates import SHINGLE, near_duplicates
 
 SCRIPT = REPOSITORY / "examples" / "hold_out.py"
 

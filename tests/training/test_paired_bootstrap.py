@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from modeling_roformer.training.paired_bootstrap import paired_bootstrap
+from modeling_roformer.training.comparing.paired_bootstrap import paired_bootstrap
 
 FIRST, SECOND = np.random.default_rng(0).random((2, 60)) < [[0.8], [0.6]]
 

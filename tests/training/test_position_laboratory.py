@@ -7,15 +7,15 @@ import re
 import pytest
 import torch
 from encoder import Encoder, SelfAttention, Sizes
+from helpers.paths import REPOSITORY
+from helpers.properties import max_examples
+from helpers.scripts import run_script
 from hypothesis import given
 from hypothesis import strategies as st
-from paths import REPOSITORY
 from position_encodings import ENCODINGS
-from properties import max_examples
-from scripts import run_script
 from transformers import Trainer
 
-from modeling_roformer.training.finite import NotFinite
+from modeling_roformer.training.runs.finite import NotFinite
 
 SCRIPT = REPOSITORY / "examples" / "position_laboratory" / "compare.py"
 D, HEADS = 6, 2  # width of a head, how many

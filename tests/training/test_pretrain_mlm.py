@@ -6,14 +6,14 @@ import signal
 
 import pytest
 import torch
-from paths import REPOSITORY
-from scripts import run_script
+from helpers.paths import REPOSITORY
+from helpers.scripts import run_script
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM, RoFormerTokenizer
 from modeling_roformer.conversion import convert
-from modeling_roformer.training.stage_trainer import StageTrainer
+from modeling_roformer.training.pretraining.stage_trainer import StageTrainer
 
 SCRIPT = REPOSITORY / "examples" / "pretrain_mlm.py"
 LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"

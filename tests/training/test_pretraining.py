@@ -13,17 +13,17 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from paths import REPOSITORY
+from helpers.paths import REPOSITORY
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForMaskedLM
 
 from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM, RoFormerTokenizer
 from modeling_roformer.training.errors import Stopped, TrainingError
-from modeling_roformer.training.examples import StageExamples
-from modeling_roformer.training.masking import MaskingCollator
-from modeling_roformer.training.pretraining import Corpus, pretrain
-from modeling_roformer.training.stage_trainer import StageTrainer, StopSignal
-from modeling_roformer.training.stages import Stage
+from modeling_roformer.training.pretraining.masking import MaskingCollator
+from modeling_roformer.training.pretraining.pretrain import Corpus, pretrain
+from modeling_roformer.training.pretraining.stage_examples import StageExamples
+from modeling_roformer.training.pretraining.stage_trainer import StageTrainer, StopSignal
+from modeling_roformer.training.pretraining.stages import Stage
 
 VOCAB = REPOSITORY / "examples" / "roformer-mini-zh" / "vocab.txt"
 TEXT = REPOSITORY / "examples" / "long_document.txt"
@@ -123,7 +123,7 @@ t.pretrain(
 
 @pytest.mark.slow
 def test_a_killed_run_goes_on_with_the_losses_of_one_that_was_not(run, uninterrupted, corpus, tmp_path):
-    path = os.pathsep.join([str(REPOSITORY / "tests"), str(REPOSITORY / "tests" / "training")])
+    path = os.pathsep.join([str(REPOSITORY / "tests"), str(REPOSITORY / "tests" / "helpers")])
     done = subprocess.run(
         [sys.executable, "-c", KILLED, corpus.cache, tmp_path / "run"],
         env={**os.environ, "PYTHONPATH": path},
@@ -405,7 +405,7 @@ def test_a_disk_that_is_full_when_a_stage_is_done(run, uninterrupted, tmp_path, 
 
 def test_batches_that_cannot_be_shared_out_are_named_before_anything_begins(run, tmp_path, monkeypatch):
     three = SimpleNamespace(num_processes=3, is_main_process=True)
-    monkeypatch.setattr("modeling_roformer.training.pretraining.processes", lambda: three)
+    monkeypatch.setattr("modeling_roformer.training.pretraining.pretrain.processes", lambda: three)
     with pytest.raises(TrainingError, match="a batch of 4 pieces cannot be shared out evenly to 3 devices"):
         run(tmp_path / "run", [Stage(32, 6, 3, 1e-3), *STAGES])
     assert not (tmp_path / "run").exists()

@@ -15,13 +15,13 @@ import pytest
 import torch
 from accelerate.commands.launch import launch_command_parser
 from accelerate.utils.launch import prepare_multi_gpu_env
-from paths import REPOSITORY
+from helpers.paths import REPOSITORY
 from safetensors.torch import load_file
 from transformers import AutoModelForMaskedLM
 
 from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM
 from modeling_roformer.training.errors import TrainingError
-from modeling_roformer.training.sharding import shard
+from modeling_roformer.training.runs.sharding import shard
 
 pytestmark = pytest.mark.slow
 
@@ -78,7 +78,7 @@ def seen(folder):
     (folder / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = subprocess.run(
-        [*launch, REPOSITORY / "tests" / "training" / "two_processes.py", folder],
+        [*launch, REPOSITORY / "tests" / "helpers" / "two_processes.py", folder],
         env={**os.environ, "OMP_NUM_THREADS": "1"}, cwd=REPOSITORY, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

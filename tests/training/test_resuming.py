@@ -11,20 +11,20 @@ from pathlib import Path
 
 import datasets
 import pytest
-import resumable
 import torch
 import transformers
-from paths import REPOSITORY
-from resumable import DOCUMENTS, EXAMPLES, VOCAB, command, save_model, write, write_inputs
-from scripts import run_script
+from helpers import resumable
+from helpers.paths import REPOSITORY
+from helpers.resumable import DOCUMENTS, EXAMPLES, VOCAB, command, save_model, write, write_inputs
+from helpers.scripts import run_script
 
 from modeling_roformer import RoFormerTokenizer
 from modeling_roformer.model_cards import file_fact
-from modeling_roformer.training.content import digest_of_model, digest_of_rows, digest_of_tokenizer
-from modeling_roformer.training.digests import digests
-from modeling_roformer.training.documents import read_documents
 from modeling_roformer.training.errors import TrainingError
-from modeling_roformer.training.fingerprint import check_same, only_run
+from modeling_roformer.training.pretraining.documents import read_documents
+from modeling_roformer.training.runs.content import digest_of_model, digest_of_rows, digest_of_tokenizer
+from modeling_roformer.training.runs.digests import digests
+from modeling_roformer.training.runs.fingerprint import check_same, only_run
 from modeling_roformer.training.triplets.reading import digest_of_triplets, read_triplets
 
 EARLIER = (
@@ -75,7 +75,7 @@ def trained(monkeypatch):
 @pytest.fixture
 def run(folder, trained, no_pictures, monkeypatch, capfd):
     """A script on the inputs in a folder: how many trainings it began, and the last line of stderr."""
-    monkeypatch.setattr("modeling_roformer.training.pretraining.draw_curves", lambda *_: None)
+    monkeypatch.setattr("modeling_roformer.training.pretraining.pretrain.draw_curves", lambda *_: None)
 
     def run(script, place, *options):
         trained.clear()

@@ -6,7 +6,7 @@ from huggingface_hub import EvalResult, ModelCard
 
 from modeling_roformer import RoFormerConfig, RoFormerForSequenceClassification
 from modeling_roformer.model_cards import check_metadata
-from modeling_roformer.training.scored_card import write_scored_card
+from modeling_roformer.training.finetuning.scored_card import write_scored_card
 
 SIZES = dict(vocab_size=20, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
 

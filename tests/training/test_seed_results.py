@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from modeling_roformer.training.errors import TrainingError
-from modeling_roformer.training.seed_results import SeedResults
+from modeling_roformer.training.finetuning.seed_results import SeedResults
 
 SETTINGS = {"model": "mini", "texts": {"train": 3}}
 

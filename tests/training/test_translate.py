@@ -9,16 +9,16 @@ import tracemalloc
 import datasets
 import pytest
 import torch
+from helpers.paths import REPOSITORY
+from helpers.properties import max_examples
+from helpers.scripts import run_script
 from hypothesis import given
 from hypothesis import strategies as st
-from paths import REPOSITORY
-from properties import max_examples
 from safetensors.torch import save_file
-from scripts import run_script
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, Seq2SeqTrainer
 
-from modeling_roformer.training.checkpoints import whole_folder
 from modeling_roformer.training.errors import TrainingError
+from modeling_roformer.training.runs.checkpoints import whole_folder
 from modeling_roformer.training.translation.averaging import average_checkpoints, average_of_last
 from modeling_roformer.training.translation.batches import TokenBatches
 from modeling_roformer.training.translation.pairs import read_pairs

@@ -4,7 +4,7 @@ import socket
 
 import evaluate
 import pytest
-from paths import REPOSITORY
+from helpers.paths import REPOSITORY
 
 from modeling_roformer.training.metrics import metric
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import rjieba
 import torch
-from paths import REPOSITORY
+from helpers.paths import REPOSITORY
 
 from modeling_roformer import RoFormerConfig, RoFormerForTripletMatching, RoFormerTokenizer
 from modeling_roformer.tokenization.vocabulary_maker.corpus import CorpusError

@@ -2,10 +2,10 @@
 
 import gzip
 
-from paths import REPOSITORY
-from scripts import run_script
+from helpers.paths import REPOSITORY
+from helpers.scripts import run_script
 
-from modeling_roformer.training.start import load_tokenizer
+from modeling_roformer.training.runs.start import load_tokenizer
 
 SCRIPT = REPOSITORY / "examples" / "wikitext.py"
 ARTICLES = [

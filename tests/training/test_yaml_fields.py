@@ -3,12 +3,12 @@
 import math
 
 import pytest
-from paths import REPOSITORY
+from helpers.paths import REPOSITORY
 
 from modeling_roformer.training.errors import TrainingError
-from modeling_roformer.training.stages import Stage, read_stages
+from modeling_roformer.training.pretraining.stages import Stage, read_stages
+from modeling_roformer.training.runs.yaml_fields import DEEPEST, read_yaml
 from modeling_roformer.training.translation.setting import read_setting
-from modeling_roformer.training.yaml_fields import DEEPEST, read_yaml
 
 STAGES = """\
 stages:

@@ -8,8 +8,8 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from ..checkpoints import checkpoints, require_undamaged
 from ..errors import TrainingError
+from ..runs.checkpoints import checkpoints, require_undamaged
 
 WEIGHTS = "model.safetensors"
 _logger = logging.getLogger(__name__)

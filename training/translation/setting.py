@@ -5,8 +5,8 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 
 from ..errors import FieldError, TrainingError
-from ..stages import MOST_RATE
-from ..yaml_fields import read_yaml
+from ..pretraining.stages import MOST_RATE
+from ..runs.yaml_fields import read_yaml
 
 MOST = 2**31 - 1  # of any number
 

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ...tokenization.segmentation import JiebaSegmenter
 from ...triplet_matching import RoFormerForTripletMatching
-from ..finite import NotFinite
+from ..runs.finite import NotFinite
 from .reading import Triplet
 
 

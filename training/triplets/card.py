@@ -7,8 +7,8 @@ from huggingface_hub import EvalResult
 
 from ...output.output_folder import output_folder
 from ...output.progress_bar import no_transformers_bar
-from ..curves import draw_learning_curves
-from ..scored_card import write_scored_card
+from ..comparing.curves import draw_learning_curves
+from ..finetuning.scored_card import write_scored_card
 from .baselines import TEXT_BLIND
 from .finetuning import Recipe, Start, Trained
 from .reading import Split

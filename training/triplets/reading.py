@@ -11,8 +11,8 @@ from transformers import PreTrainedTokenizerBase
 from ...tokenization.vocabulary_maker.corpus import read_chunks
 from ...triplet_matching import check_text
 from ...triplet_pipeline import encode_triplet
-from ..content import digest_of_text
 from ..errors import TrainingError
+from ..runs.content import digest_of_text
 
 LABELS = "BC"
 LEAST = 10  # triplets of a file, so that no part of one has fewer than two

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 from rich.table import Table
 
-from ..fingerprint import refuse, warn_of_unchecked
-from ..finite import EARLIER, has_null
+from ..comparing.paired_bootstrap import Difference, paired_bootstrap
 from ..metrics import metric
-from ..paired_bootstrap import Difference, paired_bootstrap
-from ..results_file import ResultsFile
+from ..runs.fingerprint import refuse, warn_of_unchecked
+from ..runs.finite import EARLIER, has_null
+from ..runs.results_file import ResultsFile
 from .baselines import TEXT_BLIND
 from .reading import LABELS, Triplet
 

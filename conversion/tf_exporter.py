@@ -1,0 +1,170 @@
+"""The way back: write a model trained here as a checkpoint that bert4keras and TensorFlow read."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from rich.table import Table
+
+from ..output.output_folder import output_folder
+from ..output.progress_bar import byte_progress
+from ..output.summary import summary_table
+from .errors import CheckpointError
+from .folder.legacy_folder import CONFIGS, VOCABULARY, legacy_files, missing
+from .formats.pytorch_files import is_pytorch
+from .formats.tensor_bundle_writer import write_bundle
+
+if TYPE_CHECKING:
+    from .checkpoints.checkpoint import Checkpoint
+    from .families.family import Weight
+
+PREFIX = "bert_model.ckpt"
+
+
+@dataclass(frozen=True)
+class ExportReport:
+    """What was exported, and how bert4keras loads it.
+
+    `call` and `tokenizer` are the calls in Python there; `task` names the variables of a task head, which bert4keras
+    ignores; `notes` are further remarks.
+    """
+
+    source: Path
+    output: Path
+    title: str
+    architecture: str
+    call: str
+    tokenizer: str
+    variables: int
+    parameters: int
+    dtypes: list[str]
+    task: list[str]
+    notes: list[str]
+    files: list[str]
+    seconds: float
+
+    def table(self) -> Table:
+        """The summary as a rich table."""
+        rows = {
+            "source": str(self.source),
+            "output": str(self.output),
+            "model": f"{self.title}, {self.architecture}",
+            "in bert4keras": self.call,
+            "its tokenizer": self.tokenizer,
+            "variables": str(self.variables),
+            "parameters": f"{self.parameters:,}",
+            "dtype": ", ".join(self.dtypes),
+            "task head": ", ".join(self.task) + " (bert4keras ignores them)" if self.task else None,
+            "note": "; ".join(self.notes) or None,
+            "files": ", ".join(self.files),
+            "seconds": f"{self.seconds:.1f}",
+        }
+        return summary_table(rows)
+
+
+def export_tf(
+    directory: str | Path, legacy_dir: str | Path, *, prefix: str = PREFIX, force: bool = False, progress: bool = False
+) -> ExportReport:
+    """Write a saved model in the original format: bert_config.json, vocab.txt and a TensorFlow checkpoint.
+
+    Values and dtypes stay the same: `roformer convert` turns the result back into the same tensors.
+
+    Args:
+        directory: a RoFormer, NEZHA or BERT with its tokenizer, as save_pretrained writes it.
+        legacy_dir: folder to create; it appears only if everything succeeds.
+        prefix: prefix of the checkpoint's file names.
+        force: replace the saved model or the export at `legacy_dir`, in one step.
+        progress: show a progress bar on stderr.
+
+    Raises:
+        CheckpointError: the model is damaged or incomplete, or bert4keras has nothing that computes the same.
+        OSError: a file cannot be read or written; FileExistsError if `legacy_dir` is not empty and may not be replaced.
+
+    >>> export_tf("roformer-mini-zh", "roformer-mini-tf").call
+    "build_transformer_model('bert_config.json', 'bert_model.ckpt', model='roformer', with_mlm='linear')"
+    """
+    started = time.perf_counter()
+    if not prefix or Path(prefix).name != prefix or prefix.startswith("."):
+        raise ValueError(f"{prefix!r} cannot be the prefix of file names")
+    origin, output = Path(directory), Path(legacy_dir).resolve()
+    if not origin.exists():
+        raise CheckpointError(missing(origin, "the folder of a saved model"))
+    if output in (origin.resolve(), *origin.resolve().parents):
+        raise FileExistsError(f"{output} is or contains the model to export: name a folder next to it")
+    with output_folder(output, force) as folder, legacy_files(origin, None, unpack_beside=output) as files:
+        if not is_pytorch(files.weights):
+            raise CheckpointError(
+                f"{files.weights} is already a checkpoint of the original framework: there is nothing to export"
+            )
+        from . import bert4keras_support
+        from .checkpoints.exported import TASK, exported_weights, model_on_meta
+        from .checkpoints.pytorch_checkpoint import read_pytorch
+        from .families.registry import FAMILIES
+
+        checkpoint = read_pytorch(files)
+        config, tokenizer = checkpoint.config, checkpoint.tokenizer
+        bert4keras_support.check_config(files.config, config)
+        bert4keras_support.check_tokenizer(origin, tokenizer)
+        model = model_on_meta(config, config.architectures[0], files.config)
+        weights = exported_weights(FAMILIES[checkpoint.family], config, model)
+        has_language_model = config.architectures[0].endswith(bert4keras_support.LANGUAGE_MODELS)
+        if getattr(config, "is_decoder", False) and not has_language_model:
+            raise CheckpointError(
+                f"{files.config} cannot be exported: is_decoder is true, but bert4keras has no decoder without a "
+                f"language-model head, which {config.architectures[0]} lacks"
+            )
+
+        _write_checkpoint(folder / prefix, checkpoint, weights, progress)
+        fields = bert4keras_support.configuration(checkpoint)
+        (folder / CONFIGS[0]).write_text(json.dumps(fields, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        unused = bert4keras_support.write_vocabulary(folder / VOCABULARY, files.vocab, tokenizer, config.vocab_size)
+        kinds = {
+            weight.variable: checkpoint.source.entries[name].dtype for weight, name in _tensors(checkpoint, weights)
+        }
+        return ExportReport(
+            source=origin,
+            output=Path(legacy_dir),  # as the caller gave it
+            title=checkpoint.title,
+            architecture=config.architectures[0],
+            call=bert4keras_support.call(checkpoint.family, config, prefix, weights, has_language_model),
+            tokenizer=bert4keras_support.tokenizer_call(tokenizer),
+            variables=len(weights),
+            parameters=sum(prod(weight.shape) for weight in weights),
+            dtypes=sorted(set(kinds.values())),
+            task=[weight.variable for weight in weights if weight.variable.startswith(TASK)],
+            notes=bert4keras_support.notes(tokenizer, has_language_model, unused),
+            files=sorted(file.name for file in folder.iterdir()),
+            seconds=time.perf_counter() - started,
+        )
+
+
+def _tensors(checkpoint: Checkpoint, weights: list[Weight]) -> list[tuple[Weight, str]]:
+    """Each weight with the name of its tensor in the source."""
+    names = {weight.key: weight.variable for weight in checkpoint.plan.weights}
+    return [(weight, names[weight.key]) for weight in weights]
+
+
+def _write_checkpoint(prefix: Path, checkpoint: Checkpoint, weights: list[Weight], progress: bool) -> None:
+    """Stream every tensor into the checkpoint, in the order of names, as TensorFlow's own writer does."""
+    source = checkpoint.source
+    tensors = sorted(_tensors(checkpoint, weights), key=lambda pair: pair[0].variable.encode())
+    with byte_progress(progress) as bar:
+        task = bar.add_task("exporting", total=sum(source.entries[name].size for _, name in tensors))
+
+        def arrays() -> Iterator[tuple[str, np.ndarray]]:
+            for weight, name in tensors:
+                array = source.read(name)
+                yield weight.variable, array.T if weight.transpose else array
+                bar.advance(task, source.entries[name].size)
+
+        write_bundle(prefix, arrays(), dtype={weight.variable: source.entries[name].dtype for weight, name in tensors})
+        for names in checkpoint.plan.extras.values():
+            for name in names:
+                source.check(name)

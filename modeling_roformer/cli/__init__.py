@@ -1,0 +1,5 @@
+"""The command line: `roformer COMMAND …`, or `python -m modeling_roformer.cli COMMAND …`."""
+
+from .commands import app, main
+
+__all__ = ["app", "main"]

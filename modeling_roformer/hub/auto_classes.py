@@ -1,0 +1,47 @@
+"""Which class each of transformers' Auto classes gives for RoFormer, RoFormer for sequence to sequence, and NEZHA."""
+
+from ..configuration import RoFormerConfig
+from ..model_types import MODEL_TYPES
+from ..nezha_configuration import NezhaConfig
+from ..seq2seq_configuration import RoFormerSeq2SeqConfig
+
+CONFIG_CLASSES = dict.fromkeys(MODEL_TYPES, RoFormerConfig) | {
+    config_class.model_type: config_class for config_class in (NezhaConfig, RoFormerSeq2SeqConfig)
+}
+# The names under which tokenizers are saved; plain transformers lacks the last, and refuses what it would read wrongly.
+TOKENIZER_NAMES = ("RoFormerTokenizer", "RoFormerTokenizerFast", "RoFormerWordTokenizer")
+
+
+def auto_model_classes(config_class: type = RoFormerConfig) -> dict[str, type]:
+    """Name of each Auto class that serves models of such a config, and the class that it gives."""
+    from .. import heads, model, nezha, seq2seq, triplet_matching
+
+    if config_class is RoFormerSeq2SeqConfig:
+        return {
+            "AutoModel": seq2seq.RoFormerSeq2SeqModel,
+            "AutoModelForSeq2SeqLM": seq2seq.RoFormerForConditionalGeneration,
+        }
+    if config_class is NezhaConfig:
+        return {
+            "AutoModel": nezha.NezhaModel,
+            "AutoModelForTextEncoding": nezha.NezhaModel,
+            "AutoModelForPreTraining": nezha.NezhaForPreTraining,
+            "AutoModelForMaskedLM": nezha.NezhaForMaskedLM,
+            "AutoModelForNextSentencePrediction": nezha.NezhaForNextSentencePrediction,
+            "AutoModelForSequenceClassification": nezha.NezhaForSequenceClassification,
+            "AutoModelForTokenClassification": nezha.NezhaForTokenClassification,
+            "AutoModelForQuestionAnswering": nezha.NezhaForQuestionAnswering,
+            "AutoModelForMultipleChoice": nezha.NezhaForMultipleChoice,
+        }
+    return {
+        "AutoModel": model.RoFormerModel,
+        "AutoModelForTextEncoding": model.RoFormerModel,
+        "AutoModelForPreTraining": heads.RoFormerForMaskedLM,
+        "AutoModelForMaskedLM": heads.RoFormerForMaskedLM,
+        "AutoModelForCausalLM": heads.RoFormerForCausalLM,
+        "AutoModelForSequenceClassification": heads.RoFormerForSequenceClassification,
+        "AutoModelForTokenClassification": heads.RoFormerForTokenClassification,
+        "AutoModelForQuestionAnswering": heads.RoFormerForQuestionAnswering,
+        "AutoModelForMultipleChoice": heads.RoFormerForMultipleChoice,
+        "AutoModelForTripletMatching": triplet_matching.RoFormerForTripletMatching,
+    }

@@ -1,0 +1,243 @@
+"""The feature maps of linear attention: φ of queries and ϕ of keys in equations 17 to 19 of the RoFormer paper.
+
+Each class says in its docstring which attention it gives, written with the matrices of all pairs (m, n) that it exists
+to avoid: with W the numerator's and Z the denominator's, the output is o_m = Σ_n W_mn v_n / Σ_n Z_mn. N is the number of
+keys, of which a causal model has those with n ≤ m. R_m is the rotation of rotary.py, of as many dimensions as there are
+features; without rotary positions it is the identity.
+
+Dimensions in the shapes: b batch, s sequence length, h heads, d head_dim, f features.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from .configuration import RoFormerConfig
+from .linear_chunks import running_maximum
+from .rotary import rotate
+
+Positions = tuple[torch.Tensor, ...]  # cos and sin of `rotary_position_embeddings` for f dimensions, or nothing
+
+
+class Features(NamedTuple):
+    """What a map makes of queries or keys.
+
+    numerator, denominator: in the two sums of equation 19, both of shape (b, s, h, f), and the same tensor where the
+        sums have the same weights.
+    log_scale: the logarithm of what the features were divided by, shape (b, s, h), where it never falls along s, or
+        (b, 1, h); None where that is 1.
+    """
+
+    numerator: torch.Tensor
+    denominator: torch.Tensor
+    log_scale: torch.Tensor | None = None
+
+
+class FeatureMap(nn.Module):
+    """What the maps share: equation 19, which rotates the features in the numerator alone."""
+
+    def query(self, query: torch.Tensor, positions: Positions) -> Features:
+        """The features of queries of shape (b, s, h, d)."""
+        features = self.phi(query)
+        return Features(rotate(features, *positions) if positions else features, features)
+
+    def key(
+        self,
+        key: torch.Tensor,
+        positions: Positions,
+        keep: torch.Tensor | None = None,
+        causal: bool = False,
+        log_scale: torch.Tensor | None = None,
+    ) -> Features:
+        """The features of keys of shape (b, s, h, d).
+
+        Args:
+            keep: which keys are attended to, boolean, shape (b, s); the others' features are 0.
+            causal: whether each query has sums of its own.
+            log_scale: that of the sums of earlier keys, shape (b, h), which are to be added up with these.
+        """
+        features = self.phi(key)
+        if keep is not None:
+            features = features * keep[..., None, None]
+        return Features(rotate(features, *positions) if positions else features, features)
+
+    def phi(self, x: torch.Tensor) -> torch.Tensor:
+        """The features, shape (b, s, h, f), of x of shape (b, s, h, d)."""
+        raise NotImplementedError
+
+    def least_denominator(self, dtype: torch.dtype, count: torch.Tensor | None = None) -> float | torch.Tensor:
+        """What the sum of a query's weights, of which there are `count`, must exceed; its output is 0 where it does not."""
+        return torch.finfo(dtype).tiny
+
+
+class EluMap(FeatureMap):
+    """elu(x) + 1 of queries and keys (arXiv:2006.16236), as equation 19 has it:
+
+    W_mn = (R_m φ(q_m))ᵀ (R_n φ(k_n)),   Z_mn = φ(q_m)ᵀ φ(k_n),   φ(x) = elu(x) + 1 = x + 1 where x > 0, else e^x.
+    """
+
+    def phi(self, x: torch.Tensor) -> torch.Tensor:
+        # Not elu(x) + 1, in which small values drown.
+        return F.relu(x) + x.clamp(max=0).exp()
+
+
+class ExponentialMap(FeatureMap):
+    """A map whose features are exponentials, kept from overflow by shifts of the exponents.
+
+    A query's shift, its largest exponent, multiplies both sums of that query. The keys' is one number a head and text,
+    or in a causal model the largest exponent so far, and then `log_scale` says by how much sums are to be scaled down
+    where larger keys join them. All of it cancels, so that no epsilon is needed, and no gradient goes through it.
+    """
+
+    def least_denominator(self, dtype: torch.dtype, count: torch.Tensor | None = None) -> float:
+        """Below e^(-43) in float32, of at most 1 a feature and key, so little is left of the exponents that gradients
+        would overflow."""
+        return torch.finfo(dtype).tiny ** 0.5
+
+    def query_exponents(self, query: torch.Tensor) -> torch.Tensor:
+        """Logarithms of a query's features, up to a number for each query, shape (b, s, h, f)."""
+        raise NotImplementedError
+
+    def key_exponents(self, key: torch.Tensor) -> torch.Tensor:
+        """Logarithms of a key's features, shape (b, s, h, f)."""
+        raise NotImplementedError
+
+    def query(self, query: torch.Tensor, positions: Positions) -> Features:
+        exponents = self.query_exponents(query)
+        features = (exponents - exponents.detach().amax(-1, keepdim=True)).exp()
+        return Features(rotate(features, *positions) if positions else features, features)
+
+    def key(self, key, positions, keep=None, causal=False, log_scale=None) -> Features:
+        exponents = self.key_exponents(key)
+        if keep is not None:
+            exponents = exponents.masked_fill(~keep[..., None, None], -torch.inf)
+        shift = exponents.detach().amax(-1)  # (b, s, h)
+        shift = running_maximum(shift, log_scale) if causal else shift.amax(1, keepdim=True)
+        shift = shift.clamp(min=torch.finfo(shift.dtype).min)  # where nothing has been attended to yet
+        features = (exponents - shift[..., None]).exp()
+        rotated = rotate(features, *positions) if positions else features
+        return Features(rotated, features, shift)
+
+
+class SoftmaxMap(ExponentialMap):
+    """The softmax over a query's own features, and the exponential of a key's, as the paper writes them below
+    equation 18:
+
+    W_mn = (R_m φ(q_m))ᵀ (R_n ϕ(k_n)),   Z_mn = φ(q_m)ᵀ ϕ(k_n),   φ(q)_i = e^(q_i) / Σ_j e^(q_j),   ϕ(k)_i = e^(k_i).
+    """
+
+    def query_exponents(self, query: torch.Tensor) -> torch.Tensor:
+        return query  # Σ_j e^(q_j) is one number a query
+
+    def key_exponents(self, key: torch.Tensor) -> torch.Tensor:
+        return key
+
+
+class CosineMap(FeatureMap):
+    """1 + cos(q, k), the second linear form in its author's post on RoPE (https://kexue.fm/archives/8265), with the
+    rotation inside the cosine, so that, unlike in equation 19, both sums rotate and weights stay probabilities:
+
+    W_mn = Z_mn = 1 + (R_m q̂_m)ᵀ (R_n k̂_n),   x̂ = x / |x|,   so that Σ_n Z_mn = N + (R_m q̂_m)ᵀ Σ_n R_n k̂_n.
+
+    The features are those of x̂, and the number 1. A vector without length has no direction: its x̂ is 0, and its weights
+    are 1. Where all weights of a query vanish, since every key points away from it, its output is 0 (see
+    `least_denominator`).
+    """
+
+    def query(self, query: torch.Tensor, positions: Positions) -> Features:
+        features = self.phi(query, positions)
+        return Features(features, features)
+
+    def key(self, key, positions, keep=None, causal=False, log_scale=None) -> Features:
+        features = self.phi(key, positions)
+        if keep is not None:
+            features = features * keep[..., None, None]
+        return Features(features, features)
+
+    def phi(self, x: torch.Tensor, positions: Positions = ()) -> torch.Tensor:
+        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        direction = x / length.where(length > 0, torch.inf)
+        if positions:
+            direction = rotate(direction, *positions)
+        return F.pad(direction, (0, 1), value=1.0)
+
+    def least_denominator(self, dtype: torch.dtype, count: torch.Tensor | None = None) -> torch.Tensor:
+        """The rounding of so many terms, which are up to 2. `count` has the shape (b, s or 1)."""
+        return count[..., None] * (8 * torch.finfo(dtype).eps)
+
+
+class FavorMap(ExponentialMap):
+    """Performer's positive orthogonal random features (FAVOR+, arXiv:2009.14794), of which there are m:
+
+    φ(x)_i = e^(ω_iᵀx̃ − |x̃|² / 2) / √m,   x̃ = x / d^(1/4),   ω_i ~ N(0, 1), orthogonal in groups of d.
+
+    The mean of φ(q)ᵀ φ(k) over all ω is e^(qᵀk / √d), the weight of softmax attention. `linear_rotation` says where
+    positions go: "after" the map, over its m features with θ_i = 10000^(−2i/m), as equation 19 has it,
+
+    W_mn = (R_m φ(q_m))ᵀ (R_n φ(k_n)),   Z_mn = φ(q_m)ᵀ φ(k_n),
+
+    which is no approximation of rotary softmax attention however many features there are; or "before" it, which is,
+
+    W_mn = Z_mn = φ(R_m q_m)ᵀ φ(R_n k_n),
+
+    though it depends on differences of positions in the mean alone, since a few ω have directions of their own.
+    """
+
+    def __init__(self, config: RoFormerConfig, layer_idx: int):
+        super().__init__()
+        self.rotates_before = config.linear_rotation == "before"
+        self.scaling = config.head_dim**-0.25
+        self.size = (config.linear_num_features, config.head_dim)
+        self.seed = config.linear_seed, layer_idx
+        self.register_buffer("projection", self.draw().to(torch.get_default_device()))
+
+    def draw(self, number: int = 0) -> torch.Tensor:
+        """The ω_i, shape (m, d): a function of the config's seed, the layer, and how often they were drawn before."""
+        m, d = self.size
+        with torch.device("cpu"):  # models are made on the meta device
+            generator = torch.Generator().manual_seed(_seed(*self.seed, number))
+            gaussian = torch.randn(-(-m // d), d, d, generator=generator, dtype=torch.float64)
+            orthogonal, triangle = torch.linalg.qr(gaussian.mT)
+            # Columns of equal distribution whatever signs the routine prefers; each as long as a Gaussian vector is.
+            orthogonal = orthogonal * triangle.diagonal(dim1=-2, dim2=-1).sign()[:, None]
+            lengths = torch.randn(m, d, generator=generator, dtype=torch.float64).norm(dim=-1, keepdim=True)
+        return (orthogonal.mT.flatten(0, 1)[:m] * lengths).to(torch.get_default_dtype())
+
+    @torch.no_grad()
+    def redraw(self, number: int) -> None:
+        """Other ω_i, in place, as an optimizer changes weights: replicas of a module share their storage."""
+        self.projection.copy_(self.draw(number))
+
+    def query(self, query: torch.Tensor, positions: Positions) -> Features:
+        if self.rotates_before and positions:
+            query, positions = rotate(query, *positions), ()
+        return super().query(query, positions)
+
+    def key(self, key, positions, keep=None, causal=False, log_scale=None) -> Features:
+        if self.rotates_before and positions:
+            key, positions = rotate(key, *positions), ()
+        return super().key(key, positions, keep, causal, log_scale)
+
+    def query_exponents(self, query: torch.Tensor) -> torch.Tensor:
+        return F.linear(query * self.scaling, self.projection.to(query.dtype))  # |q̃|² / 2 is one number a query
+
+    def key_exponents(self, key: torch.Tensor) -> torch.Tensor:
+        key = key * self.scaling
+        return F.linear(key, self.projection.to(key.dtype)) - key.square().sum(-1, keepdim=True) / 2
+
+
+def make_feature_map(config: RoFormerConfig, layer_idx: int) -> FeatureMap:
+    """The map that `config.linear_feature_map` names."""
+    if config.linear_feature_map == "favor":
+        return FavorMap(config, layer_idx)
+    return {"elu": EluMap, "softmax": SoftmaxMap, "cosine": CosineMap}[config.linear_feature_map]()
+
+
+def _seed(*numbers: int) -> int:
+    """One number for torch's generators, which differs where any of the given ones does."""
+    seed = 0
+    for number in numbers:
+        seed = (seed * 1_000_003 + number + 1) % 2**63
+    return seed

@@ -1,0 +1,114 @@
+"""Makes transformers' Auto classes and pipelines use this package for its checkpoints, RoFormer's and NEZHA's.
+
+Every Auto class that knows "roformer" gives a class of ours, or refuses by name: none falls back to transformers' own
+class, which would answer wrongly for some checkpoints that ours reads.
+"""
+
+from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerFast
+from transformers.models.auto import modeling_auto
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers.models.auto.tokenization_auto import REGISTERED_TOKENIZER_CLASSES
+from transformers.utils import is_torch_available
+
+from ..configuration import RoFormerConfig
+from ..hub.auto_classes import TOKENIZER_NAMES, auto_model_classes
+from ..model_types import MODEL_TYPE, MODEL_TYPES
+from ..nezha_configuration import NezhaConfig
+from ..seq2seq_configuration import RoFormerSeq2SeqConfig
+
+
+def _refusing_class(auto_name: str, name: str) -> type:
+    """Stands in for a head that this package lacks, so that transformers' own is not used in its place."""
+
+    def refuse(cls, *args, **kwargs):
+        raise ValueError(
+            f"{auto_name} finds no class for RoFormer: this version of modeling_roformer has no {name}, and "
+            "transformers' own would not compute every checkpoint that this package reads"
+        )
+
+    members = {
+        "config_class": RoFormerConfig,
+        "from_pretrained": classmethod(refuse),
+        "_from_config": classmethod(refuse),
+    }
+    return type(name, (), members)
+
+
+def register() -> None:
+    """Registers configuration, models and tokenizer; called by `import modeling_roformer`, and harmless if repeated."""
+    AutoConfig.register(MODEL_TYPE, RoFormerConfig, exist_ok=True)
+    for model_type in MODEL_TYPES:
+        # AutoConfig.register allows one name a class.
+        CONFIG_MAPPING.register(model_type, RoFormerConfig, exist_ok=True)
+    for config_class in (NezhaConfig, RoFormerSeq2SeqConfig):
+        AutoConfig.register(config_class.model_type, config_class, exist_ok=True)
+    _register_tokenizer()
+    if is_torch_available():
+        from .question_answering_pipeline import register_pipelines
+
+        _register_models()
+        register_pipelines()
+        _register_triplet_pipeline()
+        _register_seq2seq_pipelines()
+
+
+def _register_tokenizer() -> None:
+    from ..tokenization import RoFormerTokenizer
+
+    for config_class in (RoFormerConfig, NezhaConfig):
+        AutoTokenizer.register(config_class, tokenizer_class=RoFormerTokenizer, exist_ok=True)
+    AutoTokenizer.register(RoFormerSeq2SeqConfig, tokenizer_class=PreTrainedTokenizerFast, exist_ok=True)
+    # AutoTokenizer looks for a saved name here first, before transformers' own classes.
+    REGISTERED_TOKENIZER_CLASSES.update(dict.fromkeys(TOKENIZER_NAMES, RoFormerTokenizer))
+
+
+def _register_models() -> None:
+    served = auto_model_classes()
+    others = {config_class: auto_model_classes(config_class) for config_class in (NezhaConfig, RoFormerSeq2SeqConfig)}
+    for auto_class in vars(modeling_auto).values():
+        mapping = getattr(auto_class, "_model_mapping", None)
+        if not isinstance(auto_class, type) or mapping is None:
+            continue
+        ours = served.get(auto_class.__name__)
+        theirs = mapping._model_mapping.get(MODEL_TYPE)
+        if ours is None and theirs is not None:
+            ours = _refusing_class(auto_class.__name__, theirs)
+        if ours is not None:
+            auto_class.register(RoFormerConfig, ours, exist_ok=True)
+        for config_class, classes in others.items():
+            if auto_class.__name__ in classes:
+                auto_class.register(config_class, classes[auto_class.__name__], exist_ok=True)
+
+
+def _register_triplet_pipeline() -> None:
+    from transformers.pipelines import PIPELINE_REGISTRY
+
+    from ..hub.remote_code import files_with_code
+    from ..triplet_matching import AutoModelForTripletMatching
+    from ..triplet_pipeline import TASK, TripletMatchingPipeline
+
+    TripletMatchingPipeline.files_with_code = staticmethod(files_with_code)
+    RoFormerConfig.installed_pipelines |= {TASK, "extractive-question-answering"}
+    PIPELINE_REGISTRY.supported_tasks.pop(TASK, None)  # repeated registration would warn
+    PIPELINE_REGISTRY.register_pipeline(
+        TASK, pipeline_class=TripletMatchingPipeline, pt_model=AutoModelForTripletMatching, type="text"
+    )
+
+
+def _register_seq2seq_pipelines() -> None:
+    from transformers import AutoModelForSeq2SeqLM, pipelines
+
+    from ..seq2seq_pipelines import PIPELINES, TRANSLATION
+
+    registry = pipelines.PIPELINE_REGISTRY
+    for task, pipeline_class in PIPELINES.items():
+        pipelines.REMOVED_TASKS.pop(task, None)  # they are back
+        registry.supported_tasks.pop(task, None)  # repeated registration would warn
+        registry.register_pipeline(task, pipeline_class=pipeline_class, pt_model=AutoModelForSeq2SeqLM, type="text")
+    RoFormerSeq2SeqConfig.installed_pipelines |= set(PIPELINES)
+
+    def check_task(task: str) -> tuple:
+        """As in transformers, but that "translation_en_to_de" is the task "translation", as in its version 4."""
+        return type(registry).check_task(registry, "translation" if TRANSLATION.fullmatch(task) else task)
+
+    registry.check_task = check_task

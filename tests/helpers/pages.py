@@ -1,0 +1,118 @@
+"""README.md and the pages of docs/: their blocks, and how a block is run and compared with what the page prints."""
+
+import io
+import re
+import runpy
+import shlex
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+
+from helpers.paths import REPOSITORY
+
+from modeling_roformer.cli import main
+
+PAGES = {
+    path.relative_to(REPOSITORY).as_posix(): path.read_text(encoding="utf-8")
+    for path in [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+}
+BLOCK = re.compile(
+    r"^```(?P<language>\w+)(?: extra=(?P<extra>[\w-]+))?\n(?P<code>.*?)^```(?:\n```text\n(?P<output>.*?)^```)?",
+    re.DOTALL | re.MULTILINE,
+)
+# What differs from run to run and from machine to machine.
+CHANGES = {
+    r"[│┃┌┐└┘├┤┬┴┼─━┏┓┗┛┡┩╇┳┻\s]+": " ",  # where lines of tables break, too
+    r"\d{4}-\d\d-\d\d": "DATE",
+    r"seconds [\d.]+": "seconds N",
+    r"\d+\.\d s\b": "N s",
+    r"\d+ files, ": "N files, ",
+    r"[\d.,]+ (bytes|kB|MB)": r"N \1",
+    r"\b[0-9a-f]{8,64}\b": "SUM",
+    r"http://127\.0\.0\.1:\d+": "https://huggingface.co",
+}
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of a page: `output` is what the page says it prints, None where it says nothing.
+
+    ```bash extra=ray begins one that needs an extra which the other tests do without; a marker of that name runs it.
+    """
+
+    page: str
+    language: str
+    code: str
+    output: str | None
+    line: int
+    extra: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.page}, line {self.line}"
+
+    @property
+    def commands(self) -> list[str]:
+        """The lines that begin with `roformer ` or `python examples/`; a backslash ends one that goes on in the next."""
+        lines = self.code.replace("\\\n", "").splitlines() if self.language == "bash" else []
+        return [line for line in lines if line.startswith(("roformer ", "python examples/"))]
+
+
+def blocks(page: str) -> list[Block]:
+    text = PAGES[page]
+    return [
+        Block(
+            page,
+            found["language"],
+            found["code"],
+            found["output"],
+            text.count("\n", 0, found.start()) + 1,
+            found["extra"],
+        )
+        for found in BLOCK.finditer(text)
+    ]
+
+
+def steady(text: str) -> str:
+    for pattern, replacement in CHANGES.items():
+        text = re.sub(pattern, replacement, text)
+    return text.strip()
+
+
+def assert_printed(block: Block, printed: str) -> None:
+    """That a command printed the block's output, in which a line of three dots stands for any number of lines."""
+    at, text = 0, steady(printed)
+    for part in re.split(r"^\.\.\.$", block.output or "", flags=re.MULTILINE):
+        found = text.find(steady(part), at)
+        assert found >= 0, f"{block} prints\n{printed}"
+        at = found + len(steady(part))
+
+
+def failure_is_shown(block: Block) -> bool:
+    return "roformer: " in (block.output or "")
+
+
+def complaints(stderr: str) -> str:
+    return "".join(line for line in stderr.splitlines(True) if "roformer: " in line)
+
+
+def run_command(line: str, monkeypatch) -> tuple[int, str, str]:
+    """A command in this process; gives its exit code, stdout and stderr."""
+    words = shlex.split(line)
+    script = words.pop(1) if words[0] == "python" else None
+    monkeypatch.setattr(sys, "argv", words if script is None else [script, *words[1:]])
+    out, err = io.StringIO(), io.StringIO()
+    code = 0
+    with redirect_stdout(out), redirect_stderr(err):
+        try:
+            main() if script is None else runpy.run_path(script, run_name="__main__")
+        except SystemExit as stop:
+            code = stop.code or 0
+    return code, out.getvalue(), err.getvalue()
+
+
+def run_code(block: Block, names: dict) -> str:
+    """A block in this process, after those that left `names`; gives what it prints."""
+    out = io.StringIO()
+    with redirect_stdout(out):
+        exec(compile("\n" * block.line + block.code, block.page, "exec"), names)
+    return out.getvalue()

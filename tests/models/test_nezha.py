@@ -1,0 +1,834 @@
+"""NEZHA: its formulas written out in float64, bert4keras' recorded numbers, transformers 4's checkpoints."""
+
+import json
+import logging
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from helpers.paths import REPOSITORY, SHARED, needs_shared
+from helpers.properties import max_examples
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoModelForMultipleChoice,
+    AutoModelForNextSentencePrediction,
+    AutoModelForPreTraining,
+    AutoModelForQuestionAnswering,
+    AutoModelForSequenceClassification,
+    AutoModelForTextEncoding,
+    AutoModelForTokenClassification,
+    AutoTokenizer,
+    BertTokenizer,
+    pipeline,
+)
+
+import modeling_roformer
+from modeling_roformer import (
+    NezhaConfig,
+    NezhaForMaskedLM,
+    NezhaForMultipleChoice,
+    NezhaForNextSentencePrediction,
+    NezhaForPreTraining,
+    NezhaForQuestionAnswering,
+    NezhaForSequenceClassification,
+    NezhaForTokenClassification,
+    NezhaModel,
+    RoFormerTokenizer,
+)
+from modeling_roformer.conversion.formats.tensor_bundle import TensorBundle
+from modeling_roformer.hub.remote_code import files_with_code
+from modeling_roformer.nezha_attention import NezhaSelfAttention, relative_position_embeddings
+
+SIZES = dict(
+    vocab_size=80,
+    hidden_size=32,
+    num_hidden_layers=3,
+    num_attention_heads=2,
+    intermediate_size=64,
+    max_relative_position=5,
+)
+POOLED = [NezhaForPreTraining, NezhaForNextSentencePrediction, NezhaForSequenceClassification, NezhaForMultipleChoice]
+SERVED = {
+    AutoModel: NezhaModel,
+    AutoModelForTextEncoding: NezhaModel,
+    AutoModelForPreTraining: NezhaForPreTraining,
+    AutoModelForMaskedLM: NezhaForMaskedLM,
+    AutoModelForNextSentencePrediction: NezhaForNextSentencePrediction,
+    AutoModelForSequenceClassification: NezhaForSequenceClassification,
+    AutoModelForTokenClassification: NezhaForTokenClassification,
+    AutoModelForQuestionAnswering: NezhaForQuestionAnswering,
+    AutoModelForMultipleChoice: NezhaForMultipleChoice,
+}
+
+
+def make_model(head=NezhaForMaskedLM, **fields):
+    """With weights of the size that training leaves, so that a wrong position shows."""
+    torch.manual_seed(4)
+    model = head(NezhaConfig(**{**SIZES, **fields})).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.normal_(mean=float("LayerNorm.weight" in name), std=0.2)
+    return model
+
+
+def make_ids(*shape):
+    return torch.randint(5, 80, shape, generator=torch.Generator().manual_seed(0))
+
+
+def table(length, depth, k):
+    """All p_ij, shape (length, length, depth), one number after the other as the paper writes them."""
+    entries = torch.empty(length, length, depth, dtype=torch.float64)
+    for distance in range(-length + 1, length):
+        row = max(-k, min(k, distance)) + k
+        vector = torch.empty(depth, dtype=torch.float64)
+        for n in range(depth // 2):
+            angle = torch.tensor(row / 10000 ** (2 * n / depth), dtype=torch.float64)
+            vector[2 * n], vector[2 * n + 1] = angle.sin(), angle.cos()
+        torch.diagonal(entries, distance).copy_(vector[:, None].expand(-1, length - abs(distance)))
+    return entries
+
+
+def formulas(weights, config, ids, segments):
+    """Hidden states of one text, shape (s, hidden_size), in float64, from the bare model's state dict."""
+    weights = {name: tensor.double() for name, tensor in weights.items()}
+
+    def dense(name, x):
+        return x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
+
+    def norm(name, x):
+        scale, shift = weights[f"{name}.weight"], weights[f"{name}.bias"]
+        return F.layer_norm(x, x.shape[-1:], scale, shift, config.layer_norm_eps)
+
+    h, s = config.num_attention_heads, len(ids)
+    d = config.hidden_size // h
+    positions = table(s, d, config.max_relative_position)
+    words, kinds = (weights[f"embeddings.{name}_embeddings.weight"] for name in ("word", "token_type"))
+    x = norm("embeddings.LayerNorm", words[ids] + kinds[segments])
+    for i in range(config.num_hidden_layers):
+        name = f"encoder.layer.{i}"
+        q, k, v = (dense(f"{name}.attention.self.{part}", x).view(s, h, d) for part in ("query", "key", "value"))
+        scores = torch.einsum("ihd,jhd->hij", q, k) + torch.einsum("ihd,ijd->hij", q, positions)
+        probabilities = (scores / d**0.5).softmax(-1)
+        context = torch.einsum("hij,jhd->ihd", probabilities, v) + torch.einsum(
+            "hij,ijd->ihd", probabilities, positions
+        )
+        x = norm(
+            f"{name}.attention.output.LayerNorm", dense(f"{name}.attention.output.dense", context.reshape(s, -1)) + x
+        )
+        inner = F.gelu(dense(f"{name}.intermediate.dense", x))
+        x = norm(f"{name}.output.LayerNorm", dense(f"{name}.output.dense", inner) + x)
+    return x
+
+
+@pytest.mark.parametrize("length", [1, 4, 40])
+@pytest.mark.parametrize("k", [1, 5, 64])
+def test_equals_the_formulas_in_float64(length, k):
+    model = make_model(NezhaModel, max_relative_position=k)
+    ids, segments = make_ids(length), torch.arange(length) // 7 % 2
+    with torch.no_grad():
+        found = model(ids[None], token_type_ids=segments[None])
+        expected = formulas(model.state_dict(), model.config, ids, segments)
+    torch.testing.assert_close(found.last_hidden_state[0].double(), expected, atol=2e-5, rtol=0)
+    pooler = model.pooler.dense
+    pooled = torch.tanh(expected[0] @ pooler.weight.double().T + pooler.bias.double())
+    torch.testing.assert_close(found.pooler_output[0].double(), pooled, atol=2e-5, rtol=0)
+
+
+@pytest.mark.parametrize("length", [600, 1500])
+def test_no_length_is_too_long(length):
+    model = make_model(max_relative_position=64, max_position_embeddings=512, num_hidden_layers=1)
+    ids = make_ids(length)
+    with torch.no_grad():
+        found = model.nezha(ids[None]).last_hidden_state[0]
+        expected = formulas(model.nezha.state_dict(), model.config, ids, torch.zeros_like(ids))
+    torch.testing.assert_close(found.double(), expected, atol=2e-5, rtol=0)
+
+
+def attention_and_input(h, d, k, b, s):
+    torch.manual_seed(b * s + d)
+    config = NezhaConfig(hidden_size=h * d, num_attention_heads=h, max_relative_position=k)
+    attention = NezhaSelfAttention(config, 0).double().eval()
+    hidden_states = torch.randn(b, s, h * d, dtype=torch.float64)
+    return attention, hidden_states
+
+
+@max_examples(40)
+@given(st.data())
+def test_any_positions(data):
+    """What counts are the distances between `position_ids`, whatever their order."""
+    h, d, k, b, s = (data.draw(st.integers(1, n), name) for n, name in zip((3, 4, 9, 3, 12), "hdkbs", strict=True))
+    attention, hidden_states = attention_and_input(h, 2 * d, k, b, s)
+    shared = data.draw(st.booleans(), "shared")
+    numbers = st.lists(st.integers(0, 30), min_size=s, max_size=s)
+    position_ids = torch.tensor([data.draw(numbers) for _ in range(1 if shared else b)])
+    with torch.no_grad():
+        embeddings = relative_position_embeddings(position_ids, 2 * d, k)
+        context, probabilities = attention(hidden_states, None, embeddings)
+        every = table(31, 2 * d, k)
+        positions = every[position_ids[:, :, None], position_ids[:, None, :]].expand(b, s, s, 2 * d)
+        q, key, v = (
+            part(hidden_states).view(b, s, h, -1) for part in (attention.query, attention.key, attention.value)
+        )
+        scores = torch.einsum("bihd,bjhd->bhij", q, key) + torch.einsum("bihd,bijd->bhij", q, positions)
+        expected = (scores / (2 * d) ** 0.5).softmax(-1)
+        values = v[:, None] + positions[:, :, :, None]  # (b, i, j, h, d)
+        torch.testing.assert_close(probabilities, expected, atol=1e-6, rtol=0)
+        expected = torch.einsum("bhij,bijhd->bihd", expected, values).reshape(b, s, -1)
+        torch.testing.assert_close(context, expected, atol=1e-6, rtol=0)
+
+
+def test_gradients():
+    attention, hidden_states = attention_and_input(2, 4, 2, 2, 5)
+    embeddings = relative_position_embeddings(torch.arange(5)[None], 4, 2)
+    mask = torch.zeros(2, 1, 1, 5, dtype=torch.float64)
+    mask[1, ..., 3:] = torch.finfo(torch.float64).min
+    hidden_states.requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: attention(x, mask, embeddings)[0], hidden_states)
+
+
+class Largest(TorchDispatchMode):
+    """The number of elements of the largest tensor that is stored while this is active."""
+
+    def __init__(self):
+        super().__init__()
+        self.bytes = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        for tensor in result if isinstance(result, (list, tuple)) else [result]:
+            if isinstance(tensor, torch.Tensor):
+                self.bytes = max(self.bytes, tensor.untyped_storage().nbytes())
+        return result
+
+
+def test_no_tensor_holds_a_vector_for_each_pair():
+    s, h = 200, 2
+    model = make_model(NezhaModel, hidden_size=128, max_relative_position=8, num_hidden_layers=1)
+    with torch.no_grad(), Largest() as largest:
+        model(make_ids(1, s))
+    assert (
+        s * s * 4 <= largest.bytes <= h * s * s * 8
+    )  # scores of every head; of pairs alone, 64 numbers each are 64 / h
+
+
+@needs_shared
+def test_numbers_are_bert4keras():
+    folder = SHARED / "legacy_tf" / "wonezha"
+    model = NezhaForMaskedLM(NezhaConfig(**json.loads((folder / "bert_config.json").read_text()))).eval()
+    bundle, weights = TensorBundle(folder / "bert_model.ckpt"), {}
+    for variable in bundle.entries:
+        if variable.endswith(("adam_m", "global_step")):
+            continue
+        tensor = torch.from_numpy(bundle.read(variable))
+        name = variable.replace("bert/", "nezha/").replace("layer_", "layer/").replace("/", ".")
+        name = name.replace("gamma", "weight").replace("beta", "bias").replace("output_bias", "bias")
+        if name.endswith("kernel"):
+            name, tensor = name.replace("kernel", "weight"), tensor.T
+        weights[f"{name}.weight" if name.endswith("_embeddings") else name] = tensor
+    weights["cls.predictions.decoder.weight"] = weights["nezha.embeddings.word_embeddings.weight"]
+    weights["cls.predictions.decoder.bias"] = weights["cls.predictions.bias"]
+    model.load_state_dict(weights, strict=True)
+    reference = np.load(folder / "reference.npz")
+    ids, segments = (torch.from_numpy(reference[name]) for name in ("token_ids", "segment_ids"))
+    with torch.no_grad():
+        logits = model(ids, attention_mask=(ids != 0).long(), token_type_ids=segments).logits.numpy()
+    tokens = reference["token_ids"] != 0
+    np.testing.assert_allclose(logits[tokens], reference["output_0"][tokens], atol=2e-5, rtol=0)
+
+
+# Checkpoints
+
+
+def save_as_transformers_4(folder, model, **changes):
+    """The files that transformers 4 wrote: positions in every layer, a config without fields of ours."""
+    weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    prefix = "" if isinstance(model, NezhaModel) else "nezha."
+    for i in range(model.config.num_hidden_layers):
+        # Garbage, as is what nobody may use.
+        name = f"{prefix}encoder.layer.{i}.attention.self.relative_positions_encoding.positions_encoding"
+        weights[name] = torch.full((64, 64, model.config.head_dim), torch.nan)
+    weights.update(changes)
+    torch.save(weights, folder / "pytorch_model.bin")
+    fields = {
+        "architectures": [type(model).__name__],
+        "attention_probs_dropout_prob": 0.1,
+        "bos_token_id": 2,
+        "classifier_dropout": 0.1,
+        "embedding_size": 128,  # never read
+        "eos_token_id": 3,
+        "hidden_act": "gelu",
+        "hidden_dropout_prob": 0.1,
+        "inner_group_num": 1,
+        "initializer_range": 0.02,
+        "layer_norm_eps": 1e-12,
+        "max_position_embeddings": 64,
+        "model_type": "nezha",
+        "num_hidden_groups": 1,
+        "pad_token_id": 0,
+        "torch_dtype": "float32",
+        "transformers_version": "4.20.0.dev0",
+        "type_vocab_size": 2,
+        "use_cache": True,
+        "use_relative_position": True,
+        **SIZES,
+    }
+    (folder / "config.json").write_text(json.dumps(fields))
+    return weights
+
+
+@pytest.fixture
+def said(caplog):
+    """What transformers says while something loads."""
+    logger = logging.getLogger("transformers")
+    propagates, logger.propagate = logger.propagate, True
+    with caplog.at_level(logging.WARNING):
+        yield caplog
+    logger.propagate = propagates
+
+
+@pytest.mark.parametrize("auto_class", SERVED, ids=lambda cls: cls.__name__)
+def test_checkpoints_of_transformers_4_load_without_a_word(auto_class, tmp_path, said):
+    model = make_model(SERVED[auto_class])
+    weights = save_as_transformers_4(tmp_path, model)
+    loaded = auto_class.from_pretrained(tmp_path)
+    assert type(loaded) is SERVED[auto_class]
+    assert not said.records
+    assert loaded.config.embedding_size == loaded.config.hidden_size == 32
+    assert loaded.config.add_pooling_layer == (type(loaded) in (NezhaModel, *POOLED))
+    ids = make_ids(2, 70) if type(loaded) is not NezhaForMultipleChoice else make_ids(2, 3, 70)
+    with torch.no_grad():
+        for found, expected in zip(loaded(ids).to_tuple(), model(ids).to_tuple(), strict=True):
+            torch.testing.assert_close(found, expected)
+    assert model.load_state_dict(weights, strict=True)
+    assert any("positions_encoding" in name for name in weights)  # the caller's own is left alone
+    loaded.save_pretrained(tmp_path / "new")
+    assert not any("positions_encoding" in name for name in load_file(tmp_path / "new" / "model.safetensors"))
+    assert "embedding_size" not in json.loads((tmp_path / "new" / "config.json").read_text())
+
+
+def test_pretraining_checkpoints_go_into_every_model(tmp_path, said):
+    """The released ones hold a pooler, a language model and next sentence prediction."""
+    model = make_model(NezhaForPreTraining)
+    save_as_transformers_4(tmp_path, model)
+    ids = make_ids(2, 9)
+    with torch.no_grad():
+        outputs, bare = model(ids), model.nezha(ids)
+        assert torch.equal(AutoModelForMaskedLM.from_pretrained(tmp_path)(ids).logits, outputs.prediction_logits)
+        follows = AutoModelForNextSentencePrediction.from_pretrained(tmp_path)
+        assert torch.equal(follows(ids).logits, outputs.seq_relationship_logits)
+        assert torch.equal(AutoModel.from_pretrained(tmp_path)(ids).pooler_output, bare.pooler_output)
+        classifier = AutoModelForSequenceClassification.from_pretrained(tmp_path, num_labels=3)
+        assert torch.equal(classifier.nezha(ids).pooler_output, bare.pooler_output)
+        tagger = AutoModelForTokenClassification.from_pretrained(tmp_path)
+        assert torch.equal(tagger.nezha(ids).last_hidden_state, bare.last_hidden_state)
+    assert "positions_encoding" not in said.text and "nezha.pooler" not in said.text
+
+
+@pytest.mark.parametrize("written", [True, False])
+def test_the_decoder_is_tied_to_the_embeddings(written, tmp_path):
+    """Whether the checkpoint holds it under a name of its own, as transformers 4 wrote it, or not."""
+    model = make_model()
+    weights = save_as_transformers_4(tmp_path, model)
+    if not written:
+        for name in ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias"):
+            del weights[name]
+        torch.save(weights, tmp_path / "pytorch_model.bin")
+    loaded = NezhaForMaskedLM.from_pretrained(tmp_path)
+    assert loaded.cls.predictions.decoder.weight is loaded.nezha.embeddings.word_embeddings.weight
+    assert loaded.cls.predictions.decoder.bias is loaded.cls.predictions.bias
+    torch.testing.assert_close(loaded(make_ids(1, 9)).logits, model(make_ids(1, 9)).logits)
+
+
+@pytest.mark.parametrize("head", SERVED.values(), ids=lambda cls: cls.__name__)
+def test_round_trip(head, tmp_path):
+    model = make_model(head)
+    model.save_pretrained(tmp_path)
+    loaded, report = head.from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(report.values()), report
+    ids = make_ids(2, 20) if head is not NezhaForMultipleChoice else make_ids(2, 3, 20)
+    with torch.no_grad():
+        for found, expected in zip(loaded(ids).to_tuple(), model(ids).to_tuple(), strict=True):
+            torch.testing.assert_close(found, expected)
+    assert json.loads((tmp_path / "config.json").read_text())["model_type"] == "nezha"
+
+
+@pytest.mark.parametrize("by_transformers_4", [False, True])
+def test_a_pooler_is_never_made_up(by_transformers_4, tmp_path):
+    model = make_model(NezhaForMaskedLM)
+    save_as_transformers_4(tmp_path, model) if by_transformers_4 else model.save_pretrained(tmp_path)
+    bare = AutoModel.from_pretrained(tmp_path)
+    assert not bare.config.add_pooling_layer
+    assert set(bare(make_ids(1, 9)).keys()) == {"last_hidden_state"}
+    classifier = AutoModelForSequenceClassification.from_pretrained(tmp_path)  # part of a fresh head
+    assert torch.equal(
+        classifier.nezha(make_ids(1, 9)).last_hidden_state, model.nezha(make_ids(1, 9)).last_hidden_state
+    )
+    classifier.save_pretrained(tmp_path / "trained")
+    assert AutoModel.from_pretrained(tmp_path / "trained").config.add_pooling_layer
+
+
+@pytest.mark.parametrize("head", SERVED.values(), ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize(
+    "name", ["encoder.layer.1.attention.self.key.weight", "embeddings.token_type_embeddings.weight"]
+)
+def test_a_missing_weight_is_named(name, head, tmp_path):
+    make_model(NezhaForPreTraining).save_pretrained(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    del weights[f"nezha.{name}"]
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=rf"no weight for (nezha\.)?{name}"):
+        head.from_pretrained(tmp_path)
+
+
+def test_who_wants_no_pooler_gets_none(tmp_path, said):
+    model = make_model(NezhaModel)
+    save_as_transformers_4(tmp_path, model)
+    loaded = NezhaModel.from_pretrained(tmp_path, add_pooling_layer=False)
+    outputs = loaded(make_ids(1, 9))
+    assert set(outputs.keys()) == {"last_hidden_state"} and not said.records
+    torch.testing.assert_close(outputs.last_hidden_state, model(make_ids(1, 9)).last_hidden_state)
+
+
+@pytest.mark.parametrize("head", [NezhaModel, *POOLED], ids=lambda cls: cls.__name__)
+def test_half_a_pooler_is_a_damaged_checkpoint(head, tmp_path):
+    make_model(NezhaModel).save_pretrained(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    del weights["pooler.dense.bias"]
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=r"no weight for (nezha\.)?pooler\.dense\.bias"):
+        head.from_pretrained(tmp_path)
+
+
+def test_models_of_one_config_do_not_disturb_each_other():
+    config = NezhaConfig(**SIZES)
+    language_model, classifier = NezhaForMaskedLM(config), NezhaForSequenceClassification(config)
+    assert language_model(make_ids(1, 4)).logits.shape == (1, 4, 80)
+    assert classifier(make_ids(1, 4)).logits.shape == (1, 2)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision(dtype, tmp_path):
+    model = make_model(max_relative_position=2)
+    model.save_pretrained(tmp_path)
+    half = AutoModelForMaskedLM.from_pretrained(tmp_path, dtype=dtype)
+    ids = make_ids(1, 900)  # most of a row lies beyond the farthest distance: a long sum
+    with torch.no_grad():
+        exact, rounded = model(ids).logits, half(ids).logits
+    assert rounded.dtype == dtype
+    cosine = F.cosine_similarity(rounded.float().flatten(), exact.flatten(), dim=0)
+    assert cosine > (0.9995 if dtype == torch.bfloat16 else 0.99999), cosine
+
+
+def test_made_on_the_meta_device():
+    model = make_model()
+    with torch.device("meta"):
+        empty = NezhaForMaskedLM(model.config)
+    assert all(tensor.is_meta for tensor in empty.state_dict().values())
+    assert not dict(empty.named_buffers())
+    filled = empty.to_empty(device="cpu")
+    filled.load_state_dict(model.state_dict())
+    assert torch.equal(filled.eval()(make_ids(1, 9)).logits, model(make_ids(1, 9)).logits)
+
+
+# Calls
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding_changes_nothing(side):
+    model = make_model()
+    texts = [make_ids(30)[:n] for n in (30, 11, 1)]
+    pad = {"left": lambda x: F.pad(x, (30 - len(x), 0)), "right": lambda x: F.pad(x, (0, 30 - len(x)))}[side]
+    ids, mask = (torch.stack([pad(x) for x in xs]) for xs in (texts, [torch.ones_like(x) for x in texts]))
+    with torch.no_grad():
+        batch = model(ids, attention_mask=mask).logits
+        unpadded = model(ids, attention_mask=mask, unpad_inputs=True).logits  # not done for relative positions
+        for row, keep, text in zip(batch, mask.bool(), texts, strict=True):
+            torch.testing.assert_close(row[keep], model(text[None]).logits[0], atol=1e-5, rtol=0)
+    assert torch.equal(unpadded, batch)
+
+
+def test_only_distances_between_positions_count():
+    model = make_model(NezhaModel)
+    ids, positions = make_ids(2, 12), torch.arange(12)[None]
+    with torch.no_grad():
+        plain = model(ids).last_hidden_state
+        torch.testing.assert_close(model(ids, position_ids=positions + 1000).last_hidden_state, plain)
+        assert not torch.allclose(model(ids, position_ids=positions * 2).last_hidden_state, plain, atol=1e-2)
+
+
+def test_attentions_and_hidden_states():
+    model = make_model(NezhaModel)
+    outputs = model(make_ids(2, 12), output_attentions=True, output_hidden_states=True)
+    assert [tuple(x.shape) for x in outputs.attentions] == [(2, 2, 12, 12)] * 3
+    for probabilities in outputs.attentions:
+        torch.testing.assert_close(probabilities.sum(-1), torch.ones(2, 2, 12))
+    assert len(outputs.hidden_states) == 4
+    assert torch.equal(outputs.hidden_states[-1], outputs.last_hidden_state)
+
+
+@pytest.mark.slow
+def test_compiles_in_one_graph():
+    model = make_model()
+    ids, mask = make_ids(2, 12), torch.tensor([[1] * 12, [1] * 7 + [0] * 5])
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(ids, mask).logits, model(ids, mask).logits, atol=1e-5, rtol=0)
+
+
+def test_exports_with_any_batch_and_length():
+    model = make_model()
+    b, s = torch.export.Dim("b", min=1, max=64), torch.export.Dim("s", min=2, max=4096)
+    program = torch.export.export(
+        model,
+        (make_ids(2, 12),),
+        {"attention_mask": torch.ones(2, 12, dtype=torch.long)},
+        dynamic_shapes={"input_ids": {0: b, 1: s}, "attention_mask": {0: b, 1: s}},
+    )
+    ids, mask = make_ids(3, 40), torch.ones(3, 40, dtype=torch.long)
+    mask[1, 20:] = 0
+    with torch.no_grad():
+        found = program.module()(ids, attention_mask=mask).logits
+        torch.testing.assert_close(found, model(ids, mask).logits, atol=1e-5, rtol=0)
+
+
+# Heads
+
+
+def test_masked_lm_learns():
+    model = make_model().train()
+    labels = torch.full((4, 10), -100)
+    labels[:, 3] = make_ids(4)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    losses = []
+    for _ in range(8):
+        outputs = model(make_ids(4, 10), labels=labels)
+        outputs.loss.backward()
+        assert all(parameter.grad is not None for parameter in model.parameters())
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(outputs.loss.item())
+    assert losses[-1] < losses[0] - 1
+    dense = model.eval()(make_ids(4, 10), labels=labels)
+    torch.testing.assert_close(dense.loss, F.cross_entropy(dense.logits[:, 3], labels[:, 3]))
+    model.config.sparse_prediction = True
+    model.train()
+    assert model(make_ids(4, 10), labels=labels).logits.shape == (4, 80)
+
+
+def test_pretraining():
+    model = make_model(NezhaForPreTraining)
+    ids, follows = make_ids(3, 10), torch.tensor([0, 1, -100])
+    outputs = model(ids, labels=ids, next_sentence_label=follows)
+    expected = F.cross_entropy(outputs.prediction_logits.flatten(0, 1), ids.flatten())
+    expected = expected + F.cross_entropy(outputs.seq_relationship_logits, follows)
+    torch.testing.assert_close(outputs.loss, expected)
+    bare = model.nezha(ids)
+    weight, bias = model.cls.seq_relationship.weight, model.cls.seq_relationship.bias
+    torch.testing.assert_close(outputs.seq_relationship_logits, bare.pooler_output @ weight.T + bias)
+    assert model(ids, labels=ids).loss is None  # as in transformers 4: one of two losses is none
+
+
+def test_next_sentence():
+    model = make_model(NezhaForNextSentencePrediction)
+    outputs = model(make_ids(3, 10), labels=torch.tensor([0, 1, 1]))
+    torch.testing.assert_close(outputs.loss, F.cross_entropy(outputs.logits, torch.tensor([0, 1, 1])))
+    outputs.loss.backward()
+    assert model.nezha.pooler.dense.weight.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "labels"),
+    [
+        ({"num_labels": 3}, torch.tensor([0, 2])),
+        ({"num_labels": 1}, torch.tensor([0.5, -1.0])),
+        ({"num_labels": 3}, torch.tensor([[1.0, 0.0, 1.0], [0.0, 0.0, 1.0]])),
+    ],
+)
+def test_classification_reads_the_pooler(fields, labels):
+    model = make_model(NezhaForSequenceClassification, **fields)
+    ids = make_ids(2, 10)
+    outputs = model(ids, labels=labels)
+    first = model.nezha(ids).last_hidden_state[:, 0]
+    pooled = torch.tanh(F.linear(first, model.nezha.pooler.dense.weight, model.nezha.pooler.dense.bias))
+    expected = F.linear(pooled, model.classifier.weight, model.classifier.bias)
+    torch.testing.assert_close(outputs.logits, expected)
+    if fields["num_labels"] == 1:
+        expected = F.mse_loss(expected[:, 0], labels)
+    elif labels.ndim == 1:
+        expected = F.cross_entropy(expected, labels)
+    else:
+        expected = F.binary_cross_entropy_with_logits(expected, labels)
+    torch.testing.assert_close(outputs.loss, expected)
+
+
+def test_multiple_choice_scores_each_text_by_itself():
+    model = make_model(NezhaForMultipleChoice)
+    ids = make_ids(2, 3, 10)
+    outputs = model(ids, labels=torch.tensor([2, 0]))
+    pooled = model.nezha(ids[:, 1]).pooler_output
+    torch.testing.assert_close(outputs.logits[:, 1:2], model.classifier(pooled))
+    torch.testing.assert_close(outputs.loss, F.cross_entropy(outputs.logits, torch.tensor([2, 0])))
+
+
+@pytest.mark.parametrize("value", [0.5, None])
+@pytest.mark.parametrize(
+    "head",
+    [NezhaForSequenceClassification, NezhaForTokenClassification, NezhaForMultipleChoice],
+    ids=lambda c: c.__name__,
+)
+def test_the_classifiers_dropout(head, value):
+    model = make_model(head, classifier_dropout=value, hidden_dropout_prob=0.3)
+    assert model.dropout.p == (0.3 if value is None else value)
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"max_relative_position": 0}, "max_relative_position is 0"),
+        ({"hidden_size": 30, "num_attention_heads": 4}, r"hidden_size \(30\) is not a multiple"),
+        ({"hidden_size": 18}, "9, an odd number, but a position is made of pairs"),
+        ({"vocab_size": 0}, "vocab_size is 0"),
+        ({"is_decoder": True}, "is_decoder=True does not work for NEZHA"),
+        ({"add_cross_attention": True}, "add_cross_attention=True does not work for NEZHA"),
+    ],
+)
+def test_configs_that_describe_no_model(fields, message):
+    with pytest.raises(ValueError, match=message):
+        NezhaConfig(**{**SIZES, **fields})
+
+
+def test_a_config_that_became_wrong_later():
+    config = NezhaConfig(**SIZES)
+    config.max_relative_position = -1
+    with pytest.raises(ValueError, match="max_relative_position is -1"):
+        NezhaModel(config)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"input_ids": torch.tensor([[80]])}, "input_ids has the value 80"),
+        (
+            {"input_ids": torch.tensor([[5, 6]]), "token_type_ids": torch.tensor([[0, 2]])},
+            "token_type_ids has the value 2",
+        ),
+        ({"input_ids": torch.tensor([[5, 6]]), "attention_mask": torch.ones(1, 3)}, "attention_mask has shape"),
+        (
+            {"input_ids": torch.tensor([[5, 6]]), "position_ids": torch.tensor([[0, -1]])},
+            "position_ids has the value -1",
+        ),
+        ({"input_ids": torch.tensor([[5, 6]]), "position_ids": torch.tensor([[0]])}, "position_ids has shape"),
+        ({"input_ids": torch.tensor([[5, 6]]), "labels": torch.tensor([[5, 80]])}, "labels has the value 80"),
+        ({}, "give either input_ids or inputs_embeds"),
+    ],
+)
+def test_bad_calls(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        make_model()(**arguments)
+
+
+def test_bad_sentence_labels():
+    with pytest.raises(ValueError, match="next_sentence_label has the value 2"):
+        make_model(NezhaForPreTraining)(make_ids(1, 4), next_sentence_label=torch.tensor([2]))
+    with pytest.raises(ValueError, match="labels has the value 3"):
+        make_model(NezhaForNextSentencePrediction)(make_ids(1, 4), labels=torch.tensor([3]))
+
+
+@pytest.mark.parametrize("name", ["sdpa", "flash_attention_2", "flex_attention", "paged|eager"])
+def test_attention_that_gives_no_probabilities_is_refused(name, tmp_path):
+    model = make_model()
+    model.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="does not work for NEZHA") as refusal:
+        AutoModelForMaskedLM.from_pretrained(tmp_path, attn_implementation=name)
+    assert name in str(refusal.value) and "\n" not in str(refusal.value)
+    for loaded in (
+        AutoModelForMaskedLM.from_pretrained(tmp_path),
+        AutoModelForMaskedLM.from_pretrained(tmp_path, attn_implementation="eager"),
+    ):
+        assert loaded.config._attn_implementation == "eager"
+    with pytest.raises(ValueError, match="does not work for NEZHA"):
+        loaded.set_attn_implementation(name)
+
+
+# Tokenizers and registration
+
+WORDS = REPOSITORY / "tests" / "fixtures" / "tokenization" / "vocab.txt"
+CHARACTERS = REPOSITORY / "tests" / "fixtures" / "tokenization" / "vocab_chars.txt"
+TEXTS = [
+    "今天天气很好，我想去公园玩。",
+    "苹果公司在北京召开了新闻发布会，介绍iPhone 12！",
+    "The unbelievable embeddings, re-trained; WordPiece: playing  Café 3.14",
+    "[MASK]的首都是北京[SEP]",
+    "  ",
+    "",
+]
+
+
+def nezha_folder(path, vocabulary, **tokenizer_config):
+    path.mkdir(exist_ok=True)
+    lines = vocabulary.read_text(encoding="utf-8").splitlines()
+    NezhaForMaskedLM(NezhaConfig(**{**SIZES, "vocab_size": len(lines)})).save_pretrained(path)
+    shutil.copy(vocabulary, path / "vocab.txt")
+    if tokenizer_config:
+        (path / "tokenizer_config.json").write_text(json.dumps(tokenizer_config))
+    return path
+
+
+def test_a_bert_tokenizer_stays_one(tmp_path):
+    folder = nezha_folder(tmp_path, CHARACTERS, tokenizer_class="BertTokenizer", do_lower_case=True)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    assert type(tokenizer).__name__.startswith("Bert") and not isinstance(tokenizer, RoFormerTokenizer)
+    expected = BertTokenizer.from_pretrained(folder)
+    assert tokenizer(TEXTS)["input_ids"] == expected(TEXTS)["input_ids"]
+
+
+def english_vocabulary(path):
+    pieces = [
+        "the",
+        "un",
+        "##bel",
+        "##ie",
+        "##vable",
+        "embed",
+        "##ding",
+        "##s",
+        "re",
+        "train",
+        "##ed",
+        "word",
+        "##piece",
+    ]
+    pieces += ["play", "##ing", "cafe", "##fe", "ca", "3", "14", "##14", "iphone", "12", *",;:.-!"]
+    known = CHARACTERS.read_text(encoding="utf-8").splitlines()
+    path.write_text("\n".join(dict.fromkeys([*known, *pieces])) + "\n", encoding="utf-8")
+    return path
+
+
+def test_a_vocabulary_alone_gives_berts_ids(tmp_path):
+    folder = nezha_folder(tmp_path / "model", english_vocabulary(tmp_path / "vocab.txt"))
+    ours, berts = AutoTokenizer.from_pretrained(folder), BertTokenizer.from_pretrained(folder)
+    assert type(ours) is RoFormerTokenizer
+    assert "##vable" in ours.tokenize(TEXTS[2]) and "##piece" in ours.tokenize(TEXTS[2])
+    pairs = list(zip(TEXTS, reversed(TEXTS), strict=True))
+    for arguments in ([TEXTS], [pairs]):
+        found, expected = ours(*arguments), berts(*arguments)
+        assert found["input_ids"] == expected["input_ids"]
+        assert found["token_type_ids"] == expected["token_type_ids"]
+
+
+@needs_shared
+def test_chinese_berts_vocabulary_gives_berts_ids(tmp_path):
+    shutil.copy(SHARED / "bert_chinese" / "vocab.txt", tmp_path / "vocab.txt")
+    NezhaConfig().save_pretrained(tmp_path)
+    ours, berts = AutoTokenizer.from_pretrained(tmp_path), BertTokenizer.from_pretrained(tmp_path)
+    lines = (SHARED / "tokenization" / "bert_chars.jsonl").read_text(encoding="utf-8").splitlines()
+    texts = [*TEXTS, *(json.loads(line)["text"] for line in lines)]
+    assert type(ours) is RoFormerTokenizer
+    different = [text for text in texts if ours(text)["input_ids"] != berts(text)["input_ids"]]
+    assert not different, different
+
+
+def test_word_level_folders_carry_our_tokenizer(tmp_path):
+    folder = nezha_folder(tmp_path, WORDS)
+    AutoTokenizer.from_pretrained(folder).save_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    assert type(tokenizer) is RoFormerTokenizer
+    assert any(len(token) > 1 for token in tokenizer.tokenize(TEXTS[0]))
+    guesses = pipeline("fill-mask", model=str(folder))("今天[MASK]很好")
+    assert len(guesses) == 5
+
+
+def test_pipelines(tmp_path):
+    folder = nezha_folder(tmp_path, CHARACTERS)
+    AutoTokenizer.from_pretrained(folder).save_pretrained(folder)
+    assert {"score", "label"} == set(pipeline("text-classification", model=str(folder))("今天天气很好")[0])
+    assert np.shape(pipeline("feature-extraction", model=str(folder))("今天")) == (1, 4, 32)
+    ask = pipeline("extractive-question-answering", model=str(folder))
+    assert "answer" in ask(question="天气好吗？", context="今天天气很好。")
+
+
+@pytest.mark.parametrize("auto_class", SERVED, ids=lambda cls: cls.__name__)
+def test_auto_classes_give_ours(auto_class):
+    assert type(auto_class.from_config(NezhaConfig(**SIZES))) is SERVED[auto_class]
+
+
+def test_the_config_is_found_by_name(tmp_path):
+    NezhaConfig(**SIZES).save_pretrained(tmp_path)
+    assert type(AutoConfig.from_pretrained(tmp_path)) is NezhaConfig
+    assert type(AutoConfig.for_model("nezha", max_relative_position=7)) is NezhaConfig
+    assert {cls.__name__ for cls in SERVED.values()} <= set(modeling_roformer.__all__)
+
+
+SCRIPT = """
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "modeling_roformer":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Absent())
+import json, numpy, torch
+from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForNextSentencePrediction, AutoTokenizer
+
+results = {}
+for name, folder, text in json.loads(sys.argv[2]):
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+    inputs = tokenizer(text, return_tensors="pt")
+    results[f"{name} ids"] = inputs["input_ids"].numpy()
+    for auto_class in (AutoModel, AutoModelForMaskedLM, AutoModelForNextSentencePrediction):
+        model = auto_class.from_pretrained(folder, trust_remote_code=True).eval()
+        assert type(model).__module__.startswith("transformers_modules."), type(model)
+        results[f"{name} {auto_class.__name__}"] = model(**inputs)[0].detach().numpy()
+numpy.savez(sys.argv[1], **results)
+"""
+
+
+@pytest.mark.slow
+def test_with_code_it_loads_without_this_package(tmp_path):
+    folders = {
+        "words": nezha_folder(tmp_path / "words", WORDS),
+        "characters": nezha_folder(tmp_path / "characters", CHARACTERS, tokenizer_class="BertTokenizer"),
+    }
+    AutoTokenizer.from_pretrained(folders["words"]).save_pretrained(folders["words"])
+    model = make_model(NezhaForPreTraining, vocab_size=AutoConfig.from_pretrained(folders["words"]).vocab_size)
+    model.save_pretrained(folders["words"])
+    expected = {}
+    for name, folder in folders.items():
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        inputs = tokenizer(TEXTS[1], return_tensors="pt")
+        expected[f"{name} ids"] = inputs["input_ids"].numpy()
+        for auto_class in (AutoModel, AutoModelForMaskedLM):
+            with torch.no_grad():
+                expected[f"{name} {auto_class.__name__}"] = auto_class.from_pretrained(folder)(**inputs)[0].numpy()
+        files = files_with_code(folder)
+        sent = {file for file in files if file.endswith(".py")}
+        assert {"nezha.py", "nezha_configuration.py", "nezha_attention.py"} <= sent
+        assert ("tokenizer.py" in sent) == (name == "words")
+        for file, content in files.items():
+            (folder / file).write_bytes(content)
+    arguments = json.dumps([(name, str(folder), TEXTS[1]) for name, folder in folders.items()])
+    command = [sys.executable, "-c", SCRIPT, str(tmp_path / "results.npz"), arguments]
+    environment = {"HF_HOME": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PATH": ""}
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    results = np.load(tmp_path / "results.npz")
+    for name, values in expected.items():
+        np.testing.assert_allclose(results[name], values, atol=1e-5, rtol=0, err_msg=name)
+    # And with the package, its own classes are used, and nobody is asked.
+    loaded = AutoModelForMaskedLM.from_pretrained(folders["words"])
+    assert type(loaded) is NezhaForMaskedLM
+    assert type(AutoTokenizer.from_pretrained(folders["words"])) is RoFormerTokenizer

@@ -1,0 +1,326 @@
+"""Other position encodings than rotary: against equation 4, against BERT, and wherever a rotary model works."""
+
+import json
+import math
+
+import pytest
+import torch
+from helpers.paths import REPOSITORY
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForMaskedLM, BertConfig, BertModel, StaticCache
+from transformers.models.roformer.configuration_roformer import RoFormerConfig as TheirConfig
+from transformers.models.roformer.modeling_roformer import RoFormerModel as TheirModel
+
+from modeling_roformer import NezhaConfig, RoFormerConfig, RoFormerForCausalLM, RoFormerForMaskedLM, RoFormerModel
+from modeling_roformer.conversion import convert, export_tf, info
+from modeling_roformer.conversion.errors import CheckpointError
+from modeling_roformer.model_cards.folder_card import card_of_folder
+from modeling_roformer.tokenization.tokenizer import RoFormerTokenizer
+
+VOCABULARY = REPOSITORY / "tests" / "fixtures" / "legacy" / "word" / "vocab.txt"
+
+LONGEST = 24
+SIZES = dict(
+    vocab_size=90,
+    hidden_size=32,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=64,
+    max_position_embeddings=LONGEST,
+)
+OTHERS = ["learned", "sinusoidal", "none"]
+ABSOLUTE = ["learned", "sinusoidal"]
+TABLE = "embeddings.position_embeddings.weight"
+V2 = {"norm_type": "rms_norm", "use_bias": False, "hidden_act": "relu"}
+
+
+def make_model(encoding, head=RoFormerModel, **fields):
+    torch.manual_seed(0)
+    config = RoFormerConfig(**{**SIZES, "initializer_range": 0.3, "position_encoding": encoding, **fields})
+    model = head(config).eval()
+    if encoding == "learned":  # RoFormer-V2's initialisation is too small for a wrong row to show
+        torch.nn.init.normal_(model.base_model.embeddings.position_embeddings.weight, std=0.3)
+    return model
+
+
+def make_ids(b=2, s=12):
+    return torch.randint(5, 90, (b, s), generator=torch.Generator().manual_seed(1))
+
+
+def equation_4(i, width):
+    row = []
+    for t in range(width // 2):
+        row += [math.sin(i / 10000 ** (2 * t / width)), math.cos(i / 10000 ** (2 * t / width))]
+    return row
+
+
+def test_sinusoidal_is_equation_4():
+    """Added to the words' embeddings, of a width of their own, before the norm; at any length."""
+    model = make_model("sinusoidal", embedding_size=10)
+    positions = torch.tensor([[0, 1, 2, 511, 100_000], [7, 7, 3, 0, 1]])
+    added = model.embeddings.position_embeddings(positions)
+    expected = torch.tensor([[equation_4(i, 10) for i in row] for row in positions.tolist()], dtype=torch.float64)
+    torch.testing.assert_close(added.double(), expected, atol=1e-6, rtol=0)
+    words = model.get_input_embeddings()(make_ids(2, 5))
+    expected = model.embeddings.LayerNorm(words + model.embeddings.token_type_embeddings.weight[0] + expected.float())
+    torch.testing.assert_close(model.embeddings(make_ids(2, 5), position_ids=positions), expected)
+    states = model(make_ids(2, 5), position_ids=positions, output_hidden_states=True).hidden_states
+    torch.testing.assert_close(states[0], model.embeddings_project(expected))
+    assert not any("position" in name for name in [*model.state_dict(), *dict(model.named_buffers())])
+    assert model(make_ids(1, 3 * LONGEST)).last_hidden_state.isfinite().all()
+
+
+def test_sinusoidal_positions_are_exact_in_half_precision():
+    model = make_model("sinusoidal", embedding_size=10).to(torch.bfloat16)
+    added = model.embeddings.position_embeddings(torch.tensor([[1500]]))
+    torch.testing.assert_close(added[0, 0].tolist(), equation_4(1500, 10), atol=1e-6, rtol=0)
+    assert model(make_ids()).last_hidden_state.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+def test_learned_is_bert(implementation):
+    """Embeddings and layers are BERT's, under BERT's names."""
+    torch.manual_seed(0)
+    bert = BertModel(BertConfig(**SIZES, initializer_range=0.3), add_pooling_layer=False).eval()
+    model = make_model("learned", attn_implementation=implementation)
+    model.load_state_dict(bert.state_dict())
+    batch = {"input_ids": make_ids(2, LONGEST), "token_type_ids": make_ids(2, LONGEST) % 2}
+    mask = torch.ones(2, LONGEST, dtype=torch.long)
+    mask[0, 15:] = 0
+    positions = torch.randint(0, LONGEST, (2, LONGEST), generator=torch.Generator().manual_seed(2))
+    with torch.no_grad():
+        for given in ({}, {"position_ids": positions}):
+            found = model(**batch, **given, attention_mask=mask, output_hidden_states=True)
+            expected = bert(**batch, **given, attention_mask=mask, output_hidden_states=True)
+            for one, other in zip(found.hidden_states, expected.hidden_states, strict=True):
+                torch.testing.assert_close(one[mask.bool()], other[mask.bool()], atol=5e-5, rtol=0)
+
+
+def test_without_positions_order_does_not_matter():
+    ids, order = make_ids(), torch.randperm(12, generator=torch.Generator().manual_seed(3))
+    with torch.no_grad():
+        differences = {
+            encoding: (model(ids).last_hidden_state[:, order] - model(ids[:, order]).last_hidden_state).abs().max()
+            for encoding in ["rotary", *OTHERS]
+            for model in [make_model(encoding)]
+        }
+    assert differences.pop("none") < 1e-5
+    assert min(differences.values()) > 0.1
+
+
+def test_encodings_differ_in_the_table_alone():
+    """Rotary, the default, is what it was: transformers' RoFormer, weight by weight."""
+    torch.manual_seed(0)
+    theirs = TheirModel(TheirConfig(**SIZES, initializer_range=0.3)).eval()
+    names = theirs.state_dict().keys() - {"encoder.embed_positions.weight"}
+    for model in (RoFormerModel(RoFormerConfig(**SIZES)).eval(), make_model("rotary")):
+        assert model.state_dict().keys() == names
+        model.load_state_dict(theirs.state_dict())
+        with torch.no_grad():
+            found, expected = model(make_ids()).last_hidden_state, theirs(make_ids()).last_hidden_state
+        torch.testing.assert_close(found, expected, atol=5e-5, rtol=0)
+    assert RoFormerConfig(position_encoding="rotary").to_dict() == RoFormerConfig().to_dict()
+    for encoding in OTHERS:
+        more = {TABLE} if encoding == "learned" else set()
+        assert make_model(encoding).state_dict().keys() - names == more
+
+
+@pytest.mark.parametrize("encoding", OTHERS)
+@pytest.mark.parametrize("variant", [{}, V2], ids=["v1", "v2"])
+def test_padding_and_unpadding_change_nothing(encoding, variant):
+    model, ids = make_model(encoding, **variant), make_ids()
+    with torch.no_grad():
+        alone = model(ids[:1, :7]).last_hidden_state[0]
+        for side in ("left", "right"):
+            mask, positions = torch.ones_like(ids), torch.arange(12).expand(2, 12).clone()
+            batch = ids.clone()
+            at = slice(5, 12) if side == "left" else slice(0, 7)
+            mask[0], batch[0] = 0, 0
+            mask[0, at], batch[0, at], positions[0] = 1, ids[0, :7], positions[0] - at.start
+            inputs = {"input_ids": batch, "attention_mask": mask, "position_ids": positions.clamp(min=0)}
+            found = [model(**inputs, unpad_inputs=unpad).last_hidden_state for unpad in (False, True)]
+            for states in found:
+                torch.testing.assert_close(states[0, at], alone, atol=1e-5, rtol=0)
+            if side == "right":
+                assert not found[1][0, 7:].any()  # it was unpadded
+                states = model(batch, mask, unpad_inputs=True).last_hidden_state
+                torch.testing.assert_close(states[0, at], alone, atol=1e-5, rtol=0)
+
+
+def make_decoder(encoding, **fields):
+    model = make_model(encoding, RoFormerForCausalLM, is_decoder=True, **fields)
+    model.generation_config.eos_token_id = None
+    model.generation_config.pad_token_id = 0
+    return model
+
+
+@pytest.mark.parametrize("encoding", OTHERS)
+@pytest.mark.parametrize("prefix_lm", [False, True], ids=["causal", "prefix"])
+def test_a_cache_changes_nothing(encoding, prefix_lm):
+    model, ids = make_decoder(encoding, prefix_lm=prefix_lm), make_ids()
+    segments = torch.tensor([[0] * 4 + [1] * 8] * 2)
+    with torch.no_grad():
+        expected = model(ids, token_type_ids=segments, use_cache=False).logits
+        for cache in (None, StaticCache(config=model.config, max_cache_len=LONGEST)):
+            first = model(ids[:, :5], token_type_ids=segments[:, :5], past_key_values=cache, use_cache=True)
+            second = model(ids[:, 5:], token_type_ids=segments[:, 5:], past_key_values=first.past_key_values)
+            torch.testing.assert_close(torch.cat([first.logits, second.logits], 1), expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("encoding", ABSOLUTE)
+def test_generation_after_left_padding(encoding):
+    model, prompt = make_decoder(encoding), make_ids(1, 6)
+    ids, mask = torch.nn.functional.pad(prompt, (4, 0)), torch.tensor([[0] * 4 + [1] * 6])
+    with torch.no_grad():
+        found = model.generate(ids, attention_mask=mask, max_new_tokens=6, do_sample=False)[:, 4:]
+        expected = prompt
+        for _ in range(6):
+            word = model(expected, use_cache=False).logits[:, -1:].argmax(-1)
+            expected = torch.cat([expected, word], dim=1)
+    assert found.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("encoding", OTHERS)
+def test_gradients_are_the_same_with_checkpointing(encoding):
+    ids, gradients = make_ids(), []
+    for checkpointing in (False, True):
+        model = make_model(encoding, RoFormerForMaskedLM, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+        model.train()
+        if checkpointing:
+            model.gradient_checkpointing_enable()
+        model(ids, labels=ids).loss.backward()
+        gradients.append({name: parameter.grad for name, parameter in model.named_parameters()})
+    assert all(gradient is not None for gradient in gradients[0].values())
+    torch.testing.assert_close(gradients[0], gradients[1])
+    if encoding == "learned":
+        assert gradients[0][f"roformer.{TABLE}"][:12].any() and not gradients[0][f"roformer.{TABLE}"][12:].any()
+
+
+@pytest.mark.parametrize("encoding", OTHERS)
+def test_compiled_and_exported_it_is_the_same(encoding):
+    model = make_model(encoding, num_hidden_layers=1)
+    compiled = torch.compile(model, fullgraph=True, backend="eager")
+    dynamic = {"input_ids": {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO}}
+    exported = torch.export.export(model, (), {"input_ids": make_ids()}, dynamic_shapes=dynamic).module()
+    with torch.no_grad():
+        for shape in [(2, 12), (3, 20 if encoding == "learned" else 40)]:
+            expected = model(make_ids(*shape)).last_hidden_state
+            for found in (compiled(make_ids(*shape)), exported(input_ids=make_ids(*shape))):
+                torch.testing.assert_close(found.last_hidden_state, expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("encoding", OTHERS)
+@pytest.mark.parametrize("variant", [{}, V2], ids=["v1", "v2"])
+def test_it_is_saved_under_a_name_that_transformers_refuses(encoding, variant, tmp_path):
+    model = make_model(encoding, RoFormerForMaskedLM, **variant)
+    model.save_pretrained(tmp_path)
+    saved = json.loads((tmp_path / "config.json").read_text())
+    assert (saved["model_type"], saved["position_encoding"]) == ("roformer_x", encoding)
+    loaded = AutoModelForMaskedLM.from_pretrained(tmp_path)
+    assert type(loaded) is RoFormerForMaskedLM and loaded.config.position_encoding == encoding
+    with torch.no_grad():
+        torch.testing.assert_close(loaded(make_ids()).logits, model(make_ids()).logits)
+
+
+def test_a_table_that_is_missing_or_has_no_place_is_named(tmp_path):
+    make_model("learned", RoFormerForMaskedLM).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=rf"has roformer\.{TABLE}, which is not part of the model"):
+        RoFormerForMaskedLM.from_pretrained(tmp_path, position_encoding="rotary")
+    with pytest.raises(ValueError, match=rf"{TABLE} of shape \(24, 32\), but the config implies \(48, 32\)"):
+        RoFormerForMaskedLM.from_pretrained(tmp_path, max_position_embeddings=48)
+    weights = load_file(tmp_path / "model.safetensors")
+    del weights[f"roformer.{TABLE}"]
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=rf"has no weight for roformer\.{TABLE}"):
+        RoFormerForMaskedLM.from_pretrained(tmp_path)
+
+
+def test_texts_longer_than_the_table_are_refused():
+    model, decoder = make_model("learned"), make_decoder("learned")
+    computed = []
+    model.embeddings.word_embeddings.register_forward_hook(lambda *args: computed.append(args))
+    sentence = "the text has 25 tokens, but max_position_embeddings is 24"
+    with pytest.raises(ValueError, match=sentence):
+        model(make_ids(1, 25))
+    with pytest.raises(ValueError, match=sentence):
+        model(inputs_embeds=torch.zeros(1, 25, 32))
+    with pytest.raises(ValueError, match="position_ids has the value 24, but must lie from 0 to 23"):
+        model(make_ids(1, 2), position_ids=torch.tensor([[0, 24]]))
+    assert not computed
+    assert model(make_ids(1, 30), position_ids=torch.arange(30)[None] // 2).last_hidden_state.shape == (1, 30, 32)
+    with torch.no_grad():
+        cache = decoder(make_ids(1, 20), use_cache=True).past_key_values
+        with pytest.raises(ValueError, match=sentence):
+            decoder(make_ids(1, 5), past_key_values=cache)
+        assert cache.get_seq_length() == 20
+        cache = StaticCache(config=decoder.config, max_cache_len=40)
+        decoder(make_ids(1, 20), past_key_values=cache)
+        with pytest.raises(ValueError, match="position_ids has the value 24"):
+            decoder(make_ids(1, 5), past_key_values=cache)
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"position_encoding": "relative"}, "is 'relative', but must be one of rotary, learned, sinusoidal, none"),
+        ({"position_encoding": "learned", "rotary_value": True}, 'rotary_value=True does not go with .*="learned"'),
+        ({"position_encoding": "none", "trainable_rope": True}, 'trainable_rope=True does not go with .*="none"'),
+        (
+            {"position_encoding": "sinusoidal", "rope_parameters": {"rope_theta": 500.0}},
+            r"rope_parameters=\{.*500.* does not go with .*=\"sinusoidal\"",
+        ),
+        ({"position_encoding": "sinusoidal", "embedding_size": 5}, "embedding_size is 5, an odd number"),
+        ({"position_encoding": "learned", "max_position_embeddings": 0}, "max_position_embeddings is 0"),
+    ],
+)
+def test_fields_that_do_not_go_together_are_refused(fields, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        RoFormerConfig(**fields)
+    config = RoFormerConfig()
+    for name, value in fields.items():
+        setattr(config, name, value)
+    with pytest.raises(ValueError, match=sentence):
+        RoFormerModel(config)
+
+
+def test_nezha_has_positions_of_its_own():
+    with pytest.raises(ValueError, match="position_encoding is a field of RoFormer"):
+        NezhaConfig(position_encoding="learned")
+    assert "position_encoding" not in NezhaConfig().to_dict()
+
+
+@pytest.mark.parametrize(
+    ("encoding", "positions", "said"),
+    [
+        ("learned", "learned, length 24", "inputs cannot be longer than that"),
+        ("sinusoidal", "sinusoidal", "inputs can have any length"),
+        ("none", "none", "inputs can have any length"),
+    ],
+)
+def test_commands_and_cards_say_what_it_is(encoding, positions, said, tmp_path):
+    RoFormerTokenizer(VOCABULARY).save_pretrained(tmp_path)
+    make_model(encoding, RoFormerForMaskedLM, vocab_size=154).save_pretrained(tmp_path)
+    found = info(tmp_path)
+    assert found.rows()["positions"] == positions and found.needs_package
+    assert found.trained_length == (LONGEST if encoding == "learned" else None)
+    card = card_of_folder(tmp_path)
+    phrase = "no position encoding" if encoding == "none" else f"{encoding} position embeddings"
+    assert phrase in card and said in card and "roformer_x" in card
+    assert "RoPE" not in card.partition("## ")[0] and "rotary-position-embedding" not in card
+    with pytest.raises(CheckpointError, match=f"position_encoding is '{encoding}'"):
+        export_tf(tmp_path, tmp_path / "legacy")
+    assert not (tmp_path / "legacy").exists()
+
+
+def test_a_pytorch_folder_keeps_its_table(tmp_path):
+    """Conversion raises what plain transformers is told of lengths; here it is the size of a table."""
+    model, folder = make_model("learned", RoFormerForMaskedLM, vocab_size=154), tmp_path / "source"
+    model.config.architectures = ["RoFormerForMaskedLM"]
+    model.config.save_pretrained(folder)
+    RoFormerTokenizer(VOCABULARY).save_pretrained(folder)
+    torch.save(model.state_dict(), folder / "pytorch_model.bin")
+    convert(folder, tmp_path / "model")
+    loaded = AutoModelForMaskedLM.from_pretrained(tmp_path / "model")
+    assert loaded.config.max_position_embeddings == LONGEST
+    with torch.no_grad():
+        torch.testing.assert_close(loaded(make_ids()).logits, model(make_ids()).logits)

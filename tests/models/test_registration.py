@@ -1,0 +1,81 @@
+"""`import modeling_roformer` makes transformers use it, everywhere or not at all."""
+
+import inspect
+import subprocess
+import sys
+
+import pytest
+import torch
+import transformers
+from transformers.models.auto import modeling_auto
+
+import modeling_roformer
+from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM
+
+SIZES = dict(vocab_size=60, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
+SERVED = {
+    "AutoModel": "RoFormerModel",
+    "AutoModelForTextEncoding": "RoFormerModel",
+    "AutoModelForPreTraining": "RoFormerForMaskedLM",
+    "AutoModelForMaskedLM": "RoFormerForMaskedLM",
+    "AutoModelForSequenceClassification": "RoFormerForSequenceClassification",
+    "AutoModelForTokenClassification": "RoFormerForTokenClassification",
+    "AutoModelForQuestionAnswering": "RoFormerForQuestionAnswering",
+    "AutoModelForCausalLM": "RoFormerForCausalLM",
+    "AutoModelForMultipleChoice": "RoFormerForMultipleChoice",
+    "AutoModelForTripletMatching": "RoFormerForTripletMatching",
+}
+
+
+def auto_classes():
+    return {
+        name: value
+        for name, value in {**vars(modeling_auto), **vars(modeling_roformer)}.items()
+        if inspect.isclass(value) and getattr(value, "_model_mapping", None) is not None
+    }
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("model")
+    torch.manual_seed(0)
+    RoFormerForMaskedLM(RoFormerConfig(**SIZES)).save_pretrained(path)
+    return path
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_auto_classes_give_ours(name, folder):
+    auto_class = auto_classes()[name]
+    for model in (auto_class.from_pretrained(folder), auto_class.from_config(RoFormerConfig(**SIZES))):
+        assert type(model).__name__ == SERVED[name]
+        assert type(model).__module__.startswith("modeling_roformer.")
+
+
+def test_no_auto_class_gives_transformers_own():
+    for name, auto_class in auto_classes().items():
+        if "roformer" in auto_class._model_mapping._model_mapping:
+            assert auto_class._model_mapping[RoFormerConfig].__module__.startswith("modeling_roformer"), name
+
+
+def test_registering_twice_is_harmless(folder):
+    modeling_roformer.registration.registry.register()
+    assert type(transformers.AutoModel.from_pretrained(folder)).__module__ == "modeling_roformer.model"
+
+
+def test_public_names_are_defined_in_files_that_travel():
+    """Code that is copied next to a checkpoint needs each public class in a file of its own name."""
+    for name in modeling_roformer.__all__:
+        public = getattr(modeling_roformer, name)
+        assert not inspect.getsourcefile(public).endswith("__init__.py"), name
+
+
+@pytest.mark.slow
+def test_import_is_light():
+    """No dictionary, no data or metrics library; the command line starts without torch."""
+    script = (
+        "import sys, modeling_roformer\n"
+        "heavy = {'datasets', 'evaluate', 'tensorflow', 'jieba', 'rjieba', 'modeling_roformer.conversion'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"

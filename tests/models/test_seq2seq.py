@@ -1,0 +1,514 @@
+"""RoFormer for sequence to sequence: transformers' Marian where positions are the same, and with rotation put into Marian."""
+
+import inspect
+import json
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from helpers import hub_server
+from helpers.seq2seq_models import PAD, SIZES, START, make_ids, make_model, make_tokenizer, marian_and_ours, padded
+from safetensors.torch import load_file, save_file
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForSeq2SeqLM,
+    DataCollatorForSeq2Seq,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+    pipeline,
+)
+
+import modeling_roformer
+from modeling_roformer import RoFormerForConditionalGeneration, RoFormerSeq2SeqConfig, RoFormerSeq2SeqModel
+from modeling_roformer.conversion import info
+from modeling_roformer.hub import push
+from modeling_roformer.hub.remote_code import files_with_code
+from modeling_roformer.input_checks import _warn_of_unread
+from modeling_roformer.model_cards.folder_card import write_card
+
+hub = hub_server.hub  # the fixture
+ENCODINGS = ["rotary", "sinusoidal"]
+TEXTS = [make_ids(length, seed=length) for length in (11, 4, 7)]
+TARGET = make_ids(3, 9, seed=1)
+
+
+def assert_close(found, expected, atol=5e-5):
+    torch.testing.assert_close(found, expected, atol=atol, rtol=0)
+
+
+@pytest.mark.parametrize("activation", ["swish", "relu", "gelu"])
+@pytest.mark.parametrize("scale", [True, False])
+@torch.no_grad()
+def test_with_sinusoidal_positions_it_is_marian(activation, scale):
+    marian, ours = marian_and_ours(activation_function=activation, scale_embedding=scale)
+    inputs = {**padded(TEXTS), "decoder_input_ids": TARGET, "output_hidden_states": True, "output_attentions": True}
+    # Eager in both, since only so does Marian give the attention matrices.
+    marian.set_attn_implementation("eager")
+    found, expected = ours(**inputs), marian(**inputs)
+    assert expected.logits.std() > 1
+    assert_close(found.logits, expected.logits)
+    for name in ("encoder_hidden_states", "decoder_hidden_states", "decoder_attentions", "cross_attentions"):
+        assert len(found[name]) == len(expected[name])
+        for x, y in zip(found[name], expected[name], strict=True):
+            assert_close(x, y)
+
+
+def test_loss_and_gradients_are_marians():
+    marian, ours = marian_and_ours()
+    labels = TARGET.clone()
+    labels[0, 6:] = labels[1, 2:] = -100
+    for model in (marian, ours):
+        model(**padded(TEXTS), labels=labels).loss.backward()
+    assert_close(ours(**padded(TEXTS), labels=labels).loss, marian(**padded(TEXTS), labels=labels).loss)
+    for found, expected in [
+        (ours.model.encoder.embeddings.word_embeddings.weight, marian.model.shared.weight),
+        (
+            ours.model.encoder.encoder.layer[0].attention.self.key.weight,
+            marian.model.encoder.layers[0].self_attn.k_proj.weight,
+        ),
+        (
+            ours.model.decoder.encoder.layer[2].output.LayerNorm.bias,
+            marian.model.decoder.layers[2].final_layer_norm.bias,
+        ),
+    ]:
+        assert expected.grad.abs().max() > 1e-3
+        torch.testing.assert_close(found.grad, expected.grad, atol=1e-4, rtol=1e-4)
+
+
+def rotate(heads):
+    """Equation 34 after a projection: dimensions (1, 2), (3, 4), … of each head turn by m·θ_i."""
+
+    def hook(module, args, output):
+        b, s, width = output.shape
+        d = width // heads
+        pairs = torch.view_as_complex(output.double().view(b, s, heads, d // 2, 2))
+        theta = 10000.0 ** (-2 * torch.arange(d // 2, dtype=torch.float64) / d)
+        angles = torch.arange(s, dtype=torch.float64)[:, None] * theta
+        turned = pairs * torch.polar(torch.ones_like(angles), angles)[:, None]
+        return torch.view_as_real(turned).reshape(b, s, width).float()
+
+    return hook
+
+
+@torch.no_grad()
+def test_rotary_is_marian_with_turned_queries_and_keys():
+    """In self-attention of encoder and decoder, not in cross-attention; and no positions elsewhere."""
+    marian, sinusoidal = marian_and_ours()
+    ours = RoFormerForConditionalGeneration(RoFormerSeq2SeqConfig(**SIZES)).eval()
+    ours.load_state_dict(sinusoidal.state_dict())
+    for stack, heads in (
+        (marian.model.encoder, "encoder_attention_heads"),
+        (marian.model.decoder, "decoder_attention_heads"),
+    ):
+        stack.embed_positions.weight.zero_()
+        for layer in stack.layers:
+            for projection in (layer.self_attn.q_proj, layer.self_attn.k_proj):
+                projection.register_forward_hook(rotate(SIZES[heads]))
+    inputs = {**padded(TEXTS), "decoder_input_ids": TARGET}
+    expected = marian(**inputs).logits
+    assert_close(ours(**inputs).logits, expected)
+    assert (sinusoidal(**inputs).logits - expected).abs().max() > 1
+
+
+@torch.no_grad()
+def test_only_differences_of_positions_matter_to_rotation():
+    model, inputs = make_model().double(), {"input_ids": TEXTS[0][None], "decoder_input_ids": TARGET[:1]}
+    expected = model(**inputs).logits
+    source, target = torch.arange(11)[None], torch.arange(9)[None]
+    assert_close(model(**inputs, position_ids=source + 300, decoder_position_ids=target + 7).logits, expected)
+    assert (model(**inputs, position_ids=source * 2).logits - expected).abs().max() > 0.1
+    assert (model(**inputs, decoder_position_ids=target * 2).logits - expected).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+@torch.no_grad()
+def test_a_padded_batch_equals_its_texts(encoding, side, implementation):
+    model = make_model(position_encoding=encoding).double()  # the two sum in different orders
+    model.set_attn_implementation(implementation)
+    targets = [TARGET[0], TARGET[1, :5], TARGET[2, :1]]
+    decoder = {f"decoder_{name}": value for name, value in padded(targets, side).items()}
+    batch = model(**padded(TEXTS, side), **decoder)
+    for row, (text, target) in enumerate(zip(TEXTS, targets, strict=True)):
+        alone = model(text[None], decoder_input_ids=target[None])
+        place = decoder["decoder_attention_mask"][row].bool()
+        assert_close(batch.logits[row, place], alone.logits[0], atol=1e-9)
+
+
+@torch.no_grad()
+def test_without_the_encoders_padding_the_same():
+    inputs = {**padded(TEXTS), "decoder_input_ids": TARGET}
+    expected = make_model()(**inputs)
+    found = make_model(unpad_inputs=True)(**inputs)
+    assert (found.encoder_last_hidden_state[1, 4:] == 0).all()  # left out
+    assert_close(found.logits, expected.logits)
+
+
+@pytest.mark.parametrize("fields", [{"unpad_inputs": True}, {"sparse_prediction": True}, {"unpad_inputs": True, "sparse_prediction": True}])  # fmt: skip
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("parts", [1, 3])
+def test_what_is_not_computed_is_not_missed(fields, encoding, parts):
+    """Loss and gradients without padding, of source and target, and with logits where there are labels alone."""
+    labels = TARGET.clone()
+    labels[0, 2] = labels[1, 3:] = labels[2, 1:] = -100  # within a text, at the ends of others
+    inputs = {**padded(TEXTS), "labels": labels}
+
+    def learn(**fields):
+        model = make_model(position_encoding=encoding, dropout=0.0, **fields).train()
+        loss = 0.0
+        for rows in torch.arange(3).chunk(parts):
+            part = {name: value[rows] for name, value in inputs.items()}
+            outputs = model(**part, num_items_in_batch=(labels != -100).sum())
+            outputs.loss.backward()
+            loss += outputs.loss.item()
+        return outputs, loss, {name: weight.grad for name, weight in model.named_parameters()}
+
+    expected, expected_loss, expected_gradients = learn()
+    found, loss, gradients = learn(**fields)
+    assert loss == pytest.approx(expected_loss, abs=1e-5)
+    for name, gradient in expected_gradients.items():
+        assert_close(gradients[name], gradient, atol=2e-5)
+    has_label = part_of(labels, parts) != -100
+    logits = found.logits if "sparse_prediction" in fields else found.logits[has_label]
+    assert_close(logits, expected.logits[has_label])
+    if fields == {"unpad_inputs": True}:  # nothing is left there but the bias
+        assert torch.equal(found.logits[-1, 1], make_model(position_encoding=encoding).final_logits_bias[0])
+
+
+def part_of(labels, parts):
+    return labels.chunk(parts)[-1]
+
+
+@torch.no_grad()
+def test_outputs_of_the_encoder_stand_for_the_source():
+    model = make_model()
+    inputs = padded(TEXTS)
+    expected = model(**inputs, decoder_input_ids=TARGET).logits
+    encoded = model.get_encoder()(**inputs)
+    for given in (encoded, encoded.to_tuple()):
+        found = model(encoder_outputs=given, attention_mask=inputs["attention_mask"], decoder_input_ids=TARGET)
+        assert torch.equal(found.logits, expected)
+    embedded = model.get_input_embeddings()(inputs["input_ids"])
+    found = model(inputs_embeds=embedded, attention_mask=inputs["attention_mask"], decoder_input_ids=TARGET)
+    assert torch.equal(found.logits, expected)
+    assert torch.equal(model(**inputs, decoder_input_ids=TARGET, return_dict=False)[0], expected)
+    assert torch.equal(
+        model(**inputs, decoder_input_ids=TARGET, token_type_ids=0 * inputs["input_ids"]).logits, expected
+    )
+
+
+@torch.no_grad()
+def test_labels_are_shifted_right():
+    model, labels = make_model(), TARGET.clone()
+    labels[0, 7:] = -100
+    shifted = torch.full_like(labels, START)
+    shifted[:, 1:] = labels[:, :-1].masked_fill(labels[:, :-1] == -100, PAD)
+    assert torch.equal(model.prepare_decoder_input_ids_from_labels(labels), shifted)
+    inputs = padded(TEXTS)
+    outputs = model(**inputs, labels=labels)
+    logits = model(**inputs, decoder_input_ids=shifted).logits
+    assert torch.equal(outputs.logits, logits)
+    assert outputs.past_key_values is None
+    kept = labels != -100
+    assert_close(outputs.loss, -logits.log_softmax(-1)[kept].gather(1, labels[kept][:, None]).mean())
+    parts = [model(input_ids=inputs["input_ids"][i:i + 1], attention_mask=inputs["attention_mask"][i:i + 1],
+                   labels=labels[i:i + 1], num_items_in_batch=kept.sum()).loss for i in range(3)]  # fmt: skip
+    assert_close(sum(parts), outputs.loss)
+
+
+@pytest.mark.parametrize("bias", [0.0, 0.5])
+@pytest.mark.parametrize("bf16", [False, True])
+@torch.no_grad()
+def test_the_bias_of_the_logits_is_added_where_there_is_one(bias, bf16):
+    model, inputs = make_model(), padded(TEXTS)
+    model.final_logits_bias.fill_(0.0)
+    model.final_logits_bias[0, 7] = bias
+    with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+        outputs = model(**inputs, decoder_input_ids=TARGET, output_hidden_states=True)
+        expected = model.lm_head(outputs.decoder_hidden_states[-1])
+    assert outputs.logits.dtype == expected.dtype == (torch.bfloat16 if bf16 else torch.float32)
+    expected[..., 7] += bias
+    assert_close(outputs.logits, expected)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_it_is_saved_and_loaded(tmp_path, tied):
+    model = make_model(tie_word_embeddings=tied)
+    model.save_pretrained(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    assert ("lm_head.weight" in weights) != tied
+    assert "model.decoder.embeddings.word_embeddings.weight" not in weights  # shared in any case
+    assert json.loads((tmp_path / "config.json").read_text())["model_type"] == "roformer_seq2seq"
+    assert type(AutoConfig.from_pretrained(tmp_path)) is RoFormerSeq2SeqConfig
+    inputs = {"input_ids": TEXTS[0][None], "decoder_input_ids": TARGET[:1]}
+    with torch.no_grad():
+        expected = model(**inputs)
+        for load in (RoFormerForConditionalGeneration, AutoModelForSeq2SeqLM):
+            loaded = load.from_pretrained(tmp_path)
+            assert type(loaded) is RoFormerForConditionalGeneration
+            assert torch.equal(loaded(**inputs).logits, expected.logits)
+        for load in (RoFormerSeq2SeqModel, AutoModel):
+            loaded = load.from_pretrained(tmp_path)
+            assert type(loaded) is RoFormerSeq2SeqModel
+            assert torch.equal(loaded(**inputs).encoder_last_hidden_state, expected.encoder_last_hidden_state)
+
+
+@pytest.mark.parametrize("name", ["model.decoder.encoder.layer.1.crossattention.self.key.weight",
+                                  "model.encoder.embeddings.word_embeddings.weight"])  # fmt: skip
+def test_it_is_loaded_whole_or_not_at_all(tmp_path, name):
+    make_model().save_pretrained(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    weight = weights.pop(name)
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=f"has no weight for .*{re.escape(name.partition('coder.')[2])}"):
+        AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
+    weights |= {name: weight, "model.decoder.encoder.layer.3.output.dense.bias": torch.zeros(32)}
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=r"layer\.3.*not part of the model"):
+        AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("size", [57, 44])
+@torch.no_grad()
+def test_the_vocabulary_can_be_resized(size, tied):
+    model, inputs = (
+        make_model(tie_word_embeddings=tied),
+        {"input_ids": TEXTS[0][None] % 44, "decoder_input_ids": TARGET % 44},
+    )
+    inputs["input_ids"] = inputs["input_ids"].expand(3, -1)
+    expected = model(**inputs).logits
+    model.resize_token_embeddings(size)
+    assert model.config.vocab_size == size
+    found = model(**inputs).logits
+    assert found.shape[-1] == size
+    assert_close(found[..., :44], expected[..., :44])
+    if size > 50:
+        model(torch.tensor([[size - 1]]), decoder_input_ids=torch.tensor([[size - 1]]))
+
+
+@pytest.mark.parametrize("checkpointing", [{"use_reentrant": False}, {"use_reentrant": True}])
+def test_gradients_under_checkpointing_are_the_same(checkpointing):
+    expected, found = make_model(dropout=0.1).train(), make_model(dropout=0.1).train()
+    found.gradient_checkpointing_enable(checkpointing)
+    for model in (expected, found):
+        torch.manual_seed(0)
+        model(**padded(TEXTS), labels=TARGET).loss.backward()
+    for (name, x), y in zip(found.named_parameters(), expected.parameters(), strict=True):
+        assert y.grad is not None
+        torch.testing.assert_close(x.grad, y.grad, atol=1e-4, rtol=1e-5, msg=name)
+
+
+class Examples(torch.utils.data.Dataset):
+    """Pairs of several lengths."""
+
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, i):
+        return {"input_ids": make_ids(3 + i, seed=i).tolist(), "labels": make_ids(2 + i * i % 7, seed=i + 9).tolist()}
+
+
+def test_accumulated_steps_learn_what_one_step_does(tmp_path):
+    weights = []
+    for batch_size in (6, 2):
+        model = make_model(dropout=0.0)
+        arguments = Seq2SeqTrainingArguments(
+            str(tmp_path), max_steps=1, per_device_train_batch_size=batch_size, optim="sgd", learning_rate=0.1,
+            gradient_accumulation_steps=6 // batch_size, max_grad_norm=0.0, save_strategy="no", use_cpu=True, report_to=[],
+            disable_tqdm=True,
+        )  # fmt: skip
+        collator = DataCollatorForSeq2Seq(make_tokenizer(), model=model)
+        Seq2SeqTrainer(model, arguments, train_dataset=Examples(), data_collator=collator).train()
+        weights.append(model.state_dict())
+    start = make_model().state_dict()
+    for name, tensor in weights[0].items():
+        torch.testing.assert_close(weights[1][name], tensor, atol=1e-5, rtol=1e-4, msg=name)
+    assert not torch.equal(weights[0]["lm_head.weight"], start["lm_head.weight"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_compiled_in_one_graph(encoding):
+    model = make_model(position_encoding=encoding)
+    inputs = {**padded(TEXTS), "labels": TARGET}
+    with torch.no_grad():
+        expected = model(**inputs)
+        found = torch.compile(model, fullgraph=True)(**inputs)
+    assert_close(found.logits, expected.logits)
+    assert_close(found.loss, expected.loss)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"decoder_layers": 0}, "decoder_layers is 0, but must be at least 1"),
+        ({"encoder_ffn_dim": -1}, "encoder_ffn_dim is -1, but must be at least 1"),
+        ({"position_encoding": "learned"}, "position_encoding is 'learned', but must be one of rotary, sinusoidal"),
+        ({"decoder_attention_heads": 5}, r"d_model \(32\) is not a multiple of decoder_attention_heads \(5\)"),
+        ({"d_model": 36}, "d_model / encoder_attention_heads is 9, an odd number"),
+        ({"d_model": 33, "encoder_attention_heads": 3, "decoder_attention_heads": 1, "position_encoding": "sinusoidal"},
+         "d_model is 33, an odd number, but sinusoidal positions"),
+        ({"activation_dropout": 0.1}, "activation_dropout is 0.1, but .* made for 0 alone"),
+        ({"decoder_vocab_size": 60}, "decoder_vocab_size is 60, but .* made for 50 alone"),
+        ({"share_encoder_decoder_embeddings": False}, "share_encoder_decoder_embeddings is False"),
+        ({"rope_theta": 500.0}, "rope_theta is a field of RoFormerConfig"),
+    ],
+)  # fmt: skip
+def test_a_config_that_describes_no_model(fields, message):
+    with pytest.raises(ValueError, match=message):
+        RoFormerSeq2SeqConfig(**{**SIZES, **fields})
+
+
+def test_an_unknown_activation():
+    with pytest.raises(ValueError, match="activation_function is 'geluu'.*did you mean 'gelu'"):
+        make_model(activation_function="geluu")
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({"input_ids": TARGET}, "nothing to read: give decoder_input_ids, or labels"),
+        ({"decoder_input_ids": TARGET}, "give either input_ids or inputs_embeds"),
+        ({"input_ids": TARGET + 50, "labels": TARGET}, "input_ids has the value .*, but must lie from 0 to 49"),
+        ({"input_ids": TARGET, "labels": TARGET + 50}, "labels has the value .*or be -100"),
+        ({"input_ids": TARGET, "decoder_input_ids": TARGET[:, :4], "labels": TARGET}, r"labels has shape \(3, 9\)"),
+        ({"input_ids": TARGET, "decoder_input_ids": TARGET + 50}, "decoder_input_ids has the value .*lie from 0 to 49"),
+        (
+            {"input_ids": TARGET, "labels": TARGET[:2]},
+            r"decoder_input_ids has shape \(2, 9\), but to a source of 3 texts",
+        ),
+        ({"input_ids": TARGET, "decoder_input_ids": TARGET[0]}, r"decoder_input_ids has shape \(9,\), but"),
+        (
+            {"encoder_outputs": (torch.zeros(3, 5, 32),), "attention_mask": TARGET, "labels": TARGET},
+            r"attention_mask has shape \(3, 9\), but the input needs \(3, 5\)",
+        ),
+        ({"input_ids": TARGET[0], "labels": TARGET}, r"input_ids has shape \(9,\)"),
+        ({"input_ids": TARGET, "attention_mask": TARGET[:, :3], "labels": TARGET}, "attention_mask has shape"),
+        ({"input_ids": TARGET, "token_type_ids": TARGET * 0 + 1, "labels": TARGET}, "token_type_ids has the value 1"),
+    ],
+)
+def test_input_that_does_not_fit(inputs, message):
+    with pytest.raises(ValueError, match=message):
+        make_model()(**inputs)
+
+
+@pytest.mark.parametrize("name", ["decoder_start_token_id", "pad_token_id"])
+def test_labels_need_special_tokens(name):
+    with pytest.raises(ValueError, match=f"by {name}, which the config leaves open"):
+        make_model(**{name: None})(TARGET, labels=TARGET)
+
+
+def test_flex_attention_is_refused_on_a_cpu():
+    model = make_model()
+    model.set_attn_implementation("flex_attention")
+    with pytest.raises(ValueError, match="flex_attention.*wrong results on a CPU"):
+        model(TARGET, labels=TARGET)
+
+
+def test_an_argument_that_nothing_reads_is_named(monkeypatch):
+    texts = []
+    monkeypatch.setattr(modeling_roformer.input_checks.logger, "warning", texts.append)
+    _warn_of_unread.cache_clear()
+    make_model()(TARGET, labels=TARGET, attn_mask=TARGET)
+    assert texts == [
+        "forward was given the argument attn_mask, which this model does not read: did you mean attention_mask?"
+    ]
+    _warn_of_unread.cache_clear()
+
+
+def test_help_describes_every_argument():
+    bare, head = RoFormerSeq2SeqModel.forward, RoFormerForConditionalGeneration.forward
+    described = set(re.findall(r"^ {12}(\w+): ", bare.__doc__, re.MULTILINE))
+    assert set(inspect.signature(bare).parameters) - {"self", "kwargs"} <= described
+    for name in set(inspect.signature(head).parameters) - set(inspect.signature(bare).parameters):
+        assert f" {name}: " in head.__doc__
+
+
+def test_card_and_info_say_what_it_is(tmp_path):
+    make_model().save_pretrained(tmp_path)
+    described = info(tmp_path)
+    assert (described.family, described.task) == ("RoFormer for sequence to sequence", "translation")
+    rows = described.rows()
+    assert rows["size"] == f"{SIZES['encoder_layers']} layers x 32, 4 heads, feed-forward 48"
+    assert rows["vocabulary"] == "50 entries" and rows["positions"].startswith("rotary")
+    assert f"the decoder has {SIZES['decoder_layers']} layers" in rows["note"]
+    write_card(tmp_path)
+    card = (tmp_path / "README.md").read_text()
+    assert "pipeline_tag: translation" in card and 'pipeline("translation"' in card
+    assert "| layers of the decoder | 3 |" in card and "Chinese character" not in card and "character-level" not in card
+    make_model(position_encoding="sinusoidal").save_pretrained(tmp_path)
+    assert info(tmp_path).rows()["positions"] == "sinusoidal"
+
+
+def test_it_is_pushed_with_code(hub, tmp_path):
+    model, tokenizer = make_model(vocab_size=len(make_tokenizer())), make_tokenizer()
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    push(tmp_path, "somebody/translator", with_code=True)
+    loaded = AutoModelForSeq2SeqLM.from_pretrained("somebody/translator")
+    assert type(loaded) is RoFormerForConditionalGeneration
+    assert torch.equal(loaded.lm_head.weight, model.lm_head.weight)
+    files = hub.repos["somebody/translator"].files()
+    assert {"seq2seq.py", "seq2seq_pipelines.py", "tokenizer.json"} <= set(files)
+    assert set(json.loads(files["config.json"])["custom_pipelines"]) >= {"translation", "summarization"}
+
+
+# What a machine on which this package is not installed does.
+SCRIPT = """
+import json, sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "modeling_roformer":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Absent())
+import numpy, torch
+from transformers import AutoModel, AutoModelForSeq2SeqLM, pipeline
+
+file, folder = sys.argv[1:]
+model = AutoModelForSeq2SeqLM.from_pretrained(folder, trust_remote_code=True)
+assert AutoModel.from_pretrained(folder, trust_remote_code=True).config.model_type == "roformer_seq2seq"
+ids = torch.arange(3, 14)[None]
+with torch.no_grad():
+    logits = model(ids, decoder_input_ids=ids).logits
+    written = model.generate(ids, num_beams=3, max_new_tokens=8, no_repeat_ngram_size=2)
+translate = pipeline("translation", model=folder, trust_remote_code=True, device="cpu")
+translation = translate("a dog runs", max_new_tokens=8, no_repeat_ngram_size=2)[0]["translation_text"]
+numpy.savez(file, logits=logits.numpy(), written=written.numpy(), translation=translation)
+assert "modeling_roformer" not in sys.modules
+"""
+
+
+@pytest.mark.slow
+def test_with_code_it_loads_without_this_package(tmp_path):
+    folder, model = tmp_path / "model", make_model(vocab_size=len(make_tokenizer()))
+    model.save_pretrained(folder)
+    make_tokenizer().save_pretrained(folder)
+    files = files_with_code(folder)
+    sent = {file for file in files if file.endswith(".py")}
+    assert {"seq2seq.py", "seq2seq_configuration.py", "seq2seq_pipelines.py", "model.py"} <= sent
+    assert not {"tokenizer.py", "nezha.py"} & sent
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    command = [sys.executable, "-c", SCRIPT, str(tmp_path / "results.npz"), str(folder)]
+    environment = {"HF_HOME": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PATH": ""}
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    results, ids = np.load(tmp_path / "results.npz"), torch.arange(3, 14)[None]
+    with torch.no_grad():
+        np.testing.assert_allclose(results["logits"], model(ids, decoder_input_ids=ids).logits, atol=1e-5, rtol=0)
+        written = model.generate(ids, num_beams=3, max_new_tokens=8, no_repeat_ngram_size=2)
+    np.testing.assert_array_equal(results["written"], written)
+    # And with the package, its own classes are used, and nobody is asked.
+    translate = pipeline("translation", model=str(folder), device="cpu")
+    translation = translate("a dog runs", max_new_tokens=8, no_repeat_ngram_size=2)[0]["translation_text"]
+    assert results["translation"] == translation != ""
+    assert type(translate).__module__ == "modeling_roformer.seq2seq_pipelines"
+    assert type(AutoModelForSeq2SeqLM.from_pretrained(folder)) is RoFormerForConditionalGeneration

@@ -1,0 +1,189 @@
+"""A backbone is loaded whole or not at all; tables of sinusoids are dropped; heads may be fresh."""
+
+import copy
+import json
+import logging
+
+import numpy as np
+import pytest
+import torch
+from helpers.paths import REPOSITORY
+from safetensors.torch import load_file, save_file
+from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM
+
+from modeling_roformer import (
+    RoFormerConfig,
+    RoFormerForMaskedLM,
+    RoFormerForSequenceClassification,
+    RoFormerModel,
+)
+
+SIZES = dict(vocab_size=60, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32)
+WEIGHT = "roformer.encoder.layer.1.output.dense.weight"
+TABLE = "roformer.encoder.embed_positions.weight"
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    return RoFormerForMaskedLM(RoFormerConfig(**SIZES)).eval()
+
+
+@pytest.fixture
+def folder(model, tmp_path):
+    model.save_pretrained(tmp_path)
+    return tmp_path
+
+
+def change(folder, edit):
+    weights = load_file(folder / "model.safetensors")
+    edit(weights)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def test_round_trip(model, folder):
+    loaded = AutoModelForMaskedLM.from_pretrained(folder)
+    assert type(loaded) is RoFormerForMaskedLM
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], tensor), name
+    assert loaded.cls.predictions.decoder.weight is loaded.get_input_embeddings().weight
+
+
+@pytest.mark.parametrize("load", [RoFormerModel, RoFormerForMaskedLM, RoFormerForSequenceClassification, AutoModel])
+def test_a_missing_weight_of_the_backbone_is_named(folder, load):
+    change(folder, lambda weights: weights.pop(WEIGHT))
+    with pytest.raises(ValueError, match=r"encoder\.layer\.1\.output\.dense\.weight"):
+        load.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("load", [RoFormerModel, RoFormerForMaskedLM, RoFormerForSequenceClassification, AutoModel])
+def test_a_misshapen_weight_of_the_backbone_is_named(folder, load):
+    change(folder, lambda weights: weights.update({WEIGHT: torch.zeros(16, 31)}))
+    with pytest.raises(ValueError, match=r"layer\.1\.output\.dense\.weight of shape \(16, 31\).*\(16, 32\)"):
+        load.from_pretrained(folder)
+
+
+def test_more_layers_than_the_config_says(folder):
+    change(folder, lambda weights: weights.update({WEIGHT.replace("1", "2"): weights[WEIGHT].clone()}))
+    with pytest.raises(ValueError, match=r"layer\.2\.output\.dense\.weight.*not part of the model"):
+        RoFormerForMaskedLM.from_pretrained(folder)
+
+
+def test_fewer_layers_than_the_config_says(folder):
+    with pytest.raises(ValueError, match=r"has no weight for .*layer\.2\..* and \d+ more"):
+        RoFormerForMaskedLM.from_pretrained(folder, config=RoFormerConfig(**{**SIZES, "num_hidden_layers": 3}))
+
+
+def test_who_asks_for_the_report_gets_it(folder):
+    change(folder, lambda weights: weights.pop(WEIGHT))
+    _, report = RoFormerForMaskedLM.from_pretrained(folder, output_loading_info=True)
+    assert report["missing_keys"] == {WEIGHT}
+    RoFormerForMaskedLM.from_pretrained(folder, ignore_mismatched_sizes=True)
+    state_dict = RoFormerForMaskedLM(RoFormerConfig(**SIZES)).state_dict()
+    del state_dict[WEIGHT]
+    RoFormerForMaskedLM.from_pretrained(None, config=RoFormerConfig(**SIZES), state_dict=state_dict)
+
+
+def test_a_fresh_head_is_no_error(folder, model):
+    classifier = RoFormerForSequenceClassification.from_pretrained(folder, num_labels=3)
+    assert classifier.classifier.out_proj.out_features == 3
+    assert torch.equal(classifier.roformer.embeddings.word_embeddings.weight, model.get_input_embeddings().weight)
+
+
+def test_a_backbone_alone_goes_into_every_model(model, tmp_path):
+    model.roformer.save_pretrained(tmp_path)
+    loaded = RoFormerForMaskedLM.from_pretrained(tmp_path)
+    ids = torch.tensor([[2, 30, 7, 3]])
+    torch.testing.assert_close(loaded.roformer(ids).last_hidden_state, model.roformer(ids).last_hidden_state)
+
+
+def test_tables_of_sinusoids_are_dropped_without_a_word(folder, model, caplog):
+    change(folder, lambda weights: weights.update({TABLE: torch.zeros(1536, 8)}))
+    logging.getLogger("transformers").propagate = True
+    with caplog.at_level(logging.WARNING):
+        loaded = RoFormerForMaskedLM.from_pretrained(folder)
+        RoFormerForSequenceClassification.from_pretrained(folder, output_loading_info=True)
+    assert "embed_positions" not in caplog.text
+    assert TABLE not in loaded.state_dict()
+    state_dict = {**model.state_dict(), TABLE: torch.zeros(512, 8)}
+    model.load_state_dict(state_dict, strict=True)
+    assert TABLE in state_dict  # the caller's own is left alone
+    bare = {**model.roformer.state_dict(), TABLE.removeprefix("roformer."): torch.zeros(512, 8)}
+    model.roformer.load_state_dict(bare, strict=True)
+
+
+def test_pytorch_bin_files_load(folder, model):
+    state_dict = {**copy.deepcopy(model.state_dict()), TABLE: torch.zeros(512, 8)}
+    (folder / "model.safetensors").unlink()
+    torch.save(state_dict, folder / "pytorch_model.bin")
+    loaded = RoFormerForMaskedLM.from_pretrained(folder)
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], tensor), name
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_dtype_on_request(folder, dtype):
+    assert RoFormerForMaskedLM.from_pretrained(folder, dtype=dtype).dtype == getattr(torch, dtype)
+
+
+def save_with_pooler(folder, **fields):
+    """A checkpoint as the roformer package leaves it: a pooler's weights, and no field that says so."""
+    config = RoFormerConfig(**SIZES, add_pooling_layer=True, pooler_activation="tanh")
+    torch.manual_seed(1)
+    model = RoFormerForMaskedLM(config).eval()
+    model.save_pretrained(folder)
+    file = folder / "config.json"
+    saved = {
+        k: v for k, v in json.loads(file.read_text()).items() if k not in ("add_pooling_layer", "pooler_activation")
+    }
+    file.write_text(json.dumps({**saved, **fields}))
+    return model
+
+
+@pytest.mark.parametrize("load", [RoFormerModel, RoFormerForMaskedLM, AutoModel])
+def test_a_pooler_whose_activation_nobody_names_is_asked_for(load, tmp_path):
+    save_with_pooler(tmp_path)
+    with pytest.raises(ValueError, match=r"has a pooler.*pooler_activation="):
+        load.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("activation", ["linear", "tanh"])
+def test_a_pooler_whose_activation_is_named_is_used(activation, tmp_path):
+    model = save_with_pooler(tmp_path, pooler_activation=activation)
+    loaded = AutoModel.from_pretrained(tmp_path)
+    ids = torch.tensor([[2, 30, 7, 3]])
+    first = model.roformer(ids).last_hidden_state[:, 0]
+    expected = first @ model.roformer.pooler.dense.weight.T + model.roformer.pooler.dense.bias
+    expected = expected.tanh() if activation == "tanh" else expected
+    torch.testing.assert_close(loaded(ids).pooler_output, expected)
+    on_request = AutoModel.from_pretrained(tmp_path, pooler_activation=activation)
+    torch.testing.assert_close(on_request(ids).pooler_output, expected)
+    loaded.save_pretrained(tmp_path / "again")
+    torch.testing.assert_close(AutoModel.from_pretrained(tmp_path / "again")(ids).pooler_output, expected)
+
+
+@pytest.mark.parametrize("load", [AutoModel, AutoModelForCausalLM])
+def test_roformer_sim_as_the_roformer_package_saved_it_reads_its_prompt_in_both_directions(load):
+    folder = REPOSITORY / "tests" / "fixtures" / "pytorch" / "sim"
+    reference = np.load(folder / "reference.npz")
+    tokens, segments = (torch.from_numpy(reference[name]) for name in ("input_ids", "token_type_ids"))
+    with torch.no_grad():
+        found = load.from_pretrained(folder)(tokens, (tokens != 0).long(), segments)
+    np.testing.assert_allclose(found.pooler_output, reference["pooled"], rtol=0, atol=2e-5)
+    if load is AutoModelForCausalLM:
+        real = reference["input_ids"] != 0
+        np.testing.assert_allclose(found.logits[real], reference["logits"][real], rtol=0, atol=2e-5)
+
+
+def test_a_pooler_is_never_made_up(folder):
+    with pytest.raises(ValueError, match=r"no weight for pooler\.dense\.bias and 1 more"):
+        RoFormerModel.from_pretrained(folder, add_pooling_layer=True, pooler_activation="linear")
+    assert not hasattr(RoFormerModel.from_pretrained(folder), "pooler")
+    assert RoFormerModel(RoFormerConfig(**SIZES, pooler_activation="tanh"), add_pooling_layer=True).pooler
+
+
+def test_sizes_changed_after_the_config_was_made_are_checked_again():
+    config = RoFormerConfig(**SIZES)
+    config.num_attention_heads = 5
+    with pytest.raises(ValueError, match=r"hidden_size \(16\) is not a multiple of num_attention_heads \(5\)"):
+        RoFormerModel(config)

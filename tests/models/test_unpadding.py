@@ -1,0 +1,353 @@
+"""unpad_inputs: the same outputs and gradients, with nothing computed on padding."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+from helpers.properties import max_examples
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.overrides import TorchFunctionMode
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, flash_attention_mask
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.models.roformer.modeling_roformer import RoFormerConfig as TheirConfig
+from transformers.models.roformer.modeling_roformer import RoFormerForMaskedLM as TheirMaskedLM
+
+import modeling_roformer as ours
+from modeling_roformer import RoFormerConfig, RoFormerForCausalLM, RoFormerForMaskedLM, RoFormerModel
+
+SIZES = dict(vocab_size=90, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
+ROPE = {"factor": 4.0, "original_max_position_embeddings": 4}
+VARIANTS = {
+    "plain": {},
+    "rotary_value": {"rotary_value": True},
+    "factorised": {"embedding_size": 16},
+    "v2": {"norm_type": "rms_norm", "use_bias": False, "hidden_act": "relu"},
+    "dynamic": {"rope_parameters": {"rope_type": "dynamic", **ROPE}},
+    "yarn": {"rope_parameters": {"rope_type": "yarn", **ROPE}},
+    "trainable_rope": {"trainable_rope": True},
+    "decoder": {"is_decoder": True, "use_cache": False},
+}
+RIGHT = torch.tensor([[1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 1, 1], [1, 0, 0, 0, 0, 0], [1, 1, 1, 0, 0, 0]])
+HOLES = torch.tensor([[1, 0, 1, 1, 0, 0], [1, 1, 1, 1, 1, 1], [1, 0, 0, 0, 0, 1]])
+LEFT = RIGHT.flip(1)
+
+
+def make_model(head="RoFormerModel", **fields):
+    torch.manual_seed(0)
+    return getattr(ours, head)(RoFormerConfig(**{**SIZES, "initializer_range": 0.3, **fields})).eval()
+
+
+def make_batch(mask):
+    generator = torch.Generator().manual_seed(1)
+    ids, segments = (torch.randint(low, high, mask.shape, generator=generator) for low, high in ((5, 90), (0, 2)))
+    return {"input_ids": ids, "attention_mask": mask, "token_type_ids": segments}
+
+
+def tokens_computed(model, **inputs):
+    """How many tokens the first layer sees."""
+    seen = []
+    layer = next(module for module in model.modules() if type(module).__name__ == "RoFormerIntermediate")
+    hook = layer.register_forward_pre_hook(lambda module, args: seen.append(args[0].shape[:-1].numel()))
+    try:
+        model(**inputs)
+    finally:
+        hook.remove()
+    return seen[0]
+
+
+@torch.no_grad()
+def assert_unpads_to_the_same(model, atol=2e-5, **inputs):
+    is_token = inputs["attention_mask"] != 0
+    found = model(**inputs, unpad_inputs=True).last_hidden_state
+    expected = model(**inputs, unpad_inputs=False).last_hidden_state
+    torch.testing.assert_close(found[is_token], expected[is_token], atol=atol, rtol=0)
+    assert not found[~is_token].any()
+    assert tokens_computed(model, **inputs, unpad_inputs=True) == is_token.sum()
+
+
+@pytest.mark.parametrize("mask", [RIGHT, HOLES], ids=["right", "holes"])
+@pytest.mark.parametrize(
+    ("variant", "implementation"), [*((name, "sdpa") for name in VARIANTS), ("plain", "eager"), ("dynamic", "eager")]
+)
+def test_outputs_are_the_same(variant, mask, implementation):
+    model = make_model(attn_implementation=implementation, **VARIANTS[variant])
+    assert_unpads_to_the_same(model, **make_batch(mask))
+
+
+@max_examples(40)
+@given(data=st.data())
+def test_any_mask_and_positions(data):
+    b, s = data.draw(st.integers(1, 5)), data.draw(st.integers(2, 12))
+    tokens = st.lists(st.booleans(), min_size=s - 1, max_size=s - 1)
+    mask = torch.tensor([[True, *data.draw(tokens)] for _ in range(b)])
+    dtype = data.draw(st.sampled_from([torch.bool, torch.long, torch.float32]))
+    batch = make_batch(mask.to(dtype))
+    rows = data.draw(st.sampled_from([0, 1, b]))
+    if rows:
+        batch["position_ids"] = torch.randint(0, 500, (rows, s), generator=torch.Generator().manual_seed(s))
+    assert_unpads_to_the_same(make_model(rotary_value=data.draw(st.booleans())), **batch)
+
+
+def test_logits_are_those_of_transformers():
+    torch.manual_seed(0)
+    theirs = TheirMaskedLM(TheirConfig(**SIZES, initializer_range=0.1)).eval()
+    model = RoFormerForMaskedLM(RoFormerConfig(**SIZES, unpad_inputs=True)).eval()
+    model.load_state_dict(theirs.state_dict())
+    for mask in (RIGHT, HOLES):
+        batch = make_batch(mask)
+        with torch.no_grad():
+            found, expected = (m(**batch).logits[mask.bool()] for m in (model, theirs))
+        torch.testing.assert_close(found, expected, atol=5e-5, rtol=0)
+        assert tokens_computed(model, **batch) == mask.sum()
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_gradients_are_the_same(variant, sparse, checkpointing):
+    head = "RoFormerForCausalLM" if variant == "decoder" else "RoFormerForMaskedLM"
+    fields = {**VARIANTS[variant], "sparse_prediction": sparse}
+    batch = make_batch(HOLES)
+    labels = batch["input_ids"].masked_fill(HOLES == 0, -100)
+    if variant == "decoder":  # the token after a hole is predicted from the hole
+        labels[:, 1:].masked_fill_(HOLES[:, :-1] == 0, -100)
+    gradients, losses = [], []
+    for unpad in (True, False):
+        model = make_model(head, **fields, unpad_inputs=unpad, hidden_dropout_prob=0, attention_probs_dropout_prob=0)
+        model.train()
+        if checkpointing:
+            model.gradient_checkpointing_enable()
+        losses.append(model(**batch, labels=labels).loss)
+        losses[-1].backward()
+        gradients.append({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
+    torch.testing.assert_close(*losses, atol=1e-5, rtol=0)
+    assert gradients[0].keys() == gradients[1].keys()
+    for name in gradients[0]:
+        torch.testing.assert_close(gradients[0][name], gradients[1][name], atol=2e-5, rtol=1e-3, msg=name)
+
+
+def test_dropout_is_applied():
+    model = make_model(attention_probs_dropout_prob=0.5, hidden_dropout_prob=0, unpad_inputs=True).train()
+    one, other = (model(**make_batch(RIGHT)).last_hidden_state[RIGHT.bool()] for _ in range(2))
+    assert (one - other).abs().max() > 1e-2
+
+
+def test_embeddings_may_come_instead_of_ids():
+    model, batch = make_model(), make_batch(HOLES)
+    embeddings = model.embeddings.word_embeddings(batch.pop("input_ids"))
+    assert_unpads_to_the_same(model, **batch, inputs_embeds=embeddings)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"prefix_lm": True, "is_decoder": True},
+        {"is_decoder": True},
+        {"is_decoder": True, "use_cache": False, "attn_implementation": "eager"},
+        {"chunk_size_feed_forward": 1},
+    ],
+)
+@pytest.mark.parametrize("mask", [RIGHT, LEFT, HOLES, torch.ones(2, 5, dtype=torch.long)])
+@pytest.mark.parametrize("asked", [{}, {"output_attentions": True}, {"output_hidden_states": True}])
+def test_whatever_is_asked_for_is_right(fields, mask, asked):
+    """Where padding cannot be left out, the call is computed with it."""
+    batch = make_batch(mask)
+    outputs = []
+    for unpad in (True, False):
+        model = make_model(**fields, unpad_inputs=unpad)
+        with torch.no_grad():
+            outputs.append(model(**batch, **asked))
+    found, expected = outputs
+    assert list(found.keys()) == list(expected.keys())
+    is_token = mask.bool()
+    torch.testing.assert_close(
+        found.last_hidden_state[is_token], expected.last_hidden_state[is_token], atol=2e-5, rtol=0
+    )
+    for name in ("hidden_states", "attentions"):
+        for one, other in zip(found.get(name) or (), expected.get(name) or (), strict=True):
+            assert torch.equal(one, other)
+
+
+def loss_and_gradients(model, **inputs):
+    loss = model(**inputs).loss
+    return torch.autograd.grad(loss, [p for p in model.parameters() if p.requires_grad]), loss
+
+
+READERS = [
+    ("RoFormerForQuestionAnswering", {}),
+    ("RoFormerForMaskedLM", {}),
+    ("RoFormerForMaskedLM", {"sparse_prediction": True}),
+    ("RoFormerForTokenClassification", {"num_labels": 90}),
+    ("RoFormerForCausalLM", {"is_decoder": True, "use_cache": False}),
+]
+
+
+@pytest.mark.parametrize("mask", [RIGHT, HOLES], ids=["right", "holes"])
+@pytest.mark.parametrize(("head", "fields"), READERS)
+def test_heads_that_read_padding_learn_the_same(head, fields, mask):
+    """Question answering weighs every position, and labels may lie on padding."""
+    batch = make_batch(mask)
+    if head == "RoFormerForQuestionAnswering":
+        positions = torch.arange(len(mask)) % 2
+        batch |= {"start_positions": positions, "end_positions": positions + 1}
+    else:
+        batch["labels"] = batch["input_ids"]
+    model = make_model(head, **fields, hidden_dropout_prob=0, attention_probs_dropout_prob=0).train()
+    found, loss = loss_and_gradients(model, **batch, unpad_inputs=True)
+    expected, expected_loss = loss_and_gradients(model, **batch)
+    torch.testing.assert_close(loss, expected_loss, atol=1e-5, rtol=0)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("head", "fields"), READERS[1:])
+def test_padding_is_left_out_where_no_label_lies_on_it(head, fields):
+    batch = make_batch(RIGHT)
+    labels = batch["input_ids"].masked_fill(RIGHT == 0, -100)
+    model = make_model(head, **fields, unpad_inputs=True).train()
+    assert tokens_computed(model, **batch) == RIGHT.sum()
+    assert tokens_computed(model, **batch, labels=labels) == RIGHT.sum()
+    assert tokens_computed(model, **batch, labels=batch["input_ids"]) == RIGHT.numel()
+    if head == "RoFormerForCausalLM":  # the word after the text is predicted from its last one
+        labels[0, 3] = 7
+        assert tokens_computed(model, **batch, labels=labels) == RIGHT.sum()
+        already_shifted = {"labels": labels, "shift_labels": batch["input_ids"]}
+        assert tokens_computed(model, **batch, **already_shifted) == RIGHT.numel()
+
+
+class HostReads(TorchFunctionMode):
+    """Counts the calls for which a host waits for its GPU."""
+
+    count = 0
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        by_values = function.__name__ == "__getitem__" and getattr(args[1], "dtype", None) == torch.bool
+        self.count += by_values or function.__name__ in ("item", "tolist", "nonzero", "__bool__", "__int__")
+        return function(*args, **(kwargs or {}))
+
+
+def host_reads(model, **inputs):
+    with HostReads() as reads:
+        model(**inputs)
+    return reads.count
+
+
+def test_labels_cost_unpadding_one_read():
+    model, batch = make_model("RoFormerForMaskedLM"), make_batch(RIGHT)
+    labels = batch["input_ids"].masked_fill(RIGHT == 0, -100)
+    added = []
+    for unpad in (False, True):
+        batch["unpad_inputs"] = unpad
+        added.append(host_reads(model, **batch, labels=labels) - host_reads(model, **batch))
+    assert added[1] == added[0] + 1
+
+
+@pytest.mark.parametrize("mask", [RIGHT, LEFT, HOLES], ids=["right", "left", "holes"])
+@pytest.mark.parametrize(
+    ("head", "fields"),
+    [
+        ("RoFormerForSequenceClassification", {}),
+        ("RoFormerForMultipleChoice", {}),  # reads the last position, padding or not
+        ("RoFormerForMultipleChoice", {"summary_type": "first"}),
+        ("RoFormerForMultipleChoice", {"summary_type": "mean"}),
+        ("RoFormerModel", {"add_pooling_layer": True, "pooler_activation": "tanh"}),
+    ],
+)
+def test_what_is_read_of_a_whole_text_is_the_same(head, fields, mask):
+    batch = make_batch(mask)
+    if head == "RoFormerForMultipleChoice":
+        batch = {name: x[:, None] for name, x in batch.items()}
+    outputs = []
+    for unpad in (True, False):
+        with torch.no_grad():
+            model = make_model(head, **fields, unpad_inputs=unpad)
+            outputs.append(model(**batch)["pooler_output" if head == "RoFormerModel" else "logits"])
+    torch.testing.assert_close(*outputs, atol=2e-5, rtol=0)
+
+
+def test_a_text_does_not_change_its_neighbour():
+    model, batch = make_model(unpad_inputs=True), make_batch(RIGHT)
+    with torch.no_grad():
+        together = model(**batch).last_hidden_state
+        for row, length in enumerate(RIGHT.sum(dim=1).tolist()):
+            alone = model(**{name: x[row : row + 1, :length] for name, x in batch.items()}).last_hidden_state[0]
+            torch.testing.assert_close(together[row, :length], alone, atol=1e-5, rtol=0)
+
+
+def test_generation_is_not_changed():
+    batch = make_batch(LEFT[:2])
+    found = []
+    for unpad in (True, False):
+        model = make_model("RoFormerForCausalLM", is_decoder=True, unpad_inputs=unpad)
+        model.generation_config.eos_token_id, model.generation_config.pad_token_id = None, 0
+        found.append(model.generate(**batch, max_new_tokens=5, do_sample=False).tolist())
+    assert found[0] == found[1]
+
+
+def test_compiles_whole():
+    model, batch = make_model(unpad_inputs=True), make_batch(RIGHT)
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    with torch.no_grad():
+        found, expected = (m(**batch).last_hidden_state[RIGHT.bool()] for m in (compiled, model))
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("is_decoder", [False, True])
+def test_flash_attention_gets_all_texts_in_one_call(is_decoder, monkeypatch):
+    """The kernel needs a GPU: another function stands in, which takes its arguments and computes their definition."""
+    name, calls = "flash_attention_stand_in", []
+
+    def varlen_attention(module, query, key, value, attention_mask, scaling, dropout=0.0, **kwargs):
+        assert attention_mask is None
+        calls.append(kwargs)
+        ends, ends_k = kwargs["cu_seq_lens_q"].tolist(), kwargs["cu_seq_lens_k"].tolist()
+        assert ends == ends_k
+        assert kwargs["cu_seq_lens_q"].dtype == torch.int32
+        assert kwargs["max_length_q"] == kwargs["max_length_k"] == max(b - a for a, b in pairwise(ends))
+        n = query.shape[2]
+        text = torch.bucketize(torch.arange(n), torch.tensor(ends[1:]), right=True)
+        sees = text[:, None] == text
+        if module.is_causal:
+            sees = sees.tril()
+        scores = (query @ key.transpose(-1, -2) * scaling).masked_fill(~sees, -torch.inf)
+        return (scores.softmax(-1) @ value).transpose(1, 2), None
+
+    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._global_mapping, name, varlen_attention)
+    monkeypatch.setitem(ALL_MASK_ATTENTION_FUNCTIONS._global_mapping, name, flash_attention_mask)
+    model = make_model(is_decoder=is_decoder, use_cache=False, unpad_inputs=True).to(torch.bfloat16)
+    batch = make_batch(HOLES)
+    with torch.no_grad():
+        expected = model(**batch).last_hidden_state
+        model.config._attn_implementation = name
+        found = model(**batch).last_hidden_state
+    assert len(calls) == SIZES["num_hidden_layers"]
+    torch.testing.assert_close(found, expected, atol=0.1, rtol=0)
+    assert (found - expected).float().pow(2).mean().sqrt() < 0.01
+
+
+def test_a_mask_of_the_wrong_shape_is_refused():
+    model, batch = make_model(unpad_inputs=True), make_batch(RIGHT)
+    with pytest.raises(ValueError, match=r"attention_mask has shape \(4, 5\)"):
+        model(batch["input_ids"], attention_mask=RIGHT[:, :5])
+
+
+def test_the_choice_is_saved_and_others_read_the_checkpoint(tmp_path):
+    make_model("RoFormerForMaskedLM", unpad_inputs=True).save_pretrained(tmp_path)
+    assert RoFormerForMaskedLM.from_pretrained(tmp_path).config.unpad_inputs
+    batch = make_batch(RIGHT)
+    loaded = RoFormerModel.from_pretrained(tmp_path)
+    assert tokens_computed(loaded, **batch) == RIGHT.sum()
+    theirs = TheirMaskedLM.from_pretrained(tmp_path).eval()
+    with torch.no_grad():
+        found = RoFormerForMaskedLM.from_pretrained(tmp_path)(**batch).logits[RIGHT.bool()]
+        torch.testing.assert_close(found, theirs(**batch).logits[RIGHT.bool()], atol=5e-5, rtol=0)
+
+
+def test_can_be_asked_for_when_loading(tmp_path):
+    make_model("RoFormerForCausalLM", is_decoder=True).save_pretrained(tmp_path)
+    model = RoFormerForCausalLM.from_pretrained(tmp_path, unpad_inputs=True)
+    batch = make_batch(RIGHT)
+    assert tokens_computed(model, **batch, use_cache=False) == RIGHT.sum()
+    assert tokens_computed(model, **batch, use_cache=True) == RIGHT.numel()  # a cache has a place for every position

@@ -1,0 +1,113 @@
+"""Labelled texts for classification, from files and data sets."""
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+import datasets
+
+from ...tokenization.vocabulary_maker.corpus import is_json_lines, read_chunks
+from ..errors import TrainingError
+from ..pretraining.documents import load_data_set
+
+Row = tuple[str, str, str]  # text, label, and where it stands
+
+
+def read_labelled(
+    source: str | Path, split: str = "train", text: str = "text", label: str = "label", names: list[str] | None = None
+) -> datasets.Dataset:
+    """Texts in the column `text`, and in `label` their classes, whose names the column's `ClassLabel` knows.
+
+    Args:
+        source: a file of lines that hold text and label, in either order, with a TAB between; a JSON Lines file; either
+            as .gz; or the name of a data set, `NAME` or `NAME:CONFIG`, or its folder.
+        split: what to read of a data set.
+        text, label: fields of JSON Lines, columns of a data set, and, where it has them, the headings of a TAB file.
+        names: those of the classes; if None, all labels that are found, sorted.
+
+    Raises:
+        TrainingError: there is nothing to learn from it, or a label is not in `names`; the sentence names file and line.
+        CorpusError: a file that is not text, or not JSON where its name says so.
+    """
+    path = Path(source)
+    if path.is_file():
+        rows = list(_json_rows(path, text, label) if is_json_lines(path) else _tab_rows(path, text, label, names))
+    elif not path.is_dir() and (path.suffix or path.is_absolute()):
+        raise TrainingError(f"{path} does not exist")
+    else:
+        rows = list(_data_set_rows(str(source), split, text, label))
+    if not rows:
+        raise TrainingError(f"{source} holds no labelled text")
+    for content, name, place in rows:
+        if not content.strip() or not name:
+            raise TrainingError(f"{place}: the {'label' if content.strip() else 'text'} is empty")
+    if names is None:
+        names = sorted({name for _, name, _ in rows}, key=_by_number)
+        if len(names) == 1:
+            raise TrainingError(f"{source}: every label is {names[0]!r}, and there is nothing to tell apart")
+    for _, name, place in rows:
+        if name not in names:
+            raise TrainingError(f"{place}: the label {name!r} is not among those to learn from: {_listed(names)}")
+    contents, labels, _ = zip(*rows, strict=True)
+    features = datasets.Features(text=datasets.Value("string"), label=datasets.ClassLabel(names=names))
+    return datasets.Dataset.from_dict({"text": contents, "label": labels}, features=features)
+
+
+def _tab_rows(path: Path, text: str, label: str, names: Collection[str] | None) -> Iterator[Row]:
+    rows = []
+    for chunk in read_chunks(path):
+        for number, line in chunk.lines():
+            if line.strip():
+                fields = [field.strip() for field in line.split("\t")]
+                place = f"{path}, line {number}"
+                if len(fields) != 2:
+                    raise TrainingError(
+                        f"{place}: {len(fields) - 1 or 'no'} TAB; a line holds a text, a TAB and a label, or label first"
+                    )
+                rows.append((*fields, place))
+    if rows and {*rows[0][:2]} == {text, label}:
+        text_at = rows.pop(0).index(text)
+    elif names is not None:
+        known = [sum(row[column] in names for row in rows) for column in (0, 1)]
+        text_at = int(known[0] > known[1])
+    else:  # there are fewer labels than texts, and they are shorter
+        size = [(len({row[column] for row in rows}), sum(len(row[column]) for row in rows)) for column in (0, 1)]
+        text_at = int(size[0] < size[1])
+    for row in rows:
+        yield row[text_at], row[1 - text_at], row[2]
+
+
+def _json_rows(path: Path, text: str, label: str) -> Iterator[Row]:
+    for chunk in read_chunks(path):
+        for number, record in chunk.records():
+            place = f"{path}, line {number}"
+            yield *_values(record, text, label, place), place
+
+
+def _data_set_rows(name: str, split: str, text: str, label: str) -> Iterator[Row]:
+    found = load_data_set(name, split)
+    classes = getattr(found.features.get(label), "names", None)
+    for number, record in enumerate(found, 1):
+        place = f"{name}, row {number} of {split}"
+        content, known = _values(record, text, label, place)
+        yield content, classes[int(known)] if classes and known.isdecimal() else known, place
+
+
+def _values(record: dict, text: str, label: str, place: str) -> tuple[str, str]:
+    for field, option in (text, "--text"), (label, "--label"):
+        if field not in record:
+            raise TrainingError(f"{place}: no field {field!r}, but {_listed(record)} ({option} names it)")
+    if not isinstance(record[text], str):
+        raise TrainingError(f"{place}: the field {text!r} is not a string")
+    if not isinstance(record[label], (str, int)):
+        raise TrainingError(f"{place}: the field {label!r} is neither a string nor a whole number")
+    return record[text], str(record[label])
+
+
+def _by_number(name: str) -> tuple:
+    """Numbers in their order, and names after them in theirs."""
+    return (0, int(name), "") if name.isdecimal() else (1, 0, name)
+
+
+def _listed(names: Collection[str]) -> str:
+    some = list(names)
+    return ", ".join(some[:9]) + ("" if len(some) < 10 else ", …")

@@ -1,0 +1,114 @@
+"""What a fine-tuning gave with each seed, in a results.json that grows seed by seed."""
+
+import math
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+
+from rich.table import Table
+
+from ..runs.finite import EARLIER, has_null
+from ..runs.results_file import ResultsFile
+
+
+class SeedResults:
+    """The scores of each seed so far, which a run that was stopped finds again.
+
+    Args:
+        output: folder of the run, where results.json is or will be.
+        settings: what must be the same for a run to go on, as JSON holds it.
+        part, metric: the score by which seeds are compared.
+
+    Raises a TrainingError where the folder holds something else.
+    """
+
+    def __init__(self, output: str | Path, settings: Mapping, part: str = "validation", metric: str = "accuracy"):
+        self.file = ResultsFile(output, settings)
+        self.part, self.metric = part, metric
+        self.seeds: dict[str, dict] = self.file.read(self._parse) or {}
+
+    def __contains__(self, seed: int) -> bool:
+        return str(seed) in self.seeds
+
+    def add(self, seed: int, scores: Mapping[str, Mapping[str, float]], log: list[dict]) -> None:
+        """Write down the scores of a seed.
+
+        Args:
+            scores: part of the data -> metric -> value.
+            log: what Trainer logged.
+        """
+        self.seeds[str(seed)] = {"scores": scores, "log": log}
+        self.write()
+
+    def add_failed(self, seed: int, why: str) -> None:
+        """Write down that a seed's run has failed, which is not repeated."""
+        self.seeds[str(seed)] = {"scores": None, "log": [], "failed": why}
+        self.write()
+
+    def write(self) -> None:
+        """Write results.json, in a new folder where there is none."""
+        self.file.write(seeds=self.seeds)
+
+    def _parse(self, saved: dict) -> dict[str, dict]:
+        """The seeds of a results.json.
+
+        One for which an earlier version has written NaN has failed. If its model was kept as the best, the other seeds are left
+        out, to be trained again.
+        """
+        self.seeds = dict(saved["seeds"])
+        failed = {seed for seed, result in self.seeds.items() if "failed" not in result and has_null(result)}
+        best = self.best  # each seed has what it reads, or the file is broken
+        kept = best if failed else None
+        return {
+            seed: result | {"failed": EARLIER} if seed in failed else result
+            for seed, result in self.seeds.items()
+            if seed in failed or kept not in failed or result.get("failed")
+        }
+
+    @property
+    def failed(self) -> dict[str, str | None]:
+        """Why the run of each seed failed, or None where it did not."""
+        return {seed: result.get("failed") for seed, result in self.seeds.items()}
+
+    @property
+    def best(self) -> str | None:
+        """The seed with the best score to compare by, the earlier one of two equals; None where no run has succeeded."""
+        return max((seed for seed, why in self.failed.items() if not why), key=self._score, default=None)
+
+    def is_better(self, scores: Mapping[str, Mapping[str, float]]) -> bool:
+        """Whether scores, as `add` takes them, are better than those of the best seed so far."""
+        return self.best is None or scores[self.part][self.metric] > self._score(self.best)
+
+    def _score(self, seed: str) -> float:
+        score = self.seeds[seed]["scores"][self.part][self.metric]
+        return (
+            math.inf if score is None else score
+        )  # in place of a NaN, which an earlier version found none better than
+
+    def table(self) -> Table:
+        """A row for each seed, then mean and standard deviation of those whose runs have not failed."""
+        rows = {seed: _columns(self.seeds[seed]["scores"]) for seed, why in self.failed.items() if not why}
+        names = list(rows[self.best]) if rows else ["scores"]
+        table = Table("seed")
+        for name in names:
+            table.add_column(name, justify="right")
+        for seed in self.seeds:
+            best = " (best)" * (seed == self.best and len(rows) > 1)
+            table.add_row(
+                f"{seed}{best}", *(f"{rows[seed][name]:.3f}" for name in names) if seed in rows else ["failed"]
+            )
+        if len(rows) > 1:
+            columns = [[row[name] for row in rows.values()] for name in names]
+            table.add_section()
+            table.add_row(
+                "mean", *(f"{statistics.mean(column):.3f} ± {statistics.stdev(column):.3f}" for column in columns)
+            )
+        return table
+
+
+def _columns(scores: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    return {
+        f"{part} {metric}".replace("_", " "): value
+        for part, values in scores.items()
+        for metric, value in values.items()
+    }

@@ -1,0 +1,226 @@
+"""Groups of documents that are nearly the same: an exact join of their sets of shingles by Jaccard similarity.
+
+Order the shingles of all documents from the rarest to the most frequent. Two sets of similarity `t` or more then share a
+shingle among the first `n - ceil(t * n) + 1` of the `n` shingles of each (prefix filtering: Chaudhuri et al. 2006, Bayardo et
+al. 2007). These are rare, so few pairs are compared that are not similar, and no pair that is similar is missed.
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+from scipy.sparse import coo_array, csr_array
+from scipy.sparse.csgraph import connected_components
+
+from ..errors import TrainingError
+
+SHINGLE = 5  # characters
+LIMIT = 2_000_000_000  # times that two documents meet at a shingle: some minutes
+_AT_ONCE = 1 << 24  # of these, and of shingles that are compared, in one step: this bounds the memory of a step
+_CHEAP = 100_000_000  # of these, for which shingles are compared at once
+_MANY = 100  # sets with a shingle in their prefixes
+_ROUNDS = 3  # in which these are compared with one of them
+_NO_CHARACTER = 0x110000
+# A shingle's number is a random linear form of its characters in 64 bits: among 10**8 shingles, two have the same one with
+# probability 0.0003.
+_WEIGHTS = np.random.default_rng(0).integers(1 << 63, size=SHINGLE, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+
+
+def near_duplicates(texts: Iterable[str], similarity: float = 0.5, progress: bool = False) -> np.ndarray:
+    """Return the group of each text. Two texts that are similar, directly or through others, have the same group.
+
+    Two texts are similar if the Jaccard similarity of their sets of shingles is `similarity` or more. A shingle is `SHINGLE`
+    characters in a row, or the whole of a shorter text.
+
+    Args:
+        texts: documents, read once. Memory grows by about 70 bytes a character.
+        similarity: above 0, at most 1.
+        progress: whether to show progress bars if stderr is a terminal.
+
+    Returns:
+        int32 of shape (texts,), numbered from 0.
+
+    Raises:
+        TrainingError: `similarity` is out of range, or so low that these texts need more than `LIMIT` comparisons.
+    """
+    if not 0 < similarity <= 1:
+        raise TrainingError(f"the similarity is {similarity}, but must be above 0 and at most 1")
+    console = Console(stderr=True)
+    bar = dict(console=console, transient=True, disable=not (progress and console.is_terminal))
+    numbers: dict[bytes, int] = {}  # texts with the same shingles share one set
+    set_of_text = [
+        numbers.setdefault(_shingles(text).tobytes(), len(numbers)) for text in track(texts, "shingles", **bar)
+    ]
+    if not numbers:
+        return np.zeros(0, dtype=np.int32)
+    sets = [np.frombuffer(shingles, dtype=np.uint64) for shingles in numbers]
+    del numbers
+    join = _Join(sets, similarity)
+    if join.meetings.sum() > LIMIT:
+        raise TrainingError(
+            f"at a similarity of {similarity:g} these documents need {join.meetings.sum():,} comparisons, and at most "
+            f"{LIMIT:,} are made: ask for a higher similarity"
+        )
+    for rows in track(join.parts(), "comparisons", **bar):
+        join.compare_with_all(rows)
+    return _numbered(join.groups[np.argsort(join.order)][set_of_text])
+
+
+def _shingles(text: str) -> np.ndarray:
+    """Return the numbers of the different shingles of a text, sorted: uint64 of shape (shingles,)."""
+    characters = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32).astype(np.uint64)
+    characters = np.pad(characters, (0, max(0, SHINGLE - len(characters))), constant_values=_NO_CHARACTER)
+    return np.unique(np.lib.stride_tricks.sliding_window_view(characters, SHINGLE) @ _WEIGHTS)
+
+
+class _Join:
+    """Sets of shingles, and the groups of those that were found to be similar.
+
+    order: int64 of shape (sets,). The sets lie here in this order, first the groups that are large already, each in a row.
+    groups: int32 of shape (sets,), the group of each.
+    meetings: int64 of shape (sets,), how often each meets a set of the groups before its own at a shingle of both prefixes.
+    """
+
+    def __init__(self, sets: list[np.ndarray], similarity: float):
+        self.similarity, self.sizes = similarity, np.array([len(shingles) for shingles in sets])
+        self.groups = np.arange(len(sets), dtype=np.int32)
+        self.shared = _shared_shingles(sets, self.sizes)
+        # Rounding must not make a prefix shorter. It begins with the shingles that no other set has.
+        alone = self.sizes - np.diff(self.shared.indptr)
+        prefixes = self.sizes - np.ceil(similarity * self.sizes * (1 - 1e-9)).astype(np.int64) + 1 - alone
+        self._join_large_groups(prefixes)
+        members = np.bincount(self.groups)[self.groups]
+        self.order = np.lexsort((self.groups, -members))
+        self.shared, self.sizes, prefixes = self.shared[self.order], self.sizes[self.order], prefixes[self.order]
+        self.groups, members = self.groups[self.order], members[self.order]
+        self.is_large = members >= _MANY
+        self.start = np.flatnonzero(np.diff(self.groups, prepend=-1))  # of each group
+        self.start = np.repeat(self.start, members[self.start])  # of the group of each set
+        # Sets of different groups meet only at the shingles that sets of different groups have. Where it costs little, more
+        # shingles are put in the prefixes: a pair that has few of them in common is not compared then.
+        row, place = _rows_and_places(self.shared)
+        columns, is_in_prefix = self.shared.indices, place < prefixes[row]
+        one = np.zeros(self.shared.shape[1], dtype=np.int32)
+        one[columns] = self.groups[row]
+        is_mixed = np.zeros(len(one), dtype=bool)
+        is_mixed[columns[self.groups[row] != one[columns]]] = True
+        number = np.cumsum(is_mixed, dtype=np.int32) - 1
+        kept = is_mixed[columns]
+        self.shared = _matrix(number[columns[kept]], np.bincount(row[kept], minlength=len(sets)), int(is_mixed.sum()))
+        counts = np.bincount(self.shared.indices, minlength=self.shared.shape[1])
+        cheap = np.searchsorted(np.cumsum(counts**2), _CHEAP)
+        is_in_prefix = is_in_prefix[kept] | (self.shared.indices < cheap)
+        lengths = np.bincount(row[kept][is_in_prefix], minlength=len(sets))
+        self.prefixes = _matrix(self.shared.indices[is_in_prefix], lengths, self.shared.shape[1])
+        self.sets_of_shingle = self.prefixes.T.tocsr()
+        self.rest = np.diff(self.shared.indptr) - lengths
+        self.last = np.full(len(sets), -1)
+        self.last[lengths > 0] = self.prefixes.indices[self.prefixes.indptr[1:][lengths > 0] - 1]
+        self.meetings = self._count_meetings()
+
+    def _join_large_groups(self, prefixes: np.ndarray) -> None:
+        """Join large groups in few comparisons: where many sets have a shingle in their prefixes, compare each with one of them.
+
+        That one is drawn, in each round anew, since the first may be one that is similar to no other.
+        """
+        row, place = _rows_and_places(self.shared)
+        is_in_prefix = place < prefixes[row]
+        is_common = np.bincount(self.shared.indices[is_in_prefix], minlength=self.shared.shape[1]) >= _MANY
+        chosen = is_in_prefix & is_common[self.shared.indices]
+        a, columns = row[chosen].astype(np.int64), self.shared.indices[chosen]
+        draw = np.random.default_rng(0)
+        for _ in range(_ROUNDS):
+            order = draw.permutation(len(self.sizes))
+            lowest = np.full(self.shared.shape[1], len(order))
+            np.minimum.at(lowest, columns, order[a])
+            b = np.argsort(order)[lowest[columns]]
+            is_open = self.groups[a] != self.groups[b]
+            self._join(*np.divmod(np.unique(a[is_open] * len(order) + b[is_open]), len(order)))
+
+    def _count_meetings(self) -> np.ndarray:
+        """Return `meetings`: at each shingle, the sets before the first one of the same group."""
+        sets, ends = self.sets_of_shingle.indices, self.sets_of_shingle.indptr
+        is_first = np.diff(self.start[sets], prepend=-1) != 0
+        is_first[ends[:-1][np.diff(ends) > 0]] = True
+        first = np.maximum.accumulate(np.where(is_first, np.arange(len(sets)), 0))
+        before = first - np.repeat(ends[:-1], np.diff(ends))
+        return np.bincount(sets, before, len(self.sizes)).astype(np.int64)
+
+    def parts(self) -> list[slice]:
+        """Return slices of the sets to compare at once. None has sets of a large group and of another one."""
+        edges = [*np.unique(self.start[self.is_large]), int(self.is_large.sum()), len(self.sizes)]
+        return [
+            slice(start + part.start, start + part.stop)
+            for start, end in pairwise(edges)
+            for part in _parts(self.meetings[start:end])
+        ]
+
+    def compare_with_all(self, rows: slice) -> None:
+        """Join the sets of some rows with all similar sets of the groups before theirs."""
+        prefixes = self.prefixes[rows]
+        columns = np.unique(prefixes.indices)
+        before = self.sets_of_shingle[columns][:, : self.start[rows.stop - 1]]
+        found = (prefixes[:, columns] @ before).tocoo()
+        (a, b), common = found.coords, found.data
+        a = a + rows.start
+        # The other common shingles lie behind the prefix that ends first.
+        rest = np.where(self.last[a] <= self.last[b], self.rest[a], self.rest[b])
+        most = common + rest
+        is_possible = most >= self.similarity * (self.sizes[a] + self.sizes[b] - most) * (1 - 1e-9)
+        is_open = (b < a) & (self.groups[a] != self.groups[b]) & is_possible
+        self._join(a[is_open], b[is_open])
+
+    def _join(self, a: np.ndarray, b: np.ndarray) -> None:
+        """Join the groups of those pairs of sets that are similar. Most are of sizes that similar sets have not."""
+        small, large = np.minimum(self.sizes[a], self.sizes[b]), np.maximum(self.sizes[a], self.sizes[b])
+        is_possible = small >= self.similarity * large * (1 - 1e-9)
+        a, b = a[is_possible], b[is_possible]
+        lengths = np.diff(self.shared.indptr)
+        for part in _parts(lengths[a] + lengths[b]):
+            i, j = a[part], b[part]
+            common = self.shared[i].multiply(self.shared[j]).sum(axis=1)
+            is_similar = common / (self.sizes[i] + self.sizes[j] - common) >= self.similarity
+            edges = self.groups[i[is_similar]], self.groups[j[is_similar]]
+            graph = coo_array((np.ones(len(edges[0])), edges), shape=[len(self.groups)] * 2)
+            self.groups = connected_components(graph, directed=False)[1][self.groups]
+
+
+def _shared_shingles(sets: list[np.ndarray], sizes: np.ndarray) -> csr_array:
+    """Return which set has which shingle, from the rarest to the most frequent, of those that several sets have."""
+    _, column, counts = np.unique(np.concatenate(sets), return_inverse=True, return_counts=True)
+    alone = int((counts == 1).sum())
+    rank = np.empty(len(counts), dtype=np.int32)
+    rank[np.argsort(counts, kind="stable")] = np.arange(len(counts), dtype=np.int32) - alone
+    column = rank[column]
+    row = np.repeat(np.arange(len(sets), dtype=np.int32), sizes)[column >= 0]
+    matrix = _matrix(column[column >= 0], np.bincount(row, minlength=len(sets)), len(counts) - alone)
+    matrix.sort_indices()
+    return matrix
+
+
+def _rows_and_places(matrix: csr_array) -> tuple[np.ndarray, np.ndarray]:
+    """Return the row of each entry of a matrix, and its place in the row."""
+    lengths = np.diff(matrix.indptr)
+    row = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
+    return row, np.arange(matrix.nnz) - np.repeat(matrix.indptr[:-1], lengths)
+
+
+def _numbered(groups: np.ndarray) -> np.ndarray:
+    """Return the groups numbered in the order of their first members."""
+    _, first, inverse = np.unique(groups, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first)).astype(np.int32)[inverse]
+
+
+def _matrix(columns: np.ndarray, lengths: np.ndarray, width: int) -> csr_array:
+    """Return a sparse matrix of ones from the columns of its rows, of `lengths` each."""
+    return csr_array(
+        (np.ones(len(columns), dtype=np.int32), columns, np.append(0, np.cumsum(lengths))), (len(lengths), width)
+    )
+
+
+def _parts(costs: np.ndarray) -> Iterator[slice]:
+    """Yield slices of neighbours that cost about `_AT_ONCE` together."""
+    ends = [*np.flatnonzero(np.diff(np.cumsum(costs) // _AT_ONCE)) + 1, len(costs)]
+    return (slice(start, end) for start, end in pairwise([0, *ends]) if end > start)

@@ -1,0 +1,1 @@
+"""What every training run needs: devices, checkpoints, resuming, fingerprints and results."""

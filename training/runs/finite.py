@@ -1,0 +1,143 @@
+"""A run of which a loss, a gradient, a weight or a score is not finite has failed: it must not pass for a weak one."""
+
+import argparse
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor
+from transformers import Trainer
+
+from ..errors import TrainingError
+
+
+class NotFinite(TrainingError):
+    """A loss, a gradient, a weight or a score is not a finite number, so the run has failed."""
+
+
+EARLIER = "a result that is not finite, by an earlier version"  # why a run failed that it wrote down with NaN
+
+
+class FiniteTraining:
+    """For a class that is a Trainer besides. Training, evaluation and prediction raise `NotFinite` where the run has failed.
+
+    The loss of each step and the norm of its gradients are looked at before the step changes a weight. At the end all
+    parameters and buffers are.
+
+    ```python
+    >>> class MyTrainer(FiniteTraining, Trainer): pass
+    ```
+    """
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.args.logging_nan_inf_filter = False  # which replaces such losses by others
+
+    def train(self, *args, **kwargs):
+        done = super().train(*args, **kwargs)
+        self.require_finite_weights()
+        return done
+
+    def training_step(self, *args, **kwargs) -> torch.Tensor:
+        loss = super().training_step(*args, **kwargs)
+        if not math.isfinite(value := loss.item()):
+            self.fail(f"the loss is {value} at step {self.state.global_step + 1:,}")
+        return loss
+
+    def _get_grad_norm(self, model, grad_norm=None):
+        norm = super()._get_grad_norm(model, grad_norm)
+        if not torch.isfinite(torch.as_tensor(norm)).all():
+            self.fail(f"the gradient is not finite at step {self.state.global_step + 1:,}")
+        return norm
+
+    def require_finite_weights(self) -> None:
+        """Raise `NotFinite`, in all processes, where a parameter or a buffer is not finite in one of them."""
+        model = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
+        name = first_not_finite(model)
+        bad = torch.tensor(float(name is not None), device=self.accelerator.device)
+        if self.accelerator.num_processes > 1:
+            bad = self.accelerator.reduce(bad, "sum")
+        if bad:
+            self.fail(f"{name or 'a weight'} is not finite after step {self.state.global_step:,}")
+
+    def log(self, logs: dict[str, float], *args, **kwargs) -> None:
+        self._require_finite(logs)
+        super().log(logs, *args, **kwargs)
+
+    def evaluation_loop(self, *args, **kwargs):
+        found = super().evaluation_loop(*args, **kwargs)
+        self._require_finite(found.metrics)
+        for scores in found.predictions if isinstance(found.predictions, tuple) else (found.predictions,):
+            if isinstance(scores, np.ndarray) and scores.dtype.kind == "f" and not np.isfinite(scores).all():
+                self.fail(f"the model's scores are not finite after step {self.state.global_step:,}")
+        return found
+
+    def _require_finite(self, figures: Mapping[str, object]) -> None:
+        for name, value in figures.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                self.fail(f"{name} is {value} after step {self.state.global_step:,}")
+
+    def fail(self, what: str) -> None:
+        """Raise `NotFinite`; `what` says what is not finite, and at which step."""
+        raise NotFinite(f"{what}: a lower learning rate may help")
+
+
+class FiniteTrainer(FiniteTraining, Trainer):
+    """Trainer whose failed runs end with `NotFinite`."""
+
+
+@torch.no_grad()
+def first_not_finite(model: nn.Module) -> str | None:
+    """Return the name of a parameter or a buffer that holds NaN or an infinite number, or None; of shards those here count."""
+    tensors = dict([*model.named_parameters(), *model.named_buffers()])
+    local = {name: x.to_local() if isinstance(x, DTensor) else x for name, x in tensors.items()}
+    local = {name: x for name, x in local.items() if x.is_floating_point()}
+    # A sum is finite only if all are, and is computed several times as fast; a GPU is waited for once.
+    sums = [x.sum(dtype=torch.float64 if x.dtype == torch.float64 else torch.float32) for x in local.values()]
+    if not sums or torch.stack([total.to(sums[0]) for total in sums]).isfinite().all():
+        return None
+    return next((name for name, x in local.items() if not x.isfinite().all()), None)
+
+
+def positive_rate(word: str) -> float:
+    """Return a learning rate of the command line, as `argparse` asks for a type: finite, and above 0."""
+    if not 0 < (number := float(word)) < math.inf:
+        raise argparse.ArgumentTypeError(f"{word} is not a finite number above 0")
+    return number
+
+
+def has_null(value: object) -> bool:
+    """Whether there is a None anywhere in it, where results of earlier versions have NaN."""
+    if isinstance(value, Mapping):
+        return any(map(has_null, value.values()))
+    return any(map(has_null, value)) if isinstance(value, (list, tuple)) else value is None
+
+
+def show_failed(failed: Mapping[str, str | None]) -> None:
+    """Print which runs failed, and raise a TrainingError where all did.
+
+    Args:
+        failed: name of each run -> why it failed, or None where it did not.
+    """
+    for name, why in failed.items():
+        if why:
+            print(f"failed: {name}: {why}")
+    if failed and all(failed.values()):
+        raise TrainingError(
+            f"{'the run' if len(failed) == 1 else f'all {len(failed)} runs'} failed, so there is no result"
+        )
+
+
+def as_json(value: object) -> object:
+    """The same with None for numbers that are not finite, which JSON does not have.
+
+    >>> as_json({"loss": [0.5, float("nan")]})
+    {'loss': [0.5, None]}
+    """
+    if isinstance(value, Mapping):
+        return {name: as_json(part) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [as_json(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
