@@ -326,7 +326,6 @@ def test_without_the_extra_one_sentence_says_what_to_install(saved, texts, tmp_p
     for name in [name for name in sys.modules if name.startswith("modeling_roformer.serving.vectors.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    monkeypatch.delattr(sys.modules["modeling_roformer.serving.vectors"], "embed", raising=False)
     assert "pyarrow is not installed: `pip install '.[embed]'`" in refused(run, saved("word"), texts, tmp_path / "out")
 
 

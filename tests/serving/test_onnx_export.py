@@ -351,7 +351,8 @@ def test_embeddings_in_int8_have_a_scale_for_each_row():
     found, products = session.run(["rows", "logits"], {"ids": np.arange(2000)})
     steps = np.abs(table).max(-1, keepdims=True) / 127
     assert (np.abs(found - table) <= 0.5001 * steps).all() and (found != table).any()
-    np.testing.assert_allclose(products, found @ table.T, rtol=1e-5, atol=1e-3)
+    exact, size = found.astype(float) @ table.T, np.abs(found).astype(float) @ np.abs(table).T
+    assert (np.abs(products - exact) <= 1e-6 * size).all()  # the order of a sum differs between processors
     assert {tensor.name: tensor.data_type for tensor in network.initializer} == {
         "matrix": onnx.TensorProto.FLOAT,
         "table_int8": onnx.TensorProto.INT8,

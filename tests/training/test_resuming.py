@@ -93,7 +93,7 @@ def contents(folder):
 
 def warnings(caplog):
     """Ours of what could not be checked."""
-    return " ".join(record.getMessage() for record in caplog.records if record.name.endswith("training.fingerprint"))
+    return " ".join(record.getMessage() for record in caplog.records if record.name.endswith("runs.fingerprint"))
 
 
 def file_of(script):
