@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..model_cards import card_for, conversion_facts, data_files, file_facts, measure
-from ..output.output_folder import output_folder
-from ..output.progress_bar import byte_progress
-from ..output.sentence import sentence_of
+from ..output.atomic_folder import output_folder
+from ..output.console import byte_progress, sentence_of
 from ..tokenization.characters import is_cjk
 from ..tokenization.whole_file import read_whole
 from .checkpoints.legacy_checkpoint import read_legacy

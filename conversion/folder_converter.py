@@ -6,8 +6,8 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from ..output.output_folder import is_saved_model
-from ..output.sentence import sentence_of
+from ..output.atomic_folder import is_saved_model
+from ..output.console import sentence_of
 from .converter import convert
 from .errors import CheckpointError
 from .folder.legacy_folder import CONFIGS, INDEX, VOCABULARY

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from ..output.summary import summary_table
+from ..output.console import summary_table
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from rich.table import Table
 
-from ..output.output_folder import output_folder
-from ..output.progress_bar import byte_progress
-from ..output.summary import summary_table
+from ..output.atomic_folder import output_folder
+from ..output.console import byte_progress, summary_table
 from .errors import CheckpointError
 from .folder.legacy_folder import CONFIGS, VOCABULARY, legacy_files, missing
 from .formats.pytorch_files import is_pytorch

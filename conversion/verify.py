@@ -9,7 +9,7 @@ from transformers import AutoConfig, AutoTokenizer
 
 import modeling_roformer
 
-from ..output.progress_bar import byte_progress, no_transformers_bar
+from ..output.console import byte_progress, no_transformers_bar
 from .checkpoints.plan import Plan
 from .errors import CheckpointError
 from .formats.dtypes import cast

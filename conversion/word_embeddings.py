@@ -21,9 +21,8 @@ import numpy as np
 from rich.table import Table
 
 from ..model_types import MODEL_TYPES as ROFORMER_TYPES
-from ..output.output_folder import output_folder
-from ..output.progress_bar import byte_progress
-from ..output.summary import summary_table
+from ..output.atomic_folder import output_folder
+from ..output.console import byte_progress, summary_table
 from ..tokenization.vocabulary import VocabularyError, check_vocabulary, read_vocabulary
 from ..tokenization.whole_file import read_json
 from .errors import CheckpointError

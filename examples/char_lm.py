@@ -20,13 +20,12 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, TrainingArguments, set_seed
 
 from modeling_roformer import RoFormerConfig, RoFormerForCausalLM
-from modeling_roformer.output.output_folder import output_folder
-from modeling_roformer.training.comparing.comparison import smooth
-from modeling_roformer.training.comparing.curves import draw_panels, points
+from modeling_roformer.output.atomic_folder import output_folder
+from modeling_roformer.training.comparing.curves import draw_panels, points, smooth
 from modeling_roformer.training.errors import TrainingError, one_sentence
 from modeling_roformer.training.runs.checkpointing import CheckpointingTrainer
-from modeling_roformer.training.runs.content import digest_of_text
 from modeling_roformer.training.runs.device import ON_CPU, processes
+from modeling_roformer.training.runs.digests import digest_of_text
 from modeling_roformer.training.runs.fingerprint import only_run
 from modeling_roformer.training.runs.finite import NotFinite, positive_rate, show_failed
 from modeling_roformer.training.runs.results_file import ResultsFile

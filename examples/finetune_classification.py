@@ -25,18 +25,18 @@ from transformers import (
     set_seed,
 )
 
-from modeling_roformer.output.output_folder import output_folder
+from modeling_roformer.output.atomic_folder import output_folder
 from modeling_roformer.training.comparing.curves import draw_learning_curves
 from modeling_roformer.training.errors import TrainingError, one_sentence
 from modeling_roformer.training.finetuning.labelled_text import read_labelled
 from modeling_roformer.training.finetuning.scored_card import write_scored_card
 from modeling_roformer.training.finetuning.seed_results import SeedResults
 from modeling_roformer.training.metrics import metric
-from modeling_roformer.training.runs.content import digest_of_model, digest_of_rows
 from modeling_roformer.training.runs.device import ON_CPU
+from modeling_roformer.training.runs.digests import digest_of_model, digest_of_rows
 from modeling_roformer.training.runs.fingerprint import only_run
 from modeling_roformer.training.runs.finite import FiniteTrainer, NotFinite, positive_rate, show_failed
-from modeling_roformer.training.runs.start import saved_config
+from modeling_roformer.training.runs.models import saved_config
 
 LEAST = 5  # texts that can be split
 SCORES = ("accuracy", "macro_f1")

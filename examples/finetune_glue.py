@@ -29,13 +29,13 @@ from transformers import (
     set_seed,
 )
 
-from modeling_roformer.output.output_folder import output_folder
+from modeling_roformer.output.atomic_folder import output_folder
 from modeling_roformer.training.errors import TrainingError, one_sentence
 from modeling_roformer.training.finetuning.glue import TASKS, read_task
 from modeling_roformer.training.finetuning.scored_card import write_scored_card
 from modeling_roformer.training.metrics import metric
-from modeling_roformer.training.runs.content import digest_of_model, digest_of_rows
 from modeling_roformer.training.runs.device import ON_CPU
+from modeling_roformer.training.runs.digests import digest_of_model, digest_of_rows
 from modeling_roformer.training.runs.fingerprint import check_rows, only_run
 from modeling_roformer.training.runs.finite import (
     EARLIER,
@@ -45,8 +45,8 @@ from modeling_roformer.training.runs.finite import (
     positive_rate,
     show_failed,
 )
+from modeling_roformer.training.runs.models import saved_config
 from modeling_roformer.training.runs.results_file import ResultsFile
-from modeling_roformer.training.runs.start import saved_config
 
 METRICS = {"accuracy": "classification", "f1": "f1", "spearman": "spearman"}  # in which each score is
 

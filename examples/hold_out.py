@@ -16,7 +16,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from modeling_roformer.output.output_folder import output_folder
+from modeling_roformer.output.atomic_folder import output_folder
 from modeling_roformer.tokenization.vocabulary_maker.corpus import corpus_files, read_chunks
 from modeling_roformer.training.errors import TrainingError, one_sentence
 from modeling_roformer.training.pretraining.near_duplicates import near_duplicates

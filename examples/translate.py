@@ -32,21 +32,18 @@ from transformers import (
 )
 
 from modeling_roformer import RoFormerForConditionalGeneration, RoFormerSeq2SeqConfig
-from modeling_roformer.output.output_folder import output_folder
-from modeling_roformer.training.comparing.comparison import smooth
-from modeling_roformer.training.comparing.curves import draw_panels, points
+from modeling_roformer.output.atomic_folder import output_folder
+from modeling_roformer.training.comparing.curves import draw_panels, points, smooth
 from modeling_roformer.training.errors import TrainingError, one_sentence
 from modeling_roformer.training.runs.checkpointing import Checkpointing
-from modeling_roformer.training.runs.content import digest_of_rows
 from modeling_roformer.training.runs.device import ON_CPU
+from modeling_roformer.training.runs.digests import digest_of_rows
 from modeling_roformer.training.runs.fingerprint import only_run
 from modeling_roformer.training.runs.finite import EARLIER, NotFinite, has_null, show_failed
 from modeling_roformer.training.runs.results_file import ResultsFile
 from modeling_roformer.training.translation.averaging import average_of_last
-from modeling_roformer.training.translation.batches import TokenBatches
-from modeling_roformer.training.translation.pairs import read_pairs
+from modeling_roformer.training.translation.pairs import TokenBatches, read_pairs, train_tokenizer
 from modeling_roformer.training.translation.setting import Setting, read_setting
-from modeling_roformer.training.translation.vocabulary import train_tokenizer
 
 NAMES = {"rotary": "RoFormer", "sinusoidal": "Transformer"}
 LONGER = 50  # tokens that a translation may have more than its source, as in arXiv:1706.03762

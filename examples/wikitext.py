@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tokenizers import BertWordPieceTokenizer
 
-from modeling_roformer.output.output_folder import output_folder
+from modeling_roformer.output.atomic_folder import output_folder
 from modeling_roformer.tokenization.vocabulary_maker.corpus import read_chunks
 from modeling_roformer.training.errors import TrainingError, one_sentence
 

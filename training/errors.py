@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ..output.sentence import sentence_of
+from ..output.console import sentence_of
 
 
 class TrainingError(ValueError):

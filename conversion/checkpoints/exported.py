@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...output.sentence import sentence_of
+from ...output.console import sentence_of
 from ..errors import CheckpointError
 from ..families.family import Family, Weight, dense
 from ..families.registry import EXPORTED_AS

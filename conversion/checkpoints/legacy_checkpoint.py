@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...output.sentence import sentence_of
+from ...output.console import sentence_of
 from ..errors import CheckpointError
 from ..families.registry import RELATIVE_POSITIONS, SIGNS, choose
 from ..families.relative_positions import computed_positions

@@ -14,7 +14,7 @@ from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 from ...configuration import RoFormerConfig
 from ...model_types import MODEL_TYPES
 from ...nezha_configuration import NezhaConfig
-from ...output.sentence import sentence_of
+from ...output.console import sentence_of
 from ...tokenization.tokenizer import RoFormerTokenizer
 from ..errors import CheckpointError
 from ..families.family import Weight

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from ...output.temporary_sibling import temporary_sibling
+from ...output.atomic_folder import temporary_sibling
 from ...tokenization.whole_file import most_bytes
 from ..errors import CheckpointError
 from ..formats.pytorch_files import PYTORCH, PYTORCH_SUFFIXES

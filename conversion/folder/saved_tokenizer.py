@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ...output.sentence import sentence_of
+from ...output.console import sentence_of
 from ...tokenization import RoFormerTokenizer
 from ...tokenization.whole_file import read_json
 from ..errors import CheckpointError

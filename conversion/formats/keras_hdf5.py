@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...output.sentence import sentence_of
+from ...output.console import sentence_of
 from ..errors import CheckpointError
 from .dtypes import FLOATS, STORAGE
 from .hdf5_heaps import check_heaps, check_references

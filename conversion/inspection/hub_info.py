@@ -12,7 +12,7 @@ from ...hub.bars import bar_class, hub_bars
 from ...hub.errors import HubError, hub_error, shown
 from ...hub.retries import patience
 from ...hub.token import usable_token
-from ...output.sentence import sentence_of
+from ...output.console import sentence_of
 from ...tokenization.whole_file import most_bytes
 from ..folder.legacy_folder import INDEX
 from ..formats.pytorch_files import PYTORCH

@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 
 from .. import __version__
-from ..output.sentence import sentence_of
+from ..output.console import sentence_of
 
 app = typer.Typer(
     name="roformer",
@@ -371,7 +371,7 @@ def decay(
     longest: Annotated[int, typer.Option(help="Largest relative distance, in tokens.")] = 256,
 ) -> None:
     """Figure 2: how the bound on a query's product with a key falls with their distance."""
-    from ..training.comparing.decay_picture import draw_decay
+    from ..training.comparing.decay import draw_decay
 
     bound = draw_decay(output, head_dim=head_dim, theta=theta, longest=longest)
     (first, highest), (last, lowest) = bound[0], bound[-1]

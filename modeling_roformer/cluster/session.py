@@ -7,8 +7,8 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ..output.extras import install_command
-from ..output.sentence import sentence_of
+from ..output.console import sentence_of
+from ..output.extras import needs_extra
 from .address import LOCAL, host_and_port
 from .errors import ClusterError
 from .private_session import check_token_file, private_session
@@ -43,11 +43,9 @@ def ray_session(address: str = LOCAL) -> Iterator[None]:
     here = address == LOCAL
     for name, value in (_ENVIRONMENT | (_ENVIRONMENT_HERE if here else {})).items():
         os.environ.setdefault(name, value)
-    try:
+    with needs_extra("ray", ClusterError):
         import ray
         import ray.data
-    except ModuleNotFoundError as error:
-        raise ClusterError(f"{error.name} is not installed: `{install_command('ray')}` brings it") from None
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module=r"ray\.")  # about settings, which are ours
     if ray.is_initialized():

@@ -9,7 +9,7 @@ import pickle
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from ..output.sentence import sentence_of
+from ..output.console import sentence_of
 from .address import LOCAL
 from .errors import ClusterError
 from .session import ray_session

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..output.output_folder import output_folder
+from ..output.atomic_folder import output_folder
 
 
 @dataclass(frozen=True)

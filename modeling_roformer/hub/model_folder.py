@@ -6,7 +6,7 @@ from safetensors import SafetensorError
 
 from ..model_cards import check_metadata
 from ..model_cards.facts import safetensors_header
-from ..output.sentence import sentence_of
+from ..output.console import sentence_of
 from ..tokenization.vocabulary import read_vocabulary
 from ..tokenization.whole_file import read_json as read_whole_json
 from ..tokenization.whole_file import read_whole

@@ -13,7 +13,7 @@ from huggingface_hub import CommitOperationAdd, HfApi, constants
 from huggingface_hub.errors import EntryNotFoundError
 
 from ..model_cards import card_of_folder
-from ..output.progress_bar import byte_progress
+from ..output.console import byte_progress
 from .bars import hub_bars
 from .card import with_needs
 from .commit import commit_once, propose_once

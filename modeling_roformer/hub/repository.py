@@ -23,7 +23,7 @@ from huggingface_hub.errors import CachedRepoTreeNotFoundError, LocalEntryNotFou
 from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils import validate_repo_id
 
-from ..output.progress_bar import byte_progress
+from ..output.console import byte_progress
 from .bars import Advance, bar_class, hub_bars
 from .checksums import SUM, Sums, sums_of
 from .errors import BROKEN_CONNECTION, HubError, hub_error, shown

@@ -22,7 +22,7 @@ from time import time as now
 
 from huggingface_hub.utils import get_session
 
-from ..output.sentence import sentence_of
+from ..output.console import sentence_of
 from .errors import BROKEN_CONNECTION, OutOfPatience
 
 TRIES = 5

@@ -1,1 +1,1 @@
-"""What commands write and show: folders that appear whole or not at all, progress bars, summaries."""
+"""Output of commands: folders that appear complete or not at all, progress bars, summaries."""

@@ -1,10 +1,29 @@
-"""How what an extra brings is installed."""
+"""Optional dependencies of the package ("extras")."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
-def install_command(extra: str) -> str:
-    """Return the command that installs the package with an extra.
+def not_installed(extra: str, *modules: str) -> str:
+    """Return the message that modules of an extra are not installed, and the command that installs them.
 
-    It names the folder of the clone: no registry of packages has modeling_roformer, and what may appear in one under that
-    name is somebody else's.
+    The command names the folder of the clone: modeling_roformer is in no registry of packages, and a package of that name
+    there would be somebody else's.
+
+    >>> not_installed("ray", "ray")
+    "ray is not installed: run `pip install '.[ray]'`"
     """
-    return f"pip install '.[{extra}]'"
+    return f"{', '.join(modules)} {'is' if len(modules) == 1 else 'are'} not installed: run `pip install '.[{extra}]'`"
+
+
+@contextmanager
+def needs_extra(extra: str, error: type[Exception]) -> Iterator[None]:
+    """Raise `error` with `not_installed`'s message if an import in the block fails.
+
+    >>> with needs_extra("embed", ServingError):
+    ...     import pyarrow
+    """
+    try:
+        yield
+    except ModuleNotFoundError as missing:
+        raise error(not_installed(extra, missing.name)) from None

@@ -1,22 +1,26 @@
-"""A folder into which one process writes at a time."""
+"""Locks of folders: one process writes into a folder at a time."""
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from .temporary_sibling import lock_folder
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
 
 
 @contextmanager
 def only_writer(path: str | Path) -> Iterator[None]:
-    """Hold the lock of a folder while the block runs. It is made if needed, and removed if it stays empty.
+    """Hold the lock of a folder while the block runs. The folder is made if needed, and removed if it stays empty.
 
-    The system releases the lock of a process that dies. On a file system without locks, nothing is held.
+    The system releases the lock of a process that dies. On a file system without locks, nothing is locked.
 
     Raises:
-        BlockingIOError: another process of this machine holds it.
-        FileExistsError: there is a file of that name.
+        BlockingIOError: another process of this machine holds the lock.
+        FileExistsError: `path` is a file.
     """
     path = Path(path)
     made = [folder for folder in (path.absolute(), *path.absolute().parents) if not folder.exists()]
@@ -25,7 +29,7 @@ def only_writer(path: str | Path) -> Iterator[None]:
     except FileExistsError:
         raise FileExistsError(f"{path} is not a folder") from None
     try:
-        lock = lock_folder(path.resolve())  # of what a link points to
+        lock = lock_folder(path.resolve())  # a link cannot be locked, its target can
     except BlockingIOError:
         raise BlockingIOError(f"{path} is being written by another process: wait until it has ended") from None
     except PermissionError:
@@ -37,6 +41,29 @@ def only_writer(path: str | Path) -> Iterator[None]:
     finally:
         if lock is not None:
             os.close(lock)
-        with suppress(OSError):  # it holds what was written
+        with suppress(OSError):  # the folder is not empty
             for folder in made:
                 folder.rmdir()
+
+
+def lock_folder(folder: Path) -> int:
+    """Return a descriptor that holds the lock of a folder; closing it releases the lock.
+
+    Raises:
+        BlockingIOError: another process holds the lock, or has removed the folder.
+        OSError: the system or the file system has no locks.
+    """
+    if fcntl is None:
+        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
+    except FileNotFoundError:
+        raise BlockingIOError from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not folder.is_dir():
+            raise BlockingIOError
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor

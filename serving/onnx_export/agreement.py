@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...output.sentence import sentence_of
+from ...output.console import sentence_of
 from ..errors import ServingError
 from . import graph
 from .memory import check_memory

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from ...output.extras import install_command
-from ...output.output_folder import output_folder
+from ...output.atomic_folder import output_folder
+from ...output.extras import not_installed
 from ..errors import ServingError
 from .report import FLOAT16, FLOAT32, INT8, OnnxReport
 from .saved_model import load_model, load_tokenizer, saved_model
@@ -60,7 +60,7 @@ def export_onnx(
     """
     started = time.perf_counter()
     if lacking := [name for name in NEEDED if find_spec(name) is None]:
-        raise ServingError(f"exporting to ONNX needs {', '.join(lacking)}: {install_command('export')}")
+        raise ServingError(not_installed("export", *lacking))
     saved, place = saved_model(directory), Path(output).resolve()
     if place in (saved.folder.resolve(), *saved.folder.resolve().parents):
         raise FileExistsError(f"{place} is or contains the model to export: name a folder next to it")

@@ -6,7 +6,7 @@ import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...output.sentence import sentence_of
+from ...output.console import sentence_of
 from ..errors import ServingError
 from .quiet import quiet
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from ...output.summary import summary_table
+from ...output.console import summary_table
 from .agreement import Agreement
 
 FLOAT32, INT8, FLOAT16 = "model.onnx", "model_quantized.onnx", "model_fp16.onnx"

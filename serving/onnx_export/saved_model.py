@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from ...conversion.folder.legacy_folder import missing
 from ...model_cards.facts import read_json
 from ...model_cards.kinds import architecture_of, kind_of
-from ...output.progress_bar import no_transformers_bar, no_transformers_report
-from ...output.sentence import sentence_of
+from ...output.console import no_transformers_bar, no_transformers_report, sentence_of
 from ..errors import ServingError
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
-from ...output.extras import install_command
+from ...output.extras import needs_extra
 from ..errors import ServingError
 from .abilities import abilities_of
 
@@ -67,12 +67,9 @@ def application(
     do not end is your server's part.
     """
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
-    try:
+    with needs_extra("page", ServingError):
         import gradio as gr
         from fastapi import FastAPI
-    except ImportError:
-        needed = f"the page needs Gradio, which the extra page brings: {install_command('page')}"
-        raise ServingError(needed) from None
     from .drawing import CSS
     from .guard import Guard
     from .origins import Origins

@@ -6,7 +6,7 @@ from html import escape
 
 import gradio as gr
 
-from ...output.sentence import sentence_of
+from ...output.console import sentence_of
 from ..errors import ServingError
 from . import abilities, drawing
 from .examples import CHINESE, ENGLISH

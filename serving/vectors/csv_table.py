@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from ...output.sentence import sentence_of
+from ...output.console import sentence_of
 from ..errors import ServingError
 
 CSV = ".csv"

@@ -14,8 +14,7 @@ from pathlib import Path
 from rich.table import Table
 
 from ...cluster.address import host_and_port
-from ...output.progress_bar import byte_progress
-from ...output.summary import summary_table
+from ...output.console import byte_progress, summary_table
 from ..errors import ServingError
 from .encoder import BATCH_TOKENS, DTYPES, LONGEST, TextEncoder, check_model, model_identity
 from .repeated_ids import repeated_ids

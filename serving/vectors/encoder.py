@@ -288,7 +288,7 @@ def _load(folder: Path, dtype: "torch.dtype"):
     """The bare model, without a word about the weights of heads, which are left out."""
     from transformers import AutoModel
 
-    from ...output.progress_bar import no_transformers_bar, no_transformers_report
+    from ...output.console import no_transformers_bar, no_transformers_report
 
     with no_transformers_bar(), no_transformers_report():
         return AutoModel.from_pretrained(folder, dtype=dtype)

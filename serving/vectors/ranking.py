@@ -9,7 +9,7 @@ import numpy as np
 from rich.table import Column, Table
 from rich.text import Text
 
-from ...output.progress_bar import byte_progress
+from ...output.console import byte_progress
 from ..errors import ServingError
 from .encoder import TextEncoder, check_finite, check_model, model_identity
 from .texts import Texts

@@ -7,14 +7,14 @@ from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 
-from ...output.sentence import sentence_of
+from ...output.console import sentence_of
+from ...output.extras import needs_extra
 from ...tokenization.vocabulary_maker.corpus import Chunk, CorpusError, corpus_files, is_json_lines, read_chunks
 from ..errors import ServingError
 from .csv_table import CSV, csv_columns, csv_rows
-from .extra import extra
 from .source_names import file_names
 
-with extra("embed"):
+with needs_extra("embed", ServingError):
     import pyarrow
     import pyarrow.parquet
 
@@ -300,7 +300,7 @@ class _Table:
 def _is_data_set(source: str) -> bool:
     if Path(source).is_file():
         return False
-    with extra("embed"):
+    with needs_extra("embed", ServingError):
         from ...training.pretraining.documents import is_data_set
     return is_data_set(source, (CSV, PARQUET))
 

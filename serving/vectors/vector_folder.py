@@ -16,16 +16,16 @@ from pathlib import Path
 
 import numpy as np
 
+from ...output.atomic_folder import sync
+from ...output.console import sentence_of
+from ...output.extras import needs_extra
 from ...output.folder_lock import only_writer
-from ...output.output_folder import sync
-from ...output.sentence import sentence_of
 from ...tokenization.whole_file import unique_fields
 from ..errors import ServingError
 from .encoder import check_finite
-from .extra import extra
 from .texts import PARQUET, Shard, digest_of, shard_name
 
-with extra("embed"):
+with needs_extra("embed", ServingError):
     import pyarrow
     import pyarrow.parquet
 

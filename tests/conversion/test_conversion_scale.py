@@ -32,7 +32,7 @@ from modeling_roformer.conversion.folder_converter import convert_all
 from modeling_roformer.conversion.formats.safetensors_file import TensorSpec, parse_size, split_into_shards
 from modeling_roformer.conversion.formats.tensor_bundle_writer import write_bundle
 from modeling_roformer.output import exchange as exchange_module
-from modeling_roformer.output.temporary_sibling import temporary_sibling
+from modeling_roformer.output.atomic_folder import temporary_sibling
 from modeling_roformer.tokenization.vocabulary import read_vocabulary
 
 run = command_line.run  # the fixture

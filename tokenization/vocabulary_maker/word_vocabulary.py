@@ -17,9 +17,8 @@ from pathlib import Path
 
 from rich.table import Table
 
-from ...output.progress_bar import byte_progress
-from ...output.summary import summary_table
-from ...output.temporary_sibling import temporary_sibling
+from ...output.atomic_folder import temporary_sibling
+from ...output.console import byte_progress, summary_table
 from ..characters import is_cjk, is_punctuation
 from ..normalization import Normalizer
 from ..segmentation import JiebaSegmenter, cut_characters

@@ -15,7 +15,7 @@ import datasets
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from ...output.sentence import sentence_of
+from ...output.console import sentence_of
 from ...tokenization.segmentation import JiebaSegmenter
 from ...tokenization.vocabulary_maker.corpus import CorpusError, corpus_files, read_chunks
 from ...tokenization.wordpiece import PREFIX

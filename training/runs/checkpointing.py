@@ -9,7 +9,7 @@ from pathlib import Path
 from transformers import Trainer, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME, TRAINING_ARGS_NAME
 
-from ...output.sentence import sentence_of
+from ...output.console import sentence_of
 from ..errors import TrainingError
 from .checkpoints import checkpoint_to_resume, last_whole, remove_all_but, unfinished, whole_folder
 from .device import by_main_process

@@ -15,9 +15,8 @@ import torch
 from safetensors import safe_open
 from transformers.trainer_pt_utils import safe_globals
 
-from ...output.exchange import exchange
-from ...output.output_folder import sync
-from ...output.sentence import sentence_of
+from ...output.atomic_folder import exchange, sync
+from ...output.console import sentence_of
 from ..errors import TrainingError
 from .digests import digests
 

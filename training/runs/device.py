@@ -7,7 +7,7 @@ import torch
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
 
-from ...output.sentence import sentence_of
+from ...output.console import sentence_of
 from ..errors import TrainingError
 
 T = TypeVar("T")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from huggingface_hub import EvalResult
 
-from ...output.output_folder import output_folder
-from ...output.progress_bar import no_transformers_bar
+from ...output.atomic_folder import output_folder
+from ...output.console import no_transformers_bar
 from ..comparing.curves import draw_learning_curves
 from ..finetuning.scored_card import write_scored_card
 from .baselines import TEXT_BLIND

@@ -18,14 +18,14 @@ from transformers import (
 )
 
 from ...absolute_positions import longest_text
-from ...output.progress_bar import no_transformers_bar, no_transformers_report
+from ...output.console import no_transformers_bar, no_transformers_report
 from ...triplet_matching import RoFormerForTripletMatching
 from ..errors import TrainingError
 from ..metrics import metric
-from ..runs.content import digest_of_model
 from ..runs.device import ON_CPU
+from ..runs.digests import digest_of_model
 from ..runs.finite import FiniteTrainer
-from ..runs.start import has_tokenizer, saved_config
+from ..runs.models import has_tokenizer, saved_config
 from .baselines import decide
 from .reading import Split, encode_triplets
 

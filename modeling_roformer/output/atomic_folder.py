@@ -1,0 +1,242 @@
+"""Folders that appear complete or not at all.
+
+`output_folder` writes into a temporary folder beside its path and renames it at the end. The temporary folder is locked
+while its process lives, and the system releases the locks of a dead process, so the next process that writes to the same
+path can tell that the folder was left behind, and removes it.
+"""
+
+import ctypes
+import errno
+import json
+import os
+import re
+import secrets
+import shutil
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from .folder_lock import lock_folder
+
+# Of Linux's renameat2.
+_AT_FDCWD = -100  # paths are relative to the current folder
+_RENAME_EXCHANGE = 2
+_UNSUPPORTED = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP}
+
+
+@contextmanager
+def output_folder(path: str | Path, force: bool = False) -> Iterator[Path]:
+    """Yield a folder to write into, which becomes `path` when the block ends, and is removed if the block fails.
+
+    The folder is next to `path`. Its files are synced to disk before it is renamed to `path`. With `force` it replaces
+    an existing model, which stays intact until then and is removed afterwards.
+
+    Raises:
+        FileExistsError: `path` is the current folder, or exists and is neither an empty folder nor, with `force`, a saved
+            model.
+        ValueError: safetensors and tokenizers cannot open a path of this name.
+
+    >>> with output_folder("converted") as folder:
+    ...     (folder / "config.json").write_text("{}")
+    """
+    path = Path(path).resolve()
+    _check_name(path)
+    _is_replaced(path, force)
+    with temporary_sibling(path) as folder:
+        try:
+            yield folder
+            for file in folder.rglob("*"):
+                sync(file)
+            sync(folder)
+            _put_in_place(folder, path, force)
+        except OSError as error:
+            if isinstance(error.filename, (str, Path)):
+                error.filename = str(error.filename).replace(str(folder), str(path))
+            raise
+        sync(path.parent)
+
+
+def _check_name(path: Path) -> None:
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{str(path)!a} is not valid UTF-8: name another folder, or set a UTF-8 locale") from None
+
+
+def _put_in_place(folder: Path, path: Path, force: bool) -> None:
+    """Rename `folder` to `path`, where another process may have written something in the meantime."""
+    try:
+        if not _is_replaced(path, force):
+            os.replace(folder, path)
+            return
+    except OSError:
+        if not _is_replaced(path, force):  # raises an error that says what is there now
+            raise
+    exchange(folder, path)
+
+
+def _is_replaced(path: Path, force: bool) -> bool:
+    """Return whether there is a folder that the new one replaces; raise FileExistsError if it must not be replaced."""
+    if path.is_dir() and not os.path.ismount(path):
+        if path.samefile(os.curdir):  # a shell in it would stay in the old one, and not see the new one
+            raise FileExistsError(f"{path} is the current folder, which cannot be replaced: name another folder")
+        if not any(path.iterdir()):
+            return False
+        if not force:
+            raise FileExistsError(f"{path} is not empty: name a new folder, or replace a model with --force")
+        if not is_saved_model(path):
+            raise FileExistsError(f"{path} is not a saved model, so --force does not replace it: name a new folder")
+        return True
+    if path.exists():
+        kind = "a mount point: name a folder inside it" if path.is_dir() else "not a folder"
+        raise FileExistsError(f"{path} is {kind}")
+    return False
+
+
+def is_saved_model(path: Path) -> bool:
+    """Return whether `save_pretrained` or `export_tf` wrote a folder, and it is not the clone of a git repository."""
+    if (path / ".git").exists():
+        return False
+    name = next((name for name in ("config.json", "bert_config.json") if (path / name).is_file()), "")
+    try:
+        config = json.loads((path / name).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    if not isinstance(config, dict) or (name == "bert_config.json" and "exported_from" not in config):
+        return False  # an original checkpoint, perhaps the only copy
+    return isinstance(config.get("model_type"), str)
+
+
+def sync(path: Path) -> None:
+    """Sync a file, or a folder's list of files, to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def exchange(new: Path, old: Path) -> None:
+    """Swap two folders: put `new` at the path of `old`, and `old` at the path of `new`.
+
+    This is one atomic step where the system supports it (Linux, most file systems). Elsewhere `old` is renamed to
+    `<new>.old` first and renamed back if anything fails. A process that is killed between the steps leaves both whole,
+    `old` as `<new>.old` and `new` where it was.
+    """
+    if _exchange_in_one_step(new, old):
+        return
+    aside = new.with_name(f"{new.name}.old")
+    try:
+        os.rename(old, aside)
+        os.rename(new, old)
+        os.rename(aside, new)
+    finally:
+        if aside.exists() and not old.exists():
+            os.rename(aside, old)
+        elif aside.exists():
+            shutil.rmtree(aside, ignore_errors=True)
+
+
+def _exchange_in_one_step(new: Path, old: Path) -> bool:
+    """Call Linux's renameat2; return False if the system or the file system does not have it."""
+    try:
+        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    except (OSError, AttributeError, TypeError):
+        return False
+    if renameat2(_AT_FDCWD, os.fsencode(new), _AT_FDCWD, os.fsencode(old), _RENAME_EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in _UNSUPPORTED:
+        return False
+    raise OSError(number, os.strerror(number), str(old))
+
+
+@contextmanager
+def temporary_sibling(path: Path, mode: int = 0o777) -> Iterator[Path]:
+    """Yield an empty folder next to `path`, with the permissions `mode`, and remove it at the end, after SIGTERM too.
+
+    Only a killed process leaves it behind, as `.<name>.<number>.unfinished`. The next process that writes to `path`
+    removes it, if the file system has locks.
+    """
+    made = [folder for folder in path.parents if not folder.exists()]
+    _make(path.parent, path, parents=True, exist_ok=True)
+    _remove_leftovers(path)
+    folder, lock = _temporary_name(path), None
+    with _terminable():
+        try:
+            while lock is None:
+                _make(folder, path, mode=mode)
+                try:
+                    lock = lock_folder(folder)
+                except BlockingIOError:  # another process removed it as a leftover before it was locked
+                    folder = _temporary_name(path)
+                except OSError:  # a system or file system without locks, where leftovers stay
+                    break
+            yield folder
+        finally:
+            _remove(folder)
+            if lock is not None:
+                os.close(lock)
+            for parent in made:
+                with suppress(OSError):  # it is not empty
+                    parent.rmdir()
+
+
+def _make(folder: Path, path: Path, **options) -> None:
+    try:
+        folder.mkdir(**options)
+    except OSError as error:
+        there = next(parent for parent in path.parents if parent.exists())
+        reason = error.strerror if there.is_dir() else f"{there} is not a folder"
+        raise type(error)(f"{path} cannot be created: {reason}") from error
+
+
+def _temporary_name(path: Path) -> Path:
+    return path.with_name(f".{_short_name(path)}.{secrets.token_hex(4)}.unfinished")
+
+
+def _short_name(path: Path) -> str:
+    return path.name[:50]  # a file name has at most 255 bytes
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove the temporary folders next to `path` that killed processes left; locked ones are in use."""
+    name = re.compile(rf"\.{re.escape(_short_name(path))}\.[0-9a-f]{{8}}\.unfinished")
+    for folder in [entry for entry in path.parent.iterdir() if name.fullmatch(entry.name)]:
+        try:
+            lock = lock_folder(folder)
+        except OSError:
+            continue
+        _remove(folder)
+        os.close(lock)
+
+
+def _remove(folder: Path) -> None:
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+    except BaseException:  # an interruption must leave nothing either
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Make SIGTERM and SIGHUP raise SystemExit, so that `finally` blocks run."""
+
+    def stop(number, _frame):
+        raise SystemExit(128 + number)
+
+    # Only the main thread may set handlers, and those of the program are kept.
+    handled = []
+    if threading.current_thread() is threading.main_thread():
+        numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+        handled = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
+    for number in handled:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number in handled:
+            signal.signal(number, signal.SIG_DFL)
