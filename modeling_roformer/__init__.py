@@ -9,20 +9,27 @@ modelling code) that most commands have no use for.
 
 import sys
 from importlib import import_module
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
-# In a source tree the other folders of the package (`tokenization`, `conversion` …) lie beside this one; an installation
-# has moved them into it. A Python that is started in the tree finds this folder before any installation.
-_FOLDER = Path(__file__).resolve().parent
-_TREE = _FOLDER.parent
-if (
-    not (_FOLDER / "tokenization").exists()
-    and (_TREE / "setup.cfg").is_file()
-    and (_TREE / "tokenization" / "__init__.py").is_file()
-):
-    __path__.append(str(_TREE))
+# In a source tree these folders lie beside this one; an installation has them inside. A Python that is started in the tree
+# finds this folder before any installation.
+_TREE = Path(__file__).resolve().parent.parent
+_ROOMS = {f"{__name__}.{room}" for room in ("conversion", "model_cards", "serving", "tokenization", "training")}
+
+
+class _RoomFinder:
+    """Import finder for the rooms of a source tree, and for no other folder beside them."""
+
+    @staticmethod
+    def find_spec(name: str, path=None, target=None) -> ModuleSpec | None:
+        return PathFinder.find_spec(name, [str(_TREE)]) if name in _ROOMS else None
+
+
+if not Path(__file__).with_name("tokenization").exists() and (_TREE / "setup.cfg").is_file():
+    sys.meta_path.insert(0, _RoomFinder)  # before that of an editable installation, which may be of another tree
 
 
 def _is_the_command() -> bool:

@@ -18,13 +18,12 @@ from .heads import (
     RoFormerForQuestionAnswering,
     RoFormerForSequenceClassification,
     RoFormerForTokenClassification,
-    check_token_labels,
 )
 from .input_checks import check_range
 from .model import RoFormerLayer, RoFormerModel, RoFormerPreTrainedModel
 from .nezha_attention import NezhaSelfAttention, relative_position_embeddings
 from .nezha_configuration import NezhaConfig
-from .task_head import RoFormerHead, describes_inputs, describes_inputs_and_parts
+from .task_head import RoFormerHead, check_token_labels, describes_inputs, describes_inputs_and_parts
 
 POOLER = {"pooler.dense.weight", "pooler.dense.bias"}
 
@@ -236,7 +235,7 @@ class NezhaForNextSentencePrediction(NezhaHead):
         outputs = self.base_outputs(
             input_ids, attention_mask, token_type_ids, inputs_embeds, past_key_values=past_key_values, **kwargs
         )
-        return self.answer(NextSentencePredictorOutput, outputs, self.cls(outputs.pooler_output), labels, **kwargs)
+        return self.make_output(NextSentencePredictorOutput, outputs, self.cls(outputs.pooler_output), labels, **kwargs)
 
 
 class NezhaForSequenceClassification(NezhaHead, RoFormerForSequenceClassification):

@@ -19,11 +19,10 @@ from transformers.utils.generic import can_return_tuple
 
 from .absolute_positions import SinusoidalPositionEmbeddings
 from .fast_dropout import Dropout
-from .heads import check_token_labels
 from .input_checks import can_be_read, check_same_shape, is_wrapped
 from .model import RoFormerModel, RoFormerPreTrainedModel
 from .seq2seq_configuration import RoFormerSeq2SeqConfig
-from .task_head import mean_cross_entropy
+from .task_head import check_token_labels, mean_cross_entropy
 from .unpadding import up_to_last_label
 
 

@@ -1,4 +1,4 @@
-"""What all task heads share: the bare model below, what they return, their losses, what `help` tells of their arguments.
+"""Code that all task heads share: the call of the bare model, outputs, losses, label checks and docstrings.
 
 Dimensions in the shapes: b batch, s sequence length.
 """
@@ -11,36 +11,37 @@ from transformers.modeling_outputs import ModelOutput
 from .configuration import RoFormerConfig
 from .docstrings import described_as_in
 from .fast_cross_entropy import cross_entropy
+from .input_checks import can_be_read, check_ranges, check_same_shape
 from .model import RoFormerModel, RoFormerPreTrainedModel
 from .unpadding import reads_padding
 
-# What heads take beside the bare model's arguments; the second those whose loss is over `labels` alone.
+# Arguments of heads besides the bare model's; the second is for heads whose loss is over `labels` alone.
 _RETURN_DICT = """
     return_dict: False for a tuple in place of the output; the config's where None.
 """
 _NUM_ITEMS_IN_BATCH = """
-    num_items_in_batch: number of labels in the whole batch of which this is a part: the losses of the parts then
-        add up to its mean. Trainer passes it, so that accumulated steps learn what one step would.
+    num_items_in_batch: number of labels in the whole batch, if this call gets a part of it: the losses of the parts
+        then add up to the mean over the batch. Trainer passes it, so that accumulated steps equal one step.
 """
 _DIMENSIONS = "b batch, s sequence length, k length of the keys, h heads"
 describes_inputs = described_as_in(RoFormerModel.forward, _RETURN_DICT, _DIMENSIONS)
 describes_inputs_and_parts = described_as_in(RoFormerModel.forward, _RETURN_DICT + _NUM_ITEMS_IN_BATCH, _DIMENSIONS)
 
 
-def one_by_one(*inputs: torch.Tensor | None) -> list[torch.Tensor | None]:
-    """Inputs of shape (b, n, …), n sequences an example, as (b·n, …)."""
+def flatten_examples(*inputs: torch.Tensor | None) -> list[torch.Tensor | None]:
+    """Reshape inputs of n sequences per example from (b, n, …) to (b·n, …)."""
     return [None if x is None else x.flatten(0, 1) for x in inputs]
 
 
 def mean_loss(function: Callable, num_items_in_batch: torch.Tensor | int | None, *arguments, **options) -> torch.Tensor:
-    """The mean of a loss, or this part's share in the mean of a batch that comes in parts.
+    """Return the mean of a loss, or one part's share of the mean over a batch that comes in parts.
 
-    transformers' Trainer accumulates gradients so: parts differ in their numbers of labels, therefore it counts those
-    of the whole batch, and adds the parts' losses up.
+    transformers' Trainer accumulates gradients this way: it counts the labels of the whole batch and adds up the losses
+    of its parts, which may have different numbers of labels.
 
     Args:
-        function: one of `torch.nn.functional`, or that takes `reduction` as they do; with its `arguments` and `options`.
-        num_items_in_batch: how many terms the mean of the whole batch has; None where this is the whole.
+        function: a loss with a `reduction` argument, as in `torch.nn.functional`, called with `arguments` and `options`.
+        num_items_in_batch: number of terms of the mean over the whole batch; None if this call has the whole batch.
 
     ```python
     >>> mean_loss(cross_entropy, None, logits, labels)
@@ -50,7 +51,7 @@ def mean_loss(function: Callable, num_items_in_batch: torch.Tensor | int | None,
     if num_items_in_batch is None:
         return function(*arguments, **options)
     losses = function(*arguments, reduction="none", **options)
-    # The sum over thousands of labels leaves float16's range.
+    # The sum over thousands of labels overflows float16.
     total = losses.sum(dtype=torch.promote_types(losses.dtype, torch.float32))
     return total / torch.as_tensor(num_items_in_batch, device=total.device)
 
@@ -58,12 +59,44 @@ def mean_loss(function: Callable, num_items_in_batch: torch.Tensor | int | None,
 def mean_cross_entropy(
     logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
 ) -> torch.Tensor:
-    """The mean cross-entropy of logits (…, classes) over labels (…) that are not -100; see `mean_loss`."""
+    """Return the mean cross-entropy of logits (…, classes) over labels (…) that are not -100; see `mean_loss`."""
     return mean_loss(cross_entropy, num_items_in_batch, logits.flatten(0, -2), labels.flatten().to(logits.device))
 
 
+def check_token_labels(
+    labels: torch.Tensor | None,
+    input_ids: torch.Tensor | None,
+    inputs_embeds: torch.Tensor | None,
+    classes: int,
+    *others: tuple[str, torch.Tensor | None, int | None, int | None],
+) -> int | None:
+    """Raise a ValueError unless each token has a label from 0 to `classes` - 1, or -100.
+
+    `others` are further ranges to check in the same device sync (see `check_ranges`).
+
+    Returns:
+        The number of labels that are not -100; None without labels, or if they cannot be read (in a compiled model).
+    """
+    inputs = input_ids if inputs_embeds is None else inputs_embeds
+    if inputs is not None:
+        check_same_shape("labels", labels, inputs.shape[:2])
+    is_known = labels is not None and can_be_read(labels)
+    count = (labels != -100).sum() if is_known else None
+    return check_ranges(("labels", labels, classes, -100), *others, questions=(count,))[0]
+
+
+def mean_over_tokens(hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
+    """Return the mean of hidden states (b, s, hidden_size) over the tokens of each text, without padding: (b, hidden_size)."""
+    if attention_mask is None:
+        return hidden_states.mean(dim=1)
+    is_token = (attention_mask != 0).to(torch.promote_types(hidden_states.dtype, torch.float32))
+    weights = is_token / is_token.sum(dim=-1, keepdim=True)
+    # As a product, which accumulates in float32: the sum over thousands of tokens could leave float16's range.
+    return (weights[:, None].to(hidden_states.dtype) @ hidden_states).squeeze(1)
+
+
 class RoFormerHead(RoFormerPreTrainedModel):
-    """A model with something on top of the bare one, which lies under `base_model_prefix`, its name in checkpoints."""
+    """Base of models with a head; the bare model is the attribute `base_model_prefix`, as in checkpoints."""
 
     base_model_class = RoFormerModel
 
@@ -72,11 +105,11 @@ class RoFormerHead(RoFormerPreTrainedModel):
         setattr(self, self.base_model_prefix, self.base_model_class(config))
 
     def base_outputs(self, *inputs, token_labels=None, num_items_in_batch=None, **kwargs) -> ModelOutput:
-        """The bare model's outputs, from the arguments of a head.
+        """Return the bare model's outputs for the arguments of a head.
 
         Args:
-            token_labels: what each hidden state is to predict, shape (b, s), -100 for nothing. Padding that is to
-                predict something is not left out.
+            token_labels: label of each hidden state, shape (b, s), -100 for none. Inputs are not unpadded if padding
+                has labels.
         """
         unpad_inputs = kwargs.pop("unpad_inputs", None)
         if unpad_inputs is None:
@@ -85,13 +118,13 @@ class RoFormerHead(RoFormerPreTrainedModel):
             unpad_inputs = not reads_padding(inputs[1], token_labels)
         return self.base_model(*inputs, **{**kwargs, "unpad_inputs": unpad_inputs, "return_dict": True})
 
-    def answer(self, output_class, outputs, logits, labels, num_items_in_batch=None, **kwargs) -> ModelOutput:
-        """What a head returns whose one loss is over `labels`, from the bare model's outputs and its own logits."""
+    def make_output(self, output_class, outputs, logits, labels, num_items_in_batch=None, **kwargs) -> ModelOutput:
+        """Return the output of a head with one loss, over `labels`, from its logits and the bare model's outputs."""
         loss = None if labels is None else self.loss_of(logits, labels, num_items_in_batch)
         return output_class(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )
 
     def loss_of(self, logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch=None) -> torch.Tensor:
-        """`mean_cross_entropy`, unless a head has another loss."""
+        """Return `mean_cross_entropy`; heads with another loss override this."""
         return mean_cross_entropy(logits, labels, num_items_in_batch)

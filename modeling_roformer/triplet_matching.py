@@ -20,7 +20,7 @@ from transformers.utils.generic import can_return_tuple
 
 from .configuration import TRIPLET_LOSSES, RoFormerConfig
 from .input_checks import can_be_read, check_same_shape, read_together
-from .task_head import RoFormerHead, describes_inputs_and_parts, mean_loss, one_by_one
+from .task_head import RoFormerHead, describes_inputs_and_parts, flatten_examples, mean_loss, mean_over_tokens
 
 # The paper's RoFormer-1024. The model has no longest length, but a tokenizer that names none would let
 # texts of any length through.
@@ -91,11 +91,11 @@ class RoFormerForTripletMatching(RoFormerHead):
         past = past_key_values.get_seq_length() if isinstance(past_key_values, Cache) else 0
         self.check_inputs(input_ids, attention_mask, token_type_ids, inputs_embeds, labels, position_ids, past)
         b, n = (input_ids if input_ids is not None else inputs_embeds).shape[:2]
-        *inputs, position_ids = one_by_one(input_ids, attention_mask, token_type_ids, inputs_embeds, position_ids)
+        *inputs, position_ids = flatten_examples(input_ids, attention_mask, token_type_ids, inputs_embeds, position_ids)
         outputs = self.base_outputs(*inputs, position_ids=position_ids, past_key_values=past_key_values, **kwargs)
         mask = None if attention_mask is None else inputs[1][:, past:]
         vectors = mean_over_tokens(outputs.last_hidden_state, mask).unflatten(0, (b, n))
-        return self.answer(MultipleChoiceModelOutput, outputs, self.scores(vectors), labels, **kwargs)
+        return self.make_output(MultipleChoiceModelOutput, outputs, self.scores(vectors), labels, **kwargs)
 
     def scores(self, vectors: torch.Tensor) -> torch.Tensor:
         """Logits, shape (b, 2), of vectors of shape (b, n, hidden_size)."""
@@ -266,16 +266,6 @@ class RoFormerForTripletMatching(RoFormerHead):
             raise ValueError(f"vectors[{int(finite.int().argmin())}] has numbers that are not finite")
         values, indices = cosines.sort(descending=True, stable=True)
         return values[:top_k], indices[:top_k]
-
-
-def mean_over_tokens(hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
-    """Shape (b, hidden_size), of hidden states of shape (b, s, hidden_size); padding does not count."""
-    if attention_mask is None:
-        return hidden_states.mean(dim=1)
-    is_token = (attention_mask != 0).to(torch.promote_types(hidden_states.dtype, torch.float32))
-    weights = is_token / is_token.sum(dim=-1, keepdim=True)
-    # As a product, which accumulates in float32: the sum over thousands of tokens could leave float16's range.
-    return (weights[:, None].to(hidden_states.dtype) @ hidden_states).squeeze(1)
 
 
 def check_text(text: object, name: str) -> None:

@@ -13,6 +13,8 @@ import pytest
 from helpers.paths import REPOSITORY
 from helpers.spaces import make_space
 
+from modeling_roformer import __version__
+
 NAME = "modeling_roformer"
 SETTINGS = ConfigParser()
 SETTINGS.read(REPOSITORY / "setup.cfg", encoding="utf-8")
@@ -86,6 +88,15 @@ def test_every_room_is_found(installed, started_in, clone, tmp_path, request):
     assert [Path(origin).parent for origin in found.splitlines()] == expected
 
 
+@pytest.mark.parametrize("installed", ["ordinary", "editable", "not at all"])
+def test_no_other_folder_of_the_clone_is_importable(installed, clone, request):
+    installation = clone if installed == "not at all" else request.getfixturevalue(installed)
+    names = [f"{NAME}.{folder}" for folder in ("tests", "docs", "benchmarks", "examples", NAME)]
+    for folder in ("tests", "benchmarks"):  # which the fixture leaves out
+        (clone / folder).mkdir(exist_ok=True)
+    assert python(f"{QUICK}print(*map(find_spec, {names}))", clone, installation).split() == ["None"] * len(names)
+
+
 def test_an_installation_never_looks_beside_itself(ordinary, tmp_path):
     """Whatever other packages put there."""
     site = shutil.copytree(ordinary, tmp_path / "site")
@@ -124,7 +135,7 @@ def test_a_space_carries_the_package_and_nothing_of_this_machine(tmp_path):
     }
     code = f"import sys; sys.path.insert(0, {str(space)!r})\nfrom {NAME}.cli import __version__\nimport {NAME}\n"
     found = python(f"{QUICK}{code}print({NAME}.__file__, __version__)", tmp_path, tmp_path / "nothing")
-    assert found == f"{space / NAME / '__init__.py'} {SETTINGS['metadata']['version']}\n"
+    assert found == f"{space / NAME / '__init__.py'} {__version__}\n"
     for file in space.rglob("*"):
         assert not file.is_file() or str(tmp_path).encode() not in file.read_bytes() or file.suffix == ".pyc", file
 

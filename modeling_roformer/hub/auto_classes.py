@@ -14,7 +14,7 @@ TOKENIZER_NAMES = ("RoFormerTokenizer", "RoFormerTokenizerFast", "RoFormerWordTo
 
 def auto_model_classes(config_class: type = RoFormerConfig) -> dict[str, type]:
     """Name of each Auto class that serves models of such a config, and the class that it gives."""
-    from .. import heads, model, nezha, seq2seq, triplet_matching
+    from .. import causal_lm, heads, model, nezha, seq2seq, triplet_matching
 
     if config_class is RoFormerSeq2SeqConfig:
         return {
@@ -38,7 +38,7 @@ def auto_model_classes(config_class: type = RoFormerConfig) -> dict[str, type]:
         "AutoModelForTextEncoding": model.RoFormerModel,
         "AutoModelForPreTraining": heads.RoFormerForMaskedLM,
         "AutoModelForMaskedLM": heads.RoFormerForMaskedLM,
-        "AutoModelForCausalLM": heads.RoFormerForCausalLM,
+        "AutoModelForCausalLM": causal_lm.RoFormerForCausalLM,
         "AutoModelForSequenceClassification": heads.RoFormerForSequenceClassification,
         "AutoModelForTokenClassification": heads.RoFormerForTokenClassification,
         "AutoModelForQuestionAnswering": heads.RoFormerForQuestionAnswering,

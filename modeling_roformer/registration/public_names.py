@@ -11,8 +11,8 @@ from .registry import register
 __all__ = ["NezhaConfig", "RoFormerConfig", "RoFormerSeq2SeqConfig", "RoFormerTokenizer", "RoFormerTokenizerFast"]
 
 if is_torch_available():
+    from ..causal_lm import RoFormerForCausalLM
     from ..heads import (
-        RoFormerForCausalLM,
         RoFormerForMaskedLM,
         RoFormerForMultipleChoice,
         RoFormerForQuestionAnswering,
