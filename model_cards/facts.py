@@ -17,7 +17,7 @@ from threading import Event
 from safetensors import safe_open
 
 from ..tokenization.vocabulary import read_vocabulary
-from ..tokenization.whole_file import read_json as read_whole_json
+from ..tokenization.whole_file import read_json
 from .kinds import KINDS, kind_of, why_package_is_needed
 
 START = "<!-- facts -->"
@@ -37,8 +37,8 @@ def measure(directory: str | Path, word_level: bool, fact: Callable[[Path], str]
     7889888
     """
     directory = Path(directory)
-    config = read_json(directory / "config.json")
-    tokenizer_config = read_json(directory / "tokenizer_config.json")
+    config = read_json(directory / "config.json", default={})
+    tokenizer_config = read_json(directory / "tokenizer_config.json", default={})
     kind, reason = kind_of(config, word_level), why_package_is_needed(config, tokenizer_config)
     files = sorted(directory.glob("*.safetensors"))
     tensors = [tensor for path in files for tensor in safetensors_header(path).values()]
@@ -88,19 +88,30 @@ def file_fact(path: str | Path, stop: Event | None = None) -> str:
 
 
 def sha256_of(path: str | Path, advance: Callable[[int], None] = lambda size: None, stop: Event | None = None) -> str:
-    """Return the SHA-256 of a file in hexadecimal.
+    """Return the SHA-256 of a file in hexadecimal; the arguments are those of `hash_file`."""
+    digest = hashlib.sha256()
+    hash_file(digest, path, advance, stop)
+    return digest.hexdigest()
+
+
+def hash_file(
+    digest: "hashlib._Hash",
+    path: str | Path,
+    advance: Callable[[int], None] = lambda size: None,
+    stop: Event | None = None,
+) -> None:
+    """Update a hash of hashlib with the content of a file.
 
     Args:
         path: read in pieces, until `stop` is set.
         advance: called with the number of bytes of each piece.
     """
-    # As hashlib.file_digest does, which Python 3.10 does not have.
-    digest, buffer = hashlib.sha256(), memoryview(bytearray(1 << 20))
+    # hashlib.file_digest does this from Python 3.11 on.
+    buffer = memoryview(bytearray(1 << 20))
     with open(path, "rb", buffering=0) as file:
         while (stop is None or not stop.is_set()) and (size := file.readinto(buffer)):
             digest.update(buffer[:size])
             advance(size)
-    return digest.hexdigest()
 
 
 class FileFacts:
@@ -186,21 +197,10 @@ def plain(text: str) -> str:
     return text.replace(r"\|", "|").replace("&lt;", "<").replace("&amp;", "&")
 
 
-def read_json(path: Path) -> dict:
-    """The object in a JSON file, {} if there is no such file; raises ValueError, naming the file, for anything else."""
-    try:
-        content = read_whole_json(path) if path.is_file() else {}
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} cannot be read as JSON: {error}") from None
-    if not isinstance(content, dict):
-        raise ValueError(f"{path} is not a JSON object")
-    return content
-
-
 def vocabulary_of(directory: str | Path) -> dict[str, int]:
     """Entry -> id of a saved tokenizer, from vocab.txt or else tokenizer.json; {} if there is neither."""
     directory = Path(directory)
     if (directory / "vocab.txt").is_file():
         return read_vocabulary(directory / "vocab.txt")
-    model = read_json(directory / "tokenizer.json").get("model")
+    model = read_json(directory / "tokenizer.json", default={}).get("model")
     return model["vocab"] if isinstance(model, dict) and isinstance(model.get("vocab"), dict) else {}

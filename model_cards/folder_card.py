@@ -9,9 +9,9 @@ from safetensors import SafetensorError
 
 from ..tokenization.characters import is_cjk
 from ..tokenization.vocabulary import has_words
-from ..tokenization.whole_file import write_whole
+from ..tokenization.whole_file import read_json, write_whole
 from .cards import card_for
-from .facts import END, FILE, START, facts_table, measure, read_facts, read_json, vocabulary_of
+from .facts import END, FILE, START, facts_table, measure, read_facts, vocabulary_of
 from .metadata import YAML_BLOCK, check_metadata, read_metadata
 
 CARD = "README.md"
@@ -54,7 +54,7 @@ def card_of_folder(directory: str | Path, source_name: str | None = None, **fact
     True
     """
     directory = Path(directory)
-    config = read_json(directory / "config.json")
+    config = read_json(directory / "config.json", default={})
     if not config:
         missing = "has no config.json, so it is not a saved model" if directory.is_dir() else "is not a folder"
         raise ValueError(f"{directory} {missing}")

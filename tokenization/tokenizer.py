@@ -541,8 +541,8 @@ def _read_tokenizer_json(path):
         model = saved["model"]
         vocabulary = model["vocab"]
         kind = model.get("type", "WordPiece")
-    except (ValueError, RecursionError) as error:
-        raise VocabularyError(f"{path} is broken: {error}.") from None
+    except ValueError as error:
+        raise VocabularyError(str(error)) from None
     except (KeyError, TypeError, AttributeError):
         raise VocabularyError(f"{path} is broken: it is not JSON as tokenizers write it.") from None
     if kind != "WordPiece" or not isinstance(vocabulary, dict):

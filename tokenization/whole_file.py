@@ -29,13 +29,26 @@ def read_whole(path, **decoding):
     return io.TextIOWrapper(io.BytesIO(data), **{"encoding": "utf-8"} | decoding).read()
 
 
-def read_json(path, **decoding):
-    """What a JSON file holds, read as `read_whole` does.
+def read_json(path, default=None, **decoding):
+    """Return the JSON object in a file, read as by `read_whole`.
+
+    Args:
+        path: the file.
+        default: returned if there is no such file; None raises FileNotFoundError.
 
     Raises:
-        ValueError: it is too large, not in that encoding or not JSON, or an object in it, at any depth, has a field twice.
+        ValueError: names the file, which is too large, in another encoding, not JSON or not an object; or has an object, at
+            any depth, with a field twice.
     """
-    return json.loads(read_whole(path, **decoding), object_pairs_hook=unique_fields)
+    if default is not None and not os.path.isfile(path):
+        return default
+    try:
+        content = json.loads(read_whole(path, **decoding), object_pairs_hook=unique_fields)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} cannot be read as JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} is not a JSON object")
+    return content
 
 
 def unique_fields(pairs):

@@ -60,15 +60,10 @@ def read_tokenizer(folder: Path) -> RoFormerTokenizer:
 
 
 def _read_object(path: Path) -> dict:
-    if not path.is_file():
-        return {}
     try:
-        fields = read_json(path)
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path} is not JSON: {error}") from None
-    if not isinstance(fields, dict):
-        raise CheckpointError(f"{path} is not a tokenizer's file: it does not hold a JSON object")
-    return fields
+        return read_json(path, default={})
+    except ValueError as error:
+        raise CheckpointError(str(error)) from None
 
 
 def _check_class(path: Path, fields: dict) -> None:

@@ -47,12 +47,9 @@ class Settings:
 def read_fields(path: Path) -> dict:
     """The fields of a configuration; raises CheckpointError if the file does not hold a JSON object."""
     try:
-        fields = read_json(path, encoding="utf-8-sig")
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path} is not JSON: {error}") from None
-    if not isinstance(fields, dict):
-        raise CheckpointError(f"{path} is not a configuration: it does not hold a JSON object")
-    return fields
+        return read_json(path, encoding="utf-8-sig")
+    except ValueError as error:
+        raise CheckpointError(str(error)) from None
 
 
 def read_settings(path: Path) -> Settings:

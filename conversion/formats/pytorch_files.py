@@ -34,7 +34,7 @@ def read_index(path: Path) -> dict[str, str]:
     """Name of each tensor -> the file that it is in; raises CheckpointError if the file does not say."""
     try:
         places = read_json(path)["weight_map"]
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError):
         places = None
     if not isinstance(places, dict) or not places or not all(isinstance(place, str) for place in places.values()):
         raise CheckpointError(f"{path} is not a weights index")

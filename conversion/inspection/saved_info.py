@@ -5,12 +5,12 @@ from math import prod
 from pathlib import Path
 
 from ...model_cards.cards import is_published
-from ...model_cards.facts import DTYPES, loads_with, read_facts, read_json, vocabulary_of
+from ...model_cards.facts import DTYPES, loads_with, read_facts, vocabulary_of
 from ...model_cards.kinds import KINDS, architecture_of, kind_of, size_of, why_package_is_needed
 from ...model_cards.releases import RELEASES
 from ...model_cards.usage import task_of
 from ...tokenization.vocabulary import has_words
-from ...tokenization.whole_file import read_whole
+from ...tokenization.whole_file import read_json, read_whole
 from ..errors import CheckpointError
 from ..formats.pytorch_source import PyTorchSource
 from .checkpoint_info import CheckpointInfo
@@ -34,7 +34,7 @@ def saved_info(
 
     `tensors`, name -> dtype and shape, are given if the files are elsewhere.
     """
-    config = read_json(config_file)
+    config = read_json(config_file, default={})
     if "model_type" not in config and "hidden_size" not in config:
         raise ValueError(
             f"{shown} contains no recognisable checkpoint: {config_file.name} has no model_type and no sizes"
@@ -43,7 +43,7 @@ def saved_info(
     if tensors is None:
         tensors, trouble = _tensors(folder, weights, unpacked)
         notes += [trouble] if trouble else []
-    tokenizer = read_json(folder / "tokenizer_config.json")
+    tokenizer = read_json(folder / "tokenizer_config.json", default={})
     try:
         entries = vocabulary_of(folder)
     except ValueError as error:

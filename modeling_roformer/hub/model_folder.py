@@ -8,8 +8,7 @@ from ..model_cards import check_metadata
 from ..model_cards.facts import safetensors_header
 from ..output.console import sentence_of
 from ..tokenization.vocabulary import read_vocabulary
-from ..tokenization.whole_file import read_json as read_whole_json
-from ..tokenization.whole_file import read_whole
+from ..tokenization.whole_file import read_json, read_whole
 from .onnx_graphs import GRAPH, check_graphs
 from .published_files import PublishedFiles, published_files
 
@@ -30,6 +29,8 @@ def check_model_folder(directory: str | Path) -> PublishedFiles:
     if not directory.is_dir():
         raise ValueError(f"{directory} is not a folder")
     published = published_files(directory, _card(directory / "README.md"))
+    if not (directory / "config.json").is_file():
+        raise ValueError(f"{directory} has no config.json, so it is not a saved model")
     config = read_json(directory / "config.json")
     if not isinstance(config.get("model_type"), str):
         raise ValueError(f"{directory / 'config.json'} has no model_type, so nobody could load this model")
@@ -37,8 +38,7 @@ def check_model_folder(directory: str | Path) -> PublishedFiles:
     shapes = _check_weights(directory, published)
     if not (directory / "vocab.txt").is_file() and not (directory / "tokenizer.json").is_file():
         raise ValueError(f"{directory} has no tokenizer (vocab.txt or tokenizer.json): save it there first")
-    if (directory / "tokenizer_config.json").exists():
-        read_json(directory / "tokenizer_config.json")
+    read_json(directory / "tokenizer_config.json", default={})  # refuses a broken one
     _check_vocabulary(directory, shapes)
     return published
 
@@ -125,16 +125,3 @@ def _card(path: Path) -> str:
     except ValueError as error:
         raise ValueError(f"the Hub would refuse {path}: {sentence_of(error)}") from error
     return card
-
-
-def read_json(path: Path) -> dict:
-    """A JSON object from a file of a model folder; raises ValueError, naming the file, if it is not one."""
-    try:
-        content = read_whole_json(path)
-    except FileNotFoundError:
-        raise ValueError(f"{path.parent} has no {path.name}, so it is not a saved model") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise ValueError(f"{path} cannot be read as JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{path} is not a JSON object")
-    return content

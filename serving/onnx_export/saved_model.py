@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...conversion.folder.legacy_folder import missing
-from ...model_cards.facts import read_json
 from ...model_cards.kinds import architecture_of, kind_of
 from ...output.console import no_transformers_bar, no_transformers_report, sentence_of
+from ...tokenization.whole_file import read_json
 from ..errors import ServingError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def saved_model(directory: str | Path) -> SavedModel:
     if not folder.is_dir():
         raise ServingError(f"{folder} is not a folder: name that of a saved model")
     try:
-        config = read_json(folder / "config.json")
+        config = read_json(folder / "config.json", default={})
     except ValueError as error:
         raise ServingError(str(error)) from None
     if not config:

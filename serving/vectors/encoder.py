@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...model_cards.facts import hash_file
 from ..errors import ServingError
 
 if TYPE_CHECKING:
@@ -57,10 +58,8 @@ def model_identity(folder: Path) -> str:
     """What tells a model from another: SHA-256 of its configuration, tokenizer and weights."""
     found = hashlib.sha256()
     for path in sorted({path for pattern in _IDENTITY for path in folder.glob(pattern)}):
-        with open(path, "rb") as file:
-            found.update(f"{path.name}\0{path.stat().st_size}\0".encode())
-            while piece := file.read(1 << 20):
-                found.update(piece)
+        found.update(f"{path.name}\0{path.stat().st_size}\0".encode())
+        hash_file(found, path)
     return found.hexdigest()
 
 
@@ -225,7 +224,7 @@ class TextEncoder:
         import torch
         from torch.nn import functional as F
 
-        from ...triplet_matching import mean_over_tokens
+        from ...task_head import mean_over_tokens
 
         longest = max(map(len, batch))
         ids = np.full((len(batch), longest), self.tokenizer.pad_token_id or 0, dtype=np.int64)

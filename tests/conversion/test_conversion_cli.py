@@ -122,13 +122,13 @@ BAD = {
         [INDEX, "padding of its footer"],
     ),
     "config missing": (lambda d: (d / "bert_config.json").unlink(), ["bert_config.json or config.json"]),
-    "config broken": (lambda d: edit_file(d / "bert_config.json", lambda b: b[:50]), ["bert_config.json", "not JSON"]),
+    "config broken": (lambda d: edit_file(d / "bert_config.json", lambda b: b[:50]), ["bert_config.json", "as JSON"]),
     "config not text": (
         lambda d: (d / "bert_config.json").write_bytes(b"\xff\xfe\0"),
-        ["bert_config.json", "not JSON"],
+        ["bert_config.json", "as JSON"],
     ),
     "config a list": (lambda d: (d / "bert_config.json").write_text("[1]"), ["bert_config.json", "JSON object"]),
-    "config nested": (lambda d: (d / "bert_config.json").write_text("[" * 99999), ["bert_config.json", "not JSON"]),
+    "config nested": (lambda d: (d / "bert_config.json").write_text("[" * 99999), ["bert_config.json", "as JSON"]),
     "config with a field twice": (
         lambda d: edit_file(d / "bert_config.json", lambda b: b.replace(b"{", b'{"hidden_size": 48, ', 1)),
         ["bert_config.json", "'hidden_size' appears twice"],

@@ -436,7 +436,7 @@ TROUBLES = {
     "no folder": (shutil.rmtree, "does not exist"),
     "no vocabulary": (lambda f: [(f / n).unlink() for n in ("vocab.txt", "tokenizer.json")], "vocab.txt"),
     "no weights": (lambda f: (f / "model.safetensors").unlink(), "no weights"),
-    "broken config": (break_config, "config.json is not JSON"),
+    "broken config": (break_config, "config.json cannot be read as JSON"),
     "a weight is missing": (lose_weight, "roformer.encoder.layer.1.output.dense.weight"),
     "truncated": (truncate, "damaged"),
 }

@@ -749,7 +749,7 @@ TROUBLES = {
     ),
     "a copy that is none": (edit(lambda s: s.update({DECODER: s[DECODER] + 1})), [DECODER, "tie_word_embeddings"]),
     "no configuration": (lambda f: (f / "config.json").unlink(), ["config.json"]),
-    "broken configuration": (lambda f: (f / "config.json").write_text("{"), ["config.json is not JSON"]),
+    "broken configuration": (lambda f: (f / "config.json").write_text("{"), ["config.json", "JSON"]),
     "no object": (lambda f: (f / "config.json").write_text("[]"), ["config.json"]),
     "another model": (edit_config(model_type="gpt2"), ["model_type is 'gpt2'"]),
     "an unknown class": (edit_config(architectures=["RoFormerForEverything"]), ["RoFormerForEverything"]),
@@ -769,7 +769,7 @@ TROUBLES = {
     "a small vocabulary": (edit_config(vocab_size=7), ["154 entries", "says 7"]),
     "a broken tokenizer": (
         lambda f: (f / "tokenizer_config.json").write_text("{"),
-        ["tokenizer_config.json is not JSON"],
+        ["tokenizer_config.json", "JSON"],
     ),
     "a list for a tokenizer": (
         lambda f: (f / "tokenizer_config.json").write_text("[]"),
