@@ -1,5 +1,5 @@
-"""Serving: what people do with a saved model but train it, on libraries that exist for it.
+"""Serving saved models with libraries made for it.
 
-`onnx_export/` writes it for ONNX Runtime and transformers.js, `vectors/` runs it over a corpus and searches what comes out,
-`page/` shows it in a browser. Each has an extra of its own, and none uses another.
+`onnx_export/` exports a model to ONNX Runtime and transformers.js, `vectors/` embeds a corpus and searches it, `page/` shows
+a model in a browser. Each needs its own extra, and none uses another.
 """

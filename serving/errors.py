@@ -1,5 +1,5 @@
-"""The one error of serving."""
+"""The exception of serving."""
 
 
 class ServingError(ValueError):
-    """A model cannot be served as asked; the text is one sentence that says why, and what to do."""
+    """A model cannot be served as requested. The message is one line: the reason, and what to do."""

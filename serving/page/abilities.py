@@ -1,20 +1,20 @@
-"""What a saved model can do on the page, found in its folder without loading it."""
+"""The tabs that a saved model gets on the page, found in its folder without loading the model."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...conversion.folder.legacy_folder import missing
-from ...model_cards.facts import read_json, vocabulary_of
+from ...model_cards.facts import vocabulary_of
 from ...model_cards.kinds import TABLE, architecture_of, described_kind, size_of
 from ...model_cards.usage import makes_sentences, task_of
 from ...tokenization.vocabulary import has_words
 from ..errors import ServingError
+from ..model_folder import read_model_folder
 
 FILL, DOCUMENT, SEGMENTS, TRIPLET, RANK, COMPARE, CLASSIFY, ENTITIES, ANSWER, WRITE = TABS = (
     "fill", "document", "segments", "triplet", "rank", "compare", "classify", "entities", "answer", "write",
 )  # fmt: skip
 WITH_VECTORS = (COMPARE, RANK, TRIPLET)
-# The Hub's task -> the tabs beside the segmentation, which every tokenizer has.
+# Task on the Hub -> tabs. Every model has the tab SEGMENTS as well.
 _TABS = {
     "fill-mask": (FILL, DOCUMENT, *WITH_VECTORS),
     "text-classification": (CLASSIFY,),
@@ -23,15 +23,20 @@ _TABS = {
     "text-generation": (WRITE,),
     "translation": (WRITE,),
 }
-_TOKENIZER_FILES = ("tokenizer.json", "vocab.txt")
 
 
 @dataclass(frozen=True)
 class Abilities:
-    """What the page offers: its `tabs`, in their order.
+    """Description of a model for the page.
 
-    `name` is the folder's, `title` the kind of model, `task` the Hub's, `size` layers and width, `entries` those of the
-    vocabulary, and `positions` the length of a table of positions, None where there is none.
+    Args:
+        name: of the folder.
+        title: kind of model.
+        task: on the Hub.
+        tabs: in their order.
+        size: number of layers and width.
+        entries: size of the vocabulary.
+        positions: length of the table of positions; None without a table.
     """
 
     name: str
@@ -44,16 +49,8 @@ class Abilities:
 
 
 def abilities_of(folder: Path) -> Abilities:
-    """Read config.json and the vocabulary; a ServingError says why there is no page for a folder."""
-    if not folder.exists():
-        raise ServingError(missing(folder, "the folder of a saved model"))
-    config = read_json(folder / "config.json") if folder.is_dir() else {}
-    if not config:
-        raise ServingError(
-            f"{folder} is not a saved model, which has a config.json: `roformer convert` makes one of a checkpoint"
-        )
-    if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
-        raise ServingError(f"{folder} has no tokenizer: save it there with tokenizer.save_pretrained")
+    """Read config.json and the vocabulary; raise ServingError if the page cannot show the folder's model."""
+    config = read_model_folder(folder)
     try:
         entries = vocabulary_of(folder)
     except ValueError as error:
@@ -62,11 +59,11 @@ def abilities_of(folder: Path) -> Abilities:
     kind, architecture = described_kind(config, word_level), architecture_of(config)
     if kind is None:
         raise ServingError(
-            f"{folder} holds a model of the type {config.get('model_type')!r}, which is none of the RoFormer family"
+            f"{folder}: model_type is {config.get('model_type')!r}; expected a model of the RoFormer family"
         )
     task = task_of(config, word_level)
     return Abilities(
-        name=folder.resolve().name.encode("utf-8", "replace").decode("utf-8"),  # a name may be any bytes
+        name=folder.resolve().name.encode("utf-8", "replace").decode("utf-8"),  # a folder name may have any bytes
         title=kind.title,
         task=task,
         tabs=_tabs(folder, config, task, architecture, word_level),
@@ -87,7 +84,7 @@ def _tabs(folder: Path, config: dict, task: str, architecture: str | None, word_
         tabs = _TABS.get(task, ())
     if not tabs:
         raise ServingError(
-            f"{folder} holds a {architecture}, for which the page has no tab: it shows masked language models, encoders, "
-            "matchers of triplets, classifiers of texts and of tokens, question answering and generation"
+            f"{folder} holds a {architecture}, for which the page has no tab. It shows masked language models, encoders, "
+            "triplet matchers, text and token classifiers, question answering and generation"
         )
     return tuple(tab for tab in TABS if tab in (*tabs, SEGMENTS))

@@ -1,6 +1,6 @@
-"""Connections on which requests do not end: they are closed after a while, and there are not too many of them.
+"""A uvicorn server that closes connections with unfinished requests, and limits the number of connections.
 
-uvicorn has a limit for what stays open between requests, and none for a request of which no more comes.
+uvicorn has a time limit between requests, but none for a request that stays unfinished.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 REQUEST_SECONDS = 30.0
-VISITORS = 256  # connections beside those of the questions that wait, of which each has up to four
+VISITORS = 256  # connections beside those of queued requests, which have up to four each
 _BODY = json.dumps({"detail": "the request did not end in time"}).encode()
 _ANSWER = (
     b"HTTP/1.1 408 Request Timeout\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n%s"
@@ -20,7 +20,7 @@ _ANSWER = (
 
 
 class TimedProtocol(H11Protocol):
-    """A connection that is closed where a request, its headers and its body, has not come whole in `request_seconds`."""
+    """Connection that closes if a request, headers and body, is not complete within `request_seconds`."""
 
     request_seconds = REQUEST_SECONDS
     _timer: asyncio.TimerHandle | None = None
@@ -38,7 +38,7 @@ class TimedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def _watch(self) -> None:
-        """Run the clock from when a request may begin until it has ended."""
+        """Run the timer from the possible beginning of a request to its end."""
         if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY) or self.transport.is_closing():
             self._stop()
         elif self._timer is None:
@@ -50,7 +50,7 @@ class TimedProtocol(H11Protocol):
             self._timer = None
 
     def _end(self) -> None:
-        # Where an answer has begun, another one would be read as part of it.
+        # After a response has begun, another one would be read as part of it.
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.write(_ANSWER)
         self.transport.close()
@@ -59,13 +59,13 @@ class TimedProtocol(H11Protocol):
 def server_of(
     app, *, waiting: int, proxy: bool = False, request_seconds: float = REQUEST_SECONDS, connections: int | None = None
 ) -> uvicorn.Server:
-    """A server for the page's application.
+    """Return a server for the page's application.
 
     Args:
-        waiting: questions that may wait in the queue.
-        proxy: believe what a web server on this machine says of visitors.
-        request_seconds: in which a request must have come whole.
-        connections: at most, beyond which requests are answered with 503; from `waiting` where None.
+        waiting: length of the queue.
+        proxy: trust the headers with which a reverse proxy on this machine describes visitors.
+        request_seconds: time limit for a request to arrive.
+        connections: most connections; others get status 503. By default it follows from `waiting`.
     """
     protocol = type("Protocol", (TimedProtocol,), {"request_seconds": request_seconds})
     config = uvicorn.Config(

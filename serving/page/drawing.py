@@ -1,4 +1,4 @@
-"""Answers as HTML. Every text of a visitor or of a vocabulary is escaped; colours are those of the page's theme."""
+"""HTML for the results. Texts of visitors and vocabularies are escaped; colours come from the page's theme."""
 
 from collections.abc import Iterable
 from html import escape
@@ -6,11 +6,11 @@ from html import escape
 from .abilities import Abilities
 from .fill_mask import Filled, FilledDocument
 from .reading import Reading
-from .segments import Segment
 from .similarity import Compared, Triplet
+from .tasks import Segment
 
-DRAWN = 600  # tokens of a long text that are drawn
-SHOWN = 160  # characters of a long document on each side of a mask
+DRAWN = 600  # most tokens of a text that are drawn
+SHOWN = 160  # characters of a long document shown on each side of a mask
 
 CSS = """
 .gradio-container { width: 100%; max-width: 1160px !important; margin: 0 auto !important; }
@@ -49,7 +49,7 @@ CSS = """
 
 
 def both(chinese: str, english: str) -> str:
-    """A label in the page's two languages."""
+    """Return a label in the page's two languages."""
     return f"{chinese} · {english}"
 
 
@@ -66,14 +66,14 @@ def _heading(text: str) -> str:
 
 
 def heading(about: Abilities, longest: int) -> str:
-    """What stands above the tabs: the folder's name, and the model in a line."""
+    """Draw the head of the page: the folder's name, and a line about the model."""
     layers, width = about.size
     facts = f"{layers} 层 layers × {width} · {about.entries:,} 词 entries · 最长 longest {longest:,} tokens"
     return _answer(f"<h1>{escape(about.name)}</h1>", _note(f"{about.title} · {facts}"))
 
 
 def bars(scores: Iterable[tuple[str, float]], long: bool = False) -> str:
-    """A bar for each score between 0 and 1; `long` texts have a line of their own."""
+    """Draw a bar for each score between 0 and 1; `long` puts each text on its own line."""
     return "".join(
         f'<div class="bar{" long" if long else ""}"><span>{escape(text)}</span><span class="track">'
         f'<i style="width:{100 * min(max(score, 0.0), 1.0):.1f}%"></i></span><span class="value">{score:.3f}</span></div>'
@@ -82,30 +82,26 @@ def bars(scores: Iterable[tuple[str, float]], long: bool = False) -> str:
 
 
 def notes(*readings: Reading) -> str:
-    """How long each text is in tokens, and what of it was not read."""
+    """Draw the length of each text in tokens, and the parts that were not read."""
     sentences = []
     for reading in readings:
-        chinese = [f"开头 {reading.before:,} 个"] * bool(reading.before) + [f"结尾 {reading.after:,} 个"] * bool(
-            reading.after
-        )
-        english = [f"the first {reading.before:,}"] * bool(reading.before)
-        english += [f"the last {reading.after:,}"] * bool(reading.after)
-        if chinese:
+        cut = [("开头", "the first", reading.before), ("结尾", "the last", reading.after)]
+        chinese = "、".join(f"{where} {count:,} 个" for where, _, count in cut if count)
+        english = " and ".join(f"{where} {count:,}" for _, where, count in cut if count)
+        if english:
             name = f"{reading.name}: " if len(readings) > 1 else ""
+            total = reading.tokens
             sentences.append(
-                name + both(
-                    f"共 {reading.tokens:,} 个词，{'、'.join(chinese)}未读",
-                    f"{reading.tokens:,} tokens, of which {' and '.join(english)} were not read",
-                )
-            )  # fmt: skip
+                name + both(f"共 {total:,} 个词，{chinese}未读", f"{total:,} tokens; {english} were not read")
+            )
     if not sentences:
         total = sum(reading.tokens for reading in readings)
-        sentences = [both(f"{total:,} 个词，全部读过", f"{total:,} tokens, all of them read")]
+        sentences = [both(f"{total:,} 个词，全部读过", f"{total:,} tokens, all read")]
     return "".join(_note(sentence) for sentence in sentences)
 
 
 def _filled_text(filled: Filled) -> str:
-    """The text with the likeliest word in the place of each mask; of a long one, what stands around the masks."""
+    """Draw the text with the best word in place of each mask; shorten a long text to the parts around its masks."""
     parts = filled.parts
     shown = [_shortened(part, keep_start=i > 0, keep_end=i < len(parts) - 1) for i, part in enumerate(parts)]
     pieces = [escape(shown[0])]
@@ -115,33 +111,33 @@ def _filled_text(filled: Filled) -> str:
 
 
 def _shortened(part: str, keep_start: bool, keep_end: bool) -> str:
-    """A part of a text without what is far from its masks, which are before its start, after its end, or both."""
+    """Shorten a part of a text, keeping its start (after a mask), its end (before a mask), or both."""
     start, end = (SHOWN if keep_start else 0), (SHOWN if keep_end else 0)
     if len(part) <= start + end:
         return part
     return f"{part[:start]} … {part[len(part) - end :]}"
 
 
-def filled(answer: Filled) -> str:
+def filled(result: Filled) -> str:
     lists = []
-    for number, words in enumerate(answer.words, 1):
-        title = _heading(both(f"第 {number} 个", f"mask {number}")) if len(answer.words) > 1 else ""
+    for number, words in enumerate(result.words, 1):
+        title = _heading(both(f"第 {number} 个", f"mask {number}")) if len(result.words) > 1 else ""
         lists.append(f"<div>{title}{bars(words)}</div>")
-    return _answer(_filled_text(answer), f'<div class="sides">{"".join(lists)}</div>', notes(answer.reading))
+    return _answer(_filled_text(result), f'<div class="sides">{"".join(lists)}</div>', notes(result.reading))
 
 
-def filled_document(answer: FilledDocument) -> str:
+def filled_document(result: FilledDocument) -> str:
     lists = []
-    for number, (whole, alone) in enumerate(zip(answer.whole.words, answer.alone, strict=True), 1):
-        mask = f" {number}" if len(answer.alone) > 1 else ""
+    for number, (whole, alone) in enumerate(zip(result.whole.words, result.alone, strict=True), 1):
+        mask = f" {number}" if len(result.alone) > 1 else ""
         lists.append(f"<div>{_heading(both('读了全文', 'whole document') + mask)}{bars(whole)}</div>")
         lists.append(f"<div>{_heading(both('只读这一句', 'sentence alone') + mask)}{bars(alone)}</div>")
-    length = len(answer.whole.text)
+    length = len(result.whole.text)
     return _answer(
         _note(both(f"{length:,} 个字符", f"{length:,} characters")),
-        notes(answer.whole.reading),
+        notes(result.whole.reading),
         f'<div class="sides">{"".join(lists)}</div>',
-        _filled_text(answer.whole),
+        _filled_text(result.whole),
     )
 
 
@@ -154,50 +150,44 @@ def segmented(segments: list[Segment], reading: Reading) -> str:
             f'<div class="token{kind}"><b>{escape(segment.token)}</b><span>{segment.id}</span><span>{where}</span></div>'
         )
     unknown = sum(segment.is_unknown for segment in segments)
-    said = [both("每格：词、编号、在文中的位置", "in each box: the token, its id, its characters in the text")]
+    said = [both("每格：词、编号、在文中的位置", "each box: token, id, characters in the text")]
     if unknown:
         said.append(both(f"{unknown:,} 个不在词表中", f"{unknown:,} not in the vocabulary"))
     if len(segments) > DRAWN:
-        said.append(both(f"只画出前 {DRAWN} 个", f"the first {DRAWN} are drawn"))
+        said.append(both(f"只画出前 {DRAWN} 个", f"only the first {DRAWN} are shown"))
     return _answer(
         f'<div class="tokens">{"".join(tokens)}</div>', notes(reading), *(_note(sentence) for sentence in said)
     )
 
 
-def triplet(answer: Triplet) -> str:
+def triplet(result: Triplet) -> str:
     names = {name: both(f"{name} 更接近 A", f"{name} is closer to A") for name in "BC"}
-    said = names.get(answer.closer, both("B 与 C 同样接近 A", "B and C are equally close to A"))
-    what = both("概率", "probability") if answer.are_probabilities else both("余弦", "cosine with A")
-    scores = sorted(answer.scores.items())
-    return _answer(f'<p class="text"><mark>{said}</mark></p>', _note(what), bars(scores), notes(*answer.readings))
+    said = names.get(result.closer, both("B 与 C 同样接近 A", "B and C are equally close to A"))
+    kind = both("概率", "probability") if result.are_probabilities else both("余弦", "cosine with A")
+    scores = sorted(result.scores.items())
+    return _answer(f'<p class="text"><mark>{said}</mark></p>', _note(kind), bars(scores), notes(*result.readings))
 
 
-def ranked(answer: Compared) -> str:
-    numbered = [f"{place}. {text}" for place, text in enumerate(answer.texts, 1)]
-    scores = zip(numbered, answer.cosines, strict=True)
-    return _answer(
-        _note(both("余弦，最接近的在前", "cosines, closest first")), bars(scores, long=True), notes(*answer.readings)
-    )
+def ranked(result: Compared) -> str:
+    numbered = [f"{place}. {text}" for place, text in enumerate(result.texts, 1)]
+    scores = bars(zip(numbered, result.cosines, strict=True), long=True)
+    return _answer(_note(both("余弦，最接近的在前", "cosines, closest first")), scores, notes(*result.readings))
 
 
-def matrix(answer: Compared) -> str:
-    """Cosines of all texts with each other; the closer, the darker."""
-    others = [value for i, row in enumerate(answer.cosines) for j, value in enumerate(row) if i != j]
+def matrix(result: Compared) -> str:
+    """Draw the cosines of all texts with each other; closer pairs are darker."""
+    others = [value for i, row in enumerate(result.cosines) for j, value in enumerate(row) if i != j]
     low, high = min(others), max(others)
-    head = "".join(f'<th class="top">{number}</th>' for number in range(1, len(answer.texts) + 1))
+    head = "".join(f'<th class="top">{number}</th>' for number in range(1, len(result.texts) + 1))
     rows = []
-    for number, (text, row) in enumerate(zip(answer.texts, answer.cosines, strict=True), 1):
+    for number, (text, row) in enumerate(zip(result.texts, result.cosines, strict=True), 1):
         cells = []
         for j, value in enumerate(row, 1):
-            share = 1.0 if j == number else (value - low) / (high - low) if high > low else 0.5
-            shade = (
-                "transparent"
-                if j == number
-                else f"color-mix(in srgb, var(--color-accent) {10 + 55 * share:.0f}%, transparent)"
-            )
-            cells.append(f'<td style="background:{shade}">{value:.2f}</td>')
+            share = (value - low) / (high - low) if high > low else 0.5
+            shade = f"color-mix(in srgb, var(--color-accent) {10 + 55 * share:.0f}%, transparent)"
+            cells.append(f'<td style="background:{"transparent" if j == number else shade}">{value:.2f}</td>')
         rows.append(f"<tr><th>{number}. {escape(text)}</th>{''.join(cells)}</tr>")
-    return _answer(f"<table><tr><th></th>{head}</tr>{''.join(rows)}</table>", notes(*answer.readings))
+    return _answer(f"<table><tr><th></th>{head}</tr>{''.join(rows)}</table>", notes(*result.readings))
 
 
 def classified(scores: list[tuple[str, float]], readings: list[Reading]) -> str:
@@ -210,7 +200,7 @@ def answered(found: list[dict], context: str) -> str:
     before, after = context[start : best["start"]], context[best["end"] : best["end"] + SHOWN]
     marked = f"{'… ' * (start > 0)}{escape(before)}<mark>{escape(best['answer'])}</mark>{escape(after)}"
     more = " …" if best["end"] + SHOWN < len(context) else ""
-    return _answer(f'<p class="text">{marked}{more}</p>', bars((one["answer"], one["score"]) for one in found))
+    return _answer(f'<p class="text">{marked}{more}</p>', bars((answer["answer"], answer["score"]) for answer in found))
 
 
 def written(texts: list[str], reading: Reading) -> str:
@@ -218,7 +208,7 @@ def written(texts: list[str], reading: Reading) -> str:
 
 
 def labelled(spans: list[dict], reading: Reading) -> str:
-    """The text that was read, its spans marked with their labels."""
+    """Draw the text that was read, with its labelled spans marked."""
     pieces, at = [], 0
     for span in spans:
         pieces.append(escape(reading.part[at : span["start"]]))

@@ -1,4 +1,4 @@
-"""Texts to click on the page, in Chinese, and in English for a vocabulary without Chinese. Written for it."""
+"""Example texts of the page, in Chinese, and in English for vocabularies without Chinese. They were written for it."""
 
 _JUDGMENT = """原告王建国与被告李小明房屋租赁合同纠纷一案，本院受理后，依法组成合议庭，公开开庭进行了审理，现已审理终结。
 原告王建国诉称，原告将位于本市中山路的房屋出租给被告李小明，租期两年，每月租金三千元。被告从去年六月起没有支付租金，原告多次要求支付，被告一直拒绝。请求解除租赁合同，判令被告支付所欠租金，并退还房屋。
@@ -18,7 +18,7 @@ _ENGLISH_CASES = (
     "returned.\nA debt of five thousand was not paid back."
 )
 
-# Tab -> its examples, each with a text for every field.
+# Tab -> examples, each with one text per field.
 CHINESE = {
     "fill": [
         ["这本书的内容很好，值得[MASK]。"],

@@ -1,4 +1,4 @@
-"""Masks, filled with the whole text as context, and with no more than the sentence that each stands in."""
+"""Mask filling, with the whole text or only the mask's sentence as context."""
 
 import re
 from dataclasses import dataclass
@@ -9,15 +9,15 @@ from ..errors import ServingError
 from .reading import Reading
 from .served_model import ServedModel
 
-MASKS = 16  # the likeliest words of a mask are found among all of the vocabulary, which is memory for each
+MASKS = 16  # each mask needs memory for logits over the whole vocabulary
 Words = list[tuple[str, float]]  # with their probabilities, best first
-# A sentence and what ends it: a full stop is one where a space follows.
+# A sentence with the mark that ends it. A full stop ends one only before a space.
 _SENTENCE = re.compile(r"(?:[^。！？!?\n.]|\.(?!\s|$))*[。！？!?\n.]?")
 
 
 @dataclass(frozen=True)
 class Filled:
-    """The likeliest words of each mask, in the order of the text."""
+    """Best words of each mask, in the order of the text."""
 
     text: str
     mask: str
@@ -32,7 +32,7 @@ class Filled:
 
 @dataclass(frozen=True)
 class FilledDocument:
-    """A document's masks: filled with all of it as context, and each with its own sentence alone."""
+    """Masks of a document, filled from the whole document and from their sentence alone."""
 
     whole: Filled
     alone: list[Words]
@@ -40,14 +40,12 @@ class FilledDocument:
 
 @torch.inference_mode()
 def fill(served: ServedModel, text: str, top_k: int = 5) -> Filled:
-    """Fill every mask of a text; logits are made for the masks alone, not for thousands of other tokens."""
+    """Fill every mask of a text; compute logits for the masks only."""
     tokenizer, mask = served.tokenizer, served.tokenizer.mask_token
     if mask not in served.checked(text):
-        raise ServingError(f"there is no {mask} in the text: write {mask} where a word is to be filled in")
+        raise ServingError(f"the text has no {mask}: write {mask} in place of the missing word")
     if text.count(mask) > MASKS:
-        raise ServingError(
-            f"there are {text.count(mask):,} {mask} in the text, more than the {MASKS} that this page fills"
-        )
+        raise ServingError(f"the text has {text.count(mask):,} {mask}; this page fills at most {MASKS}")
     reading = served.read(text, around=tokenizer.mask_token_id)
     masked = [i for i, token in enumerate(reading.ids) if token == tokenizer.mask_token_id]
     hidden_states = served.model.base_model(served.ids(reading)).last_hidden_state
@@ -61,7 +59,7 @@ def fill(served: ServedModel, text: str, top_k: int = 5) -> Filled:
 
 
 def fill_document(served: ServedModel, text: str, top_k: int = 5) -> FilledDocument:
-    """Fill the masks of a document twice, to show what the rest of it tells."""
+    """Fill the masks of a document with and without the rest of the document as context."""
     whole = fill(served, text, top_k)
     alone = [
         words

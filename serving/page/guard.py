@@ -1,11 +1,17 @@
-"""What stands between the network and the page: who may ask, which paths there are, how much is taken in, what a browser may
-load."""
+"""Filter between the network and the page: hosts, origins, paths, sizes, and the browser's content security policy.
 
+A page of another site can make a visitor's browser send requests to this one, even if only this machine reaches it; the
+header `Origin` then names that site. Or it can point its own name to this machine's address (DNS rebinding); then `Host`
+has that name.
+"""
+
+import ipaddress
 import json
+import re
+import socket
+from collections.abc import Iterable
 
-from .origins import Origins
-
-# What Gradio's page and its client ask for. Nothing that reads or writes files of this machine is among it.
+# Paths that Gradio's page and client request. None reads or writes files of this machine.
 _OPEN = (
     "/assets/", "/static/", "/svelte/", "/gradio_api/queue/", "/gradio_api/run/", "/gradio_api/call/", "/gradio_api/heartbeat/",
 )  # fmt: skip
@@ -13,20 +19,73 @@ _OPEN_FILES = {
     "/", "/config", "/theme.css", "/favicon.ico", "/robots.txt", "/manifest.json", "/gradio_api/info",
     "/gradio_api/startup-events", "/gradio_api/cancel", "/gradio_api/reset", "/gradio_api/app_id",
 }  # fmt: skip
-MOST_HELD = 32 << 20  # bytes of requests that have not come whole
-# A browser that shows the page asks no other machine for anything: no fonts, no scripts, no telemetry.
+MOST_HELD = 32 << 20  # bytes of incomplete requests
+# The browser contacts no other machine: no fonts, scripts or telemetry from elsewhere.
 _POLICY = (
     b"default-src 'self' data: blob:; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; "
     b"style-src 'self' 'unsafe-inline'; base-uri 'self'; form-action 'self'"
 )
+_HOST = re.compile(r"(?:\[(?P<ipv6>[0-9a-f:.]+)\]|(?P<name>[\w.-]+))(?::(?P<port>\d{1,5}))?", re.ASCII)
+_DEFAULT_PORTS = {"http": "80", "https": "443"}
+_OTHER_HOST = "this page does not serve that host name: use its address, or start it with --proxy to allow every name"
+
+Headers = Iterable[tuple[bytes, bytes]]
+
+
+class Origins:
+    """Host names and origins that the page accepts.
+
+    Args:
+        host: address that the page listens on. On 127.0.0.1 the page accepts this machine's local names only; elsewhere
+            any numeric address, `host`, and this machine's name in its network.
+        proxy: whether a reverse proxy stands before the page. Every host name is accepted then, and `X-Forwarded-Host`
+            and the like are trusted. Requests from other sites are still refused.
+    """
+
+    def __init__(self, host: str, proxy: bool = False):
+        self.proxy = proxy
+        self._is_local = _is_loopback(host.lower())
+        self._names = {host.lower()}
+        if not self._is_local:
+            name = socket.gethostname().lower()
+            self._names |= {name, f"{name.partition('.')[0]}.local", socket.getfqdn(name).lower()}
+
+    def refusal(self, headers: Headers) -> tuple[int, str] | None:
+        """Return the status and message that refuse a request; None if it is accepted."""
+        hosts = [_text(value) for name, value in headers if name == b"host"]
+        origins = [_text(value) for name, value in headers if name == b"origin"]
+        host = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
+        if host is None or not self._accepts(host["ipv6"] or host["name"].removesuffix(".")):
+            return 400, _OTHER_HOST
+        if self.proxy:
+            # Each proxy appends its own host after a comma; the first is the one that the visitor requested.
+            hosts += [_text(value).partition(",")[0].strip() for name, value in headers if name == b"x-forwarded-host"]
+            if not all(map(_HOST.fullmatch, hosts)):
+                return 400, "X-Forwarded-Host is not a host name"
+        if any(not _is_same_site(origin, hosts) for origin in origins):
+            return 403, "this page refuses requests from other sites; a reverse proxy has to forward Host"
+        return None
+
+    def trusted(self, headers: Headers) -> list[tuple[bytes, bytes]]:
+        """Return the headers, without the proxy's ones if there is no proxy."""
+        return [
+            (name, value)
+            for name, value in headers
+            if self.proxy or not (name == b"forwarded" or name.startswith(b"x-forwarded-"))
+        ]
+
+    def _accepts(self, name: str) -> bool:
+        if self.proxy or name in self._names or _is_loopback(name):
+            return True
+        return not self._is_local and _address(name) is not None  # DNS rebinding needs a name, not an address
 
 
 class Guard:
-    """ASGI middleware.
+    """ASGI middleware that refuses requests.
 
-    A request that `origins` refuses goes no further, a path that the page does not need is not found, and a body of more
-    than `longest_body` bytes is thrown away as it comes in and answered by `sentence`, which the page shows; it is never
-    parsed. Of the bodies that have not come whole, no more than `MOST_HELD` bytes are held together.
+    Refused are requests that `origins` refuses, paths that the page does not need, and bodies of more than `longest_body`
+    bytes. A long body is discarded unparsed, and answered with `sentence`, which the page shows. Incomplete bodies hold at
+    most `MOST_HELD` bytes together.
     """
 
     def __init__(self, app, longest_body: int, sentence: str, origins: Origins):
@@ -46,19 +105,18 @@ class Guard:
         if refusal := self.origins.refusal(scope["headers"]):
             await _refuse(send, *refusal)
             return
-        scope = {**scope, "headers": self.origins.believed(scope["headers"])}
+        scope = {**scope, "headers": self.origins.trusted(scope["headers"])}
         path = scope["path"]
         if ".." in path or not (path in _OPEN_FILES or path.startswith(_OPEN)):
-            await _refuse(send, 404, "there is nothing here")
+            await _refuse(send, 404, "not found")
             return
-        found = await self._body(receive)
-        if found is None:
+        body = await self._body(receive)
+        if body is None:
             return
-        if isinstance(found, int):
-            sentence = self.sentence if found == 413 else "too much is being sent to this page at once: try again"
-            await _refuse(send, found, sentence)
+        if isinstance(body, int):
+            await _refuse(send, body, self.sentence if body == 413 else "the page receives too much at once: try again")
             return
-        messages = iter([{"type": "http.request", "body": found, "more_body": False}])
+        messages = iter([{"type": "http.request", "body": body, "more_body": False}])
 
         async def replay():
             return next(messages, None) or await receive()
@@ -72,7 +130,7 @@ class Guard:
         await self.app(scope, replay, send_with_policy)
 
     async def _body(self, receive) -> bytes | int | None:
-        """The body of a request, or the status with which it is refused; None where the visitor has gone."""
+        """Return the body of a request or the status that refuses it; None if the visitor has disconnected."""
         body, size, status, more = bytearray(), 0, None, True
         try:
             while more:
@@ -101,3 +159,26 @@ async def _refuse(send, status: int, sentence: str) -> None:
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+def _text(value: bytes) -> str:
+    return value.decode("latin-1").strip().lower()
+
+
+def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(name)
+    except ValueError:
+        return None
+
+
+def _is_loopback(name: str) -> bool:
+    address = _address(name)
+    return name == "localhost" if address is None else address.is_loopback
+
+
+def _is_same_site(origin: str, hosts: list[str]) -> bool:
+    """Return whether an origin, `http://name:port`, belongs to one of the hosts, `name:port`."""
+    scheme, _, host = origin.partition("://")
+    port = f":{_DEFAULT_PORTS.get(scheme)}"
+    return scheme in _DEFAULT_PORTS and host.removesuffix(port) in [name.removesuffix(port) for name in hosts]

@@ -1,4 +1,4 @@
-"""What a model reads of a text: all of it, or as many tokens as fit."""
+"""Truncation of a text to the tokens that a model reads."""
 
 from dataclasses import dataclass
 
@@ -9,10 +9,15 @@ from ..errors import ServingError
 
 @dataclass(frozen=True)
 class Reading:
-    """The tokens that are read.
+    """Part of a text that a model reads.
 
-    `ids` and `offsets` (characters of the text) include the special tokens, whose offsets are None. The whole text has
-    `tokens`, without the special ones, of which `before` and `after` are left out; `part` is the text that is read.
+    Args:
+        name: of the text in messages.
+        ids: with special tokens.
+        offsets: characters of each token in the text; None for special tokens.
+        tokens: number of tokens of the whole text, without special tokens.
+        before, after: number of tokens that are cut off there.
+        part: the text that is read.
     """
 
     name: str
@@ -27,17 +32,19 @@ class Reading:
 def read(
     text: str, tokenizer: PreTrainedTokenizerBase, longest: int, *, around: int | None = None, name: str = "the text"
 ) -> Reading:
-    """At most `longest` tokens of a text, special ones included.
+    """Read at most `longest` tokens of a text, special tokens included.
 
-    They are the first ones; with `around`, the id of a token, they are the first that hold every such token.
-    Raises ServingError where the text has no token, or those `around` which to read are too far apart.
+    They are the first tokens or, given `around`, a window that holds every token with that id.
+
+    Raises:
+        ServingError: the text has no token, or the tokens `around` are too far apart.
     """
     encoded = tokenizer(text, return_offsets_mapping=True, verbose=False)
     ids, offsets = encoded["input_ids"], encoded["offset_mapping"]
     inside = [i for i, sequence in enumerate(encoded.sequence_ids(0)) if sequence is not None]
     if not inside:
         raise ServingError(f"{name} has no token")
-    first, last = inside[0], inside[-1] + 1  # all others are special, at the ends
+    first, last = inside[0], inside[-1] + 1  # special tokens are at the ends
     tokens = last - first
     room = longest - (len(ids) - tokens)
     start = _start([i - first for i in inside if ids[i] == around], tokens, room)
@@ -55,12 +62,12 @@ def read(
 
 
 def _start(wanted: list[int], tokens: int, room: int) -> int:
-    """The first token to read, so that all the wanted ones are read, with as much before them as after."""
+    """Return the first token of a window centred on the wanted tokens."""
     if not wanted or wanted[-1] < room:
         return 0
     if wanted[-1] - wanted[0] >= room:
         raise ServingError(
-            f"the first mask and the last are {wanted[-1] - wanted[0]:,} tokens apart, and {room:,} are read at once: "
-            "ask for one after the other"
+            f"the first and the last mask are {wanted[-1] - wanted[0]:,} tokens apart, but the model reads {room:,} at once: "
+            "fill one at a time"
         )
     return min(max((wanted[0] + wanted[-1] + 1 - room) // 2, 0), tokens - room)

@@ -1,4 +1,4 @@
-"""A saved model with its tokenizer, loaded for its task, and the lengths that the page allows."""
+"""A saved model, loaded for the page with its tokenizer and limits."""
 
 from functools import cached_property
 from pathlib import Path
@@ -13,8 +13,7 @@ from .abilities import TRIPLET, WRITE, Abilities, abilities_of
 from .reading import Reading, read
 
 LONGEST = 4096
-# Characters that a text may have for each token that is read: words of English and the spaces between them have about 5,
-# Chinese ones 2. What is longer is refused before anything is computed on it.
+# Most characters of a text per token that is read: English has about 5, Chinese 2. Longer texts are refused untokenized.
 CHARACTERS = 8
 LINES = 64
 
@@ -30,15 +29,15 @@ _AUTO_CLASSES = {
 
 
 class ServedModel:
-    """The model of a folder, its tokenizer, and what may be asked.
+    """Model and tokenizer of a folder, with the page's limits.
 
     Args:
         folder: a saved model.
-        max_length: longest input in tokens, special ones included; a table of positions, or the tokenizer's
-            `model_max_length`, may say less.
+        max_length: longest input in tokens, special tokens included; the model's table of positions and the tokenizer's
+            `model_max_length` may be shorter.
 
     Raises:
-        ServingError: one sentence, before anything is loaded, if there is no page for such a folder.
+        ServingError: the page cannot show the folder's model; raised before anything is loaded.
     """
 
     def __init__(self, folder: str | Path, max_length: int = LONGEST):
@@ -61,18 +60,18 @@ class ServedModel:
 
     @cached_property
     def is_chinese(self) -> bool:
-        """Whether examples are to be Chinese."""
+        """Language of the examples."""
         return "的" in self.tokenizer.get_vocab()
 
     @cached_property
     def pipeline(self) -> transformers.Pipeline:
-        """transformers' pipeline of the model's task."""
+        """Pipeline of transformers for the model's task."""
         task = {"question-answering": "extractive-question-answering"}.get(self.abilities.task, self.abilities.task)
         task = "triplet-matching" if self.is_matcher and TRIPLET in self.abilities.tabs else task
         return transformers.pipeline(task, model=self.model, tokenizer=self.tokenizer, device=self.model.device)
 
     def checked(self, text: object, name: str = "the text") -> str:
-        """The text, if the page takes it; a ServingError says why not."""
+        """Return the text; raise ServingError if it is empty or too long."""
         if not isinstance(text, str) or not text.strip():
             raise ServingError(f"{name} is empty: write something, or click an example")
         if _length(text) > self.longest_text:
@@ -80,26 +79,26 @@ class ServedModel:
         return text
 
     def checked_lines(self, text: object, name: str) -> list[str]:
-        """The lines of a text that are not empty, if they are not too many."""
+        """Return the non-empty lines of a text; raise ServingError if there are too many."""
         lines = [line.strip() for line in self.checked(text, name).splitlines() if line.strip()]
         if len(lines) > LINES:
-            raise ServingError(f"{name} are {len(lines)} lines, more than the {LINES} that this page compares")
+            raise ServingError(f"{name} are {len(lines)} lines; this page compares at most {LINES}")
         return lines
 
     def read(self, text: object, *, around: int | None = None, name: str = "the text") -> Reading:
-        """What the model reads of a text that the page takes."""
+        """Check a text and truncate it to what the model reads."""
         return read(self.checked(text, name), self.tokenizer, self.longest, around=around, name=name)
 
     def ids(self, reading: Reading) -> torch.Tensor:
-        """Shape (1, s), on the model's device."""
+        """Return the ids on the model's device, of shape (1, length)."""
         return torch.tensor([reading.ids], device=self.model.device)
 
 
 def _length(text: str) -> int:
-    """In UTF-16, as browsers count, which let in one character more than the page takes."""
+    """Return the length in UTF-16, as browsers count; they let one character more than the limit through."""
     return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 def too_long(name: str, longest: int) -> str:
-    """The sentence for a text of too many characters."""
-    return f"{name} is longer than the {longest:,} characters that this page takes: shorten it"
+    """Return the message for a text with too many characters."""
+    return f"{name} has more than {longest:,} characters, the most that this page accepts: shorten it"

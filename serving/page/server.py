@@ -1,4 +1,4 @@
-"""Serve the page of a saved model."""
+"""The server of the page."""
 
 import errno
 import os
@@ -10,10 +10,10 @@ from ...output.extras import needs_extra
 from ..errors import ServingError
 from .abilities import abilities_of
 
-HOST, PORT = "127.0.0.1", 7860  # this machine alone, on Gradio's port
+HOST, PORT = "127.0.0.1", 7860  # only this machine; Gradio's port
 WAITING, LEAST_LENGTH = 64, 16
 _FONTS = ("system-ui", "Noto Sans CJK SC", "Source Han Sans SC", "PingFang SC", "Microsoft YaHei", "sans-serif")
-_FIELDS, _BYTES = 3, 6  # of a question: a page has up to three fields, and JSON may write a character as \uXXXX
+_FIELDS, _BYTES = 3, 6  # a tab has at most three fields, and JSON may write a character as \uXXXX
 
 
 def serve(
@@ -30,22 +30,23 @@ def serve(
 
     Args:
         folder: a saved model.
-        host: address of this machine to listen on; "0.0.0.0" is all of them, for other machines.
-        port: 0 is any that is free.
-        max_length: longest input in tokens, 4,096 where None.
-        waiting: questions that wait in the queue; one more is told to come again.
-        proxy: a web server stands before the page and hands on the visitors' `Host`: the page then answers to any name,
-            and believes the headers `X-Forwarded-…`.
-        tell: called with the page's address once it is there.
+        host: address of this machine to listen on; "0.0.0.0" listens on all of them, for other machines.
+        port: 0 selects a free port.
+        max_length: longest input in tokens, 4,096 by default.
+        waiting: most requests in the queue; further ones are refused.
+        proxy: a reverse proxy stands before the page and forwards the visitors' `Host`. The page then accepts any host
+            name, and trusts the headers `X-Forwarded-…`.
+        tell: called with the page's address when it is ready.
 
     Raises:
-        ServingError: one sentence, if there is no page for the folder, no Gradio, or no such address and port.
+        ServingError: the page cannot show the folder's model, Gradio is not installed, or the address or port cannot be
+            used.
     """
-    abilities_of(Path(folder))  # what cannot be served is refused at once, without torch and Gradio
+    abilities_of(Path(folder))  # refuse early, before torch and Gradio are imported
     if waiting < 1:
-        raise ServingError(f"--waiting is {waiting}, but must be at least 1")
+        raise ServingError(f"--waiting is {waiting}; expected at least 1")
     if max_length is not None and max_length < LEAST_LENGTH:
-        raise ServingError(f"--max-length is {max_length}, but must be at least {LEAST_LENGTH}")
+        raise ServingError(f"--max-length is {max_length}; expected at least {LEAST_LENGTH}")
     with _listening(host, port) as listening:
         app = application(folder, max_length, waiting, host=host, proxy=proxy)
         from .connection import server_of
@@ -54,25 +55,24 @@ def serve(
         tell(f"{app.title} is at http://{shown}:{listening.getsockname()[1]}, until Ctrl-C")
         try:
             server_of(app, waiting=waiting, proxy=proxy).run(sockets=[listening])
-        except KeyboardInterrupt:  # how a page ends
+        except KeyboardInterrupt:  # the usual end of a page
             return
 
 
 def application(
     folder: str | Path, max_length: int | None = None, waiting: int = WAITING, *, host: str = HOST, proxy: bool = False
 ):
-    """Return the page as an ASGI application, whose title is the model's name.
+    """Return the page as an ASGI application, titled with the model's name.
 
-    Arguments as in `serve`; `host` is the address that your server listens on. What `serve` does against requests that
-    do not end is your server's part.
+    The arguments are those of `serve`; `host` is the address that your server listens on. Unlike `serve`, it does not limit
+    unfinished requests: your server has to.
     """
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     with needs_extra("page", ServingError):
         import gradio as gr
         from fastapi import FastAPI
     from .drawing import CSS
-    from .guard import Guard
-    from .origins import Origins
+    from .guard import Guard, Origins
     from .served_model import LONGEST, ServedModel, too_long
     from .tabs import build
 
@@ -83,24 +83,20 @@ def application(
         show_error=False, ssr_mode=False, mcp_server=False, enable_monitoring=False, pwa=False,
     )  # fmt: skip
     longest_body = 65_536 + _FIELDS * _BYTES * served.longest_text
-    app.add_middleware(
-        Guard,
-        longest_body=longest_body,
-        sentence=too_long("the text", served.longest_text),
-        origins=Origins(host, proxy),
-    )
+    message = too_long("the text", served.longest_text)
+    app.add_middleware(Guard, longest_body=longest_body, sentence=message, origins=Origins(host, proxy))
     return app
 
 
 def _theme(gr):
-    """Gradio's plain theme in fonts that the visitor's machine has: its own are fetched, and have no Chinese."""
+    """Return Gradio's plain theme with the visitor's own fonts; Gradio's fonts are downloaded and lack Chinese."""
     fonts = [gr.themes.Font(name) for name in _FONTS]
     theme = gr.themes.Soft(primary_hue="teal", neutral_hue="slate", font=fonts, font_mono=[gr.themes.Font("monospace")])
     return theme.set(
         block_title_padding="0", block_title_text_weight="500", block_title_background_fill="none",
         block_title_background_fill_dark="none", block_title_text_color="*neutral_600",
         block_title_text_color_dark="*neutral_300",
-        # Three times as dark or light as what is around it, so that everyone sees where to write.
+        # Contrast of 3 to 1 with its surroundings, so that the fields are visible (WCAG 2.2).
         input_border_width="1px", input_border_color="*neutral_500", input_border_color_dark="*neutral_400",
         input_border_color_focus="*primary_600", input_border_color_focus_dark="*primary_300",
     )  # fmt: skip
@@ -108,12 +104,14 @@ def _theme(gr):
 
 def _listening(host: str, port: int) -> socket.socket:
     if not 0 <= port < 65_536:
-        raise ServingError(f"--port is {port}, but must be between 0 and 65535")
+        raise ServingError(f"--port is {port}; expected 0 to 65535")
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except PermissionError:
-        raise ServingError(f"port {port} is reserved for the system's own services: name one from 1024 on") from None
+        raise ServingError(f"port {port} is reserved for system services: give a --port of at least 1024") from None
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise ServingError(f"port {port} of {host} is in use: name another with --port, or 0 for any") from None
-        raise ServingError(f"{host} is no address of this machine: give --host 127.0.0.1, or 0.0.0.0 for all") from None
+            raise ServingError(f"port {port} of {host} is in use: give another --port, or 0 for any") from None
+        raise ServingError(
+            f"{host} is not an address of this machine: give --host 127.0.0.1, or 0.0.0.0 for all addresses"
+        ) from None

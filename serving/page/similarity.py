@@ -1,4 +1,4 @@
-"""How close texts are: cosines of their vectors, and triplets, which a matcher was trained for."""
+"""Similarity of texts: cosines of their vectors, and triplets."""
 
 from dataclasses import dataclass
 
@@ -12,9 +12,11 @@ from .served_model import ServedModel
 
 @dataclass(frozen=True)
 class Triplet:
-    """Which of B and C is `closer` to A, None where they are equally close.
+    """Result of a triplet.
 
-    `scores` are theirs: cosines, or probabilities where `are_probabilities`.
+    Args:
+        closer: "B" or "C", the text that is closer to A; None if they are equally close.
+        scores: of B and C, probabilities if `are_probabilities`, otherwise cosines.
     """
 
     closer: str | None
@@ -25,7 +27,7 @@ class Triplet:
 
 @dataclass(frozen=True)
 class Compared:
-    """Texts and their cosines with each other, or in a ranking with the one that was asked about."""
+    """Texts with their cosines: with each other, or in a ranking with the query."""
 
     texts: list[str]
     cosines: list
@@ -34,10 +36,10 @@ class Compared:
 
 @torch.inference_mode()
 def vectors(served: ServedModel, texts: list[str], names: list[str]) -> tuple[torch.Tensor, list[Reading]]:
-    """Shape (n, hidden_size), each of length 1, in float32.
+    """Return normalised vectors in float32, of shape (n, hidden_size).
 
-    The mean over all tokens, or what RoFormer-Sim was trained to compare, its pooled first token. One text at a time, so
-    that memory does not grow with their number.
+    A vector is the mean over all tokens, or RoFormer-Sim's pooled first token. Texts are run one at a time, so that memory
+    does not grow with their number.
     """
     readings = [served.read(text, name=name) for text, name in zip(texts, names, strict=True)]
     rows = []
@@ -49,7 +51,7 @@ def vectors(served: ServedModel, texts: list[str], names: list[str]) -> tuple[to
 
 
 def triplet(served: ServedModel, a: str, b: str, c: str) -> Triplet:
-    """Is text A closer to B or to C?"""
+    """Decide whether text A is closer to B or to C."""
     texts = dict(zip(("text A", "text B", "text C"), (a, b, c), strict=True))
     if served.is_matcher and served.model.config.triplet_scorer == "cross":
         return _matched(served, texts)
@@ -59,16 +61,16 @@ def triplet(served: ServedModel, a: str, b: str, c: str) -> Triplet:
 
 
 def _matched(served: ServedModel, texts: dict[str, str]) -> Triplet:
-    """By a model that reads A and B together, and A and C, as in the paper; of a pair, the longer text is cut first."""
+    """Score the pairs (A, B) and (A, C) jointly, as in the paper; truncation shortens the longer text first."""
     a, b, c = (served.read(text, name=name) for name, text in texts.items())
     parts = dict(zip("ABC", (reading.part for reading in (a, b, c)), strict=True))
-    answer = served.pipeline(parts, max_length=served.longest)
-    other = {"B": "C", "C": "B"}[answer["label"]]
-    scores = {answer["label"]: answer["score"], other: 1 - answer["score"]}
+    output = served.pipeline(parts, max_length=served.longest)
+    other = {"B": "C", "C": "B"}[output["label"]]
+    scores = {output["label"]: output["score"], other: 1 - output["score"]}
     added = served.tokenizer.num_special_tokens_to_add(pair=True)
     pairs = []
-    for name, of_pair in (("A + B", (a, b)), ("A + C", (a, c))):
-        tokens = sum(reading.tokens for reading in of_pair)
+    for name, pair in (("A + B", (a, b)), ("A + C", (a, c))):
+        tokens = sum(reading.tokens for reading in pair)
         pairs.append(Reading(name, [], [], tokens, 0, max(tokens + added - served.longest, 0), ""))
     return Triplet(_larger(scores), scores, True, pairs)
 
@@ -78,7 +80,7 @@ def _larger(scores: dict[str, float]) -> str | None:
 
 
 def rank(served: ServedModel, query: str, cases: str) -> Compared:
-    """The cases, one a line, by their cosine with the query, closest first."""
+    """Rank the cases, one per line, by their cosine with the query."""
     texts = [served.checked(query, "the query"), *served.checked_lines(cases, "the cases")]
     rows, readings = vectors(served, texts, ["the query", *(f"case {i}" for i in range(1, len(texts)))])
     cosines, order = (rows[1:] @ rows[0]).sort(descending=True, stable=True)
@@ -86,9 +88,9 @@ def rank(served: ServedModel, query: str, cases: str) -> Compared:
 
 
 def compare(served: ServedModel, sentences: str) -> Compared:
-    """The cosines of sentences, one a line, with each other: a matrix."""
+    """Return the matrix of cosines between sentences, one per line."""
     texts = served.checked_lines(sentences, "the sentences")
     if len(texts) < 2:
-        raise ServingError("there is one sentence, and nothing to compare it with: write two or more, one a line")
+        raise ServingError("the sentences are only 1 line; expected at least 2, one sentence per line")
     rows, readings = vectors(served, texts, [f"sentence {i}" for i in range(1, len(texts) + 1)])
     return Compared(texts, (rows @ rows.T).tolist(), readings)

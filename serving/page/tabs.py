@@ -1,4 +1,4 @@
-"""The layout: a tab for each thing that the model can do, in Gradio."""
+"""Layout of the page in Gradio: one tab per task of the model."""
 
 import logging
 from collections.abc import Callable
@@ -11,33 +11,31 @@ from ..errors import ServingError
 from . import abilities, drawing
 from .examples import CHINESE, ENGLISH
 from .fill_mask import fill, fill_document
-from .labels import answer, classify, entities
-from .segments import segments
 from .served_model import ServedModel
 from .similarity import compare, rank, triplet
-from .write import write
+from .tasks import answer_question, classify, entities, segments, write
 
 _log = logging.getLogger(__name__)
-_LINE, _TEXT, _DOCUMENT = 2, 5, 16  # lines that a field shows
+_LINE, _TEXT, _DOCUMENT = 2, 5, 16  # visible lines of a field
 
 
-def _ask(question: Callable, draw: Callable) -> Callable:
-    """A question to the model, of whose answer one HTML text is made."""
-    return lambda served, *texts: draw(*(found if isinstance(found := question(served, *texts), tuple) else (found,)))
+def _ask(task: Callable, draw: Callable) -> Callable:
+    """Return a function that runs a task and draws its result as HTML."""
+    return lambda served, *texts: draw(*(found if isinstance(found := task(served, *texts), tuple) else (found,)))
 
 
-# Tab -> its title, its button, its fields with the lines that they show, and what makes HTML of them.
+# Tab -> title, button, fields with their visible lines, and the function that makes HTML of the texts.
 _TABS = {
     abilities.FILL: (
         "填词 Fill masks",
         "填词 Fill",
-        {"文本，在 [MASK] 处填词 · A text, with [MASK] where a word is wanted": _TEXT},
+        {"文本，在 [MASK] 处填词 · A text, with [MASK] in place of each missing word": _TEXT},
         _ask(fill, drawing.filled),
     ),
     abilities.DOCUMENT: (
         "长文档 Document",
         "读全文并填词 Read and fill",
-        {"长文档，在 [MASK] 处填词 · A long document, with [MASK] where a word is wanted": _DOCUMENT},
+        {"长文档，在 [MASK] 处填词 · A long document, with [MASK] in place of each missing word": _DOCUMENT},
         _ask(fill_document, drawing.filled_document),
     ),
     abilities.SEGMENTS: (
@@ -55,13 +53,13 @@ _TABS = {
     abilities.RANK: (
         "排序 Rank cases",
         "排序 Rank",
-        {"查询 Query": _LINE, "案例，每行一个 · Cases, one a line": 8},
+        {"查询 Query": _LINE, "案例，每行一个 · Cases, one per line": 8},
         _ask(rank, drawing.ranked),
     ),
     abilities.COMPARE: (
         "相似度 Sentences",
         "比较 Compare",
-        {"句子，每行一句 · Sentences, one a line": 8},
+        {"句子，每行一句 · Sentences, one per line": 8},
         _ask(compare, drawing.matrix),
     ),
     abilities.CLASSIFY: (
@@ -80,7 +78,7 @@ _TABS = {
         "问答 Answer",
         "回答 Answer",
         {"问题 Question": _LINE, "文档 Document": _DOCUMENT},
-        lambda served, question, context: drawing.answered(answer(served, question, context), context),
+        lambda served, question, context: drawing.answered(answer_question(served, question, context), context),
     ),
     abilities.WRITE: (
         "生成 Write",
@@ -92,7 +90,7 @@ _TABS = {
 
 
 def build(served: ServedModel) -> gr.Blocks:
-    """The page of a model; one question is computed at a time, on all cores."""
+    """Return the page of a model. It computes one request at a time, on all cores."""
     about = served.abilities
     with gr.Blocks(title=about.name, analytics_enabled=False) as page:
         gr.HTML(drawing.heading(about, served.longest))
@@ -107,7 +105,7 @@ def _add(served: ServedModel, tab: str) -> None:
     with gr.Tab(title, id=tab, elem_id=tab):
         with gr.Row():
             with gr.Column():
-                # What is pasted is cut by the browser where the server will say that it is too long.
+                # The browser truncates pasted text to one character more than the server accepts.
                 boxes = [
                     gr.Textbox(label=label, lines=lines, max_lines=2 * lines, max_length=served.longest_text + 1)
                     for label, lines in fields.items()
@@ -124,7 +122,7 @@ def _add(served: ServedModel, tab: str) -> None:
 
 
 def _answering(served: ServedModel, ask: Callable) -> Callable:
-    """What a visitor is told instead of an answer: a sentence of the package's own, never what else went wrong."""
+    """Return a function that shows a visitor the package's own errors and hides all others."""
 
     def answered(*texts: str) -> str:
         try:
@@ -132,8 +130,8 @@ def _answering(served: ServedModel, ask: Callable) -> Callable:
         except ServingError as error:
             sentence = sentence_of(error)
         except Exception:
-            _log.exception("a question was not answered")
-            sentence = "the server could not answer this, and its log says why"
+            _log.exception("a request failed")
+            sentence = "the server failed; see its log"
         raise gr.Error(escape(sentence), print_exception=False)
 
     return answered

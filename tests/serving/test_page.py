@@ -1,4 +1,4 @@
-"""The page without its layout: which tabs a model gets, what it answers, and what is refused. No Gradio is needed."""
+"""The page without its layout: tabs, results, and refusals. These tests need no Gradio."""
 
 import asyncio
 import json
@@ -10,7 +10,7 @@ import sys
 import pytest
 import torch
 from helpers import command_line, page_models, seq2seq_models
-from helpers.messages import assert_states
+from helpers.messages import assert_states, refused
 from helpers.paths import REPOSITORY
 from torch.nn import functional as F
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer, pipeline
@@ -22,14 +22,11 @@ from modeling_roformer.serving.page import drawing
 from modeling_roformer.serving.page.abilities import TABS, abilities_of
 from modeling_roformer.serving.page.examples import CHINESE, ENGLISH
 from modeling_roformer.serving.page.fill_mask import MASKS, fill, fill_document
-from modeling_roformer.serving.page.guard import Guard
-from modeling_roformer.serving.page.labels import answer, classify, entities
-from modeling_roformer.serving.page.origins import Origins
+from modeling_roformer.serving.page.guard import Guard, Origins
 from modeling_roformer.serving.page.reading import Reading, read
-from modeling_roformer.serving.page.segments import segments
 from modeling_roformer.serving.page.served_model import LINES, ServedModel
 from modeling_roformer.serving.page.similarity import compare, rank, triplet, vectors
-from modeling_roformer.serving.page.write import write
+from modeling_roformer.serving.page.tasks import answer_question, classify, entities, segments, write
 
 run = command_line.run  # the fixture
 FIXTURES = REPOSITORY / "tests" / "fixtures"
@@ -41,7 +38,7 @@ LABELS = {0: "O", 1: "B-LOC", 2: "I-LOC"}
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """Makes a kind of saved model once: by the name of a class and its settings, or of a legacy fixture."""
+    """Return a function that saves a model once, by a class and its settings, or by a legacy fixture."""
     base, made = tmp_path_factory.mktemp("models"), {}
 
     def folder(kind, **settings):
@@ -92,7 +89,7 @@ def test_every_tab_of_a_model_answers_its_examples(folders, kind, settings, tabs
         "compare": lambda *texts: drawing.matrix(compare(*texts)),
         "classify": lambda *texts: drawing.classified(*classify(*texts)),
         "entities": lambda *texts: drawing.labelled(*entities(*texts)),
-        "answer": lambda served, question, text: drawing.answered(answer(served, question, text), text),
+        "answer": lambda served, question, text: drawing.answered(answer_question(served, question, text), text),
         "write": lambda *texts: drawing.written(*write(*texts)),
     }
     for tab in tabs:
@@ -152,7 +149,7 @@ def test_a_text_that_fits_is_read_as_the_tokenizer_does(tokenizer):
 
 
 @pytest.mark.parametrize("place", [0, 3, 40, 77, 99])
-def test_of_a_long_text_the_part_with_the_mask_is_read(tokenizer, place):
+def test_a_long_text_is_truncated_around_its_mask(tokenizer, place):
     parts = ["租金"] * 100
     parts[place] = "[MASK]"
     text, mask = "，".join(parts), tokenizer.mask_token_id
@@ -166,14 +163,20 @@ def test_of_a_long_text_the_part_with_the_mask_is_read(tokenizer, place):
     assert (first.before, first.ids[1:-1]) == (0, ids[:20])
 
 
-def test_what_was_not_read_is_said(masked, monkeypatch):
-    assert "全部读过 · " in drawing.filled(fill(masked, "押金[MASK]。"))
+def numbers_of_the_last_note(drawn: str, language: int) -> list[int]:
+    """Return the numbers in the last note, in Chinese (0) or English (1)."""
+    note = re.findall(r'<p class="note">(.*?)</p>', drawn)[-1].split(" · ")[language]
+    return list(map(int, re.findall(r"\d+", note)))
+
+
+def test_truncated_tokens_are_counted_in_both_languages(masked, monkeypatch):
+    whole = drawing.filled(fill(masked, "押金[MASK]。"))
+    assert numbers_of_the_last_note(whole, 0) == numbers_of_the_last_note(whole, 1) == [3]
     monkeypatch.setattr(masked, "longest", 22)
     filled = drawing.filled(fill(masked, "租金，" * 100 + "[MASK]" + "，押金" * 100))
-    assert "401 tokens, of which the first 190 and the last 191 were not read" in filled
-    assert "共 401 个词，开头 190 个、结尾 191 个未读" in filled
+    assert numbers_of_the_last_note(filled, 0) == numbers_of_the_last_note(filled, 1) == [401, 190, 191]
     ranked = drawing.ranked(rank(masked, "押金", "租金\n" + "押金，" * 20))
-    assert "case 2: " in ranked and "40 tokens, of which the last 20 were not read" in ranked
+    assert "case 2: " in ranked and numbers_of_the_last_note(ranked, 1) == [40, 20]
 
 
 def test_offsets_are_those_of_the_text(masked):
@@ -215,7 +218,9 @@ def test_triplets_are_matched_as_by_the_pipeline(folders, scorer):
     if found.are_probabilities:
         assert found.scores[found.closer] == pytest.approx(expected["score"]) and sum(found.scores.values()) == 1
     same = triplet(ServedModel(folder), TEXT, texts["B"], texts["B"])
-    assert same.closer is None and "equally close" in drawing.triplet(same)
+    verdicts = [re.search("<mark>(.*?)</mark>", drawing.triplet(one))[1] for one in (found, same)]
+    assert same.closer is None and f"{found.closer} is closer to A" in verdicts[0]
+    assert_states(verdicts[1], "A", "B", "C")
 
 
 def test_labels_are_the_models(folders):
@@ -258,40 +263,39 @@ def test_what_visitors_write_is_no_html(masked):
 
 
 @pytest.mark.parametrize(
-    ("ask", "texts", "sentence"),
+    ("ask", "texts", "facts"),
     [
-        (fill, [""], "the text is empty"),
-        (fill, [None], "the text is empty"),
-        (fill, ["押金。"], "no [MASK] in the text: write [MASK]"),
-        (fill, ["[MASK]" * (MASKS + 1)], "17 [MASK] in the text, more than the 16"),
-        (fill, ["押" * 32_769], "longer than the 32,768 characters"),
-        (fill, ["😀" * 16_385], "longer than the 32,768 characters"),
-        (fill, ["[MASK]" + "押 " * 5000 + "[MASK]"], "tokens apart, and 4,094 are read at once"),
-        (segments, ["\u200b \x00"], "the text has no token"),
-        (triplet, [TEXT, " ", TEXT], "text B is empty"),
-        (rank, ["", TEXT], "the query is empty"),
-        (rank, [TEXT, "\n \n"], "the cases is empty"),
-        (rank, [TEXT, "\n".join([TEXT] * (LINES + 1))], f"are {LINES + 1} lines, more than the {LINES}"),
-        (compare, [TEXT], "there is one sentence"),
+        (fill, [""], ["the text", "empty"]),
+        (fill, [None], ["the text", "empty"]),
+        (fill, ["押金。"], ["no [MASK]"]),
+        (fill, ["[MASK]" * (MASKS + 1)], ["17 [MASK]", 16]),
+        (fill, ["押" * 32_769], ["the text", "32,768 characters"]),
+        (fill, ["😀" * 16_385], ["the text", "32,768 characters"]),
+        (fill, ["[MASK]" + "押 " * 5000 + "[MASK]"], ["mask", "4,094"]),
+        (segments, ["\u200b \x00"], ["the text", "no token"]),
+        (triplet, [TEXT, " ", TEXT], ["text B", "empty"]),
+        (rank, ["", TEXT], ["the query", "empty"]),
+        (rank, [TEXT, "\n \n"], ["the cases", "empty"]),
+        (rank, [TEXT, "\n".join([TEXT] * (LINES + 1))], ["the cases", f"{LINES + 1} lines", LINES]),
+        (compare, [TEXT], ["the sentences", "1 line", 2]),
     ],
 )
-def test_a_question_that_is_not_answered(masked, ask, texts, sentence):
-    with pytest.raises(ServingError) as error:
+def test_texts_that_the_page_refuses(masked, ask, texts, facts):
+    with refused(ServingError, *facts):
         ask(masked, *texts)
-    assert sentence in str(error.value) and "\n" not in str(error.value)
 
 
 def test_a_long_text_is_never_tokenized(masked, monkeypatch):
     monkeypatch.setattr(masked, "tokenizer", None)
     for ask in (segments, compare):
-        with pytest.raises(ServingError, match="longer than"):
+        with refused(ServingError, "32,768 characters"):
             ask(masked, "押" * 10_000_000)
 
 
 def test_a_question_longer_than_its_window(folders):
     served = ServedModel(folders("RoFormerForQuestionAnswering"))
-    with pytest.raises(ServingError, match="the question alone is .* tokens long"):
-        answer(served, "押" * 600, TEXT)
+    with refused(ServingError, "question", 600):
+        answer_question(served, "押" * 600, TEXT)
 
 
 @pytest.mark.parametrize("max_length", [None, 100])
@@ -315,26 +319,26 @@ def test_half_precision_answers_in_float32(folders, tmp_path):
     assert sum(score for _, score in fill(served, "[MASK]", 20_000).words[0]) == pytest.approx(1, abs=1e-6)
 
 
-# The command, until it would serve.
+# The command `roformer page`, as far as it refuses to serve.
 
 
 @pytest.mark.parametrize(
-    ("folder", "options", "sentence"),
+    ("folder", "options", "facts"),
     [
-        ("missing", [], "does not exist: name the folder of a saved model"),
-        ("legacy", [], "is not a saved model, which has a config.json: `roformer convert` makes one"),
-        ("choices", [], "holds a RoFormerForMultipleChoice, for which the page has no tab"),
-        ("gpt2", [], "holds a model of the type 'gpt2', which is none of the RoFormer family"),
-        ("untold", [], "has no tokenizer"),
-        ("saved", ["--port", "{used}"], "port {used} of 127.0.0.1 is in use: name another with --port"),
-        ("saved", ["--port", "70000"], "--port is 70000, but must be between 0 and 65535"),
-        ("saved", ["--port", "0", "--host", "203.0.113.7"], "203.0.113.7 is no address of this machine"),
-        ("saved", ["--port", "0", "--host", "no such host"], "no such host is no address of this machine"),
-        ("saved", ["--port", "0", "--max-length", "3"], "--max-length is 3, but must be at least 16"),
-        ("saved", ["--port", "0", "--waiting", "0"], "--waiting is 0, but must be at least 1"),
+        ("missing", [], ["missing", "does not exist"]),
+        ("legacy", [], ["config.json", "roformer convert"]),
+        ("choices", [], ["RoFormerForMultipleChoice", "tab"]),
+        ("gpt2", [], ["model_type", "'gpt2'"]),
+        ("untold", [], ["no tokenizer", "vocab.txt"]),
+        ("saved", ["--port", "{used}"], ["{used}", "127.0.0.1", "in use", "--port"]),
+        ("saved", ["--port", "70000"], ["--port", 70000, 65535]),
+        ("saved", ["--port", "0", "--host", "203.0.113.7"], ["203.0.113.7", "--host 127.0.0.1"]),
+        ("saved", ["--port", "0", "--host", "no such host"], ["no such host", "--host 127.0.0.1"]),
+        ("saved", ["--port", "0", "--max-length", "3"], ["--max-length", 3, 16]),
+        ("saved", ["--port", "0", "--waiting", "0"], ["--waiting", 0, 1]),
     ],
 )
-def test_what_is_not_served(run, folders, tmp_path, folder, options, sentence):
+def test_folders_and_options_that_are_refused(run, folders, tmp_path, folder, options, facts):
     path = {"saved": folders("RoFormerForMaskedLM"), "legacy": FIXTURES / "legacy" / "word"}.get(
         folder, tmp_path / folder
     )
@@ -351,7 +355,8 @@ def test_what_is_not_served(run, folders, tmp_path, folder, options, sentence):
         number = used.getsockname()[1]
         code, out, err = run("page", path, *(option.format(used=number) for option in options))
         assert (code, out, err.count("\n")) == (1, "", 1), err
-        assert err.startswith("roformer: ") and sentence.format(used=number) in err
+        assert err.startswith("roformer: ")
+        assert_states(err, *(str(fact).format(used=number) for fact in facts))
 
 
 @pytest.mark.parametrize("options", [[], ["--proxy"]])
@@ -366,18 +371,18 @@ def test_without_the_extra(run, folders, monkeypatch):
     monkeypatch.setitem(sys.modules, "gradio", None)
     code, _, err = run("page", folders("RoFormerForMaskedLM"), "--port", 0)
     assert code == 1 and err.count("\n") == 1
-    assert_states(err, "gradio", "pip install '.[page]'")
+    assert_states(err, "roformer: ", "gradio", "pip install '.[page]'")
 
 
-# Who asks for what of the network.
+# The filter of requests.
 
 
 async def _never(scope, receive, send):
-    raise AssertionError("this was let through")
+    raise AssertionError("the request was let through")
 
 
 async def _echo(scope, receive, send):
-    """Answers with the body that it is given."""
+    """Answer with the request's body."""
     body, more = b"", True
     while more:
         message = await receive()
@@ -390,7 +395,7 @@ HOST = (b"host", b"127.0.0.1:7860")
 
 
 def ask_guard(app, path, *bodies):
-    """The status, headers and body of the answer to a request whose body comes in parts."""
+    """Return the status, headers and body of the response to a request whose body arrives in parts."""
     bodies = bodies or (b"",)
     parts = iter([{"type": "http.request", "body": b, "more_body": i < len(bodies)} for i, b in enumerate(bodies, 1)])
     sent = []
@@ -449,7 +454,7 @@ def refusal(origins, host, **headers):
 
 
 @pytest.mark.parametrize(
-    ("host", "proxy", "taken", "refused"),
+    ("host", "proxy", "accepted", "others"),
     [
         ("127.0.0.1", False, NAMES, [*FOREIGN, *ADDRESSES]),
         ("localhost", False, NAMES, [*FOREIGN, *ADDRESSES]),
@@ -461,15 +466,15 @@ def refusal(origins, host, **headers):
         ("127.0.0.1", True, [*NAMES, *ADDRESSES, "page.example", "evil.example:7860"], ["", "a b", "a@b"]),
     ],
 )
-def test_the_names_of_the_page(host, proxy, taken, refused):
+def test_the_host_names_of_the_page(host, proxy, accepted, others):
     origins = Origins(host, proxy)
-    assert [name for name in taken if refusal(origins, name) is not None] == []
-    assert [name for name in [*refused, None] if refusal(origins, name) != 400] == []
+    assert [name for name in accepted if refusal(origins, name) is not None] == []
+    assert [name for name in [*others, None] if refusal(origins, name) != 400] == []
     assert origins.refusal([HOST, HOST])[0] == 400
 
 
-def test_the_names_of_its_machine(monkeypatch):
-    """Other machines may know it by its full name, or by that of mDNS."""
+def test_the_host_names_of_its_machine(monkeypatch):
+    """Other machines use its full name or its mDNS name."""
     monkeypatch.setattr(socket, "gethostname", lambda: "Desk")
     monkeypatch.setattr(socket, "getfqdn", lambda name: f"{name}.Office.example")
     for host in ("0.0.0.0", "::", "192.0.2.7"):

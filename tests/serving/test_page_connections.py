@@ -14,8 +14,7 @@ httpx, _, gradio_client = (pytest.importorskip(name, reason=_WHY) for name in ("
 from helpers.page_server import PageServer  # noqa: E402, needs uvicorn
 
 from modeling_roformer.serving.page import guard, server  # noqa: E402
-from modeling_roformer.serving.page.guard import Guard  # noqa: E402
-from modeling_roformer.serving.page.origins import Origins  # noqa: E402
+from modeling_roformer.serving.page.guard import Guard, Origins  # noqa: E402
 
 SECONDS = 0.5  # in which a request must have come
 BODY = 100_000

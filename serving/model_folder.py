@@ -1,0 +1,35 @@
+"""Checks of a saved model's folder that need no torch."""
+
+from pathlib import Path
+
+from ..conversion.folder.legacy_folder import missing
+from ..tokenization.whole_file import read_json
+from .errors import ServingError
+
+TOKENIZER_FILES = ("vocab.txt", "tokenizer.json")
+
+
+def read_model_folder(folder: Path) -> dict:
+    """Return the config.json of a saved model.
+
+    Raises:
+        ServingError: there is no such folder, or it has no config.json or no tokenizer.
+    """
+    if not folder.exists():
+        raise ServingError(missing(folder, "the folder of a saved model"))
+    if not folder.is_dir():
+        raise ServingError(f"{folder} is not a folder: name the folder of a saved model")
+    try:
+        config = read_json(folder / "config.json", default={})
+    except ValueError as error:
+        raise ServingError(str(error)) from None
+    if not config:
+        raise ServingError(
+            f"{folder} has no config.json, so it is not a saved model: convert a checkpoint with `roformer convert`, or "
+            "fetch a model with `roformer pull`"
+        )
+    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
+        raise ServingError(
+            f"{folder} has no tokenizer ({' or '.join(TOKENIZER_FILES)}): save the model's tokenizer there"
+        )
+    return config

@@ -1,0 +1,80 @@
+"""Tasks of the page on one text: tokens, labels, answers to questions, generation."""
+
+from dataclasses import dataclass
+
+import torch
+
+from ..errors import ServingError
+from .reading import Reading
+from .served_model import ServedModel
+
+ANSWERS = 3
+NEW_TOKENS = 64
+SAMPLES = 3
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Token of a text. `offsets` are its characters in the text, None for a special token."""
+
+    token: str
+    id: int
+    offsets: tuple[int, int] | None
+    is_unknown: bool
+
+
+def segments(served: ServedModel, text: str) -> tuple[list[Segment], Reading]:
+    """Return the tokens of a text."""
+    reading, tokenizer = served.read(text), served.tokenizer
+    tokens = tokenizer.convert_ids_to_tokens(reading.ids)
+    return [
+        Segment(token, id, offsets, id == tokenizer.unk_token_id)
+        for token, id, offsets in zip(tokens, reading.ids, reading.offsets, strict=True)
+    ], reading
+
+
+@torch.inference_mode()
+def classify(served: ServedModel, text: str, second: str = "") -> tuple[list[tuple[str, float]], list[Reading]]:
+    """Return every label with its score, best first; `second` is the other text of a pair."""
+    readings = [served.read(text)]
+    inputs = {"text": readings[0].part}
+    if second and second.strip():
+        readings.append(served.read(second, name="the second text"))
+        inputs["text_pair"] = readings[1].part
+    outputs = served.pipeline(inputs, top_k=None, truncation=True, max_length=served.longest)
+    return [(output["label"], output["score"]) for output in outputs], readings
+
+
+@torch.inference_mode()
+def entities(served: ServedModel, text: str) -> tuple[list[dict], Reading]:
+    """Return the labelled spans of the text that is read, with `entity`, `score`, `start` and `end`."""
+    reading = served.read(text)
+    found = served.pipeline(reading.part, aggregation_strategy="simple")
+    return [
+        {"entity": span["entity_group"], **{name: span[name] for name in ("score", "start", "end")}} for span in found
+    ], reading
+
+
+@torch.inference_mode()
+def answer_question(served: ServedModel, question: str, context: str) -> list[dict]:
+    """Return the best answers with `score`, `start`, `end` and `answer`; a long context is read in windows."""
+    question, context = served.checked(question, "the question"), served.checked(context, "the document")
+    try:
+        found = served.pipeline(question=question, context=context, top_k=ANSWERS)
+    except ValueError as error:  # the question leaves no room for the document
+        raise ServingError(str(error)) from None
+    if not found:
+        raise ServingError("no answer was found in the document")
+    return found
+
+
+@torch.inference_mode()
+def write(served: ServedModel, text: str) -> tuple[list[str], Reading]:
+    """Return three sampled continuations of a text or, from an encoder-decoder, the best of four beams."""
+    reading = served.read(text)
+    ids = served.ids(reading)
+    translates = served.model.config.is_encoder_decoder
+    options = {"num_beams": 4} if translates else {"do_sample": True, "top_p": 0.95, "num_return_sequences": SAMPLES}
+    written = served.model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=NEW_TOKENS, **options)
+    new = written if translates else written[:, ids.shape[1] :]
+    return served.tokenizer.batch_decode(new, skip_special_tokens=True), reading
