@@ -1,7 +1,7 @@
-"""RoFormer for sequence to sequence, as in machine translation (section 4.1 and Table 1 of arXiv:2104.09864).
+"""RoFormer for sequence to sequence, such as machine translation (section 4.1 and Table 1 of arXiv:2104.09864).
 
-Two RoFormers, an encoder and a decoder with cross-attention, on shared embeddings. All but the embeddings is RoFormer's: with
-sinusoidal positions in place of rotation, this is the transformer of arXiv:1706.03762, as transformers' Marian computes it.
+Two RoFormers, an encoder and a decoder with cross-attention, share their embeddings. With sinusoidal positions instead of
+rotation, this is the transformer of arXiv:1706.03762, as transformers' Marian computes it.
 
 Dimensions in the shapes: b batch, s length of the source, t length of the target, d d_model.
 """
@@ -27,7 +27,7 @@ from .unpadding import up_to_last_label
 
 
 class RoFormerSeq2SeqEmbeddings(nn.Module):
-    """Word embeddings, scaled, without a norm; with sinusoidal positions, these are added."""
+    """Scaled word embeddings without a norm; sinusoidal positions are added if the config has them."""
 
     def __init__(self, config: RoFormerSeq2SeqConfig):
         super().__init__()
@@ -54,7 +54,7 @@ class RoFormerSeq2SeqEmbeddings(nn.Module):
 
 
 class RoFormerSeq2SeqPreTrainedModel(RoFormerPreTrainedModel):
-    """What all RoFormer models for sequence to sequence share."""
+    """Base of all RoFormer models for sequence to sequence."""
 
     config: RoFormerSeq2SeqConfig
     config_class = RoFormerSeq2SeqConfig
@@ -69,25 +69,27 @@ class RoFormerSeq2SeqPreTrainedModel(RoFormerPreTrainedModel):
 
 
 class RoFormerSeq2SeqStack(RoFormerSeq2SeqPreTrainedModel, RoFormerModel):
-    """The encoder, or by the configuration that `decoder_config` gives, the decoder. Inputs and outputs as in
-    `RoFormerModel.forward`; segments are all 0."""
+    """Encoder, or with the configuration of `decoder_config`, decoder.
+
+    Inputs and outputs are those of `RoFormerModel.forward`; segments are all 0.
+    """
 
     embeddings_class = RoFormerSeq2SeqEmbeddings
 
     def __init__(self, config: RoFormerSeq2SeqConfig):
         super().__init__(config)
         if config.is_decoder:
-            self.main_input_name = "decoder_input_ids"  # as whoever gave them knows them
+            self.main_input_name = "decoder_input_ids"  # so that errors name the argument that the user passed
 
     def default_position_ids(
         self, attention_mask: torch.Tensor | None, s: int, past: int | torch.Tensor, device: torch.device
     ) -> torch.Tensor:
-        """As in `RoFormerModel`, but counted from a text's first token, after any padding."""
+        """Return positions as in `RoFormerModel`, but counted from a text's first token after any padding."""
         position_ids = super().default_position_ids(attention_mask, s, past, device)
         if not isinstance(attention_mask, torch.Tensor):
             return position_ids
         if attention_mask.ndim == 4 and attention_mask.shape[-1] != s:
-            # Of a cache of fixed size, made by `generate()`: the last token sees all that is no padding.
+            # `generate()` makes this mask for a static cache; its last token sees all tokens but padding.
             attention_mask = attention_mask[:, 0, -1]
             if attention_mask.is_floating_point():
                 attention_mask = attention_mask == 0
@@ -97,7 +99,7 @@ class RoFormerSeq2SeqStack(RoFormerSeq2SeqPreTrainedModel, RoFormerModel):
         return (position_ids - start).clamp(min=0)
 
     def has_padding_at_an_end(self, input_ids: torch.Tensor | None) -> torch.Tensor | None:
-        """None for a decoder, which may start with what is padding elsewhere, and sees none at a text's end."""
+        """Return None for a decoder: it may start with the pad token, and does not see padding at a text's end."""
         return None if self.config.is_decoder else super().has_padding_at_an_end(input_ids)
 
 
@@ -132,7 +134,7 @@ class RoFormerSeq2SeqModel(RoFormerSeq2SeqPreTrainedModel):
         self.decoder.config.vocab_size = value.num_embeddings
 
     def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
-        """As in transformers, but encoder and decoder share the embeddings even where the output layer does not."""
+        """Return transformers' keys, and the embeddings': encoder and decoder share them in any case."""
         return super().get_expanded_tied_weights_keys(all_submodels) | self._tied_weights_keys
 
     @can_return_tuple
@@ -152,38 +154,36 @@ class RoFormerSeq2SeqModel(RoFormerSeq2SeqPreTrainedModel):
         decoder_position_ids: torch.Tensor | None = None,
         **kwargs,
     ) -> Seq2SeqModelOutput:
-        """Encodes a source, and decodes a target from it.
+        """Encode a source, and decode a target from it.
 
         Args:
             input_ids: the source, shape (b, s).
             attention_mask: shape (b, s), 0 for padding, on either side.
             decoder_input_ids: the target, which starts with `config.decoder_start_token_id`, shape (b, t).
-            decoder_attention_mask: shape (b, t), 0 for padding, the tokens in the cache included; or (b, 1, t, t).
-            encoder_outputs: what the encoder gave for this source, in its place.
+            decoder_attention_mask: shape (b, t), 0 for padding, including the tokens in the cache; or (b, 1, t, t).
+            encoder_outputs: the encoder's output for this source, if it was computed before.
             past_key_values: keys and values of source and target so far, an `EncoderDecoderCache`.
-            inputs_embeds: shape (b, s, d), instead of `input_ids`; they are scaled as those of ids are.
-            decoder_inputs_embeds: shape (b, t, d), instead of `decoder_input_ids`, likewise.
+            inputs_embeds: shape (b, s, d), instead of `input_ids`; scaled as word embeddings are.
+            decoder_inputs_embeds: shape (b, t, d), instead of `decoder_input_ids`; scaled likewise.
             use_cache: return `past_key_values`; the config's where None.
-            token_type_ids: segments of the source, as some tokenizers give them: there is but one, 0.
-            position_ids: integers of the source, shape (b, s) or (1, s); counted where None.
+            token_type_ids: segments of the source, as some tokenizers return them; all 0.
+            position_ids: integer positions of the source, shape (b, s) or (1, s); 0, 1, 2, … where None.
             decoder_position_ids: those of the target, shape (b, t) or (1, t).
             **kwargs: by name:
                 output_attentions, output_hidden_states: return those of encoder and decoder.
-                unpad_inputs: leave padding out of the computation, and of the target what follows the last label; the
-                config's where None.
+                unpad_inputs: leave padding and target tokens after the last label out of the computation; the config's
+                where None.
                 return_dict: False for a tuple in place of the output; the config's where None.
 
         Returns:
-            `last_hidden_state` of the decoder, shape (b, t, d), `encoder_last_hidden_state` of shape (b, s, d), and what is
-            asked for: `past_key_values`, `encoder_hidden_states`, `decoder_attentions`, `cross_attentions`, …
+            `last_hidden_state` of the decoder, shape (b, t, d), `encoder_last_hidden_state` of shape (b, s, d), and if
+            requested `past_key_values`, `encoder_hidden_states`, `decoder_attentions`, `cross_attentions`, …
 
         Raises:
             ValueError: naming the argument that does not fit.
         """
         if decoder_input_ids is None and decoder_inputs_embeds is None:
-            raise ValueError(
-                "the decoder has nothing to read: give decoder_input_ids, or labels, from which they are made"
-            )
+            raise ValueError("the decoder has no input: pass decoder_input_ids, decoder_inputs_embeds or labels")
         kwargs["return_dict"] = True
         kwargs.setdefault("output_hidden_states", self.config.output_hidden_states)
         kwargs.setdefault("output_attentions", self.config.output_attentions)
@@ -203,7 +203,7 @@ class RoFormerSeq2SeqModel(RoFormerSeq2SeqPreTrainedModel):
         for name, target in (("_input_ids", decoder_input_ids), ("_inputs_embeds", decoder_inputs_embeds)):
             if target is not None and (target.ndim < 2 or target.shape[0] != texts[0]):
                 raise ValueError(
-                    f"decoder{name} has shape {tuple(target.shape)}, but to a source of {texts[0]} texts belong as many targets"
+                    f"decoder{name} has shape {tuple(target.shape)}; expected {texts[0]} targets, one per source text"
                 )
         decoder_outputs = self.decoder(
             decoder_input_ids,
@@ -229,7 +229,7 @@ class RoFormerSeq2SeqModel(RoFormerSeq2SeqPreTrainedModel):
 
 
 class RoFormerForConditionalGeneration(RoFormerSeq2SeqPreTrainedModel, GenerationMixin):
-    """Writes one text from another: translation, summaries.
+    """Encoder and decoder with an output layer, for translation and summaries.
 
     ```python
     >>> from transformers import pipeline
@@ -254,10 +254,10 @@ class RoFormerForConditionalGeneration(RoFormerSeq2SeqPreTrainedModel, Generatio
         self.lm_head = new_embeddings
 
     def resize_token_embeddings(self, *args, **kwargs) -> nn.Module:
-        """As in transformers; the bias of the logits gets as many entries, new ones being 0."""
+        """Resize as in transformers, and the bias of the logits, whose new entries are 0."""
         embeddings = super().resize_token_embeddings(*args, **kwargs)
         new = embeddings.num_embeddings - self.final_logits_bias.shape[1]
-        self.final_logits_bias = F.pad(self.final_logits_bias, (0, new))  # or cut, where it is negative
+        self.final_logits_bias = F.pad(self.final_logits_bias, (0, new))  # cuts the bias if negative
         return embeddings
 
     @can_return_tuple
@@ -279,87 +279,72 @@ class RoFormerForConditionalGeneration(RoFormerSeq2SeqPreTrainedModel, Generatio
         num_items_in_batch: torch.Tensor | int | None = None,
         **kwargs,
     ) -> Seq2SeqLMOutput:
-        """Scores every word of the vocabulary as the next one of the target.
+        """Score every word of the vocabulary as the next one of the target.
 
         Args:
             input_ids, attention_mask: the source, shape (b, s), and its padding; see `RoFormerSeq2SeqModel.forward` for
-                these and all others that are not named here.
-            labels: the target's ids, shape (b, t), -100 for what does not count. Where there are no `decoder_input_ids`,
-                these are the labels, shifted right by one.
-            num_items_in_batch: number of labels in the whole batch of which this is a part: the losses of the parts then
-                add up to its mean. Trainer passes it, so that accumulated steps learn what one step would.
+                these and all others that are not described here.
+            labels: the target's ids, shape (b, t), -100 for tokens to ignore. Without `decoder_input_ids`, the decoder
+                reads the labels shifted right by one.
+            num_items_in_batch: number of labels in the whole batch, if this call gets a part of it: the losses of the
+                parts then add up to the mean over the batch. Trainer passes it, so that accumulated steps equal one step.
 
         Returns:
-            `logits` of shape (b, t, vocab_size), `loss`, the mean cross-entropy over the labels, and what the bare model
-            gives. In training with `config.sparse_prediction`, `logits` has shape (n, vocab_size), a row for each of the n
-            labels.
+            `logits` of shape (b, t, vocab_size), `loss`, the mean cross-entropy over the labels, and the bare model's other
+            outputs. In training with `config.sparse_prediction`, `logits` has shape (n, vocab_size), a row for each of the
+            n labels.
         """
         check_token_labels(labels, decoder_input_ids, decoder_inputs_embeds, self.config.vocab_size)
         if labels is not None:
             use_cache = False
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-            unpad_inputs = kwargs.get("unpad_inputs")
-            unpad_inputs = self.config.unpad_inputs if unpad_inputs is None else unpad_inputs
-            if unpad_inputs and decoder_attention_mask is None and can_be_read(labels):
-                decoder_attention_mask = up_to_last_label(labels)
+            if decoder_attention_mask is None:
+                decoder_attention_mask = self.mask_after_last_label(labels, kwargs.get("unpad_inputs"))
         kwargs["return_dict"] = True
-        outputs = self.model(
-            input_ids,
-            attention_mask,
-            decoder_input_ids,
-            decoder_attention_mask,
-            encoder_outputs,
-            past_key_values,
-            inputs_embeds,
-            decoder_inputs_embeds,
-            use_cache,
-            token_type_ids,
-            position_ids,
-            decoder_position_ids,
-            **kwargs,
-        )
-        hidden_states = outputs.last_hidden_state
-        if labels is not None:
-            labels = labels.to(hidden_states.device)
-            if self.config.sparse_prediction and self.training and not is_wrapped(labels):
-                hidden_states, labels = hidden_states[labels != -100], labels[labels != -100]
+        inputs = (input_ids, attention_mask, decoder_input_ids, decoder_attention_mask, encoder_outputs)
+        inputs += (past_key_values, inputs_embeds, decoder_inputs_embeds, use_cache)
+        inputs += (token_type_ids, position_ids, decoder_position_ids)
+        outputs = self.model(*inputs, **kwargs)
+        hidden_states, labels = self.select_labelled(outputs.last_hidden_state, labels)
         logits = self.logits_of(hidden_states)
-        loss = None
-        if labels is not None:
-            loss = mean_cross_entropy(logits, labels, num_items_in_batch)
-        return Seq2SeqLMOutput(
-            loss=loss,
-            logits=logits,
-            past_key_values=outputs.past_key_values,
-            decoder_hidden_states=outputs.decoder_hidden_states,
-            decoder_attentions=outputs.decoder_attentions,
-            cross_attentions=outputs.cross_attentions,
-            encoder_last_hidden_state=outputs.encoder_last_hidden_state,
-            encoder_hidden_states=outputs.encoder_hidden_states,
-            encoder_attentions=outputs.encoder_attentions,
-        )
+        loss = None if labels is None else mean_cross_entropy(logits, labels, num_items_in_batch)
+        others = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
+        return Seq2SeqLMOutput(loss=loss, logits=logits, **others)
+
+    def mask_after_last_label(self, labels: torch.Tensor, unpad_inputs: bool | None) -> torch.Tensor | None:
+        """Return a decoder's mask that leaves out what follows the last label, if inputs are to be unpadded."""
+        unpad_inputs = self.config.unpad_inputs if unpad_inputs is None else unpad_inputs
+        return up_to_last_label(labels) if unpad_inputs and can_be_read(labels) else None
+
+    def select_labelled(
+        self, hidden_states: torch.Tensor, labels: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return only the hidden states that have a label, and these labels, if the prediction is sparse; else all."""
+        if labels is None or not (self.config.sparse_prediction and self.training) or is_wrapped(labels):
+            return hidden_states, labels
+        has_label = (labels != -100).to(hidden_states.device)
+        return hidden_states[has_label], labels.to(hidden_states.device)[has_label]
 
     def logits_of(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """Logits, shape (…, vocab_size), from the decoder's hidden states, shape (…, d)."""
+        """Return logits, shape (…, vocab_size), from the decoder's hidden states, shape (…, d)."""
         logits, bias = self.lm_head(hidden_states), self.final_logits_bias
-        # The bias is not trained, and 0 but in weights from elsewhere: a CPU would copy its widest tensor for nothing.
+        # The bias is not trained; it is 0 unless Marian's weights were loaded. Skip the addition: it would copy the logits.
         if bias.device.type == "cpu" and can_be_read(bias) and not bias.any():
             return logits
         return logits + bias.to(logits.dtype)
 
     def _reorder_cache(self, past_key_values: Cache, beam_idx: torch.Tensor) -> Cache:
-        """What `generate()` calls when beams have changed places. Those of a text share its source: keys and values of that
-        are the same for all, and stay where they are."""
+        """Reorder the beams of the target's cache; all beams of a text have the same source, whose cache stays."""
         getattr(past_key_values, "self_attention_cache", past_key_values).reorder_cache(beam_idx)
         return past_key_values
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
-        """What the decoder reads to predict labels of shape (b, t): `decoder_start_token_id`, then all but the last."""
+        """Return the decoder's input for labels of shape (b, t): `decoder_start_token_id`, then all labels but the last."""
         for name in ("decoder_start_token_id", "pad_token_id"):
             if getattr(self.config, name) is None:
                 raise ValueError(
-                    f"labels become decoder_input_ids by {name}, which the config leaves open: set it there"
+                    f"{name} is None, but is needed to make decoder_input_ids from labels: set it in the config"
                 )
         shifted = F.pad(labels, (1, 0), value=self.config.decoder_start_token_id)[:, :-1]
         return shifted.masked_fill(shifted == -100, self.config.pad_token_id)
