@@ -16,10 +16,6 @@ from .releases import RELEASES
 from .usage import example, task_of
 
 CARDS = Path(__file__).parent
-HEADS = {
-    "sim": "ForCausalLM",
-    "gpt": "ForCausalLM",
-}  # of the released checkpoints; all others are masked language models
 UNITS = {
     "word": "Words are those that jieba finds with its own dictionary: another segmenter gives other ids, and worse answers"
     " without\n  any error.",
@@ -80,7 +76,7 @@ def is_published(name: str, config: dict, word_level: bool) -> bool:
     if release is None or sizes is None:
         return False
     fields = ("num_hidden_layers", "hidden_size", "num_attention_heads")
-    head = HEADS.get(release.kind, "ForMaskedLM")
+    head = f"For{release.architecture.partition('For')[2]}"
     return (
         [config.get(field) for field in fields] == [int(size) for size in sizes.groups()]
         and word_level == ("-char" not in name)

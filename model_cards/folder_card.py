@@ -146,7 +146,9 @@ def _with_metadata(path: Path, card: str, fresh: str) -> tuple[str, list[str]]:
     except ValueError:
         whole = False
     if not whole:  # fields in braces, for example
-        raise ValueError(f"{path} has metadata that nothing can be added to: write each field on its own line")
+        raise ValueError(
+            f"{path}: {', '.join(missing)} cannot be added to the metadata: write each field on its own line"
+        )
     return card, list(missing)
 
 
