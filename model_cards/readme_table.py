@@ -1,0 +1,40 @@
+"""The README's table of released checkpoints.
+
+`python -m modeling_roformer.model_cards.readme_table README.md` writes it from `releases.py`, between two comments.
+"""
+
+import sys
+from pathlib import Path
+
+from .releases import RELEASES
+
+START = "<!-- released checkpoints -->"
+END = "<!-- /released checkpoints -->"
+
+
+def released_table() -> str:
+    """Return the table of released checkpoints in Markdown; its links are relative to the repository's root."""
+    lines = ["| checkpoint | published at | converts with | on the Hub as | class |", "| --- | --- | --- | --- | --- |"]
+    for name, release in RELEASES.items():
+        archive = f"https://open.zhuiyi.ai/releases/nlp/models/zhuiyi/{name}.zip"
+        place = f"[Baidu]({release.baidu}), code {release.code}" if release.baidu else f"[open.zhuiyi.ai]({archive})"
+        hub = f"`{release.hub}`" + " *" * (not release.loads_from_hub) if release.hub else ""
+        lines.append(
+            f"| [{name}](model_cards/{name}/README.md) | {place} | `roformer convert {name}.zip {name}` | {hub} "
+            f"| `{release.architecture}` |"
+        )
+    return "\n".join(lines)
+
+
+def with_released_table(page: str) -> str:
+    """Return a page with the table written anew between its two comments; raise ValueError if it lacks them."""
+    before, start, rest = page.partition(START)
+    _, end, after = rest.partition(END)
+    if not end:
+        raise ValueError(f"the page has no {START} followed by {END}")
+    return f"{before}{start}\n{released_table()}\n{end}{after}"
+
+
+if __name__ == "__main__":
+    for path in map(Path, sys.argv[1:]):
+        path.write_text(with_released_table(path.read_text(encoding="utf-8")), encoding="utf-8")
