@@ -4,9 +4,9 @@
 from modeling_roformer.serving.onnx_export import export_onnx
 ```
 
-`saved_model.py` says what can be exported, `graph.py` makes a graph of it, `quantization.py` and `half_precision.py` make
-smaller ones, `agreement.py` compares their answers with PyTorch's on the texts of `texts.py`; `card.py` writes down what
-came of it, and `export.py` is the command.
+`export.py` is the command. `saved_model.py` checks and loads the model, `graph.py` exports it, `quantization.py` and
+`half_precision.py` make smaller graphs, `agreement.py` compares their outputs with PyTorch's on the texts of `texts.py`, and
+`report.py` and `card.py` present the result.
 """
 
 from importlib import import_module
@@ -18,11 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["OnnxReport", "export_onnx"]
 
-# The module of each name, imported when the name is first used: torch and transformers take seconds.
-_MODULES = {
-    "OnnxReport": "report",
-    "export_onnx": "export",
-}
+# The module of each name, imported on first use: torch and transformers take seconds.
+_MODULES = {"OnnxReport": "report", "export_onnx": "export"}
 
 
 def __getattr__(name: str):

@@ -1,8 +1,6 @@
-"""Does a graph answer as PyTorch does? Differences, top answers, and cosines of vectors.
+"""Comparison of a graph's outputs with PyTorch's: differences, top predictions, and cosines of vectors.
 
-Each text is run by itself, as dynamic quantization depends on what shares a batch.
-
-Dimensions in the shapes: b batch, s sequence length.
+Texts are run one at a time, because dynamic quantisation depends on the rest of the batch.
 """
 
 from __future__ import annotations
@@ -23,21 +21,21 @@ if TYPE_CHECKING:
     from onnxruntime import InferenceSession
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-# The largest difference of an exported graph in float32: absolute, or relative to an output whose values are larger
-# than 1, of which float32 itself leaves no more.
+# Largest difference that float32 explains, relative to the largest value of the output if that exceeds 1.
 MOST = 5e-5
 VECTORS = ("last_hidden_state", "pooler_output")
-EVERY = 7  # one token of so many is masked, as in training
+EVERY = 7  # mask every seventh token, as in training
 
 
 @dataclass
 class Agreement:
-    """What was found on texts that were read one by one.
+    """Agreement of two models on texts that are run one at a time.
 
-    difference: the largest between any two numbers of the two outputs.
-    scale: the largest number of the output in which that was, at least 1.
-    same, answers: how many top answers are the same, of how many.
-    cosines: of each text's vectors: the mean over its tokens, and the pooled one.
+    Args:
+        difference: the largest between two output values.
+        scale: the largest value of that output, at least 1.
+        same, answers: number of equal top predictions, and of all.
+        cosines: between the vectors of each text: the mean over its tokens, and the pooled one.
     """
 
     difference: float = 0.0
@@ -48,19 +46,19 @@ class Agreement:
 
     @property
     def is_exact(self) -> bool:
-        """Whether float32 explains the difference."""
+        """True if float32 explains the difference."""
         return self.difference <= MOST * self.scale
 
     def __str__(self) -> str:
         if self.answers:
             return f"{self.same / self.answers:.1%} of {self.answers:,} top answers are the same"
         if self.cosines:
-            return f"cosine with the vectors of PyTorch {min(self.cosines):.4f} or more, {np.mean(self.cosines):.4f} on average"
+            return f"cosine with the vectors of PyTorch at least {min(self.cosines):.4f}, {np.mean(self.cosines):.4f} on average"
         return f"largest difference {self.difference:.1e}"
 
 
 def open_session(path: Path) -> InferenceSession:
-    """A graph in ONNX Runtime, on the CPU."""
+    """Load a graph into ONNX Runtime, on the CPU."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -74,20 +72,15 @@ def examples(
     texts: Iterable[str],
     max_length: int | None = None,
 ) -> Iterable[dict[str, np.ndarray]]:
-    """The inputs of each text, masked where the model fills words in, and at last some of them in one padded batch."""
+    """Yield the inputs of each text, then of the first three as one padded batch. A masked language model gets masks."""
     texts = list(texts)
     for batch in [*([text] for text in texts), texts[:3]]:
         inputs = {name: x.numpy() for name, x in graph.encode(model, tokenizer, batch, max_length).items()}
         if _fills_masks(model):
-            _mask(inputs, tokenizer)
+            for row in inputs["input_ids"]:
+                words = np.flatnonzero(~np.isin(row, tokenizer.all_special_ids))
+                row[words[len(words) // 2 % EVERY :: EVERY]] = tokenizer.mask_token_id
         yield inputs
-
-
-def _mask(inputs: dict[str, np.ndarray], tokenizer: PreTrainedTokenizerBase) -> None:
-    ids = inputs["input_ids"]
-    for row in ids:
-        words = np.flatnonzero(~np.isin(row, tokenizer.all_special_ids))
-        row[words[len(words) // 2 % EVERY :: EVERY]] = tokenizer.mask_token_id
 
 
 def compare(
@@ -98,41 +91,41 @@ def compare(
     max_length: int | None = None,
     advance: Callable[[], object] = lambda: None,
 ) -> dict[str, Agreement]:
-    """The agreement of each graph with a model in PyTorch.
+    """Return the agreement of each graph with the model in PyTorch.
 
     Args:
-        graphs: sessions by name; their outputs are named as the model's are.
-        max_length: texts are cut after so many tokens; None for a model without a longest input.
+        graphs: sessions by name, with the model's output names.
+        max_length: truncate texts to this number of tokens; None for a model without a longest input.
         advance: called after each text.
 
     Raises:
-        ServingError: ONNX Runtime has no memory for a text; says how much it needs, and what length still goes.
+        ServingError: ONNX Runtime fails, or lacks memory for a text; says which length fits.
     """
     import torch
 
     found = {name: Agreement() for name in graphs}
     for number, inputs in enumerate(examples(model, tokenizer, texts, max_length)):
         check_memory(model.config, inputs["input_ids"].shape, f"text {number + 1}")
-        expected = graph.answers(model, {name: torch.from_numpy(x) for name, x in inputs.items()})
+        expected = graph.outputs_of(model, {name: torch.from_numpy(x) for name, x in inputs.items()})
         expected = {name: x.numpy() for name, x in expected.items()}
         for name, session in graphs.items():
             try:
                 outputs = session.run(list(expected), inputs)
-            except Exception as error:  # ONNX Runtime's own are of many kinds
+            except Exception as error:  # ONNX Runtime has many types of errors
                 raise ServingError(
                     f"ONNX Runtime cannot run text {number + 1} on {name}: {sentence_of(error)}"
                 ) from None
-            answers = dict(zip(expected, outputs, strict=True))
-            _add(found[name], model, tokenizer, inputs, expected, answers, counted=number < len(texts))
+            outputs = dict(zip(expected, outputs, strict=True))
+            _add(found[name], model, tokenizer, inputs, expected, outputs, counted=number < len(texts))
         advance()
     return found
 
 
-def _add(found: Agreement, model, tokenizer, inputs, expected, answers, counted: bool) -> None:
+def _add(found: Agreement, model, tokenizer, inputs, expected, outputs, counted: bool) -> None:
     for name, right in expected.items():
-        given = answers[name].astype(np.float32)
+        given = outputs[name].astype(np.float32)
         if given.shape != right.shape:
-            raise ServingError(f"the graph answers {name} of shape {given.shape}, and PyTorch {right.shape}")
+            raise ServingError(f"{name} has shape {given.shape} from the graph, but {right.shape} from PyTorch")
         difference, scale = float(np.abs(given - right).max()), max(1.0, float(np.abs(right).max()))
         if not difference / scale <= found.difference / found.scale:  # true of NaN as well
             found.difference, found.scale = difference, scale
@@ -149,11 +142,11 @@ def _add(found: Agreement, model, tokenizer, inputs, expected, answers, counted:
 
 
 def top_answers(name, output, model, tokenizer, inputs) -> np.ndarray:
-    """The answers in an output of one text: words at the masks, a class of each token, or one of the whole text."""
+    """Return the top predictions for one text: words at masks, a class per token, or one class for the text."""
     if output.ndim == 3:
         ids = inputs["input_ids"]
-        asked = ids == tokenizer.mask_token_id if _fills_masks(model) else inputs["attention_mask"] != 0
-        output = output[asked]
+        predicted = ids == tokenizer.mask_token_id if _fills_masks(model) else inputs["attention_mask"] != 0
+        output = output[predicted]
     if getattr(model.config, "problem_type", None) == "multi_label_classification" and name == "logits":
         return output > 0
     return output.argmax(-1)

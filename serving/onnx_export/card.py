@@ -1,4 +1,4 @@
-"""The card of an exported folder: what it is, what was measured, who can read it."""
+"""Model card of an exported folder."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from .report import FLOAT16, FLOAT32, INT8, PYTHON_IDS, OnnxReport
 from .saved_model import SavedModel
 
 CARD = "README.md"
-KEPT = ("license", "license_name", "license_link", "language", "base_model", "datasets")  # of the model's own card
+KEPT = ("license", "license_name", "license_link", "language", "base_model", "datasets")  # from the model's own card
 WEIGHTS = {FLOAT32: "float32", INT8: "int8", FLOAT16: "float16"}
-# What transformers.js 4 has classes for -> its pipeline, for these model_types. It reads others with `AutoModel` alone.
+# Suffix of the class -> its pipeline in transformers.js 4, for the model_types KNOWN. All others need `AutoModel` there.
 PIPELINES = {
     "Model": "feature-extraction",
     "ForMaskedLM": "fill-mask",
@@ -40,20 +40,19 @@ import {{ pipeline }} from "@huggingface/transformers";
 const run = await pipeline("{task}", {name}, {{ dtype: "fp32" }});
 ```"""
 IN_INT8 = """
-In `onnx/model_quantized.onnx` weights are int8 in blocks of 16, each with its scale, and what they are multiplied with is
-quantized likewise when it gets there; embeddings have a scale for each row. Attention's projections to values are left in
-float32, as are its own products, norms and softmax.
+In `onnx/model_quantized.onnx`, weights and activations are quantised to int8, with one scale per block of 16 values, and
+embeddings with one scale per row. Attention's value projections and its own products, norms and softmax stay in float32.
 """
-NO_CLASS = "transformers.js has no class for {what} and refuses its pipeline; its `AutoModel` runs the graph."
+NO_CLASS = "transformers.js has no class for {kind} and refuses its pipeline; its `AutoModel` runs the graph."
 
 
 def card_of(saved: SavedModel, report: OnnxReport, folder: Path) -> str:
-    """The text of the README.md, with the Hub's metadata as YAML in front.
+    """Return the text of README.md, which begins with the Hub's metadata.
 
     Args:
-        saved: what was exported.
-        report: what came of it.
-        folder: where its files are.
+        saved: the exported model.
+        report: of the export.
+        folder: with the exported files.
     """
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     name, kind = saved.folder.resolve().name, described_kind(config, report.word_level)
@@ -73,7 +72,7 @@ def card_of(saved: SavedModel, report: OnnxReport, folder: Path) -> str:
         summary=kind.summary,
         runtime="https://onnxruntime.ai",
         source=cell(name),
-        what=_what(report),
+        what=_contents(report),
         texts=report.texts,
         measured="\n".join(
             f"| `onnx/{file}` | {WEIGHTS[file]} | {_found(report, file)} |" for file in report.agreements
@@ -83,14 +82,14 @@ def card_of(saved: SavedModel, report: OnnxReport, folder: Path) -> str:
         file=f'{quoted[:-1]}/onnx/{FLOAT32}"',
         elsewhere=_elsewhere(config, report, quoted),
         length=kind.length,
-        linear=", but for linear attention" if config.get("attention_type") == "linear" else "",
+        linear=", except with linear attention" if config.get("attention_type") == "linear" else "",
         citation=kind.citation,
     )
     metadata = yaml.safe_dump(_metadata(saved, config, report, vocabulary), sort_keys=False, allow_unicode=True)
     return f"---\n{metadata}---\n\n{body.replace(START, facts_table(rows))}"
 
 
-def _what(report: OnnxReport) -> str:
+def _contents(report: OnnxReport) -> str:
     if report.note:
         return f"its bare model and pooler, whose `pooler_output` is the vector of a sentence; {report.note}"
     return f"the class `{report.architecture}`"
@@ -107,14 +106,14 @@ def _elsewhere(config: dict, report: OnnxReport, quoted: str) -> str:
         return f"The vocabulary has words. Token ids come {PYTHON_IDS}."
     task = next((task for head, task in PIPELINES.items() if report.architecture.endswith(head)), None)
     if task is None:
-        return NO_CLASS.format(what=f"`{report.architecture}`")
-    if config["model_type"] not in KNOWN and task != "feature-extraction":  # which is `AutoModel`'s
-        return NO_CLASS.format(what=f"the model_type `{config['model_type']}`")
+        return NO_CLASS.format(kind=f"`{report.architecture}`")
+    if config["model_type"] not in KNOWN and task != "feature-extraction":  # its class is `AutoModel`
+        return NO_CLASS.format(kind=f"the model_type `{config['model_type']}`")
     return JAVASCRIPT.format(task=task, name=quoted)
 
 
 def _metadata(saved: SavedModel, config: dict, report: OnnxReport, vocabulary: dict) -> dict:
-    """What the Hub reads: the model's own card where it says so, and what the folder is."""
+    """Return the metadata for the Hub: fields KEPT from the model's own card, and those of the export."""
     path = saved.folder / CARD
     own = YAML_BLOCK.search(path.read_text(encoding="utf-8")) if path.is_file() else None
     kept = {name: value for name, value in (read_metadata(own[2]) if own else {}).items() if name in KEPT}

@@ -1,8 +1,10 @@
-"""`roformer export-onnx`: a saved model as a folder that ONNX Runtime and transformers.js read."""
+"""`roformer export-onnx`: write a saved model as a folder for ONNX Runtime and transformers.js."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,23 +37,23 @@ def export_onnx(
     force: bool = False,
     progress: bool = False,
 ) -> OnnxReport:
-    """Write a saved model as a folder with config.json, the tokenizer, onnx/model.onnx, and a card.
+    """Export a saved model to a folder with config.json, the tokenizer, onnx/model.onnx and a model card.
 
-    The graph takes what the tokenizer gives, for any batch and any length, and answers under transformers' names. Its
-    answers are compared with PyTorch's, and each file passes the full check of the package onnx, before the folder appears.
+    The graph takes the tokenizer's output, for any batch size and length, and has transformers' output names. Before the
+    folder appears, the outputs are compared with PyTorch's, and each graph passes the full check of the package onnx.
 
     Args:
         directory: a RoFormer, NEZHA or BERT with its tokenizer, as save_pretrained writes it.
         output: folder to create; it appears only if everything succeeds.
         int8: also write onnx/model_quantized.onnx, a quarter of the size.
         fp16: also write onnx/model_fp16.onnx, half of the size, for GPUs.
-        texts: a file of texts, one a line, to compare the answers on; None for a dozen sentences of ours.
+        texts: file of texts, one per line, to compare outputs on; by default twelve built-in sentences.
         force: replace the saved model at `output`, in one step.
         progress: show a progress bar on stderr.
 
     Raises:
-        ServingError: the model is damaged, incomplete or a decoder with a cache; its graph does not answer as PyTorch
-            does; or the extra `export` is not installed.
+        ServingError: the model is damaged, incomplete or a decoder with a cache; the graph's outputs differ from PyTorch's;
+            or the extra `export` is not installed.
         OSError: a file cannot be read or written; FileExistsError if `output` is not empty and may not be replaced.
 
     >>> report = export_onnx("roformer-mini-zh", "roformer-mini-onnx", int8=True)
@@ -61,15 +63,18 @@ def export_onnx(
     started = time.perf_counter()
     if lacking := [name for name in NEEDED if find_spec(name) is None]:
         raise ServingError(not_installed("export", *lacking))
-    saved, place = saved_model(directory), Path(output).resolve()
-    if place in (saved.folder.resolve(), *saved.folder.resolve().parents):
-        raise FileExistsError(f"{place} is or contains the model to export: name a folder next to it")
+    saved, target = saved_model(directory), Path(output).resolve()
+    if target in (saved.folder.resolve(), *saved.folder.resolve().parents):
+        raise FileExistsError(f"{target} is or contains the model to export: name a folder next to it")
     sentences = read_texts(texts)
-    with output_folder(place, force) as folder, _Steps(progress, 4 + int8 + fp16, len(sentences) + 1) as steps:
-        steps.begin("loading")
+    with (
+        output_folder(target, force) as folder,
+        _steps(progress, 4 + int8 + fp16, len(sentences) + 1) as (begin, advance),
+    ):
+        begin("loading")
         tokenizer, model = load_tokenizer(saved), load_model(saved)
 
-        steps.begin("exporting")
+        begin("exporting")
         from .card import CARD, card_of
         from .graph import check_graph, write_graph
 
@@ -79,33 +84,34 @@ def export_onnx(
         if int8:
             from .quantization import quantize
 
-            steps.begin("int8")
+            begin("int8")
             graphs[INT8] = folder / "onnx" / INT8
             quantize(graphs[FLOAT32], graphs[INT8], model)
         if fp16:
             from .half_precision import halve
 
-            steps.begin("float16")
+            begin("float16")
             graphs[FLOAT16] = folder / "onnx" / FLOAT16
             halve(graphs[FLOAT32], graphs[FLOAT16])
 
-        steps.begin("checking")
+        begin("checking")
         for path in graphs.values():
             check_graph(path)
 
-        steps.begin("comparing")
+        begin("comparing")
         from .agreement import MOST, compare, open_session
 
         sessions = {name: open_session(path) for name, path in graphs.items()}
-        agreements = compare(model, tokenizer, sessions, sentences, longest_input(model.config), steps.advance)
+        agreements = compare(model, tokenizer, sessions, sentences, longest_input(model.config), advance)
         exact = agreements[FLOAT32]
         if not exact.is_exact:
             raise ServingError(
-                f"the graph of {saved.folder} answers otherwise than PyTorch: they differ by {exact.difference:.1e}, and "
-                f"float32 explains {MOST * exact.scale:.1e} at most"
+                f"the outputs of the graph of {saved.folder} differ from PyTorch's by {exact.difference:.1e}; float32 explains "
+                f"at most {MOST * exact.scale:.1e}"
             )
         word_level = write_tokenizer(tokenizer, folder)
         write_config(saved, folder)
+        source = "that come with the package" if texts is None else f"of {Path(texts).name}"
         report = OnnxReport(
             source=saved.folder,
             output=Path(output),  # as the caller gave it
@@ -113,11 +119,10 @@ def export_onnx(
             parameters=sum(parameter.numel() for parameter in model.parameters()),
             inputs=inputs,
             outputs=outputs,
-            texts=f"{len(sentences):,} texts "
-            + ("that come with the package" if texts is None else f"of {Path(texts).name}"),
+            texts=f"{len(sentences):,} texts {source}",
             agreements=agreements,
             word_level=word_level,
-            note="its language model is left out, which writes with a cache" if saved.leaves_language_model else None,
+            note="its language model, which uses a cache, is left out" if saved.leaves_language_model else None,
             files=sorted([CARD, *(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())]),
             seconds=time.perf_counter() - started,
         )
@@ -126,55 +131,42 @@ def export_onnx(
 
 
 def longest_input(config: PreTrainedConfig) -> int | None:
-    """How many tokens the model can take; None where there is no end of them."""
+    """Return the most tokens that the model accepts; None if it has no limit."""
     if config.model_type == "bert" or getattr(config, "position_encoding", "rotary") == "learned":
         return config.max_position_embeddings
     return None
 
 
 def write_config(saved: SavedModel, folder: Path) -> None:
-    """config.json as it was, with the class and the dtype of the graph."""
+    """Write the model's config.json with the graph's class and dtype."""
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(saved.folder, local_files_only=True)
     config.architectures, config.dtype = [saved.architecture], "float32"
-    for name in ("auto_map", "custom_pipelines"):  # the code that they name stays where it is
+    for name in ("auto_map", "custom_pipelines"):  # their code is not exported
         if hasattr(config, name):
             delattr(config, name)
     config.save_pretrained(folder)
 
 
 def write_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> bool:
-    """The tokenizer's files; gives whether it segments words, which Python alone can do.
+    """Write the tokenizer's files, and return whether it segments words.
 
-    A tokenizer.json, which has no place for a segmenter, is left out then: transformers.js would read it, and give other
-    ids.
+    If it does, there is no tokenizer.json, which cannot hold a segmenter: transformers.js would compute other ids from it.
     """
     word_level = getattr(tokenizer, "word_segmentation", None) is not None
     tokenizer.save_pretrained(folder, legacy_format=word_level)
     return word_level
 
 
-class _Steps:
-    """A bar over the steps of an export, and over the texts of its last."""
-
-    def __init__(self, shown: bool, steps: int, texts: int):
-        console = Console(stderr=True)
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-        self._bar = Progress(*columns, console=console, disable=not (shown and console.is_terminal), transient=True)
-        self._task = self._bar.add_task("", total=steps * texts)
-        self._texts, self._begun = texts, 0
-
-    def __enter__(self) -> _Steps:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self._bar.stop()
-
-    def begin(self, name: str) -> None:
-        self._bar.update(self._task, description=name, completed=self._begun * self._texts)
-        self._begun += 1
-
-    def advance(self) -> None:
-        self._bar.advance(self._task)
+@contextmanager
+def _steps(shown: bool, steps: int, texts: int) -> Iterator[tuple[Callable[[str], None], Callable[[], None]]]:
+    """Show a progress bar. Yield a function that begins a step by name, and one that advances it by one of `texts`."""
+    console = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not (shown and console.is_terminal), transient=True) as bar:
+        task, done = bar.add_task("", total=steps * texts), iter(range(0, steps * texts, texts))
+        yield (
+            lambda name: bar.update(task, description=name, completed=next(done)),
+            lambda: bar.advance(task),
+        )

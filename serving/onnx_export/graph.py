@@ -1,27 +1,43 @@
-"""From a model to a graph: names of inputs and outputs, and which of their sizes are free."""
+"""Export of a model to an ONNX graph with dynamic batch size and length."""
 
 from __future__ import annotations
 
 import inspect
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...output.console import sentence_of
 from ..errors import ServingError
-from .quiet import quiet
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-# What a graph calls the sizes that may be any.
+# Names of the dynamic dimensions.
 BATCH, CHOICES, LENGTH = "batch_size", "num_choices", "sequence_length"
 TEXTS = ("今天天气很好，我想去公园玩。", "很短。")
 LEFT_OUT = ("past_key_values", "hidden_states", "attentions", "cross_attentions", "loss")
 
 
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Hide the messages of torch's exporter, onnxscript and ONNX Runtime's quantizers about every node they change."""
+    level = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)
+
+
 def sequences_of(model: PreTrainedModel) -> int | None:
-    """How many sequences one example of the model is: None for one, 0 for any number, or just so many."""
+    """Return the number of sequences in an example of the model; 0 for any number, None if there is no such dimension."""
     name = type(model).__name__
     if name.endswith("ForMultipleChoice"):
         return 0
@@ -30,18 +46,12 @@ def sequences_of(model: PreTrainedModel) -> int | None:
     return None
 
 
-def input_names(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[str]:
-    """The tokenizer's names of what the model reads, in the tokenizer's order."""
-    read = inspect.signature(model.forward).parameters
-    return [name for name in tokenizer.model_input_names if name in read]
-
-
 def encode(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: list[str], max_length: int | None = None
 ) -> dict[str, torch.Tensor]:
-    """A batch, one example of each text; where an example is several sequences, they are all made from it.
+    """Return the inputs for a batch with one example per text, of shape (batch, length) or (batch, n, length).
 
-    Shape (b, s), or (b, n, s): the text itself and its parts, or pairs of these.
+    If an example has n sequences, they are the text and its halves, or pairs of these.
     """
     import torch
 
@@ -53,17 +63,16 @@ def encode(
         rows = tokenizer(texts, **options)
     else:
         parts = [[text, text[: len(text) // 2] or text, text[len(text) // 2 :]][: n or 3] for text in texts]
-        if n == 3:
-            rows = tokenizer([part for group in parts for part in group], **options)
-        else:
-            firsts = [group[0] for group in parts for _ in group]
-            rows = tokenizer(firsts, [part for group in parts for part in group], **options)
+        flat = [part for group in parts for part in group]
+        firsts = [group[0] for group in parts for _ in group]
+        rows = tokenizer(flat, **options) if n == 3 else tokenizer(firsts, flat, **options)
         rows = {name: value.unflatten(0, (len(texts), -1)) for name, value in rows.items()}
-    return {name: torch.as_tensor(rows[name]) for name in input_names(model, tokenizer)}
+    read = inspect.signature(model.forward).parameters
+    return {name: torch.as_tensor(rows[name]) for name in tokenizer.model_input_names if name in read}
 
 
-def answers(model: PreTrainedModel, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """What the model answers, under transformers' names."""
+def outputs_of(model: PreTrainedModel, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return the outputs of the model that the graph has, by transformers' names."""
     import torch
 
     with torch.no_grad():
@@ -72,50 +81,43 @@ def answers(model: PreTrainedModel, inputs: dict[str, torch.Tensor]) -> dict[str
 
 
 def write_graph(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, path: Path) -> tuple[list[str], list[str]]:
-    """Export a model for any batch and any length; gives the names of the inputs and of the outputs.
+    """Write the graph of a model and return the names of its inputs and outputs.
 
-    Raises ServingError if the model is one that torch cannot export.
+    Raises:
+        ServingError: torch cannot export the model.
     """
+    import onnx
     import torch
 
     example = encode(model, tokenizer, list(TEXTS))
-    outputs = list(answers(model, example))
+    outputs = list(outputs_of(model, example))
     axes = {0: BATCH, 1: LENGTH}
     if (n := sequences_of(model)) is not None:
         axes = {0: BATCH, 2: LENGTH} | ({1: CHOICES} if n == 0 else {})
+    shapes = {name: dict(axes) for name in example}
     with quiet():
         try:
             program = torch.onnx.export(
-                model,
-                (),
-                kwargs=example,
-                output_names=outputs,
-                dynamic_shapes={name: dict(axes) for name in example},
-                dynamo=True,
-                verbose=False,
+                model, (), kwargs=example, output_names=outputs, dynamic_shapes=shapes, dynamo=True, verbose=False
             )
         except torch.onnx.OnnxExporterError as error:
             cause = sentence_of(error.__cause__ or error)
-            raise ServingError(
-                f"{type(model).__name__} cannot be exported by torch {torch.__version__}: {cause}"
-            ) from None
-    import onnx
-
+            raise ServingError(f"torch {torch.__version__} cannot export {type(model).__name__}: {cause}") from None
     exported = program.model_proto
-    for node in exported.graph.node:  # where each stood in the source, with the paths of this machine
+    for node in exported.graph.node:  # they name source files of this machine
         del node.metadata_props[:]
     onnx.save(exported, path)
     return list(example), outputs
 
 
 def check_graph(path: Path) -> None:
-    """Raise ServingError if a file is not valid ONNX, by the full check of the package onnx."""
+    """Raise ServingError if a file fails the full check of the package onnx."""
     import onnx
 
     try:
         onnx.checker.check_model(path, full_check=True)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
         raise ServingError(
-            f"{path.name} is not valid ONNX: {sentence_of(error)}; no folder was written, try other versions of torch "
-            "and onnxruntime"
+            f"{path.name} is not valid ONNX: {sentence_of(error)}; no folder was written. Try other versions of torch and "
+            "onnxruntime"
         ) from None

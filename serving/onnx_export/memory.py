@@ -1,7 +1,4 @@
-"""How long a text ONNX Runtime has memory for: its attention holds whole matrices, which PyTorch's does not.
-
-Dimensions in the shapes: s sequence length.
-"""
+"""Memory that ONNX Runtime needs for a text. Unlike PyTorch's, its attention materialises whole matrices."""
 
 from __future__ import annotations
 
@@ -14,17 +11,17 @@ from ..errors import ServingError
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
-# Of shape (heads, s, s), as measured on 1,024 to 3,072 tokens: the scores, the mask added to them, their softmax, and that
-# without NaN; and NEZHA's, which also picks a product for each distance.
+# Matrices of shape (heads, length, length), measured on 1,024 to 3,072 tokens: scores, masked scores, softmax, softmax without
+# NaN. NEZHA also gathers a product for each distance.
 MATRICES, NEZHAS_MATRICES = 4, 9
 BYTES = 4  # of a float32
 
 
 def check_memory(config: PreTrainedConfig, shape: tuple[int, ...], text: str) -> None:
-    """Raises ServingError where the inputs of a text, of this shape, need more memory than there is.
+    """Raise ServingError if ONNX Runtime needs more memory than is free for inputs of this shape.
 
     >>> check_memory(model.config, (1, 1_000_000), "text 7")
-    ServingError: text 7 has 1,000,000 tokens, for which ONNX Runtime needs about 64,061 GB, and 12 GB are free: …
+    ServingError: text 7 has 1,000,000 tokens, for which ONNX Runtime needs about 64,061 GB; 12 GB are free. …
     """
     free = free_bytes()
     rows, length = math.prod(shape[:-1]), shape[-1]
@@ -35,27 +32,23 @@ def check_memory(config: PreTrainedConfig, shape: tuple[int, ...], text: str) ->
             half = (fits + too_long) // 2
             fits, too_long = (half, too_long) if bytes_needed(config, rows, half) <= free else (fits, half)
         raise ServingError(
-            f"{text} has {length:,} tokens, for which ONNX Runtime needs about {needed / 1e9:,.1f} GB, and "
-            f"{free / 1e9:,.1f} GB are free: cut it to {fits:,} tokens or fewer"
+            f"{text} has {length:,} tokens, for which ONNX Runtime needs about {needed / 1e9:,.1f} GB; "
+            f"{free / 1e9:,.1f} GB are free. Truncate it to at most {fits:,} tokens"
         )
 
 
 def bytes_needed(config: PreTrainedConfig, rows: int, length: int) -> int:
-    """What ONNX Runtime allocates at its peak for so many sequences of this length, beside the weights."""
-    matrices = _matrices(config) * config.num_attention_heads * length
-    # Logits and their copy in PyTorch; what a layer keeps is less.
-    vectors = 2 * config.vocab_size + 4 * config.intermediate_size
-    return BYTES * rows * length * (matrices + vectors)
-
-
-def _matrices(config: PreTrainedConfig) -> int:
+    """Return ONNX Runtime's peak allocation for `rows` sequences of this length, without the weights."""
+    matrices = NEZHAS_MATRICES if config.model_type == "nezha" else MATRICES
     if getattr(config, "attention_type", "softmax") == "linear":
-        return 0
-    return NEZHAS_MATRICES if config.model_type == "nezha" else MATRICES
+        matrices = 0
+    # The logits and PyTorch's copy of them; layers keep less.
+    vectors = 2 * config.vocab_size + 4 * config.intermediate_size
+    return BYTES * rows * length * (matrices * config.num_attention_heads * length + vectors)
 
 
 def free_bytes() -> int | None:
-    """Memory that can be had without swapping; None where the system does not say it (it is Linux that does)."""
+    """Return the memory available without swapping; None on systems other than Linux, which do not report it."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     except OSError:

@@ -1,12 +1,12 @@
-"""A graph whose weights are int8.
+"""Graphs with int8 weights.
 
-Each matrix of weights is quantized in blocks of 16 numbers, and what it is multiplied with when it gets there, in blocks as
-well (`accuracy_level` 4 of ONNX Runtime's MatMulNBits). A scale for each block rather than for a whole tensor is what keeps
-the answers: `benchmarks/onnx_export.py` measures it beside ONNX Runtime's `quantize_dynamic`, whose one scale for all that is
-multiplied also makes an answer depend on what shares its batch. Embeddings have a scale for each row.
+Weight matrices are quantised in blocks of 16 values with a scale each, and so are activations, while the graph runs
+(`accuracy_level` 4 of ONNX Runtime's MatMulNBits). Scales per block keep the outputs close, as `benchmarks/onnx_export.py`
+shows beside ONNX Runtime's `quantize_dynamic`. That has one scale per activation tensor, so its outputs also depend on the
+rest of the batch. Embeddings have a scale per row.
 
-Attention's projections to values stay in float32: they are one of twelve parts of a layer's weights, and four tenths of the
-error came from them. So do its products, which have no weights, norms and softmax.
+Attention's value projections stay in float32: they are one twelfth of a layer's weights and caused 40 % of the error. So do
+attention's own products, which have no weights, norms and softmax.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .quiet import quiet
+from .graph import quiet
 
 if TYPE_CHECKING:
     from onnx import GraphProto
     from transformers import PreTrainedModel
 
 BLOCK = 16
-IN_FLOAT32 = ("self.value.weight",)  # what the names of these weights end with
-FEWEST_ROWS = 1024  # of a table that is worth it
+IN_FLOAT32 = ("self.value.weight",)  # suffixes of the names of weights
+FEWEST_ROWS = 1024  # of an embedding table to quantise
 
 
 def quantize(
@@ -36,14 +36,14 @@ def quantize(
     accuracy_level: int = 4,
     in_float32: tuple[str, ...] = IN_FLOAT32,
 ) -> None:
-    """Write the graph at `source` with int8 weights; inputs and outputs stay as they are, float32.
+    """Write the graph at `source` with int8 weights; its inputs and outputs stay in float32.
 
     Args:
-        model: what the graph was exported from, which knows its weights by name.
-        block: how many numbers share a scale, a power of two from 16.
-        symmetric: whether 0 is the middle of every block's range.
+        model: the exported model, which has the names of the weights.
+        block: values that share a scale, a power of two of at least 16.
+        symmetric: whether the range of every block is centred on 0.
         accuracy_level: 4, or 1 to multiply in float32, which is more exact and slower.
-        in_float32: what the names of the weights that are not quantized end with.
+        in_float32: suffixes of the names of weights that stay in float32.
     """
     import onnx
     from onnxruntime.quantization.matmul_nbits_quantizer import DefaultWeightOnlyQuantConfig, MatMulNBitsQuantizer
@@ -61,23 +61,20 @@ def quantize(
         matrices.model.save_model_to_file(str(target))
 
 
-def products_of(graph: GraphProto, model: PreTrainedModel, names: tuple[str, ...]) -> list[str]:
-    """The nodes that multiply with weights whose names end so; a graph has its matrices transposed, under other names."""
+def products_of(graph: GraphProto, model: PreTrainedModel, suffixes: tuple[str, ...]) -> list[str]:
+    """Return the nodes that multiply by weights with such names. A graph has them transposed and renamed."""
     from onnx import numpy_helper
 
-    wanted = {weight.detach().numpy().T.tobytes() for name, weight in model.named_parameters() if name.endswith(names)}
+    wanted = {
+        weight.detach().numpy().T.tobytes() for name, weight in model.named_parameters() if name.endswith(suffixes)
+    }
     weights = {tensor.name: tensor for tensor in graph.initializer}
-    return [
-        node.name
-        for node in graph.node
-        if node.op_type == "MatMul"
-        and node.input[1] in weights
-        and numpy_helper.to_array(weights[node.input[1]]).tobytes() in wanted
-    ]
+    products = [node for node in graph.node if node.op_type == "MatMul" and node.input[1] in weights]
+    return [node.name for node in products if numpy_helper.to_array(weights[node.input[1]]).tobytes() in wanted]
 
 
 def untie(graph: GraphProto) -> None:
-    """Give an output layer that is the embeddings, transposed while the graph runs, a matrix of its own to quantize."""
+    """Give an output layer with tied weights, transposed while the graph runs, a matrix of its own to quantise."""
     from onnx import numpy_helper
 
     weights = {tensor.name: tensor for tensor in graph.initializer}
@@ -89,7 +86,7 @@ def untie(graph: GraphProto) -> None:
 
 
 def quantize_rows(graph: GraphProto) -> None:
-    """Hold each large table of embeddings as int8, with a scale for each row: x = scale · int8."""
+    """Store each large embedding table as int8 with a scale per row: x = scale · int8."""
     from onnx import TensorProto, helper, numpy_helper
 
     weights = {tensor.name: tensor for tensor in graph.initializer}

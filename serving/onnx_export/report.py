@@ -1,4 +1,4 @@
-"""What an export did, for people to read."""
+"""The report of an export."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,19 +10,17 @@ from .agreement import Agreement
 
 FLOAT32, INT8, FLOAT16 = "model.onnx", "model_quantized.onnx", "model_fp16.onnx"
 PYTHON_IDS = (
-    "from Python, where modeling_roformer segments words; no tokenizer.json holds a segmenter, and what reads one would "
-    "answer with other ids, so there is none"
+    "from Python, where modeling_roformer segments words; no tokenizer.json holds a segmenter, and programs that read one "
+    "would compute other ids, so there is none"
 )
-
 LEFT_IN_FLOAT32 = "attention's values and products, norms and softmax"
 
 
 @dataclass(frozen=True)
 class OnnxReport:
-    """What was exported, and how it compares with PyTorch.
+    """Result of an export and of its comparison with PyTorch.
 
-    `agreements` has what was found for each graph, by the name of its file in onnx/; `texts` is on how many texts.
-    `note` is a further remark.
+    `agreements` maps the name of each file in onnx/ to its agreement with PyTorch; `texts` describes the texts compared.
     """
 
     source: Path
@@ -39,7 +37,7 @@ class OnnxReport:
     seconds: float
 
     def table(self) -> Table:
-        """The summary as a rich table."""
+        """Return the summary as a rich table."""
         found = self.agreements
         rows = {
             "source": str(self.source),

@@ -1,7 +1,4 @@
-"""Texts that a graph is tried on: a dozen that come with the package, or the lines of a file.
-
-Words are masked where a model fills them in, so that every kind of model has something to answer.
-"""
+"""Texts on which a graph is compared with PyTorch: twelve built-in ones, or the lines of a file."""
 
 from pathlib import Path
 
@@ -30,9 +27,10 @@ SENTENCES = (
 
 
 def read_texts(path: str | Path | None) -> list[str]:
-    """The lines of a file that are not empty; the built-in sentences if `path` is None.
+    """Return the non-empty lines of a file, or the built-in sentences if `path` is None.
 
-    Raises ServingError if there is no line, or the file is not UTF-8.
+    Raises:
+        ServingError: the file has no text, or is not UTF-8.
     """
     if path is None:
         return list(SENTENCES)
@@ -42,5 +40,5 @@ def read_texts(path: str | Path | None) -> list[str]:
         raise ServingError(f"{path} is not UTF-8 text") from None
     texts = [line for line in lines if line.strip()]
     if not texts:
-        raise ServingError(f"{path} has no text: it needs one a line")
+        raise ServingError(f"{path} has no text; expected one text per line")
     return texts

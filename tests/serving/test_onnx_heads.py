@@ -1,4 +1,4 @@
-"""`roformer export-onnx` of every head and family: names, differences, any batch and any length."""
+"""`roformer export-onnx` for every head and family: names, differences, batch sizes and lengths."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from modeling_roformer.conversion.converter import convert
 from modeling_roformer.serving.onnx_export import export_onnx
 from modeling_roformer.serving.onnx_export.agreement import open_session
 from modeling_roformer.serving.onnx_export.export import longest_input
-from modeling_roformer.serving.onnx_export.graph import answers
+from modeling_roformer.serving.onnx_export.graph import outputs_of
 from modeling_roformer.serving.onnx_export.saved_model import load_model, saved_model
 
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
@@ -21,7 +21,7 @@ DYNAMIC = {**YARN, "rope_type": "dynamic"}
 V2 = {"norm_type": "rms_norm", "use_bias": False, "hidden_act": "relu"}
 SIM = {"is_decoder": True, "prefix_lm": True, "add_pooling_layer": True, "pooler_activation": "linear"}
 POOLED = ["last_hidden_state", "pooler_output"]
-# Class, fields of its configuration, and what it answers.
+# Class, fields of its configuration, and names of its outputs.
 MODELS = {
     "bare": ("RoFormerModel", {}, ["last_hidden_state"]),
     "pooler": ("RoFormerModel", {"add_pooling_layer": True, "pooler_activation": "tanh"}, POOLED),
@@ -61,12 +61,12 @@ MODELS = {
     "BERT": ("BertModel", {}, POOLED),
     "BERT masked": ("BertForMaskedLM", {}, ["logits"]),
 }
-# Batch and length; one of each is what a tracer may take for a constant.
+# Batch size and length; a tracer may take a size of 1 for a constant.
 SHAPES = [(1, 7), (5, 33), (2, 1), (1, 512)]
 
 
 def assert_any_shape_agrees(folder: Path, output: Path, vocab_size: int, tolerance: float = 5e-5) -> None:
-    """The graph beside the model in PyTorch, on ids that nobody wrote, padded at the end."""
+    """Compare the graph with PyTorch on random ids, padded at the end."""
     session, model = open_session(output / "onnx" / "model.onnx"), load_model(saved_model(folder))
     inner = list(session.get_inputs()[0].shape[1:-1])
     longest = longest_input(model.config)
@@ -81,7 +81,7 @@ def assert_any_shape_agrees(folder: Path, output: Path, vocab_size: int, toleran
             "attention_mask": torch.ones(shape, dtype=torch.long),
         }
         inputs["attention_mask"][0, ..., s // 2 + 1 :] = 0
-        expected = answers(model, inputs)
+        expected = outputs_of(model, inputs)
         found = session.run(list(expected), {name: value.numpy() for name, value in inputs.items()})
         for name, value in zip(expected, found, strict=True):
             right = expected[name].numpy()
@@ -91,7 +91,7 @@ def assert_any_shape_agrees(folder: Path, output: Path, vocab_size: int, toleran
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
-def test_every_head_answers_as_in_pytorch(name, tmp_path):
+def test_every_head_agrees_with_pytorch(name, tmp_path):
     architecture, fields, outputs = MODELS[name]
     folder = saved(tmp_path / "model", architecture, **fields)
     report = export_onnx(folder, tmp_path / "onnx", int8=True, fp16=True)
@@ -110,7 +110,7 @@ def test_every_head_answers_as_in_pytorch(name, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["word", "v2", "sim", "wobert", "wonezha"])
-def test_every_family_answers_as_in_pytorch(name, tmp_path):
+def test_every_family_agrees_with_pytorch(name, tmp_path):
     convert(LEGACY / name, tmp_path / "model")
     report = export_onnx(tmp_path / "model", tmp_path / "onnx")
     assert report.agreements["model.onnx"].difference <= 5e-5

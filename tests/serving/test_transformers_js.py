@@ -1,4 +1,4 @@
-"""Exported folders in transformers.js, under Node: `make test-js`. Each cell of the table in docs/serving.md."""
+"""Exported folders in transformers.js under Node (`make test-js`): every cell of the table in docs/serving.md."""
 
 import json
 import shutil
@@ -13,7 +13,7 @@ from helpers.paths import REPOSITORY
 from transformers import AutoTokenizer, pipeline
 
 from modeling_roformer.serving.onnx_export import export_onnx
-from modeling_roformer.serving.onnx_export.graph import answers
+from modeling_roformer.serving.onnx_export.graph import outputs_of
 from modeling_roformer.serving.onnx_export.saved_model import load_model, saved_model
 
 PACKAGE = REPOSITORY / ".cache" / "transformers.js"
@@ -31,7 +31,7 @@ MISSING = next(
 pytestmark = [pytest.mark.js, pytest.mark.skipif(bool(MISSING), reason=MISSING)]
 
 TEXTS = ["明月照着山路，孩子在桥头数星星。", "山路"]
-# Model_type -> the class of each head, and what makes it one of that model_type.
+# Model_type -> prefix of its classes, and fields that make a model of that type.
 V2 = {"norm_type": "rms_norm", "use_bias": False, "hidden_act": "relu"}
 SIM = {"is_decoder": True, "prefix_lm": True, "add_pooling_layer": True, "pooler_activation": "linear"}
 MODELS = {
@@ -59,7 +59,7 @@ def in_javascript(root: Path, *jobs: dict) -> list:
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
-    """Exports a small model of a model_type and a head, once; gives the folder with it, its export, and its name."""
+    """Return a function that exports a small model once, and returns its folder, the folder of exports, and its name."""
     root, done = tmp_path_factory.mktemp("exported"), set()
 
     def exported(model_type: str, head: str, **options) -> tuple[Path, Path, str]:
@@ -75,12 +75,12 @@ def exported(tmp_path_factory):
 
 
 def expected_of(folder: Path, inputs: dict) -> dict[str, np.ndarray]:
-    return {name: x.numpy() for name, x in answers(load_model(saved_model(folder)), inputs).items()}
+    return {name: x.numpy() for name, x in outputs_of(load_model(saved_model(folder)), inputs).items()}
 
 
 @pytest.mark.parametrize(("model_type", "head"), CELLS)
 def test_ids_and_numbers_are_pytorchs(exported, model_type, head):
-    """Under the Auto class of the head where transformers.js has one for the model, or else under AutoModel."""
+    """Use the head's Auto class if transformers.js has one for the model, otherwise AutoModel."""
     folder, root, name = exported(model_type, head)
     use = f"AutoModel{head}" if model_type == "roformer" and head in AUTO else "AutoModel"
     grouped = head in ("ForMultipleChoice", "ForTripletMatching")
@@ -128,7 +128,7 @@ def test_smaller_graphs_are_found_by_their_names(exported):
         assert 0 < difference.max() < tolerance
 
 
-def test_words_are_refused_for_want_of_ids(tmp_path):
+def test_word_level_models_are_refused(tmp_path):
     saved(tmp_path / "model", "RoFormerForMaskedLM", "word")
     export_onnx(tmp_path / "model", tmp_path / "onnx" / "words")
     for found in in_javascript(

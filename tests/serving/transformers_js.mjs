@@ -1,6 +1,6 @@
-// What transformers.js answers: `node transformers_js.mjs PACKAGE ROOT < jobs.json`, a list of {folder, use, texts, dtype,
-// grouped}. `use` is a pipeline's name, or that of an Auto class; `grouped` makes one example of all texts, of shape (1, n, s).
-// Prints a list of answers or errors, as JSON, in the last line.
+// Run transformers.js: `node transformers_js.mjs PACKAGE ROOT < jobs.json`. Jobs are a list of {folder, use, texts, dtype,
+// grouped}. `use` is the name of a pipeline or an Auto class; `grouped` makes one example of all texts, of shape (1, n, length).
+// The last line printed is a JSON list of results or errors.
 import { readFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
 
@@ -9,11 +9,11 @@ const js = await import(pathToFileURL(`${packageFolder}/node_modules/@huggingfac
 js.env.allowRemoteModels = false;
 js.env.localModelPath = root;
 
-async function answer({ folder, use, texts, dtype, grouped }) {
+async function run({ folder, use, texts, dtype, grouped }) {
   const options = { dtype: dtype ?? "fp32" };
   if (!use.startsWith("Auto")) {
-    const run = await js.pipeline(use, folder, options);
-    return await run(...(use === "question-answering" ? texts : [texts]));
+    const pipeline = await js.pipeline(use, folder, options);
+    return await pipeline(...(use === "question-answering" ? texts : [texts]));
   }
   const tokenizer = await js.AutoTokenizer.from_pretrained(folder);
   const model = await js[use].from_pretrained(folder, options);
@@ -31,7 +31,7 @@ async function answer({ folder, use, texts, dtype, grouped }) {
 const results = [];
 for (const job of JSON.parse(readFileSync(0, "utf8"))) {
   try {
-    results.push(await answer(job));
+    results.push(await run(job));
   } catch (error) {
     results.push({ error: error.message });
   }
