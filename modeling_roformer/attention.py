@@ -33,7 +33,7 @@ def eager_attention_forward(
     dropout: float = 0.0,
     **kwargs,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """softmax(q·kᵀ / √d + mask)·v, with the matrix of probabilities in memory.
+    """Compute softmax(q·kᵀ / √d + mask)·v with the matrix of probabilities in memory.
 
     Args:
         query: shape (b, h, s, d).
@@ -54,9 +54,11 @@ def eager_attention_forward(
 class MultiHeadAttention(nn.Module):
     """Projections to query, key and value, and softmax attention over heads.
 
-    The projections know nothing of positions: what follows them may rotate before its product, as self-attention does
-    (equation 16), not at all, as cross-attention, or after a feature map, as linear attention will (equation 19).
+    Subclasses apply positions after the projections: self-attention rotates queries and keys (equation 16), linear
+    attention rotates their features (equation 19), cross-attention rotates nothing.
     """
+
+    supports_unpadding = True
 
     def __init__(self, config: RoFormerConfig, layer_idx: int):
         super().__init__()
@@ -64,18 +66,18 @@ class MultiHeadAttention(nn.Module):
         self.layer_idx = layer_idx
         self.head_dim = config.head_dim
         self.scaling = self.head_dim**-0.5
-        self.is_causal = False  # read by the kernels, where there is no mask
+        self.is_causal = False  # the kernels read it if there is no mask
         self.query = nn.Linear(config.hidden_size, config.hidden_size, bias=config.use_bias)
         self.key = nn.Linear(config.hidden_size, config.hidden_size, bias=config.use_bias)
         self.value = nn.Linear(config.hidden_size, config.hidden_size, bias=config.use_bias)
         self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
 
     def by_head(self, x: torch.Tensor) -> torch.Tensor:
-        """(b, s, hidden_size) to (b, s, h, d)."""
+        """Reshape (b, s, hidden_size) to (b, s, h, d)."""
         return x.view(*x.shape[:-1], -1, self.head_dim)
 
     def project(self, hidden_states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Query, key and value of the same tokens, each of shape (b, s, h, d)."""
+        """Return query, key and value of the same tokens, each of shape (b, s, h, d)."""
         query = self.by_head(self.query(hidden_states))
         key = self.by_head(self.key(hidden_states))
         value = self.by_head(self.value(hidden_states))
@@ -86,26 +88,27 @@ class MultiHeadAttention(nn.Module):
         query: torch.Tensor,
         key: torch.Tensor,
         value: torch.Tensor,
-        attention_mask: torch.Tensor | Packing | None,
+        attention_mask: torch.Tensor | None,
         output_attentions: bool | None,
+        packing: Packing | None = None,
         **kwargs,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Softmax attention of query, key and value of shape (b, h, s or k, d): output (b, s, hidden_size), and the
-        probabilities where the implementation has them."""
+        """Return softmax attention, shape (b, s, hidden_size), of query, key and value of shape (b, h, s or k, d), and the
+        probabilities, None if the implementation does not return them."""
         implementation = implementation_for(self.config, output_attentions)
         attention = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
-        longest = attention_mask.max_length if isinstance(attention_mask, Packing) else key.shape[-2]
+        longest = key.shape[-2] if packing is None else packing.max_length
         if implementation == "sdpa" and is_short_training(query, longest, attention_mask):
             attention = partial(short_attention_forward, eager=eager_attention_forward)
         kwargs |= {"dropout": self.dropout.p if self.training else 0.0, "scaling": self.scaling}
-        if isinstance(attention_mask, Packing):
-            return attention_mask.attend(attention, self, query, key, value, **kwargs).flatten(-2), None
+        if packing is not None:
+            return packing.attend(attention, self, query, key, value, **kwargs).flatten(-2), None
         context, probabilities = attention(self, query, key, value, attention_mask, **kwargs)
         return context.flatten(-2).contiguous(), probabilities
 
 
 class RoFormerSelfAttention(MultiHeadAttention):
-    """Equation 16: (R(m)·q)ᵀ(R(n)·k) in place of qᵀk; qᵀk itself where `position_embeddings` is empty."""
+    """Self-attention with equation 16: (R(m)·q)ᵀ(R(n)·k) in place of qᵀk; plain qᵀk if `position_embeddings` is empty."""
 
     def __init__(self, config: RoFormerConfig, layer_idx: int):
         super().__init__(config, layer_idx)
@@ -120,6 +123,8 @@ class RoFormerSelfAttention(MultiHeadAttention):
         position_embeddings: tuple[torch.Tensor, ...],
         past_key_values: Cache | None = None,
         output_attentions: bool | None = None,
+        packing: Packing | None = None,
+        prefix_groups: None = None,  # argument of linear attention
         **kwargs,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         query, key, value = self.project(hidden_states)
@@ -132,13 +137,13 @@ class RoFormerSelfAttention(MultiHeadAttention):
         if past_key_values is not None:
             if isinstance(past_key_values, EncoderDecoderCache):
                 past_key_values = past_key_values.self_attention_cache
-            # Keys are kept rotated by their own positions: equation 16 needs no more of them.
+            # The cache holds rotated keys, which is all that equation 16 needs.
             key, value = past_key_values.update(key, value, self.layer_idx)
-        return self.attend(query, key, value, attention_mask, output_attentions, **kwargs)
+        return self.attend(query, key, value, attention_mask, output_attentions, packing, **kwargs)
 
 
 class RoFormerCrossAttention(MultiHeadAttention):
-    """Attention of a decoder to an encoder's output. Two texts have no common positions, so nothing is rotated."""
+    """Attention of a decoder to an encoder's output. The two texts share no positions, so nothing is rotated."""
 
     def forward(
         self,
@@ -151,7 +156,7 @@ class RoFormerCrossAttention(MultiHeadAttention):
         **kwargs,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         query = self.by_head(self.query(hidden_states))
-        if packing is not None:  # each text has another to attend to
+        if packing is not None:  # each text attends to a source of its own
             query = packing.unpack(query)
         query = query.transpose(1, 2)
         cached = isinstance(past_key_values, EncoderDecoderCache)
@@ -169,7 +174,7 @@ class RoFormerCrossAttention(MultiHeadAttention):
 
 
 class RoFormerSelfOutput(nn.Module):
-    """Projection of the heads' output, residual and norm."""
+    """Projection of the heads' output, with residual and norm."""
 
     def __init__(self, config: RoFormerConfig):
         super().__init__()
@@ -182,7 +187,7 @@ class RoFormerSelfOutput(nn.Module):
 
 
 class RoFormerAttention(nn.Module):
-    """An attention sub-layer, of either kind."""
+    """Attention sub-layer: self-attention or cross-attention, then projection, residual and norm."""
 
     def __init__(self, config: RoFormerConfig, layer_idx: int, attention: type[MultiHeadAttention]):
         super().__init__()

@@ -1,5 +1,6 @@
 """Configuration of RoFormer models."""
 
+from difflib import get_close_matches
 from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
@@ -14,6 +15,7 @@ FEATURE_MAPS = ("elu", "softmax", "cosine", "favor")
 POSITION_ENCODINGS = ("rotary", "learned", "sinusoidal", "none")
 # Scorers of triplet matching, and the losses of each, its default first.
 TRIPLET_LOSSES = {"cross": ("binary_cross_entropy", "softmax"), "bi": ("softmax", "margin")}
+ACTIVATIONS = ("activation_function", "hidden_act", "pooler_activation", "classifier_activation", "summary_activation")
 
 
 def check_sizes(config: PreTrainedConfig, why_even: str) -> None:
@@ -27,6 +29,18 @@ def check_sizes(config: PreTrainedConfig, why_even: str) -> None:
         )
     if config.head_dim % 2:
         raise ValueError(f"hidden_size / num_attention_heads is {config.head_dim}, an odd number, but {why_even}")
+
+
+def check_activations(config: PreTrainedConfig) -> None:
+    """Raise a ValueError that names the first field whose activation transformers does not have."""
+    from transformers.activations import ACT2FN  # needs torch
+
+    for field in ACTIVATIONS:
+        name = getattr(config, field, None)
+        if name is not None and name not in ACT2FN:
+            close = get_close_matches(name, ACT2FN, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(sorted(ACT2FN))}"
+            raise ValueError(f"{field} is {name!r}, which is not an activation of transformers: {hint}")
 
 
 @strict

@@ -53,8 +53,8 @@ def is_wrapped(tensor: torch.Tensor) -> bool:
 
 def check_tokens(
     input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None, leading: tuple[str, ...] = ("batch",)
-) -> None:
-    """Raises a ValueError unless one of the two is given, in batches, and has tokens.
+) -> torch.Tensor:
+    """Return the one of the two that is given; raise a ValueError unless it is a batch of texts with tokens.
 
     ```python
     >>> check_tokens(torch.tensor([2, 7, 3]), None)
@@ -77,15 +77,18 @@ def check_tokens(
         )
     if tensor is input_ids and tensor.dtype not in (torch.int32, torch.int64):
         raise ValueError(f"input_ids are {tensor.dtype}, but must be integers of 32 or 64 bits")
+    return tensor
 
 
-def warn_of_unread(arguments: dict[str, object], forward: Callable) -> None:
-    """Warns, once for each, of keyword arguments that nothing reads, which may be misspelt.
+def warn_of_unread(arguments: dict[str, object], forward: Callable, implementation: str) -> None:
+    """Warn, once per name, of keyword arguments that nothing reads: they may be misspelt.
 
     Args:
-        arguments: what `forward` has taken besides the arguments that it names; those that are None do no harm.
+        arguments: keyword arguments of `forward` that it does not name; None values are ignored.
+        implementation: attention implementation; one that transformers does not have may read arguments of its own.
     """
-    if is_traced() or arguments.keys() <= KNOWN_ARGUMENTS:
+    is_known = implementation in ("eager", "sdpa", "flex_attention") or "flash" in implementation
+    if not is_known or is_traced() or arguments.keys() <= KNOWN_ARGUMENTS:
         return
     for name in sorted(arguments.keys() - KNOWN_ARGUMENTS):
         if arguments[name] is not None:

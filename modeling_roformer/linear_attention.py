@@ -30,9 +30,24 @@ from .input_checks import is_traced
 from .linear_chunks import CHUNK, last_of_group
 from .linear_feature_maps import CosineMap, Features, make_feature_map
 from .linear_state import RunningSums, add_sums, attend_causally, attend_to_sums, sum_keys
-from .masks import VisibleKeys
 from .rotary import rotate
 from .unpadding import Packing
+
+LONGEST_MATRIX = 4096
+
+
+def check_matrix(s: int, past: int | torch.Tensor) -> None:
+    """Raise a ValueError if linear attention cannot return the weights of all pairs of tokens."""
+    if isinstance(past, torch.Tensor) or past:
+        raise ValueError(
+            "output_attentions=True needs every token, but linear attention caches only their sums: pass the whole text "
+            "with use_cache=False"
+        )
+    if s > LONGEST_MATRIX:
+        raise ValueError(
+            f"output_attentions=True makes a matrix of all pairs of tokens, which linear attention otherwise avoids: "
+            f"the text has {s:,} tokens; expected at most {LONGEST_MATRIX:,}"
+        )
 
 
 class RoFormerLinearSelfAttention(MultiHeadAttention):
@@ -51,10 +66,12 @@ class RoFormerLinearSelfAttention(MultiHeadAttention):
     def forward(
         self,
         hidden_states: torch.Tensor,
-        attention_mask: VisibleKeys | Packing | None,
+        attention_mask: torch.Tensor | None,
         position_embeddings: tuple[torch.Tensor, ...],
         past_key_values: Cache | None = None,
         output_attentions: bool | None = None,
+        packing: Packing | None = None,
+        prefix_groups: torch.Tensor | None = None,
         **kwargs,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         query, key, value = self.project(hidden_states)
@@ -62,14 +79,14 @@ class RoFormerLinearSelfAttention(MultiHeadAttention):
         if past_key_values is not None:
             layer = getattr(past_key_values, "self_attention_cache", past_key_values).layers[self.layer_idx]
         with _without_autocast(query.device.type):
-            if isinstance(attention_mask, Packing):
-                texts = attention_mask.by_length(query, key, value, *position_embeddings)
+            if packing is not None:
+                texts = packing.by_length(query, key, value, *position_embeddings)
                 contexts = [self.attend_linearly(q, k, v, positions)[0] for q, k, v, *positions in texts]
                 context = torch.cat([context.flatten(0, 1) for context in contexts])[None]
             else:
                 sums = None if layer is None else layer.sums
                 context, sums, weights = self.attend_linearly(
-                    query, key, value, position_embeddings, attention_mask, sums, output_attentions
+                    query, key, value, position_embeddings, attention_mask, prefix_groups, sums, output_attentions
                 )
                 if layer is not None:
                     layer.extend(sums, value.shape[1])
@@ -81,7 +98,8 @@ class RoFormerLinearSelfAttention(MultiHeadAttention):
         key: torch.Tensor,
         value: torch.Tensor,
         position_embeddings: tuple[torch.Tensor, ...],
-        visible: VisibleKeys | None = None,
+        keep: torch.Tensor | None = None,
+        groups: torch.Tensor | None = None,
         sums: RunningSums | None = None,
         output_attentions: bool | None = None,
     ) -> tuple[torch.Tensor, RunningSums | None, torch.Tensor | None]:
@@ -89,17 +107,16 @@ class RoFormerLinearSelfAttention(MultiHeadAttention):
 
         Args:
             query, key, value: shape (b, s, h, d).
-            position_embeddings: cos and sin for the features, and behind them those for the values, where they have
-                others; or nothing.
-            visible: which keys there are; None for all.
-            sums: of the tokens before these.
+            position_embeddings: cos and sin for the features, then those for the values if they differ; or nothing.
+            keep: False for padding, boolean, shape (b, s); None if there is none.
+            groups: see `masks.prefix_groups`.
+            sums: sums over the preceding tokens.
 
         Returns:
-            The output, shape (b, s, h, d); where the model is causal, the sums of all tokens so far; and where they are
-            asked for, the weights of all pairs, shape (b, h, s, s), which add up to 1 only where the denominator has
-            the same ones.
+            The output, shape (b, s, h, d); in a causal model the sums over all tokens so far; and with
+            `output_attentions` the weights of all pairs, shape (b, h, s, s). A query's weights add up to 1 only if
+            numerator and denominator have the same weights.
         """
-        keep, groups = (None, None) if visible is None else visible
         whole = Part(query, key, value, position_embeddings, keep)
         if output_attentions:
             return self.attend_by_matrix(whole, groups)

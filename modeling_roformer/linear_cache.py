@@ -1,16 +1,18 @@
-"""What linear attention keeps from one step of generation to the next: two sums a layer, of constant size."""
+"""The cache of linear attention, two sums of constant size per layer, and the choice of a model's cache."""
 
 from collections.abc import Callable
 
 import torch
-from transformers.cache_utils import Cache, CacheLayerMixin
+from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, EncoderDecoderCache
 
 from .configuration import RoFormerConfig
 from .linear_state import RunningSums
+from .prefix_cache import PrefixCache
+from .rope_scaling import depends_on_length
 
 
 class LinearAttentionLayerCache(CacheLayerMixin):
-    """The sums of one layer over all tokens so far, in `sums`; None before the first."""
+    """Cache of one layer: `sums` over all tokens so far, None before the first."""
 
     is_compileable = False
     supports_early_init = False
@@ -20,7 +22,7 @@ class LinearAttentionLayerCache(CacheLayerMixin):
         self.reset()
 
     def extend(self, sums: RunningSums, tokens: int) -> None:
-        """Take the sums over so many more tokens."""
+        """Replace the sums by those that include `tokens` more tokens."""
         self.sums, self.length = sums, self.length + tokens
         self.is_initialized = True
 
@@ -30,7 +32,7 @@ class LinearAttentionLayerCache(CacheLayerMixin):
         self.is_initialized = False
 
     def get_seq_length(self) -> int:
-        """How many tokens have been added up."""
+        """Return the number of tokens in the sums."""
         return self.length
 
     def get_max_length(self) -> int:
@@ -40,7 +42,7 @@ class LinearAttentionLayerCache(CacheLayerMixin):
         return self.length + query_length, 0
 
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
-        """Let text i go on from what text `beam_idx[i]` was."""
+        """Reorder the batch: row i takes the state of row `beam_idx[i]`."""
         self._replace(lambda x: x.index_select(0, beam_idx.to(x.device)))
 
     def batch_repeat_interleave(self, repeats: int) -> None:
@@ -54,23 +56,23 @@ class LinearAttentionLayerCache(CacheLayerMixin):
         return False
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Raises a ValueError: what has been added up cannot be told apart."""
+        """Raise a ValueError: tokens cannot be subtracted from the sums."""
         raise ValueError(
-            "a model with linear attention keeps sums over all tokens, from which none can be taken back: begin again "
-            "with a new cache, and leave out assisted decoding and prompt_lookup_num_tokens"
+            "linear attention cannot crop its cache: create a new one, and use neither assisted decoding nor "
+            "prompt_lookup_num_tokens"
         )
 
     def update(self, *args, **kwargs):
-        raise ValueError("linear attention keeps sums, not keys and values")
+        raise ValueError("linear attention caches sums, not keys and values: use extend, not update")
 
     def lazy_initialization(self, *args, **kwargs) -> None:
-        """Nothing to prepare."""
+        """Do nothing: the sums come with the first tokens."""
 
     def offload(self) -> None:
-        """Nothing worth it: the sums of a layer are no larger than one of its weights."""
+        """Do nothing: the sums of a layer are no larger than one of its weights."""
 
     def prefetch(self) -> None:
-        """See `offload`."""
+        """Do nothing, as `offload`."""
 
     def _replace(self, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
         if self.sums is not None:
@@ -78,10 +80,65 @@ class LinearAttentionLayerCache(CacheLayerMixin):
 
 
 class LinearAttentionCache(Cache):
-    """transformers' `Cache` for a decoder with linear attention, whose size does not depend on the length of the text.
+    """transformers' `Cache` for a decoder with linear attention. Its size does not depend on the length of the text.
 
-    Made by the model where `use_cache` is set, and by `generate()`. Passed on from call to call it is changed in place.
+    The model creates it if `use_cache` is set, and so does `generate()`. Each call changes it in place.
     """
 
     def __init__(self, config: RoFormerConfig):
         super().__init__(layers=[LinearAttentionLayerCache() for _ in range(config.num_hidden_layers)])
+
+
+def choose_cache(
+    config: RoFormerConfig,
+    past_key_values: Cache | None,
+    use_cache: bool | None,
+    b: int,
+    has_encoder: bool,
+    is_recomputed: bool,
+) -> Cache | None:
+    """Return the cache that one call of the model reads, and extends if it is a decoder; None for no cache.
+
+    Args:
+        past_key_values, use_cache: arguments of the call.
+        b: batch size.
+        has_encoder: whether the call has cross-attention.
+        is_recomputed: whether gradient checkpointing computes the layers twice, so that they must not extend a cache.
+
+    Raises:
+        ValueError: for a cache that the model cannot use.
+    """
+    if past_key_values is not None and not isinstance(past_key_values, Cache):
+        raise ValueError(
+            f"past_key_values is a {type(past_key_values).__name__}; expected a Cache of transformers. "
+            "DynamicCache(past_key_values) makes one from a tuple of each layer's keys and values."
+        )
+    if past_key_values is not None and depends_on_length(config):
+        raise ValueError(
+            'rope_type "dynamic" rotates all keys again as a text grows, so it cannot use past_key_values: leave them out '
+            "and pass use_cache=False; for fine-tuning, use another adapter than a prefix"
+        )
+    is_linear = config.attention_type == "linear"
+    if not config.is_decoder or is_recomputed:
+        if past_key_values is None or past_key_values.get_seq_length() == 0:
+            return None
+        if is_linear:
+            raise ValueError(
+                'attention_type="linear" takes past_key_values only in a decoder without gradient checkpointing: leave '
+                "them out; for fine-tuning, use another adapter than a prefix"
+            )
+        return PrefixCache(past_key_values, config, b)
+    if depends_on_length(config):
+        return None
+    if past_key_values is None and (config.use_cache if use_cache is None else use_cache):
+        past_key_values = (LinearAttentionCache if is_linear else DynamicCache)(config=config)
+        if has_encoder:
+            past_key_values = EncoderDecoderCache(past_key_values, DynamicCache(config=config))
+    own = getattr(past_key_values, "self_attention_cache", past_key_values)
+    if past_key_values is not None and isinstance(own, LinearAttentionCache) != is_linear:
+        raise ValueError(
+            f'past_key_values is a {type(own).__name__}; attention_type="{config.attention_type}" needs '
+            f"{'a' if is_linear else 'another cache than a'} LinearAttentionCache: leave it out, and the model creates its own"
+            f"{' (prefix tuning needs softmax attention)' if is_linear else ''}"
+        )
+    return past_key_values

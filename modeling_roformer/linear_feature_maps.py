@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from .configuration import RoFormerConfig
+from .input_checks import can_be_read, is_transformed
 from .linear_chunks import running_maximum
 from .rotary import rotate
 
@@ -241,3 +242,47 @@ def _seed(*numbers: int) -> int:
     for number in numbers:
         seed = (seed * 1_000_003 + number + 1) % 2**63
     return seed
+
+
+def is_redrawing(model: nn.Module) -> bool:
+    """Return whether this call of a `RoFormerModel` may redraw random features: in training, unless it is frozen."""
+    return (
+        hasattr(model.encoder, "training_steps")
+        and model.config.linear_redraw_interval is not None
+        and model.training
+        and not is_transformed()
+        and can_be_read(model.encoder.training_steps)
+        and any(weight.requires_grad for weight in model.parameters())
+    )
+
+
+def redraw_features(model: nn.Module, steps: int) -> None:
+    """Redraw the random features if that is due after `steps` training steps, and count this step.
+
+    They change only if the weights have changed since the previous call: until then a backward pass may recompute
+    earlier calls, which needs the features of those calls.
+    """
+    number, rest = divmod(steps, model.config.linear_redraw_interval)
+    is_due = number > 0 and rest == 0
+    if is_due:
+        before, now = model.weights_before_redrawing, _sums_of_weights(model)
+        if before is not None and torch.equal(before, now):
+            return
+        for module in model.modules():
+            if isinstance(module, FavorMap):
+                module.redraw(number)
+    if is_due or torch.is_grad_enabled():
+        model.encoder.training_steps += 1
+        if (steps + 1) % model.config.linear_redraw_interval == 0:
+            model.weights_before_redrawing = _sums_of_weights(model)
+
+
+@torch.no_grad()
+def _sums_of_weights(model: nn.Module) -> torch.Tensor:
+    """Return the sum of each trained weight: a fingerprint that shows whether the weights have changed."""
+    sums = []
+    for weight in model.parameters():
+        if weight.requires_grad:
+            total = weight.sum(dtype=torch.float32 if weight.device.type == "mps" else torch.float64)
+            sums.append(total.full_tensor() if hasattr(total, "full_tensor") else total)  # of a sharded weight
+    return torch.stack([total.to(sums[0]) for total in sums])

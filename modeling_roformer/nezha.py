@@ -20,7 +20,8 @@ from .heads import (
     RoFormerForTokenClassification,
 )
 from .input_checks import check_range
-from .model import RoFormerLayer, RoFormerModel, RoFormerPreTrainedModel
+from .layers import RoFormerLayer
+from .model import RoFormerModel, RoFormerPreTrainedModel
 from .nezha_attention import NezhaSelfAttention, relative_position_embeddings
 from .nezha_configuration import NezhaConfig
 from .task_head import RoFormerHead, check_token_labels, describes_inputs, describes_inputs_and_parts

@@ -57,6 +57,8 @@ def relative_position_embeddings(
 class NezhaSelfAttention(MultiHeadAttention):
     """Self-attention with relative positions in the scores and in the values."""
 
+    supports_unpadding = False
+
     def __init__(self, config: NezhaConfig, layer_idx: int):
         super().__init__(config, layer_idx)
         self.register_load_state_dict_pre_hook(drop_positions_encoding)

@@ -106,8 +106,6 @@ def can_be_unpadded(
         return False
     if config.prefix_lm or config.chunk_size_feed_forward or implementation == "flex_attention":
         return False
-    if hasattr(config, "max_relative_position"):
-        return False
     keep = attention_mask != 0
     return bool(keep[:, 0].all() & ~keep.all())
 

@@ -7,7 +7,8 @@ import sys
 import onnxruntime
 import pytest
 import torch
-from test_linear_attention import DIRECTIONS, MAPS, SIZES, attention_of, fields_of, make_ids, make_model, written_out
+from helpers.small_models import small_config
+from test_linear_attention import DIRECTIONS, MAPS, attention_of, fields_of, make_ids, make_model, written_out
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
 from transformers.utils import logging
 
@@ -74,17 +75,17 @@ def test_padding_left_out_changes_nothing(name, direction):
 @pytest.mark.parametrize("name", MAPS)
 def test_gradients(name, fields):
     """By differences, in float64, through several chunks."""
-    config = RoFormerConfig(**{**SIZES, "hidden_size": 4, "num_attention_heads": 1}, **fields_of(name), **fields)
+    config = small_config(num_hidden_layers=1, hidden_size=4, num_attention_heads=1, **fields_of(name), **fields)
     attention = RoFormerModel(config).encoder.layer[0].attention.self.double()
     generator = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(1, 140, 1, 4, generator=generator, dtype=torch.float64) for _ in range(3))
     segments = torch.randint(0, 2, (1, 140), generator=generator).cumsum(1)
     keep = torch.rand(1, 140, generator=generator) < 0.8
-    visible = ours.masks.VisibleKeys(keep, segments if "prefix_lm" in fields else None)
+    groups = segments if "prefix_lm" in fields else None
     angles = torch.rand(1, 140, 1, config.rotary_dim // 2, generator=generator)
 
     def attend(q, k, v):
-        return attention.attend_linearly(q, k, v, (angles.cos(), angles.sin()), visible)[0]
+        return attention.attend_linearly(q, k, v, (angles.cos(), angles.sin()), keep, groups)[0]
 
     inputs = tuple(x.requires_grad_() for x in (q, k, v))
     assert torch.autograd.gradcheck(attend, inputs, fast_mode=True, atol=1e-6)
@@ -181,7 +182,7 @@ def warnings_of_loading(caplog):
 
 
 def test_another_attention_than_the_trained_one_is_said(tmp_path, warnings_of_loading):
-    softmax = RoFormerForMaskedLM(RoFormerConfig(**SIZES))
+    softmax = RoFormerForMaskedLM(small_config(num_hidden_layers=1))
     softmax.save_pretrained(tmp_path / "softmax")
     linear = AutoModelForMaskedLM.from_pretrained(tmp_path / "softmax", attention_type="linear")
     linear.save_pretrained(tmp_path / "linear")
@@ -244,7 +245,7 @@ def test_with_code_it_generates_without_this_package(tmp_path):
 @pytest.mark.parametrize("head", HEADS)
 def test_heads_train_under_gradient_checkpointing_and_autocast(head):
     torch.manual_seed(0)
-    config = RoFormerConfig(**SIZES, **fields_of("softmax"), hidden_dropout_prob=0.0, num_labels=3)
+    config = small_config(num_hidden_layers=1, **fields_of("softmax"), hidden_dropout_prob=0.0, num_labels=3)
     model = getattr(ours, head)(config).train()
     ids = make_ids(2, 9)
     labels = {
@@ -407,10 +408,10 @@ def test_implementations_of_softmax_attention_are_refused():
     for implementation in ("flash_attention_2", "flex_attention"):
         with pytest.raises(ValueError, match=f'attn_implementation="{implementation}" is for softmax attention'):
             RoFormerModel._from_config(
-                RoFormerConfig(**SIZES, attention_type="linear"), attn_implementation=implementation
+                small_config(num_hidden_layers=1, attention_type="linear"), attn_implementation=implementation
             )
     for implementation in ("eager", "sdpa"):  # what every model is asked for by one tool or another
-        config = RoFormerConfig(**SIZES, attention_type="linear")
+        config = small_config(num_hidden_layers=1, attention_type="linear")
         RoFormerModel._from_config(config, attn_implementation=implementation)(make_ids(1, 3))
 
 

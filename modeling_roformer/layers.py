@@ -1,0 +1,146 @@
+"""The layers of a RoFormer: embeddings, post-norm transformer layers and the pooler."""
+
+import torch
+from torch import nn
+from transformers.activations import ACT2FN
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.pytorch_utils import apply_chunking_to_forward
+
+from .absolute_positions import make_position_embeddings
+from .attention import MultiHeadAttention, RoFormerAttention, RoFormerCrossAttention
+from .configuration import RoFormerConfig
+from .fast_dropout import Dropout
+from .norm import make_norm
+from .unpadding import Packing
+
+
+class RoFormerEmbeddings(nn.Module):
+    """Word and segment embeddings; for the baselines of absolute_positions.py also position embeddings."""
+
+    def __init__(self, config: RoFormerConfig):
+        super().__init__()
+        self.word_embeddings = nn.Embedding(config.vocab_size, config.embedding_size, padding_idx=config.pad_token_id)
+        self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.embedding_size)
+        self.position_embeddings = make_position_embeddings(config)
+        self.LayerNorm = make_norm(config, config.embedding_size)
+        self.dropout = Dropout(config.hidden_dropout_prob)
+
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        if inputs_embeds is None:
+            inputs_embeds = self.word_embeddings(input_ids)
+        if token_type_ids is None:
+            # Every token is in segment 0.
+            segments = self.token_type_embeddings.weight[0]
+        else:
+            segments = self.token_type_embeddings(token_type_ids)
+        embeddings = inputs_embeds + segments
+        if self.position_embeddings is not None:
+            embeddings = embeddings + self.position_embeddings(position_ids).to(embeddings.dtype)
+        return self.dropout(self.LayerNorm(embeddings))
+
+
+class RoFormerIntermediate(nn.Module):
+    """First linear layer of the feed-forward sub-layer, with its activation."""
+
+    def __init__(self, config: RoFormerConfig):
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.intermediate_size, bias=config.use_bias)
+        self.intermediate_act_fn = ACT2FN[config.hidden_act]
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        return self.intermediate_act_fn(self.dense(hidden_states))
+
+
+class RoFormerOutput(nn.Module):
+    """Second linear layer of the feed-forward sub-layer, with residual and norm."""
+
+    def __init__(self, config: RoFormerConfig):
+        super().__init__()
+        self.dense = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.use_bias)
+        self.LayerNorm = make_norm(config, config.hidden_size)
+        self.dropout = Dropout(config.hidden_dropout_prob)
+
+    def forward(self, wide: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
+        return self.LayerNorm(self.dropout(self.dense(wide)) + residual)
+
+
+class RoFormerLayer(GradientCheckpointingLayer):
+    """Self-attention, cross-attention (with `add_cross_attention`), then the feed-forward sub-layer."""
+
+    # With gradient checkpointing, `choose_cache` returns a cache that is only read, so layers can be recomputed.
+    _can_checkpoint_with_cache = True
+
+    def __init__(self, config: RoFormerConfig, layer_idx: int, self_attention: type[MultiHeadAttention]):
+        super().__init__()
+        self.chunk_size_feed_forward = config.chunk_size_feed_forward
+        self.attention = RoFormerAttention(config, layer_idx, self_attention)
+        if config.add_cross_attention:
+            self.crossattention = RoFormerAttention(config, layer_idx, RoFormerCrossAttention)
+        self.intermediate = RoFormerIntermediate(config)
+        self.output = RoFormerOutput(config)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        position_embeddings: tuple[torch.Tensor, ...],
+        encoder_hidden_states: torch.Tensor | None = None,
+        encoder_attention_mask: torch.Tensor | None = None,
+        packing: Packing | None = None,
+        prefix_groups: torch.Tensor | None = None,
+        **kwargs,
+    ) -> torch.Tensor:
+        hidden_states = self.attention(
+            hidden_states, attention_mask, position_embeddings, packing=packing, prefix_groups=prefix_groups, **kwargs
+        )
+        if encoder_hidden_states is not None:
+            hidden_states = self.crossattention(
+                hidden_states, encoder_attention_mask, encoder_hidden_states, packing=packing, **kwargs
+            )
+        return apply_chunking_to_forward(self.feed_forward, self.chunk_size_feed_forward, 1, hidden_states)
+
+    def feed_forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        return self.output(self.intermediate(hidden_states), hidden_states)
+
+
+class RoFormerEncoder(nn.Module):
+    """Stack of layers."""
+
+    def __init__(self, config: RoFormerConfig, self_attention: type[MultiHeadAttention]):
+        super().__init__()
+        self.layer = nn.ModuleList(
+            [RoFormerLayer(config, layer_idx, self_attention) for layer_idx in range(config.num_hidden_layers)]
+        )
+        if config.trainable_rope:
+            self.inv_freq = nn.Parameter(torch.empty(config.rotary_dim // 2))
+        if config.attention_type == "linear" and config.linear_feature_map == "favor":
+            self.register_buffer("training_steps", torch.zeros((), dtype=torch.long))
+        self.register_load_state_dict_pre_hook(drop_position_table)
+
+    def forward(self, hidden_states: torch.Tensor, *args, **kwargs) -> torch.Tensor:
+        for layer in self.layer:
+            hidden_states = layer(hidden_states, *args, **kwargs)
+        return hidden_states
+
+
+class RoFormerPooler(nn.Module):
+    """Linear layer and activation over the first token."""
+
+    def __init__(self, config: RoFormerConfig):
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.activation = ACT2FN[config.pooler_activation]
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        return self.activation(self.dense(hidden_states[:, 0]))
+
+
+def drop_position_table(module: nn.Module, state_dict: dict, prefix: str, *args) -> None:
+    """Drop the table of sinusoids that published PyTorch checkpoints carry: angles are computed here."""
+    state_dict.pop(prefix + "embed_positions.weight", None)
