@@ -1,0 +1,138 @@
+"""The documentation site that `make site` builds: every link leads somewhere, and every public name has its place."""
+
+import logging
+import re
+import shutil
+from html.parser import HTMLParser
+from importlib import import_module
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from helpers.paths import REPOSITORY
+
+pytestmark = pytest.mark.site
+
+SITE = REPOSITORY / "build" / "site"
+PACKAGES = [
+    "modeling_roformer",
+    "modeling_roformer.conversion",
+    "modeling_roformer.hub",
+    "modeling_roformer.serving.onnx_export",
+    "modeling_roformer.serving.vectors",
+]
+
+
+class Page(HTMLParser):
+    """Anchors, links, and the addresses that a browser loads by itself."""
+
+    def __init__(self, file: Path):
+        super().__init__()
+        self.anchors, self.links, self.loaded = set(), [], []
+        self.feed(file.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, attributes):
+        values = dict(attributes)
+        self.anchors |= {values[name] for name in ("id", "name") if values.get(name)}
+        if tag == "a" and values.get("href"):
+            self.links.append(values["href"])
+        elif tag == "link" and values.get("href"):
+            self.loaded.append(values["href"])
+        if values.get("src"):
+            self.loaded.append(values["src"])
+
+
+@pytest.fixture(scope="module")
+def pages() -> dict[Path, Page]:
+    return {file: Page(file) for file in SITE.rglob("*.html") if file.name != "404.html"}
+
+
+def test_every_page_of_the_documentation_is_there(pages):
+    names = {path.stem for path in (REPOSITORY / "docs").glob("*.md")} - {"index"}
+    assert {SITE / name / "index.html" for name in names} | {SITE / "index.html"} <= pages.keys()
+
+
+def test_every_public_name_is_in_the_reference(pages):
+    anchors = set().union(*(page.anchors for file, page in pages.items() if file.parent.parent == SITE / "api"))
+    public = {f"{package}.{name}" for package in PACKAGES for name in import_module(package).__all__}
+    assert len(public) > 40
+    assert public - anchors == set()
+
+
+def test_every_name_that_a_page_imports_is_in_the_reference(pages):
+    anchors = set().union(*(page.anchors for page in pages.values()))
+    for path in (REPOSITORY / "docs").glob("*.md"):
+        for module, names in re.findall(
+            r"^from (modeling_roformer[\w.]*) import (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE
+        ):
+            for name in names.split(", "):
+                assert f"{module}.{name}" in anchors, path
+
+
+def test_every_link_within_the_site_leads_to_a_file_and_an_anchor(pages):
+    followed = 0
+    for file, page in pages.items():
+        for link in [*page.links, *page.loaded]:
+            parts = urlsplit(link)
+            if parts.scheme or parts.netloc:
+                continue
+            target = (file.parent / unquote(parts.path)).resolve() if parts.path else file
+            target = target / "index.html" if target.is_dir() else target
+            assert target.is_file() and target.is_relative_to(SITE), (file, link)
+            if parts.fragment and target in pages:
+                assert unquote(parts.fragment) in pages[target].anchors, (file, link)
+            followed += 1
+    assert followed > 1000
+
+
+def test_broken_links_anchors_and_pages_outside_the_navigation_fail_the_build(tmp_path, caplog):
+    from mkdocs.commands.build import build
+    from mkdocs.config import load_config
+    from mkdocs.exceptions import Abort
+
+    docs = shutil.copytree(REPOSITORY / "docs", tmp_path / "docs")
+    (docs / "extra.md").write_text("# Extra\n", encoding="utf-8")
+    broken = ["../missing.py", "missing.md", "serving.md#missing", "/absolute.md"]
+    with (docs / "figures.md").open("a", encoding="utf-8") as page:
+        page.write("\n" + " ".join(f"[x]({link})" for link in broken) + "\n")
+    settings = load_config(
+        str(REPOSITORY / "mkdocs.yml"), docs_dir=str(docs), site_dir=str(tmp_path / "site"), strict=True
+    )
+    with caplog.at_level(logging.WARNING, "mkdocs"), pytest.raises(Abort):
+        build(settings)
+    for named in ["extra.md", *broken]:
+        assert named in caplog.text
+
+
+def test_nothing_is_loaded_from_another_host(pages):
+    for file, page in pages.items():
+        assert [address for address in page.loaded if urlsplit(address).netloc] == [], file
+    for file in SITE.rglob("*.css"):
+        assert not re.search(r"(@import|url\()[ \"']*(https?:)?//", file.read_text(encoding="utf-8")), file
+
+
+def test_links_that_leave_docs_lead_to_the_page_of_the_file():
+    from site_tools.outside_links import with_site_links
+
+    page = "[a](../modeling_roformer/rotary.py#x) [b](../model_cards) [c](serving.md#y)\n```\n[d](../README.md)\n```\n"
+    assert with_site_links(page, "docs/positions.md") == (
+        "[a](repository/modeling_roformer/rotary.py.md#x) [b](repository/model_cards/README.md) [c](serving.md#y)\n"
+        "```\n[d](../README.md)\n```\n"
+    )
+    assert with_site_links("[a](docs/index.md) [b](LICENSE)", "CHANGELOG.md") == "[a](../index.md) [b](LICENSE.md)"
+
+
+@pytest.mark.parametrize("link", ["../modeling_roformer/missing.py", "../../elsewhere.md", "https://example.org/x.md"])
+def test_links_without_a_file_are_left_for_mkdocs_to_report(link):
+    from site_tools.outside_links import linked_paths, with_site_links
+
+    assert with_site_links(f"[a]({link})", "docs/positions.md") == f"[a]({link})"
+    assert linked_paths(f"[a]({link})", "docs/positions.md") == []
+
+
+def test_examples_become_blocks_of_code():
+    from site_tools.docstrings import with_fenced_examples
+
+    assert with_fenced_examples("Add.\n\n>>> 1 + 1\n2\n\nMore.") == "Add.\n\n```pycon\n>>> 1 + 1\n2\n```\n\nMore."
+    for kept in ("```python\n>>> 1\n```", "Example:\n    >>> 1"):
+        assert with_fenced_examples(kept) == kept
