@@ -8,6 +8,7 @@ import torch.distributed as dist
 import transformers
 from accelerate import FullyShardedDataParallelPlugin
 from accelerate.utils.fsdp_utils import fsdp2_prepare_auto_wrap_policy
+from helpers.small_models import SMALL, small_config
 from peft import LoraConfig, PeftModel, get_peft_model
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
@@ -23,7 +24,6 @@ from modeling_roformer import (
     RoFormerModel,
 )
 
-SIZES = dict(vocab_size=90, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=64)
 NO_DROPOUT = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 VARIANTS = {
     "plain": {},
@@ -46,7 +46,7 @@ def variant(request):
 
 def make_model(variant, **fields):
     config_class = NezhaConfig if variant == "nezha" else RoFormerConfig
-    config = config_class(**SIZES, initializer_range=0.2, **(VARIANTS[variant] or {}), **fields)
+    config = small_config(config_class, initializer_range=0.2, **(VARIANTS[variant] or {}), **fields)
     torch.manual_seed(0)
     return auto_class(variant).from_config(config).eval()
 
@@ -83,7 +83,7 @@ def test_adapters_are_trained_and_nothing_else(variant):
     adapted = get_peft_model(copy.deepcopy(model), LoraConfig(r=4, target_modules=TARGETS))
     torch.testing.assert_close(logits(adapted, make_ids()), before, rtol=0, atol=0)
     trainable = {name for name, p in adapted.named_parameters() if p.requires_grad}
-    assert len(trainable) == SIZES["num_hidden_layers"] * len(TARGETS) * 2  # an A and a B for each
+    assert len(trainable) == SMALL["num_hidden_layers"] * len(TARGETS) * 2  # an A and a B for each
     assert all("lora_" in name and "attention.self" in name for name in trainable)
     start = {name: p.clone() for name, p in adapted.named_parameters()}
     train_adapters(adapted)
@@ -116,7 +116,7 @@ def test_adapters_are_saved_loaded_and_merged(variant, tmp_path):
     ],
 )
 def test_a_task_trains_its_head_too(head, task, trained_too):
-    adapted = get_peft_model(head(RoFormerConfig(**SIZES)), LoraConfig(r=4, target_modules=TARGETS, task_type=task))
+    adapted = get_peft_model(head(small_config()), LoraConfig(r=4, target_modules=TARGETS, task_type=task))
     rest = {n for n, p in adapted.named_parameters() if p.requires_grad and "lora_" not in n}
     assert {name.split(".")[2] for name in rest} == trained_too
 
@@ -266,11 +266,12 @@ def test_loading_in_half_precision(variant, saved, dtype, tmp_path):
 @pytest.mark.parametrize("convert", [torch.nn.Module.half, torch.nn.Module.bfloat16], ids=["half", "bfloat16"])
 def test_half_precision_is_as_close_as_berts(convert, length):
     """The same weights in BERT, whose positions are switched off: what is left of the difference is the rotation."""
-    config = RoFormerConfig(**SIZES, initializer_range=0.1, layer_norm_eps=1e-5)
+    config = small_config(initializer_range=0.1, layer_norm_eps=1e-5)
     torch.manual_seed(0)
     ours = RoFormerModel(config).eval()
     bert = transformers.BertModel(
-        transformers.BertConfig(**SIZES, max_position_embeddings=length, layer_norm_eps=1e-5), add_pooling_layer=False
+        small_config(transformers.BertConfig, max_position_embeddings=length, layer_norm_eps=1e-5),
+        add_pooling_layer=False,
     ).eval()
     report = bert.load_state_dict(ours.state_dict(), strict=False)
     assert report.missing_keys == ["embeddings.position_embeddings.weight"] and not report.unexpected_keys

@@ -3,11 +3,8 @@
 import onnxruntime
 import pytest
 import torch
+from helpers.small_models import small_model
 
-import modeling_roformer as ours
-from modeling_roformer import RoFormerConfig
-
-SIZES = dict(vocab_size=90, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
 HEADS = ["RoFormerModel", "RoFormerForMaskedLM", "RoFormerForSequenceClassification"]
 VARIANTS = {
     "plain": {},
@@ -18,11 +15,6 @@ VARIANTS = {
 }
 # One of each is what a tracer may take for a constant.
 OTHER_SHAPES = [(1, 7), (5, 33), (2, 1), (1, 600)]
-
-
-def make_model(head="RoFormerForMaskedLM", **fields):
-    torch.manual_seed(0)
-    return getattr(ours, head)(RoFormerConfig(**{**SIZES, "initializer_range": 0.3, **fields})).eval()
 
 
 def make_batch(b=3, s=20, padded=True):
@@ -55,7 +47,7 @@ def assert_agrees(model, exported, shape, atol):
     ("head", "variant"), [*((head, "plain") for head in HEADS[1:]), *(("RoFormerModel", name) for name in VARIANTS)]
 )
 def test_torch_export(head, variant):
-    model, batch = make_model(head, **VARIANTS[variant]), make_batch()
+    model, batch = small_model(head, **VARIANTS[variant]), make_batch()
     dynamic = {name: {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO} for name in batch}
     program = torch.export.export(model, (), batch, dynamic_shapes=dynamic).module()
     for shape in OTHER_SHAPES:
@@ -73,7 +65,7 @@ def test_torch_export(head, variant):
 )
 @pytest.mark.filterwarnings("ignore:.*will not be used, since it shares", "ignore:.*LeafSpec.*:FutureWarning")
 def test_onnx_runtime_gives_the_same_logits(head, variant, tmp_path):
-    model, batch = make_model(head, **VARIANTS[variant], num_hidden_layers=1), make_batch()
+    model, batch = small_model(head, **VARIANTS[variant], num_hidden_layers=1), make_batch()
     torch.onnx.export(
         model, (), tmp_path / "model.onnx", kwargs=batch, dynamic_shapes=dynamic_shapes(batch), dynamo=True
     )
@@ -88,7 +80,7 @@ def test_onnx_runtime_gives_the_same_logits(head, variant, tmp_path):
 
 
 def test_a_decoder_is_exported_without_its_cache():
-    model, batch = make_model("RoFormerForCausalLM", is_decoder=True, use_cache=False), make_batch()
+    model, batch = small_model("RoFormerForCausalLM", is_decoder=True, use_cache=False), make_batch()
     dynamic = {name: {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO} for name in batch}
     program = torch.export.export(model, (), batch, dynamic_shapes=dynamic).module()
     for shape in OTHER_SHAPES:
@@ -97,7 +89,7 @@ def test_a_decoder_is_exported_without_its_cache():
 
 def test_a_model_that_unpads_is_exported_as_one_that_does_not():
     """Shapes that depend on a mask are not for graphs; what is not padding is the same."""
-    model, batch = make_model("RoFormerModel", unpad_inputs=True), make_batch()
+    model, batch = small_model("RoFormerModel", unpad_inputs=True), make_batch()
     program = torch.export.export(model, (), batch).module()
     found, expected = (f(**batch).last_hidden_state[batch["attention_mask"].bool()] for f in (program, model))
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)

@@ -4,14 +4,12 @@ from collections import Counter
 
 import pytest
 import torch
+from helpers.small_models import small_config
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import modeling_roformer as ours
 
-SIZES = dict(
-    vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, num_labels=3
-)
 IDS = torch.tensor([[2, 7, 8, 3], [2, 9, 3, 0]])
 MASKS = {
     "with padding": torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]]),
@@ -115,7 +113,7 @@ def test_reads_of_a_training_step(case, mask):
     fields, arguments, sequences, expected = CASES[case]
     head = case.split()[0]
     config = ours.NezhaConfig if head.startswith("Nezha") else ours.RoFormerConfig
-    model = getattr(ours, head)(config(**SIZES, **fields)).train()
+    model = getattr(ours, head)(small_config(config, num_labels=3, **fields)).train()
     ids = IDS.clone() if MASKS[mask] is not None else IDS.clamp(min=1)  # padding without a mask is warned of
     inputs = {"input_ids": ids, "token_type_ids": SEGMENTS, "attention_mask": MASKS[mask]}
     if sequences:
@@ -131,7 +129,7 @@ def test_reads_of_a_training_step(case, mask):
 
 @pytest.mark.parametrize("cached", [True, False])
 def test_reads_of_a_generated_word(cached):
-    model = ours.RoFormerForCausalLM(ours.RoFormerConfig(**SIZES, is_decoder=True)).eval()
+    model = ours.RoFormerForCausalLM(small_config(num_labels=3, is_decoder=True)).eval()
     mask = MASKS["with padding"]
     with torch.no_grad():
         cache = model(IDS, attention_mask=mask).past_key_values if cached else None
@@ -147,7 +145,7 @@ def test_padding_without_a_mask_is_warned_of(caplog):
     logging.get_logger("transformers.modeling_utils").warning_once.cache_clear()
     logging.enable_propagation()
     try:
-        model = ours.RoFormerModel(ours.RoFormerConfig(**SIZES))
+        model = ours.RoFormerModel(small_config(num_labels=3))
         model(IDS.clamp(min=1))
         assert "attention_mask" not in caplog.text
         model(IDS)

@@ -6,12 +6,12 @@ from itertools import product
 import pytest
 import torch
 from helpers.properties import max_examples
+from helpers.small_models import small_model
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from modeling_roformer import RoFormerConfig, RoFormerModel
+from modeling_roformer import RoFormerModel
 
-SIZES = dict(vocab_size=90, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=40)
 HEAD_DIM = 16
 MAPS = {
     "elu": {},
@@ -28,9 +28,15 @@ def fields_of(name, **more):
 
 
 def make_model(name, model_class=RoFormerModel, seed=0, **more):
-    torch.manual_seed(seed)
-    config = RoFormerConfig(**{**SIZES, "initializer_range": 0.5, **fields_of(name), **more})
-    return model_class(config).eval()
+    fields = {
+        "vocab_size": 90,
+        "num_hidden_layers": 1,
+        "intermediate_size": 40,
+        "initializer_range": 0.5,
+        **fields_of(name),
+        **more,
+    }
+    return small_model(model_class, seed, **fields)
 
 
 def make_ids(b, s, seed=1):

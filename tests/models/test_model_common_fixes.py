@@ -4,17 +4,17 @@ import json
 
 import pytest
 import torch
+from helpers.small_models import small_config
 from transformers import AutoModelForSequenceClassification
 
 from modeling_roformer import RoFormerConfig, RoFormerForSequenceClassification, RoFormerModel
 
-SIZES = dict(vocab_size=50, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
 PAPER = {"rope_type": "default", "rope_theta": 10000.0}
 
 
 @pytest.mark.parametrize("load", [RoFormerForSequenceClassification, AutoModelForSequenceClassification])
 def test_a_misshapen_weight_is_an_error_of_both_kinds(tmp_path, load):
-    RoFormerForSequenceClassification(RoFormerConfig(**SIZES, num_labels=3)).save_pretrained(tmp_path)
+    RoFormerForSequenceClassification(small_config(num_labels=3)).save_pretrained(tmp_path)
     for kind in (ValueError, RuntimeError):  # this package's, and the one that transformers raises
         with pytest.raises(kind, match=r"out_proj\.bias of shape \(3,\).*\(4,\).*ignore_mismatched_sizes=True"):
             load.from_pretrained(tmp_path, num_labels=4)
@@ -22,7 +22,7 @@ def test_a_misshapen_weight_is_an_error_of_both_kinds(tmp_path, load):
 
 @pytest.mark.parametrize("given", [None, {}, PAPER, {"rope_type": "default"}])
 def test_rope_parameters_are_always_a_dict_and_the_papers_are_not_written(tmp_path, given):
-    config = RoFormerConfig(**SIZES, rope_parameters=given)
+    config = small_config(rope_parameters=given)
     assert config.rope_parameters == PAPER
     config.save_pretrained(tmp_path)
     written = json.loads((tmp_path / "config.json").read_text())
@@ -32,12 +32,12 @@ def test_rope_parameters_are_always_a_dict_and_the_papers_are_not_written(tmp_pa
 
 
 def test_no_config_shares_its_rope_parameters():
-    RoFormerConfig(**SIZES).rope_parameters["rope_theta"] = 5.0
-    assert RoFormerConfig(**SIZES).rope_parameters == PAPER
+    small_config().rope_parameters["rope_theta"] = 5.0
+    assert small_config().rope_parameters == PAPER
 
 
 def test_rope_parameters_taken_away_later_are_the_papers():
-    config = RoFormerConfig(**SIZES)
+    config = small_config()
     torch.manual_seed(0)
     expected = RoFormerModel(config).eval()(torch.arange(9)[None]).last_hidden_state
     config.rope_parameters = None
@@ -48,7 +48,7 @@ def test_rope_parameters_taken_away_later_are_the_papers():
 
 def test_the_trained_length_may_be_told_where_nothing_is_scaled(tmp_path):
     told = {**PAPER, "original_max_position_embeddings": 512}
-    config = RoFormerConfig(**SIZES, rope_parameters=told)
+    config = small_config(rope_parameters=told)
     config.save_pretrained(tmp_path)
     written = json.loads((tmp_path / "config.json").read_text())
     # Plain transformers computes such a model right, so it may read it.
@@ -58,4 +58,4 @@ def test_the_trained_length_may_be_told_where_nothing_is_scaled(tmp_path):
 
 
 def test_another_base_is_hidden_from_plain_transformers():
-    assert RoFormerConfig(**SIZES, rope_parameters={"rope_theta": 500.0}).to_dict()["model_type"] == "roformer_x"
+    assert small_config(rope_parameters={"rope_theta": 500.0}).to_dict()["model_type"] == "roformer_x"

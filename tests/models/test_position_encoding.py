@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 from helpers.paths import REPOSITORY
+from helpers.small_models import small_config, small_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForMaskedLM, BertConfig, BertModel, StaticCache
 from transformers.models.roformer.configuration_roformer import RoFormerConfig as TheirConfig
@@ -20,14 +21,6 @@ from modeling_roformer.tokenization.tokenizer import RoFormerTokenizer
 VOCABULARY = REPOSITORY / "tests" / "fixtures" / "legacy" / "word" / "vocab.txt"
 
 LONGEST = 24
-SIZES = dict(
-    vocab_size=90,
-    hidden_size=32,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=64,
-    max_position_embeddings=LONGEST,
-)
 OTHERS = ["learned", "sinusoidal", "none"]
 ABSOLUTE = ["learned", "sinusoidal"]
 TABLE = "embeddings.position_embeddings.weight"
@@ -35,9 +28,7 @@ V2 = {"norm_type": "rms_norm", "use_bias": False, "hidden_act": "relu"}
 
 
 def make_model(encoding, head=RoFormerModel, **fields):
-    torch.manual_seed(0)
-    config = RoFormerConfig(**{**SIZES, "initializer_range": 0.3, "position_encoding": encoding, **fields})
-    model = head(config).eval()
+    model = small_model(head, **{"max_position_embeddings": LONGEST, "position_encoding": encoding, **fields})
     if encoding == "learned":  # RoFormer-V2's initialisation is too small for a wrong row to show
         torch.nn.init.normal_(model.base_model.embeddings.position_embeddings.weight, std=0.3)
     return model
@@ -81,7 +72,9 @@ def test_sinusoidal_positions_are_exact_in_half_precision():
 def test_learned_is_bert(implementation):
     """Embeddings and layers are BERT's, under BERT's names."""
     torch.manual_seed(0)
-    bert = BertModel(BertConfig(**SIZES, initializer_range=0.3), add_pooling_layer=False).eval()
+    bert = BertModel(
+        small_config(BertConfig, max_position_embeddings=LONGEST, initializer_range=0.3), add_pooling_layer=False
+    ).eval()
     model = make_model("learned", attn_implementation=implementation)
     model.load_state_dict(bert.state_dict())
     batch = {"input_ids": make_ids(2, LONGEST), "token_type_ids": make_ids(2, LONGEST) % 2}
@@ -111,9 +104,9 @@ def test_without_positions_order_does_not_matter():
 def test_encodings_differ_in_the_table_alone():
     """Rotary, the default, is what it was: transformers' RoFormer, weight by weight."""
     torch.manual_seed(0)
-    theirs = TheirModel(TheirConfig(**SIZES, initializer_range=0.3)).eval()
+    theirs = TheirModel(small_config(TheirConfig, max_position_embeddings=LONGEST, initializer_range=0.3)).eval()
     names = theirs.state_dict().keys() - {"encoder.embed_positions.weight"}
-    for model in (RoFormerModel(RoFormerConfig(**SIZES)).eval(), make_model("rotary")):
+    for model in (RoFormerModel(small_config(max_position_embeddings=LONGEST)).eval(), make_model("rotary")):
         assert model.state_dict().keys() == names
         model.load_state_dict(theirs.state_dict())
         with torch.no_grad():

@@ -1,19 +1,17 @@
 """Encoders that read keys and values in front of their text: against transformers' models, and trained by PEFT."""
 
 import copy
+from functools import partial
 
 import pytest
 import torch
 import transformers.models.roformer.modeling_roformer as theirs
 from helpers.seq2seq_models import marian_and_ours
+from helpers.small_models import small_config, small_model
 from peft import PeftModel, PrefixTuningConfig, get_peft_model
 from torch.nn import functional as F
 from transformers import BertConfig, BertModel, DynamicCache, EncoderDecoderCache, StaticCache
-from transformers.models.roformer.configuration_roformer import RoFormerConfig as TheirConfig
 
-import modeling_roformer as ours
-
-SIZES = dict(vocab_size=90, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64)
 NO_DROPOUT = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 P, S = 5, 8
 HEADS = {
@@ -25,12 +23,7 @@ HEADS = {
     ),
     "Model": ("FEATURE_EXTRACTION", {}),
 }
-
-
-def make_model(name="RoFormerModel", **fields):
-    torch.manual_seed(0)
-    config = ours.NezhaConfig if name.startswith("Nezha") else ours.RoFormerConfig
-    return getattr(ours, name)(config(**{**SIZES, "initializer_range": 0.3, **fields})).eval()
+make_model = partial(small_model, num_attention_heads=4)
 
 
 def make_ids(*shape):
@@ -57,9 +50,8 @@ def make_mask(past=P):
 @pytest.mark.parametrize("fields", [{}, {"rotary_value": True}, {"embedding_size": 16}])
 def test_a_prefix_is_read_as_by_transformers_roformer(fields, padded, implementation):
     torch.manual_seed(0)
-    fields = {**SIZES, "initializer_range": 0.3, **fields}
-    other = theirs.RoFormerModel(TheirConfig(**fields, max_position_embeddings=64)).eval()
-    model = ours.RoFormerModel(ours.RoFormerConfig(**fields, attn_implementation=implementation)).eval()
+    other = make_model(theirs.RoFormerModel, **fields, max_position_embeddings=64)
+    model = make_model(**fields, attn_implementation=implementation)
     model.load_state_dict(other.state_dict())
     mask, prefix = make_mask() if padded else None, make_prefix()
     with torch.no_grad():
@@ -76,9 +68,9 @@ def test_a_prefix_is_read_as_by_transformers_roformer(fields, padded, implementa
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_a_prefix_shifts_learned_positions_as_berts_does(wrapped):
     torch.manual_seed(0)
-    fields = {**SIZES, "initializer_range": 0.3, "max_position_embeddings": P + S}
-    bert = BertModel(BertConfig(**fields), add_pooling_layer=False).eval()
-    model = ours.RoFormerModel(ours.RoFormerConfig(**fields, position_encoding="learned")).eval()
+    fields = {"initializer_range": 0.3, "max_position_embeddings": P + S}
+    bert = BertModel(small_config(BertConfig, num_attention_heads=4, **fields), add_pooling_layer=False).eval()
+    model = make_model(**fields, position_encoding="learned")
     model.load_state_dict(bert.state_dict())
     prefix = make_prefix()
     given = EncoderDecoderCache(prefix, DynamicCache()) if wrapped else prefix

@@ -7,12 +7,12 @@ import sys
 import pytest
 import torch
 import transformers
+from helpers.small_models import small_config
 from transformers.models.auto import modeling_auto
 
 import modeling_roformer
 from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM
 
-SIZES = dict(vocab_size=60, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
 SERVED = {
     "AutoModel": "RoFormerModel",
     "AutoModelForTextEncoding": "RoFormerModel",
@@ -39,14 +39,14 @@ def auto_classes():
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("model")
     torch.manual_seed(0)
-    RoFormerForMaskedLM(RoFormerConfig(**SIZES)).save_pretrained(path)
+    RoFormerForMaskedLM(small_config()).save_pretrained(path)
     return path
 
 
 @pytest.mark.parametrize("name", SERVED)
 def test_auto_classes_give_ours(name, folder):
     auto_class = auto_classes()[name]
-    for model in (auto_class.from_pretrained(folder), auto_class.from_config(RoFormerConfig(**SIZES))):
+    for model in (auto_class.from_pretrained(folder), auto_class.from_config(small_config())):
         assert type(model).__name__ == SERVED[name]
         assert type(model).__module__.startswith("modeling_roformer.")
 

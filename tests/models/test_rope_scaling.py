@@ -4,21 +4,16 @@ import math
 
 import pytest
 import torch
+from helpers.small_models import small_model
 
-from modeling_roformer import RoFormerConfig, RoFormerForCausalLM, RoFormerForMaskedLM, RoFormerModel
+from modeling_roformer import RoFormerConfig, RoFormerForCausalLM, RoFormerForMaskedLM
 
-SIZES = dict(vocab_size=90, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
 HEAD_DIM = 16
 TYPES = {
     "linear": {"rope_type": "linear", "factor": 4.0},
     "dynamic": {"rope_type": "dynamic", "factor": 4.0, "original_max_position_embeddings": 16},
     "yarn": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16},
 }
-
-
-def make_model(head=RoFormerModel, **fields):
-    torch.manual_seed(0)
-    return head(RoFormerConfig(**{**SIZES, "initializer_range": 0.3, **fields})).eval()
 
 
 def make_ids(b=1, s=50):
@@ -45,7 +40,7 @@ def expected_frequencies(name, length, theta=10000.0):
 @pytest.mark.parametrize("name", TYPES)
 @pytest.mark.parametrize("length", [10, 50])
 def test_frequencies_are_the_papers(name, length):
-    model = make_model(rope_parameters=TYPES[name])
+    model = small_model(rope_parameters=TYPES[name])
     found = model.frequencies(None, length, torch.device("cpu"))
     expected = torch.tensor(expected_frequencies(name, length), dtype=torch.float64)
     torch.testing.assert_close(found.double().flatten(), expected, rtol=1e-6, atol=0)
@@ -54,7 +49,7 @@ def test_frequencies_are_the_papers(name, length):
 @pytest.mark.parametrize("name", TYPES)
 def test_frequencies_reach_the_scores(name):
     """One layer's attention, written out with those frequencies and YaRN's factor."""
-    model = make_model(rope_parameters=TYPES[name], num_hidden_layers=1)
+    model = small_model(rope_parameters=TYPES[name], num_hidden_layers=1)
     ids = make_ids()
     theta = torch.tensor(expected_frequencies(name, 50), dtype=torch.float64)
     factor = (0.1 * math.log(4.0) + 1.0) ** 2 if name == "yarn" else 1.0
@@ -76,13 +71,13 @@ def test_frequencies_reach_the_scores(name):
 
 
 def test_rope_theta():
-    found = make_model(rope_theta=500.0).frequencies(None, 5, torch.device("cpu"))
+    found = small_model(rope_theta=500.0).frequencies(None, 5, torch.device("cpu"))
     torch.testing.assert_close(found, 500.0 ** (-torch.arange(0, 16, 2, dtype=torch.float64) / 16))
 
 
 @pytest.mark.parametrize("name", TYPES)
 def test_the_same_text_gives_the_same_output_whatever_stands_beside_it(name):
-    model = make_model(rope_parameters=TYPES[name])
+    model = small_model(rope_parameters=TYPES[name])
     short, long = make_ids(s=20), make_ids(s=60)
     batch = torch.cat([torch.nn.functional.pad(short, (0, 40)), long])
     mask = torch.ones_like(batch)
@@ -99,7 +94,7 @@ def test_the_same_text_gives_the_same_output_whatever_stands_beside_it(name):
 
 
 def test_dynamic_is_the_papers_rope_up_to_the_trained_length():
-    plain, dynamic = make_model(), make_model(rope_parameters=TYPES["dynamic"])
+    plain, dynamic = small_model(), small_model(rope_parameters=TYPES["dynamic"])
     with torch.no_grad():
         torch.testing.assert_close(
             dynamic(make_ids(s=16)).last_hidden_state, plain(make_ids(s=16)).last_hidden_state, atol=1e-5, rtol=0
@@ -110,7 +105,7 @@ def test_dynamic_is_the_papers_rope_up_to_the_trained_length():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TYPES)
 def test_compiles_whole(name):
-    model = make_model(rope_parameters=TYPES[name])
+    model = small_model(rope_parameters=TYPES[name])
     mask = torch.ones(2, 40, dtype=torch.long)
     mask[1, 25:] = 0
     compiled = torch.compile(model, fullgraph=True)
@@ -123,7 +118,7 @@ def test_compiles_whole(name):
 @pytest.mark.parametrize("name", TYPES)
 def test_generation_is_the_same_with_and_without_cache(name):
     """Dynamic NTK has none: each new word turns all keys anew."""
-    model = make_model(RoFormerForCausalLM, rope_parameters=TYPES[name], is_decoder=True)
+    model = small_model(RoFormerForCausalLM, rope_parameters=TYPES[name], is_decoder=True)
     model.generation_config.eos_token_id, model.generation_config.pad_token_id = None, 0
     with torch.no_grad():
         found = [
@@ -137,7 +132,7 @@ def test_generation_is_the_same_with_and_without_cache(name):
 
 
 def test_the_config_survives_saving(tmp_path):
-    make_model(RoFormerForMaskedLM, rope_parameters=TYPES["yarn"]).save_pretrained(tmp_path)
+    small_model(RoFormerForMaskedLM, rope_parameters=TYPES["yarn"]).save_pretrained(tmp_path)
     loaded = RoFormerForMaskedLM.from_pretrained(tmp_path)
     assert loaded.config.rope_parameters == {**TYPES["yarn"], "rope_theta": 10000.0}
 
@@ -149,7 +144,7 @@ def test_the_trained_length_is_never_guessed():
 
 
 def test_a_longer_text_than_was_trained_on_can_be_asked_for_when_loading(tmp_path):
-    make_model(RoFormerForMaskedLM).save_pretrained(tmp_path)
+    small_model(RoFormerForMaskedLM).save_pretrained(tmp_path)
     loaded = RoFormerForMaskedLM.from_pretrained(tmp_path, rope_parameters={"rope_theta": 10000.0, **TYPES["linear"]})
     expected = torch.tensor(expected_frequencies("linear", 1), dtype=torch.float64)
     found = loaded.roformer.frequencies(None, 1, torch.device("cpu")).double()
@@ -157,7 +152,7 @@ def test_a_longer_text_than_was_trained_on_can_be_asked_for_when_loading(tmp_pat
 
 
 def test_trainable_frequencies(tmp_path):
-    plain = make_model(RoFormerForMaskedLM)
+    plain = small_model(RoFormerForMaskedLM)
     plain.save_pretrained(tmp_path / "plain")
     model = RoFormerForMaskedLM.from_pretrained(tmp_path / "plain", trainable_rope=True)
     ids = make_ids()
@@ -178,7 +173,7 @@ def test_trainable_frequencies(tmp_path):
 @pytest.mark.parametrize("given", ["embeddings", "both"])
 def test_dynamic_generation_from_embeddings_is_that_from_ids(given, beams):
     """Nothing can be cached, so the prompt's embeddings are read with every word; the left one is padded."""
-    model = make_model(RoFormerForCausalLM, is_decoder=True, rope_parameters=TYPES["dynamic"])
+    model = small_model(RoFormerForCausalLM, is_decoder=True, rope_parameters=TYPES["dynamic"])
     ids, mask = make_ids(2, 14), torch.ones(2, 14, dtype=torch.long)
     mask[0, :3] = 0
     settings = dict(max_new_tokens=8, num_beams=beams, do_sample=False, eos_token_id=None, pad_token_id=0)

@@ -6,29 +6,28 @@ import os
 import peft
 import pytest
 import torch
+from helpers.small_models import TINY, small_config
 from safetensors.torch import load_file
 from transformers import AutoModel
 
 from modeling_roformer import (
     NezhaConfig,
     NezhaModel,
-    RoFormerConfig,
     RoFormerModel,
     RoFormerSeq2SeqConfig,
     RoFormerSeq2SeqModel,
 )
 
-SIZES = dict(vocab_size=60, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
 CLASSES = {
-    RoFormerModel: RoFormerConfig(**SIZES),
-    NezhaModel: NezhaConfig(**SIZES),
-    RoFormerSeq2SeqModel: RoFormerSeq2SeqConfig(**SIZES, decoder_layers=1),
+    RoFormerModel: small_config(**TINY),
+    NezhaModel: small_config(NezhaConfig, **TINY),
+    RoFormerSeq2SeqModel: small_config(RoFormerSeq2SeqConfig, **TINY, decoder_layers=1),
 }
 
 
 @pytest.fixture
 def models():
-    return [RoFormerModel(RoFormerConfig(**SIZES)) for _ in range(2)]
+    return [RoFormerModel(small_config(**TINY)) for _ in range(2)]
 
 
 def weights(folder):

@@ -8,17 +8,16 @@ import numpy as np
 import pytest
 import torch
 from helpers.paths import REPOSITORY
+from helpers.small_models import small_config
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM
 
 from modeling_roformer import (
-    RoFormerConfig,
     RoFormerForMaskedLM,
     RoFormerForSequenceClassification,
     RoFormerModel,
 )
 
-SIZES = dict(vocab_size=60, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32)
 WEIGHT = "roformer.encoder.layer.1.output.dense.weight"
 TABLE = "roformer.encoder.embed_positions.weight"
 
@@ -26,7 +25,7 @@ TABLE = "roformer.encoder.embed_positions.weight"
 @pytest.fixture
 def model():
     torch.manual_seed(0)
-    return RoFormerForMaskedLM(RoFormerConfig(**SIZES)).eval()
+    return RoFormerForMaskedLM(small_config()).eval()
 
 
 @pytest.fixture
@@ -58,8 +57,8 @@ def test_a_missing_weight_of_the_backbone_is_named(folder, load):
 
 @pytest.mark.parametrize("load", [RoFormerModel, RoFormerForMaskedLM, RoFormerForSequenceClassification, AutoModel])
 def test_a_misshapen_weight_of_the_backbone_is_named(folder, load):
-    change(folder, lambda weights: weights.update({WEIGHT: torch.zeros(16, 31)}))
-    with pytest.raises(ValueError, match=r"layer\.1\.output\.dense\.weight of shape \(16, 31\).*\(16, 32\)"):
+    change(folder, lambda weights: weights.update({WEIGHT: torch.zeros(32, 63)}))
+    with pytest.raises(ValueError, match=r"layer\.1\.output\.dense\.weight of shape \(32, 63\).*\(32, 64\)"):
         load.from_pretrained(folder)
 
 
@@ -71,7 +70,7 @@ def test_more_layers_than_the_config_says(folder):
 
 def test_fewer_layers_than_the_config_says(folder):
     with pytest.raises(ValueError, match=r"has no weight for .*layer\.2\..* and \d+ more"):
-        RoFormerForMaskedLM.from_pretrained(folder, config=RoFormerConfig(**{**SIZES, "num_hidden_layers": 3}))
+        RoFormerForMaskedLM.from_pretrained(folder, config=small_config(num_hidden_layers=3))
 
 
 def test_who_asks_for_the_report_gets_it(folder):
@@ -79,9 +78,9 @@ def test_who_asks_for_the_report_gets_it(folder):
     _, report = RoFormerForMaskedLM.from_pretrained(folder, output_loading_info=True)
     assert report["missing_keys"] == {WEIGHT}
     RoFormerForMaskedLM.from_pretrained(folder, ignore_mismatched_sizes=True)
-    state_dict = RoFormerForMaskedLM(RoFormerConfig(**SIZES)).state_dict()
+    state_dict = RoFormerForMaskedLM(small_config()).state_dict()
     del state_dict[WEIGHT]
-    RoFormerForMaskedLM.from_pretrained(None, config=RoFormerConfig(**SIZES), state_dict=state_dict)
+    RoFormerForMaskedLM.from_pretrained(None, config=small_config(), state_dict=state_dict)
 
 
 def test_a_fresh_head_is_no_error(folder, model):
@@ -128,7 +127,7 @@ def test_dtype_on_request(folder, dtype):
 
 def save_with_pooler(folder, **fields):
     """A checkpoint as the roformer package leaves it: a pooler's weights, and no field that says so."""
-    config = RoFormerConfig(**SIZES, add_pooling_layer=True, pooler_activation="tanh")
+    config = small_config(add_pooling_layer=True, pooler_activation="tanh")
     torch.manual_seed(1)
     model = RoFormerForMaskedLM(config).eval()
     model.save_pretrained(folder)
@@ -179,11 +178,11 @@ def test_a_pooler_is_never_made_up(folder):
     with pytest.raises(ValueError, match=r"no weight for pooler\.dense\.bias and 1 more"):
         RoFormerModel.from_pretrained(folder, add_pooling_layer=True, pooler_activation="linear")
     assert not hasattr(RoFormerModel.from_pretrained(folder), "pooler")
-    assert RoFormerModel(RoFormerConfig(**SIZES, pooler_activation="tanh"), add_pooling_layer=True).pooler
+    assert RoFormerModel(small_config(pooler_activation="tanh"), add_pooling_layer=True).pooler
 
 
 def test_sizes_changed_after_the_config_was_made_are_checked_again():
-    config = RoFormerConfig(**SIZES)
+    config = small_config()
     config.num_attention_heads = 5
-    with pytest.raises(ValueError, match=r"hidden_size \(16\) is not a multiple of num_attention_heads \(5\)"):
+    with pytest.raises(ValueError, match=r"hidden_size \(32\) is not a multiple of num_attention_heads \(5\)"):
         RoFormerModel(config)

@@ -2,14 +2,11 @@
 
 import pytest
 import torch
+from helpers.small_models import small_config
 from torch.func import functional_call, grad, jvp, vmap
 
-from modeling_roformer import RoFormerConfig, RoFormerForCausalLM, RoFormerForMaskedLM
+from modeling_roformer import RoFormerForCausalLM, RoFormerForMaskedLM
 
-SIZES = dict(
-    vocab_size=90, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64,
-    hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
-)  # fmt: skip
 MODELS = {
     "plain": {},
     "unpadded, some logits": {"unpad_inputs": True, "sparse_prediction": True},
@@ -22,7 +19,8 @@ IDS = torch.randint(5, 90, (2, 9), generator=torch.Generator().manual_seed(0))
 
 def make(name, dtype=torch.float32):
     torch.manual_seed(0)
-    config = RoFormerConfig(**SIZES, **MODELS[name])
+    dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    config = small_config(num_hidden_layers=1, **dropout, **MODELS[name])
     model = (RoFormerForCausalLM if config.is_decoder else RoFormerForMaskedLM)(config).to(dtype).train()
     return model, {key: x.detach() for key, x in model.named_parameters()}
 

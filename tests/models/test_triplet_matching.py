@@ -12,6 +12,7 @@ import torch
 from helpers import hub_server
 from helpers.paths import SHARED, needs_shared
 from helpers.properties import max_examples
+from helpers.small_models import small_config, small_model
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional as F
@@ -37,7 +38,6 @@ hub = hub_server.hub  # the fixture
 REPO = "somebody/triplets"
 CHARACTERS = "原告与被于年月日登记结婚借款合同纠纷民间贷离本院认为应予支持偿还利息元万。，"
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *CHARACTERS]
-SIZES = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64)
 LOSSES = [("cross", "binary_cross_entropy"), ("cross", "softmax"), ("bi", "softmax"), ("bi", "margin")]
 TRIPLET = {"A": "借款合同纠纷，应予偿还。", "B": "民间借贷纠纷", "C": "原告与被告于年月日登记结婚。"}
 TRIPLETS = [
@@ -48,9 +48,8 @@ TRIPLETS = [
 
 
 def make_model(scorer="cross", **fields):
-    torch.manual_seed(0)
-    fields = {"vocab_size": len(VOCABULARY), "triplet_scorer": scorer, **SIZES, **fields}
-    model = RoFormerForTripletMatching(RoFormerConfig(**fields)).eval()
+    fields = {"vocab_size": len(VOCABULARY), "triplet_scorer": scorer, "num_attention_heads": 4, **fields}
+    model = small_model(RoFormerForTripletMatching, **fields)
     with torch.no_grad():  # weights of the size that training leaves, so that differences show
         for parameter in model.parameters():
             parameter.normal_(std=0.3)
@@ -506,7 +505,7 @@ def test_what_is_no_triplet_is_refused(folder, triplet, sentence):
 
 
 def test_another_head_is_refused(tokenizer):
-    model = RoFormerForMaskedLM(RoFormerConfig(vocab_size=len(VOCABULARY), **SIZES))
+    model = RoFormerForMaskedLM(small_config(vocab_size=len(VOCABULARY)))
     with pytest.raises(ValueError, match="RoFormerForMaskedLM does not match triplets"):
         pipeline("triplet-matching", model=model, tokenizer=tokenizer)
 
@@ -560,7 +559,7 @@ def test_a_pipeline_comes_back_with_the_package_and_nobody_is_asked(folder, tmp_
 
 
 def test_so_does_a_pipeline_that_transformers_saves_by_itself(tokenizer, tmp_path):
-    model = RoFormerForQuestionAnswering(RoFormerConfig(vocab_size=len(VOCABULARY), **SIZES)).eval()
+    model = RoFormerForQuestionAnswering(small_config(vocab_size=len(VOCABULARY))).eval()
     answer = pipeline("extractive-question-answering", model=model, tokenizer=tokenizer)
     answer.save_pretrained(tmp_path)
     again = pipeline("extractive-question-answering", model=str(tmp_path))
@@ -573,7 +572,7 @@ def test_only_models_for_triplets_carry_the_pipeline(folder, tokenizer, tmp_path
     config = json.loads(files["config.json"])
     (info,) = config["custom_pipelines"].values()
     assert f"class {info['impl'].partition('.')[2]}(".encode() in files[f"{info['impl'].partition('.')[0]}.py"]
-    RoFormerForMaskedLM(RoFormerConfig(vocab_size=len(VOCABULARY), **SIZES)).save_pretrained(tmp_path)
+    RoFormerForMaskedLM(small_config(vocab_size=len(VOCABULARY))).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     files = files_with_code(tmp_path)
     assert "custom_pipelines" not in json.loads(files["config.json"]) and "triplet_pipeline.py" not in files

@@ -5,6 +5,7 @@ from itertools import pairwise
 import pytest
 import torch
 from helpers.properties import max_examples
+from helpers.small_models import SMALL, small_config, small_model
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.overrides import TorchFunctionMode
@@ -13,10 +14,8 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.roformer.modeling_roformer import RoFormerConfig as TheirConfig
 from transformers.models.roformer.modeling_roformer import RoFormerForMaskedLM as TheirMaskedLM
 
-import modeling_roformer as ours
-from modeling_roformer import RoFormerConfig, RoFormerForCausalLM, RoFormerForMaskedLM, RoFormerModel
+from modeling_roformer import RoFormerForCausalLM, RoFormerForMaskedLM, RoFormerModel
 
-SIZES = dict(vocab_size=90, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
 ROPE = {"factor": 4.0, "original_max_position_embeddings": 4}
 VARIANTS = {
     "plain": {},
@@ -31,11 +30,6 @@ VARIANTS = {
 RIGHT = torch.tensor([[1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 1, 1], [1, 0, 0, 0, 0, 0], [1, 1, 1, 0, 0, 0]])
 HOLES = torch.tensor([[1, 0, 1, 1, 0, 0], [1, 1, 1, 1, 1, 1], [1, 0, 0, 0, 0, 1]])
 LEFT = RIGHT.flip(1)
-
-
-def make_model(head="RoFormerModel", **fields):
-    torch.manual_seed(0)
-    return getattr(ours, head)(RoFormerConfig(**{**SIZES, "initializer_range": 0.3, **fields})).eval()
 
 
 def make_batch(mask):
@@ -71,7 +65,7 @@ def assert_unpads_to_the_same(model, atol=2e-5, **inputs):
     ("variant", "implementation"), [*((name, "sdpa") for name in VARIANTS), ("plain", "eager"), ("dynamic", "eager")]
 )
 def test_outputs_are_the_same(variant, mask, implementation):
-    model = make_model(attn_implementation=implementation, **VARIANTS[variant])
+    model = small_model(attn_implementation=implementation, **VARIANTS[variant])
     assert_unpads_to_the_same(model, **make_batch(mask))
 
 
@@ -86,13 +80,13 @@ def test_any_mask_and_positions(data):
     rows = data.draw(st.sampled_from([0, 1, b]))
     if rows:
         batch["position_ids"] = torch.randint(0, 500, (rows, s), generator=torch.Generator().manual_seed(s))
-    assert_unpads_to_the_same(make_model(rotary_value=data.draw(st.booleans())), **batch)
+    assert_unpads_to_the_same(small_model(rotary_value=data.draw(st.booleans())), **batch)
 
 
 def test_logits_are_those_of_transformers():
     torch.manual_seed(0)
-    theirs = TheirMaskedLM(TheirConfig(**SIZES, initializer_range=0.1)).eval()
-    model = RoFormerForMaskedLM(RoFormerConfig(**SIZES, unpad_inputs=True)).eval()
+    theirs = TheirMaskedLM(small_config(TheirConfig, initializer_range=0.1)).eval()
+    model = RoFormerForMaskedLM(small_config(unpad_inputs=True)).eval()
     model.load_state_dict(theirs.state_dict())
     for mask in (RIGHT, HOLES):
         batch = make_batch(mask)
@@ -114,7 +108,7 @@ def test_gradients_are_the_same(variant, sparse, checkpointing):
         labels[:, 1:].masked_fill_(HOLES[:, :-1] == 0, -100)
     gradients, losses = [], []
     for unpad in (True, False):
-        model = make_model(head, **fields, unpad_inputs=unpad, hidden_dropout_prob=0, attention_probs_dropout_prob=0)
+        model = small_model(head, **fields, unpad_inputs=unpad, hidden_dropout_prob=0, attention_probs_dropout_prob=0)
         model.train()
         if checkpointing:
             model.gradient_checkpointing_enable()
@@ -128,13 +122,13 @@ def test_gradients_are_the_same(variant, sparse, checkpointing):
 
 
 def test_dropout_is_applied():
-    model = make_model(attention_probs_dropout_prob=0.5, hidden_dropout_prob=0, unpad_inputs=True).train()
+    model = small_model(attention_probs_dropout_prob=0.5, hidden_dropout_prob=0, unpad_inputs=True).train()
     one, other = (model(**make_batch(RIGHT)).last_hidden_state[RIGHT.bool()] for _ in range(2))
     assert (one - other).abs().max() > 1e-2
 
 
 def test_embeddings_may_come_instead_of_ids():
-    model, batch = make_model(), make_batch(HOLES)
+    model, batch = small_model(), make_batch(HOLES)
     embeddings = model.embeddings.word_embeddings(batch.pop("input_ids"))
     assert_unpads_to_the_same(model, **batch, inputs_embeds=embeddings)
 
@@ -156,7 +150,7 @@ def test_whatever_is_asked_for_is_right(fields, mask, asked):
     batch = make_batch(mask)
     outputs = []
     for unpad in (True, False):
-        model = make_model(**fields, unpad_inputs=unpad)
+        model = small_model(**fields, unpad_inputs=unpad)
         with torch.no_grad():
             outputs.append(model(**batch, **asked))
     found, expected = outputs
@@ -194,7 +188,7 @@ def test_heads_that_read_padding_learn_the_same(head, fields, mask):
         batch |= {"start_positions": positions, "end_positions": positions + 1}
     else:
         batch["labels"] = batch["input_ids"]
-    model = make_model(head, **fields, hidden_dropout_prob=0, attention_probs_dropout_prob=0).train()
+    model = small_model(head, **fields, hidden_dropout_prob=0, attention_probs_dropout_prob=0).train()
     found, loss = loss_and_gradients(model, **batch, unpad_inputs=True)
     expected, expected_loss = loss_and_gradients(model, **batch)
     torch.testing.assert_close(loss, expected_loss, atol=1e-5, rtol=0)
@@ -206,7 +200,7 @@ def test_heads_that_read_padding_learn_the_same(head, fields, mask):
 def test_padding_is_left_out_where_no_label_lies_on_it(head, fields):
     batch = make_batch(RIGHT)
     labels = batch["input_ids"].masked_fill(RIGHT == 0, -100)
-    model = make_model(head, **fields, unpad_inputs=True).train()
+    model = small_model(head, **fields, unpad_inputs=True).train()
     assert tokens_computed(model, **batch) == RIGHT.sum()
     assert tokens_computed(model, **batch, labels=labels) == RIGHT.sum()
     assert tokens_computed(model, **batch, labels=batch["input_ids"]) == RIGHT.numel()
@@ -235,7 +229,7 @@ def host_reads(model, **inputs):
 
 
 def test_labels_cost_unpadding_one_read():
-    model, batch = make_model("RoFormerForMaskedLM"), make_batch(RIGHT)
+    model, batch = small_model("RoFormerForMaskedLM"), make_batch(RIGHT)
     labels = batch["input_ids"].masked_fill(RIGHT == 0, -100)
     added = []
     for unpad in (False, True):
@@ -262,13 +256,13 @@ def test_what_is_read_of_a_whole_text_is_the_same(head, fields, mask):
     outputs = []
     for unpad in (True, False):
         with torch.no_grad():
-            model = make_model(head, **fields, unpad_inputs=unpad)
+            model = small_model(head, **fields, unpad_inputs=unpad)
             outputs.append(model(**batch)["pooler_output" if head == "RoFormerModel" else "logits"])
     torch.testing.assert_close(*outputs, atol=2e-5, rtol=0)
 
 
 def test_a_text_does_not_change_its_neighbour():
-    model, batch = make_model(unpad_inputs=True), make_batch(RIGHT)
+    model, batch = small_model(unpad_inputs=True), make_batch(RIGHT)
     with torch.no_grad():
         together = model(**batch).last_hidden_state
         for row, length in enumerate(RIGHT.sum(dim=1).tolist()):
@@ -280,14 +274,14 @@ def test_generation_is_not_changed():
     batch = make_batch(LEFT[:2])
     found = []
     for unpad in (True, False):
-        model = make_model("RoFormerForCausalLM", is_decoder=True, unpad_inputs=unpad)
+        model = small_model("RoFormerForCausalLM", is_decoder=True, unpad_inputs=unpad)
         model.generation_config.eos_token_id, model.generation_config.pad_token_id = None, 0
         found.append(model.generate(**batch, max_new_tokens=5, do_sample=False).tolist())
     assert found[0] == found[1]
 
 
 def test_compiles_whole():
-    model, batch = make_model(unpad_inputs=True), make_batch(RIGHT)
+    model, batch = small_model(unpad_inputs=True), make_batch(RIGHT)
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     with torch.no_grad():
         found, expected = (m(**batch).last_hidden_state[RIGHT.bool()] for m in (compiled, model))
@@ -316,25 +310,25 @@ def test_flash_attention_gets_all_texts_in_one_call(is_decoder, monkeypatch):
 
     monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._global_mapping, name, varlen_attention)
     monkeypatch.setitem(ALL_MASK_ATTENTION_FUNCTIONS._global_mapping, name, flash_attention_mask)
-    model = make_model(is_decoder=is_decoder, use_cache=False, unpad_inputs=True).to(torch.bfloat16)
+    model = small_model(is_decoder=is_decoder, use_cache=False, unpad_inputs=True).to(torch.bfloat16)
     batch = make_batch(HOLES)
     with torch.no_grad():
         expected = model(**batch).last_hidden_state
         model.config._attn_implementation = name
         found = model(**batch).last_hidden_state
-    assert len(calls) == SIZES["num_hidden_layers"]
+    assert len(calls) == SMALL["num_hidden_layers"]
     torch.testing.assert_close(found, expected, atol=0.1, rtol=0)
     assert (found - expected).float().pow(2).mean().sqrt() < 0.01
 
 
 def test_a_mask_of_the_wrong_shape_is_refused():
-    model, batch = make_model(unpad_inputs=True), make_batch(RIGHT)
+    model, batch = small_model(unpad_inputs=True), make_batch(RIGHT)
     with pytest.raises(ValueError, match=r"attention_mask has shape \(4, 5\)"):
         model(batch["input_ids"], attention_mask=RIGHT[:, :5])
 
 
 def test_the_choice_is_saved_and_others_read_the_checkpoint(tmp_path):
-    make_model("RoFormerForMaskedLM", unpad_inputs=True).save_pretrained(tmp_path)
+    small_model("RoFormerForMaskedLM", unpad_inputs=True).save_pretrained(tmp_path)
     assert RoFormerForMaskedLM.from_pretrained(tmp_path).config.unpad_inputs
     batch = make_batch(RIGHT)
     loaded = RoFormerModel.from_pretrained(tmp_path)
@@ -346,7 +340,7 @@ def test_the_choice_is_saved_and_others_read_the_checkpoint(tmp_path):
 
 
 def test_can_be_asked_for_when_loading(tmp_path):
-    make_model("RoFormerForCausalLM", is_decoder=True).save_pretrained(tmp_path)
+    small_model("RoFormerForCausalLM", is_decoder=True).save_pretrained(tmp_path)
     model = RoFormerForCausalLM.from_pretrained(tmp_path, unpad_inputs=True)
     batch = make_batch(RIGHT)
     assert tokens_computed(model, **batch, use_cache=False) == RIGHT.sum()

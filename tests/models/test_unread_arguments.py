@@ -5,6 +5,7 @@ import logging
 
 import pytest
 import torch
+from helpers.small_models import small_model
 from transformers import Trainer, TrainingArguments
 from transformers.modeling_flash_attention_utils import FlashAttentionKwargs
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -13,9 +14,6 @@ from transformers.utils.generic import TransformersKwargs
 import modeling_roformer as ours
 from modeling_roformer.input_checks import _warn_of_unread
 
-SIZES = dict(
-    vocab_size=50, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32, num_labels=3
-)
 IDS = torch.tensor([[2, 7, 8, 3], [2, 9, 3, 1]])
 MASK = torch.ones_like(IDS)
 SEQUENCES = {"RoFormerForMultipleChoice": 3, "NezhaForMultipleChoice": 3, "RoFormerForTripletMatching": 2}
@@ -25,9 +23,8 @@ MODELS = [name for name in MODELS if "Seq2Seq" not in name and "Conditional" not
 
 
 def make_model(name, **fields):
-    config = ours.NezhaConfig if name.startswith("Nezha") else ours.RoFormerConfig
-    fields = {"is_decoder": True, **fields} if name == "RoFormerForCausalLM" else fields
-    return getattr(ours, name)(config(**SIZES, **fields)).eval()
+    decoder = {"is_decoder": True} if name == "RoFormerForCausalLM" else {}
+    return small_model(name, num_labels=3, num_hidden_layers=1, **{**decoder, **fields})
 
 
 @pytest.fixture

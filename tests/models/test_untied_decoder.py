@@ -2,16 +2,14 @@
 
 import pytest
 import torch
+from helpers.small_models import small_model
 from safetensors.torch import load_file, save_file
 from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 from transformers.models.roformer import modeling_roformer as theirs
-from transformers.models.roformer.configuration_roformer import RoFormerConfig as TheirConfig
 
 import modeling_roformer as ours
-from modeling_roformer import NezhaConfig, RoFormerConfig
 
-SIZES = dict(vocab_size=30, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
 HEADS = ["RoFormerForMaskedLM", "RoFormerForCausalLM", "NezhaForMaskedLM", "NezhaForPreTraining"]
 OURS_AND_THEIRS = HEADS[:2]
 BIAS, DECODER_BIAS = "cls.predictions.bias", "cls.predictions.decoder.bias"
@@ -19,13 +17,9 @@ IDS = torch.tensor([[2, 7, 8, 3], [2, 9, 11, 3]])
 
 
 def make_model(head, library=ours, tied=False, seed=0):
-    fields = {**SIZES, "tie_word_embeddings": tied, "initializer_range": 0.1}
-    if head.startswith("Nezha"):
-        config = NezhaConfig(**fields)
-    else:
-        config = (RoFormerConfig if library is ours else TheirConfig)(**fields, is_decoder=head.endswith("CausalLM"))
-    torch.manual_seed(seed)
-    model = getattr(library, head)(config).eval()
+    decoder = {"is_decoder": True} if head.endswith("CausalLM") else {}
+    fields = {"tie_word_embeddings": tied, "initializer_range": 0.1, **decoder}
+    model = small_model(getattr(library, head), seed, **fields)
     with torch.no_grad():
         for parameter in model.parameters():  # the two biases of transformers come to differ
             if parameter.requires_grad and parameter.ndim == 1:
@@ -105,4 +99,4 @@ def test_a_fresh_head_starts_without_bias(head, tied, tmp_path):
     model.base_model.save_pretrained(tmp_path)
     loaded = type(model).from_pretrained(tmp_path, tie_word_embeddings=tied)
     assert loaded.cls.predictions.bias is loaded.cls.predictions.decoder.bias
-    assert torch.equal(loaded.cls.predictions.bias, torch.zeros(30))
+    assert torch.equal(loaded.cls.predictions.bias, torch.zeros_like(loaded.cls.predictions.bias))

@@ -5,26 +5,17 @@ import math
 
 import pytest
 import torch
+from helpers.small_models import SMALL, small_config, small_model
 from safetensors.torch import save_file
 from transformers import AutoModelForMaskedLM
 
-from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM, RoFormerForSequenceClassification, RoFormerModel
+from modeling_roformer import RoFormerForMaskedLM, RoFormerForSequenceClassification, RoFormerModel
 
-SIZES = dict(
-    vocab_size=80,
-    hidden_size=32,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=64,
-    hidden_act="relu",
-    norm_type="rms_norm",
-    use_bias=False,
-)
+V2 = {"hidden_act": "relu", "norm_type": "rms_norm", "use_bias": False}
 
 
 def make_model(head=RoFormerForMaskedLM, **fields):
-    torch.manual_seed(4)
-    return head(RoFormerConfig(**{**SIZES, **fields})).eval()
+    return small_model(head, seed=4, **{**V2, "initializer_range": 0.02, **fields})
 
 
 def test_equals_the_formulas_in_float64():
@@ -79,7 +70,14 @@ def test_a_checkpoint_of_the_roformer_package_loads(model_type, tmp_path):
     model = make_model()
     weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    config = {**SIZES, "model_type": model_type, "pooler_activation": "tanh", "architectures": ["RoFormerForMaskedLM"]}
+    config = {
+        **SMALL,
+        **V2,
+        "vocab_size": 90,
+        "model_type": model_type,
+        "pooler_activation": "tanh",
+        "architectures": ["RoFormerForMaskedLM"],
+    }
     (tmp_path / "config.json").write_text(json.dumps(config))
     loaded = AutoModelForMaskedLM.from_pretrained(tmp_path)
     ids = torch.randint(5, 80, (2, 20))
@@ -96,9 +94,7 @@ def test_saved_under_a_name_that_plain_transformers_refuses(tmp_path):
 def test_initialisation_is_bert4keras_own():
     """Truncated normal of deviation 1 / √(fan_in · layers), cut at two of the untruncated deviations."""
     torch.manual_seed(0)
-    model = RoFormerModel(
-        RoFormerConfig(**{**SIZES, "hidden_size": 512, "intermediate_size": 1024, "vocab_size": 2000})
-    )
+    model = RoFormerModel(small_config(**V2, hidden_size=512, intermediate_size=1024, vocab_size=2000))
     layer = model.encoder.layer[1]
     for weight, fan_in in (
         (layer.attention.self.query.weight, 512),
@@ -145,8 +141,8 @@ def test_sparse_prediction_gives_the_same_loss_and_gradients():
         outputs = model(ids, labels=labels)
         outputs.loss.backward()
         results.append((outputs.loss, model.roformer.encoder.layer[0].output.dense.weight.grad))
-        expected_shape = (int((labels != -100).sum()), 80) if sparse else (3, 20, 80)
+        expected_shape = (int((labels != -100).sum()), 100) if sparse else (3, 20, 100)
         assert outputs.logits.shape == expected_shape
-        assert model.eval()(ids, labels=labels).logits.shape == (3, 20, 80)
+        assert model.eval()(ids, labels=labels).logits.shape == (3, 20, 100)
     torch.testing.assert_close(results[0][0], results[1][0])
     torch.testing.assert_close(results[0][1], results[1][1])
