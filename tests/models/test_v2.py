@@ -73,7 +73,7 @@ def test_a_checkpoint_of_the_roformer_package_loads(model_type, tmp_path):
     config = {
         **SMALL,
         **V2,
-        "vocab_size": 90,
+        "vocab_size": 100,
         "model_type": model_type,
         "pooler_activation": "tanh",
         "architectures": ["RoFormerForMaskedLM"],
