@@ -60,24 +60,32 @@ def package_names(package: str) -> list[str]:
     return [f"{package}.{name}" for name in exported_names(file)]
 
 
-def reference_pages() -> dict[str, tuple[str, list[str]]]:
-    """Return the title and the names of each page of the reference."""
+def reference_pages() -> dict[str, str]:
+    """Return the Markdown of each page of the reference, by the name of its file."""
     models = model_names()
-    return {
-        "models": ("RoFormer", models["models"]),
-        "translation": ("Encoder and decoder", models["translation"]),
-        "nezha": ("NEZHA", models["nezha"]),
-        "tokenization": ("Tokenizer", models["tokenization"]),
-        "conversion": ("modeling_roformer.conversion", package_names("modeling_roformer.conversion")),
-        "hub": ("modeling_roformer.hub", package_names("modeling_roformer.hub")),
-        "training": ("modeling_roformer.training", names_in_docs("modeling_roformer.training")),
-        "vectors": ("modeling_roformer.serving.vectors", package_names("modeling_roformer.serving.vectors")),
-        "onnx_export": (
-            "modeling_roformer.serving.onnx_export",
-            package_names("modeling_roformer.serving.onnx_export"),
-        ),
-        "page": ("modeling_roformer.serving.page", names_in_docs("modeling_roformer.serving.page")),
+    pages = {
+        "models": ("RoFormer", "modeling_roformer", models["models"]),
+        "translation": ("Encoder and decoder", "modeling_roformer", models["translation"]),
+        "nezha": ("NEZHA", "modeling_roformer", models["nezha"]),
+        "tokenization": ("Tokenizer", "modeling_roformer", models["tokenization"]),
     }
+    for title, package in [
+        ("Conversion", "modeling_roformer.conversion"),
+        ("Hub", "modeling_roformer.hub"),
+        ("Vectors of a corpus", "modeling_roformer.serving.vectors"),
+        ("ONNX export", "modeling_roformer.serving.onnx_export"),
+    ]:
+        pages[package.rpartition(".")[2]] = (title, package, package_names(package))
+    texts = {}
+    for page, (title, package, names) in pages.items():
+        entries = "\n\n".join(f"::: {name}" for name in names)
+        texts[page] = f"# {title}\n\nImport these names from `{package}`.\n\n{entries}\n"
+    for title, package in [("Training", "modeling_roformer.training"), ("Page", "modeling_roformer.serving.page")]:
+        # These are imported from several modules: the headings show which.
+        option = "    options:\n      show_root_full_path: true"
+        entries = "\n\n".join(f"::: {name}\n{option}" for name in names_in_docs(package))
+        texts[package.rpartition(".")[2]] = f"# {title}\n\n{entries}\n"
+    return texts
 
 
 def on_startup(command: str, dirty: bool) -> None:
@@ -91,7 +99,6 @@ def on_startup(command: str, dirty: bool) -> None:
 
 def on_files(files, config):
     """Add the pages of the reference."""
-    for page, (title, names) in reference_pages().items():
-        text = "\n\n".join([f"# {title}", *(f"::: {name}" for name in names)])
-        files.append(File.generated(config, f"api/{page}.md", content=f"{text}\n"))
+    for page, text in reference_pages().items():
+        files.append(File.generated(config, f"api/{page}.md", content=text))
     return files

@@ -1,5 +1,6 @@
 """The documentation site that `make site` builds: every link leads somewhere, and every public name has its place."""
 
+import dataclasses
 import logging
 import re
 import shutil
@@ -10,6 +11,8 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 from helpers.paths import REPOSITORY
+
+from modeling_roformer import RoFormerConfig
 
 pytestmark = pytest.mark.site
 
@@ -128,6 +131,24 @@ def test_links_without_a_file_are_left_for_mkdocs_to_report(link):
 
     assert with_site_links(f"[a]({link})", "docs/positions.md") == f"[a]({link})"
     assert linked_paths(f"[a]({link})", "docs/positions.md") == []
+
+
+def test_arguments_that_share_an_entry_get_one_each():
+    from site_tools.docstrings import with_single_arguments
+
+    shared = "Args:\n    a: one\n    b, c: two\n        lines\n\nReturns:\n    d, e: more"
+    assert with_single_arguments(shared) == (
+        "Args:\n    a: one\n    b: two\n        lines\n    c: two\n        lines\n\nReturns:\n    d, e: more"
+    )
+
+
+def test_configurations_have_the_signature_that_transformers_gives_them(pages):
+    text = (SITE / "api" / "models" / "index.html").read_text(encoding="utf-8")
+    signature = re.sub(r"<[^>]*>", "", text).partition("RoFormerConfig(")[2].partition(")")[0]
+    for field in dataclasses.fields(RoFormerConfig):
+        if field.name in vars(RoFormerConfig).get("__annotations__", {}):
+            assert re.search(rf"\b{field.name}: ", signature), field.name
+    assert "vocab_size: int = 50000" in signature
 
 
 def test_examples_become_blocks_of_code():
