@@ -1,6 +1,7 @@
-"""README.md and the pages of docs/: their commands and code print what they say, each page in a folder of its own.
+"""Tests of README.md and the pages of docs/: commands and code print what the page shows, each page in its own folder.
 
-The README's run in processes, as its reader's would; those of the other pages in this one, which saves the imports.
+The README's blocks run in processes, as a reader runs them. The blocks of the other pages run in this process, which saves
+the imports.
 """
 
 import ast
@@ -30,11 +31,12 @@ from modeling_roformer.model_cards.releases import RELEASES
 hub = hub_server.hub  # the fixture
 BERT4KERAS = os.environ.get("ROFORMER_BERT4KERAS_PYTHON")
 README = PAGES["README.md"]
+CONTRIBUTING = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
 DOCS = [page for page in PAGES if page != "README.md"]
 
 
 def commands_of(group, before: str = "") -> dict:
-    """Those of a group and of the groups in it, by all that is typed after `roformer`."""
+    """Return the commands of a group and of its subgroups, by the words that are typed after `roformer`."""
     found = {}
     for name, command in group.commands.items():
         found |= commands_of(command, f"{name} ") if hasattr(command, "commands") else {before + name: command}
@@ -46,7 +48,7 @@ COMMANDS = commands_of(typer.main.get_command(app))
 
 @pytest.fixture(scope="module")
 def converted(tmp_path_factory):
-    """The folders that docs/index.md converts, with which every page starts."""
+    """Return the folder with the converted models of docs/index.md, with which every page starts."""
     folder = tmp_path_factory.mktemp("converted")
     convert(REPOSITORY / "examples" / "roformer-mini-zh", folder / "roformer-mini-zh")
     convert_all(REPOSITORY / "tests" / "fixtures" / "legacy", folder / "converted")
@@ -55,7 +57,7 @@ def converted(tmp_path_factory):
 
 @pytest.fixture
 def start(tmp_path, hub):
-    """An empty folder beside the repository's examples, where a reader who is called `you` has a Hub."""
+    """Return a folder with only the repository's examples and tests, for a user of the Hub named `you`."""
     hub.tokens[hub.token] = "you"
     folder = tmp_path / "clone"
     folder.mkdir()
@@ -66,7 +68,7 @@ def start(tmp_path, hub):
 
 @pytest.fixture
 def seed():
-    """For fresh heads and samples; what other tests draw is what it was."""
+    """Seed new heads and samples, without changing what other tests draw."""
     with torch.random.fork_rng():
         set_seed(0)
         yield
@@ -75,13 +77,15 @@ def seed():
 PAGES_AND_EXTRAS = [(page, None) for page in DOCS] + [
     pytest.param(page, extra, marks=getattr(pytest.mark, extra))
     for page in DOCS
-    for extra in sorted({block.extra for block in blocks(page)} - {None, "page"})  # what serves until it is stopped
+    for extra in sorted(
+        {block.extra for block in blocks(page)} - {None, "page"}
+    )  # a page is served until it is stopped
 ]
 
 
 @pytest.mark.parametrize(("page", "extra"), PAGES_AND_EXTRAS)
 def test_commands_and_code_of_a_page_print_what_it_says(page, extra, start, converted, seed, monkeypatch):
-    """All that needs no extra of its own, and with it what needs this one."""
+    """Run the blocks that need no extra, and those that need this one."""
     if "roformer convert examples/roformer-mini-zh roformer-mini-zh" not in PAGES[page]:
         shutil.copytree(converted, start, copy_function=os.link, dirs_exist_ok=True)
     monkeypatch.chdir(start)
@@ -99,12 +103,12 @@ def test_commands_and_code_of_a_page_print_what_it_says(page, extra, start, conv
             pages.assert_printed(block, printed)
         elif block.language == "python":
             printed = pages.run_code(block, names)
-            # Trainer prints its losses as well; what the page shows comes last.
+            # Trainer prints its losses first; the page shows only the last lines.
             assert block.output and printed.endswith(block.output), f"{block} prints\n{printed}"
 
 
 def process(arguments, folder, environment) -> subprocess.CompletedProcess:
-    """On a terminal of the usual width."""
+    """Run a command on a terminal of 80 columns."""
     environment = {**environment, "PYTHONPATH": str(REPOSITORY / "tests"), "PYTHONUTF8": "1", "COLUMNS": "80"}
     return subprocess.run(arguments, capture_output=True, text=True, cwd=folder, env=environment, timeout=300)
 
@@ -141,9 +145,10 @@ def test_bert4keras_prints_what_the_page_says(tmp_path):
     assert done.stdout.endswith(block.output), done.stderr
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [*PAGES, "CHANGELOG.md", "CONTRIBUTING.md"])
 def test_links_lead_somewhere(page):
-    for target, _, heading in (link.partition("#") for link in re.findall(r"\]\((?!https?://)([^)]+)\)", PAGES[page])):
+    text = (REPOSITORY / page).read_text(encoding="utf-8")
+    for target, _, heading in (link.partition("#") for link in re.findall(r"\]\((?!https?://)([^)]+)\)", text)):
         path = ((REPOSITORY / page).parent / target).resolve() if target else REPOSITORY / page
         assert path.exists(), target
         if heading:
@@ -158,12 +163,20 @@ def test_the_readme_is_short_and_every_page_is_found():
         assert name == "index.md" or f"({name})" in PAGES["docs/index.md"], page
 
 
-def test_make_has_the_targets_that_the_readme_names():
+def test_make_has_the_targets_that_are_shown():
     makefile = (REPOSITORY / "Makefile").read_text()
-    targets = re.findall(r"^make (\w[\w-]*)", README, re.MULTILINE)
-    assert len(targets) >= 2
+    targets = re.findall(r"^make (\w[\w-]*)", README + CONTRIBUTING, re.MULTILINE)
+    assert len(targets) >= 14
     for target in targets:
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_the_files_and_folders_that_contributing_names_exist():
+    paths = re.findall(r"`([\w./*-]+(?:\.py|\.md|/))`", CONTRIBUTING)
+    assert len(paths) > 50
+    tops = [folder for folder in REPOSITORY.iterdir() if folder.is_dir() and not folder.name.startswith(".")]
+    for path in paths:
+        assert any(REPOSITORY.glob(path)) or any(any(top.glob(f"**/{path}")) for top in tops), path
 
 
 def test_scripts_have_the_options_that_the_pages_give_them():
@@ -193,7 +206,7 @@ def test_options_in_running_text_exist():
                 assert set(re.findall(r"(?<!\S)--[\w-]+", code)) <= known, f"{page}: {code}"
 
 
-# Modules that a plain installation does not bring -> what setup.cfg calls them.
+# Modules that a plain installation lacks -> their names in setup.cfg.
 BEYOND_PLAIN = {
     "datasets": "datasets",
     "onnxruntime": "onnxruntime",
@@ -224,7 +237,7 @@ def test_a_page_names_the_extra_that_its_code_needs(page):
 
 
 def imports(code: str) -> list[tuple[str, set[str]]]:
-    """Each module that the code imports, with the names that it takes from it."""
+    """Return each module that the code imports, with the names imported from it."""
     found = []
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.Import):
@@ -236,7 +249,7 @@ def imports(code: str) -> list[tuple[str, set[str]]]:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_imports_the_package_before_it_loads_a_model(page):
-    """The pages run in a process in which it has been imported."""
+    """Check this in the text, since the pages run in a process that has imported the package."""
     code = "".join(block.code for block in blocks(page) if block.language == "python")
     uses = re.search(r"from_pretrained\(|pipeline\(|SentenceTransformer\(", code)
     imported = re.search(r"^(import|from) modeling_roformer\b", code, re.MULTILINE)
@@ -254,7 +267,7 @@ def test_the_table_of_released_checkpoints_is_the_generated_one():
 
 @pytest.mark.parametrize("form", DIRECT.values())
 def test_what_is_on_the_hub_without_a_star_loads_directly(form):
-    """In the form of the package that those folders were saved with."""
+    """Load folders that were saved by the same package as those on the Hub."""
     from transformers import AutoModelForMaskedLM, AutoTokenizer
 
     folder = REPOSITORY / "tests" / "fixtures" / "pytorch" / form

@@ -1,4 +1,4 @@
-"""README.md and the pages of docs/: their blocks, and how a block is run and compared with what the page prints."""
+"""Blocks of README.md and of the pages of docs/: reading them, running them, and comparing their output with the page."""
 
 import io
 import re
@@ -20,9 +20,9 @@ BLOCK = re.compile(
     r"^```(?P<language>\w+)(?: extra=(?P<extra>[\w-]+))?\n(?P<code>.*?)^```(?:\n```text\n(?P<output>.*?)^```)?",
     re.DOTALL | re.MULTILINE,
 )
-# What differs from run to run and from machine to machine.
+# Output that differs between runs and machines, and its replacement.
 CHANGES = {
-    r"[│┃┌┐└┘├┤┬┴┼─━┏┓┗┛┡┩╇┳┻\s]+": " ",  # where lines of tables break, too
+    r"[│┃┌┐└┘├┤┬┴┼─━┏┓┗┛┡┩╇┳┻\s]+": " ",  # lines of tables break at other places
     r"\d{4}-\d\d-\d\d": "DATE",
     r"seconds [\d.]+": "seconds N",
     r"\d+\.\d s\b": "N s",
@@ -35,9 +35,9 @@ CHANGES = {
 
 @dataclass(frozen=True)
 class Block:
-    """A block of a page: `output` is what the page says it prints, None where it says nothing.
+    """A block of a page. `output` is the output that the page shows, None if it shows none.
 
-    ```bash extra=ray begins one that needs an extra which the other tests do without; a marker of that name runs it.
+    ```bash extra=ray begins a block that needs an extra which most tests do without. It runs in the tests with that marker.
     """
 
     page: str
@@ -52,7 +52,7 @@ class Block:
 
     @property
     def commands(self) -> list[str]:
-        """The lines that begin with `roformer ` or `python examples/`; a backslash ends one that goes on in the next."""
+        """Lines that begin with `roformer ` or `python examples/`, joined with their continuation after a backslash."""
         lines = self.code.replace("\\\n", "").splitlines() if self.language == "bash" else []
         return [line for line in lines if line.startswith(("roformer ", "python examples/"))]
 
@@ -79,7 +79,7 @@ def steady(text: str) -> str:
 
 
 def assert_printed(block: Block, printed: str) -> None:
-    """That a command printed the block's output, in which a line of three dots stands for any number of lines."""
+    """Assert that a command printed the block's output, in which a line of three dots stands for any number of lines."""
     at, text = 0, steady(printed)
     for part in re.split(r"^\.\.\.$", block.output or "", flags=re.MULTILINE):
         found = text.find(steady(part), at)
@@ -96,7 +96,7 @@ def complaints(stderr: str) -> str:
 
 
 def run_command(line: str, monkeypatch) -> tuple[int, str, str]:
-    """A command in this process; gives its exit code, stdout and stderr."""
+    """Run a command in this process; return its exit code, stdout and stderr."""
     words = shlex.split(line)
     script = words.pop(1) if words[0] == "python" else None
     monkeypatch.setattr(sys, "argv", words if script is None else [script, *words[1:]])
@@ -111,7 +111,7 @@ def run_command(line: str, monkeypatch) -> tuple[int, str, str]:
 
 
 def run_code(block: Block, names: dict) -> str:
-    """A block in this process, after those that left `names`; gives what it prints."""
+    """Run a block in this process, with the `names` that earlier blocks defined; return what it prints."""
     out = io.StringIO()
     with redirect_stdout(out):
         exec(compile("\n" * block.line + block.code, block.page, "exec"), names)
