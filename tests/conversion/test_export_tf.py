@@ -16,6 +16,7 @@ import transformers
 from helpers import command_line
 from helpers.paths import REPOSITORY
 from helpers.properties import max_examples
+from helpers.small_models import small_config
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
@@ -45,7 +46,6 @@ FAMILIES = {
     "wonezha": "model='nezha', with_mlm='linear'",
 }
 DTYPES = ["bfloat16", "float16", "float64"]
-SIZES = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24)
 
 
 def entries_of(vocab):
@@ -57,7 +57,7 @@ def saved(folder, architecture, name="word", seed=0, dtype=torch.float32, **fiel
     vocab = LEGACY / name / "vocab.txt"
     kind = getattr(modeling_roformer, architecture, None) or getattr(transformers, architecture)
     torch.manual_seed(seed)
-    model = kind(kind.config_class(**{"vocab_size": len(entries_of(vocab)), **SIZES, **fields}))
+    model = kind(small_config(kind.config_class, **{"vocab_size": len(entries_of(vocab)), **fields}))
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     model.to(dtype).save_pretrained(folder)
@@ -201,7 +201,7 @@ def test_any_sizes_there_and_back(
 def test_a_folder_of_transformers_and_one_of_shards(tmp_path):
     """What plain transformers saved, in shards and with rows of embeddings that no entry has."""
     vocab = LEGACY / "word" / "vocab.txt"
-    config = transformers.RoFormerConfig(vocab_size=len(entries_of(vocab)) + 5, **SIZES)
+    config = small_config(transformers.RoFormerConfig, vocab_size=len(entries_of(vocab)) + 5)
     model = transformers.models.roformer.RoFormerForMaskedLM(config)
     model.save_pretrained(tmp_path / "model", max_shard_size="4KB")
     assert len(list((tmp_path / "model").glob("*.safetensors"))) > 1

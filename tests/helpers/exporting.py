@@ -5,12 +5,12 @@ from pathlib import Path
 import torch
 import transformers
 from helpers.paths import REPOSITORY
+from helpers.small_models import TINY, small_config
 
 import modeling_roformer
 from modeling_roformer import RoFormerTokenizer
 
 LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
-SIZES = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24)
 
 
 def saved(folder: Path, architecture: str, vocabulary: str = "character", **fields) -> Path:
@@ -18,7 +18,7 @@ def saved(folder: Path, architecture: str, vocabulary: str = "character", **fiel
     tokenizer = RoFormerTokenizer(LEGACY / vocabulary / "vocab.txt")
     kind = getattr(modeling_roformer, architecture, None) or getattr(transformers, architecture)
     torch.manual_seed(0)
-    model = kind(kind.config_class(**{"vocab_size": len(tokenizer), **SIZES, **fields}))
+    model = kind(small_config(kind.config_class, **{"vocab_size": len(tokenizer), **TINY, **fields}))
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     model.save_pretrained(folder)

@@ -2,11 +2,11 @@
 
 import torch
 from helpers.paths import REPOSITORY
+from helpers.small_models import small_config
 
-from modeling_roformer import RoFormerConfig, RoFormerTokenizer
+from modeling_roformer import RoFormerTokenizer
 
 VOCABULARY = REPOSITORY / "examples" / "roformer-mini-zh" / "vocab.txt"
-SIZES = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32)
 
 
 def save(folder, model_class, **settings):
@@ -14,7 +14,7 @@ def save(folder, model_class, **settings):
     tokenizer = RoFormerTokenizer(str(VOCABULARY))
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        model = model_class(RoFormerConfig(vocab_size=len(tokenizer), **SIZES, **settings))
+        model = model_class(small_config(vocab_size=len(tokenizer), **settings))
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import torch
 from helpers.paths import REPOSITORY
+from helpers.small_models import TINY
 
 from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM, RoFormerTokenizer
 
 EXAMPLES = REPOSITORY / "examples"
 VOCAB = REPOSITORY / "tests" / "fixtures" / "legacy" / "word" / "vocab.txt"
-SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
 WORDS = "明月几时有把酒问青天不知今夕是何年"
 DOCUMENTS = ["明月旋转，明月几时有。把酒问青天。", "不知天上宫阙，今夕是何年。", "没有句号的一行"] * 3
 SETTING = """
@@ -31,7 +31,7 @@ model: {d_model: 16, encoder_layers: 1, decoder_layers: 1, encoder_attention_hea
 def save_model(folder: Path, seed: int = 0, **fields) -> None:
     tokenizer = RoFormerTokenizer(str(VOCAB))
     torch.manual_seed(seed)
-    RoFormerForMaskedLM(RoFormerConfig(vocab_size=len(tokenizer), **SIZES, **fields)).save_pretrained(folder)
+    RoFormerForMaskedLM(RoFormerConfig(vocab_size=len(tokenizer), **TINY, **fields)).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 
@@ -47,7 +47,7 @@ def write_inputs(folder: Path) -> None:
     write(folder / "corpus.txt", "\n".join(DOCUMENTS))
     write(folder / "held-out.txt", DOCUMENTS[0])
     write(folder / "stages.yaml", "stages: [{length: 16, batch_size: 4, steps: 2, learning_rate: 1e-3}]")
-    write(folder / "config.json", json.dumps(SIZES))
+    write(folder / "config.json", json.dumps(TINY))
     for part in ("train", "dev"):
         lines = (f"{WORDS[i : i + 4]}\t{i % 2}" for i in range(12))
         write(folder / "glue" / "sst2" / f"{part}.tsv", "\n".join(lines))

@@ -13,7 +13,9 @@ import pytest
 import torch
 from helpers import fake_time, hub_server
 from helpers.hub_server import Blob, Fault, Repo
+from helpers.messages import assert_states, refused
 from helpers.properties import max_examples
+from helpers.small_models import small_model
 from huggingface_hub import constants
 from hypothesis import given
 from hypothesis import strategies as st
@@ -93,14 +95,12 @@ def test_revisions(hub, repo, tmp_path):
         assert content(tmp_path / revision) == expected()
     pull(REPO, tmp_path / "branch", revision="feature/x")
     assert content(tmp_path / "branch") == expected(changed)
-    with pytest.raises(HubError, match="no such revision"):
+    with refused(HubError, REPO, "revision"):
         pull(REPO, tmp_path / "nothing", revision="nothing")
 
 
 def test_what_was_pushed_gives_equal_logits(hub, tmp_path):
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
-    model = RoFormerForMaskedLM(RoFormerConfig(vocab_size=len(VOCABULARY), **sizes)).eval()
+    model = small_model(RoFormerForMaskedLM, vocab_size=len(VOCABULARY))
     model.save_pretrained(tmp_path / "model")
     (tmp_path / "model" / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n", encoding="utf-8")
     push(tmp_path / "model", REPO)
@@ -118,7 +118,7 @@ def test_a_folder_that_is_there_is_kept_or_replaced(hub, repo, tmp_path):
     pull(REPO, folder)  # an empty one is as none
     (folder / "old.txt").write_text("old")
     hub.requests.clear()
-    with pytest.raises(FileExistsError, match="--force"):
+    with refused(FileExistsError, folder, "--force"):
         pull(REPO, folder)
     assert not hub.requests and (folder / "old.txt").exists()
     hub.faults.append(Fault("HEAD .*config.json", status=403))
@@ -128,45 +128,53 @@ def test_a_folder_that_is_there_is_kept_or_replaced(hub, repo, tmp_path):
     pull(REPO, folder, force=True)
     assert content(folder) == expected() and beside(folder) == ["here"]
     (tmp_path / "file").write_text("x")
-    with pytest.raises(FileExistsError, match="not a folder"):
+    with refused(FileExistsError, tmp_path / "file"):
         pull(REPO, tmp_path / "file", force=True)
 
 
 DAMAGE = {
-    "flipped byte, large": (Fault("GET /cdn/", corrupt=True), "model.safetensors did not arrive as the Hub lists it"),
-    "flipped byte, small": (Fault("GET .*/config.json", corrupt=True), "config.json did not arrive as the Hub lists"),
-    "truncated, large": (Fault("GET /cdn/", truncate=1000), "size"),
-    "truncated, small": (Fault("GET .*/config.json", truncate=10), "size"),
+    "flipped byte, large": (
+        Fault("GET /cdn/", corrupt=True),
+        ["model.safetensors", "checksum", FILES["model.safetensors"].sha256],
+    ),
+    "flipped byte, small": (
+        Fault("GET .*/config.json", corrupt=True),
+        ["config.json", "checksum", FILES["config.json"].git_oid],
+    ),
+    "truncated, large": (Fault("GET /cdn/", truncate=1000), ["size"]),
+    "truncated, small": (Fault("GET .*/config.json", truncate=10), ["size"]),
     "wrong ETag, large": (
         Fault("HEAD .*/model.safetensors", headers={"X-Linked-ETag": f'"{"0" * 64}"'}),
-        f"the ETag of model.safetensors is {'0' * 64}",
+        ["ETag", "model.safetensors", "0" * 64],
     ),
-    "wrong ETag, small": (Fault("HEAD .*/config.json", headers={"ETag": f'"{"0" * 40}"'}), "the ETag of config.json"),
-    "no ETag": (Fault("HEAD .*/config.json", headers={"ETag": None}), "the ETag of config.json is None"),
+    "wrong ETag, small": (
+        Fault("HEAD .*/config.json", headers={"ETag": f'"{"0" * 40}"'}),
+        ["ETag", "config.json", "0" * 40],
+    ),
+    "no ETag": (Fault("HEAD .*/config.json", headers={"ETag": None}), ["ETag", "config.json", None]),
     "an ETag that is a path": (
         Fault("HEAD .*/config.json", headers={"ETag": '"../../../stolen"'}),
-        "the ETag of config.json is ../../../stolen",
+        ["ETag", "config.json", "../../../stolen"],
     ),
-    "no commit": (Fault("HEAD .*/config.json", headers={"X-Repo-Commit": None}, skip=1), "X-Repo-Commit"),
-    "401": (Fault("GET .*/tree/", status=401), "does not accept the token"),
-    "403": (Fault("GET .*/tree/", status=403), "may not read somebody/model"),
-    "404": (Fault("GET .*/tree/", status=404), "does not know"),
-    "409": (Fault("GET .*/tree/", status=409), "HTTP 409"),
-    "413": (Fault("GET .*/tree/", status=413), "too large"),
-    "403 of a file": (Fault("GET /cdn/", status=403), "may not read"),
-    "404 of a file": (Fault("GET /cdn/", status=404), "does not know"),
-    "403 of a file's metadata": (Fault("HEAD .*/config.json", status=403), "may not read"),
+    "no commit": (Fault("HEAD .*/config.json", headers={"X-Repo-Commit": None}, skip=1), ["X-Repo-Commit"]),
+    "401": (Fault("GET .*/tree/", status=401), ["token", "401", "hf auth login", "HF_TOKEN"]),
+    "403": (Fault("GET .*/tree/", status=403), ["token", f"read {REPO}", "403", "hf auth login", "HF_TOKEN"]),
+    "404": (Fault("GET .*/tree/", status=404), [REPO, "404"]),
+    "409": (Fault("GET .*/tree/", status=409), ["HTTP 409"]),
+    "413": (Fault("GET .*/tree/", status=413), ["too large", "413"]),
+    "403 of a file": (Fault("GET /cdn/", status=403), ["token", f"read {REPO}", "403"]),
+    "404 of a file": (Fault("GET /cdn/", status=404), [REPO, "404"]),
+    "403 of a file's metadata": (Fault("HEAD .*/config.json", status=403), ["token", f"read {REPO}", "403"]),
 }
 
 
 @pytest.mark.parametrize("case", DAMAGE)
 def test_what_is_not_right_is_not_written(hub, repo, tmp_path, fake_time, case):
-    fault, says = DAMAGE[case]
+    fault, facts = DAMAGE[case]
     hub.faults.append(Fault(**vars(fault)))
-    with pytest.raises(HubError, match="nothing was written") as refused:
+    with refused(HubError, "nothing", *facts) as caught:
         pull(REPO, tmp_path / "here")
-    message = str(refused.value)
-    assert says in message and "\n" not in message and hub.token not in message
+    assert hub.token not in str(caught.value)
     assert hub.faults[0].times == 0 and not fake_time.slept and beside(tmp_path / "here") == []
     hub.faults.clear()
     assert pull(REPO, tmp_path / "here") and content(tmp_path / "here") == expected(), "the cache kept what was wrong"
@@ -183,7 +191,7 @@ def test_a_listing_that_is_wrong_is_not_believed(hub, repo, tmp_path, monkeypatc
     if not wrong.lfs:
         headers["Content-Length"] = str(len(FILES[name].data))
     hub.faults.append(Fault(f"HEAD .*/{name}", headers=headers, times=9))
-    with pytest.raises(HubError, match=f"{name} did not arrive"):
+    with refused(HubError, name, "checksum", etag):
         pull(REPO, tmp_path / "here")
     assert beside(tmp_path / "here") == [] and not [path for path in in_cache(hub) if path.name == etag]
 
@@ -194,7 +202,7 @@ def test_a_file_broken_in_the_cache_is_fetched_anew(hub, repo, tmp_path, monkeyp
     broken = bytearray(WEIGHTS)
     broken[7] ^= 1
     blob.write_bytes(broken)
-    with pytest.raises(HubError, match="model.safetensors was changed in the cache"):
+    with refused(HubError, "model.safetensors", "changed in the cache"):
         pull(REPO, tmp_path / "second", local_files_only=True)
     assert beside(tmp_path / "second") == []
     hub.requests.clear()
@@ -226,13 +234,13 @@ def test_a_download_that_breaks_off_goes_on(hub, repo, tmp_path, fake_time, rese
     hub.faults.append(Fault("GET /cdn/", cut=1000, reset=reset, times=99))
     for path in in_cache(hub):
         path.unlink()
-    with pytest.raises(HubError, match="5 times"):
+    with refused(HubError, "nothing", 5):
         pull(REPO, tmp_path / "there")
 
 
 @pytest.mark.parametrize("how", ["argument", "setting", "option"])
 def test_offline_from_the_cache(hub, repo, tmp_path, monkeypatch, capsys, how):
-    with pytest.raises(HubError, match="the cache does not hold all of somebody/model at main: pull it once"):
+    with refused(HubError, "cache", REPO, "main"):
         pull(REPO, tmp_path / "early", local_files_only=True)
     pull(REPO, tmp_path / "online")
     hub.requests.clear()
@@ -252,12 +260,12 @@ def test_offline_with_a_file_that_is_gone_or_unknown(hub, repo, tmp_path):
     link = snapshot / "config.json"
     data = link.read_bytes()
     link.unlink()
-    with pytest.raises(HubError, match="does not hold all"):
+    with refused(HubError, "cache", REPO, "main"):
         pull(REPO, tmp_path / "here", local_files_only=True)
     link.write_bytes(data)  # as where the system has no links: git's own id of the file is checked
     pull(REPO, tmp_path / "here", local_files_only=True)
     link.write_bytes(data + b" ")
-    with pytest.raises(HubError, match="config.json was changed in the cache"):
+    with refused(HubError, "config.json", "changed in the cache"):
         pull(REPO, tmp_path / "there", local_files_only=True)
     weights = snapshot / "model.safetensors"
     weights.unlink(), link.write_bytes(data), weights.write_bytes(WEIGHTS)
@@ -278,7 +286,7 @@ def test_offline_after_from_pretrained(hub, tmp_path):
     for cached in Path(hub.environment["HF_HUB_CACHE"]).glob("models--*"):  # the card that push looked for
         subprocess.run(["rm", "-r", str(cached)], check=True)
     RoFormerForMaskedLM.from_pretrained(REPO)
-    with pytest.raises(HubError, match="the cache does not hold all .* no tokenizer"):
+    with refused(HubError, "cache", REPO, "tokenizer", "vocab.txt", "tokenizer.json"):
         pull(REPO, tmp_path / "here", local_files_only=True)
     AutoTokenizer.from_pretrained(REPO)
     pull(REPO, tmp_path / "here", local_files_only=True)
@@ -306,7 +314,7 @@ def test_names_that_lead_elsewhere_are_refused(hub, tmp_path, name):
     put(hub, FILES | {name: Blob(b"stolen")})
     (tmp_path / "deep").mkdir()
     before = set(tmp_path.rglob("*"))
-    with pytest.raises(HubError, match="outside the folder"):
+    with refused(HubError, "nothing", repr(name), "outside"):
         pull(REPO, tmp_path / "deep" / "here")
     assert {path for path in tmp_path.rglob("*") if "hf_home" not in path.parts} <= before and not downloads(hub)
 
@@ -329,9 +337,8 @@ GIT_NAMES = [
 @pytest.mark.parametrize("name", GIT_NAMES)
 def test_names_that_git_takes_commands_from_are_refused(hub, tmp_path, name):
     put(hub, FILES | {name: Blob(b"[core]\n\tfsmonitor = touch stolen\n")})
-    with pytest.raises(HubError, match="make git run commands") as refused:
+    with refused(HubError, "nothing", repr(name), "git"):
         pull(REPO, tmp_path / "here")
-    assert "\n" not in str(refused.value) and repr(name) in str(refused.value)
     assert beside(tmp_path / "here") == [] and not downloads(hub) and not in_cache(hub)
 
 
@@ -347,7 +354,7 @@ BARE = {
 def test_a_repository_of_git_under_no_name_is_refused(hub, tmp_path, folder, others):
     files = BARE | dict.fromkeys(others, b"a")
     put(hub, FILES | {f"{folder}{name}": Blob(data) for name, data in files.items()})
-    with pytest.raises(HubError, match="make git run commands"):
+    with refused(HubError, "nothing", repr(folder.rstrip("/") or "."), "git"):
         pull(REPO, tmp_path / "here")
     assert beside(tmp_path / "here") == [] and not downloads(hub) and not in_cache(hub)
 
@@ -392,7 +399,8 @@ def test_the_command_refuses_gits_files_in_a_sentence(hub, tmp_path, monkeypatch
     assert run() == 1
     out, err = capsys.readouterr()
     (line,) = [line for line in err.splitlines() if line.startswith("roformer: ")]
-    assert not out and "'.git/config'" in line and "nothing was written" in line and "Traceback" not in err
+    assert not out and "Traceback" not in err
+    assert_states(line, "'.git/config'", "nothing")
 
 
 @max_examples(40)
@@ -408,8 +416,8 @@ def test_any_tree_comes_back_or_is_refused(hub, tmp_path_factory, files):
     put(hub, {name: Blob(data, lfs=lfs and bool(data)) for name, (data, lfs) in files.items()})
     try:
         pull(REPO, folder)
-    except OSError as refused:
-        assert "\n" not in str(refused) and str(refused) and beside(folder) == []
+    except OSError as error:
+        assert "\n" not in str(error) and str(error) and beside(folder) == []
     else:
         assert content(folder) == {str(Path(name)): data for name, (data, _) in files.items()}
 
@@ -428,10 +436,10 @@ def test_sums_are_those_of_git_and_the_hub(tmp_path_factory, data):
 
 def test_a_private_repository_needs_its_owner(hub, repo, tmp_path, monkeypatch):
     repo.private = True
-    with pytest.raises(HubError, match="does not accept the token"):
+    with refused(HubError, "token", "Authorization", "hf auth login"):
         pull(REPO, tmp_path / "here", token="hf_unknown")
     monkeypatch.delenv("HF_TOKEN")
-    with pytest.raises(HubError, match="does not know somebody/model"):
+    with refused(HubError, REPO, 404):
         pull(REPO, tmp_path / "here")
     pull(REPO, tmp_path / "here", token=hub.token)
     assert content(tmp_path / "here") == expected()

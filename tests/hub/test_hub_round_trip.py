@@ -4,10 +4,11 @@ import pytest
 import torch
 from helpers import hub_server
 from helpers.hub_server import Fault
+from helpers.small_models import small_model
 from huggingface_hub import ModelCard
 from transformers import AutoModelForMaskedLM, AutoTokenizer, pipeline
 
-from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM, RoFormerModel
+from modeling_roformer import RoFormerForMaskedLM, RoFormerModel
 from modeling_roformer.model_cards import card_for
 from modeling_roformer.tokenization import RoFormerTokenizer, RoFormerTokenizerFast
 
@@ -38,9 +39,7 @@ TEXTS = ["今天天气很好，我想去公园玩。", "RoFormers 很好", "天�
 
 
 def model_of(seed):
-    torch.manual_seed(seed)
-    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
-    return RoFormerForMaskedLM(RoFormerConfig(vocab_size=len(VOCABULARY), **sizes)).eval()
+    return small_model(RoFormerForMaskedLM, seed, vocab_size=len(VOCABULARY), initializer_range=0.02)
 
 
 @pytest.fixture(params=["jieba", None], ids=["words", "characters"])
