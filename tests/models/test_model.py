@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 import transformers.models.roformer.modeling_roformer as theirs
+from helpers.messages import refused
 from transformers.models.roformer.configuration_roformer import RoFormerConfig as TheirConfig
 
 import modeling_roformer as ours
@@ -354,18 +355,17 @@ def test_a_mask_of_one_row_for_all_queries_equals_transformers(implementation):
 
 
 @pytest.mark.parametrize(
-    ("mask", "words"),
+    ("mask", "facts"),
     [
         (torch.ones(3, 3, 40, 40), ["(3, 3, 40, 40)", "(3, 40)"]),
         (torch.ones(3, 1, 2, 40), ["(3, 1, 2, 40)", "(3, 40)"]),
         ([[1] * 40] * 3, ["list", "tensor"]),
     ],
 )
-def test_masks_that_do_not_fit_are_named(mask, words):
+def test_masks_that_do_not_fit_are_named(mask, facts):
     model = ours.RoFormerModel(ours.RoFormerConfig(**SIZES))
-    with pytest.raises(ValueError) as error:
+    with refused(ValueError, "attention_mask", *facts):
         model(make_batch()["input_ids"], mask)
-    assert all(word in str(error.value) for word in ["attention_mask", *words])
 
 
 @pytest.mark.parametrize("fields", [{}, {"attention_type": "linear"}, {"attn_implementation": "eager"}])
@@ -431,9 +431,9 @@ IDS = torch.tensor([[2, 7, 8, 3], [2, 9, 3, 1]])
 
 
 @pytest.mark.parametrize(
-    ("inputs", "words"),
+    ("inputs", "facts"),
     [
-        ({"input_ids": IDS.to(torch.int16)}, ["input_ids", "torch.int16", "64 bits"]),
+        ({"input_ids": IDS.to(torch.int16)}, ["input_ids", "torch.int16", 64]),
         ({"input_ids": IDS > 3}, ["input_ids", "torch.bool"]),
         ({"input_ids": IDS, "position_ids": [[0, 1, 2, 3]]}, ["position_ids", "list", "tensor"]),
         ({"input_ids": IDS, "token_type_ids": [[0] * 4] * 2}, ["token_type_ids", "list", "tensor"]),
@@ -441,12 +441,11 @@ IDS = torch.tensor([[2, 7, 8, 3], [2, 9, 3, 1]])
     ],
 )
 @pytest.mark.parametrize("name", ["RoFormerForMaskedLM", "NezhaForMaskedLM", "RoFormerSeq2SeqModel"])
-def test_inputs_of_another_kind_are_named(name, inputs, words):
+def test_inputs_of_another_kind_are_named(name, inputs, facts):
     if name == "RoFormerSeq2SeqModel":
         config = ours.RoFormerSeq2SeqConfig(vocab_size=300, d_model=64, encoder_layers=1, decoder_layers=1)
         inputs = {**inputs, "decoder_input_ids": IDS}
     else:
         config = (ours.NezhaConfig if name.startswith("Nezha") else ours.RoFormerConfig)(**SIZES)
-    with pytest.raises(ValueError) as error:
+    with refused(ValueError, *facts):
         getattr(ours, name)(config)(**inputs)
-    assert all(word in str(error.value) for word in words), error.value

@@ -7,6 +7,7 @@ import logging
 import numpy as np
 import pytest
 import torch
+from helpers.messages import refused
 from helpers.paths import REPOSITORY
 from helpers.small_models import small_config
 from safetensors.torch import load_file, save_file
@@ -17,6 +18,7 @@ from modeling_roformer import (
     RoFormerForSequenceClassification,
     RoFormerModel,
 )
+from modeling_roformer.strict_loading import ShapeMismatchError
 
 WEIGHT = "roformer.encoder.layer.1.output.dense.weight"
 TABLE = "roformer.encoder.embed_positions.weight"
@@ -51,25 +53,29 @@ def test_round_trip(model, folder):
 @pytest.mark.parametrize("load", [RoFormerModel, RoFormerForMaskedLM, RoFormerForSequenceClassification, AutoModel])
 def test_a_missing_weight_of_the_backbone_is_named(folder, load):
     change(folder, lambda weights: weights.pop(WEIGHT))
-    with pytest.raises(ValueError, match=r"encoder\.layer\.1\.output\.dense\.weight"):
+    name = WEIGHT.removeprefix("roformer.") if load in (RoFormerModel, AutoModel) else WEIGHT
+    with refused(ValueError, folder, name, "output_loading_info=True"):
         load.from_pretrained(folder)
 
 
 @pytest.mark.parametrize("load", [RoFormerModel, RoFormerForMaskedLM, RoFormerForSequenceClassification, AutoModel])
 def test_a_misshapen_weight_of_the_backbone_is_named(folder, load):
     change(folder, lambda weights: weights.update({WEIGHT: torch.zeros(32, 63)}))
-    with pytest.raises(ValueError, match=r"layer\.1\.output\.dense\.weight of shape \(32, 63\).*\(32, 64\)"):
+    name = WEIGHT.removeprefix("roformer.") if load in (RoFormerModel, AutoModel) else WEIGHT
+    with refused(ShapeMismatchError, folder, name, (32, 63), (32, 64), "ignore_mismatched_sizes=True"):
         load.from_pretrained(folder)
 
 
 def test_more_layers_than_the_config_says(folder):
     change(folder, lambda weights: weights.update({WEIGHT.replace("1", "2"): weights[WEIGHT].clone()}))
-    with pytest.raises(ValueError, match=r"layer\.2\.output\.dense\.weight.*not part of the model"):
+    with refused(ValueError, folder, "roformer.encoder.layer.2.output.dense.weight"):
         RoFormerForMaskedLM.from_pretrained(folder)
 
 
 def test_fewer_layers_than_the_config_says(folder):
-    with pytest.raises(ValueError, match=r"has no weight for .*layer\.2\..* and \d+ more"):
+    with refused(
+        ValueError, folder, "roformer.encoder.layer.2.attention.output.LayerNorm.bias", 15, "output_loading_info=True"
+    ):
         RoFormerForMaskedLM.from_pretrained(folder, config=small_config(num_hidden_layers=3))
 
 
@@ -142,7 +148,7 @@ def save_with_pooler(folder, **fields):
 @pytest.mark.parametrize("load", [RoFormerModel, RoFormerForMaskedLM, AutoModel])
 def test_a_pooler_whose_activation_nobody_names_is_asked_for(load, tmp_path):
     save_with_pooler(tmp_path)
-    with pytest.raises(ValueError, match=r"has a pooler.*pooler_activation="):
+    with refused(ValueError, tmp_path, "pooler", 'pooler_activation="linear"', '"tanh"'):
         load.from_pretrained(tmp_path)
 
 
@@ -175,7 +181,7 @@ def test_roformer_sim_as_the_roformer_package_saved_it_reads_its_prompt_in_both_
 
 
 def test_a_pooler_is_never_made_up(folder):
-    with pytest.raises(ValueError, match=r"no weight for pooler\.dense\.bias and 1 more"):
+    with refused(ValueError, folder, "pooler.dense.bias", 1, "output_loading_info=True"):
         RoFormerModel.from_pretrained(folder, add_pooling_layer=True, pooler_activation="linear")
     assert not hasattr(RoFormerModel.from_pretrained(folder), "pooler")
     assert RoFormerModel(small_config(pooler_activation="tanh"), add_pooling_layer=True).pooler
@@ -184,5 +190,5 @@ def test_a_pooler_is_never_made_up(folder):
 def test_sizes_changed_after_the_config_was_made_are_checked_again():
     config = small_config()
     config.num_attention_heads = 5
-    with pytest.raises(ValueError, match=r"hidden_size \(32\) is not a multiple of num_attention_heads \(5\)"):
+    with refused(ValueError, "hidden_size", config.hidden_size, "num_attention_heads", 5):
         RoFormerModel(config)
