@@ -87,7 +87,7 @@ dist: $(DIST)
 
 # Build docs/ and the API reference as a web site into build/site. A broken link or anchor fails the build.
 site: $(SITE)
-	$(VENV)/bin/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
 	$(VENV)/bin/python -m pytest -m site tests/test_site.py
 
 # Reinstall if .venv has another installation (`pip install .`) or the clone was moved. Python is started in another folder,
