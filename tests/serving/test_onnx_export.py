@@ -11,9 +11,10 @@ import onnxruntime
 import pytest
 import torch
 from helpers import command_line
-from helpers.exporting import IN_JAVASCRIPT, LEGACY, SIZES, saved
+from helpers.exporting import IN_JAVASCRIPT, LEGACY, saved
 from helpers.messages import assert_states, refused
 from helpers.paths import REPOSITORY
+from helpers.small_models import TINY
 from onnx import numpy_helper
 from transformers import AutoModel, AutoTokenizer
 
@@ -325,12 +326,12 @@ def test_a_text_that_needs_too_much_memory(exported, no_export, tmp_path, monkey
 
 
 def test_the_longest_length_that_fits_is_named():
-    config = RoFormerConfig(**SIZES, vocab_size=100)
+    config = RoFormerConfig(**TINY, vocab_size=100)
     with refused(ServingError, "text 1", "1,000,000 tokens") as caught:
         memory.check_memory(config, (1, 10**6), "text 1")
     fits = int(re.findall(r"([\d,]+) tokens", str(caught.value))[1].replace(",", ""))
     memory.check_memory(config, (1, int(fits * 0.99)), "text 1")  # memory may have become less
-    linear = RoFormerConfig(**SIZES, vocab_size=100, attention_type="linear")
+    linear = RoFormerConfig(**TINY, vocab_size=100, attention_type="linear")
     memory.check_memory(linear, (1, 10**6), "text 1")
     assert memory.bytes_needed(linear, 1, 2000) == 2 * memory.bytes_needed(linear, 1, 1000)
 
