@@ -1,7 +1,7 @@
 """Word-level and character-level tokenization of RoFormer checkpoints.
 
-The tokenizer is imported when it is first asked for: what reads vocabularies and classes of characters here does
-without transformers, which takes seconds to import.
+The tokenizer is imported on first use: modules that only read vocabularies start without transformers, which takes
+seconds to import.
 """
 
 from importlib import import_module

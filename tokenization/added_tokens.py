@@ -1,23 +1,23 @@
-"""Finding special and added tokens in a text, before it is normalized and cut into words."""
+"""Search for special and added tokens in a text, before it is normalized and split into words."""
 
 import re
 
 from tokenizers import Tokenizer, models, normalizers
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_TEXT = "\0"  # what the finder below calls text between the tokens
+_TEXT = "\0"  # the name of text between the tokens
 
 
 class AddedTokenSplitter:
-    """Finds added tokens as `tokenizers` does: longest first, with their `lstrip`, `rstrip`, `single_word`, and those
-    marked `normalized` in the normalized text.
+    """Splitter of a text at its added tokens, by the rules of `tokenizers`: longest first, with `lstrip`, `rstrip` and
+    `single_word`; tokens marked `normalized` are searched in the normalized text.
 
     Args:
         tokens: list of `AddedToken`.
         normalizer: `Normalizer` of the tokenizer.
 
-    Calling it with a text gives None where no token is in it, else a list of (token, start, end), token None for text
-    between tokens.
+    A call with a text returns None if the text has no token, else a list of (token, start, end), with token None for
+    the text between tokens.
     """
 
     def __init__(self, tokens, normalizer):
@@ -25,7 +25,7 @@ class AddedTokenSplitter:
         self.normalizer = normalizer
         self.literal = [token.content for token in tokens if not token.normalized]
         self.normalized = [normalizer(token.content) for token in tokens if token.normalized]
-        # A model that knows one word gives one token for each stretch of text: a finder of `tokenizers`' own making.
+        # The search is that of `tokenizers`: with a model of one word, each stretch of other text becomes one token.
         self.finder = Tokenizer(models.WordLevel({_TEXT: 0}, unk_token=_TEXT))
         steps = [normalizers.Lowercase()] * normalizer.lowercase
         steps += [normalizers.NFD(), normalizers.StripAccents()] * normalizer.strip_accents

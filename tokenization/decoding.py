@@ -1,4 +1,4 @@
-"""From tokens back to text: where the spaces stood, which tokens do not say."""
+"""Text of tokens. Tokens do not record spaces, so rules put them back where they most likely were."""
 
 import functools
 import re
@@ -6,7 +6,7 @@ from enum import Enum
 
 from .wordpiece import PREFIX
 
-# Han, kana, and the punctuation that is set with them.
+# Han, kana and their punctuation.
 _CHINESE = re.compile(
     "[\u2e80-\u2fdf\u3000-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]"
 )
@@ -57,44 +57,44 @@ def _kind(character):
 
 @functools.lru_cache(maxsize=1 << 16)
 def _read(token):
-    """(kind of its first character, kind of its last, role) of a token, which is not empty."""
+    """Return (kind of the first character, kind of the last character, role) of a token, which is not empty."""
     first, last = _kind(token[0]), _kind(token[-1])
     is_mark = len(token) == 1 and first is Kind.OTHER
     return first, last, _ROLES.get(token, Role.MARK) if is_mark else Role.WORD
 
 
 def _is_foreign_letter(token):
-    """Whether it is one letter beyond ASCII: jieba cuts words of other scripts into such."""
+    """Return whether a token is one letter beyond ASCII; jieba splits words of other scripts into such letters."""
     return len(token) == 1 and not token.isascii() and _read(token)[0] is Kind.LETTER
 
 
 def join_tokens(tokens):
-    """The text of tokens, with spaces where they most likely stood.
+    """Return the text of tokens, with spaces by these rules:
 
     1. A "##" piece continues its word.
-    2. No space stands beside a Chinese character: Han, kana, and the punctuation that is set with them.
-    3. A space stands between two words, which are tokens of letters or digits. Only single letters beyond ASCII, into
-       which jieba cuts the words of other scripts, join each other, and "μ" joins its unit.
-    4. A mark (one character, neither letter nor digit) joins what stands on both sides: covid-19, 2024-01-02, -5, 25℃,
-       a/b, x=1, “ab”. Rules 5 to 9 say where it does not.
-    5. In Latin text a space stands after , ; : . ) ] } % and before ( [ { $, where no other mark is beside them:
-       "one (two), three", but 用PCR(一种方法). A text is Latin from its start, and from two words with a space between
-       them, until a Chinese character. In any text, a space stands after ! and ?, after a period between Latin words
+    2. There is no space beside a Chinese character: Han, kana and their punctuation.
+    3. There is a space between two words, which are tokens of letters or digits. Exceptions: single letters beyond
+       ASCII, into which jieba splits the words of other scripts, join each other, and "μ" joins its unit.
+    4. A mark (one character, neither letter nor digit) joins both of its neighbours: covid-19, 2024-01-02, -5, 25℃,
+       a/b, x=1, “ab”. Rules 5 to 9 are the exceptions.
+    5. In Latin text there is a space after , ; : . ) ] } % and before ( [ { $, unless another mark is beside them:
+       "one (two), three", but 用PCR(一种方法). A text is Latin at its start, and after two words with a space between them,
+       until the next Chinese character. In any text, there is a space after ! and ?, after a period between Latin words
        ("J. Smith") and after a comma between a Latin word and a number.
     6. Numbers stay whole: a period or a colon between digits (3.5, 1.2.3, 12:30), a period between a letter and a digit
-       (no.5), a comma between digits if three follow in one token (1,200).
-    7. Addresses stay whole: from "//", "@", "_", "\\" or "www" until a space, a Chinese character, a quotation mark or
+       (no.5), a comma between digits if a token of three digits follows (1,200).
+    7. Addresses stay whole: from "//", "@", "_", "\\" or "www" to the next space, Chinese character, quotation mark or
        one of , ; ) ] }. Elsewhere a period joins an ending such as com, html or txt.
-    8. & < > and | have a space on both sides, where no other mark is.
-    9. A quotation mark (" or ') opens, and the next one closes: they join what they hold, and follow rule 5 outside. A '
-       behind a word, where none is open, is an apostrophe.
+    8. & < > and | have a space on both sides, except beside another mark.
+    9. A quotation mark (" or ') opens a quotation, and the next one closes it: they join the quoted text, and follow
+       rule 5 outside it. A ' behind a word, with no quotation open, is an apostrophe.
 
     Args:
-        tokens: list of str, as the vocabulary has them.
+        tokens: list of str, entries of the vocabulary.
 
     Returns:
-        str. A space depends on the tokens before it and the one behind it, so the text of the first n tokens begins
-        the text of more of them, and a streamer can print what it has.
+        str. A space depends on the tokens before it and the one token behind it. So the text of the first n tokens is a
+        prefix of the text of more tokens, and a streamer can print it.
     """
     text = _Text()
     for token in tokens:
@@ -106,14 +106,14 @@ def join_tokens(tokens):
 
 
 class _Text:
-    """A text that grows token by token; the rules are those of `join_tokens`."""
+    """Text that grows token by token, by the rules of `join_tokens`."""
 
     def __init__(self):
         self.parts = []
-        self.token = ""  # the last one; nothing where pieces continue it
+        self.token = ""  # the last token; empty if pieces continue it
         self.role = None  # the last token's
         self.kind = None  # the last character's
-        self.kind_before = None  # that of the last character before the last token
+        self.kind_before = None  # that of the character before the last token
         self.is_latin = True
         self.in_address = False
         self.open_quotes = set()
@@ -177,7 +177,7 @@ class _Text:
         return _is_foreign_letter(self.token) and _is_foreign_letter(token)
 
     def _ends_before(self, token, first):
-        """Whether the stop that the text ends with is no part of a number or an address that goes on with `token`."""
+        """Return whether the final stop of the text ends something: `token` does not continue its number or address."""
         kinds = self.kind_before, first
         if self.token == ".":
             if first is Kind.DIGIT and self.kind_before in (Kind.DIGIT, Kind.LETTER):

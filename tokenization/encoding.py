@@ -1,4 +1,4 @@
-"""Putting token sequences together: truncation, the template around them, padding, `tokenizers.Encoding`."""
+"""Model inputs of token sequences: truncation, special tokens, padding, `tokenizers.Encoding`."""
 
 import json
 from collections.abc import Sequence
@@ -8,10 +8,10 @@ from tokenizers import Encoding
 
 
 class Tokens(NamedTuple):
-    """One text, without special tokens.
+    """Tokens of one text, without special tokens.
 
-    ids: its tokens; offsets: (start, end) of each in the text; words: number of the word that each belongs to.
-    offsets and words are None where they were not asked for.
+    ids: one per token; offsets: (start, end) in the text, per token; words: number of the word, per token. offsets and
+    words are None if they are not needed.
     """
 
     ids: list
@@ -20,32 +20,32 @@ class Tokens(NamedTuple):
 
 
 def truncated_lengths(first, second, room, strategy):
-    """Lengths that `tokenizers` cuts two sequences to.
+    """Return the lengths to which `tokenizers` truncates two sequences.
 
     Args:
         first, second: lengths of the sequences; None for no second one.
-        room: tokens that there is room for.
+        room: most tokens of both together.
         strategy: "longest_first", "only_first" or "only_second".
 
     Raises:
-        ValueError: the sequence to cut would have nothing left, or there is none.
+        ValueError: the sequence to truncate is missing, or too short.
     """
     excess = first + (second or 0) - room
     if excess <= 0:
         return first, second
     if second is None or strategy != "longest_first":
         if strategy == "only_second" and second is None:
-            raise ValueError("truncation='only_second' needs a second sequence, and there is none.")
+            raise ValueError("truncation='only_second' needs a text_pair, but there is none")
         cut = second if strategy == "only_second" else first
         if cut <= excess and second is not None:
             raise ValueError(
-                f"truncation={strategy!r} cannot shorten a sequence of {cut} tokens by {excess} to fit max_length: "
-                "truncate both (longest_first) or give a greater max_length."
+                f"truncation={strategy!r} cannot shorten a sequence of {cut} tokens by {excess} to fit max_length: use "
+                "truncation='longest_first' or a greater max_length"
             )
         return (first, second - excess) if strategy == "only_second" else (first - excess, second)
     short, long = sorted((first, second))
-    # The shorter one stays whole where the longer one can give all; else they share the room, the odd token going
-    # to the longer one.
+    # The shorter one stays whole if the longer one can lose the excess. Else they share the room, and the longer one
+    # gets the odd token.
     kept_long = long if short > room else max(short, room - short)
     if short + kept_long > room:
         short, kept_long = room // 2, room - room // 2
@@ -53,15 +53,15 @@ def truncated_lengths(first, second, room, strategy):
 
 
 class Assembler:
-    """Makes model inputs of token sequences: cuts them to their room and puts the special tokens around them.
+    """Assembler of model inputs: truncates token sequences and adds special tokens.
 
     Args:
-        post_processor: the `tokenizers` post-processor that knows the special tokens.
-        add_special_tokens: whether to put them.
-        strategy: "longest_first", "only_first", "only_second"; None cuts nothing.
-        max_length: tokens of a whole input; None for no limit.
-        stride: tokens that neighbouring parts of a sequence share, where overflowing parts are asked for.
-        side: "right" or "left", the end to cut at.
+        post_processor: the `tokenizers` post-processor that adds the special tokens.
+        add_special_tokens: whether to add them.
+        strategy: "longest_first", "only_first", "only_second"; None truncates nothing.
+        max_length: most tokens of an input, with special tokens; None for no limit.
+        stride: tokens that neighbouring overflowing parts of a sequence share.
+        side: "right" or "left", the end to truncate.
     """
 
     def __init__(self, post_processor, add_special_tokens, strategy, max_length, stride, side):
@@ -74,8 +74,8 @@ class Assembler:
         self._layouts = {}
 
     def _layout(self, n_sequences):
-        """What stands where, read off the post-processor: [(source, id, type_id), ...]; source is the number of a
-        sequence, None for a special token."""
+        """Return the post-processor's template as [(source, id, type_id), ...]; source is the number of a sequence,
+        None for a special token."""
         if n_sequences not in self._layouts:
             dummy = build_encoding([0], ["x"], [0], [(0, 1)])
             pair = dummy if n_sequences > 1 else None
@@ -84,19 +84,19 @@ class Assembler:
         return self._layouts[n_sequences]
 
     def lengths(self, sequences):
-        """How many tokens of each sequence (a list of `Tokens`) are kept."""
+        """Return how many tokens of each sequence are kept."""
         full = [len(sequence.ids) for sequence in sequences]
         if self.max_length is None:
             return full
         specials = sum(source is None for source, _, _ in self._layout(len(full)))
         if self.max_length < specials:
-            raise ValueError(f"max_length={self.max_length} leaves no room for the {specials} special tokens.")
+            raise ValueError(f"max_length={self.max_length} leaves no room for the {specials} special tokens")
         second = full[1] if len(full) > 1 else None
         return truncated_lengths(full[0], second, self.max_length - specials, self.strategy)[: len(full)]
 
     def _frame(self, rows, special):
-        """Join the rows of an input's sequences, `special(id)` around them. The rows are used up: most of the time
-        goes into reading the tokens from memory, so they are not copied."""
+        """Join the rows of an input's sequences with `special(id)` for each special token. The first row is extended in
+        place: most of the time goes into memory reads, so rows are not copied."""
         row, before = None, []
         for source, token, _ in self._layout(len(rows)):
             if source is None:
@@ -109,15 +109,14 @@ class Assembler:
         return row
 
     def assemble(self, sequences, with_special_tokens_mask):
-        """One input.
+        """Return one input as (input_ids, type_ids, special_tokens_mask, offsets).
+
+        The mask is None without `with_special_tokens_mask`, the offsets are None if the sequences have none. The offset
+        of a special token is (0, 0).
 
         Args:
-            sequences: list of one or two `Tokens`, which are used up.
-            with_special_tokens_mask: whether the mask is wanted.
-
-        Returns:
-            (input_ids, type_ids, special_tokens_mask, offsets): the mask is None where it is not wanted, the offsets
-            where the sequences have none. A special token has the offset (0, 0).
+            sequences: list of one or two `Tokens`, whose lists are changed in place.
+            with_special_tokens_mask: whether to make the mask.
         """
         lengths = self.lengths(sequences)
         for sequence, length in zip(sequences, lengths, strict=True):
@@ -139,7 +138,7 @@ class Assembler:
         return ids, types, mask, offsets
 
     def encoding(self, sequences, tokens_of):
-        """One input as a `tokenizers.Encoding`, what was cut off in its `overflowing`.
+        """Return one input as a `tokenizers.Encoding`, with the truncated parts in its `overflowing`.
 
         Args:
             sequences: list of `Tokens` with offsets and words.
@@ -153,26 +152,50 @@ class Assembler:
             if length < len(sequence.ids):
                 if 0 < length <= self.stride:
                     raise ValueError(
-                        f"stride={self.stride} must be smaller than the {length} tokens that max_length leaves for a "
-                        "part of the sequence."
+                        f"stride={self.stride} must be smaller than the {length} tokens that max_length leaves for "
+                        "each part of the sequence"
                     )
                 encoding.truncate(length, stride=self.stride, direction=self.side)
             encodings.append(encoding)
         return self.post_processor.process(encodings[0], *encodings[1:], add_special_tokens=self.add_special_tokens)
 
 
-def pad_rows(rows, length, side, value):
-    """Lengthen each of the rows to `length` with `value`, in place."""
-    for row in rows:
-        padding = [value] * (length - len(row))
-        if side == "right":
-            row += padding
-        else:
-            row[:0] = padding
+class Padding(NamedTuple):
+    """Padding of a batch.
+
+    length: of the padded rows, None for no padding; side: "right" or "left"; token_id, type_id, token: what pads
+        encodings.
+    """
+
+    length: int | None = None
+    side: str = "right"
+    token_id: int | None = None
+    type_id: int = 0
+    token: str | None = None
+
+    def rows(self, rows, value):
+        """Pad each row with `value`, in place, and return the rows."""
+        if self.length is not None:
+            for row in rows:
+                padding = [value] * (self.length - len(row))
+                if self.side == "right":
+                    row += padding
+                else:
+                    row[:0] = padding
+        return rows
+
+    def encoding(self, encoding):
+        """Pad a `tokenizers.Encoding`, in place, and return it."""
+        if self.length is not None:
+            encoding.pad(
+                self.length, direction=self.side, pad_id=self.token_id, pad_type_id=self.type_id, pad_token=self.token
+            )
+        return encoding
 
 
 def build_encoding(ids, tokens, words, offsets, type_id=0):
-    """A `tokenizers.Encoding` of what is given; there is no constructor, but the form that it is pickled in is JSON."""
+    """Return a `tokenizers.Encoding` with these fields. It has no constructor for them, but its pickled state is
+    JSON."""
     n = len(ids)
     state = {
         "ids": ids,
@@ -191,11 +214,11 @@ def build_encoding(ids, tokens, words, offsets, type_id=0):
 
 
 class LazyEncodings(Sequence):
-    """The encodings behind a batch, each made when it is first asked for: most batches are never asked.
+    """Encodings of a batch, each made on first access, since most are never used.
 
     Args:
-        make: function of an index that gives the `tokenizers.Encoding`.
-        length: how many there are.
+        make: function from an index to the `tokenizers.Encoding`.
+        length: number of encodings.
     """
 
     def __init__(self, make, length):

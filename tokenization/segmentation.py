@@ -1,9 +1,10 @@
-"""Cutting normalized text into the words that are looked up whole in the vocabulary.
+"""Segmentation of normalized text into words.
 
-jieba without its hidden Markov model is a search for the likeliest path through the words of its dictionary. rjieba
-holds the same dictionary and the same search in Rust, an order of magnitude faster: the two agree on every text (the
-tests compare them over all of Unicode) but for one with rare characters, which is given to rjieba in jieba's blocks. What
-rjieba cannot take, lone surrogates and words that the user gave frequency 0, goes through jieba's own code.
+jieba without its hidden Markov model (HMM) searches for the likeliest path through the words of its dictionary. rjieba
+has the same dictionary and search in Rust, an order of magnitude faster. The two agree on every text (the tests compare
+them over all of Unicode), except that texts with rare characters must be passed to rjieba in jieba's blocks. jieba
+itself
+is used for what rjieba does not support: lone surrogates, and user words of frequency 0.
 """
 
 import functools
@@ -14,90 +15,88 @@ from itertools import chain
 
 from .whole_file import LARGE, read_bytes
 
-# jieba 0.42.1 cuts a text into these blocks first; only what matches is looked up in the dictionary.
+# jieba 0.42.1 first splits a text into these blocks and others, and only looks up these in the dictionary.
 _WORD_BLOCK = re.compile("([\u4e00-\u9fd5a-zA-Z0-9+#&\\._%\\-]+)")
-# rjieba's blocks hold these, too. A path that goes on has another sum of logarithms, whose last digit decides where two
-# paths are of the same words in another order (卖|卖卖 and 卖卖|卖).
+# rjieba's blocks contain these too. In a longer block the path has another sum of logarithms, and its last digit
+# decides between two paths with the same words in another order (卖|卖卖 and 卖卖|卖).
 _ONLY_RJIEBA = re.compile("[\u3400-\u4dbf\u9fd6-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 _SPACE_BLOCK = re.compile(r"(\r\n|\s)")
 _USER_LINE = re.compile(r"^(?P<word>.+?)(?: (?P<freq>[0-9]{1,100}))?(?: (?P<tag>[a-z]+))?$")
 
-# A long text is cut part by part, so that the words of one are still in the processor's cache when they are looked up.
-# Where a character outside the blocks ends a part, its words are what they are in the whole text.
+# A long text is segmented in parts, so that the words of a part are still in the CPU's cache when they are looked up. A
+# part ends at a character outside the blocks, so its words are the same as in the whole text.
 _PART = 4096
 _END_OF_PART = re.compile("\r\n|[^\u4e00-\u9fd5a-zA-Z0-9+#&\\._%\\-]")
 
-# Stands for frequency that no word has. It lies outside the blocks above, so it is never found in a text.
+# A word that takes up surplus frequency. It is outside the blocks above, so it is never found in a text.
 _NOWHERE = "\U0010fffd"
 
-# jieba's dictionary has one word twice, and its total counts it twice; rjieba's total does not.
+# jieba's dictionary has one word twice, and only jieba's total counts it twice.
 _COUNTED_TWICE = 3
 
 
 class UserDictionaryError(ValueError):
-    """The user dictionary cannot be read; the message says which line is wrong."""
+    """A user dictionary that cannot be read; the message names the line."""
 
 
 def read_user_dict(user_dict):
-    """Lines of a jieba user dictionary ("word", "word 100", "word 100 n"), checked.
+    """Return the lines of a jieba user dictionary ("word", "word 100", "word 100 n") as a tuple of str.
 
     Args:
-        user_dict: path of such a file in UTF-8, or a list of such lines; None for none.
+        user_dict: path of a file in UTF-8, or a list of lines; None for no lines.
 
-    Returns:
-        tuple of str.
+    Raises:
+        UserDictionaryError: the file cannot be read, or a line is wrong.
     """
     if user_dict is None:
         return ()
     if isinstance(user_dict, (str, os.PathLike)):
-        source = f"The user dictionary {os.fspath(user_dict)}"
+        source = f"user_dict {os.fspath(user_dict)}"
         try:
             lines = read_bytes(user_dict, LARGE).decode("utf-8-sig").split("\n")
         except UnicodeDecodeError:
-            raise UserDictionaryError(f"{source} is not UTF-8.") from None
+            raise UserDictionaryError(f"{source} is not UTF-8") from None
         except ValueError as error:
-            raise UserDictionaryError(f"{source} cannot be read: {error}.") from None
+            raise UserDictionaryError(f"{source} cannot be read: {error}") from None
         except OSError as error:
-            raise UserDictionaryError(f"{source} cannot be read: {error.strerror}.") from None
+            raise UserDictionaryError(f"{source} cannot be read: {error.strerror}") from None
     elif isinstance(user_dict, (list, tuple)):
-        source, lines = "The user dictionary", user_dict
+        source, lines = "user_dict", user_dict
     else:
-        raise UserDictionaryError(f"The user dictionary is {user_dict!r}, neither a path nor a list of lines.")
+        raise UserDictionaryError(f"user_dict is {user_dict!r}; expected a path or a list of lines")
     words = []
     for number, line in enumerate(lines, 1):
         if not isinstance(line, str):
-            raise UserDictionaryError(f"{source} holds {line!r} in place {number}, which is not a str.")
+            raise UserDictionaryError(f"{source}, line {number}: {line!r} is not a str")
         line = line.strip()
         if not line:
             continue
-        match = _USER_LINE.match(line)  # None where a line of a list holds a line break
+        match = _USER_LINE.match(line)  # None if a line contains a line break
         if match is None or len(match["word"].split()) > 1:
             raise UserDictionaryError(
-                f"{source}, line {number}: {line!r} is not a word, or a word, a whole number and a tag in small "
-                "letters, with one space between them."
+                f"{source}, line {number}: {line!r}; expected a word, then optionally a whole number and a tag in "
+                "small letters, separated by single spaces"
             )
         words.append(line)
     return tuple(words)
 
 
 def words_to_find(user_words):
-    """The words of lines from `read_user_dict`, without those of frequency 0, which jieba is not to find."""
+    """Return the words of lines from `read_user_dict`, without those of frequency 0, which jieba must not find."""
     matches = map(_USER_LINE.match, user_words)
     return [match["word"] for match in matches if match["freq"] is None or int(match["freq"]) > 0]
 
 
 @functools.lru_cache(maxsize=4)
 def _jieba(user_words):
-    """jieba's own tokenizer with the user's words, shared by all that use the same ones. Nobody else's words, and no
-    cache file: `jieba.dt` and the temporary folder stay as they are."""
+    """Return jieba's tokenizer with the user's words. It changes neither `jieba.dt` nor the temporary folder: it writes
+    no cache file."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             import jieba
         except ImportError:
-            raise ImportError(
-                "Word segmentation needs jieba: pip install jieba (or rjieba, which is faster)."
-            ) from None
+            raise ImportError("word segmentation needs jieba: pip install jieba (or rjieba, which is faster)") from None
     tokenizer = jieba.Tokenizer()
     tokenizer.FREQ, tokenizer.total = jieba.Tokenizer.gen_pfdict(tokenizer.get_dict_file())
     tokenizer.initialized = True
@@ -114,24 +113,24 @@ def _jieba(user_words):
 
 @functools.lru_cache(maxsize=4)
 def _rjieba(user_words):
-    """The `cut` of an rjieba that equals `_jieba(user_words)`, or None where there is none."""
+    """Return the `cut` of an rjieba that equals `_jieba(user_words)`; None if there is none."""
     try:
         import rjieba
 
         words = rjieba.Jieba()
     except (ImportError, AttributeError):
         return None
-    surplus = _COUNTED_TWICE  # every score is divided by the total, to the last digit
+    surplus = _COUNTED_TWICE  # every score is divided by the total, so the totals must be equal
     if user_words:
         exact = _jieba(user_words)
         base = _jieba(())
         changed = {_USER_LINE.match(line)["word"] for line in user_words}
         if exact.total >= 2**53 or any(exact.FREQ[word] == 0 for word in changed):
-            return None  # jieba passes over a word of frequency 0, and takes logarithms of any integer; rjieba may not
+            return None  # jieba skips words of frequency 0 and takes logarithms of any integer; rjieba does not
         surplus += exact.total - base.total
         for word in changed:
             words.add_word(word, exact.FREQ[word], None)
-            surplus -= exact.FREQ[word] - base.FREQ.get(word, 0)  # jieba counts the old frequency of a word given anew
+            surplus -= exact.FREQ[word] - base.FREQ.get(word, 0)  # jieba's total keeps the old frequency too
     words.add_word(_NOWHERE, surplus, None)
     return words.cut
 
@@ -146,13 +145,13 @@ def _parts(text):
 
 
 class JiebaSegmenter:
-    """`jieba.cut(text, HMM=False)`, to the letter.
+    """Segmenter with exactly the words of `jieba.cut(text, HMM=False)`.
 
     Args:
         user_words: lines from `read_user_dict`.
 
-    Calling it with a text gives an iterable of words, which joined give the text. The dictionary is read at the first
-    call, and is left out of pickles.
+    A call with a text returns an iterable of words, which join to the text. The dictionary is read at the first call,
+    and is not pickled.
     """
 
     def __init__(self, user_words=()):
@@ -191,19 +190,21 @@ class JiebaSegmenter:
         return words
 
 
-# A Han character and white space always end a word; what stands between is left to basic tokenization.
+# Han characters and white space always end a word; basic tokenization splits the text between them.
 _UNIT = re.compile("[\u4e00-\u9fff \n\r\t]|[^\u4e00-\u9fff \n\r\t]+")
 
 
 def cut_characters(text):
-    """Cut into the smallest parts that basic tokenization can treat one by one, for vocabularies without words."""
+    """Split a text into the smallest parts that basic tokenization can process one by one, for character
+    vocabularies."""
     return _UNIT.findall(text)
 
 
 class CustomSegmenter:
-    """A user's own way to cut: any callable that takes the normalized text and gives its words, in order.
+    """Segmenter made from a user's callable, which takes a normalized text and returns its words in order.
 
-    Characters between the words may be left out; a word that does not follow in the text is an error.
+    The callable may leave out characters between the words. A word that does not follow in the text raises a
+    ValueError.
     """
 
     def __init__(self, segment):
@@ -215,7 +216,7 @@ class CustomSegmenter:
             start = text.find(word, at) if isinstance(word, str) else -1
             if start < 0:
                 raise ValueError(
-                    f"The segmenter gave {word!r}, which does not stand in the text after its first {at} characters."
+                    f"the segmenter returned {word!r}, which does not occur after the first {at} characters of the text"
                 )
             if start > at:
                 words.append(text[at:start])

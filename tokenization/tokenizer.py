@@ -1,7 +1,7 @@
-"""The tokenizer of RoFormer, WoBERT and their kin: jieba's words where the vocabulary has them, WordPiece elsewhere.
+"""Tokenizer of RoFormer, WoBERT and related models: jieba's words if the vocabulary has them, else WordPiece.
 
-Exactly what bert4keras' `Tokenizer(vocab, do_lower_case=True, pre_tokenize=lambda text: jieba.cut(text, HMM=False))`
-does, which is what these checkpoints were trained with, as a fast tokenizer of transformers.
+It gives the ids of bert4keras' `Tokenizer(vocab, do_lower_case=True, pre_tokenize=lambda text: jieba.cut(text,
+HMM=False))`, with which these checkpoints were trained, and is a fast tokenizer of transformers.
 """
 
 import copy
@@ -16,7 +16,7 @@ from transformers.utils import PaddingStrategy, logging
 
 from .added_tokens import AddedTokenSplitter
 from .decoding import join_tokens
-from .encoding import Assembler, LazyEncodings, Tokens, pad_rows
+from .encoding import Assembler, LazyEncodings, Padding, Tokens
 from .normalization import Normalizer
 from .segmentation import CustomSegmenter, JiebaSegmenter, cut_characters, read_user_dict, words_to_find
 from .vocabulary import VocabularyError, check_vocabulary, has_words, read_vocabulary, write_vocabulary
@@ -25,15 +25,15 @@ from .wordpiece import LONGEST_WORD, PREFIX, WordPiece
 
 logger = logging.get_logger(__name__)
 
-# What transformers' own classes do not have is saved under this name, which they do not know ...
+# The saved class name of a tokenizer for which transformers' own class would give other ids ...
 _BEYOND_TRANSFORMERS = "RoFormerWordTokenizer"
-# ... but an unknown name alone makes AutoTokenizer read tokenizer.json and give other ids without a word. Every
-# tokenizer of transformers refuses a truncation side that it does not know, and says which, so this stands there.
+# ... but for an unknown name AutoTokenizer reads tokenizer.json and gives other ids without an error. Every tokenizer
+# of transformers refuses an unknown truncation side, and shows it, so this message is saved as the truncation side.
 _REFUSAL = "none: this tokenizer segments words as only the package modeling_roformer can; import it first"
 
-_NAMED_WORDS = 5  # how many a warning names
+_NAMED_WORDS = 5  # words that a warning names
 
-# Latin words are joined with a space, Chinese ones are not, nor a Latin word with a Chinese one.
+# There is a space between Latin words, but none beside a Chinese word.
 _CHINESE = r"[\p{Han}\p{Hiragana}\p{Katakana}\u3000-\u303f\uff00-\uffef]"
 _SPACE_BESIDE_CHINESE = rf"(?<={_CHINESE}) | (?={_CHINESE})"
 
@@ -44,20 +44,21 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
     Args:
         vocab: dict of entry -> id, or the path of a vocab.txt.
         do_lower_case: lower-case, and strip accents unless `strip_accents` says otherwise.
-        word_segmentation: "jieba" (words as jieba cuts them without HMM), None (character level), or a callable that
-            takes a normalized text and gives its words in order, for those who need another segmenter. "auto", the
-            default, is "jieba" where the vocabulary has an entry of two or more Han characters, else None. Saved in
-            tokenizer_config.json; of a callable only the fact is saved, and loading asks for it again.
-        user_dict: words for jieba to know as well: the path of a jieba dictionary file, or a list of its lines
-            ("word", "word 100", "word 100 n"). The words are saved with the tokenizer. They should be in the vocabulary:
-            a word that is not falls into characters, and a warning names it.
-        tokenize_chinese_chars: ignored, as by transformers' RoFormerTokenizer: Han characters always stand alone.
-        strip_accents: drop accents; None means as `do_lower_case`.
-        add_sep_token: end texts with [SEP]; False for RoFormer-GPT, whose prompts are to go on.
+        word_segmentation: "jieba" (the words of jieba without HMM), None (character level), or a callable that takes a
+            normalized text and returns its words in order. "auto", the default, is "jieba" if the vocabulary has an
+            entry of two or more Han characters, else None. It is saved; a callable is saved as "custom", and must be
+            passed again when loading.
+        user_dict: more words for jieba: the path of a jieba dictionary file, or a list of its lines ("word",
+            "word 100", "word 100 n"). They are saved with the tokenizer. A word that the vocabulary lacks is split into
+            characters, and a warning names it.
+        tokenize_chinese_chars: ignored, as by transformers' RoFormerTokenizer: Han characters are always split.
+        strip_accents: drop accents; None means the value of `do_lower_case`.
+        add_sep_token: end texts with [SEP]; False for RoFormer-GPT, which continues its prompts.
 
     Raises:
-        VocabularyError (a ValueError): no [UNK], an entry twice, or "jieba" for a vocabulary that has no words.
-        UserDictionaryError (a ValueError): a line that is not a word, a frequency and a tag.
+        VocabularyError (a ValueError): [UNK] is missing, an entry occurs twice, or "jieba" is asked of a vocabulary
+            without words.
+        UserDictionaryError (a ValueError): a line is not a word with an optional frequency and tag.
 
     ```python
     tokenizer = RoFormerTokenizer.from_pretrained("roformer_chinese_base")
@@ -101,7 +102,7 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
             source = os.fspath(vocab)
             vocab = read_vocabulary(vocab)
         if vocab is None:
-            raise VocabularyError("There is no vocabulary: give vocab.txt or tokenizer.json.")
+            raise VocabularyError("there is no vocabulary: pass vocab.txt or tokenizer.json")
         do_lower_case = True if do_lower_case is None else bool(do_lower_case)
         check_vocabulary(vocab, str(unk_token), source)
 
@@ -143,15 +144,15 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
         if words:
             more = f" and {len(words) - _NAMED_WORDS} more" if len(words) > _NAMED_WORDS else ""
             logger.warning_once(
-                f"The vocabulary lacks words of user_dict, which make its tokens worse: {', '.join(words[:_NAMED_WORDS])}"
-                f"{more}. Each falls into single characters or pieces, where jieba alone may find shorter words that the "
-                "vocabulary has: leave them out, or use a vocabulary that has them."
+                f"the vocabulary lacks words of user_dict: {', '.join(words[:_NAMED_WORDS])}{more}. They are split "
+                "into characters or pieces, where jieba alone may find shorter words of the vocabulary: remove them "
+                "from user_dict, or use a vocabulary with them"
             )
 
     def _choose_segmenter(self, vocab, source):
         chosen = self.word_segmentation
         if self.user_dict and (callable(chosen) or chosen is None):
-            raise ValueError("user_dict adds words to jieba, so it needs word_segmentation='jieba'.")
+            raise ValueError("user_dict adds words to jieba, so it needs word_segmentation='jieba'")
         if callable(chosen):
             self.word_segmentation = "custom"
             return CustomSegmenter(chosen)
@@ -159,35 +160,38 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
             return cut_characters
         if chosen == "custom":
             raise ValueError(
-                "This tokenizer was saved with a segmenter of its user's own, which is not saved with it: give it as "
-                "word_segmentation=."
+                "the tokenizer was saved with word_segmentation='custom', a callable, which is not saved: pass the "
+                "callable as word_segmentation"
             )
         if chosen not in ("auto", "jieba"):
-            raise ValueError(f"word_segmentation is {chosen!r}; it can be 'jieba', None, 'auto' or a callable.")
+            raise ValueError(f"word_segmentation is {chosen!r}; expected 'auto', 'jieba', None or a callable")
         words = has_words(vocab)
         if not words and (chosen == "jieba" or self.user_dict):
             raise VocabularyError(
-                f"word_segmentation='jieba' needs a vocabulary with words, and {source} has no entry of two or more "
-                "Han characters: give word_segmentation=None for a character-level vocabulary."
+                f"word_segmentation='jieba' needs a vocabulary of words, but {source} has no entry of two or more Han "
+                "characters: use word_segmentation=None for a character vocabulary"
             )
         self.word_segmentation = "jieba" if words else None
         return JiebaSegmenter(tuple(self.user_dict)) if words else cut_characters
 
     @property
     def do_lower_case(self):
-        """Whether texts are lower-cased; chosen when the tokenizer is made."""
+        """True if texts are lower-cased; set when the tokenizer is made."""
         return self._normalizer.lowercase
 
     # Loading and saving
 
     @classmethod
     def convert_to_native_format(cls, trust_remote_code=False, **kwargs):
-        """Leave the files to `__init__`, which reads the vocabulary from them and builds the rest itself."""
+        """Return the arguments unchanged: `__init__` reads the vocabulary from the files itself."""
         return kwargs
 
     def update_post_processor(self):
-        """[CLS] A [SEP], and [CLS] A [SEP] B [SEP] with segments 0 and 1; without the last [SEP] for RoFormer-GPT."""
-        self._add_bos_token = self._add_eos_token = False  # [CLS] and [SEP] are what a text starts and ends with
+        """Set the template to [CLS] A [SEP], and [CLS] A [SEP] B [SEP] with segments 0 and 1.
+
+        Without `add_sep_token` the last [SEP] is left out.
+        """
+        self._add_bos_token = self._add_eos_token = False  # [CLS] and [SEP] take their place
         cls, sep = self.cls_token, self.sep_token
         start, between = f"{cls}:0 " if cls else "", f" {sep}:{{}}" if sep else ""
         end = between if self.add_sep_token else ""
@@ -200,14 +204,14 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
         )
 
     def _is_beyond_transformers(self):
-        """Whether transformers' RoFormerTokenizer, reading the same files, would give other ids."""
+        """Return whether transformers' RoFormerTokenizer would give other ids from the same files."""
         if self.user_dict or self.word_segmentation == "custom" or not self.add_sep_token:
             return True
         return self.word_segmentation is None and has_words(self._vocabulary)
 
-    # tokenizer.json is always WordPiece over the same vocabulary, whatever segments here, so that transformers' own
-    # class, which makes words by itself, reads it. With `legacy_format=True` it is left out, for programs that read
-    # nothing else and segment nothing; from vocab.txt alone transformers' own class finds no words, and must refuse.
+    # tokenizer.json is always WordPiece over the same vocabulary, whatever the segmentation, so that transformers' own
+    # class, which segments by itself, can read it. With `legacy_format=True` it is not written, for programs that would
+    # read it and not segment; from vocab.txt alone transformers' own class finds no words, so it must refuse.
     def _save_pretrained(self, save_directory, file_names, legacy_format=None, filename_prefix=None):
         changes = {}
         if self._is_beyond_transformers() or (legacy_format and self.word_segmentation is not None):
@@ -230,15 +234,15 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
         return saved + self.save_vocabulary(save_directory, filename_prefix)
 
     def save_vocabulary(self, save_directory, filename_prefix=None):
-        """Write vocab.txt; returns its path in a tuple."""
+        """Write vocab.txt, and return its path in a tuple."""
         name = (filename_prefix + "-" if filename_prefix else "") + self.vocab_files_names["vocab_file"]
         path = os.path.join(save_directory, name)
         write_vocabulary(self._vocabulary, path)
         return (path,)
 
     def train_new_from_iterator(self, *args, **kwargs):
-        """As in transformers. The new vocabulary has pieces of Latin words and single Han characters, no Chinese words
-        (`roformer vocab` makes one that has), so the new tokenizer is character-level."""
+        """Train a new tokenizer as in transformers. Its vocabulary has pieces of Latin words and single Han characters
+        but no Chinese words (`roformer vocab` makes a vocabulary with words), so it is character-level."""
         pattern = copy.copy(self)
         pattern.init_kwargs = {**self.init_kwargs, "word_segmentation": None, "user_dict": None}
         return super(RoFormerTokenizer, pattern).train_new_from_iterator(*args, **kwargs)
@@ -250,7 +254,7 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
         return list(chain.from_iterable(map(self._word_piece.ids.__getitem__, words)))
 
     def _tokens(self, text):
-        """Tokens with offsets into `text` and word numbers."""
+        """Return the tokens of a text with offsets and word numbers."""
         normalized, origins = self._normalizer.align(text)
         words = list(self._segment(normalized))
         ids = list(chain.from_iterable(map(self._word_piece.ids.__getitem__, words)))
@@ -296,7 +300,7 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
         return Tokens(ids, offsets, words) if with_offsets else Tokens(ids)
 
     def _encode_sequence(self, sequence, split_special_tokens, with_offsets):
-        """Tokens of a text, or of a list of words, whose offsets are then within each word."""
+        """Return the tokens of a text, or of a list of words, whose offsets are then relative to each word."""
         if isinstance(sequence, str):
             return self._encode_text(sequence, split_special_tokens, with_offsets)
         ids, offsets, words = [], [], []
@@ -314,14 +318,14 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
     # From tokens to text
 
     def convert_tokens_to_string(self, tokens):
-        """The text of tokens, by the rules of `decoding.join_tokens`."""
+        """Return the text of tokens, by the rules of `decoding.join_tokens`."""
         return join_tokens(tokens)
 
     def _decode(self, token_ids, skip_special_tokens=False, clean_up_tokenization_spaces=None, **kwargs):
-        """What `decode` does with one sequence of ids: `convert_tokens_to_string` of its tokens.
+        """Decode one sequence of ids: `convert_tokens_to_string` of its tokens.
 
-        With `clean_up_tokenization_spaces=False` it is the plain text of the saved tokenizer.json, where a space stands
-        on both sides of a mark that is not Chinese, but for one of . , ? ! behind a word.
+        `clean_up_tokenization_spaces=False` returns the text that the saved tokenizer.json gives, with a space on both
+        sides of every mark that is not Chinese, except before . , ? ! behind a word.
         """
         if clean_up_tokenization_spaces is False:
             return super()._decode(token_ids, skip_special_tokens, clean_up_tokenization_spaces, **kwargs)
@@ -340,15 +344,15 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
     def _get_padding_truncation_strategies(
         self, padding=False, truncation=None, max_length=None, pad_to_multiple_of=None, verbose=True, **kwargs
     ):
-        """As in transformers, with the warning that its version 4 gave."""
+        """Return the strategies as transformers does; warn as its version 4 did if truncation has no effect."""
         strategies = super()._get_padding_truncation_strategies(
             padding, truncation, max_length, pad_to_multiple_of, verbose, **kwargs
         )
         asked = truncation not in (None, False, TruncationStrategy.DO_NOT_TRUNCATE)
         if verbose and asked and strategies[1] == TruncationStrategy.DO_NOT_TRUNCATE:
             logger.warning_once(
-                f"truncation={truncation!r} cuts nothing: no max_length was given, and this tokenizer has no "
-                "model_max_length."
+                f"truncation={truncation!r} has no effect: max_length was not given, and the tokenizer has no "
+                "model_max_length"
             )
         return strategies
 
@@ -375,167 +379,124 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
         split_special_tokens=None,
         **kwargs,
     ):
-        if kwargs.get("sanitize_control_tokens"):  # chats, which transformers takes apart itself
+        if kwargs.get("sanitize_control_tokens"):  # a chat, which transformers' method splits into texts
             return super()._encode_plus(
-                text,
-                text_pair,
-                add_special_tokens=add_special_tokens,
-                padding_strategy=padding_strategy,
-                truncation_strategy=truncation_strategy,
-                max_length=max_length,
-                pad_to_multiple_of=pad_to_multiple_of,
-                padding_side=padding_side,
-                return_tensors=return_tensors,
-                return_attention_mask=return_attention_mask,
+                text, text_pair, add_special_tokens=add_special_tokens, padding_strategy=padding_strategy,
+                truncation_strategy=truncation_strategy, max_length=max_length, pad_to_multiple_of=pad_to_multiple_of,
+                padding_side=padding_side, return_tensors=return_tensors, return_attention_mask=return_attention_mask,
                 **kwargs,
-            )
+            )  # fmt: skip
         is_batched, samples = _as_samples(text, text_pair, is_split_into_words)
-        if split_special_tokens is None:
-            split_special_tokens = self.split_special_tokens
-        truncates = truncation_strategy != TruncationStrategy.DO_NOT_TRUNCATE
-        assembler = Assembler(
-            self._tokenizer.post_processor,
-            add_special_tokens,
-            truncation_strategy.value if truncates else None,
-            max_length,
-            stride,
-            self.truncation_side,
-        )
-
-        def tokens(sample, with_offsets):
-            return [self._encode_sequence(sequence, split_special_tokens, with_offsets) for sequence in sample]
+        split = self.split_special_tokens if split_special_tokens is None else split_special_tokens
+        assembler = self._assembler(add_special_tokens, truncation_strategy, max_length, stride)
 
         def encoding(sample):
-            return assembler.encoding(tokens(sample, True), self.convert_ids_to_tokens)
+            return assembler.encoding(self._tokenize(sample, split, True), self.convert_ids_to_tokens)
 
-        data = {}
         if return_overflowing_tokens:
-            encodings, origin = [], []
-            for number, sample in enumerate(samples):
-                whole = encoding(sample)
-                parts = [whole, *whole.overflowing]
-                encodings += parts
-                origin += [number] * len(parts)
-            columns = [[e.ids, e.type_ids, e.special_tokens_mask, e.offsets] for e in encodings]
+            encodings, origins, rows = _with_overflowing(map(encoding, samples))
         else:
-            columns = [
-                assembler.assemble(tokens(sample, return_offsets_mapping), return_special_tokens_mask)
-                for sample in samples
-            ]
-        ids, types, specials, offsets = (
-            (list(column) for column in zip(*columns, strict=True)) if columns else ([], [], [], [])
-        )
-        lengths = [len(row) for row in ids]
-        masks = [[1] * length for length in lengths]
+            inputs = (self._tokenize(sample, split, return_offsets_mapping) for sample in samples)
+            rows = [assembler.assemble(sequences, return_special_tokens_mask) for sequences in inputs]
+        ids, types, specials, offsets = map(list, zip(*rows, strict=True)) if rows else ([], [], [], [])
         for row in ids:
             self._eventual_warn_about_too_long_sequence(row, max_length, verbose)
 
-        padded = _padded_length(padding_strategy, max(lengths, default=0), max_length, pad_to_multiple_of)
-        padding_side = padding_side if padding_side is not None else self.padding_side
-        data = {"input_ids": (ids, self.pad_token_id)}
-        if _wanted(return_token_type_ids, "token_type_ids" in self.model_input_names):
-            data["token_type_ids"] = (types, self.pad_token_type_id)
-        if _wanted(return_attention_mask, "attention_mask" in self.model_input_names):
-            data["attention_mask"] = (masks, 0)
-        if return_special_tokens_mask:
-            data["special_tokens_mask"] = (specials, 1)
-        if return_offsets_mapping:
-            data["offset_mapping"] = (offsets, (0, 0))
-        if padded is not None:
-            for rows, value in data.values():
-                pad_rows(rows, padded, padding_side, value)
-        data = {key: rows for key, (rows, _) in data.items()}
+        masks = [[1] * len(row) for row in ids]
+        padding = self._padding(ids, padding_strategy, max_length, pad_to_multiple_of, padding_side)
+        columns = {  # whether it is returned, its rows, and what pads them
+            "input_ids": (True, ids, self.pad_token_id),
+            "token_type_ids": (self._returns("token_type_ids", return_token_type_ids), types, self.pad_token_type_id),
+            "attention_mask": (self._returns("attention_mask", return_attention_mask), masks, 0),
+            "special_tokens_mask": (return_special_tokens_mask, specials, 1),
+            "offset_mapping": (return_offsets_mapping, offsets, (0, 0)),
+        }
+        data = {name: padding.rows(rows, value) for name, (returned, rows, value) in columns.items() if returned}
         if return_length:
             data["length"] = [len(row) for row in ids]
-
-        def pad(encoding):
-            if padded is not None:
-                encoding.pad(
-                    padded,
-                    direction=padding_side,
-                    pad_id=self.pad_token_id,
-                    pad_type_id=self.pad_token_type_id,
-                    pad_token=self.pad_token,
-                )
-            return encoding
-
         if return_overflowing_tokens:
-            data["overflow_to_sample_mapping"] = origin
-            encodings = [pad(encoding) for encoding in encodings]
+            data["overflow_to_sample_mapping"] = origins
+            encodings = [padding.encoding(encoding) for encoding in encodings]
         else:
-            encodings = LazyEncodings(lambda index: pad(encoding(samples[index])), len(samples))
-        batch = BatchEncoding(
-            data, encodings, tensor_type=return_tensors, n_sequences=len(samples[0]) if samples else None
-        )
-        if not is_batched and return_tensors is None and not return_overflowing_tokens:
-            data = {key: rows[0] for key, rows in data.items()}
-            batch = BatchEncoding(data, encodings, n_sequences=batch.n_sequences)
-        return batch
+            encodings = LazyEncodings(lambda index: padding.encoding(encoding(samples[index])), len(samples))
+            if not is_batched and return_tensors is None:
+                data = {name: rows[0] for name, rows in data.items()}
+        return BatchEncoding(data, encodings, return_tensors, n_sequences=len(samples[0]) if samples else None)
+
+    def _tokenize(self, sample, split_special_tokens, with_offsets):
+        """Return the `Tokens` of each sequence of a sample."""
+        return [self._encode_sequence(sequence, split_special_tokens, with_offsets) for sequence in sample]
+
+    def _assembler(self, add_special_tokens, strategy, max_length, stride):
+        strategy = None if strategy == TruncationStrategy.DO_NOT_TRUNCATE else strategy.value
+        processor, side = self._tokenizer.post_processor, self.truncation_side
+        return Assembler(processor, add_special_tokens, strategy, max_length, stride, side)
+
+    def _padding(self, ids, strategy, max_length, multiple, side):
+        """Return how to pad a batch with these rows of ids; rows that are longer stay as they are."""
+        if strategy == PaddingStrategy.DO_NOT_PAD:
+            return Padding()
+        to_longest = strategy == PaddingStrategy.LONGEST or max_length is None
+        length = max(map(len, ids), default=0) if to_longest else max_length
+        length = -(-length // multiple) * multiple if multiple else length
+        side = self.padding_side if side is None else side
+        return Padding(length, side, self.pad_token_id, self.pad_token_type_id, self.pad_token)
+
+    def _returns(self, name, asked):
+        return name in self.model_input_names if asked is None else asked
 
 
 RoFormerTokenizerFast = RoFormerTokenizer
 
 
-def _wanted(asked, default):
-    return default if asked is None else asked
-
-
-def _padded_length(strategy, longest, max_length, multiple):
-    """What a batch is padded to, None for no padding; rows that are longer stay as they are."""
-    if strategy == PaddingStrategy.DO_NOT_PAD:
-        return None
-    length = longest if strategy == PaddingStrategy.LONGEST or max_length is None else max_length
-    return -(-length // multiple) * multiple if multiple else length
+def _with_overflowing(encodings):
+    """Return each encoding, followed by its overflowing parts; the number of the sample that each is from; and their
+    rows, as `Assembler.assemble` returns them."""
+    parts = [(part, number) for number, whole in enumerate(encodings) for part in (whole, *whole.overflowing)]
+    rows = [(part.ids, part.type_ids, part.special_tokens_mask, part.offsets) for part, _ in parts]
+    return [part for part, _ in parts], [number for _, number in parts], rows
 
 
 def _as_samples(text, text_pair, is_split_into_words):
-    """(is_batched, samples): each sample a list of one or two sequences; a sequence is a str, or a list of str where
-    `is_split_into_words`."""
+    """Return (is_batched, samples). A sample is a list of one or two sequences; a sequence is a str or, with
+    `is_split_into_words`, a list of str."""
 
     def is_sequence(value):
         if not is_split_into_words:
             return isinstance(value, str)
         return isinstance(value, (list, tuple)) and all(isinstance(word, str) for word in value)
 
-    kind = "a list of str" if is_split_into_words else "a str"
-
-    def checked(value, where):
+    def checked(value, name):
         if not is_sequence(value):
-            raise ValueError(f"{where} is {_shown(value)}, and should be {kind}.")
+            expected = "a list of str" if is_split_into_words else "a str"
+            raise ValueError(f"{name} is of type {type(value).__name__}; expected {expected}")
         return value
 
     batched = isinstance(text, (list, tuple))
     if is_split_into_words:
         batched = batched and len(text) > 0 and isinstance(text[0], (list, tuple))
     if not batched:
-        sample = [checked(text, "The text")]
-        if text_pair is not None:
-            sample.append(checked(text_pair, "The second text"))
-        return False, [sample]
+        pair = [] if text_pair is None else [checked(text_pair, "text_pair")]
+        return False, [[checked(text, "text"), *pair]]
     if text_pair is None:
         samples = []
-        for number, value in enumerate(text):
+        for i, value in enumerate(text):
             if not is_sequence(value) and isinstance(value, (list, tuple)) and len(value) == 2:
-                samples.append([checked(part, f"Half of the pair {number}") for part in value])
+                samples.append([checked(part, f"text[{i}][{half}]") for half, part in enumerate(value)])
             else:
-                samples.append([checked(value, f"Text {number}")])
+                samples.append([checked(value, f"text[{i}]")])
         return True, samples
     if not isinstance(text_pair, (list, tuple)):
-        raise TypeError("A batch of texts needs a list of second texts, as many as there are texts.")
+        raise TypeError(f"text_pair is of type {type(text_pair).__name__}; expected a list, as text is one")
     if len(text) != len(text_pair):
-        raise ValueError(f"There are {len(text)} texts and {len(text_pair)} second texts; each text needs one.")
-    return True, [
-        [checked(first, f"Text {number}"), checked(second, f"Second text {number}")]
-        for number, (first, second) in enumerate(zip(text, text_pair, strict=True))
-    ]
-
-
-def _shown(value):
-    return "None" if value is None else f"a {type(value).__name__}"
+        raise ValueError(f"text has {len(text)} texts, but text_pair has {len(text_pair)}; expected one for each text")
+    pairs = enumerate(zip(text, text_pair, strict=True))
+    return True, [[checked(a, f"text[{i}]"), checked(b, f"text_pair[{i}]")] for i, (a, b) in pairs]
 
 
 def _read_tokenizer_json(path):
-    """(vocabulary, lowercase, strip_accents) of a tokenizer.json; the last two None where it does not say."""
+    """Return (vocabulary, lowercase, strip_accents) of a tokenizer.json; the last two are None if it does not have
+    them."""
     try:
         saved = read_json(path)
         model = saved["model"]
@@ -544,9 +505,10 @@ def _read_tokenizer_json(path):
     except ValueError as error:
         raise VocabularyError(str(error)) from None
     except (KeyError, TypeError, AttributeError):
-        raise VocabularyError(f"{path} is broken: it is not JSON as tokenizers write it.") from None
+        raise VocabularyError(f"{path} has no model.vocab: it is not a file of tokenizers") from None
     if kind != "WordPiece" or not isinstance(vocabulary, dict):
-        raise VocabularyError(f"{path} holds a {kind} model; RoFormer's tokenizers are WordPiece.")
+        found = f"a {kind} model with a vocabulary of type {type(vocabulary).__name__}"
+        raise VocabularyError(f"{path} has {found}; expected a WordPiece model with a dict")
     normalizer = saved.get("normalizer") or {}
     parts = normalizer.get("normalizers", [normalizer])
     bert = next((part for part in parts if part.get("type") == "BertNormalizer"), {})
@@ -555,13 +517,13 @@ def _read_tokenizer_json(path):
 
 
 def _backend(vocabulary, unk_token, lowercase, strip_accents):
-    """The `tokenizers.Tokenizer` that is saved as tokenizer.json: all but the words."""
+    """Return the `tokenizers.Tokenizer` that is saved as tokenizer.json: everything but the segmentation into words."""
     backend = Tokenizer(
         models.WordPiece(
             vocabulary, unk_token=unk_token, max_input_chars_per_word=LONGEST_WORD, continuing_subword_prefix=PREFIX
         )
     )
-    # Not the normalizer's handle_chinese_chars, which would put spaces into added tokens.
+    # handle_chinese_chars would put spaces into added tokens.
     backend.normalizer = normalizers.BertNormalizer(
         clean_text=True, handle_chinese_chars=False, strip_accents=strip_accents, lowercase=lowercase
     )

@@ -1,4 +1,4 @@
-"""Text files that are read whole, if they are not too large, and written whole or not at all."""
+"""Text files, read whole up to a maximum size, and written atomically."""
 
 import io
 import json
@@ -6,13 +6,13 @@ import os
 import shutil
 import tempfile
 
-# Bytes that are read of a file; the largest vocabularies have a million entries and 30 MB.
+# Maximum bytes of a file; the largest vocabularies have a million entries and 30 MB.
 LARGE = 64 << 20
 SMALL = 16 << 20
 
 
 def most_bytes(name):
-    """How many bytes are read of a file of this name: vocabularies and indexes may be large, settings and cards not."""
+    """Return the maximum size of a file with this name: LARGE for vocabularies and indexes, SMALL for all others."""
     is_large = os.path.basename(name) in ("vocab.txt", "tokenizer.json") or str(name).endswith(
         (".index", ".index.json")
     )
@@ -20,10 +20,10 @@ def most_bytes(name):
 
 
 def read_whole(path, **decoding):
-    """The text of a file, in UTF-8 unless `decoding` says otherwise, as `open` takes it.
+    """Return the text of a file, in UTF-8 unless `decoding`, arguments of `open`, says otherwise.
 
     Raises:
-        ValueError: it has more than `most_bytes` of its name (no more than that is read), or is not in that encoding.
+        ValueError: the file has more than `most_bytes` of its name, or another encoding.
     """
     data = read_bytes(path, most_bytes(path))
     return io.TextIOWrapper(io.BytesIO(data), **{"encoding": "utf-8"} | decoding).read()
@@ -37,8 +37,8 @@ def read_json(path, default=None, **decoding):
         default: returned if there is no such file; None raises FileNotFoundError.
 
     Raises:
-        ValueError: names the file, which is too large, in another encoding, not JSON or not an object; or has an object, at
-            any depth, with a field twice.
+        ValueError: names the file, which is too large, in another encoding, not JSON or not an object; or has an
+            object, at any depth, with a field twice.
     """
     if default is not None and not os.path.isfile(path):
         return default
@@ -52,7 +52,8 @@ def read_json(path, default=None, **decoding):
 
 
 def unique_fields(pairs):
-    """A dict of the fields of a JSON object, for `json.loads(object_pairs_hook=…)`, which else takes the last of a name."""
+    """Return the fields of a JSON object; raise ValueError if one appears twice, where `json` keeps the last by
+    default."""
     fields = {}
     for name, value in pairs:
         if name in fields:
@@ -62,22 +63,22 @@ def unique_fields(pairs):
 
 
 def read_bytes(path, most):
-    """The content of a file; raises ValueError where it has more than `most` bytes, of which it reads no more."""
+    """Return the content of a file; raise ValueError if it has more than `most` bytes, without reading the rest."""
     pieces, left = [], most + 1
     with open(path, "rb") as file:
-        # Piece by piece: a buffer for `most` bytes would be made at once, however few there are.
+        # In pieces: read(most) would allocate a buffer of `most` bytes for any file.
         while piece := file.read(min(left, 1 << 20)):
             pieces.append(piece)
             left -= len(piece)
     if left == 0:
-        raise ValueError(f"it has more than {most:,} bytes, the most that are read of it")
+        raise ValueError(f"it has more than {most:,} bytes, the maximum")
     return b"".join(pieces)
 
 
 def write_whole(path, text):
-    """Write UTF-8 beside the file's final name, then rename it, so that no half file is ever seen.
+    """Write a text in UTF-8 atomically: into a temporary file, which is then renamed to `path`.
 
-    A file that is replaced hands on its mode, and a link makes room for the file; line breaks stay as they are in the text.
+    The mode of an existing file is kept, a link is replaced by the file, and line breaks are written as they are.
     """
     folder, name = os.path.split(os.path.abspath(path))
     descriptor, beside = tempfile.mkstemp(dir=folder, prefix=f".{name[:50]}")

@@ -1,27 +1,27 @@
-"""From words to ids: whole where the vocabulary has the word, else basic tokenization and WordPiece.
+"""Ids of words: the word's own entry if the vocabulary has it, else basic tokenization and WordPiece.
 
-What becomes of a word depends on nothing but the word, so each is worked out once and remembered.
+The ids of a word depend only on the word, so they are cached.
 """
 
 from .characters import is_cjk, is_dropped, is_punctuation, is_space
 
 PREFIX = "##"
-LONGEST_WORD = 200  # characters; what is longer is unknown as a whole
-_REMEMBERED = 1 << 17  # words; a corpus has more, so the memory starts anew when it is full
-_REMEMBERED_LENGTH = 32  # characters; longer ones hardly come back
+LONGEST_WORD = 200  # characters; longer words are unknown as a whole
+_CACHED_WORDS = 1 << 17  # a corpus has more words, so a full cache is cleared
+_CACHED_LENGTH = 32  # characters; longer words rarely occur twice
 
 
-class Memory(dict):
-    """A dict that works out what it does not have, and forgets all when it is full."""
+class WordCache(dict):
+    """Cache of a function of a word; cleared when it is full."""
 
-    def __init__(self, work_out):
+    def __init__(self, compute):
         super().__init__()
-        self.work_out = work_out
+        self.compute = compute
 
     def __missing__(self, word):
-        value = self.work_out(word)
-        if len(word) <= _REMEMBERED_LENGTH:
-            if len(self) >= _REMEMBERED:
+        value = self.compute(word)
+        if len(word) <= _CACHED_LENGTH:
+            if len(self) >= _CACHED_WORDS:
                 self.clear()
             self[word] = value
         return value
@@ -32,14 +32,14 @@ class WordPiece:
 
     Args:
         vocabulary: dict of entry -> id.
-        unk_id: id of what cannot be put together from entries.
-        normalizer: applied once more to what is not an entry, as bert4keras does.
-        whole_words: look a word up as it is first; False at character level.
+        unk_id: id of words that no entries compose.
+        normalizer: applied once more to words that have no entry, as bert4keras does.
+        whole_words: whether to look up whole words first; False at character level.
 
     Attributes:
         ids: mapping of word -> tuple of ids.
-        spans: mapping of word -> (n, [(start, end, k), ...]): for each id its first and last + 1 character in the
-            word, and which of the n words of basic tokenization it belongs to.
+        spans: mapping of word -> (n, [(start, end, k), ...]): for each id the first and last + 1 of its characters in
+            the word, and k, the one of the n words of basic tokenization that it belongs to.
     """
 
     def __init__(self, vocabulary, unk_id, normalizer, whole_words):
@@ -48,10 +48,10 @@ class WordPiece:
         self.normalizer = normalizer
         self.whole_words = whole_words
         self.longest_entry = max(map(len, vocabulary))
-        self.ids = Memory(lambda word: tuple([piece[0] for piece in self.pieces(word)]))
-        self.spans = Memory(self._spans)
+        self.ids = WordCache(lambda word: tuple([piece[0] for piece in self.pieces(word)]))
+        self.spans = WordCache(self._spans)
 
-    def __reduce__(self):  # without what is remembered, so that use changes neither pickles nor fingerprints
+    def __reduce__(self):  # without the caches, so that use changes neither pickles nor fingerprints
         return type(self), (self.vocabulary, self.unk_id, self.normalizer, self.whole_words)
 
     def _spans(self, word):
@@ -59,9 +59,9 @@ class WordPiece:
         return (pieces[-1][3] + 1 if pieces else 0), [piece[1:] for piece in pieces]
 
     def pieces(self, word):
-        """List of (id, start, end, k); see `spans`."""
+        """Return a list of (id, start, end, k); see `spans`."""
         if self.whole_words and word in self.vocabulary:
-            # A file may have white space as an entry (U+2028); bert4keras never gives it.
+            # White space can be an entry (U+2028), but bert4keras never returns it.
             return [] if word.isspace() else [(self.vocabulary[word], 0, len(word), 0)]
         text, origins = self.normalizer.align(word)
         pieces = []
@@ -74,10 +74,10 @@ class WordPiece:
         return pieces
 
     def split(self, word):
-        """WordPiece: the longest entry that starts the word, then the longest "##" entry that goes on from there.
+        """Return the WordPiece tokens of a word as a list of (id, start, end).
 
-        Returns:
-            list of (id, start, end); one unknown token where any part of the word is in no entry.
+        The first token is the longest entry that starts the word, each next one the longest "##" entry that continues
+        it. A word that cannot be composed is one unknown token.
         """
         unknown = [(self.unk_id, 0, len(word))]
         if len(word) > LONGEST_WORD:
@@ -97,10 +97,9 @@ class WordPiece:
 
 
 def basic_words(text):
-    """BERT's basic tokenization: words end at white space, and every Han character and every punctuation mark is one.
+    """Yield the words of BERT's basic tokenization as (word, the index in `text` of each of its characters).
 
-    Yields:
-        (characters, places): the word, and where in `text` each of its characters stands.
+    White space separates words; each Han character and each punctuation mark is a word of its own.
     """
     characters, places = [], []
     for place, character in enumerate(text):

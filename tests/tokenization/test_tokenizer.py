@@ -412,7 +412,7 @@ def test_jieba_alone_does(words):
     files = [str(FIXTURES / name) for name in ("vocab.txt", "texts.jsonl", "user_dict.txt")]
     done = subprocess.run([sys.executable, "-c", code, *files], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert re.fullmatch("The vocabulary lacks words of user_dict.*\n", done.stderr)  # and nothing from jieba
+    assert re.fullmatch(".*user_dict.*\n", done.stderr)  # one line, and nothing from jieba
 
 
 @pytest.mark.live

@@ -237,7 +237,7 @@ def test_every_word_of_the_dictionary_is_cut_as_jieba_cuts_it():
 def test_memory_is_bounded(monkeypatch, n):
     from modeling_roformer.tokenization import wordpiece
 
-    monkeypatch.setattr(wordpiece, "_REMEMBERED", n)
+    monkeypatch.setattr(wordpiece, "_CACHED_WORDS", n)
     tokenizer = RoFormerTokenizer(VOCABULARY)
     for text in WORDS[:200]:
         assert tokenizer(text * 2, add_special_tokens=False).input_ids == naive(text * 2, PLAIN)

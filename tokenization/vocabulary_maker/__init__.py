@@ -1,1 +1,1 @@
-"""Make a word vocabulary from a corpus: what `roformer vocab` does."""
+"""Word vocabularies made from a corpus (`roformer vocab`)."""

@@ -1,7 +1,7 @@
-"""A corpus that need not fit in memory: its files, and their documents in chunks that can be spread over processes.
+"""Corpora larger than memory: their files, and the documents of a file in chunks that can be spread over processes.
 
-A document is a line of a text file, or a field of a line of a JSON Lines file (.jsonl or .json); either may be
-compressed (.gz). Lines end at "\\n" and nowhere else.
+A document is a line of a text file, or a field of a line of a JSON Lines file (.jsonl or .json), compressed (.gz) or
+not. Only "\\n" ends a line.
 """
 
 import gzip
@@ -12,22 +12,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CHUNK = 4 << 20  # bytes per chunk, after decompression
-LONGEST_LINE = 16 << 20  # bytes; this bounds the memory that a line can take
+LONGEST_LINE = 16 << 20  # bytes; limits the memory of a line
 _JSON = (".jsonl", ".json")
 _TEXT = (".txt", ".text")
 _TABLES = (".csv", ".tsv", ".parquet", ".arrow", ".feather", ".xlsx", ".xls")
 
 
 class CorpusError(ValueError):
-    """A corpus that cannot be read; its message is one sentence that names the file, the line and the problem."""
+    """A corpus that cannot be read; the message names the file, the line and the problem."""
 
 
 @dataclass(frozen=True)
 class Chunk:
     """Whole lines of one file.
 
-    path: the file; first_line: number of the first of the lines, from 1; data: their bytes; consumed: bytes of the
-    file, as it is stored, that were read for them.
+    path: the file; first_line: number of the first line, from 1; data: the lines' bytes; consumed: bytes read from the
+        stored, perhaps compressed file.
     """
 
     path: Path
@@ -36,23 +36,23 @@ class Chunk:
     consumed: int
 
     def lines(self) -> Iterator[tuple[int, str]]:
-        """Number, from 1, and text of each line."""
+        """Yield the number, from 1, and the text of each line."""
         try:
             lines = self.data.decode("utf-8").split("\n")
         except UnicodeDecodeError as error:
             number = self.first_line + self.data.count(b"\n", 0, error.start)
             raise CorpusError(
-                f"{self.path}, line {number}: not UTF-8 (`iconv -f GB18030 -t UTF-8` converts GBK)"
+                f"{self.path}, line {number}: not UTF-8; `iconv -f GB18030 -t UTF-8` converts GBK"
             ) from None
         for number, line in enumerate(lines, self.first_line):
             yield number, line.removesuffix("\r")
 
     def documents(self, field: str) -> Iterator[str]:
-        """The texts in it, without blank ones. `field` is the field of JSON Lines that holds the text."""
+        """Yield the texts that are not blank; `field` is the field of JSON Lines with the text."""
         return (text for _, text, _ in self.texts(field))
 
     def texts(self, field: str) -> Iterator[tuple[int, str, dict]]:
-        """Line number, text, and the fields of its line, of each of `documents`; a line of a text file has none."""
+        """Yield the line number, text and fields of each of `documents`; a line of a text file has no fields."""
         if is_json_lines(self.path):
             rows = ((number, self._text(record, number, field), record) for number, record in self.records())
         else:
@@ -60,14 +60,14 @@ class Chunk:
         yield from (row for row in rows if row[1] and not row[1].isspace())
 
     def records(self) -> Iterator[tuple[int, dict]]:
-        """Number and object of each line of JSON Lines that is not blank."""
+        """Yield the number and the object of each line of JSON Lines that is not blank."""
         for number, line in self.lines():
             if line and not line.isspace():
                 try:
                     record = json.loads(line)
                 except (ValueError, RecursionError):
                     raise CorpusError(
-                        f"{self.path}, line {number}: not JSON (JSON Lines have one object per line)"
+                        f"{self.path}, line {number}: not JSON; JSON Lines have one object per line"
                     ) from None
                 if not isinstance(record, dict):
                     raise CorpusError(f"{self.path}, line {number}: not an object with fields")
@@ -76,29 +76,34 @@ class Chunk:
     def _text(self, record: dict, number: int, field: str) -> str:
         where = f"{self.path}, line {number}"
         if field not in record:
-            raise CorpusError(f"{where}: no field {field!r} (--field names the one that holds the text)")
+            raise CorpusError(f"{where}: no field {field!r}; --field names the field with the text")
         if not isinstance(record[field], str):
             raise CorpusError(f"{where}: the field {field!r} is not a string")
         return record[field]
 
 
 def corpus_files(paths: Iterable[str | Path], also: tuple[str, ...] = ()) -> list[Path]:
-    """The files to read, each once: those named, and all text and JSON Lines files in the folders named, in order of
-    their names; also those of other suffixes, such as ".parquet". Further files of a folder are not part of a corpus and
-    are skipped; a table that is named and not among those is refused."""
+    """Return the files of a corpus, each once.
+
+    Args:
+        paths: files and folders. Of a folder, all text and JSON Lines files are read, in the order of their names, and
+            other files are skipped.
+        also: further suffixes to read, such as ".parquet".
+
+    Raises:
+        CorpusError: a path does not exist, a folder has no such file, or a named file is a table not in `also`.
+    """
     files = {}
     for path in map(Path, paths):
         if path.is_dir():
             kinds = _TEXT + _JSON + also
             found = [file for file in sorted(path.rglob("*")) if _kind(file) in kinds and file.is_file()]
             if not found:
-                raise CorpusError(f"{path} has no .txt or .jsonl file, compressed (.gz) or not")
+                raise CorpusError(f"{path} has no .txt or .jsonl file, nor a compressed one (.gz)")
         elif path.exists():
             if _kind(path) in _TABLES and _kind(path) not in also:
-                raise CorpusError(
-                    f"{path} is a table, whose lines are no texts: write its texts as text (.txt), JSON Lines (.jsonl)"
-                    f"{''.join(f' or {kind}' for kind in also)}"
-                )
+                kinds = "".join(f" or {kind}" for kind in also)
+                raise CorpusError(f"{path} is a table; expected text (.txt), JSON Lines (.jsonl){kinds}")
             found = [path]
         else:
             raise CorpusError(f"{path} does not exist")
@@ -107,7 +112,7 @@ def corpus_files(paths: Iterable[str | Path], also: tuple[str, ...] = ()) -> lis
 
 
 def read_chunks(path: Path, size: int | None = None) -> Iterator[Chunk]:
-    """The file as chunks, in order, of about `size` bytes, CHUNK where it is None; memory stays near one chunk.
+    """Yield a file in chunks of about `size` bytes (default: CHUNK), with about one chunk in memory.
 
     >>> [text for chunk in read_chunks(Path("laws.jsonl.gz")) for text in chunk.documents("text")]
     """
@@ -127,9 +132,8 @@ def _whole_lines(lines, path: Path, first_line: int, size: int) -> bytes:
             rest = lines.readline(LONGEST_LINE)
             if len(rest) == LONGEST_LINE:
                 number = first_line + data.count(b"\n")
-                raise CorpusError(
-                    f"{path}, line {number}: longer than {LONGEST_LINE >> 20} MiB; write one document per line"
-                )
+                limit = f"{LONGEST_LINE >> 20} MiB"
+                raise CorpusError(f"{path}, line {number}: longer than {limit}; write one document per line")
             data += rest
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise CorpusError(f"{path} is not a complete gzip file: {str(error).rstrip('.')}") from None
@@ -137,10 +141,10 @@ def _whole_lines(lines, path: Path, first_line: int, size: int) -> bytes:
 
 
 def is_json_lines(path: Path) -> bool:
-    """Whether the lines of a file are JSON, by its name."""
+    """Return whether a file is JSON Lines, by its name."""
     return _kind(path) in _JSON
 
 
 def _kind(path: Path) -> str:
-    """The suffix of the name that tells text from JSON Lines."""
+    """Return the suffix that tells text from JSON Lines."""
     return (path.with_suffix("") if path.suffix == ".gz" else path).suffix.lower()

@@ -1,7 +1,7 @@
-"""A word vocabulary made from a character vocabulary and a corpus, as WoBERT's was made from Chinese BERT's.
+"""Word vocabulary made from a character vocabulary and a corpus, as WoBERT's was made from Chinese BERT's.
 
-The recipe is https://kexue.fm/archives/7758: remove the entries that no text is ever split into, keep the rest, and
-add the most frequent words. WoBERT took them from jieba's own frequencies; here they are counted in the corpus.
+The recipe is https://kexue.fm/archives/7758: remove the entries that tokenization never gives, keep the others, and add
+the most frequent words. WoBERT took the frequencies of jieba; here words are counted in the corpus.
 """
 
 import os
@@ -27,17 +27,17 @@ from ..wordpiece import PREFIX, WordPiece
 from .corpus import Chunk, CorpusError, corpus_files, read_chunks
 
 UNKNOWN = "[UNK]"
-_RESERVED = re.compile(r"\[[^\[\]]+\]")  # special tokens, and the [unused1] ... that users repurpose
+_RESERVED = re.compile(r"\[[^\[\]]+\]")  # special tokens, and [unused1] ... for users' own tokens
 
 
 @dataclass
 class Counts:
-    """What was counted in a part of the corpus; parts can be added up in any order.
+    """Counts of a part of the corpus; parts can be added in any order.
 
-    words: occurrences of each word of two or more Han characters. jieba without its hidden Markov model gives only
-        such words as are in its dictionary, so there are never more than 340,000, and all of them are counted.
+    words: occurrences of each word of two or more Han characters: at most 340,000 words, since jieba without HMM finds
+        only words of its dictionary.
     documents, characters: of the normalized text.
-    tokens_before: tokens under the base vocabulary; other_tokens: tokens of what `words` leaves out.
+    tokens_before: tokens under the base vocabulary; other_tokens: tokens of the text outside `words`.
     """
 
     words: Counter = field(default_factory=Counter)
@@ -47,7 +47,7 @@ class Counts:
     other_tokens: int = 0
 
     def add(self, other: "Counts") -> None:
-        """Add what was counted elsewhere."""
+        """Add the counts of another part."""
         self.words.update(other.words)
         self.documents += other.documents
         self.characters += other.characters
@@ -56,11 +56,11 @@ class Counts:
 
 
 class WordCounter:
-    """Counts the words of a chunk of the corpus, split as RoFormerTokenizer splits them.
+    """Counter of the words of a chunk, segmented as by RoFormerTokenizer.
 
     Args:
         base: dict of entry -> id.
-        text_field: the field of JSON Lines that holds the text.
+        text_field: the field of JSON Lines with the text.
     """
 
     def __init__(self, base: dict[str, int], text_field: str):
@@ -80,7 +80,7 @@ class WordCounter:
             counts.characters += len(text)
             parts_before.update(self.cut_before(text))
             parts.update(self.segment(text))
-        # A part always becomes the same tokens, so each is looked up once.
+        # Equal parts have equal tokens, so each is looked up once.
         counts.tokens_before = sum(n * len(self.pieces_before.ids[part]) for part, n in parts_before.items())
         for part, n in parts.items():
             if is_word(part):
@@ -91,17 +91,16 @@ class WordCounter:
 
 
 def is_word(text: str) -> bool:
-    """Whether it is two or more Han characters and nothing else. Latin words and numbers are left to WordPiece, which
-    has entries for their parts."""
+    """Return whether a text is two or more Han characters; WordPiece has entries for parts of other words."""
     return len(text) > 1 and all(map(is_cjk, text))
 
 
 def kept_entries(base: Iterable[str]) -> list[str]:
-    """The entries of a vocabulary that are kept, in their order.
+    """Return the entries of a vocabulary that are kept, in order.
 
-    What bert4keras' `load_vocab(simplified=True)` calls redundant is dropped: entries of several characters with a Han
-    character or a punctuation mark among them, such as '##中', since each of these is a token by itself. Entries in
-    square brackets are kept, as in WoBERT's vocabulary, and so are words of Han characters.
+    Entries that bert4keras' `load_vocab(simplified=True)` calls redundant are dropped: several characters with a Han
+    character or a punctuation mark among them, such as '##中', since that is a token of its own. Entries in square
+    brackets are kept, as in WoBERT's vocabulary, and so are words of Han characters.
     """
     return [entry for entry in base if is_word(entry) or _RESERVED.fullmatch(entry) or not _is_redundant(entry)]
 
@@ -111,7 +110,7 @@ def _is_redundant(entry: str) -> bool:
 
 
 def make_entries(base: Iterable[str], words: dict[str, int], size: int, min_count: int, max_length: int) -> list[str]:
-    """The entries of the new vocabulary: those kept from the base, then words, the most frequent first.
+    """Return the new vocabulary: the kept entries of the base, then words, the most frequent first.
 
     Args:
         base: entries of the base vocabulary, in order.
@@ -119,12 +118,12 @@ def make_entries(base: Iterable[str], words: dict[str, int], size: int, min_coun
         size: maximum number of entries.
         min_count, max_length: minimum occurrences and maximum characters of a word to add.
 
-    Words that occur equally often are in the order of their code points.
+    Equally frequent words are in the order of their code points.
     """
     kept = kept_entries(base)
     if size < len(kept):
         raise VocabularyError(
-            f"a vocabulary of {size:,} entries cannot hold the {len(kept):,} that are kept from the base"
+            f"size is {size:,}; expected at least {len(kept):,}, the entries that are kept from the base"
         )
     known = set(kept)
     new = [w for w, n in words.items() if n >= min_count and len(w) <= max_length and w not in known]
@@ -144,15 +143,15 @@ def count_words(
     """Count the words of a corpus.
 
     Args:
-        paths: files and folders (see `corpus_files`), read in chunks: memory does not depend on their size.
+        paths: files and folders (see `corpus_files`), read in chunks, so that memory does not depend on their size.
         base: dict of entry -> id.
-        field: the field of JSON Lines that holds the text.
-        num_proc: processes; None for one per core. The counts are the same for any number.
-        ray: count on Ray, whose address this is (see `ray_session`), with a process for each of its cores.
+        field: the field of JSON Lines with the text.
+        num_proc: processes; None for one per core. The counts do not depend on it.
+        ray: address of a Ray to count on (see `ray_session`), with a process for each of its cores.
         progress: show a progress bar on stderr.
 
     Raises:
-        CorpusError: a file, or a line of it, cannot be read; the first in the order of the files.
+        CorpusError: names the first file or line that cannot be read.
     """
     files = corpus_files(paths)
     total = Counts()
@@ -166,7 +165,7 @@ def count_words(
         results = _in_turn(base, field, _chunks(files))
     try:
         for consumed, counts in results:
-            bar.start()  # not earlier: it starts a thread, and the processes must be forked before that
+            bar.start()  # starts a thread, so the processes must be forked before
             total.add(counts)
             bar.advance(task, consumed)
     finally:
@@ -192,8 +191,8 @@ def _in_turn(base: dict[str, int], field: str, chunks: Iterator[Chunk]) -> Itera
 def _in_parallel(
     base: dict[str, int], field: str, chunks: Iterator[Chunk], num_proc: int
 ) -> Iterator[tuple[int, Counts]]:
-    """The results in the order of the chunks; only a few chunks are in memory at a time."""
-    JiebaSegmenter()("")  # reads the dictionary, which forked processes then share
+    """Yield the results in the order of the chunks, with only a few chunks in memory."""
+    JiebaSegmenter()("")  # forked processes share the dictionary that this reads
     pool = ProcessPoolExecutor(num_proc, initializer=_begin_process, initargs=(base, field))
     waiting = []
     try:
@@ -211,7 +210,7 @@ def _in_parallel(
 def _begin_process(base: dict[str, int], field: str) -> None:
     global _counter
     _counter = WordCounter(base, field)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the parent ends the others
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C the parent ends the workers
 
 
 def _count_here(chunk: Chunk) -> Counts:
@@ -221,7 +220,7 @@ def _count_here(chunk: Chunk) -> Counts:
 def _on_ray(
     base: dict[str, int], field: str, files: list[Path], address: str, workers: int | None
 ) -> Iterator[tuple[int, Counts]]:
-    """The results in any order."""
+    """Yield the results in any order."""
     from ...cluster.stream import map_on_ray
 
     return map_on_ray(
@@ -231,7 +230,7 @@ def _on_ray(
 
 
 class _CountOnRay:
-    """What a worker of Ray does with a chunk."""
+    """Work of one worker of Ray."""
 
     def __init__(self, base: dict[str, int], field: str):
         self.counter = WordCounter(base, field)
@@ -246,10 +245,10 @@ def _place(chunk: Chunk, parts: object) -> str:
 
 @dataclass(frozen=True)
 class WordVocabularyReport:
-    """What was kept of the base, and what the new vocabulary does to the corpus it was made from.
+    """Report on a new vocabulary and its tokens for the corpus.
 
-    kept, dropped, added: entries; covered: share of the corpus' characters that are in words of the new vocabulary;
-    tokens_before, tokens_after: tokens of the corpus under the base and under the new vocabulary.
+    kept, dropped, added: entries; covered: share of the corpus' characters in words of the new vocabulary; rarest:
+        occurrences of the rarest word; tokens_before, tokens_after: tokens under the base and the new vocabulary.
     """
 
     output: Path
@@ -265,7 +264,7 @@ class WordVocabularyReport:
     seconds: float
 
     def table(self) -> Table:
-        """The summary as a rich table."""
+        """Return the summary as a rich table."""
         before, after = self.characters / self.tokens_before, self.characters / self.tokens_after
         rows = {
             "output": str(self.output),
@@ -302,12 +301,10 @@ def make_word_vocabulary(
     Args:
         corpus: text and JSON Lines files, also as .gz, and folders of them.
         base: vocab.txt to start from, for example Chinese BERT's.
-        output: vocab.txt to write; it appears whole or not at all.
+        output: vocab.txt to write, atomically.
         size: maximum number of entries.
         min_count, max_length: minimum occurrences and maximum characters of a word.
-        field: the field of JSON Lines that holds the text.
-        num_proc: processes; None for one per core. The result is the same for any number.
-        ray: count on Ray, whose address this is; see `count_words`.
+        field, num_proc, ray: see `count_words`.
         force: replace `output` if it exists.
         progress: show a progress bar on stderr.
 
@@ -323,15 +320,15 @@ def make_word_vocabulary(
     output, corpus = Path(output), list(corpus)
     for name, value in {"size": size, "min_count": min_count, "max_length": max_length, "num_proc": num_proc}.items():
         if value is not None and value < 1:
-            raise ValueError(f"{name} is {value}, but must be at least 1")
+            raise ValueError(f"{name} is {value}; expected at least 1")
     if output.is_dir() or (output.exists() and not force):
         trouble = "is a folder: name a file" if output.is_dir() else "already exists: --force replaces it"
         raise FileExistsError(f"{output} {trouble}")
     if output.resolve() in [file.resolve() for file in (Path(base), *corpus_files(corpus))]:
-        raise FileExistsError(f"{output} is what the vocabulary is made from: name another file")
+        raise FileExistsError(f"{output} is the base or part of the corpus: name another file")
     entries = read_vocabulary(base)
     check_vocabulary(entries, UNKNOWN, str(base))
-    make_entries(entries, {}, size, min_count, max_length)  # refuses a size that is too small before hours of counting
+    make_entries(entries, {}, size, min_count, max_length)  # refuses too small a size before hours of counting
 
     with temporary_sibling(output) as folder:
         counts = count_words(corpus, entries, field=field, num_proc=num_proc, ray=ray, progress=progress)
@@ -341,8 +338,8 @@ def make_word_vocabulary(
         added = vocabulary[len(kept_entries(entries)) :]
         if not added:
             raise CorpusError(
-                f"there is no word to add: none of up to {max_length} characters that the base lacks occurs "
-                f"at least {min_count} times in the corpus, or {size:,} entries leave no room"
+                f"no word to add: no new word of at most {max_length} characters (--max-length) occurs at least "
+                f"{min_count} times (--min-count) in the corpus, or {size:,} entries (--size) leave no room"
             )
         write_vocabulary({entry: number for number, entry in enumerate(vocabulary)}, folder / output.name)
         os.replace(folder / output.name, output)
