@@ -30,7 +30,7 @@ from transformers import AutoModelForMaskedLM, PreTrainedTokenizerBase
 from modeling_roformer.tokenization.vocabulary_maker.corpus import read_chunks
 from modeling_roformer.training.pretraining.masking import IGNORED, MaskingCollator, uniform
 from modeling_roformer.training.pretraining.pretrain import Corpus
-from modeling_roformer.training.runs.start import load_tokenizer
+from modeling_roformer.training.runs.models import load_tokenizer
 
 LENGTH = 512
 LENGTHS = (512, 2_048, 4_096)  # of windows

@@ -28,12 +28,11 @@ from rich.progress import track
 from rich.table import Table
 from transformers import AutoModelForMaskedLM
 
-from modeling_roformer.serving.onnx_export.graph import write_graph
+from modeling_roformer.serving.onnx_export.graph import quiet, write_graph
 from modeling_roformer.serving.onnx_export.half_precision import halve
 from modeling_roformer.serving.onnx_export.quantization import quantize
-from modeling_roformer.serving.onnx_export.quiet import quiet
 from modeling_roformer.training.pretraining.masking import IGNORED
-from modeling_roformer.training.runs.start import load_tokenizer
+from modeling_roformer.training.runs.models import load_tokenizer
 
 console = Console(width=120, highlight=False)
 

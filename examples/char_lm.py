@@ -22,11 +22,11 @@ from transformers import PreTrainedTokenizerFast, TrainingArguments, set_seed
 from modeling_roformer import RoFormerConfig, RoFormerForCausalLM
 from modeling_roformer.output.atomic_folder import output_folder
 from modeling_roformer.training.comparing.curves import draw_panels, points, smooth
-from modeling_roformer.training.errors import TrainingError, one_sentence
+from modeling_roformer.training.errors import TrainingError, exit_on_error
 from modeling_roformer.training.runs.checkpointing import CheckpointingTrainer
 from modeling_roformer.training.runs.device import ON_CPU, processes
 from modeling_roformer.training.runs.digests import digest_of_text
-from modeling_roformer.training.runs.fingerprint import only_run
+from modeling_roformer.training.runs.fingerprint import run_lock
 from modeling_roformer.training.runs.finite import NotFinite, positive_rate, show_failed
 from modeling_roformer.training.runs.results_file import ResultsFile
 
@@ -139,14 +139,14 @@ def train(model: RoFormerForCausalLM, parts: dict[str, list], chosen: argparse.N
         use_cpu=ON_CPU,
     )
     trainer = CheckpointingTrainer(model, arguments, train_dataset=parts["training"], eval_dataset=parts["validation"])
-    trainer.train_on()
+    trainer.train_or_resume()
     loss = trainer.evaluate(parts["test"], metric_key_prefix="test")["test_loss"]
     return trainer.state.log_history, loss
 
 
 def main() -> None:
     chosen = read_arguments()
-    with only_run(chosen.output):
+    with run_lock(chosen.output):
         compare(chosen, Console())
 
 
@@ -218,5 +218,5 @@ def compare(chosen: argparse.Namespace, console: Console) -> None:
 
 
 if __name__ == "__main__":
-    with one_sentence("char_lm"):
+    with exit_on_error("char_lm"):
         main()

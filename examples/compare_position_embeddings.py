@@ -16,14 +16,17 @@ from rich.table import Table
 from transformers import PreTrainedTokenizerBase
 
 from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM
-from modeling_roformer.training.comparing.comparison import RunCurves, run_curves, steps_to, times_as_fast
-from modeling_roformer.training.comparing.curves import draw_panels
-from modeling_roformer.training.errors import TrainingError, one_sentence
-from modeling_roformer.training.pretraining.arguments import add_arguments, pretraining_options, tokenizer_options
-from modeling_roformer.training.pretraining.pretrain import pretrain
+from modeling_roformer.training.comparing.curves import RunCurves, draw_panels, run_curves, steps_to, times_as_fast
+from modeling_roformer.training.errors import TrainingError, exit_on_error
+from modeling_roformer.training.pretraining.pretrain import (
+    add_arguments,
+    pretrain,
+    pretraining_options,
+    tokenizer_options,
+)
 from modeling_roformer.training.pretraining.stages import read_stages
 from modeling_roformer.training.runs.device import processes
-from modeling_roformer.training.runs.start import fresh_model, load_tokenizer
+from modeling_roformer.training.runs.models import fresh_model, load_tokenizer
 
 ENCODINGS = ("rotary", "learned", "sinusoidal", "none")
 
@@ -99,5 +102,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    with one_sentence("compare_position_embeddings"):
+    with exit_on_error("compare_position_embeddings"):
         main()

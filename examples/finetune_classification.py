@@ -27,14 +27,14 @@ from transformers import (
 
 from modeling_roformer.output.atomic_folder import output_folder
 from modeling_roformer.training.comparing.curves import draw_learning_curves
-from modeling_roformer.training.errors import TrainingError, one_sentence
+from modeling_roformer.training.errors import TrainingError, exit_on_error
 from modeling_roformer.training.finetuning.labelled_text import read_labelled
 from modeling_roformer.training.finetuning.scored_card import write_scored_card
 from modeling_roformer.training.finetuning.seed_results import SeedResults
 from modeling_roformer.training.metrics import metric
 from modeling_roformer.training.runs.device import ON_CPU
 from modeling_roformer.training.runs.digests import digest_of_model, digest_of_rows
-from modeling_roformer.training.runs.fingerprint import only_run
+from modeling_roformer.training.runs.fingerprint import run_lock
 from modeling_roformer.training.runs.finite import FiniteTrainer, NotFinite, positive_rate, show_failed
 from modeling_roformer.training.runs.models import saved_config
 
@@ -162,7 +162,7 @@ def scores_of(trainer: FiniteTrainer, parts: datasets.DatasetDict) -> dict[str, 
 
 def main() -> None:
     chosen = read_arguments()
-    with only_run(chosen.output):
+    with run_lock(chosen.output):
         fine_tune_seeds(chosen)
 
 
@@ -218,5 +218,5 @@ def fine_tune_seeds(chosen: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    with one_sentence("finetune_classification"):
+    with exit_on_error("finetune_classification"):
         main()

@@ -30,13 +30,13 @@ from transformers import (
 )
 
 from modeling_roformer.output.atomic_folder import output_folder
-from modeling_roformer.training.errors import TrainingError, one_sentence
+from modeling_roformer.training.errors import TrainingError, exit_on_error
 from modeling_roformer.training.finetuning.glue import TASKS, read_task
 from modeling_roformer.training.finetuning.scored_card import write_scored_card
 from modeling_roformer.training.metrics import metric
 from modeling_roformer.training.runs.device import ON_CPU
 from modeling_roformer.training.runs.digests import digest_of_model, digest_of_rows
-from modeling_roformer.training.runs.fingerprint import check_rows, only_run
+from modeling_roformer.training.runs.fingerprint import check_rows, run_lock
 from modeling_roformer.training.runs.finite import (
     EARLIER,
     FiniteTrainer,
@@ -205,7 +205,7 @@ def names_in(runs: list[dict], starts: dict[str, str]) -> dict[str, str]:
 
 def main() -> None:
     chosen = read_arguments()
-    with only_run(chosen.output):
+    with run_lock(chosen.output):
         compare(chosen)
 
 
@@ -282,5 +282,5 @@ def compare(chosen: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    with one_sentence("finetune_glue"):
+    with exit_on_error("finetune_glue"):
         main()

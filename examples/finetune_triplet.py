@@ -17,13 +17,13 @@ from pathlib import Path
 from rich.console import Console
 
 from modeling_roformer.model_cards import file_fact
-from modeling_roformer.training.errors import TrainingError, one_sentence
+from modeling_roformer.training.errors import TrainingError, exit_on_error
 from modeling_roformer.training.metrics import metric
-from modeling_roformer.training.runs.fingerprint import only_run
+from modeling_roformer.training.runs.fingerprint import run_lock
 from modeling_roformer.training.runs.finite import NotFinite, positive_rate, show_failed
-from modeling_roformer.training.triplets.baselines import TEXT_BLIND, WITHOUT_MODEL, nearest, pooled_vectors
+from modeling_roformer.training.triplets.baselines import TEXT_BLIND, WITHOUT_MODEL, mean_vectors, nearest
 from modeling_roformer.training.triplets.card import Data, describe_trained, save_trained
-from modeling_roformer.training.triplets.finetuning import Recipe, fine_tune, load_start
+from modeling_roformer.training.triplets.finetuning import Recipe, fine_tune, load_starting_model
 from modeling_roformer.training.triplets.reading import (
     Split,
     digest_of_triplets,
@@ -90,7 +90,7 @@ def accuracy(decisions, triplets) -> float:
 
 def main() -> None:
     chosen = read_arguments()
-    with only_run(chosen.output):
+    with run_lock(chosen.output):
         compare_models(chosen, Console())
 
 
@@ -102,7 +102,7 @@ def compare_models(chosen: argparse.Namespace, console: Console) -> None:
     split_of = split_by_seed(**triplets)
     splits = {seed: split_of(seed) for seed in chosen.seeds}
     recipe = Recipe(**{name: getattr(chosen, name) for name in asdict(Recipe())})
-    starts = [load_start(place) for place in chosen.models]
+    starts = [load_starting_model(place) for place in chosen.models]
     for start in starts:  # what is wrong with any triplet is said before the first training
         encode_triplets(splits[chosen.seeds[0]].all, start.tokenizer, recipe.scorer, min(chosen.max_length))
     if len({start.name for start in starts}) < len(starts):
@@ -124,26 +124,26 @@ def compare_models(chosen: argparse.Namespace, console: Console) -> None:
             rows.append(row := results.row(name))
             for seed, split in splits.items():
                 validation = accuracy(baseline(split.train, split.validation), split.validation)
-                results.add(row, Run.of(seed, validation, split.test, baseline(split.known, split.test)))
+                results.add(row, Run.from_decisions(seed, validation, split.test, baseline(split.known, split.test)))
     for start in starts if chosen.baselines else ():
         for length in chosen.max_length:
             rows.append(row := results.row(f"{start.name}-{length}, not trained", weights=start.weights))
-            if row.stop_at(start.longest, length):
+            if row.exceeds_positions(start.longest, length):
                 continue
             missing = {seed: split for seed, split in splits.items() if not row.is_done(seed)}
             if missing:
                 asked = [triplet for split in missing.values() for triplet in split.validation + split.test]
-                vectors = pooled_vectors(start.model("bi"), start.tokenizer, asked, length)
+                vectors = mean_vectors(start.model("bi"), start.tokenizer, asked, length)
             for seed, split in missing.items():
                 try:
                     validation = accuracy(nearest(vectors, split.validation), split.validation)
-                    results.add(row, Run.of(seed, validation, split.test, nearest(vectors, split.test)))
+                    results.add(row, Run.from_decisions(seed, validation, split.test, nearest(vectors, split.test)))
                 except NotFinite as error:
                     results.add_failed(row, seed, str(error))
     for start in starts if chosen.epochs else ():
         for length in chosen.max_length:
             rows.append(row := results.row(f"{start.name}-{length}", start.name, length, start.weights))
-            if row.stop_at(start.longest, length):
+            if row.exceeds_positions(start.longest, length):
                 continue
             folder = chosen.output / row.name
             again = []
@@ -160,7 +160,7 @@ def compare_models(chosen: argparse.Namespace, console: Console) -> None:
                 except NotFinite as error:
                     results.add_failed(row, seed, str(error))
                     continue
-                run = Run.of(seed, trained.validation, split.test, trained.test, trained.log)
+                run = Run.from_decisions(seed, trained.validation, split.test, trained.test, trained.log)
                 if is_lost or not row.runs or run.validation > row.best.validation:
                     save_trained(folder, start, trained, length)
                 results.add(row, run)
@@ -174,11 +174,11 @@ def compare_models(chosen: argparse.Namespace, console: Console) -> None:
         console.print(comparison_table(compared))
     made = [(row, seed) for row in rows if row.model and not row.note for seed in splits]
     show_failed({f"{row.name}, seed {seed}": row.failed.get(str(seed)) for row, seed in made})
-    known, asked = splits[chosen.seeds[0]].known_texts()
+    known, asked = splits[chosen.seeds[0]].test_overlap()
     console.print(f"Of the test's {asked} texts {known} stand in training or validation, too.", highlight=False)
     console.print(f"{chosen.output / 'results.json'} has every answer.", highlight=False, soft_wrap=True)
 
 
 if __name__ == "__main__":
-    with one_sentence("finetune_triplet"):
+    with exit_on_error("finetune_triplet"):
         main()

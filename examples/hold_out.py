@@ -18,7 +18,7 @@ from rich.table import Table
 
 from modeling_roformer.output.atomic_folder import output_folder
 from modeling_roformer.tokenization.vocabulary_maker.corpus import corpus_files, read_chunks
-from modeling_roformer.training.errors import TrainingError, one_sentence
+from modeling_roformer.training.errors import TrainingError, exit_on_error
 from modeling_roformer.training.pretraining.near_duplicates import near_duplicates
 
 
@@ -133,5 +133,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    with one_sentence("hold_out"):
+    with exit_on_error("hold_out"):
         main()

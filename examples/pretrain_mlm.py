@@ -9,11 +9,15 @@ Lines, either compressed (.gz), folders of such, and names of data sets. docs/pr
 
 import argparse
 
-from modeling_roformer.training.errors import one_sentence
-from modeling_roformer.training.pretraining.arguments import add_arguments, pretraining_options, tokenizer_options
-from modeling_roformer.training.pretraining.pretrain import pretrain
+from modeling_roformer.training.errors import exit_on_error
+from modeling_roformer.training.pretraining.pretrain import (
+    add_arguments,
+    pretrain,
+    pretraining_options,
+    tokenizer_options,
+)
 from modeling_roformer.training.pretraining.stages import read_stages
-from modeling_roformer.training.runs.start import fresh_model, load_tokenizer, trained_model
+from modeling_roformer.training.runs.models import fresh_model, load_tokenizer, trained_model
 
 
 def read_arguments() -> argparse.Namespace:
@@ -42,5 +46,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    with one_sentence("pretrain_mlm"):
+    with exit_on_error("pretrain_mlm"):
         main()

@@ -34,11 +34,11 @@ from transformers import (
 from modeling_roformer import RoFormerForConditionalGeneration, RoFormerSeq2SeqConfig
 from modeling_roformer.output.atomic_folder import output_folder
 from modeling_roformer.training.comparing.curves import draw_panels, points, smooth
-from modeling_roformer.training.errors import TrainingError, one_sentence
+from modeling_roformer.training.errors import TrainingError, exit_on_error
 from modeling_roformer.training.runs.checkpointing import Checkpointing
 from modeling_roformer.training.runs.device import ON_CPU
 from modeling_roformer.training.runs.digests import digest_of_rows
-from modeling_roformer.training.runs.fingerprint import only_run
+from modeling_roformer.training.runs.fingerprint import run_lock
 from modeling_roformer.training.runs.finite import EARLIER, NotFinite, has_null, show_failed
 from modeling_roformer.training.runs.results_file import ResultsFile
 from modeling_roformer.training.translation.averaging import average_of_last
@@ -149,7 +149,7 @@ def train(
         data_collator=lambda batches: collate(batches[0]),
         processing_class=tokenizer,
     )
-    trainer.train_on()
+    trainer.train_or_resume()
     model.load_state_dict(average_of_last(folder, setting.averaged), strict=False)
     trainer.require_finite_weights()
     return trainer
@@ -188,7 +188,7 @@ def main() -> None:
         bleu, signature, _ = score(model, AutoTokenizer.from_pretrained(chosen.score), chosen.test)
         print(f"BLEU {bleu:.2f} ({signature})")
         return
-    with only_run(chosen.output):
+    with run_lock(chosen.output):
         compare(chosen, console)
 
 
@@ -262,5 +262,5 @@ def spread(values: list[float]) -> str:
 
 
 if __name__ == "__main__":
-    with one_sentence("translate"):
+    with exit_on_error("translate"):
         main()

@@ -17,7 +17,7 @@ from tokenizers import BertWordPieceTokenizer
 
 from modeling_roformer.output.atomic_folder import output_folder
 from modeling_roformer.tokenization.vocabulary_maker.corpus import read_chunks
-from modeling_roformer.training.errors import TrainingError, one_sentence
+from modeling_roformer.training.errors import TrainingError, exit_on_error
 
 TITLE = re.compile(r" ?= (?!=)(.+) = *\n?")
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -73,5 +73,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    with one_sentence("wikitext"):
+    with exit_on_error("wikitext"):
         main()

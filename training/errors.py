@@ -1,4 +1,4 @@
-"""What ends a training run in one sentence."""
+"""Errors that end a training run with a message of one sentence."""
 
 import os
 import sys
@@ -9,21 +9,21 @@ from ..output.console import sentence_of
 
 
 class TrainingError(ValueError):
-    """Training cannot begin or go on; the text is one sentence that says why, and what to do."""
+    """Error that keeps training from starting or resuming. The message is one sentence: the reason and what to do."""
 
 
 class FieldError(TrainingError):
-    """A field has a value that it cannot have; `field` is its name, with which the sentence begins."""
+    """Error for an invalid value of a field. The message begins with `field`, its name."""
 
     def __init__(self, field: str, sentence: str):
         super().__init__(f"{field} {sentence}")
         self.field = field
 
 
-class Stopped(TrainingError):
-    """A signal asked the run to stop, and everything is saved.
+class StoppedBySignal(TrainingError):
+    """Error that ends a run after a signal, when everything has been saved.
 
-    signal: its number.
+    signal: the signal's number.
     """
 
     def __init__(self, sentence: str, signal: int):
@@ -32,12 +32,12 @@ class Stopped(TrainingError):
 
 
 @contextmanager
-def one_sentence(program: str) -> Iterator[None]:
-    """End the program with one sentence on stderr where the block raises: exit code 1, or 128 + a signal's number.
+def exit_on_error(program: str) -> Iterator[None]:
+    """Exit with a one-line message on stderr if the block raises: with code 1, or 128 + the number of a signal.
 
-    With ROFORMER_DEBUG=1 the traceback is shown in its place.
+    With ROFORMER_DEBUG=1, show the traceback instead.
 
-    >>> with one_sentence("pretrain_mlm"):
+    >>> with exit_on_error("pretrain_mlm"):
     ...     main()
     """
     try:
@@ -49,4 +49,4 @@ def one_sentence(program: str) -> Iterator[None]:
         if os.environ.get("ROFORMER_DEBUG"):
             raise
         print(f"{program}: {sentence_of(error)}", file=sys.stderr)
-        sys.exit(128 + error.signal if isinstance(error, Stopped) else 1)
+        sys.exit(128 + error.signal if isinstance(error, StoppedBySignal) else 1)

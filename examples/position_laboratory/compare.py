@@ -25,14 +25,13 @@ from rich.table import Table
 from torch.utils.data import Dataset
 from transformers import TrainerCallback, TrainingArguments, set_seed
 
-from modeling_roformer.training.comparing.comparison import smooth
-from modeling_roformer.training.comparing.curves import draw_panels, points
-from modeling_roformer.training.errors import TrainingError, one_sentence
+from modeling_roformer.training.comparing.curves import draw_panels, points, smooth
+from modeling_roformer.training.errors import TrainingError, exit_on_error
 from modeling_roformer.training.pretraining.masking import uniform
 from modeling_roformer.training.runs.checkpointing import CheckpointingTrainer
-from modeling_roformer.training.runs.content import digest_of_text
 from modeling_roformer.training.runs.device import ON_CPU
-from modeling_roformer.training.runs.fingerprint import only_run
+from modeling_roformer.training.runs.digests import digest_of_text
+from modeling_roformer.training.runs.fingerprint import run_lock
 from modeling_roformer.training.runs.finite import EARLIER, NotFinite, has_null, positive_rate, show_failed
 from modeling_roformer.training.runs.results_file import ResultsFile
 
@@ -136,7 +135,7 @@ def train(model: Encoder, texts: Dataset, chosen: argparse.Namespace, folder: Pa
     )
     times = StepTimes()
     trainer = CheckpointingTrainer(model, arguments, train_dataset=texts, callbacks=[times])
-    trainer.train_on()
+    trainer.train_or_resume()
     speed = chosen.batch_size * chosen.length / statistics.median(times.seconds) if times.seconds else None
     return {"training": points(trainer.state.log_history, "loss"), "tokens_per_second": speed}
 
@@ -198,7 +197,7 @@ def read_runs(saved: dict) -> dict[str, dict]:
 
 def main() -> None:
     chosen = read_arguments()
-    with only_run(chosen.output):
+    with run_lock(chosen.output):
         compare(chosen)
 
 
@@ -265,5 +264,5 @@ def compare(chosen: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    with one_sentence("compare"):
+    with exit_on_error("compare"):
         main()

@@ -3,8 +3,9 @@
 import json
 
 import pytest
+from helpers.messages import refused
 
-from modeling_roformer.training.comparing.comparison import run_curves, smooth, steps_to, times_as_fast
+from modeling_roformer.training.comparing.curves import run_curves, smooth, steps_to, times_as_fast
 from modeling_roformer.training.errors import TrainingError
 
 FAST = [(100, 5.0), (200, 4.0), (300, 3.0), (400, 2.5)]
@@ -66,5 +67,5 @@ def test_curves_of_a_run_with_two_stages(output):
 def test_a_run_that_has_measured_nothing_held_out(output):
     for log in output.glob("stage-*/log.json"):
         log.write_text(json.dumps([entry for entry in json.loads(log.read_text()) if "loss" in entry]))
-    with pytest.raises(TrainingError, match="was trained without held-out documents: leave --eval out"):
+    with refused(TrainingError, output, "--eval"):
         run_curves(output, held_out=True)

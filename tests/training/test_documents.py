@@ -6,6 +6,7 @@ import json
 import datasets
 import jieba
 import pytest
+from helpers.messages import assert_states, refused
 from helpers.paths import REPOSITORY
 from hypothesis import given
 from hypothesis import strategies as st
@@ -84,26 +85,25 @@ def test_a_file_that_has_changed_is_read_again(write, tmp_path):
 
 def test_what_cannot_be_read(write, tmp_path):
     def refusal(*sources, error=TrainingError, **options):
-        with pytest.raises(error) as refused:
+        with refused(error) as caught:
             read_documents(sources, tmp_path / "cache", **options)
-        assert "\n" not in str(refused.value)
-        return str(refused.value)
+        return caught.value
 
-    assert "no corpus was named" in refusal()
+    assert_states(refusal(), "corpus")
     empty = write("empty.txt", ["", " "])
-    assert f"the corpus holds no text: {empty}" in refusal(empty)
-    assert "missing.txt does not exist" in refusal(tmp_path / "missing.txt", error=CorpusError)
+    assert_states(refusal(empty), "no text", empty)
+    assert_states(refusal(tmp_path / "missing.txt", error=CorpusError), "missing.txt", "does not exist")
     bad = write("bad.jsonl", TEXTS)
     bad.write_bytes(bad.read_bytes() + b"{\n")
-    assert f"{bad}, line 5: not JSON" in refusal(bad, error=CorpusError)
-    assert "no field 'body'" in refusal(write("a.jsonl", TEXTS), field="body", error=CorpusError)
+    assert_states(refusal(bad, error=CorpusError), bad, "line 5", "JSON")
+    assert_states(refusal(write("a.jsonl", TEXTS), field="body", error=CorpusError), "a.jsonl", "'body'")
     parquet = tmp_path / "parquet"
     parquet.mkdir()
     datasets.Dataset.from_dict({"number": [1]}).to_parquet(parquet / "train.parquet")
-    assert "no column 'text', but number" in refusal(parquet)
-    assert "holds no text" in refusal(parquet, field="number")
+    assert_states(refusal(parquet), parquet, "'text'", "number", "--field")
+    assert_states(refusal(parquet, field="number"), parquet, "'number'", "text")
     (parquet / "train.parquet").write_bytes(b"PAR1")
-    assert "neither a file nor a data set" in refusal(parquet)
+    assert_states(refusal(parquet), parquet, "data set")
 
 
 def test_tokens_are_the_tokenizers_and_words_are_tokens(words, corpus):

@@ -6,6 +6,7 @@ import re
 
 import pytest
 import torch
+from helpers.messages import assert_states
 from helpers.paths import REPOSITORY
 from helpers.scripts import run_script
 from huggingface_hub import ModelCard
@@ -54,7 +55,7 @@ def test_one_file_is_split_and_learned(run, folder):
     code, out, err = run("--train", "texts.tsv", "--epochs", "12")
     assert code == 0, err
     assert "train: 24 texts, validation: 8 texts, test: 8 texts\n" in out
-    assert out.endswith("run/model is the best model, run/curves.png how it learned\n")
+    assert_states(out.splitlines()[-1], "run/model", "run/curves.png")
     assert sorted(os.listdir("run")) == ["curves.png", "model", "results.json"]
     results = json.loads((folder / "run" / "results.json").read_text())
     scores = results["seeds"]["0"]["scores"]
@@ -107,7 +108,7 @@ def test_seeds_and_going_on(run, folder, monkeypatch, no_pictures):
     monkeypatch.setattr(Trainer, "predict", measured)
     arguments = ["--train", "texts.tsv", "--test", "texts.tsv", "--epochs", "1", "--most", "8"]
     code, _, err = run(*arguments, "--seeds", "0", "1", "2")
-    assert code == 130 and err == "finetune_classification: interrupted"
+    assert code == 130 and err.startswith("finetune_classification: ")
     assert sorted(os.listdir("run")) == ["model", "results.json"]
     (folder / "run" / ".checkpoints").mkdir()  # as a run leaves it that was killed
     code, out, err = run(*arguments, "--seeds", "0", "1", "2")
@@ -117,10 +118,8 @@ def test_seeds_and_going_on(run, folder, monkeypatch, no_pictures):
     assert ModelCard.load("run/model/README.md").data.eval_results[0].metric_value == 0.3
     assert "0.667 ± 0.208" in out and "0.633 ± 0.351" in out
     code, _, err = run(*arguments[:-2], "--seeds", "0")
-    assert (
-        code == 1
-        and "run/results.json holds results with other most, texts and train_texts: name another folder" in err
-    )
+    assert code == 1
+    assert_states(err, "run/results.json", "most", "texts", "train_texts")
 
 
 def test_validation_alone(run, folder, no_pictures):
@@ -155,25 +154,26 @@ def test_a_failed_seed_is_named_and_never_best(run, folder, monkeypatch, no_pict
 
 def test_where_all_seeds_fail(run, folder):
     code, out, err = run("--train", "texts.tsv", "--epochs", "1", "--seeds", "0", "1", "--learning-rate", "1e30")
-    assert code == 1 and err == "finetune_classification: all 2 runs failed, so there is no result"
+    assert code == 1
+    assert_states(err, "2 runs")
     assert re.search(r"│ 1 +│ +failed", out) and os.listdir("run") == ["results.json"]
     json.loads((folder / "run" / "results.json").read_text(), parse_constant=pytest.fail)
 
 
-def test_what_cannot_be_done_is_said_in_a_sentence(run, folder):
+def test_bad_arguments_are_named(run, folder):
     def refusal(*arguments):
         code, _, err = run(*arguments)
         assert code == 1 and err.startswith("finetune_classification: ") and not (folder / "run").exists()
         return err
 
     (folder / "empty.tsv").touch()
-    assert "empty.tsv holds no labelled text" in refusal("--train", "empty.tsv")
+    assert_states(refusal("--train", "empty.tsv"), "empty.tsv", "no labelled text")
     (folder / "bad.tsv").write_text("明月\t月\n天上 天\n", encoding="utf-8")
-    assert "bad.tsv, line 2: no TAB" in refusal("--train", "bad.tsv")
+    assert_states(refusal("--train", "bad.tsv"), "bad.tsv", "line 2", "TAB")
     (folder / "few.tsv").write_text("明月\t月\n天上\t天\n", encoding="utf-8")
-    assert "few.tsv holds 2 texts, and fewer than 5 cannot be split" in refusal("--train", "few.tsv")
+    assert_states(refusal("--train", "few.tsv"), "few.tsv", "2 texts", 5)
     (folder / "more.tsv").write_text("明月\t月\n天上\t地\n", encoding="utf-8")
-    assert "more.tsv, line 2: the label '地' is not among" in refusal("--train", "texts.tsv", "--test", "more.tsv")
-    assert "missing.tsv does not exist" in refusal("--train", "missing.tsv")
+    assert_states(refusal("--train", "texts.tsv", "--test", "more.tsv"), "more.tsv", "line 2", "'地'")
+    assert_states(refusal("--train", "missing.tsv"), "missing.tsv")
     BertConfig().save_pretrained(folder / "start")
-    assert "start is of the type bert, not a RoFormer" in refusal("--train", "texts.tsv")
+    assert_states(refusal("--train", "texts.tsv"), "start", "bert", "RoFormer")

@@ -4,6 +4,7 @@ import gzip
 import json
 
 import pytest
+from helpers.messages import refused
 
 from modeling_roformer.tokenization.vocabulary_maker.corpus import CorpusError
 from modeling_roformer.training.errors import TrainingError
@@ -48,7 +49,7 @@ def test_other_fields_and_a_data_set(tmp_path):
     assert found["text"][:] == TEXTS and found.features["label"].names == ["1", "9", "10"]
     names = found.features["label"].names
     assert read_labelled(tmp_path / "folder", "test", "review", "stars", names)["label"][:] == [2, 1]
-    with pytest.raises(TrainingError, match="neither a file nor a data set that can be read"):
+    with refused(TrainingError, tmp_path / "folder"):
         read_labelled(tmp_path / "folder", "validation", "review", "stars", names)
 
 
@@ -67,50 +68,50 @@ def test_known_labels_say_which_side_they_are_on(lines, tmp_path):
 
 
 REFUSED = {
-    "empty.tsv": ([], "empty.tsv holds no labelled text"),
-    "empty.jsonl": ([""], "empty.jsonl holds no labelled text"),
-    "headings.tsv": (["text\tlabel"], "headings.tsv holds no labelled text"),
-    "space.tsv": (["很好\t1", "", "太差 0"], "space.tsv, line 3: no TAB; a line holds a text, a TAB and a label"),
-    "tabs.tsv": (["很\t好\t1"], "tabs.tsv, line 1: 2 TAB"),
-    "alike.tsv": (["很好\t1", "太差\t1"], "alike.tsv: every label is '1', and there is nothing to tell apart"),
-    "no label.tsv": (["很好\t1", "太差\t"], "no label.tsv, line 2: the label is empty"),
-    "no text.tsv": (["很好\t1", "太差\t0", "\t0"], "no text.tsv, line 3: the text is empty"),
-    "list.jsonl": (["[1]"], "list.jsonl, line 1: not an object"),
-    "broken.jsonl": (['{"text": '], "broken.jsonl, line 1: not JSON"),
+    "empty.tsv": ([], ["no labelled text"]),
+    "empty.jsonl": ([""], ["no labelled text"]),
+    "headings.tsv": (["text\tlabel"], ["no labelled text"]),
+    "space.tsv": (["很好\t1", "", "太差 0"], ["line 3", "TAB"]),
+    "tabs.tsv": (["很\t好\t1"], ["line 1", "2 TAB"]),
+    "alike.tsv": (["很好\t1", "太差\t1"], ["label", "'1'"]),
+    "no label.tsv": (["很好\t1", "太差\t"], ["line 2", "label"]),
+    "no text.tsv": (["很好\t1", "太差\t0", "\t0"], ["line 3", "text"]),
+    "list.jsonl": (["[1]"], ["line 1", "object"]),
+    "broken.jsonl": (['{"text": '], ["line 1", "JSON"]),
     "fields.jsonl": (
         ['{"text": "很好", "label": 1}', '{"text": "太差", "stars": 1}'],
-        r"fields.jsonl, line 2: no field 'label', but text, stars \(--label names it\)",
+        ["line 2", "'label'", "text, stars", "--label"],
     ),
     "content.jsonl": (
         ['{"content": "很好", "label": 1}'],
-        r"line 1: no field 'text', but content, label \(--text names",
+        ["line 1", "'text'", "content, label", "--text"],
     ),
-    "number.jsonl": (['{"text": 1, "label": 1}'], "number.jsonl, line 1: the field 'text' is not a string"),
+    "number.jsonl": (['{"text": 1, "label": 1}'], ["line 1", "'text'", "string"]),
     "share.jsonl": (
         ['{"text": "好", "label": 0.5}'],
-        "line 1: the field 'label' is neither a string nor a whole number",
+        ["line 1", "'label'", "string", "integer"],
     ),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_be_learned_from(name, tmp_path):
-    lines, sentence = REFUSED[name]
-    with pytest.raises((TrainingError, CorpusError), match=sentence) as raised:
+    lines, facts = REFUSED[name]
+    error = CorpusError if name in ("list.jsonl", "broken.jsonl") else TrainingError
+    with refused(error, name, *facts):
         read_labelled(write(tmp_path / name, lines))
-    assert "\n" not in str(raised.value)
 
 
 def test_a_label_that_training_lacks(tmp_path):
     path = write(tmp_path / "test.tsv", ["很好\t1", "太差\t0", "一般\t2"])
-    with pytest.raises(TrainingError, match=r"test.tsv, line 3: the label '2' is not among those to learn from: 0, 1$"):
+    with refused(TrainingError, path, "line 3", "'2'", "0, 1"):
         read_labelled(path, "test", names=["0", "1"])
 
 
 def test_files_that_are_not_there_or_not_text(tmp_path):
     for name in "missing.tsv", str(tmp_path / "missing"):
-        with pytest.raises(TrainingError, match="missing.* does not exist"):
+        with refused(TrainingError, name, "does not exist"):
             read_labelled(name)
     (tmp_path / "gbk.tsv").write_bytes("很好\t1\n".encode("gb18030"))
-    with pytest.raises(CorpusError, match="gbk.tsv, line 1: not UTF-8"):
+    with refused(CorpusError, "gbk.tsv", "line 1", "UTF-8"):
         read_labelled(tmp_path / "gbk.tsv")

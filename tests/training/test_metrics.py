@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers.messages import refused
 
 from modeling_roformer.training.metrics import metric
 
@@ -19,7 +20,7 @@ NAMES = ["classification", "f1", "spearman", "triplet_accuracy"]
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("empty", [[], np.array([])])
 def test_nothing_to_measure(name, empty):
-    with pytest.raises(ValueError, match="there are no predictions"):
+    with refused(ValueError, "predictions", "empty"):
         metric(name).compute(predictions=empty, references=empty)
 
 
@@ -28,7 +29,7 @@ def test_nothing_to_measure(name, empty):
 @pytest.mark.parametrize("part", ["predictions", "references"])
 def test_numbers_that_are_not_finite(name, value, part):
     given = {"predictions": [1.0, 0.0], "references": [0.0, 1.0]} | {part: [1.0, value]}
-    with pytest.raises(ValueError, match=rf"{part}\[1\] is {value}"):
+    with refused(ValueError, f"{part}[1]", value):
         metric(name).compute(**given)
 
 
@@ -36,17 +37,17 @@ def test_numbers_that_are_not_finite(name, value, part):
 @pytest.mark.parametrize("part", ["predictions", "references"])
 def test_what_is_no_class(name, part):
     given = {"predictions": [1, 0], "references": [0, 1]} | {part: [1, 0.5]}
-    with pytest.raises(ValueError, match=rf"{part}\[1\] is 0.5"):
+    with refused(ValueError, f"{part}[1]", 0.5):
         metric(name).compute(**given)
 
 
 def test_f1_has_two_classes():
-    with pytest.raises(ValueError, match=r"references\[0\] is 2, but must be 0 or 1"):
+    with refused(ValueError, "references[0]", 2, 0, 1):
         metric("f1").compute(predictions=[0, 1], references=[2, 1])
 
 
 def test_references_without_an_order():
-    with pytest.raises(ValueError, match="all references are 4"):
+    with refused(ValueError, "references", 4):
         metric("spearman").compute(predictions=[1.0, 2.0], references=[4.0, 4.0])
     one = metric("spearman")
     one.add_batch(predictions=[1.0, 2.0], references=[4.0, 5.0])

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.stats
+from helpers.messages import refused
 
 from modeling_roformer.training.comparing.paired_bootstrap import paired_bootstrap
 
@@ -44,9 +45,9 @@ def test_results_of_one_case_are_drawn_together():
 
 
 def test_what_cannot_be_compared():
-    with pytest.raises(ValueError, match="3 and 2 results of 3 cases: all must be paired"):
+    with refused(ValueError, "3 and 2", "3 cases"):
         paired_bootstrap([1, 0, 1], [1, 0])
-    with pytest.raises(ValueError, match="3 and 3 results of 2 cases"):
+    with refused(ValueError, "3 and 3", "2 cases"):
         paired_bootstrap([1, 0, 1], [1, 0, 1], ["a", "b"])
-    with pytest.raises(ValueError, match="at least two cases"):
+    with refused(ValueError, "1 case", 2):
         paired_bootstrap([1, 0], [1, 1], ["a", "a"])

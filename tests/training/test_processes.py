@@ -15,13 +15,14 @@ import pytest
 import torch
 from accelerate.commands.launch import launch_command_parser
 from accelerate.utils.launch import prepare_multi_gpu_env
+from helpers.messages import assert_states, refused
 from helpers.paths import REPOSITORY
 from safetensors.torch import load_file
 from transformers import AutoModelForMaskedLM
 
 from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM
 from modeling_roformer.training.errors import TrainingError
-from modeling_roformer.training.runs.sharding import shard
+from modeling_roformer.training.pretraining.stage_trainer import shard
 
 pytestmark = pytest.mark.slow
 
@@ -127,7 +128,7 @@ def test_sharded_weights_learn_what_whole_ones_do(folder, seen):
 def test_what_sharding_cannot_do_is_refused(folder, monkeypatch, capsys):
     model = RoFormerForMaskedLM(RoFormerConfig(vocab_size=90, **CONFIG))
     plugin = SimpleNamespace(fsdp_version=1)
-    with pytest.raises(TrainingError, match="give accelerate launch --fsdp_version 2"):
+    with refused(TrainingError, "accelerate launch", "--fsdp_version 2"):
         shard(model, SimpleNamespace(state=SimpleNamespace(fsdp_plugin=plugin)))
     for name, value in fsdp_environment().items():
         monkeypatch.setenv(name, value)
@@ -135,7 +136,7 @@ def test_what_sharding_cannot_do_is_refused(folder, monkeypatch, capsys):
     with pytest.raises(SystemExit) as stopped:
         runpy.run_path(str(SCRIPT), run_name="__main__")
     assert stopped.value.code == 1 and not (folder / "refused").exists()
-    assert "optimizer muon" in capsys.readouterr().err.splitlines()[-1]
+    assert_states(capsys.readouterr().err.splitlines()[-1], "muon", "FSDP")
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs, for accelerate's FSDP as it is")

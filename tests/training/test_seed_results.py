@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+from helpers.messages import refused
 from rich.console import Console
 
 from modeling_roformer.training.errors import TrainingError
@@ -35,15 +36,15 @@ def test_what_is_done_is_found_again(tmp_path):
     assert 0 in again and again.seeds["0"]["log"] == [{"epoch": 1, "loss": 2.0}]
     again.add(1, scores(0.1, 0.2), [])
     assert list(json.loads((output / "results.json").read_text())["seeds"]) == ["0", "1"]
-    with pytest.raises(TrainingError, match="run/results.json holds results with other texts: name another folder"):
+    with refused(TrainingError, "run/results.json", "texts"):
         SeedResults(output, {**SETTINGS, "texts": {"train": 4}})
     without_scores = json.dumps({"settings": SETTINGS, "seeds": {"0": {"scores": {}, "log": []}}})
     for broken in "{", "[]", "{}", without_scores:
         (output / "results.json").write_text(broken)
-        with pytest.raises(TrainingError, match="results.json is broken"):
+        with refused(TrainingError, output / "results.json"):
             SeedResults(output, SETTINGS)
     (output / "results.json").rename(output / "thesis.json")
-    with pytest.raises(TrainingError, match="run is not empty and holds no results.json"):
+    with refused(TrainingError, output, "no results.json"):
         SeedResults(output, SETTINGS)
 
 

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import rjieba
 import torch
+from helpers.messages import assert_states, refused
 from helpers.paths import REPOSITORY
 
 from modeling_roformer import RoFormerConfig, RoFormerForTripletMatching, RoFormerTokenizer
 from modeling_roformer.tokenization.vocabulary_maker.corpus import CorpusError
 from modeling_roformer.training.errors import TrainingError
-from modeling_roformer.training.triplets.baselines import decide, nearest, pooled_vectors, text_blind, tf_idf
+from modeling_roformer.training.triplets.baselines import decide, mean_vectors, nearest, text_blind, tf_idf
 from modeling_roformer.training.triplets.reading import Split, Triplet, encode_triplets, read_triplets, split_triplets
 from modeling_roformer.training.triplets.results import Run
 
@@ -47,7 +48,7 @@ def test_the_example_is_read_with_its_lines(triplets, tmp_path):
 
 def test_results_name_the_file_without_its_folder():
     triplets = read_triplets(EXAMPLE)[:3]
-    run = Run.of(0, 0.5, triplets, np.array([0, 1, -1]))
+    run = Run.from_decisions(0, 0.5, triplets, np.array([0, 1, -1]))
     assert list(run.answers) == [f"{EXAMPLE.name}, line {number}" for number in (1, 2, 3)]
 
 
@@ -59,8 +60,8 @@ def test_parts_are_drawn_by_the_seed_and_share_nothing(triplets):
         split_triplets(triplets, (0.6, 0.2, 0.2), seed=0) == parts != split_triplets(triplets, (0.6, 0.2, 0.2), seed=1)
     )
     assert [len(part) for part in split_triplets(triplets[:10], (0.6, 0.2, 0.2), 0)] == [6, 2, 2]
-    assert Split(*parts).known_texts() == (0, 15)
-    assert Split(parts[0], parts[1], parts[2] + parts[1]).known_texts() == (15, 30)
+    assert Split(*parts).test_overlap() == (0, 15)
+    assert Split(parts[0], parts[1], parts[2] + parts[1]).test_overlap() == (15, 30)
 
 
 def triplet(a, b, c, label="B"):
@@ -114,7 +115,7 @@ def test_vectors_are_means_over_tokens(triplets, tokenizer):
         triplet_scorer="bi",
     )
     model = RoFormerForTripletMatching(config).eval()
-    vectors = pooled_vectors(model, tokenizer, triplets, 16)
+    vectors = mean_vectors(model, tokenizer, triplets, 16)
     assert len(vectors) == len({text for t in triplets for text in t.texts.values()})
     decisions = nearest(vectors, triplets)
     for t, decision in zip(triplets, decisions, strict=True):
@@ -123,12 +124,12 @@ def test_vectors_are_means_over_tokens(triplets, tokenizer):
             logits = model(**{name: value[None] for name, value in inputs.items()}).logits[0]
         assert logits.argmax() == decision
     same = [triplet("有人借钱", "还钱", "还钱")]
-    assert nearest(pooled_vectors(model, tokenizer, same, 16), same).tolist() == [-1]
+    assert nearest(mean_vectors(model, tokenizer, same, 16), same).tolist() == [-1]
     assert decide([[1.0, 0.5], [0.5, 1.0], [0.5, 0.5]]).tolist() == [0, 1, -1]
 
 
 def test_a_text_without_a_token_is_named(tokenizer):
-    with pytest.raises(TrainingError, match='file, line 7: text "C" contains no token'):
+    with refused(TrainingError, "file, line 7", 'text "C"', "token"):
         encode_triplets([Triplet("甲", "乙", "\u0001", 0, "file, line 7")], tokenizer, "cross", 16)
 
 
@@ -137,25 +138,26 @@ FIELDS = json.loads(GOOD[0])
 
 
 @pytest.mark.parametrize(
-    ("line", "sentence"),
+    ("line", "facts"),
     [
-        ("{'A': 1}", "line 3: not JSON (JSON Lines have one object per line)"),
-        ("[1, 2]", "line 3: not an object with fields"),
-        (json.dumps({name: FIELDS[name] for name in ("A", "B", "label")}), "line 3: the key C is missing"),
-        (json.dumps({name: FIELDS[name] for name in "ABC"}), "line 3: the key label is missing"),
-        (json.dumps({**FIELDS, "B": 5}), 'line 3: text "B" is int, but must be a string'),
-        (json.dumps({**FIELDS, "B": " "}), 'line 3: text "B" is empty'),
-        (json.dumps({**FIELDS, "label": "A"}), 'line 3: the label is "A", but must be "B" or "C"'),
-        (json.dumps({**FIELDS, "label": 0}), 'line 3: the label is 0, but must be "B" or "C"'),
-        (json.dumps({**FIELDS, "label": None}), 'line 3: the label is null, but must be "B" or "C"'),
+        ("{'A': 1}", ["JSON"]),
+        ("[1, 2]", ["object"]),
+        (json.dumps({name: FIELDS[name] for name in ("A", "B", "label")}), ["C"]),
+        (json.dumps({name: FIELDS[name] for name in "ABC"}), ["label"]),
+        (json.dumps({**FIELDS, "B": 5}), ['text "B"', "int", "string"]),
+        (json.dumps({**FIELDS, "B": " "}), ['text "B"', "empty"]),
+        (json.dumps({**FIELDS, "label": "A"}), ["label", '"A"', '"B"', '"C"']),
+        (json.dumps({**FIELDS, "label": 0}), ["label", 0, '"B"', '"C"']),
+        (json.dumps({**FIELDS, "label": None}), ["label", "null", '"B"', '"C"']),
     ],
 )
-def test_a_bad_line_is_named(tmp_path, line, sentence):
+def test_a_bad_line_is_named(tmp_path, line, facts):
     path = tmp_path / "bad.jsonl"
     path.write_text("\n".join([*GOOD[:2], line, *GOOD[2:]]), encoding="utf-8")
     with pytest.raises((TrainingError, CorpusError)) as raised:
         read_triplets(path)
-    assert str(raised.value) == f"{path}, {sentence}"
+    assert str(raised.value).startswith(f"{path}, line 3") and "\n" not in str(raised.value)
+    assert_states(raised.value, *facts)
 
 
 def test_a_bad_file_is_named(tmp_path):
@@ -165,15 +167,15 @@ def test_a_bad_file_is_named(tmp_path):
         with pytest.raises((TrainingError, CorpusError)) as raised:
             read_triplets(path)
         assert str(raised.value).startswith(str(path)) and "\n" not in str(raised.value)
-        return str(raised.value)
+        return raised.value
 
-    assert "holds no triplet" in refusal("\n\n")
-    assert "holds 9 triplets, too few to share out or to measure on: it takes 10" in refusal("\n".join(GOOD[:9]))
-    assert "every label is B, so that who never reads would be right" in refusal("\n".join(GOOD[::2]))
-    assert "line 1: not UTF-8" in refusal("\n".join(GOOD).encode("gb18030"))
-    assert "is not a complete gzip file" in refusal("\n".join(GOOD), "bad.jsonl.gz")
+    assert_states(refusal("\n\n"), "no triplet")
+    assert_states(refusal("\n".join(GOOD[:9])), 9, 10)
+    assert_states(refusal("\n".join(GOOD[::2])), "label", "B")
+    assert_states(refusal("\n".join(GOOD).encode("gb18030")), "line 1", "UTF-8")
+    assert_states(refusal("\n".join(GOOD), "bad.jsonl.gz"), "gzip")
     whole = gzip.compress("\n".join(GOOD).encode())
-    assert "is not a complete gzip file" in refusal(whole[: len(whole) // 2], "bad.jsonl.gz")
+    assert_states(refusal(whole[: len(whole) // 2], "bad.jsonl.gz"), "gzip")
     with pytest.raises(FileNotFoundError):
         read_triplets(tmp_path / "none.jsonl")
 

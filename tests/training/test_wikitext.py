@@ -2,10 +2,11 @@
 
 import gzip
 
+from helpers.messages import assert_states
 from helpers.paths import REPOSITORY
 from helpers.scripts import run_script
 
-from modeling_roformer.training.runs.start import load_tokenizer
+from modeling_roformer.training.runs.models import load_tokenizer
 
 SCRIPT = REPOSITORY / "examples" / "wikitext.py"
 ARTICLES = [
@@ -41,6 +42,7 @@ def test_too_few_articles(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "wiki.txt").write_text(ARTICLES[0])
     code, _, complaint = run_script(SCRIPT, ["wiki.txt", "--output", "english"], monkeypatch, capfd)
-    assert code == 1 and "there is 1 article" in complaint and not (tmp_path / "english").exists()
+    assert code == 1 and not (tmp_path / "english").exists()
+    assert_states(complaint, "1 article", "--held-out")
     code, _, complaint = run_script(SCRIPT, ["none.txt", "--output", "english"], monkeypatch, capfd)
     assert code == 1 and "none.txt" in complaint

@@ -1,9 +1,13 @@
-"""Curves of a run, as a picture."""
+"""Loss and accuracy curves of runs: reading, comparing and drawing them."""
 
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+
+from ..errors import TrainingError
 
 Points = Sequence[tuple[float, float]]
 _PANELS = {
@@ -11,8 +15,9 @@ _PANELS = {
     "accuracy": {"training": "accuracy", "held out": "eval_accuracy"},
 }
 _LEARNING = {"training loss": "loss", "validation loss": "eval_loss", "validation accuracy": "eval_accuracy"}
-_FEW = 40  # points that are marked one by one
-_MANY = 7  # curves whose names would hide some of them
+_FEW = 40  # points; curves with fewer get a marker at each
+_MANY = 7  # curves; a legend of as many would hide some of them
+SMOOTHED = 0.05  # share of a stage's entries over which training losses are averaged
 
 
 def draw_panels(
@@ -21,20 +26,20 @@ def draw_panels(
     xlabel: str | Mapping[str, str] = "step",
     borders: Iterable[float] = (),
 ) -> Path:
-    """Draw curves into a PNG, which appears whole.
+    """Draw curves into a PNG file, written atomically.
 
     Args:
         picture: the file.
-        panels: title of each panel -> name of each curve in it -> its points (x, y); without points it is left out.
-        xlabel: what x is in all panels, or title of each -> what it is there.
-        borders: places on the x axis to mark in all of them.
+        panels: title of each panel -> name of each curve -> its points (x, y). A curve without points is left out.
+        xlabel: label of the x axis in all panels, or title -> label.
+        borders: places on the x axis to mark in all panels.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(5 * len(panels), 4), layout="constrained")
     borders = list(borders)
-    handles = {}  # of curves that all panels have, by name
+    handles = {}  # name of a curve that all panels have -> its handle
     common = len({tuple(curves) for curves in panels.values()}) == 1
     for axes, (title, curves) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
         for number, (name, points) in enumerate(curves.items()):
@@ -58,7 +63,7 @@ def draw_panels(
 
 
 def read_logs(output: str | Path) -> tuple[list[dict], list[int]]:
-    """What a run has logged in all stages that are done, with steps counted through, and the last step of each stage."""
+    """Return the log entries of all finished stages of a run, with steps counted over all stages, and each stage's last step."""
     entries, ends = [], []
     for path in sorted(Path(output).glob("stage-*/log.json"), key=lambda path: int(path.parent.name.partition("-")[2])):
         begun = ends[-1] if ends else 0
@@ -68,19 +73,12 @@ def read_logs(output: str | Path) -> tuple[list[dict], list[int]]:
 
 
 def points(entries: Iterable[Mapping], name: str, against: str = "step") -> list[tuple[float, float]]:
-    """Step, or what is named in its place, and value of those entries of a log that have it."""
+    """Return the pairs (`against`, `name`) of the entries of a log that have the field `name`."""
     return [(entry[against], entry[name]) for entry in entries if name in entry]
 
 
 def draw_curves(output: str | Path) -> Path:
-    """Draw loss and accuracy against the steps of all stages that are done, in training and held out.
-
-    Args:
-        output: folder of a run.
-
-    Returns:
-        The picture, `curves.png` in it.
-    """
+    """Draw loss and accuracy of all finished stages, in training and held out, into `curves.png` in the folder of a run."""
     entries, ends = read_logs(output)
     panels = {
         title: {curve: points(entries, name) for curve, name in names.items()} for title, names in _PANELS.items()
@@ -89,14 +87,90 @@ def draw_curves(output: str | Path) -> Path:
 
 
 def draw_learning_curves(logs: Mapping[object, Sequence[dict]], picture: str | Path) -> Path:
-    """Draw losses and validation accuracy of a fine-tuning against its epochs, with a curve for each seed.
+    """Draw losses and validation accuracy of a fine-tuning against its epochs, one curve per seed.
 
     Args:
-        logs: seed -> Trainer's log, with entries of its training and, for each epoch, of its validation.
-        picture: file to write, a PNG.
+        logs: seed -> Trainer's log, with training entries and, for each epoch, a validation entry.
+        picture: PNG file to write.
     """
     panels = {
         title: {f"seed {seed}": points(log, name, "epoch") for seed, log in logs.items()}
         for title, name in _LEARNING.items()
     }
     return draw_panels(Path(picture), panels, xlabel="epoch")
+
+
+@dataclass(frozen=True)
+class RunCurves:
+    """Curves of a run of `pretrain`. Steps are counted over all stages.
+
+    training: smoothed training losses.
+    held_out: losses on held-out documents; empty if there were none.
+    compared: one of these two, in the last stage alone: losses of stages with other lengths and masks are not comparable.
+    accuracy: the last accuracy, on the same data as `compared`.
+    """
+
+    training: Points
+    held_out: Points
+    compared: Points
+    accuracy: float
+
+    @property
+    def loss(self) -> float:
+        """The last loss of `compared`."""
+        return self.compared[-1][1]
+
+
+def run_curves(output: str | Path, held_out: bool) -> RunCurves:
+    """Return the curves of a finished run.
+
+    Args:
+        output: folder of the run.
+        held_out: whether to compare by held-out documents. Raises a TrainingError if the run had none.
+    """
+    entries, ends = read_logs(output)
+    stages = [[entry for entry in entries if first < entry["step"] <= last] for first, last in pairwise([0, *ends])]
+    training = [smooth(points(stage, "loss")) for stage in stages]
+    evaluated = points(entries, "eval_loss")
+    if held_out and not evaluated:
+        raise TrainingError(f"{output} was trained without held-out documents: leave out --eval, or use another folder")
+    if held_out:
+        compared, accuracy = points(stages[-1], "eval_loss"), points(stages[-1], "eval_accuracy")
+    else:
+        compared, accuracy = training[-1], smooth(points(stages[-1], "accuracy"))
+    return RunCurves([point for stage in training for point in stage], evaluated, compared, accuracy[-1][1])
+
+
+def smooth(curve: Points, share: float = SMOOTHED) -> Points:
+    """Return the moving average of a curve. The window ends at each point and has a `share` of the points, fewer at the start."""
+    window = max(1, round(share * len(curve)))
+    parts = [curve[max(0, end - window) : end] for end in range(1, len(curve) + 1)]
+    return [(part[-1][0], sum(value for _, value in part) / len(part)) for part in parts]
+
+
+def steps_to(curve: Points, loss: float) -> float | None:
+    """Return the first step at which a curve is at most `loss`, or None if it never is.
+
+    The curve is linear between two points. If the first point is already below, return its step, an upper bound.
+
+    >>> steps_to([(10, 4.0), (20, 3.0), (30, 2.0)], 2.5)
+    25.0
+    """
+    before: tuple[float, float] | None = None
+    for step, value in curve:
+        if value <= loss:
+            if before is None:
+                return float(step)
+            return before[0] + (step - before[0]) * (before[1] - loss) / (before[1] - value)
+        before = step, value
+    return None
+
+
+def times_as_fast(curve: Points, other: Points) -> float | None:
+    """Return how many times faster a run reaches the final loss of the other, in steps, or None if it never does.
+
+    >>> times_as_fast([(50, 3.0), (100, 2.0)], [(50, 4.0), (100, 3.0)])
+    2.0
+    """
+    steps = steps_to(curve, other[-1][1])
+    return None if steps is None else other[-1][0] / steps

@@ -1,4 +1,4 @@
-"""Is one better than the other, or was it the choice of test cases? (paired bootstrap, Efron and Tibshirani 1993)"""
+"""Paired bootstrap (Efron and Tibshirani 1993): is a difference larger than the choice of test cases explains?"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,15 +6,15 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.stats
 
-_AT_ONCE = 1 << 20  # cases that are drawn at once, in all draws together
+_AT_ONCE = 1 << 20  # cases in a batch of draws
 
 
 @dataclass(frozen=True)
 class Difference:
-    """The mean of the first's results less that of the second's, and its 95 % interval.
+    """Difference between the means of two lists of results, and its 95 % interval.
 
-    low, high: between them lie 95 % of the differences on test cases drawn anew. Where 0 lies between them, too, these cases
-        do not show which is better.
+    low, high: bounds of 95 % of the differences on resampled test cases. If 0 lies between them, these cases do not show
+        which is better.
     """
 
     mean: float
@@ -33,14 +33,14 @@ def paired_bootstrap(
     draws: int = 10_000,
     seed: int = 0,
 ) -> Difference:
-    """Compare two on the same test cases, which are drawn anew with replacement; each draw takes the results of both.
+    """Compare two lists of results on the same test cases by resampling the cases with replacement.
 
     Args:
-        first, second: result of each, in the same order, 1 for right and 0 for wrong, or anything that is averaged.
-        cases: which case each result is of, where there are several of one case, by several seeds: they are drawn
-            together. None where each is of a case of its own.
-        draws: how often.
-        seed: of the draws.
+        first, second: the results, in the same order: 1 for right and 0 for wrong, or other numbers.
+        cases: the case of each result, if there are several results per case (several seeds): they are drawn together.
+            None if each result has its own case.
+        draws: number of draws.
+        seed: seed of the draws.
 
     Raises:
         ValueError: the numbers of results differ, or there are fewer than two cases.
@@ -53,10 +53,10 @@ def paired_bootstrap(
     first, second = np.asarray(first, dtype=float), np.asarray(second, dtype=float)
     cases = np.arange(len(first)) if cases is None else np.unique(np.asarray(cases), return_inverse=True)[1]
     if not len(first) == len(second) == len(cases):
-        raise ValueError(f"there are {len(first)} and {len(second)} results of {len(cases)} cases: all must be paired")
+        raise ValueError(f"{len(first)} and {len(second)} results of {len(cases)} cases: expected equal numbers")
     sums, counts = np.bincount(cases, first - second), np.bincount(cases)
     if len(counts) < 2:
-        raise ValueError("a bootstrap needs at least two cases")
+        raise ValueError(f"{len(counts)} case: a bootstrap needs at least 2")
     interval = scipy.stats.bootstrap(
         (sums, counts),
         lambda sums, counts, axis: sums.sum(axis) / counts.sum(axis),
@@ -65,6 +65,6 @@ def paired_bootstrap(
         n_resamples=draws,
         batch=max(1, _AT_ONCE // len(counts)),
         method="percentile",
-        random_state=np.random.default_rng(seed),  # which newer versions call rng, and take under either name
+        random_state=np.random.default_rng(seed),  # newer versions call it rng and accept both names
     ).confidence_interval
     return Difference(float(sums.sum() / counts.sum()), float(interval.low), float(interval.high))

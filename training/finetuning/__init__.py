@@ -1,1 +1,1 @@
-"""Fine-tuning on labelled texts: reading them, results for each seed, and the card of the model."""
+"""Fine-tuning on labelled texts: reading them, results per seed, and the card of the model."""

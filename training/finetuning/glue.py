@@ -1,4 +1,4 @@
-"""GLUE's tasks of Table 2 of the RoFormer paper (arXiv:2104.09864), read from files or data sets."""
+"""GLUE tasks of Table 2 of the RoFormer paper (arXiv:2104.09864), read from files or data sets."""
 
 import csv
 from collections.abc import Iterator
@@ -8,19 +8,19 @@ from pathlib import Path
 import datasets
 
 from ..errors import TrainingError
-from ..pretraining.documents import load_data_set
+from ..runs.data_sets import load_data_set
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a task's files hold, and how its answers are scored.
+    """GLUE task: the columns of its files, its classes and its score.
 
-    title: as GLUE calls it, and its folder.
-    texts: columns of the one text or the two, in GLUE's files; `columns` in data sets.
+    title: GLUE's name of the task and of its folder.
+    texts, columns: columns of the text or of the two texts, in GLUE's files and in data sets.
     label: column of the label in the files.
-    classes: in the order of their numbers; empty where the label is a number from 0 to 5.
-    score: what Table 2 has of it: "f1", "accuracy" or "spearman".
-    validation: parts to be scored, by the ends of their files' names; where there are none, there is the one file "dev".
+    classes: names of the classes in the order of their ids; empty if the label is a number from 0 to 5.
+    score: the score in Table 2: "f1", "accuracy" or "spearman".
+    validation: suffixes of the validation splits in the names of files; "" for a single one.
     """
 
     title: str
@@ -56,22 +56,21 @@ TASKS = {
     ),
 }
 HIGHEST = 5.0  # similarity in STS-B
-Row = tuple[tuple[str, ...], str, str]  # texts, label, and where they stand
+Row = tuple[tuple[str, ...], str, str]  # texts, label, file and line
 
 
 def read_task(name: str, source: str | Path) -> datasets.DatasetDict:
-    """The parts `train` and `validation` (of MNLI `validation_matched` and `validation_mismatched`).
+    """Read the splits `train` and `validation` of a task (of MNLI `validation_matched` and `validation_mismatched`).
 
-    Their columns are `text`, where texts come in pairs `pair`, and `label`: a class's number, or a number from 0 to 5.
+    Their columns are `text`, `pair` for the second of two texts, and `label`: a class id, or a number from 0 to 5.
 
     Args:
         name: one of `TASKS`.
-        source: a folder that holds one for each task, called as here or as GLUE does, with train.tsv and dev.tsv (or
-            .csv); where there is no dev file, a test file with labels takes its place. Or a data set whose
-            configurations are the tasks, as `nyu-mll/glue`.
+        source: a folder with a subfolder per task, named as in `TASKS` or as in GLUE, that has train.tsv and dev.tsv (or .csv).
+            A labelled test file replaces a missing dev file. Or a data set with the tasks as configurations, such as
+            `nyu-mll/glue`.
 
-    Raises:
-        TrainingError: a file is missing, or lacks columns, or has a label outside their range; it names file and line.
+    Raises a TrainingError that names file and line: a file or columns are missing, or a label is invalid.
     """
     task, folder = TASKS[name], Path(source)
     if not folder.exists() and (folder.is_absolute() or str(source).count("/") != 1):
@@ -80,7 +79,7 @@ def read_task(name: str, source: str | Path) -> datasets.DatasetDict:
     if folder.exists():
         of_task = next((folder / called for called in (name, task.title) if (folder / called).is_dir()), None)
         if of_task is None:
-            raise TrainingError(f"{folder} has no folder {name} or {task.title} for that task")
+            raise TrainingError(f"{folder} has no folder {name} or {task.title}")
         files = {"train": _file(of_task, "train")}
         files |= {f"validation{part}": _file(of_task, f"dev{part}", "test") for part in task.validation}
         parts = {part: _dataset(task, list(_file_rows(task, path)), path) for part, path in files.items()}
@@ -100,13 +99,13 @@ def _file(folder: Path, *names: str) -> Path:
 
 
 def _file_rows(task: Task, path: Path) -> Iterator[Row]:
-    """Rows of a file with a line of headings, or with the texts and then the label in each line."""
+    """Yield the rows of a file with a header line, or with the texts and then the label in each line."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
         raise TrainingError(f"{path} is not UTF-8") from None
     wanted, places = (*task.texts, task.label), None
-    # Quotes are part of the text in GLUE's TAB files.
+    # Quotes are part of the text in GLUE's .tsv files.
     reader = csv.reader(text.split("\n"), delimiter="\t", quoting=csv.QUOTE_NONE)
     if path.suffix == ".csv":
         reader = csv.reader(text.splitlines(keepends=True), strict=True)
@@ -122,10 +121,10 @@ def _file_rows(task: Task, path: Path) -> Iterator[Row]:
                     continue
                 if set(wanted) & set(fields) or len(fields) != len(wanted):
                     missing = ", ".join(column for column in wanted if column not in fields)
-                    raise TrainingError(f"{place}: no columns {missing}, but {', '.join(fields)[:200]}")
+                    raise TrainingError(f"{place}: column {missing} is missing, found {', '.join(fields)[:200]}")
                 places = list(range(len(wanted)))
             if len(fields) <= max(places):
-                raise TrainingError(f"{place}: {len(fields)} columns, where {max(places) + 1} are needed")
+                raise TrainingError(f"{place}: {len(fields)} columns; expected {max(places) + 1}")
             *texts, label = (fields[column] for column in places)
             yield tuple(texts), label, place
     except csv.Error as error:
@@ -145,7 +144,7 @@ def _data_set_rows(task: Task, name: str, part: str) -> Iterator[Row]:
 
 def _dataset(task: Task, rows: list[Row], source: str | Path) -> datasets.Dataset:
     if not rows:
-        raise TrainingError(f"{source} holds no text")
+        raise TrainingError(f"{source} has no text")
     labels = [_label(task, label, place) for _, label, place in rows]
     for texts, _, place in rows:
         if not all(text.strip() for text in texts):
@@ -159,12 +158,12 @@ def _dataset(task: Task, rows: list[Row], source: str | Path) -> datasets.Datase
 def _label(task: Task, label: str, place: str) -> int | float:
     if task.classes:
         if label not in task.classes:
-            raise TrainingError(f"{place}: the label {label!r} is none of {', '.join(task.classes)}")
+            raise TrainingError(f"{place}: the label is {label!r}; expected one of {', '.join(task.classes)}")
         return task.classes.index(label)
     try:
         number = float(label)
     except ValueError:
         number = -1.0
     if not 0 <= number <= HIGHEST:
-        raise TrainingError(f"{place}: the label {label!r} is no number from 0 to {HIGHEST:g}")
+        raise TrainingError(f"{place}: the label is {label!r}; expected a number from 0 to {HIGHEST:g}")
     return number

@@ -7,26 +7,26 @@ import datasets
 
 from ...tokenization.vocabulary_maker.corpus import is_json_lines, read_chunks
 from ..errors import TrainingError
-from ..pretraining.documents import load_data_set
+from ..runs.data_sets import load_data_set
 
-Row = tuple[str, str, str]  # text, label, and where it stands
+Row = tuple[str, str, str]  # text, label, file and line
 
 
 def read_labelled(
     source: str | Path, split: str = "train", text: str = "text", label: str = "label", names: list[str] | None = None
 ) -> datasets.Dataset:
-    """Texts in the column `text`, and in `label` their classes, whose names the column's `ClassLabel` knows.
+    """Read labelled texts into the columns `text` and `label`, a `ClassLabel` with the names of the classes.
 
     Args:
-        source: a file of lines that hold text and label, in either order, with a TAB between; a JSON Lines file; either
-            as .gz; or the name of a data set, `NAME` or `NAME:CONFIG`, or its folder.
-        split: what to read of a data set.
-        text, label: fields of JSON Lines, columns of a data set, and, where it has them, the headings of a TAB file.
-        names: those of the classes; if None, all labels that are found, sorted.
+        source: a file with a text, a TAB and a label in each line, in either order; a JSON Lines file; either as .gz; or a data
+            set, by its name (`NAME` or `NAME:CONFIG`) or folder.
+        split: split of a data set.
+        text, label: fields of JSON Lines, columns of a data set, or column names in the first line of a TAB file.
+        names: names of the classes; if None, all labels in the source, sorted.
 
     Raises:
-        TrainingError: there is nothing to learn from it, or a label is not in `names`; the sentence names file and line.
-        CorpusError: a file that is not text, or not JSON where its name says so.
+        TrainingError: the source has no labelled text, only one label, or a label that is not in `names`.
+        CorpusError: a file is not UTF-8 text, or not JSON Lines although its name says so.
     """
     path = Path(source)
     if path.is_file():
@@ -36,17 +36,19 @@ def read_labelled(
     else:
         rows = list(_data_set_rows(str(source), split, text, label))
     if not rows:
-        raise TrainingError(f"{source} holds no labelled text")
+        raise TrainingError(f"{source} has no labelled text")
     for content, name, place in rows:
         if not content.strip() or not name:
             raise TrainingError(f"{place}: the {'label' if content.strip() else 'text'} is empty")
     if names is None:
         names = sorted({name for _, name, _ in rows}, key=_by_number)
         if len(names) == 1:
-            raise TrainingError(f"{source}: every label is {names[0]!r}, and there is nothing to tell apart")
+            raise TrainingError(f"{source}: every label is {names[0]!r}; expected at least two classes")
     for _, name, place in rows:
         if name not in names:
-            raise TrainingError(f"{place}: the label {name!r} is not among those to learn from: {_listed(names)}")
+            raise TrainingError(
+                f"{place}: the label is {name!r}; expected a label of the training texts: {_listed(names)}"
+            )
     contents, labels, _ = zip(*rows, strict=True)
     features = datasets.Features(text=datasets.Value("string"), label=datasets.ClassLabel(names=names))
     return datasets.Dataset.from_dict({"text": contents, "label": labels}, features=features)
@@ -60,16 +62,14 @@ def _tab_rows(path: Path, text: str, label: str, names: Collection[str] | None) 
                 fields = [field.strip() for field in line.split("\t")]
                 place = f"{path}, line {number}"
                 if len(fields) != 2:
-                    raise TrainingError(
-                        f"{place}: {len(fields) - 1 or 'no'} TAB; a line holds a text, a TAB and a label, or label first"
-                    )
+                    raise TrainingError(f"{place}: {len(fields) - 1} TAB; expected a text, one TAB and a label")
                 rows.append((*fields, place))
     if rows and {*rows[0][:2]} == {text, label}:
         text_at = rows.pop(0).index(text)
     elif names is not None:
         known = [sum(row[column] in names for row in rows) for column in (0, 1)]
         text_at = int(known[0] > known[1])
-    else:  # there are fewer labels than texts, and they are shorter
+    else:  # the column with fewer and shorter values is the label
         size = [(len({row[column] for row in rows}), sum(len(row[column]) for row in rows)) for column in (0, 1)]
         text_at = int(size[0] < size[1])
     for row in rows:
@@ -95,16 +95,16 @@ def _data_set_rows(name: str, split: str, text: str, label: str) -> Iterator[Row
 def _values(record: dict, text: str, label: str, place: str) -> tuple[str, str]:
     for field, option in (text, "--text"), (label, "--label"):
         if field not in record:
-            raise TrainingError(f"{place}: no field {field!r}, but {_listed(record)} ({option} names it)")
+            raise TrainingError(f"{place}: no field {field!r}, only {_listed(record)}: name it with {option}")
     if not isinstance(record[text], str):
-        raise TrainingError(f"{place}: the field {text!r} is not a string")
+        raise TrainingError(f"{place}: the field {text!r} is {type(record[text]).__name__}; expected a string")
     if not isinstance(record[label], (str, int)):
-        raise TrainingError(f"{place}: the field {label!r} is neither a string nor a whole number")
+        raise TrainingError(f"{place}: the field {label!r} is {record[label]!r}; expected a string or an integer")
     return record[text], str(record[label])
 
 
 def _by_number(name: str) -> tuple:
-    """Numbers in their order, and names after them in theirs."""
+    """Return a sort key: numbers by value, then names."""
     return (0, int(name), "") if name.isdecimal() else (1, 0, name)
 
 

@@ -1,4 +1,4 @@
-"""The model card of what a fine-tuning has made, with its scores where the Hub looks for them."""
+"""Model card of a fine-tuned model, with its scores in the metadata that the Hub reads."""
 
 import math
 from collections.abc import Sequence
@@ -16,25 +16,22 @@ _HEADING, _NOTHING = "## Results\n\n", "Not published.\n"
 def write_scored_card(
     folder: str | Path, scores: Sequence[EvalResult], name: str | None = None, **facts: object
 ) -> None:
-    """Put scores into the card of a saved model: into its `model-index`, and into the text under "Results".
+    """Write scores into the card of a saved model: into its `model-index`, and into the text under "Results".
 
     Args:
-        folder: of the model; a card that it lacks is written.
-        scores: what was measured; an older score of the same metric and data is replaced.
-        name: of the model, in a new card; that of the folder if None.
-        facts: as `card_of_folder` takes them: the card is then written anew. With `results` among them, the text under
-            "Results" is that one.
+        folder: folder of the model. If it has no card, write one.
+        scores: the scores. They replace older scores of the same metric and data.
+        name: name of the model in a new card; if None, the name of the folder.
+        facts: facts for `card_of_folder`. With any, write a new card; with `results`, that is the text under "Results".
 
-    Raises a ValueError, and writes nothing, where a score is not finite.
+    Raises a ValueError, and writes nothing, if a score is not finite.
 
     >>> score = EvalResult("text-classification", "reviews", "reviews", "accuracy", 0.925)
     >>> write_scored_card("classifier/model", [score])
     """
     for score in scores:
         if not math.isfinite(score.metric_value):
-            raise ValueError(
-                f"{score.metric_type} on {score.dataset_name} is {score.metric_value}: the run has failed, and gets no card"
-            )
+            raise ValueError(f"{score.metric_type} on {score.dataset_name} is {score.metric_value}: the run has failed")
     path = Path(folder) / CARD
     old = path.exists() and not facts
     card = ModelCard(path.read_text(encoding="utf-8") if old else card_of_folder(folder, name, **facts))
@@ -50,14 +47,14 @@ def write_scored_card(
 
 
 def _with_lines(text: str, scores: Sequence[EvalResult]) -> str:
-    """The text with a line for each score at the start of "Results", where it has that, beside what people wrote."""
+    """Return the text with a line per score at the start of "Results", if it has that. Keep what people wrote there."""
     before, heading, after = text.partition(_HEADING)
     if not heading:
         return text
     new = {f"- {score.metric_type} on {score.dataset_name}: ": score.metric_value for score in scores}
     lines = [line for line in after.removeprefix(_NOTHING).splitlines(keepends=True) if not line.startswith(tuple(new))]
     end = next((i for i, line in enumerate(lines) if not line.startswith("- ")), len(lines))
-    gap = "\n" * bool("".join(lines[end : end + 1]).strip())  # before what people wrote
+    gap = "\n" * bool("".join(lines[end : end + 1]).strip())  # a blank line before text that people wrote
     return (
         before
         + heading

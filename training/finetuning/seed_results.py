@@ -1,4 +1,4 @@
-"""What a fine-tuning gave with each seed, in a results.json that grows seed by seed."""
+"""Results of a fine-tuning per seed, in results.json."""
 
 import math
 import statistics
@@ -12,14 +12,14 @@ from ..runs.results_file import ResultsFile
 
 
 class SeedResults:
-    """The scores of each seed so far, which a run that was stopped finds again.
+    """Scores of each seed so far. A stopped run finds them again.
 
     Args:
-        output: folder of the run, where results.json is or will be.
-        settings: what must be the same for a run to go on, as JSON holds it.
+        output: folder of the run.
+        settings: settings that must not change when the run resumes, as JSON values.
         part, metric: the score by which seeds are compared.
 
-    Raises a TrainingError where the folder holds something else.
+    Raises a TrainingError if the folder belongs to another run.
     """
 
     def __init__(self, output: str | Path, settings: Mapping, part: str = "validation", metric: str = "accuracy"):
@@ -31,33 +31,28 @@ class SeedResults:
         return str(seed) in self.seeds
 
     def add(self, seed: int, scores: Mapping[str, Mapping[str, float]], log: list[dict]) -> None:
-        """Write down the scores of a seed.
-
-        Args:
-            scores: part of the data -> metric -> value.
-            log: what Trainer logged.
-        """
+        """Record the scores of a seed (split -> metric -> value) and Trainer's log."""
         self.seeds[str(seed)] = {"scores": scores, "log": log}
         self.write()
 
     def add_failed(self, seed: int, why: str) -> None:
-        """Write down that a seed's run has failed, which is not repeated."""
+        """Record why the run of a seed failed. It is not repeated."""
         self.seeds[str(seed)] = {"scores": None, "log": [], "failed": why}
         self.write()
 
     def write(self) -> None:
-        """Write results.json, in a new folder where there is none."""
+        """Write results.json. Create the folder if needed."""
         self.file.write(seeds=self.seeds)
 
     def _parse(self, saved: dict) -> dict[str, dict]:
-        """The seeds of a results.json.
+        """Return the seeds of a results.json.
 
-        One for which an earlier version has written NaN has failed. If its model was kept as the best, the other seeds are left
-        out, to be trained again.
+        Seeds for which an earlier version recorded NaN have failed. If it kept the model of such a seed as the best, the other
+        seeds are left out, to be trained again.
         """
         self.seeds = dict(saved["seeds"])
         failed = {seed for seed, result in self.seeds.items() if "failed" not in result and has_null(result)}
-        best = self.best  # each seed has what it reads, or the file is broken
+        best = self.best  # raises an error if the file is damaged
         kept = best if failed else None
         return {
             seed: result | {"failed": EARLIER} if seed in failed else result
@@ -67,26 +62,24 @@ class SeedResults:
 
     @property
     def failed(self) -> dict[str, str | None]:
-        """Why the run of each seed failed, or None where it did not."""
+        """The reason why the run of each seed failed, or None."""
         return {seed: result.get("failed") for seed, result in self.seeds.items()}
 
     @property
     def best(self) -> str | None:
-        """The seed with the best score to compare by, the earlier one of two equals; None where no run has succeeded."""
+        """The first seed with the best score, or None if no run has succeeded."""
         return max((seed for seed, why in self.failed.items() if not why), key=self._score, default=None)
 
     def is_better(self, scores: Mapping[str, Mapping[str, float]]) -> bool:
-        """Whether scores, as `add` takes them, are better than those of the best seed so far."""
+        """Return whether scores are better than those of the best seed so far."""
         return self.best is None or scores[self.part][self.metric] > self._score(self.best)
 
     def _score(self, seed: str) -> float:
         score = self.seeds[seed]["scores"][self.part][self.metric]
-        return (
-            math.inf if score is None else score
-        )  # in place of a NaN, which an earlier version found none better than
+        return math.inf if score is None else score  # earlier versions recorded NaN, and found no score better
 
     def table(self) -> Table:
-        """A row for each seed, then mean and standard deviation of those whose runs have not failed."""
+        """Return a table with a row per seed, then mean and standard deviation of the seeds that have not failed."""
         rows = {seed: _columns(self.seeds[seed]["scores"]) for seed, why in self.failed.items() if not why}
         names = list(rows[self.best]) if rows else ["scores"]
         table = Table("seed")

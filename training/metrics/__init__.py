@@ -1,4 +1,4 @@
-"""Metrics as `evaluate` takes them: a script for each, which it loads by its path, without a connection."""
+"""Metrics for `evaluate`: a script each, which it loads by path, without a connection."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import evaluate
 
 
 def metric(name: str) -> evaluate.Metric:
-    """The metric of that name, ready for `compute`; what it is given stays in memory.
+    """Load a metric by its name; it keeps its inputs in memory.
 
     >>> metric("triplet_accuracy").compute(predictions=[0, 1, -1, 1], references=[0, 1, 1, 0])["accuracy"]
     0.625
@@ -14,5 +14,5 @@ def metric(name: str) -> evaluate.Metric:
     path = Path(__file__).parent / f"{name}.py"
     if not path.is_file():
         known = sorted(file.stem for file in path.parent.glob("[!_]*.py"))
-        raise ValueError(f"there is no metric {name!r} here, but {', '.join(known)}")
+        raise ValueError(f"unknown metric {name!r}; expected one of {', '.join(known)}")
     return evaluate.load(str(path), keep_in_memory=True)

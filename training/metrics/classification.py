@@ -1,36 +1,25 @@
 """Accuracy and macro F1 of predicted classes, as scikit-learn computes them, for `evaluate`."""
 
-import datasets
-import evaluate
 from sklearn.metrics import accuracy_score, f1_score
 
-from modeling_roformer.training.metrics._checks import classes
+from modeling_roformer.training.metrics import _base
 
-_DESCRIPTION = """Accuracy is the share of texts whose class is right. Macro F1 is the mean of the F1 scores of all classes,
-which weighs rare classes as much as frequent ones."""
-_INPUTS = """
+
+class Classification(_base.NumericMetric):
+    DESCRIPTION = """Accuracy is the share of texts with the right class. Macro F1 is the mean of the F1 scores of all classes:
+rare classes weigh as much as frequent ones."""
+    INPUTS = """
 Args:
     predictions: class ids.
-    references: the right ones.
+    references: the right class ids.
 Returns:
     accuracy, macro_f1: from 0 to 1.
 
-Raises a ValueError where there are none, or one is no whole number.
+Raises a ValueError if a list is empty or a class id is not an integer.
 """
 
-
-class Classification(evaluate.Metric):
-    def _info(self):
-        return evaluate.MetricInfo(
-            description=_DESCRIPTION,
-            citation="",
-            inputs_description=_INPUTS,
-            # Not int64, to which evaluate would cut 0.5, and for which NaN is an error of another library.
-            features=datasets.Features(predictions=datasets.Value("float64"), references=datasets.Value("float64")),
-        )
-
     def _compute(self, predictions, references):
-        predictions, references = classes(predictions, references)
+        predictions, references = _base.classes(predictions, references)
         return {
             "accuracy": float(accuracy_score(references, predictions)),
             "macro_f1": float(f1_score(references, predictions, average="macro")),

@@ -1,13 +1,13 @@
-"""Documents for pre-training: read once, tokenized once, cut into pieces at sentence ends.
+"""Documents for pre-training: reading, tokenizing, and cutting into pieces at sentence ends.
 
-Each step gives a `datasets.Dataset` that lies in Arrow files in a cache folder and is mapped into memory, so that a corpus
-may be many times larger than memory, and a second run finds what the first has made.
+Each step returns a `datasets.Dataset` in memory-mapped Arrow files in a cache folder. So a corpus may be larger than memory,
+and a second run reuses the files of the first.
 """
 
-import logging
 import math
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
@@ -15,46 +15,41 @@ import datasets
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from ...output.console import sentence_of
 from ...tokenization.segmentation import JiebaSegmenter
 from ...tokenization.vocabulary_maker.corpus import CorpusError, corpus_files, read_chunks
 from ...tokenization.wordpiece import PREFIX
 from ..errors import TrainingError
-from ..runs.digests import digests
+from ..runs.data_sets import is_data_set, load_data_set
+from ..runs.device import processes
+from ..runs.digests import file_digests
 
 SPECIAL_TOKENS = 2  # [CLS] and [SEP] around a piece
-LONGEST_PIECE = 1.5  # characters for each token of the length, as in the original script, which is made for Chinese
-CHINESE = 3  # characters a token, at most
+LONGEST_PIECE = 1.5  # maximum number of characters per token of the length, as in the original script, for Chinese
+CHINESE = 3  # maximum number of characters per token of a Chinese text
 _SENTENCE_END = re.compile("[\n。]")
-_BATCH = 100  # documents that are in memory at once
-# The name of a data set, with or without its owner's.
-_DATA_SET = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*", re.ASCII)
-_FILES = (
-    ".txt", ".text", ".json", ".jsonl", ".gz", ".bz2", ".xz", ".zst", ".zip", ".7z", ".tar", ".csv", ".tsv", ".parquet",
-    ".arrow", ".feather", ".xlsx", ".xls", ".md", ".html", ".xml", ".pdf", ".doc", ".docx",
-)  # fmt: skip
-_FORMAT = 1  # of the files in the cache; another number makes them anew
-_FORMAT_OF_PIECES = 2  # of those among them that hold pieces
+_BATCH = 100  # documents in memory at once
+_FORMAT = 1  # of the files in the cache; with another number they are written again
+_FORMAT_OF_PIECES = 2  # the same, of the files with pieces
 
 
 def read_documents(
     sources: Sequence[str | Path], cache: str | Path, field: str = "text", num_proc: int | None = None
 ) -> datasets.Dataset:
-    """All documents of a corpus, in order, in the column `text`.
+    """Read all documents of a corpus, in order, into the column `text`.
 
     Args:
-        sources: text files (a document a line), JSON Lines, either as .gz, and folders of such; other names are those
-            of data sets that `datasets.load_dataset` reads, on this machine or on the Hub, `NAME` or `NAME:CONFIG`.
+        sources: text files with a document per line, JSON Lines, either as .gz, or folders of them. Other names are data sets
+            for `datasets.load_dataset`, on this machine or on the Hub: `NAME` or `NAME:CONFIG`.
         cache: folder for the Arrow files.
-        field: where JSON Lines and data sets keep the text.
-        num_proc: processes, each for files of its own.
+        field: field of JSON Lines, or column of data sets, with the text.
+        num_proc: number of processes; each reads files of its own.
 
     Raises:
-        TrainingError: there is no document, or no data set of that name.
-        CorpusError: a file that cannot be read.
+        TrainingError: the corpus has no text, or there is no data set with that name.
+        CorpusError: a file cannot be read.
     """
     if not sources:
-        raise TrainingError("no corpus was named: give files, folders or names of data sets")
+        raise TrainingError("the corpus is empty: name files, folders or data sets")
     parts: list[datasets.Dataset] = []
     for are_data_sets, group in groupby(sources, is_data_set):
         if are_data_sets:
@@ -62,31 +57,14 @@ def read_documents(
         else:
             parts += _read_files(corpus_files(group), field, cache, num_proc)
     if not any(map(len, parts)):
-        raise TrainingError(f"the corpus holds no text: {', '.join(map(str, sources))}")
+        raise TrainingError(f"the corpus has no text: {', '.join(map(str, sources))}")
     return datasets.concatenate_datasets(parts)
 
 
-def is_data_set(source: str | Path, also: tuple[str, ...] = ()) -> bool:
-    """Whether a source is the name or the folder of a data set, and not of files that `corpus_files` finds."""
-    path = Path(source)
-    if path.is_dir():  # of Parquet files, say
-        try:
-            return not corpus_files([path], also)
-        except CorpusError:
-            return any(file.is_file() for file in path.rglob("*"))
-    return not path.exists() and not _names_a_file(str(source))
-
-
-def _names_a_file(source: str) -> bool:
-    """Whether something that is not there was meant as a file or folder of this machine, which the Hub need not know of."""
-    name, _, _ = source.partition(":")
-    return Path(name).suffix.lower() in _FILES or not _DATA_SET.fullmatch(name)
-
-
 def _read_files(files: list[Path], field: str, cache: str | Path, num_proc: int | None) -> list[datasets.Dataset]:
-    """A data set of all the files, or none where they are empty."""
-    # The cache goes by their content: a file that has changed is read again, even where its size and time are the old ones.
-    contents = digests(files, "checking the corpus")
+    """Return a data set of all files in a list, or an empty list if they have no text."""
+    # The cache is keyed by content: a changed file is read again, even if its size and time are the same.
+    contents = file_digests(files, "checking the corpus")
     stamped = [(str(file), content, field, _FORMAT) for file, content in zip(files, contents, strict=True)]
     if next(_documents(stamped), None) is None:
         return []
@@ -108,56 +86,41 @@ def _documents(files: list[tuple]) -> Iterator[dict[str, str]]:
     for path, _content, field, _format in files:
         for chunk in read_chunks(Path(path)):
             for text in chunk.documents(field):
-                yield {"text": text.encode("utf-8", "replace").decode("utf-8")}  # Arrow holds no lone surrogates
+                yield {"text": text.encode("utf-8", "replace").decode("utf-8")}  # Arrow cannot store lone surrogates
 
 
 def _cause(error: BaseException) -> BaseException:
-    """What was raised in the generator, from under what `datasets` makes of it."""
+    """Return the error that the generator raised, without those that `datasets` wraps around it."""
     while error.__cause__ is not None and not isinstance(error, (CorpusError, OSError)):
         error = error.__cause__
     return error
-
-
-def load_data_set(name: str, split: str = "train", cache: str | Path | None = None) -> datasets.Dataset:
-    """A split of the data set `NAME` or `NAME:CONFIG`; raises a TrainingError where it cannot be read."""
-    path, _, config = name.partition(":")
-    tries = logging.getLogger("huggingface_hub")
-    level = tries.level
-    tries.setLevel(logging.ERROR)  # each try to reach the Hub is a line
-    try:
-        return datasets.load_dataset(path, config or None, split=split, cache_dir=cache and str(cache))
-    except Exception as error:
-        reason = sentence_of(error).rstrip(".")
-        raise TrainingError(f"{name} is neither a file nor a data set that can be read: {reason}") from None
-    finally:
-        tries.setLevel(level)
 
 
 def _read_data_set(name: str, field: str, cache: str | Path) -> datasets.Dataset:
     found = load_data_set(name, cache=cache)
     if field not in found.column_names:
         raise TrainingError(
-            f"the data set {name} has no column {field!r}, but {', '.join(found.column_names)} (--field names the one "
-            "that holds the text)"
+            f"the data set {name} has no column {field!r}, only {', '.join(found.column_names)}: name the one with the text "
+            "with --field"
         )
     found = found.select_columns(field)
     if field != "text":
         found = found.rename_column(field, "text")
     if not isinstance(found.features["text"], datasets.Value) or "string" not in found.features["text"].dtype:
-        raise TrainingError(f"the column {field!r} of the data set {name} holds no text")
+        raise TrainingError(f"the column {field!r} of the data set {name} is not text")
     return found.cast_column("text", datasets.Value("large_string"))
 
 
 class DocumentTokenizer:
-    """Tokens of whole documents, and where words begin and sentences end; for `Dataset.map`, in batches.
+    """Function for a batched `Dataset.map` that tokenizes documents and finds the starts of words and the ends of sentences.
 
-    A word is what is masked as a whole: for a word-level vocabulary a token, with the pieces of a Latin word together; for
-    a character-level one a word of jieba.
+    Words are masked as a whole. With a word-level vocabulary a word is a token with its continuation pieces, with a
+    character-level one it is a word of jieba.
 
     Args:
-        tokenizer: any fast tokenizer; text that looks like a special token is text.
-        segmentation: "jieba", or None for a token, with its pieces, as a word; "auto" is "jieba" where a tokenizer of
-            this package does not segment words itself.
+        tokenizer: any fast tokenizer. Special tokens in a document are treated as text.
+        segmentation: "jieba", or None: a word is a token with its continuations. "auto" is "jieba" for a tokenizer of this
+            package that does not segment words itself, else None.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, segmentation: str | None = "auto"):
@@ -178,8 +141,8 @@ class DocumentTokenizer:
         )
 
     def __call__(self, batch: dict[str, list[str]]) -> dict[str, list[np.ndarray]]:
-        """Columns: `input_ids`; `word_starts`, whether a word begins with the token; `token_ends` and
-        `character_ends`, how many tokens and characters there are up to the end of each sentence."""
+        """Return the columns `input_ids`; `word_starts`, whether each token starts a word; `token_ends` and `character_ends`,
+        the numbers of tokens and characters up to the end of each sentence."""
         encoding = self.tokenizer(
             batch["text"],
             add_special_tokens=False,
@@ -192,7 +155,7 @@ class DocumentTokenizer:
         columns = {name: [] for name in self.features()}
         for text, ids, offsets in zip(batch["text"], encoding["input_ids"], encoding["offset_mapping"], strict=True):
             ids = np.array(ids, dtype=np.int64)
-            places = np.array(offsets, dtype=np.int64).reshape(-1, 2)[:, 0]  # of each token's first character
+            places = np.array(offsets, dtype=np.int64).reshape(-1, 2)[:, 0]  # position of each token's first character
             starts = ~self.is_continuation[ids]
             if self.segment is not None:
                 lengths = [len(word) for word in self.segment(text)]
@@ -211,7 +174,7 @@ class DocumentTokenizer:
 def tokenize_documents(
     documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, num_proc: int | None = None
 ) -> datasets.Dataset:
-    """The columns of `DocumentTokenizer`, a row for each document."""
+    """Apply `DocumentTokenizer`; return a row per document."""
     work = DocumentTokenizer(tokenizer)
     return documents.map(
         work,
@@ -226,9 +189,9 @@ def tokenize_documents(
 
 
 def cut_documents(tokens: datasets.Dataset, length: int, num_proc: int | None = None) -> datasets.Dataset:
-    """Pieces of at most `length` tokens, counting [CLS] and [SEP], which are not in them yet; never of two documents.
+    """Cut each document into pieces of at most `length` tokens, including [CLS] and [SEP], which are added later.
 
-    A row of numpy arrays for each piece: `document` and `piece`, their numbers, the second within the document; `input_ids`;
+    Return a row of numpy arrays per piece: the number of the `document`, that of the `piece` in it, `input_ids` and
     `word_starts`.
     """
     features = datasets.Features(
@@ -264,22 +227,22 @@ def _cut_batch(batch: dict[str, list], documents: list[int], length: int, format
 def cut(
     token_ends: Sequence[int], character_ends: Sequence[int], word_starts: Sequence[bool], length: int
 ) -> list[tuple[int, int]]:
-    """Where to cut a document: for each piece its first token and the one behind its last.
+    """Return where to cut a document: the first token of each piece and the token after its last.
 
-    As the script that trained the original does it, a piece takes sentences for as long as it has at most one and a half
-    times `length` characters. That script then drops what is over `length` tokens; here the piece ends before the sentence
-    that would be, and a sentence that is longer by itself is cut at a word. Nothing is lost. In a text of more than three
-    characters a token, such as English, tokens alone count.
+    A piece has whole sentences, with at most 1.5 · `length` characters, as in the script that trained the original model.
+    That script drops tokens over `length`; here the piece ends before a sentence that does not fit, and a sentence that is
+    longer than a piece is cut at a word. Texts with more than three characters per token, such as English, have no limit on
+    characters.
 
     Args:
-        token_ends, character_ends: how many tokens and characters there are up to the end of each sentence.
-        word_starts: whether a word begins with the token.
-        length: most tokens of a piece, with [CLS] and [SEP].
+        token_ends, character_ends: numbers of tokens and characters up to the end of each sentence.
+        word_starts: whether each token starts a word.
+        length: maximum number of tokens of a piece, including [CLS] and [SEP].
     """
     room = length - SPECIAL_TOKENS
     pieces: list[tuple[int, int]] = []
     first, end = 0, 0  # tokens of the piece
-    begun, ended = 0, 0  # and its characters
+    begun, ended = 0, 0  # characters of the piece
     is_chinese = len(token_ends) and character_ends[-1] <= CHINESE * token_ends[-1]
     longest = LONGEST_PIECE * length if is_chinese else math.inf
     for token_end, character_end in zip(token_ends, character_ends, strict=True):
@@ -290,11 +253,56 @@ def cut(
             last = first + room
             while last > first and not word_starts[last]:
                 last -= 1
-            last = last if last > first else first + room  # a word that is longer than a piece
-            begun += (character_end - begun) * (last - first) // (token_end - first)  # as far as one can tell
+            last = last if last > first else first + room  # a word longer than a piece
+            begun += (character_end - begun) * (last - first) // (token_end - first)  # estimated
             pieces.append((first, last))
             first = last
         end, ended = token_end, character_end
     if end > first:
         pieces.append((first, end))
     return [(int(first), int(last)) for first, last in pieces]
+
+
+@dataclass
+class Corpus:
+    """Corpus to read, tokenize and cut.
+
+    sources: files, folders and names of data sets (see `read_documents`).
+    cache: folder for the Arrow files.
+    field: field of JSON Lines, or column of data sets, with the text.
+    num_proc: number of processes that read and tokenize.
+    """
+
+    sources: Sequence[str | Path]
+    cache: str | Path
+    field: str = "text"
+    num_proc: int | None = None
+
+    def __post_init__(self) -> None:
+        self._tokens: tuple[PreTrainedTokenizerBase | None, datasets.Dataset | None] = None, None
+        self._documents: datasets.Dataset | None = None
+
+    def documents(self) -> datasets.Dataset:
+        """Return the rows of `read_documents`."""
+        if self._documents is None:
+            # The main process writes the files, and the other processes find them.
+            with processes().main_process_first():
+                self._documents = read_documents(self.sources, self.cache, self.field, self.num_proc)
+        return self._documents
+
+    def tokens(self, tokenizer: PreTrainedTokenizerBase) -> datasets.Dataset:
+        """Return the rows of `tokenize_documents`."""
+        if self._tokens[0] is not tokenizer:
+            documents = self.documents()
+            with processes().main_process_first():
+                self._tokens = tokenizer, tokenize_documents(documents, tokenizer, self.num_proc)
+        return self._tokens[1]
+
+    def pieces(self, tokenizer: PreTrainedTokenizerBase, length: int) -> datasets.Dataset:
+        """Return the rows of `cut_documents`."""
+        tokens = self.tokens(tokenizer)
+        with processes().main_process_first():
+            pieces = cut_documents(tokens, length, self.num_proc)
+        if not len(pieces):
+            raise TrainingError(f"the corpus has no tokens: {', '.join(map(str, self.sources))}")
+        return pieces

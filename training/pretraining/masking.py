@@ -1,8 +1,7 @@
-"""Masks of the masked language model, each a function of what is masked and of nothing else.
+"""Whole-word masking. A mask is a function of (seed, stage, epoch, document, piece).
 
-A mask follows from (seed, stage, epoch, document, piece) by a counter-based generator (Philox, of Random123), which
-has no state to save: a run that goes on after a stop, on another number of processes or with other workers masks the same
-tokens, and the same piece has another mask in each epoch.
+It comes from a counter-based generator (Philox, of Random123), which has no state to save: a resumed run, or one with another
+number of processes or workers, masks the same tokens. Each epoch has other masks.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,30 +10,30 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
-IGNORED = -100  # label of a token that is not to be predicted
-_REPLACED, _RANDOM = 0.8, 0.1  # the share of masked tokens that become [MASK], and another token; the rest stays
+IGNORED = -100  # label of a token that is not predicted
+_REPLACED, _RANDOM = 0.8, 0.1  # shares of masked tokens that become [MASK] or a random token; the rest stays
 
 
 def uniform(key: tuple[int, int], counter: tuple[int, int, int], count: int) -> np.ndarray:
-    """`count` numbers in [0, 1), float64, the same ones for the same key and counter on every machine."""
+    """Return `count` numbers in [0, 1), float64. They depend on key and counter alone, on every machine."""
     generator = np.random.Philox(key=np.array(key, dtype=np.uint64), counter=np.array([0, *counter], dtype=np.uint64))
     return (generator.random_raw(count) >> np.uint64(11)) * 2.0**-53
 
 
 class MaskingCollator:
-    """Makes a batch of pieces: masks words, puts [CLS] and [SEP] around, and pads to the longest.
+    """Collator that masks words, adds [CLS] and [SEP], and pads to the longest piece of the batch.
 
-    As in BERT, each word is masked with probability `share`; of its tokens 80 % become [MASK], 10 % any other token but the
-    special ones, 10 % stay, and all of them are to be predicted. At least one word of a piece is masked.
+    As in BERT, each word is masked with probability `share`. Of its tokens 80 % become [MASK], 10 % a random token that is not
+    special, and 10 % stay; all are predicted. At least one word of a piece is masked.
 
     Args:
         tokenizer: has [MASK], [CLS] and [SEP].
-        seed, stage: what masks depend on beside the piece.
-        share: of words that are masked, where a piece does not bring its own `share`.
+        seed, stage: determine the masks, together with the piece.
+        share: share of masked words, for pieces without their own `share`.
         replaced, random: shares of the masked tokens; (1, 0) for evaluation.
 
-    Called with pieces, mappings of `epoch`, `document`, `piece` (numbers), `input_ids` and `word_starts` (arrays of n), it
-    gives `input_ids`, `attention_mask` and `labels`, tensors of shape (b, s), labels -100 where nothing is predicted.
+    Call it with pieces: mappings with `epoch`, `document` and `piece` (numbers), `input_ids` and `word_starts` (arrays of n).
+    It returns `input_ids`, `attention_mask` and `labels`, tensors of shape (b, s); labels are -100 where nothing is predicted.
     """
 
     def __init__(
@@ -68,12 +67,12 @@ class MaskingCollator:
         return batch
 
     def mask(self, piece: Mapping) -> tuple[np.ndarray, np.ndarray]:
-        """What the model reads and what it is to predict there, int64, each of n."""
+        """Return the masked ids of a piece and its labels, int64 of shape (n,) each."""
         ids = np.asarray(piece["input_ids"]).astype(np.int64)
         counter = tuple(int(piece[name]) for name in ("epoch", "document", "piece"))
         of_words, what, other = uniform(self.key, counter, 3 * len(ids)).reshape(3, -1)
         starts = np.asarray(piece["word_starts"], dtype=bool).copy()
-        starts[:1] = True  # a piece may begin within a word that is longer than a piece
+        starts[:1] = True  # a piece may begin inside a word, if that is longer than a piece
         of_words = of_words[starts]
         words = np.cumsum(starts) - 1
         chosen = (of_words < piece.get("share", self.share)) | (of_words == of_words.min())

@@ -1,4 +1,4 @@
-"""Muon for the matrices of the layers, and AdamW for everything else."""
+"""Optimizer with Muon for the matrices of the layers and AdamW for all other parameters."""
 
 from collections.abc import Collection
 
@@ -7,17 +7,17 @@ from torch import nn
 
 
 class MuonAndAdamW(torch.optim.Optimizer):
-    """Muon (Jordan et al. 2024) for the weights of linear layers within `model.base_model`'s encoder, AdamW for the rest:
-    embeddings, the MLM head, norms and biases.
+    """Muon (Jordan et al. 2024) for the weights of linear layers in the encoder, AdamW for the rest: embeddings, the MLM
+    head, norms and biases.
 
-    Muon's update is the momentum with its singular values made equal. It is scaled to the size that AdamW's updates have
-    (arXiv:2502.16982), so that one learning rate serves both.
+    Muon's update is the momentum with equal singular values. It is scaled to the size of AdamW's updates (arXiv:2502.16982),
+    so that both use one learning rate.
 
     Args:
-        model: parameters that need no gradient are left out.
-        decayed: names of the parameters that decay.
-        lr, weight_decay: of both.
-        betas, eps: of AdamW.
+        model: its parameters that need a gradient are trained.
+        decayed: names of the parameters with weight decay.
+        lr, weight_decay: for both.
+        betas, eps: for AdamW.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class MuonAndAdamW(torch.optim.Optimizer):
         super().__init__(self._groups(), {})
 
     def _groups(self) -> list[dict]:
-        """The parts' own, so that a scheduler that changes one changes it where it is read."""
+        """Return the groups of both optimizers themselves, so that a scheduler changes the ones that they read."""
         return [group for part in self.parts for group in part.param_groups]
 
     @torch.no_grad()

@@ -1,8 +1,8 @@
-"""Groups of documents that are nearly the same: an exact join of their sets of shingles by Jaccard similarity.
+"""Groups of near-duplicate documents: an exact join of their sets of shingles by Jaccard similarity.
 
-Order the shingles of all documents from the rarest to the most frequent. Two sets of similarity `t` or more then share a
+Order the shingles of all documents from the rarest to the most frequent. Two sets with a similarity of at least `t` share a
 shingle among the first `n - ceil(t * n) + 1` of the `n` shingles of each (prefix filtering: Chaudhuri et al. 2006, Bayardo et
-al. 2007). These are rare, so few pairs are compared that are not similar, and no pair that is similar is missed.
+al. 2007). These shingles are rare, so few dissimilar pairs are compared, and no similar pair is missed.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,25 +17,25 @@ from scipy.sparse.csgraph import connected_components
 from ..errors import TrainingError
 
 SHINGLE = 5  # characters
-LIMIT = 2_000_000_000  # times that two documents meet at a shingle: some minutes
-_AT_ONCE = 1 << 24  # of these, and of shingles that are compared, in one step: this bounds the memory of a step
-_CHEAP = 100_000_000  # of these, for which shingles are compared at once
-_MANY = 100  # sets with a shingle in their prefixes
-_ROUNDS = 3  # in which these are compared with one of them
+LIMIT = 2_000_000_000  # comparisons: pairs of documents that share a shingle. This many take some minutes.
+_AT_ONCE = 1 << 24  # comparisons, or shingles, in one step: this bounds the memory
+_CHEAP = 100_000_000  # comparisons that longer prefixes may add
+_MANY = 100  # sets in a large group, and sets that share a common shingle
+_ROUNDS = 3  # of comparing the sets of a common shingle with a random one of them
 _NO_CHARACTER = 0x110000
-# A shingle's number is a random linear form of its characters in 64 bits: among 10**8 shingles, two have the same one with
-# probability 0.0003.
+# A shingle's number is a random linear form of its characters in 64 bits: among 10**8 shingles, two collide with probability
+# 0.0003.
 _WEIGHTS = np.random.default_rng(0).integers(1 << 63, size=SHINGLE, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
 
 
 def near_duplicates(texts: Iterable[str], similarity: float = 0.5, progress: bool = False) -> np.ndarray:
-    """Return the group of each text. Two texts that are similar, directly or through others, have the same group.
+    """Return the group of each text. Texts that are similar, directly or through others, have the same group.
 
-    Two texts are similar if the Jaccard similarity of their sets of shingles is `similarity` or more. A shingle is `SHINGLE`
-    characters in a row, or the whole of a shorter text.
+    Two texts are similar if the Jaccard similarity of their sets of shingles is at least `similarity`. A shingle is `SHINGLE`
+    consecutive characters, or the whole of a shorter text.
 
     Args:
-        texts: documents, read once. Memory grows by about 70 bytes a character.
+        texts: documents, read once. They take about 70 bytes of memory per character.
         similarity: above 0, at most 1.
         progress: whether to show progress bars if stderr is a terminal.
 
@@ -43,13 +43,13 @@ def near_duplicates(texts: Iterable[str], similarity: float = 0.5, progress: boo
         int32 of shape (texts,), numbered from 0.
 
     Raises:
-        TrainingError: `similarity` is out of range, or so low that these texts need more than `LIMIT` comparisons.
+        TrainingError: `similarity` is out of range, or so low that more than `LIMIT` comparisons are needed.
     """
     if not 0 < similarity <= 1:
-        raise TrainingError(f"the similarity is {similarity}, but must be above 0 and at most 1")
+        raise TrainingError(f"similarity is {similarity}; expected a number above 0 and at most 1")
     console = Console(stderr=True)
     bar = dict(console=console, transient=True, disable=not (progress and console.is_terminal))
-    numbers: dict[bytes, int] = {}  # texts with the same shingles share one set
+    numbers: dict[bytes, int] = {}  # texts with equal shingles share a set
     set_of_text = [
         numbers.setdefault(_shingles(text).tobytes(), len(numbers)) for text in track(texts, "shingles", **bar)
     ]
@@ -60,8 +60,8 @@ def near_duplicates(texts: Iterable[str], similarity: float = 0.5, progress: boo
     join = _Join(sets, similarity)
     if join.meetings.sum() > LIMIT:
         raise TrainingError(
-            f"at a similarity of {similarity:g} these documents need {join.meetings.sum():,} comparisons, and at most "
-            f"{LIMIT:,} are made: ask for a higher similarity"
+            f"a similarity of {similarity:g} needs {join.meetings.sum():,} comparisons of these documents; the limit is "
+            f"{LIMIT:,}: use a higher similarity"
         )
     for rows in track(join.parts(), "comparisons", **bar):
         join.compare_with_all(rows)
@@ -69,25 +69,26 @@ def near_duplicates(texts: Iterable[str], similarity: float = 0.5, progress: boo
 
 
 def _shingles(text: str) -> np.ndarray:
-    """Return the numbers of the different shingles of a text, sorted: uint64 of shape (shingles,)."""
+    """Return the numbers of the distinct shingles of a text, sorted: uint64 of shape (shingles,)."""
     characters = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32).astype(np.uint64)
     characters = np.pad(characters, (0, max(0, SHINGLE - len(characters))), constant_values=_NO_CHARACTER)
     return np.unique(np.lib.stride_tricks.sliding_window_view(characters, SHINGLE) @ _WEIGHTS)
 
 
 class _Join:
-    """Sets of shingles, and the groups of those that were found to be similar.
+    """Sets of shingles, and the groups of similar ones found so far.
 
-    order: int64 of shape (sets,). The sets lie here in this order, first the groups that are large already, each in a row.
-    groups: int32 of shape (sets,), the group of each.
-    meetings: int64 of shape (sets,), how often each meets a set of the groups before its own at a shingle of both prefixes.
+    order: int64 of shape (sets,), the order of the sets here: group by group, first the groups that are already large.
+    groups: int32 of shape (sets,), the group of each set.
+    meetings: int64 of shape (sets,), the number of comparisons of each set: shingles that the prefixes of the set and of a
+        set of an earlier group share.
     """
 
     def __init__(self, sets: list[np.ndarray], similarity: float):
         self.similarity, self.sizes = similarity, np.array([len(shingles) for shingles in sets])
         self.groups = np.arange(len(sets), dtype=np.int32)
         self.shared = _shared_shingles(sets, self.sizes)
-        # Rounding must not make a prefix shorter. It begins with the shingles that no other set has.
+        # The factor keeps rounding from making a prefix shorter. Shingles that no other set has come first and are left out.
         alone = self.sizes - np.diff(self.shared.indptr)
         prefixes = self.sizes - np.ceil(similarity * self.sizes * (1 - 1e-9)).astype(np.int64) + 1 - alone
         self._join_large_groups(prefixes)
@@ -96,10 +97,10 @@ class _Join:
         self.shared, self.sizes, prefixes = self.shared[self.order], self.sizes[self.order], prefixes[self.order]
         self.groups, members = self.groups[self.order], members[self.order]
         self.is_large = members >= _MANY
-        self.start = np.flatnonzero(np.diff(self.groups, prepend=-1))  # of each group
-        self.start = np.repeat(self.start, members[self.start])  # of the group of each set
-        # Sets of different groups meet only at the shingles that sets of different groups have. Where it costs little, more
-        # shingles are put in the prefixes: a pair that has few of them in common is not compared then.
+        self.start = np.flatnonzero(np.diff(self.groups, prepend=-1))  # the first set of each group
+        self.start = np.repeat(self.start, members[self.start])  # the first set of the group of each set
+        # Keep only shingles that several groups have. Where it costs little, make prefixes longer: pairs that share few of
+        # these shingles need not be compared.
         row, place = _rows_and_places(self.shared)
         columns, is_in_prefix = self.shared.indices, place < prefixes[row]
         one = np.zeros(self.shared.shape[1], dtype=np.int32)
@@ -121,9 +122,9 @@ class _Join:
         self.meetings = self._count_meetings()
 
     def _join_large_groups(self, prefixes: np.ndarray) -> None:
-        """Join large groups in few comparisons: where many sets have a shingle in their prefixes, compare each with one of them.
+        """Join large groups in few comparisons: compare all sets that share a common shingle with a random one of them.
 
-        That one is drawn, in each round anew, since the first may be one that is similar to no other.
+        Each round draws another one, since the first may be similar to no other set.
         """
         row, place = _rows_and_places(self.shared)
         is_in_prefix = place < prefixes[row]
@@ -140,7 +141,7 @@ class _Join:
             self._join(*np.divmod(np.unique(a[is_open] * len(order) + b[is_open]), len(order)))
 
     def _count_meetings(self) -> np.ndarray:
-        """Return `meetings`: at each shingle, the sets before the first one of the same group."""
+        """Return `meetings`: at each shingle, count the sets before the first one of the same group."""
         sets, ends = self.sets_of_shingle.indices, self.sets_of_shingle.indptr
         is_first = np.diff(self.start[sets], prepend=-1) != 0
         is_first[ends[:-1][np.diff(ends) > 0]] = True
@@ -149,7 +150,7 @@ class _Join:
         return np.bincount(sets, before, len(self.sizes)).astype(np.int64)
 
     def parts(self) -> list[slice]:
-        """Return slices of the sets to compare at once. None has sets of a large group and of another one."""
+        """Return slices of the sets to compare at once. No slice mixes a large group with another group."""
         edges = [*np.unique(self.start[self.is_large]), int(self.is_large.sum()), len(self.sizes)]
         return [
             slice(start + part.start, start + part.stop)
@@ -158,14 +159,14 @@ class _Join:
         ]
 
     def compare_with_all(self, rows: slice) -> None:
-        """Join the sets of some rows with all similar sets of the groups before theirs."""
+        """Join the sets of some rows with all similar sets of earlier groups."""
         prefixes = self.prefixes[rows]
         columns = np.unique(prefixes.indices)
         before = self.sets_of_shingle[columns][:, : self.start[rows.stop - 1]]
         found = (prefixes[:, columns] @ before).tocoo()
         (a, b), common = found.coords, found.data
         a = a + rows.start
-        # The other common shingles lie behind the prefix that ends first.
+        # All other common shingles come after the prefix that ends first.
         rest = np.where(self.last[a] <= self.last[b], self.rest[a], self.rest[b])
         most = common + rest
         is_possible = most >= self.similarity * (self.sizes[a] + self.sizes[b] - most) * (1 - 1e-9)
@@ -173,7 +174,7 @@ class _Join:
         self._join(a[is_open], b[is_open])
 
     def _join(self, a: np.ndarray, b: np.ndarray) -> None:
-        """Join the groups of those pairs of sets that are similar. Most are of sizes that similar sets have not."""
+        """Join the groups of the similar ones among pairs of sets. The sizes rule out most pairs."""
         small, large = np.minimum(self.sizes[a], self.sizes[b]), np.maximum(self.sizes[a], self.sizes[b])
         is_possible = small >= self.similarity * large * (1 - 1e-9)
         a, b = a[is_possible], b[is_possible]
@@ -188,7 +189,7 @@ class _Join:
 
 
 def _shared_shingles(sets: list[np.ndarray], sizes: np.ndarray) -> csr_array:
-    """Return which set has which shingle, from the rarest to the most frequent, of those that several sets have."""
+    """Return the matrix of sets and shingles, from the rarest shingle to the most frequent, without unique shingles."""
     _, column, counts = np.unique(np.concatenate(sets), return_inverse=True, return_counts=True)
     alone = int((counts == 1).sum())
     rank = np.empty(len(counts), dtype=np.int32)
@@ -201,26 +202,26 @@ def _shared_shingles(sets: list[np.ndarray], sizes: np.ndarray) -> csr_array:
 
 
 def _rows_and_places(matrix: csr_array) -> tuple[np.ndarray, np.ndarray]:
-    """Return the row of each entry of a matrix, and its place in the row."""
+    """Return the row of each entry of a matrix and its place in the row."""
     lengths = np.diff(matrix.indptr)
     row = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
     return row, np.arange(matrix.nnz) - np.repeat(matrix.indptr[:-1], lengths)
 
 
 def _numbered(groups: np.ndarray) -> np.ndarray:
-    """Return the groups numbered in the order of their first members."""
+    """Return the groups, numbered in the order of their first members."""
     _, first, inverse = np.unique(groups, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first)).astype(np.int32)[inverse]
 
 
 def _matrix(columns: np.ndarray, lengths: np.ndarray, width: int) -> csr_array:
-    """Return a sparse matrix of ones from the columns of its rows, of `lengths` each."""
+    """Return a sparse matrix of ones from the columns of its rows, which have `lengths` entries."""
     return csr_array(
         (np.ones(len(columns), dtype=np.int32), columns, np.append(0, np.cumsum(lengths))), (len(lengths), width)
     )
 
 
 def _parts(costs: np.ndarray) -> Iterator[slice]:
-    """Yield slices of neighbours that cost about `_AT_ONCE` together."""
+    """Yield slices of neighbours with a total cost of about `_AT_ONCE`."""
     ends = [*np.flatnonzero(np.diff(np.cumsum(costs) // _AT_ONCE)) + 1, len(costs)]
     return (slice(start, end) for start, end in pairwise([0, *ends]) if end > start)

@@ -1,104 +1,59 @@
-"""Masked language modelling in stages, one after the other, which goes on where it was stopped.
+"""Masked language model pre-training in stages, with resuming.
 
 The folder of a run:
 
 ```text
-run.json                     what was begun: stages, seed, and digests of corpus, tokenizer and weights; see `fingerprint`
-corpus/                      the corpus as Arrow files, unless another folder was named
-stage-1/model/               the model after a stage, whole; its presence says that the stage is done
-stage-1/log.json             what it logged
-stage-2/checkpoint-1000/     the last two checkpoints of the stage under way, with optimizer and generators
-tensorboard/                 where TensorBoard looks
-model/, curves.png           what came out
+run.json                     the run's settings: stages, seed, and digests of corpus, tokenizer and weights; see `fingerprint`
+corpus/                      the corpus as Arrow files, unless another cache folder was given
+stage-1/model/               the model after the stage, written atomically: if it exists, the stage is finished
+stage-1/log.json             the log of the stage
+stage-2/checkpoint-1000/     the last two checkpoints of the current stage, with optimizer and random number generators
+tensorboard/                 events for TensorBoard
+model/, curves.png           the results
 ```
 
-A stage begins with the weights of the one before, and an optimizer and a schedule of its own. Its generator starts from the
-run's seed and its number.
+A stage starts from the weights of the stage before, with a new optimizer and schedule. Its random number generators are
+seeded with the sum of the run's seed and the stage's number.
 """
 
+import argparse
 import hashlib
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 
-import datasets
 import torch
 from accelerate.utils import set_seed
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
 from transformers.integrations import TensorBoardCallback, is_tensorboard_available
 
 from ...configuration import RoFormerConfig
-from ...output.output_folder import output_folder
-from ...output.progress_bar import no_transformers_bar
+from ...output.atomic_folder import output_folder
+from ...output.console import no_transformers_bar
 from ...tokenization.whole_file import write_whole
 from ..comparing.curves import draw_curves
-from ..errors import Stopped, TrainingError
+from ..errors import StoppedBySignal, TrainingError
 from ..runs.checkpoints import remove_all_but, require_undamaged
-from ..runs.content import digest_of_rows, digest_of_tokenizer, digests_of_weights, own_fields
-from ..runs.device import ON_CPU, by_main_process, processes
-from ..runs.fingerprint import check_same, only_run
+from ..runs.device import ON_CPU, device_batch_size, on_main_process, processes
+from ..runs.digests import digest_of_rows, digest_of_tokenizer, digests_of_weights, non_default_fields
+from ..runs.fingerprint import check_same, run_lock
 from ..runs.finite import first_not_finite
-from .documents import cut_documents, read_documents, tokenize_documents
+from .documents import Corpus
 from .masking import MaskingCollator
 from .stage_examples import HeldOutBatches, StageExamples
 from .stage_trainer import StageTrainer, StopSignal
 from .stages import Stage
 
-# How the names of those arguments of Trainer begin that do not change what is learned.
+# Prefixes of the arguments of Trainer that do not change the trained weights.
 _NOT_COMPARED = (
     "accelerator_config", "activation_checkpointing", "dataloader_", "ddp_", "deepspeed", "disable_tqdm", "eval_", "fsdp",
     "gradient_checkpointing", "hub_", "include_", "log_", "logging_", "parallelism_config", "per_device_", "project",
     "push_to_hub", "report_to", "run_name", "save_", "skip_memory_metrics", "torch_compile", "torch_empty_cache_steps",
     "trackio_", "use_cpu",
 )  # fmt: skip
-
-
-@dataclass
-class Corpus:
-    """What is read, and where it is kept.
-
-    sources: files, folders and names of data sets (see `read_documents`).
-    cache: folder for the Arrow files.
-    field: where JSON Lines and data sets keep the text.
-    num_proc: processes that read and tokenize.
-    """
-
-    sources: Sequence[str | Path]
-    cache: str | Path
-    field: str = "text"
-    num_proc: int | None = None
-
-    def __post_init__(self) -> None:
-        self._tokens: tuple[PreTrainedTokenizerBase | None, datasets.Dataset | None] = None, None
-        self._documents: datasets.Dataset | None = None
-
-    def documents(self) -> datasets.Dataset:
-        """Rows of `read_documents`."""
-        if self._documents is None:
-            # In a distributed run the main process makes the files, and the others find them.
-            with processes().main_process_first():
-                self._documents = read_documents(self.sources, self.cache, self.field, self.num_proc)
-        return self._documents
-
-    def tokens(self, tokenizer: PreTrainedTokenizerBase) -> datasets.Dataset:
-        """Rows of `tokenize_documents`."""
-        if self._tokens[0] is not tokenizer:
-            documents = self.documents()
-            with processes().main_process_first():
-                self._tokens = tokenizer, tokenize_documents(documents, tokenizer, self.num_proc)
-        return self._tokens[1]
-
-    def pieces(self, tokenizer: PreTrainedTokenizerBase, length: int) -> datasets.Dataset:
-        """Rows of `cut_documents`."""
-        tokens = self.tokens(tokenizer)
-        with processes().main_process_first():
-            pieces = cut_documents(tokens, length, self.num_proc)
-        if not len(pieces):
-            raise TrainingError(f"the corpus holds no token: {', '.join(map(str, self.sources))}")
-        return pieces
 
 
 def pretrain(
@@ -112,51 +67,49 @@ def pretrain(
     device_tokens: int = 16_384,
     **arguments,
 ) -> PreTrainedModel:
-    """Train a masked language model stage after stage; called again with the same arguments, it resumes.
+    """Train a masked language model stage by stage. The same call resumes a stopped run.
 
-    Whether they are the same is told by what they hold: the corpus by its texts, a model that was loaded by its files. Of a
-    model that was made in memory the config alone is compared, since its weights follow from that and a seed.
+    Two calls are the same if the content of their arguments is: the texts of the corpus, and the files of a loaded model. Of a
+    model made in memory, only the config is compared.
 
     Args:
-        model: a RoFormerForMaskedLM or one like it, fresh or trained.
-        tokenizer: its tokenizer.
-        stages: what to do, in order.
-        corpus: what to learn from.
-        output: folder of the run; see the module.
-        held_out: documents for `eval_loss` and `eval_accuracy`, of which 15 % of the words are replaced by [MASK].
-        seed: of order, masks and dropout.
-        device_tokens: most tokens that a device computes at once; batches are divided accordingly.
-        arguments: of `TrainingArguments`: `bf16`, `torch_compile`, `save_steps`, `logging_steps` …
+        model: a RoFormerForMaskedLM or a similar model, fresh or trained.
+        tokenizer: the tokenizer of the model.
+        stages: the stages, in order.
+        corpus: training documents.
+        output: folder of the run; see the module's docstring.
+        held_out: documents for `eval_loss` and `eval_accuracy`; 15 % of their words are replaced by [MASK].
+        seed: seed of order, masks and dropout.
+        device_tokens: maximum number of tokens that a device computes at once; larger batches are accumulated.
+        arguments: fields of `TrainingArguments`: `bf16`, `torch_compile`, `save_steps`, `logging_steps` …
 
     Returns:
         The trained model, which is also saved in `output/model` with the tokenizer.
 
     Raises:
-        TrainingError: what was begun in `output` is another run, a loss, a gradient or a weight is not finite, a checkpoint
-            cannot be written, or all that training could resume from is damaged.
-        Stopped: SIGTERM or Ctrl-C; the same call goes on.
+        TrainingError: `output` belongs to another run; a loss, a gradient or a weight is not finite; a checkpoint cannot be
+            written; or all checkpoints are damaged.
+        StoppedBySignal: the run received SIGTERM or Ctrl-C. The same call resumes it.
     """
     output = Path(output)
     if model.config.vocab_size < len(tokenizer):
         raise TrainingError(
-            f"the tokenizer has {len(tokenizer):,} entries and the model {model.config.vocab_size:,}: this is a checkpoint of "
-            "another vocabulary (`roformer vocab-init` gives it a new one)"
+            f"the tokenizer has {len(tokenizer):,} entries, but the model {model.config.vocab_size:,}: give the model the "
+            "tokenizer's vocabulary with `roformer vocab-init`"
         )
     if is_fsdp_asked_for(arguments) and any(stage.optimizer == "muon" for stage in stages):
-        raise TrainingError(
-            "the optimizer muon needs whole matrices, which FSDP shares out: start with torchrun, or take adamw"
-        )
+        raise TrainingError("the optimizer muon does not work with FSDP: start with torchrun, or use adamw")
     with no_transformers_bar():
         return _Run(model, tokenizer, stages, corpus, output, held_out, seed, device_tokens, arguments).train()
 
 
 def is_fsdp_asked_for(arguments: dict) -> bool:
-    """Whether `accelerate launch` or an argument of `TrainingArguments` says so."""
+    """Return whether `accelerate launch` or an argument of `TrainingArguments` asks for FSDP."""
     return bool(arguments.get("fsdp")) or os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
 
 
 class _Run:
-    """See `pretrain`."""
+    """State of a call of `pretrain`."""
 
     def __init__(self, model, tokenizer, stages, corpus, output, held_out, seed, device_tokens, arguments):
         self.model, self.tokenizer, self.stages = model, tokenizer, stages
@@ -164,16 +117,16 @@ class _Run:
         self.seed, self.device_tokens, self.arguments = seed, device_tokens, arguments
         self.stop = StopSignal()
         self.state = processes()
-        # Training sets these: who computes with the logits of a saved model expects them all.
+        # Training sets these fields to True; a saved model must return all logits by default.
         self.saved_fields = {name: getattr(model.config, name) for name in ("unpad_inputs", "sparse_prediction")}
 
     def train(self) -> PreTrainedModel:
-        for stage in self.stages:  # what is wrong with the last is said before the first
+        for stage in self.stages:  # check all stages before the first begins
             _device_batch(stage, self.device_tokens, self.state.num_processes)
-        with only_run(self.output):
+        with run_lock(self.output):
             for corpus in filter(None, (self.held_out, self.corpus)):
                 corpus.documents()
-            by_main_process(self._begin)
+            on_main_process(self._record_or_compare)
             return self._train_stages()
 
     def _train_stages(self) -> PreTrainedModel:
@@ -185,13 +138,13 @@ class _Run:
                 self._train_stage(number, stage, folder)
             else:
                 again = f"remove that folder to train stage {number} again"
-                by_main_process(partial(require_undamaged, folder / "model", again))
-            # From the disk even where it is in memory: so a run that goes on does nothing else than one that went through.
+                on_main_process(partial(require_undamaged, folder / "model", again))
+            # Load it even if it is in memory, so that a resumed run does the same as an uninterrupted one.
             self.model = type(self.model).from_pretrained(folder / "model")
             if name := first_not_finite(self.model):
                 raise TrainingError(
-                    f"{folder / 'model'}: {name} is not finite, so stage {number} has failed: give it a lower learning_rate, and "
-                    "name another folder"
+                    f"{folder / 'model'}: {name} is not finite, so stage {number} failed: use a lower learning_rate and "
+                    "another output folder"
                 )
         if self.state.is_main_process:
             with output_folder(self.output / "model", force=True) as folder:
@@ -201,29 +154,29 @@ class _Run:
         self.state.wait_for_everyone()
         return self.model
 
-    def _begin(self) -> None:
-        """Write down what is begun, or compare it with what was."""
+    def _record_or_compare(self) -> None:
+        """Record the settings of a new run in run.json, or compare them with the recorded ones."""
         path, run = self.output / "run.json", self._description()
         if path.exists():
-            hint = f"--from {self.output}/stage-1/model starts another run from a stage that is done"
-            check_same(self.output, self._begun(path), run, hint)
+            hint = f"or start another run from a finished stage, with --from {self.output}/stage-1/model"
+            check_same(self.output, self._read_recorded(path), run, hint)
         elif {entry.name for entry in self.output.iterdir()} - {"corpus"}:
-            raise TrainingError(f"{self.output} is not empty and holds no run: name a new folder")
+            raise TrainingError(f"{self.output} is not empty and has no run.json: name a new folder")
         write_whole(path.resolve(), json.dumps(run, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
-    def _begun(self, path: Path) -> dict:
-        """What `_description` was, where an earlier version has written it too."""
+    def _read_recorded(self, path: Path) -> dict:
+        """Return the recorded settings with the current names, whatever version wrote them."""
         try:
             begun = json.loads(path.read_text(encoding="utf-8"))
-            begun["model"] = own_fields(begun["model"], self.model.config)
+            begun["model"] = non_default_fields(begun["model"], self.model.config)
             if isinstance(begun["corpus"], list):  # names, and "9 documents"
                 begun["documents"] = int(begun.pop("corpus")[-1].split()[0].replace(",", ""))
         except (ValueError, KeyError, TypeError, AttributeError, IndexError):
-            raise TrainingError(f"{path} is broken, and does not say what was begun: name another folder") from None
+            raise TrainingError(f"{path} is damaged: name another folder") from None
         return begun
 
     def _description(self) -> dict:
-        """What must be the same for a run to be resumed, as JSON holds it."""
+        """Return the settings that must not change when a run resumes, as JSON values."""
         entries = sorted(self.tokenizer.get_vocab(), key=self.tokenizer.get_vocab().get)
         documents = self.corpus.documents()
         return {
@@ -234,15 +187,15 @@ class _Run:
             "held_out": digest_of_rows(self.held_out.documents()) if self.held_out else None,
             "vocabulary": hashlib.sha256("\n".join(entries).encode("utf-8", "replace")).hexdigest(),
             "tokenizer": digest_of_tokenizer(self.tokenizer),
-            "model": own_fields(self.model.config.to_dict(), self.model.config),
-            "weights": _weights_of(self.model),
-            "arguments": _that_matter(self.arguments),
+            "model": non_default_fields(self.model.config.to_dict(), self.model.config),
+            "weights": _weight_digests(self.model),
+            "arguments": _compared_arguments(self.arguments),
         }
 
     def _train_stage(self, number: int, stage: Stage, folder: Path) -> None:
-        """Train `model`, and save it when the stage is done."""
+        """Train the model through a stage and save it."""
         self.model.config.update(dict.fromkeys(self.saved_fields, True))
-        _tell_length(self.model, stage.length)
+        _record_length(self.model, stage.length)
         trainer = StageTrainer(
             self.model,
             self._arguments(stage, folder),
@@ -253,14 +206,14 @@ class _Run:
             saved_fields=self.saved_fields,
         )
         self._show_in_tensorboard(trainer, number, trainer.checkpoint)
-        # Every stage begins as it would in a process of its own.
+        # So that a stage starts in the same way in a resumed run.
         set_seed(self.seed + number, device_specific=True)
         with self.stop.listening():
-            trainer.train_on()
+            trainer.train_or_resume()
         done = trainer.state.global_step
         if done < stage.steps:
-            raise Stopped(
-                f"stopped as asked after step {done:,} of {stage.steps:,} in stage {number}, and saved; the same command goes on",
+            raise StoppedBySignal(
+                f"stopped by a signal after step {done:,} of {stage.steps:,} in stage {number}; run the same command to resume",
                 self.stop.number,
             )
         is_main = self.state.is_main_process
@@ -276,7 +229,8 @@ class _Run:
         if is_main:
             remove_all_but(folder, 0)
         if self.stop.number:
-            raise Stopped(f"stopped as asked after stage {number}; the same command goes on", self.stop.number)
+            message = f"stopped by a signal after stage {number}; run the same command to resume"
+            raise StoppedBySignal(message, self.stop.number)
 
     def _arguments(self, stage: Stage, folder: Path) -> TrainingArguments:
         on_device = _device_batch(stage, self.device_tokens, self.state.num_processes)
@@ -299,13 +253,13 @@ class _Run:
             "logging_nan_inf_filter": False,
             "report_to": [],
             "use_cpu": ON_CPU,
-            # DDP need not look for weights that took no part: only a pooler takes none.
+            # Only a pooler is unused.
             "ddp_find_unused_parameters": getattr(self.model.config, "add_pooling_layer", False),
             "dataloader_num_workers": 0 if ON_CPU else 2,
             "dataloader_pin_memory": torch.cuda.is_available(),
         }
         arguments = TrainingArguments(str(folder), **settings | self.arguments)
-        arguments._n_gpu = min(1, arguments.n_gpu)  # several GPUs are for torchrun; DataParallel is not made for this
+        arguments._n_gpu = min(1, arguments.n_gpu)  # use torchrun for several GPUs; DataParallel is not supported
         return arguments
 
     def _held_out_batches(self, stage: Stage) -> HeldOutBatches | None:
@@ -320,41 +274,37 @@ class _Run:
             return
         from torch.utils.tensorboard import SummaryWriter
 
-        begun = int(last.name.partition("-")[2]) + 1 if last else 0  # what was logged after it is logged anew
+        begun = int(last.name.partition("-")[2]) + 1 if last else 0  # later entries are logged again
         writer = SummaryWriter(str(self.output / "tensorboard" / f"stage-{number}"), purge_step=begun)
         trainer.add_callback(TensorBoardCallback(writer))
 
 
 def _device_batch(stage: Stage, device_tokens: int, devices: int) -> int:
-    """How many pieces a device computes at once: as many as its tokens allow, of those numbers that divide the batch."""
+    """Return how many pieces a device computes at once: the most that its tokens allow and that divide the batch."""
     if stage.batch_size % devices:
-        raise TrainingError(
-            f"a batch of {stage.batch_size:,} pieces cannot be shared out evenly to {devices:,} devices"
-        )
-    share = stage.batch_size // devices
-    most = max(1, min(share, device_tokens // stage.length))
-    return next(n for n in range(most, 0, -1) if share % n == 0)
+        raise TrainingError(f"a batch of {stage.batch_size:,} pieces cannot be split evenly over {devices:,} devices")
+    return device_batch_size(stage.batch_size // devices, device_tokens // stage.length)
 
 
-def _tell_length(model: PreTrainedModel, length: int) -> None:
-    """Note the longest stage in the config of a model whose positions have no end, for plain transformers."""
+def _record_length(model: PreTrainedModel, length: int) -> None:
+    """Record the length of a stage in the config, for plain transformers, unless positions are learned."""
     config = model.config
     if isinstance(config, RoFormerConfig) and getattr(config, "position_encoding", "rotary") != "learned":
         config.max_position_embeddings = max(config.max_position_embeddings, length)
 
 
-def _weights_of(model: PreTrainedModel) -> list[str] | None:
-    """Digests of the files that a model was loaded from; None of a fresh one, which follows from its config and a seed."""
+def _weight_digests(model: PreTrainedModel) -> list[str] | None:
+    """Return the digests of the files from which a model was loaded, or None for a fresh model."""
     if not model.name_or_path:
         return None
     try:
         return digests_of_weights(model.name_or_path)
-    except (TrainingError, OSError):  # its config alone is from there
+    except (TrainingError, OSError):  # only its config was loaded from there
         return None
 
 
-def _that_matter(arguments: dict) -> dict:
-    """Those arguments of `TrainingArguments` that change what is learned, where they are not the defaults."""
+def _compared_arguments(arguments: dict) -> dict:
+    """Return the `TrainingArguments` that change the trained weights and differ from the defaults."""
     defaults = {field.name: field.default for field in fields(TrainingArguments)}
     found = {
         name: value
@@ -362,3 +312,49 @@ def _that_matter(arguments: dict) -> dict:
         if not name.startswith(_NOT_COMPARED) and not (name in defaults and defaults[name] == value)
     }
     return json.loads(json.dumps(found, default=str))
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add all options of a pre-training script but --from and --tokenizer."""
+    parser.add_argument("stages", metavar="STAGES.yaml", help="list of stages")
+    parser.add_argument("--corpus", nargs="+", required=True, help="files, folders or names of data sets")
+    parser.add_argument("--field", default="text", help="field of JSON Lines, or column of data sets, with the text")
+    parser.add_argument("--output", type=Path, required=True, help="folder of the run")
+    parser.add_argument("--config", help="JSON file with fields of RoFormerConfig for a fresh model")
+    parser.add_argument("--characters", action="store_true", help="one token per character; jieba's words are masked")
+    parser.add_argument("--eval", nargs="+", help="held-out documents, in the same forms as --corpus")
+    parser.add_argument("--cache", type=Path, help="folder for the tokenized corpus; default: in --output")
+    parser.add_argument("--num-proc", type=int, help="number of processes that tokenize")
+    parser.add_argument("--seed", type=int, default=0, help="seed of weights, order, masks and dropout")
+    parser.add_argument(
+        "--device-tokens", type=int, default=16_384, help="maximum number of tokens that a device computes at once"
+    )
+    parser.add_argument(
+        "--save-steps", type=int, default=500, help="steps between checkpoints, and between evaluations"
+    )
+    parser.add_argument("--logging-steps", type=int, default=50, help="steps between log entries")
+    parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast")
+    parser.add_argument("--compile", action="store_true", help="torch.compile the model")
+
+
+def tokenizer_options(chosen: argparse.Namespace) -> dict:
+    """Return the options of `load_tokenizer`."""
+    return {"word_segmentation": None} if chosen.characters else {}
+
+
+def pretraining_options(chosen: argparse.Namespace) -> dict:
+    """Return the arguments of `pretrain` but model, tokenizer, stages and output."""
+
+    def corpus(sources: list[str]) -> Corpus:
+        return Corpus(sources, chosen.cache or chosen.output / "corpus", chosen.field, chosen.num_proc)
+
+    return {
+        "corpus": corpus(chosen.corpus),
+        "held_out": corpus(chosen.eval) if chosen.eval else None,
+        "seed": chosen.seed,
+        "device_tokens": chosen.device_tokens,
+        "save_steps": chosen.save_steps,
+        "logging_steps": chosen.logging_steps,
+        "bf16": chosen.bf16,
+        "torch_compile": chosen.compile,
+    }

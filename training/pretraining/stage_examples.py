@@ -1,4 +1,4 @@
-"""What a stage reads: which piece comes when, as a function of the seed alone."""
+"""The order of the pieces in a stage: a function of the seed."""
 
 from collections.abc import Sequence
 
@@ -9,19 +9,19 @@ import torch
 from .masking import MaskingCollator, uniform
 from .stages import Stage
 
-_ORDERS = 2**63  # where orders are drawn, apart from masks
+_ORDERS = 2**63  # counter of the orders, which no mask has
 
 
 class StageExamples(torch.utils.data.Dataset):
-    """Every example of a stage in the order in which it is read: as many as its steps take, epoch after epoch.
+    """All examples of a stage in training order, over as many epochs as its steps take.
 
-    Each epoch has all pieces in an order of its own. Example i is the same whoever asks for it and whenever, so that a run
-    that goes on needs to know nothing but i, and processes share a batch out as one would read it.
+    Each epoch has all pieces in a new order. Example i depends on i and the seed alone: a run resumes from i, and several
+    processes read the same batches as one.
 
     Args:
         pieces: rows of `cut_documents`.
-        stage: how many examples, and which share of them is masked.
-        seed, number: what the order depends on; `number` is the stage's.
+        stage: determines the number of examples and the share of masked words.
+        seed, number: determine the order; `number` is the stage's.
     """
 
     def __init__(self, pieces: datasets.Dataset, stage: Stage, seed: int = 0, number: int = 0):
@@ -35,7 +35,7 @@ class StageExamples(torch.utils.data.Dataset):
         return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: list[int]) -> list[dict]:
-        """A row of `pieces` each, with its `epoch` and the `share` of its words to be masked."""
+        """Return rows of `pieces` with their `epoch` and the `share` of words to mask."""
         epochs, places = np.divmod(np.array(indices, dtype=np.int64), len(self.pieces))
         rows = [int(self.order(epoch)[place]) for epoch, place in zip(epochs, places, strict=True)]
         first, last = self.stage.masked
@@ -51,7 +51,7 @@ class StageExamples(torch.utils.data.Dataset):
         ]
 
     def order(self, epoch: int) -> np.ndarray:
-        """The numbers of all pieces in the order of an epoch."""
+        """Return the numbers of all pieces in the order of an epoch."""
         if self._order[0] != epoch:
             draws = uniform(self.key, (int(epoch), _ORDERS, 0), len(self.pieces))
             self._order = epoch, np.argsort(draws, kind="stable")
@@ -59,11 +59,11 @@ class StageExamples(torch.utils.data.Dataset):
 
 
 class HeldOutBatches(Sequence):
-    """Batches of held-out pieces, masked in the same way whenever they are asked for.
+    """Batches of held-out pieces, with the same masks each time.
 
     Args:
         pieces: rows of `cut_documents`.
-        collator: makes a batch of them.
+        collator: makes a batch of pieces.
         batch_size: pieces in a batch.
     """
 

@@ -1,4 +1,4 @@
-"""transformers' Trainer for one stage of masked language modelling."""
+"""Trainer for one stage of masked language modelling."""
 
 import json
 import signal
@@ -8,12 +8,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from transformers import TrainerCallback
+import torch.distributed
+from accelerate import Accelerator
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from transformers import PreTrainedModel, TrainerCallback
 
+from ..errors import TrainingError
 from ..runs.checkpointing import CheckpointingTrainer
-from ..runs.checkpoints import last_whole
+from ..runs.checkpoints import last_complete
 from ..runs.finite import NotFinite
-from ..runs.sharding import shard
 from .masking import IGNORED
 from .muon import MuonAndAdamW
 
@@ -21,16 +24,15 @@ _SUMS = "sums.json"
 
 
 class StageTrainer(CheckpointingTrainer):
-    """A CheckpointingTrainer with what a long pre-training needs besides.
+    """CheckpointingTrainer that logs accuracy, evaluates on held-out batches and stops on signals.
 
-    Beside the loss it logs the accuracy, both over all labels since the last entry, and over all processes. It stops where
-    a loss or a gradient is not finite, before that has changed a weight. A signal in `stop` saves a checkpoint and ends the
-    stage.
+    The logged loss and accuracy are means over all labels since the last entry, in all processes. After a signal in `stop`,
+    the trainer saves a checkpoint and ends the stage.
 
     Args:
-        stop: what says that the run is to end; see `StopSignal`.
+        stop: receives the signals.
         held_out: a sequence of batches of `MaskingCollator` for `evaluate`, or None.
-        saved_fields: what saved models and checkpoints have in their configuration where training has something else.
+        saved_fields: fields of the configuration of saved models and checkpoints that differ during training.
     """
 
     def __init__(
@@ -39,15 +41,15 @@ class StageTrainer(CheckpointingTrainer):
         super().__init__(*args, eval_dataset=held_out, **kwargs)
         self.held_out = held_out
         self.saved_fields = saved_fields or {}
-        self.sums = [0.0, 0.0, 0.0]  # loss and right answers over labels, and their number, since the last entry
+        self.sums = [0.0, 0.0, 0.0]  # since the last entry: loss, right answers, number of labels
         self.add_callback(_StopAndSave(stop, self))
 
     def fail(self, what: str) -> None:
-        last = last_whole(self.folder)
-        kept = f"the last whole checkpoint is {last}" if last else "the stage had no checkpoint yet"
+        last = last_complete(self.folder)
+        kept = f"the last complete checkpoint is {last}" if last else "the stage has no checkpoint yet"
         raise NotFinite(
-            f"{what} of {self.folder.name} in {self.folder.parent}; {kept}: give the stage a lower learning_rate or a longer warmup, and name another "
-            "folder"
+            f"{what} of {self.folder.name} in {self.folder.parent}; {kept}: use a lower learning_rate or a longer warmup, and "
+            "another output folder"
         )
 
     def create_optimizer(self, model=None) -> torch.optim.Optimizer:
@@ -74,13 +76,13 @@ class StageTrainer(CheckpointingTrainer):
             labels, logits = inputs["labels"][has_label], outputs["logits"].detach()
             right = (logits if logits.dim() == 2 else logits[has_label]).argmax(-1) == labels
             mean, right = torch.stack([loss.detach().float(), right.sum().float()]).cpu().tolist()
-            # A part's loss is its share in the mean over the labels of the batch, times the processes that average it.
+            # `mean` is this part's share in the mean over all labels of the batch, times the number of processes.
             total = mean * float(num_items_in_batch) / self.accelerator.num_processes
             self.sums = [a + b for a, b in zip(self.sums, (total, right, len(labels)), strict=True)]
         return (loss, outputs) if return_outputs else loss
 
     def _reduced(self, values: Sequence[float]) -> list[float]:
-        """The sums over all processes."""
+        """Return the sums over all processes."""
         if self.accelerator.num_processes == 1:
             return list(values)
         values = torch.tensor(values, dtype=torch.float64, device=self.accelerator.device)
@@ -91,19 +93,20 @@ class StageTrainer(CheckpointingTrainer):
             loss, right, labels = self._reduced(self.sums)
             self.sums = [0.0, 0.0, 0.0]
             logs = {**logs, "loss": loss / labels, "accuracy": right / labels}
-            logs["passes"] = (
-                self.state.global_step * self.train_dataset.stage.batch_size / len(self.train_dataset.pieces)
-            )
+            examples = self.state.global_step * self.train_dataset.stage.batch_size
+            logs["passes"] = examples / len(self.train_dataset.pieces)
         super().log(logs, start_time)
 
     def evaluate(self, *args, **kwargs) -> dict[str, float]:
-        """Loss and accuracy over the masks of the held-out batches, which are the same ones each time."""
+        """Return loss and accuracy on the held-out batches."""
         model, sums = self.accelerator.unwrap_model(self.model, keep_torch_compile=False), [0.0, 0.0, 0.0]
         model.eval()
-        model.training = True  # of the model alone, which then computes logits where there are labels; without dropout
+        model.training = (
+            True  # of the model itself, which then computes logits only at labels; its layers stay in eval mode
+        )
         with torch.no_grad(), self.accelerator.autocast():
             for first in range(0, len(self.held_out), self.args.world_size):
-                # All processes compute equally often, with nothing to predict after the last batch: a sharded model needs all.
+                # A sharded model needs all processes for each batch: those without a batch compute one without labels.
                 number = first + self.args.process_index
                 batch = self._prepare_inputs(self.held_out[min(number, len(self.held_out) - 1)])
                 if number >= len(self.held_out):
@@ -127,16 +130,16 @@ class StageTrainer(CheckpointingTrainer):
         if not self.is_world_process_zero():
             self.sums = [0.0, 0.0, 0.0]
 
-    def save_more(self, folder: Path) -> None:
+    def save_extra_state(self, folder: Path) -> None:
         if self.is_world_process_zero():
             (folder / _SUMS).write_text(json.dumps(self.sums, allow_nan=False), encoding="utf-8")
 
-    def load_more(self, folder: Path) -> None:
-        if self.is_world_process_zero():  # whose file has those of all processes
+    def load_extra_state(self, folder: Path) -> None:
+        if self.is_world_process_zero():  # the file has the sums of all processes
             self.sums = json.loads((folder / _SUMS).read_text(encoding="utf-8"))
 
     def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
-        if state_dict is not None:  # gathered from shards, where tied weights have become two
+        if state_dict is not None:  # gathered from shards, with two copies of tied weights
             tied = self.model.all_tied_weights_keys
             state_dict = {name: weight for name, weight in state_dict.items() if name not in tied}
         config = self.accelerator.unwrap_model(self.model, keep_torch_compile=False).config
@@ -147,10 +150,10 @@ class StageTrainer(CheckpointingTrainer):
 
 
 class StopSignal:
-    """Whether SIGTERM or Ctrl-C has asked the run to end: `number` is the signal's, 0 before.
+    """Receiver of SIGTERM and Ctrl-C. `number` is the signal received, 0 before.
 
-    While it is `listening`, it takes them in place of the system; a second Ctrl-C interrupts at once. A signal that the
-    process ignores, as the background jobs of a shell ignore Ctrl-C, stays ignored.
+    It handles signals in the block of `listening`; a second Ctrl-C interrupts at once. A signal that the process ignores
+    stays ignored, such as Ctrl-C in background jobs of a shell.
     """
 
     def __init__(self) -> None:
@@ -158,27 +161,27 @@ class StopSignal:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        if threading.current_thread() is not threading.main_thread():  # which alone may do this
+        if threading.current_thread() is not threading.main_thread():  # other threads cannot set handlers
             yield
             return
         before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
         before = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}
         for number in before:
-            signal.signal(number, self._take)
+            signal.signal(number, self._handle)
         try:
             yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def _take(self, number: int, _frame) -> None:
+    def _handle(self, number: int, _frame) -> None:
         self.number = number
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class _StopAndSave(TrainerCallback):
-    """Ends the stage after the step in which a signal has come, with a checkpoint, in all processes after the same one."""
+    """Callback that saves and ends the stage after the step in which a process received a signal, in all processes."""
 
     def __init__(self, stop: StopSignal, trainer: StageTrainer):
         self.stop, self.trainer = stop, trainer
@@ -188,6 +191,37 @@ class _StopAndSave(TrainerCallback):
         if number:
             self.stop.number = self.stop.number or signal.SIGTERM
             control.should_save = control.should_training_stop = True
-        if state.global_step >= state.max_steps:  # the last steps belong in the log
+        if state.global_step >= state.max_steps:  # log the last steps too
             control.should_log = True
         return control
+
+
+def shard(model: PreTrainedModel, accelerator: Accelerator) -> None:
+    """Shard the weights, gradients and optimizer state of a model over all processes (FSDP2), layer by layer.
+
+    accelerate does not shard a model again. It would put the decoder into a group of its own, and torch refuses the bias that
+    the decoder shares with the MLM head in two groups.
+
+    Args:
+        model: has the layers `model.base_model.encoder.layer`. It gets the weights of the main process.
+        accelerator: its plugin has the options.
+
+    Raises a TrainingError for the first version of FSDP.
+    """
+    plugin = accelerator.state.fsdp_plugin
+    if plugin.fsdp_version != 2:
+        raise TrainingError("FSDP 1 is not supported: pass --fsdp_version 2 to accelerate launch")
+    plugin.auto_wrap_policy = None  # nothing is left to wrap
+    # Checkpoints have full weights, as without sharding.
+    plugin.state_dict_config = plugin.optim_state_dict_config = None
+    plugin.set_state_dict_type("FULL_STATE_DICT")
+    model.to(accelerator.device)
+    for tensor in [*model.parameters(), *model.buffers()]:  # as DDP does
+        torch.distributed.broadcast(tensor.data, 0)
+    options = {
+        "mp_policy": plugin.mixed_precision_policy or MixedPrecisionPolicy(),
+        "offload_policy": plugin.cpu_offload,
+    }
+    for layer in model.base_model.encoder.layer:
+        fully_shard(layer, reshard_after_forward=plugin.reshard_after_forward, **options)
+    fully_shard(model, **options)

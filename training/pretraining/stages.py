@@ -1,7 +1,7 @@
-"""The stages of a pre-training, as a YAML file lists them.
+"""Stages of a pre-training, read from a YAML file.
 
 ```yaml
-defaults:              # of every stage; may be left out
+defaults:              # for every stage; optional
   learning_rate: 1e-4
 stages:
   - {length: 512, batch_size: 256, steps: 200_000}
@@ -9,35 +9,31 @@ stages:
 ```
 """
 
-import math
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from ..errors import FieldError, TrainingError
-from ..runs.yaml_fields import Lines, read_yaml
+from ..runs.yaml_fields import LARGEST_RATE, Lines, check_integer, check_known, check_number, read_yaml
 
 SCHEDULES = ("linear", "cosine", "constant")
 OPTIMIZERS = ("adamw", "muon")
-MOST = 2**31 - 1  # of a length, a batch or the steps
-# A step of AdamW changes each weight by about its learning rate, and weights begin around 0.02.
-MOST_RATE = 1.0
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage: so many steps at one length.
+    """Stage of a pre-training: a number of steps at one length.
 
-    length: most tokens of a piece, [CLS] and [SEP] among them.
-    batch_size: pieces that a step learns from, on all devices together.
-    steps: of the optimizer.
-    learning_rate: its highest value.
-    masked: share of the words that are masked, or the two between which it goes evenly from the first step to the last.
+    length: maximum number of tokens of a piece, including [CLS] and [SEP].
+    batch_size: pieces per step, on all devices together.
+    steps: optimizer steps.
+    learning_rate: maximum learning rate.
+    masked: share of masked words, or two shares: it changes linearly from the first step to the last.
     warmup: share of the steps in which the learning rate rises from 0.
-    schedule: how it falls after that: linear or cosine, to 0, or constant.
+    schedule: after the warm-up: linear or cosine, to 0, or constant.
     weight_decay: on weights, not on biases and norms.
-    optimizer: adamw, or muon, which is Muon for the layers' matrices and AdamW for the rest (see `MuonAndAdamW`).
+    optimizer: adamw, or muon: Muon for the layers' matrices and AdamW for the rest (see `MuonAndAdamW`).
 
-    Raises a FieldError where it describes no stage.
+    Raises a FieldError for an invalid value.
     """
 
     length: int
@@ -52,54 +48,41 @@ class Stage:
 
     def __post_init__(self) -> None:
         for name, least in ("length", 3), ("batch_size", 1), ("steps", 1):
-            self._put(name, _whole_number(name, getattr(self, name), least))
-        self._put("learning_rate", _number("learning_rate", self.learning_rate))
-        if not 0 < self.learning_rate <= MOST_RATE:
-            raise FieldError(
-                "learning_rate", f"is {self.learning_rate:g}, but must be above 0, and at most {MOST_RATE:g}"
-            )
+            check_integer(name, getattr(self, name), least)
+        for name, most in ("learning_rate", LARGEST_RATE), ("warmup", 1), ("weight_decay", 1):
+            object.__setattr__(self, name, check_number(name, getattr(self, name), 0, most))
+        if self.learning_rate == 0:
+            raise FieldError("learning_rate", "is 0; expected a number above 0")
         shares = self.masked if isinstance(self.masked, (list, tuple)) else [self.masked] * 2
         if len(shares) != 2:
-            raise FieldError("masked", f"is {self.masked!r}, but must be a share, or two: [0.3, 0.15]")
-        self._put("masked", tuple(_number("masked", share) for share in shares))
+            raise FieldError("masked", f"is {self.masked!r}; expected a share, or two: [0.3, 0.15]")
+        object.__setattr__(self, "masked", tuple(check_number("masked", share) for share in shares))
         if not all(0 < share < 1 for share in self.masked):
-            raise FieldError(
-                "masked", f"is {shares[0] if shares[0] == shares[1] else shares}, but must be between 0 and 1"
-            )
-        for name in ("warmup", "weight_decay"):
-            self._put(name, _number(name, getattr(self, name)))
-            if not 0 <= getattr(self, name) <= 1:
-                raise FieldError(name, f"is {getattr(self, name):g}, but must be from 0 to 1")
+            given = shares[0] if shares[0] == shares[1] else shares
+            raise FieldError("masked", f"is {given}; expected between 0 and 1")
         for name, choices in ("schedule", SCHEDULES), ("optimizer", OPTIMIZERS):
             if getattr(self, name) not in choices:
-                raise FieldError(name, f"is {getattr(self, name)!r}, but must be one of {', '.join(choices)}")
-
-    def _put(self, name: str, value: object) -> None:
-        object.__setattr__(self, name, value)
+                raise FieldError(name, f"is {getattr(self, name)!r}; expected one of {', '.join(choices)}")
 
     def to_dict(self) -> dict:
-        """As JSON holds it."""
+        """Return the fields as JSON values."""
         return {**asdict(self), "masked": list(self.masked)}
 
 
 def read_stages(path: str | Path) -> list[Stage]:
-    """Return the stages of a YAML file, which `read_yaml` reads.
+    """Read the stages of a YAML file.
 
-    Raises:
-        TrainingError: it is no such file; the sentence names the line, the stage and the field.
-        OSError: it cannot be read.
+    Raises a TrainingError that names the file, and the line, stage and field if there are; an OSError if it cannot be read.
     """
     found, lines = read_yaml(path)
     if not isinstance(found, dict) or not isinstance(found.get("stages"), list) or not found["stages"]:
-        raise TrainingError(f"{path} lists no stages: it needs a list under the name stages")
-    if unknown := [name for name in found if name not in ("defaults", "stages")]:
-        where = f"{path}, line {lines[unknown[0],]}"
-        raise TrainingError(f"{where}: unknown field {', '.join(unknown)}; a stage list has defaults and stages")
+        raise TrainingError(f"{path}: expected a list with the name stages")
+    check_known(path, {name: lines[name,] for name in found}, ("defaults", "stages"))
     return [_stage(path, found, lines, i) for i in range(len(found["stages"]))]
 
 
 def _stage(path: str | Path, found: dict, lines: Lines, i: int) -> Stage:
-    """Stage `i` of a file, counted from 0."""
+    """Return stage `i` of a file, counted from 0."""
 
     def where(*place: str | int) -> str:
         return f"{path}, line {lines[place]}, stage {i + 1}"
@@ -109,35 +92,13 @@ def _stage(path: str | Path, found: dict, lines: Lines, i: int) -> Stage:
         defaults = {}
     for given, place, name in (defaults, ("defaults",), "defaults"), (entry, ("stages", i), "it"):
         if not isinstance(given, dict):
-            raise TrainingError(f"{where(*place)}: {name} must have fields, as {{length: 512}}, but is {given!r}")
+            raise TrainingError(f"{where(*place)}: {name} is {given!r}; expected fields, such as {{length: 512}}")
     places = {name: ("defaults", name) for name in defaults} | {name: ("stages", i, name) for name in entry}
     known = [field.name for field in fields(Stage)]
-    if unknown := [name for name in places if name not in known]:
-        raise TrainingError(
-            f"{where(*places[unknown[0]])}: unknown field {', '.join(unknown)}; a stage has {', '.join(known)}"
-        )
+    check_known(path, {name: lines[place] for name, place in places.items()}, known, f", stage {i + 1}")
     if missing := [name for name in known[:4] if name not in places]:
-        raise TrainingError(f"{where('stages', i)}: no {', '.join(missing)}")
+        raise TrainingError(f"{where('stages', i)}: {', '.join(missing)} is missing")
     try:
         return Stage(**defaults | entry)
     except FieldError as error:
         raise TrainingError(f"{where(*places[error.field])}: {error}") from None
-
-
-def _number(name: str, value: object) -> float:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    try:
-        number = float(value) if is_number else math.nan
-    except OverflowError:
-        number = math.nan
-    if not math.isfinite(number):
-        raise FieldError(name, f"is {value!r}, but must be a number")
-    return number
-
-
-def _whole_number(name: str, value: object, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise FieldError(name, f"is {value!r}, but must be a whole number of at least {least}")
-    if value > MOST:
-        raise FieldError(name, f"is above {MOST:,}")
-    return value

@@ -1,1 +1,1 @@
-"""What every training run needs: devices, checkpoints, resuming, fingerprints and results."""
+"""Code that every training run shares: devices, data sets, models, checkpoints, resuming, digests and results."""

@@ -1,4 +1,4 @@
-"""What Trainer lacks where a run is stopped and resumed: whole checkpoints alone, and no step too many."""
+"""Trainers that write each checkpoint whole or not at all, and resume from the last one."""
 
 import shutil
 from collections.abc import Iterator
@@ -11,17 +11,18 @@ from transformers.trainer import TRAINER_STATE_NAME, TRAINING_ARGS_NAME
 
 from ...output.console import sentence_of
 from ..errors import TrainingError
-from .checkpoints import checkpoint_to_resume, last_whole, remove_all_but, unfinished, whole_folder
-from .device import by_main_process
+from .checkpoints import atomic_checkpoint, checkpoint_to_resume, last_complete, remove_all_but, unfinished
+from .device import on_main_process
 from .finite import FiniteTraining
 
-_LEAST = 2  # checkpoints that are kept: the one before is left where the last one is damaged
+_LEAST = 2  # checkpoints to keep: if the last one is damaged, the one before it is left
 
 
 class Checkpointing(FiniteTraining):
-    """For a class that is a Trainer besides. Checkpoints appear whole or not at all, and `train_on` resumes from the last one.
+    """Mixin for a Trainer: checkpoints appear whole or not at all, and `train_or_resume` resumes from the last one.
 
-    The latest `args.save_total_limit` stay, and at least two. Weights that are not finite are never saved: see `FiniteTraining`.
+    The latest `args.save_total_limit` checkpoints are kept, and at least two. Weights are saved only if they are finite (see
+    `FiniteTraining`).
 
     ```python
     >>> class MyTrainer(Checkpointing, Trainer): pass
@@ -30,113 +31,114 @@ class Checkpointing(FiniteTraining):
 
     @property
     def folder(self) -> Path:
-        """Where the checkpoints lie."""
+        """The folder of the checkpoints."""
         return Path(self.args.output_dir)
 
     @cached_property
     def checkpoint(self) -> Path | None:
-        """The checkpoint from which training resumes, or None where there is none; all processes ask for it together.
+        """The checkpoint from which training resumes, or None. All processes must read this property together.
 
-        The main process reads and verifies it for all. Raises a TrainingError where every checkpoint is damaged.
+        The main process verifies it for all. Raises a TrainingError if every checkpoint is damaged.
         """
-        return by_main_process(lambda: checkpoint_to_resume(self.folder))
+        return on_main_process(lambda: checkpoint_to_resume(self.folder))
 
-    def train_on(self) -> None:
-        """Train from the last good checkpoint, where there is one, to the end.
+    def train_or_resume(self) -> None:
+        """Train to the last step, from the last undamaged checkpoint if there is one.
 
-        Raises a TrainingError where every checkpoint is damaged, or where one cannot be written; the sentence says what is left.
+        Raises a TrainingError if every checkpoint is damaged or one cannot be written; the message says what is left.
         """
         state = None
         if self.checkpoint is not None:
             state = TrainerState.load_from_json(str(self.checkpoint / TRAINER_STATE_NAME))
-            self.load_more(self.checkpoint)
+            self.load_extra_state(self.checkpoint)
         if state is None or state.global_step < self.args.max_steps or self.is_fsdp_enabled:
             self.train(resume_from_checkpoint=self.checkpoint and str(self.checkpoint))
-        else:  # Trainer would take one step more
+        else:  # Trainer would take one more step
             self._load_from_checkpoint(str(self.checkpoint))
             self.state = state
-            self.require_finite_weights()  # an older version may have saved others
+            self.require_finite_weights()  # earlier versions did not check them
 
     def _get_output_dir(self, trial) -> str:
-        """Where Trainer writes the folder of a checkpoint."""
+        """Return the folder into which Trainer writes a checkpoint."""
         return str(unfinished(self.folder / "checkpoint").parent)
 
     def _save_checkpoint(self, model, trial) -> None:
         self.require_finite_weights()  # the loss of this step was computed before its update
         with self.writing(self.folder / f"checkpoint-{self.state.global_step}") as folder:
             super()._save_checkpoint(model, trial)
-            self.save_more(folder)
+            self.save_extra_state(folder)
         if self.is_world_process_zero() and self.args.save_total_limit is not None:
             remove_all_but(self.folder, max(_LEAST, self.args.save_total_limit))
 
     def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
         super()._save(output_dir, state_dict)
-        # Trainer's arguments with the folders of whoever trains; nothing reads them.
+        # Trainer's arguments name folders of this machine, and nothing reads them.
         (Path(output_dir or self.args.output_dir) / TRAINING_ARGS_NAME).unlink(missing_ok=True)
 
-    def save_more(self, folder: Path) -> None:
-        """Write what a checkpoint holds beside Trainer's files."""
+    def save_extra_state(self, folder: Path) -> None:
+        """Write more files into a checkpoint; a hook for subclasses."""
 
-    def load_more(self, folder: Path) -> None:
-        """Read what `save_more` has written."""
+    def load_extra_state(self, folder: Path) -> None:
+        """Read what `save_extra_state` wrote."""
 
     @contextmanager
     def writing(self, path: Path) -> Iterator[Path]:
-        """`whole_folder` for all processes; raises a TrainingError that says what is left where it cannot be written."""
+        """Write a folder with `atomic_checkpoint` in all processes. On failure, raise a TrainingError that says what is left."""
         try:
-            with whole_folder(path, self.is_world_process_zero(), self.accelerator.wait_for_everyone) as folder:
+            with atomic_checkpoint(path, self.is_world_process_zero(), self.accelerator.wait_for_everyone) as folder:
                 yield folder
-        except Exception as error:  # of the system, of torch or of safetensors
+        except Exception as error:  # OSError, or an error of torch or safetensors
             reason = getattr(error, "strerror", None) or sentence_of(error)
             there = next(place for place in (self.folder, *self.folder.absolute().parents) if place.exists())
             free = shutil.disk_usage(there).free / 1e6
-            last = last_whole(self.folder)
+            last = last_complete(self.folder)
+            then = (
+                f"the same command resumes from {last}"
+                if last
+                else "there is no checkpoint yet, so the same command starts from the first step"
+            )
             raise TrainingError(
-                f"{path} cannot be written: {reason} ({free:,.1f} MB are free on that disk); "
-                + (
-                    f"{last} is whole, and the same command resumes from it"
-                    if last
-                    else "there is no checkpoint yet, so the same command starts this training from its first step"
-                )
+                f"{path} cannot be written: {reason} ({free:,.1f} MB free on that disk); {then}"
             ) from error
 
-    # What Trainer loads, whose own words name no file
+    # Trainer's own loading errors name no file.
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model=None) -> None:
-        with _loading(resume_from_checkpoint, "the weights"):
+        with _naming(resume_from_checkpoint, "weights"):
             super()._load_from_checkpoint(resume_from_checkpoint, model)
 
     def _issue_warnings_after_load(self, load_result) -> None:
-        """In place of a warning: weights that the checkpoint lacks would stay those of a fresh model."""
+        """Raise an error in place of Trainer's warning: missing weights would stay random."""
         tied = getattr(self.accelerator.unwrap_model(self.model), "all_tied_weights_keys", {})
         if missing := [name for name in load_result.missing_keys if name not in tied]:
-            raise TrainingError(f"they lack {missing[0]}")
+            raise TrainingError(f"{missing[0]} is missing")
         if load_result.unexpected_keys:
             raise TrainingError(f"the model has no {load_result.unexpected_keys[0]}")
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        with _loading(checkpoint, "optimizer.pt or scheduler.pt"):
+        with _naming(checkpoint, "optimizer.pt or scheduler.pt"):
             super()._load_optimizer_and_scheduler(checkpoint)
 
     def _load_scaler(self, checkpoint: str | None) -> None:
-        with _loading(checkpoint, "scaler.pt"):
+        with _naming(checkpoint, "scaler.pt"):
             super()._load_scaler(checkpoint)
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
-        with _loading(checkpoint, "the state of the random generators"):
+        with _naming(checkpoint, "the random number generators"):
             super()._load_rng_state(checkpoint)
 
 
 @contextmanager
-def _loading(checkpoint: str | None, what: str) -> Iterator[None]:
+def _naming(checkpoint: str | None, what: str) -> Iterator[None]:
+    """Raise a TrainingError that names the checkpoint if the block raises."""
     try:
         yield
     except Exception as error:
         raise TrainingError(
-            f"{checkpoint} cannot be loaded: {what} do not fit this run, or are damaged ({sentence_of(error)}). Move that "
-            "folder away: the same command then resumes from the checkpoint before it"
+            f"{checkpoint}: cannot load {what}: {sentence_of(error)}. Move that folder away to resume from the checkpoint "
+            "before it"
         ) from error
 
 
 class CheckpointingTrainer(Checkpointing, Trainer):
-    """Trainer with whole checkpoints."""
+    """Trainer with atomic checkpoints."""

@@ -1,4 +1,4 @@
-"""What this machine computes on, and by how many processes."""
+"""The device and the processes of a run."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -15,14 +15,14 @@ ON_CPU = not torch.accelerator.is_available()
 
 
 def processes() -> PartialState:
-    """The processes of this run, those of torchrun or accelerate, on a CPU too."""
+    """Return the processes of this run, started by torchrun or accelerate, on a CPU too."""
     return PartialState(cpu=ON_CPU)
 
 
-def by_main_process(compute: Callable[[], T]) -> T:
-    """Return in all processes what a function returns in the main one.
+def on_main_process(compute: Callable[[], T]) -> T:
+    """Call a function in the main process and return its result in all processes.
 
-    Where it raises an error there, the others raise a TrainingError of the same text.
+    If it raises an error there, the other processes raise a TrainingError with the same message.
     """
     state = processes()
     if state.num_processes == 1:
@@ -32,9 +32,18 @@ def by_main_process(compute: Callable[[], T]) -> T:
     if state.is_main_process:
         try:
             found[0] = compute()
-        except Exception as error:  # for which the others must not wait
+        except Exception as error:  # must reach the other processes, which wait for the broadcast
             failure, found[1] = error, sentence_of(error)
     broadcast_object_list(found)
     if found[1] is not None:
         raise failure or TrainingError(found[1])
     return found[0]
+
+
+def device_batch_size(batch_size: int, limit: int) -> int:
+    """Return the largest divisor of a batch size that is at most `limit`, and at least 1.
+
+    >>> device_batch_size(16, limit=6)
+    4
+    """
+    return next(n for n in range(max(1, min(batch_size, limit)), 0, -1) if batch_size % n == 0)

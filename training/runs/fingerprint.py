@@ -1,7 +1,7 @@
-"""Whose results a folder holds: what was begun there is written down, and compared when a command comes again.
+"""Identity of a run: its settings are recorded in its folder and compared when the command is given again.
 
-What tells a run from another one are its settings, its data and the weights that it starts from; of data and weights the
-digests are compared (see `content`), so that they may be moved and renamed.
+Two runs are the same if they have the same settings, data and initial weights. Data and weights are compared by digests (see
+`digests`), so they may be moved and renamed.
 """
 
 import logging
@@ -12,17 +12,17 @@ from pathlib import Path
 
 from ...output.folder_lock import only_writer
 from ..errors import TrainingError
-from .device import by_main_process
+from .device import on_main_process
 
 _logger = logging.getLogger(__name__)
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 @contextmanager
-def only_run(folder: str | Path) -> Iterator[None]:
-    """Keep other runs out of a folder while the block runs; the main process does so for all of this run.
+def run_lock(folder: str | Path) -> Iterator[None]:
+    """Lock a folder against other runs while the block runs. The main process holds the lock for all processes.
 
-    Raises a TrainingError where another process writes there, or where it is a file.
+    Raises a TrainingError if another run holds the lock, or if `folder` is a file.
     """
     with ExitStack() as stack:
 
@@ -32,23 +32,23 @@ def only_run(folder: str | Path) -> Iterator[None]:
             except (BlockingIOError, FileExistsError) as error:
                 raise TrainingError(str(error)) from None
 
-        by_main_process(enter)
+        on_main_process(enter)
         yield
 
 
 def check_same(place: str | Path, begun: Mapping, now: Mapping, hint: str = "") -> None:
-    """Compare a run with the one that was begun in its place.
+    """Compare the settings of a run with those recorded in its folder.
 
-    What `begun` does not say, or says by name where `now` has a digest, was written by an earlier version: a warning says
-    that it could not be checked. What `now` does not have is no longer a setting.
+    Earlier versions recorded fewer settings, and names in place of some digests. These cannot be compared: log a warning.
+    Recorded settings that no longer exist are ignored.
 
     Args:
         place: the folder, or the file with the results.
-        begun: what was written down.
-        now: what the command says: name -> value, as JSON holds it.
-        hint: what else can be done.
+        begun: the recorded settings.
+        now: the settings of this command: name -> value, as JSON values.
+        hint: another solution, for the error message.
 
-    Raises a TrainingError that names all that differs.
+    Raises a TrainingError that names all different settings.
     """
     different, unchecked = [], []
     for name, value in now.items():
@@ -71,20 +71,20 @@ def check_rows(
     called: str,
     hint: str = "",
 ) -> None:
-    """Compare what rows of results were made of with what is now called the same.
+    """Compare the digests in rows of results with the digests of the models or data that now have the same names.
 
-    Rows of an earlier version, which have no digest, are given one, with a warning.
+    Rows of earlier versions have no digest: add it, and log a warning.
 
     Args:
         place: the file with the results.
-        rows: of a grid.
-        kind: the key of their model's or data's name.
-        key: that of its digest.
+        rows: the rows; they may be changed.
+        kind: the key of the name of a model or of data.
+        key: the key of its digest.
         digests: name -> digest.
-        called: how it is said of a name, as "model {}".
-        hint: what else can be done.
+        called: format of a name in messages, for example "model {}".
+        hint: another solution, for the error message.
 
-    Raises a TrainingError that names what stands for something else.
+    Raises a TrainingError that names all models or data that differ.
     """
     named = [row for row in rows if row[kind] in digests]
     different = {row[kind] for row in named if row.get(key, digests[row[kind]]) != digests[row[kind]]}
@@ -98,17 +98,17 @@ def check_rows(
 
 
 def refuse(place: str | Path, different: Iterable[str], hint: str = "") -> None:
-    """Raise a TrainingError that names what differs from what was begun."""
+    """Raise a TrainingError that names the settings that differ."""
     raise TrainingError(
-        f"{place} holds results with other {_listed(different)}: name another folder for these{hint and f'; {hint}'}"
+        f"{place} belongs to another run, with different {_listed(different)}: use another output folder{hint and f', {hint}'}"
     )
 
 
 def warn_of_unchecked(place: str | Path, names: Iterable[str]) -> None:
-    """Say what could not be compared with what was begun, because an earlier version has not written it down."""
+    """Log which settings an earlier version did not record."""
     _logger.warning(
-        "%s was begun by an earlier version, so it could not be checked that %s are the same; the run is resumed, and they are "
-        "written down now",
+        "%s was written by an earlier version that did not record %s; the run is resumed without comparing them, and they "
+        "are recorded now",
         place,
         _listed(names),
     )

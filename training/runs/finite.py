@@ -1,4 +1,4 @@
-"""A run of which a loss, a gradient, a weight or a score is not finite has failed: it must not pass for a weak one."""
+"""Checks that loss, gradients, weights and scores are finite. A run where one is not has failed; it is not just a bad run."""
 
 import argparse
 import math
@@ -14,17 +14,17 @@ from ..errors import TrainingError
 
 
 class NotFinite(TrainingError):
-    """A loss, a gradient, a weight or a score is not a finite number, so the run has failed."""
+    """Error of a failed run: a loss, a gradient, a weight or a score is not finite."""
 
 
-EARLIER = "a result that is not finite, by an earlier version"  # why a run failed that it wrote down with NaN
+EARLIER = "a result that is not finite, by an earlier version"  # the reason for runs that were recorded with NaN
 
 
 class FiniteTraining:
-    """For a class that is a Trainer besides. Training, evaluation and prediction raise `NotFinite` where the run has failed.
+    """Mixin for a Trainer: training, evaluation and prediction raise `NotFinite` if the run has failed.
 
-    The loss of each step and the norm of its gradients are looked at before the step changes a weight. At the end all
-    parameters and buffers are.
+    The loss and the gradient norm of each step are checked before the step changes a weight; parameters and buffers are
+    checked at the end.
 
     ```python
     >>> class MyTrainer(FiniteTraining, Trainer): pass
@@ -33,7 +33,7 @@ class FiniteTraining:
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        self.args.logging_nan_inf_filter = False  # which replaces such losses by others
+        self.args.logging_nan_inf_filter = False  # it would replace such losses in the log
 
     def train(self, *args, **kwargs):
         done = super().train(*args, **kwargs)
@@ -53,7 +53,7 @@ class FiniteTraining:
         return norm
 
     def require_finite_weights(self) -> None:
-        """Raise `NotFinite`, in all processes, where a parameter or a buffer is not finite in one of them."""
+        """Raise `NotFinite` in all processes if a parameter or a buffer is not finite in one of them."""
         model = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
         name = first_not_finite(model)
         bad = torch.tensor(float(name is not None), device=self.accelerator.device)
@@ -85,16 +85,16 @@ class FiniteTraining:
 
 
 class FiniteTrainer(FiniteTraining, Trainer):
-    """Trainer whose failed runs end with `NotFinite`."""
+    """Trainer that raises `NotFinite` in a failed run."""
 
 
 @torch.no_grad()
 def first_not_finite(model: nn.Module) -> str | None:
-    """Return the name of a parameter or a buffer that holds NaN or an infinite number, or None; of shards those here count."""
+    """Return the name of a parameter or a buffer that is not finite, or None. Of sharded ones, check the local shard."""
     tensors = dict([*model.named_parameters(), *model.named_buffers()])
     local = {name: x.to_local() if isinstance(x, DTensor) else x for name, x in tensors.items()}
     local = {name: x for name, x in local.items() if x.is_floating_point()}
-    # A sum is finite only if all are, and is computed several times as fast; a GPU is waited for once.
+    # Sums are several times faster than isfinite, and a finite sum has finite terms. One device sync for all.
     sums = [x.sum(dtype=torch.float64 if x.dtype == torch.float64 else torch.float32) for x in local.values()]
     if not sums or torch.stack([total.to(sums[0]) for total in sums]).isfinite().all():
         return None
@@ -102,42 +102,40 @@ def first_not_finite(model: nn.Module) -> str | None:
 
 
 def positive_rate(word: str) -> float:
-    """Return a learning rate of the command line, as `argparse` asks for a type: finite, and above 0."""
+    """Return a learning rate from the command line: finite and above 0. A type for `argparse`."""
     if not 0 < (number := float(word)) < math.inf:
         raise argparse.ArgumentTypeError(f"{word} is not a finite number above 0")
     return number
 
 
 def has_null(value: object) -> bool:
-    """Whether there is a None anywhere in it, where results of earlier versions have NaN."""
+    """Return whether a value is or contains None. Results of earlier versions have NaN, which is read as None."""
     if isinstance(value, Mapping):
         return any(map(has_null, value.values()))
     return any(map(has_null, value)) if isinstance(value, (list, tuple)) else value is None
 
 
 def show_failed(failed: Mapping[str, str | None]) -> None:
-    """Print which runs failed, and raise a TrainingError where all did.
+    """Print which runs failed. Raise a TrainingError if all did.
 
     Args:
-        failed: name of each run -> why it failed, or None where it did not.
+        failed: name of each run -> the reason, or None if it succeeded.
     """
     for name, why in failed.items():
         if why:
             print(f"failed: {name}: {why}")
     if failed and all(failed.values()):
-        raise TrainingError(
-            f"{'the run' if len(failed) == 1 else f'all {len(failed)} runs'} failed, so there is no result"
-        )
+        raise TrainingError("the run failed" if len(failed) == 1 else f"all {len(failed)} runs failed")
 
 
-def as_json(value: object) -> object:
-    """The same with None for numbers that are not finite, which JSON does not have.
+def json_safe(value: object) -> object:
+    """Return a value with None in place of numbers that are not finite, which JSON lacks.
 
-    >>> as_json({"loss": [0.5, float("nan")]})
+    >>> json_safe({"loss": [0.5, float("nan")]})
     {'loss': [0.5, None]}
     """
     if isinstance(value, Mapping):
-        return {name: as_json(part) for name, part in value.items()}
+        return {name: json_safe(part) for name, part in value.items()}
     if isinstance(value, (list, tuple)):
-        return [as_json(part) for part in value]
+        return [json_safe(part) for part in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,4 +1,4 @@
-"""The results.json of a folder, which grows with each result, so that a run that was stopped is resumed."""
+"""The results.json of a run, rewritten after each result, from which a stopped run resumes."""
 
 import json
 from collections.abc import Callable, Container, Mapping
@@ -7,23 +7,23 @@ from typing import TypeVar
 
 from ...tokenization.whole_file import write_whole
 from ..errors import TrainingError
-from .device import by_main_process, processes
+from .device import on_main_process, processes
 from .fingerprint import check_same, warn_of_unchecked
-from .finite import as_json
+from .finite import json_safe
 
 T = TypeVar("T")
 FILE = "results.json"
 
 
 class ResultsFile:
-    """Settings, and what came of them so far. `read` is called first, and `write` before anything is computed.
+    """Settings and results so far. Call `read` first, and `write` before computing anything.
 
     Args:
-        folder: of the run; made when something is written.
-        settings: what must be the same for a run to be resumed, as JSON holds it, with digests of data and weights (see
+        folder: folder of the run; created by `write`.
+        settings: settings that must not change when a run resumes, as JSON values, with digests of data and weights (see
             `fingerprint.check_same`).
-        earlier: gives the settings that an earlier version has written as they are called now.
-        without_file: names of what an earlier version, which wrote no file, has left in the folder.
+        earlier: converts the settings that an earlier version recorded to the current names.
+        without_file: names of the files and folders of an earlier version that wrote no results.json.
     """
 
     def __init__(
@@ -39,12 +39,11 @@ class ResultsFile:
         self.without_file = without_file
 
     def read(self, parse: Callable[[dict], T]) -> T | None:
-        """What `parse` makes of the whole file, or None where there is none; the main process reads it for all.
+        """Read the file and return the result of `parse`, or None if there is no file. The main process reads it for all.
 
-        Raises a TrainingError where it has other settings, or `parse` does not find what it looks for, or where the folder
-        holds something else.
+        Raises a TrainingError if its settings differ, `parse` fails, or the folder holds other files.
         """
-        return by_main_process(lambda: self._read(parse))
+        return on_main_process(lambda: self._read(parse))
 
     def _read(self, parse: Callable[[dict], T]) -> T | None:
         if not self.path.exists():
@@ -53,24 +52,24 @@ class ResultsFile:
                 {entry.name for entry in folder.iterdir()} if folder.is_dir() else {""} if folder.exists() else set()
             )
             if any(name not in self.without_file for name in there):
-                raise TrainingError(f"{folder} is not empty and holds no {FILE}: name a new folder")
+                raise TrainingError(f"{folder} is not empty and has no {FILE}: name a new folder")
             if there:
                 warn_of_unchecked(folder, self.settings)
             return None
         try:
-            # Earlier versions wrote NaN, which JSON does not have.
+            # Earlier versions wrote NaN.
             saved = json.loads(self.path.read_text(encoding="utf-8"), parse_constant=lambda _: None)
             settings, parsed = self.earlier(dict(saved["settings"])), parse(saved)
         except (ValueError, KeyError, TypeError):
-            raise TrainingError(f"{self.path} is broken, and no results can be read: name another folder") from None
+            raise TrainingError(f"{self.path} is damaged: name another folder") from None
         check_same(self.path, settings, self.settings)
         return parsed
 
     def write(self, **content: object) -> None:
-        """Write settings and content, whole; numbers that are not finite become null. Only the main process writes."""
+        """Write settings and content atomically, in the main process. Numbers that are not finite become null."""
         if not processes().is_main_process:
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        whole = as_json({"settings": self.settings, **content})
+        whole = json_safe({"settings": self.settings, **content})
         text = json.dumps(whole, indent=1, ensure_ascii=False, allow_nan=False)
         write_whole(self.path.resolve(), text + "\n")

@@ -1,20 +1,25 @@
-"""The fields of a YAML file, read strictly: one that could mean something else is refused, with its line.
+"""Strict reader of YAML files: ambiguous values are refused, with their line.
 
-PyYAML follows YAML 1.1, in which `0512` is 330, `1:30` is 90, `no` is false and `1e-4` is text, and of a field that is given
-twice it takes the last. Here numbers are decimal, `1e-4` is one of them, and every field is given once.
+PyYAML follows YAML 1.1: `0512` is 330, `1:30` is 90, `no` is false, `1e-4` is text, and the last of two equal fields wins.
+Here numbers are decimal, `1e-4` is a number, and a field may appear once.
 """
 
+import math
 import re
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import yaml
 
 from ...tokenization.whole_file import read_bytes
-from ..errors import TrainingError
+from ..errors import FieldError, TrainingError
 
 MOST_BYTES = 1 << 20
 DEEPEST = 20  # levels of lists and fields
-MOST_DIGITS = 18  # what fits into 64 bits
+MOST_DIGITS = 18  # these fit into 64 bits
+LARGEST = 2**31 - 1  # of a length, a batch size, steps, …
+# A step of AdamW changes each weight by about its learning rate, and weights start at about 0.02.
+LARGEST_RATE = 1
 
 _NULL = {"", "~", "null", "Null", "NULL"}
 _BOOLEANS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
@@ -28,19 +33,18 @@ _SPECIAL = re.compile(r"([-+]?)\.(inf|nan)", re.IGNORECASE)
 _LIKE_A_NUMBER = re.compile(r"[-+.]*[0-9]")
 
 
-Lines = dict[tuple[str | int, ...], int]  # the line of a value, by the names and numbers that lead to it
+Lines = dict[tuple[str | int, ...], int]  # path of names and indices to a value -> its line
 
 
 def read_yaml(path: str | Path) -> tuple[object, Lines]:
-    """Return what a YAML file holds, in dicts, lists, str, int, float, bool and None, and the line of each of its values.
+    """Return the content of a YAML file as dicts, lists, str, int, float, bool and None, and the line of each value.
 
-    The line of `{"stages": [{"steps": 3}]}`'s 3 is under `("stages", 0, "steps")`.
+    The line of the 3 in `{"stages": [{"steps": 3}]}` has the key `("stages", 0, "steps")`.
 
     Raises:
-        TrainingError: one sentence with the file, the line and, where there is one, the field: the file is not YAML in
-            UTF-8, or holds a field twice, a value that the versions of YAML read in different ways, an anchor, a tag, or a
-            number of more than 18 digits.
-        OSError: it cannot be read.
+        TrainingError: naming the file, the line and, if there is one, the field: the file is not YAML in UTF-8, or has a
+            field twice, a value that versions of YAML read differently, an anchor, a tag, or a number of more than 18 digits.
+        OSError: the file cannot be read.
     """
     try:
         data = read_bytes(path, MOST_BYTES)
@@ -54,20 +58,20 @@ def read_yaml(path: str | Path) -> tuple[object, Lines]:
     try:
         mark = text.find("\ufeff")
         if mark >= 0:
-            raise _Refused(text.count("\n", 0, mark) + 1, "a byte order mark stands there: delete it")
+            raise _Refused(text.count("\n", 0, mark) + 1, "delete the byte order mark in this line")
         lines: Lines = {}
         return _value(_Composer(text).get_single_node(), (), lines), lines
     except _Refused as refused:
         raise TrainingError(f"{path}, line {refused.line}: {refused}") from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        raise TrainingError(f"{path}, line {line}: not YAML: it holds the character U+{error.character:04X}") from None
+        raise TrainingError(f"{path}, line {line}: not YAML: character U+{error.character:04X}") from None
     except yaml.MarkedYAMLError as error:
         raise TrainingError(f"{path}, line {error.problem_mark.line + 1}: not YAML: {_problem(error, text)}") from None
 
 
 class _Refused(Exception):
-    """What is wrong in a line."""
+    """Error in a line of the file."""
 
     def __init__(self, line: int, sentence: str):
         super().__init__(sentence)
@@ -75,7 +79,7 @@ class _Refused(Exception):
 
 
 class _Composer(yaml.SafeLoader):
-    """Makes nodes of a text; refuses anchors, tags and deep nesting, before it follows any of them."""
+    """Loader that refuses anchors, tags and deep nesting before it constructs anything."""
 
     depth = 0
 
@@ -86,10 +90,10 @@ class _Composer(yaml.SafeLoader):
             raise _Refused(line, f"lists and fields are nested more than {DEEPEST} deep")
         if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
             sign = "*" if isinstance(event, yaml.AliasEvent) else "&"
-            raise _Refused(line, f"{sign}{event.anchor} is an anchor, which is not read here: write the value out")
+            raise _Refused(line, f"{sign}{event.anchor} is an anchor, which is not supported: write the value itself")
         if event.tag is not None:
             tag = _short(event.tag.replace("tag:yaml.org,2002:", "!!"))
-            raise _Refused(line, f"{tag} is a tag, which is not read here: write the value alone")
+            raise _Refused(line, f"{tag} is a tag, which is not supported: write the value without it")
         self.depth += 1
         node = super().compose_node(parent, index)
         self.depth -= 1
@@ -97,7 +101,7 @@ class _Composer(yaml.SafeLoader):
 
 
 def _value(node: yaml.Node | None, place: tuple[str | int, ...], lines: Lines) -> object:
-    """What a node holds; `place` leads to it."""
+    """Return the value of a node. `place` is its path."""
     if node is None:
         return None
     lines[place] = _line(node)
@@ -110,9 +114,9 @@ def _value(node: yaml.Node | None, place: tuple[str | int, ...], lines: Lines) -
         field = _scalar(key, "the name of a field is") if isinstance(key, yaml.ScalarNode) else None
         if not isinstance(field, str):
             what = repr(_short(key.value)) if isinstance(key, yaml.ScalarNode) else "a list or fields"
-            raise _Refused(_line(key), f"the name of a field must be text, but is {what}")
+            raise _Refused(_line(key), f"the name of a field is {what}; expected text")
         if not field.isprintable():
-            raise _Refused(_line(key), f"the name of a field is {_short(ascii(field))}, which cannot be printed")
+            raise _Refused(_line(key), f"the name of a field is {_short(ascii(field))}, which is not printable")
         inner = (*place, field)
         if field in fields:
             raise _Refused(_line(key), f"{_short(field)} appears twice, first in line {lines[inner]}")
@@ -122,9 +126,9 @@ def _value(node: yaml.Node | None, place: tuple[str | int, ...], lines: Lines) -
 
 
 def _scalar(node: yaml.ScalarNode, what: str) -> object:
-    """The value of a text, without which a sentence about it begins as `what`."""
+    """Return the value of a scalar. Messages about it begin with `what`."""
     text, line = node.value, _line(node)
-    if node.style is not None:  # in quotes, or a block
+    if node.style is not None:  # quoted, or a block
         return text
     if text in _NULL:
         return None
@@ -139,9 +143,9 @@ def _scalar(node: yaml.ScalarNode, what: str) -> object:
     if special := _SPECIAL.fullmatch(text):
         return float("".join(special.groups()))
     if _OTHER_BOOLEANS.fullmatch(text):
-        raise _Refused(line, f"{what} {text}: write true or false, or put it in quotes where it is text")
+        raise _Refused(line, f"{what} {text}: write true or false, or quote it if it is text")
     if _LIKE_A_NUMBER.match(text):
-        raise _Refused(line, f"{what} {_short(text)}, which is no decimal number: write one, or put text in quotes")
+        raise _Refused(line, f"{what} {_short(text)}, which is not a decimal number: quote it if it is text")
     return text
 
 
@@ -157,7 +161,35 @@ def _short(text: str) -> str:
 def _problem(error: yaml.MarkedYAMLError, text: str) -> str:
     mark = error.problem_mark
     if text[mark.index : mark.index + 1] == "\t":
-        return "there is a tab, where YAML has spaces"
+        return "indent with spaces, not with a tab"
     if (error.problem or "").startswith("but found another document"):
-        return "a second document begins"
+        return "expected one document, found a second"
     return " ".join((error.problem or error.context or "").split())
+
+
+def check_known(path: str | Path, lines: Mapping[str, int], known: Collection[str], place: str = "") -> None:
+    """Raise a TrainingError if a field is unknown. `lines` has the line of each field, `place` follows it in the message."""
+    if unknown := [name for name in lines if name not in known]:
+        where = f"{path}, line {lines[unknown[0]]}{place}"
+        raise TrainingError(f"{where}: unknown field {', '.join(unknown)}; expected {', '.join(known)}")
+
+
+def check_integer(name: str, value: object, least: int) -> int:
+    """Return the value of a field if it is an integer from `least` to `LARGEST`. Raise a FieldError otherwise."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise FieldError(name, f"is {value!r}; expected an integer of at least {least}")
+    return _at_most(name, value, LARGEST)
+
+
+def check_number(name: str, value: object, least: float = -math.inf, most: int = LARGEST) -> float:
+    """Return the value of a field as a float if it is a number from `least` to `most`. Raise a FieldError otherwise."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not (is_number and value >= least):  # NaN is not
+        raise FieldError(name, f"is {value!r}; expected a number{f' of at least {least}' if least > -math.inf else ''}")
+    return float(_at_most(name, value, most))
+
+
+def _at_most(name: str, value: float, most: int) -> float:
+    if value > most:  # a long integer cannot be printed
+        raise FieldError(name, f"is above the maximum of {most:,}")
+    return value

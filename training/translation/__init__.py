@@ -1,1 +1,1 @@
-"""Translation: pairs of sentences, their joint vocabulary, batches of as many tokens, and the average of checkpoints."""
+"""Translation: sentence pairs, a joint vocabulary, batches by number of tokens, and the average of checkpoints."""

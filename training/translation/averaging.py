@@ -1,4 +1,4 @@
-"""The average of a run's last checkpoints, which is better than any one of them (arXiv:1706.03762, section 6.1)."""
+"""Average of a run's last checkpoints, which is better than a single one (arXiv:1706.03762, section 6.1)."""
 
 import logging
 from collections.abc import Sequence
@@ -16,27 +16,20 @@ _logger = logging.getLogger(__name__)
 
 
 def average_of_last(folder: str | Path, number: int) -> dict[str, torch.Tensor]:
-    """Return the average of the last checkpoints of a run, whose files are verified first; see `average_checkpoints`.
-
-    Where the run has fewer, those that there are are averaged, and a warning says so.
-
-    Args:
-        folder: of the run.
-        number: of checkpoints.
-    """
+    """Verify and average the last `number` checkpoints of a run. If it has fewer, log a warning and average these."""
     last = checkpoints(Path(folder))[:number]
     for checkpoint in last:
         require_undamaged(checkpoint, "remove it to average the others")
     if len(last) < number:
-        _logger.warning("%s: only %s of %s checkpoints are left to be averaged", folder, len(last), number)
+        _logger.warning("%s has only %s of %s checkpoints: averaging these", folder, len(last), number)
     return average_checkpoints(last)
 
 
 def average_checkpoints(folders: Sequence[str | Path]) -> dict[str, torch.Tensor]:
-    """The mean of each weight over the checkpoints, in float64 until it is rounded, for `load_state_dict(strict=False)`.
+    """Return the mean of each weight over the checkpoints, computed in float64, for `load_state_dict(strict=False)`.
 
-    Weights that are shared stand once, as in the files. Raises a TrainingError where checkpoints have not the same weights, or
-    cannot be read.
+    Tied weights appear once, as in the files. Raises a TrainingError if the names or shapes of weights differ between
+    checkpoints, or a checkpoint cannot be read.
     """
     if not folders:
         raise TrainingError("there are no checkpoints to average")
@@ -47,7 +40,9 @@ def average_checkpoints(folders: Sequence[str | Path]) -> dict[str, torch.Tensor
         except SafetensorError as error:
             raise TrainingError(f"{Path(folder) / WEIGHTS} is damaged ({error}), and cannot be averaged") from None
         if number and {name: x.shape for name, x in weights.items()} != {name: x.shape for name, x in total.items()}:
-            raise TrainingError(f"{folder} has other weights than {folders[0]}, and cannot be averaged with it")
+            raise TrainingError(
+                f"{folder} cannot be averaged with {folders[0]}: its weights have other names or shapes"
+            )
         for name, weight in weights.items():
             total[name] = weight.double() + total[name] if number else weight.double()
         dtypes = {name: weight.dtype for name, weight in weights.items()}

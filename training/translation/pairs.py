@@ -1,35 +1,41 @@
-"""Pairs of sentences from two files of as many lines."""
+"""Sentence pairs: reading them, one vocabulary for both languages, and batches by number of tokens."""
 
 import gzip
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 
 import datasets
+import numpy as np
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers import PreTrainedTokenizerFast
 
 from ..errors import TrainingError
 
+PAD, END = "<pad>", "</s>"
+BYTES = 256
+
 
 def read_pairs(source: str | Path, target: str | Path) -> datasets.Dataset:
-    """Sentences in the columns `source` and `target`, a line of each file.
+    """Read sentence pairs from two files into the columns `source` and `target`.
 
     Args:
-        source, target: UTF-8 text files, or such as .gz; line i of one is the translation of line i of the other.
+        source, target: UTF-8 text files, compressed (.gz) or not. Line i of one is the translation of line i of the other.
 
-    Raises:
-        TrainingError: they have not as many lines, one is empty, or they are the same; it names file and line.
+    Raises a TrainingError that names file and line: different numbers of lines, an empty line, or equal files.
     """
     texts = _read(source), _read(target)
     if texts[0] == texts[1]:
-        raise TrainingError(f"{source} and {target} hold the same text: give the sentences and their translations")
+        raise TrainingError(f"{source} and {target} have the same content; expected sentences and their translations")
     lines = [text.split("\n") for text in texts]
     if len(lines[0]) != len(lines[1]):
-        counts = [f"{path} has {len(some):,} lines" for path, some in zip((source, target), lines, strict=True)]
-        raise TrainingError(
-            f"{counts[0]} and {counts[1]}: line i of one must be the translation of line i of the other"
-        )
+        counts = [f"{path} has {len(some):,}" for path, some in zip((source, target), lines, strict=True)]
+        raise TrainingError(f"{' and '.join(counts)} lines; expected equal numbers: line i translates line i")
     for path, some in zip((source, target), lines, strict=True):
         for number, line in enumerate(some, 1):
             if not line.strip():
-                raise TrainingError(f"{path}, line {number}: the sentence is empty; leave that line out of both files")
+                raise TrainingError(f"{path}, line {number} is empty: remove that line from both files")
     return datasets.Dataset.from_dict({"source": lines[0], "target": lines[1]})
 
 
@@ -46,3 +52,113 @@ def _read(path: str | Path) -> str:
     if not text.strip():
         raise TrainingError(f"{path} is empty")
     return text
+
+
+def train_tokenizer(sentences: Iterable[str], size: int, longest: int) -> PreTrainedTokenizerFast:
+    """Train a fast tokenizer with byte-level byte pair encoding, which can encode and restore every text.
+
+    Each text ends with `</s>`. `<pad>` is the padding token, and the decoder's first token, as in Marian.
+
+    Args:
+        sentences: sentences of both languages.
+        size: maximum number of entries of the vocabulary.
+        longest: maximum number of tokens of a sentence.
+    """
+    if size < BYTES + 2:
+        raise TrainingError(f"a vocabulary of {size:,} is too small: it needs {BYTES} bytes, {PAD} and {END}")
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size, special_tokens=[PAD, END], initial_alphabet=sorted(alphabet), show_progress=True
+    )
+    tokenizer.train_from_iterator(sentences, trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"$A {END}", pair=f"$A {END} $B {END}", special_tokens=[(END, tokenizer.token_to_id(END))]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=PAD,
+        eos_token=END,
+        model_max_length=longest,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+class TokenBatches(torch.utils.data.Dataset):
+    """All batches of a run in training order: item i is the batch of step i.
+
+    Each epoch shuffles all pairs, sorts them by length in pools of a hundred batches, cuts the pools into batches, and shuffles
+    these. Item i depends on i and the seed alone, so a run resumes from i.
+
+    Args:
+        pairs: rows with `input_ids` and `labels`.
+        tokens: maximum number of source tokens, and of target tokens, of a batch, with padding.
+        batches: number of batches.
+        seed: seed of the order.
+    """
+
+    POOL = 100  # batches
+
+    def __init__(self, pairs: datasets.Dataset, tokens: int, batches: int, seed: int = 0):
+        self.pairs, self.tokens, self.seed, self.count = pairs, tokens, seed, batches
+        lengths = [[len(ids) for ids in pairs[name]] for name in ("input_ids", "labels")]
+        self.longest = np.asarray(lengths).max(0)  # of source and target, shape (n,)
+        self.sizes: list[int] = []  # number of batches of each epoch that was cut so far
+        # The last epoch that was read: its number, the numbers of its pairs, and where each batch ends among them.
+        self.epoch: tuple[int, np.ndarray, np.ndarray] | None = None
+
+    @classmethod
+    def once(cls, pairs: datasets.Dataset, tokens: int) -> "TokenBatches":
+        """Return the batches of one epoch, for evaluation."""
+        batches = cls(pairs, tokens, 1)
+        batches.numbers(0)
+        batches.count = batches.sizes[0]
+        return batches
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> list[dict]:
+        """Return the pairs of a batch."""
+        rows = self.pairs[self.numbers(index)]
+        return [dict(zip(rows, values, strict=True)) for values in zip(*rows.values(), strict=True)]
+
+    def numbers(self, index: int) -> Sequence[int]:
+        """Return the numbers of the pairs of a batch."""
+        for epoch in range(index + 1):  # each epoch has at least one batch
+            if epoch == len(self.sizes):
+                self._load(epoch)
+                self.sizes.append(len(self.epoch[2]) - 1)
+            if index < self.sizes[epoch]:
+                if self.epoch is None or self.epoch[0] != epoch:
+                    self._load(epoch)
+                _, numbers, ends = self.epoch
+                return numbers[ends[index] : ends[index + 1]].tolist()
+            index -= self.sizes[epoch]
+        raise IndexError(index)
+
+    def _load(self, epoch: int) -> None:
+        """Keep the batches of one epoch only: those of a long run would fill the memory."""
+        self.epoch = None
+        batches = self._cut(epoch)
+        ends = np.cumsum([0, *map(len, batches)])
+        self.epoch = epoch, np.fromiter(chain.from_iterable(batches), dtype=np.int64, count=ends[-1]), ends
+
+    def _cut(self, epoch: int) -> list[list[int]]:
+        """Return the numbers of the pairs of each batch of an epoch, in training order."""
+        generator = np.random.default_rng((self.seed, epoch))
+        order = generator.permutation(len(self.longest))
+        pool = max(1, int(self.POOL * self.tokens / self.longest.mean()))
+        batches: list[list[int]] = []
+        for start in range(0, len(order), pool):
+            numbers = order[start : start + pool]
+            batch: list[int] = []
+            for number in numbers[np.argsort(self.longest[numbers], kind="stable")].tolist():
+                if batch and self.longest[number] * (len(batch) + 1) > self.tokens:
+                    batches.append(batch)
+                    batch = []
+                batch.append(number)
+            batches.append(batch)
+        return [batches[number] for number in generator.permutation(len(batches))]

@@ -1,1 +1,1 @@
-"""Fine-tuning on triplets, text A closer to B or to C, and what it is compared with (Table 5 of the RoFormer paper)."""
+"""Fine-tuning on triplets (is text A closer to B or to C?) and baselines: Table 5 of the RoFormer paper."""

@@ -1,7 +1,4 @@
-"""What is right about triplets without training a model on them: what a trained one has to be compared with.
-
-Each gives an array of a decision for each triplet: 0 for B, 1 for C, -1 for neither.
-"""
+"""Baselines without training on triplets. Each returns one decision per triplet: 0 for B, 1 for C, -1 for a tie."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -18,9 +15,9 @@ from .reading import Triplet
 
 
 def decide(scores: np.ndarray) -> np.ndarray:
-    """The decisions of scores for B and C, of shape (n, 2); equal ones decide nothing.
+    """Return the decisions from scores for B and C, of shape (n, 2). Equal scores are a tie.
 
-    Raises NotFinite where a score is not finite.
+    Raises NotFinite if a score is not finite.
     """
     if not np.isfinite(scores).all():
         raise NotFinite("the model's scores are not finite: a lower learning rate may help")
@@ -29,10 +26,10 @@ def decide(scores: np.ndarray) -> np.ndarray:
 
 
 def text_blind(known: Sequence[Triplet], asked: Sequence[Triplet]) -> np.ndarray:
-    """Decide by how often B and C were the closer text of a known triplet, less how often the other one; read nothing.
+    """Decide without reading the texts: prefer the candidate with more wins minus losses in the known triplets.
 
-    What it gets right above one half is in how the triplets were made, and not in what the texts say: texts that stand in
-    several triplets win in most of them or lose.
+    An accuracy above one half comes from how the triplets were made, not from the texts: a text that is in several triplets
+    wins or loses most of them.
     """
     wins = Counter()
     for triplet in known:
@@ -43,10 +40,10 @@ def text_blind(known: Sequence[Triplet], asked: Sequence[Triplet]) -> np.ndarray
 
 
 def tf_idf(known: Sequence[Triplet], asked: Sequence[Triplet], unit: str = "word") -> np.ndarray:
-    """Decide by the cosine of TF-IDF vectors, whose document frequencies are those of the known texts.
+    """Decide by the cosine of TF-IDF vectors, with the document frequencies of the known texts.
 
     Args:
-        unit: "word", as jieba cuts them, or "bigram", two characters in a row.
+        unit: "word", a word of jieba, or "bigram", two consecutive characters.
     """
     how = {"analyzer": JiebaSegmenter()} if unit == "word" else {"analyzer": "char", "ngram_range": (2, 2)}
     vectorizer = TfidfVectorizer(**how)
@@ -56,15 +53,15 @@ def tf_idf(known: Sequence[Triplet], asked: Sequence[Triplet], unit: str = "word
     return decide(np.stack(scores, axis=1))
 
 
-def pooled_vectors(
+def mean_vectors(
     model: RoFormerForTripletMatching, tokenizer: PreTrainedTokenizerBase, triplets: Sequence[Triplet], length: int
 ) -> dict[str, torch.Tensor]:
-    """What a model that was not trained on triplets makes of each text: the mean over its tokens, of length 1.
+    """Return a vector of length 1 for each text: the mean of a model's hidden states over its tokens.
 
     Args:
-        model: one of `triplet_scorer="bi"`, which has no weights beside the pre-trained ones.
-        triplets: whose texts are read, each once.
-        length: most tokens of a text.
+        model: a model with `triplet_scorer="bi"`, which adds no weights to the pre-trained ones.
+        triplets: the triplets; each text is read once.
+        length: maximum number of tokens of a text.
     """
     texts = sorted({text for triplet in triplets for text in triplet.texts.values()})
     vectors = model.encode(texts, tokenizer, batch_size=8, max_length=length).double()
@@ -78,7 +75,7 @@ def nearest(vectors: Mapping[str, torch.Tensor], asked: Sequence[Triplet]) -> np
 
 
 Baseline = Callable[[Sequence[Triplet], Sequence[Triplet]], np.ndarray]
-# Those that need no model.
+# Baselines that need no model.
 TEXT_BLIND = "text-blind: wins in training"
 WITHOUT_MODEL: dict[str, Baseline] = {
     TEXT_BLIND: text_blind,

@@ -1,4 +1,4 @@
-"""A model that was fine-tuned on triplets, saved as `roformer push` takes it: with tokenizer, curves, card and score."""
+"""Saving a model that was fine-tuned on triplets, ready for `roformer push`: with tokenizer, curves, card and score."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +10,12 @@ from ...output.console import no_transformers_bar
 from ..comparing.curves import draw_learning_curves
 from ..finetuning.scored_card import write_scored_card
 from .baselines import TEXT_BLIND
-from .finetuning import Recipe, Start, Trained
+from .finetuning import Recipe, StartingModel, Trained
 from .reading import Split
 from .results import Row, percent
 
 _METHOD = """Fine-tuned on {train} triplets of {data.train}; the epoch was chosen by the accuracy on {validation} others. Inputs were \
-cut at {length:,}
+truncated to {length:,}
 tokens, with the scorer `{scorer}`; batches of {batch_size}, learning rate {learning_rate:g}, at most {epochs} epochs, seed {seed}.
 
 ![Loss and accuracy against epochs](curves.png)"""
@@ -25,20 +25,20 @@ _SCORES = """Accuracy on {test} triplets of {data.test}:
 | --- | --- | --- |
 {lines}
 
-In %; means and standard deviations over seeds. Of the texts of the test {known} of {asked} stand in triplets of training or
-validation, too."""
+In %; means and standard deviations over seeds. {known} of the {asked} texts of the test are also in triplets of training or
+validation."""
 
 
 @dataclass(frozen=True)
 class Data:
-    """What a card calls the triplets to learn from, and those of the test."""
+    """Names of the training and test triplets in a card."""
 
     train: str
     test: str
 
 
-def save_trained(folder: str | Path, start: Start, trained: Trained, length: int) -> None:
-    """Model and tokenizer, which cuts texts where training did; replaces what an earlier seed has left."""
+def save_trained(folder: str | Path, start: StartingModel, trained: Trained, length: int) -> None:
+    """Save a model, and its tokenizer with the length of training, in place of an earlier seed's model."""
     with no_transformers_bar(), output_folder(folder, force=True) as new:
         trained.model.save_pretrained(new)
         start.tokenizer.model_max_length = length
@@ -46,15 +46,15 @@ def save_trained(folder: str | Path, start: Start, trained: Trained, length: int
 
 
 def describe_trained(folder: str | Path, row: Row, split: Split, recipe: Recipe, data: Data, blind: Row | None) -> None:
-    """Write curves and card beside the row's best model, from all runs that there are.
+    """Write curves and card into the folder of a row's best model.
 
     Args:
-        folder: of the model.
-        row: what was measured.
+        folder: folder of the model.
+        row: all runs of the row.
         split: the triplets of the best run.
-        recipe: how it was trained.
-        data: where the triplets are from.
-        blind: the text-blind row, where there is one.
+        recipe: the hyperparameters.
+        data: names of the triplets.
+        blind: the row of the text-blind baseline, if there is one.
     """
     folder, best = Path(folder), row.best
     draw_learning_curves({run.seed: run.log for run in row.runs}, folder / "curves.png")
@@ -62,12 +62,12 @@ def describe_trained(folder: str | Path, row: Row, split: Split, recipe: Recipe,
     if len(row.runs) > 1:
         rows.append((f"{len(row.runs)} seeds", row.runs))
     if blind is not None:
-        rows.append((f"{TEXT_BLIND}, reading nothing", blind.runs))
+        rows.append((f"{TEXT_BLIND}, without reading", blind.runs))
     lines = [
         f"| {name} | {percent([run.validation for run in runs])} | {percent([run.accuracy for run in runs])} |"
         for name, runs in rows
     ]
-    known, asked = split.known_texts()
+    known, asked = split.test_overlap()
     sizes = {"train": len(split.train), "validation": len(split.validation), "test": len(split.test), "data": data}
     score = EvalResult(
         task_type="sentence-similarity",

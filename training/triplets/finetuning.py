@@ -22,7 +22,7 @@ from ...output.console import no_transformers_bar, no_transformers_report
 from ...triplet_matching import RoFormerForTripletMatching
 from ..errors import TrainingError
 from ..metrics import metric
-from ..runs.device import ON_CPU
+from ..runs.device import ON_CPU, device_batch_size
 from ..runs.digests import digest_of_model
 from ..runs.finite import FiniteTrainer
 from ..runs.models import has_tokenizer, saved_config
@@ -32,15 +32,15 @@ from .reading import Split, encode_triplets
 
 @dataclass(frozen=True)
 class Recipe:
-    """How each model is trained, beside its length and its seed.
+    """Hyperparameters of all runs; each run has also a length and a seed.
 
     scorer: "cross" or "bi"; see `RoFormerForTripletMatching`.
-    epochs: at most.
-    patience: training stops when validation accuracy has not risen for so many epochs; the best epoch is kept.
-    batch_size: triplets of a step.
-    learning_rate: at its highest, after a tenth of the steps; from there it falls linearly.
-    device_tokens: most tokens that a device computes at once; batches are divided accordingly.
-    bf16: compute in bfloat16.
+    epochs: maximum number of epochs.
+    patience: epochs without a better validation accuracy after which training stops; the best epoch is kept.
+    batch_size: triplets per step.
+    learning_rate: maximum learning rate, after a tenth of the steps; then it falls linearly.
+    device_tokens: maximum number of tokens that a device computes at once; larger batches are accumulated.
+    bf16: bfloat16 autocast.
     """
 
     scorer: str = "cross"
@@ -53,12 +53,12 @@ class Recipe:
 
 
 @dataclass(frozen=True)
-class Start:
-    """A saved model from which training starts, with its tokenizer.
+class StartingModel:
+    """Saved model to fine-tune, with its tokenizer.
 
-    name: what its rows are called.
-    longest: most tokens that its positions allow, None where they have no end.
-    weights: what tells it from another one of its name; see `digest_of_model`.
+    name: name of its rows.
+    longest: maximum number of tokens, for learned positions; None without a limit.
+    weights: digests of the model; see `digest_of_model`.
     """
 
     place: str
@@ -68,42 +68,40 @@ class Start:
     weights: str
 
     def model(self, scorer: str, seed: int = 0) -> RoFormerForTripletMatching:
-        """In float32; a scorer that the checkpoint does not have is fresh, from the seed."""
+        """Load the model in float32. If the checkpoint has no scorer, initialise one from the seed."""
         set_seed(seed)
-        # The report would say that the scorer is fresh; any other weight that is missing is refused below.
+        # Hide the report that the scorer is new; other missing weights are refused below.
         with no_transformers_bar(), no_transformers_report():
             model, loading = RoFormerForTripletMatching.from_pretrained(
                 self.place, triplet_scorer=scorer, dtype=torch.float32, output_loading_info=True
             )
         if missing := [name for name in loading["missing_keys"] if not name.startswith("scorer.")]:
-            raise TrainingError(
-                f"{self.place} lacks {len(missing)} of the model's weights, {sorted(missing)[0]} among them"
-            )
+            raise TrainingError(f"{self.place} lacks {len(missing)} weights of the model, such as {sorted(missing)[0]}")
         return model
 
 
-def load_start(place: str | Path) -> Start:
-    """A saved RoFormer, of any head; a TrainingError where it is another model, or not with its own tokenizer."""
+def load_starting_model(place: str | Path) -> StartingModel:
+    """Load a saved RoFormer with any head. Raise a TrainingError if it is another model or its tokenizer does not fit."""
     place = str(place)
     config = saved_config(place)
     if not has_tokenizer(place):
-        raise TrainingError(f"{place} has no tokenizer: copy the vocab.txt there with which the model was trained")
+        raise TrainingError(f"{place} has no tokenizer: copy the vocab.txt of its training into that folder")
     tokenizer = AutoTokenizer.from_pretrained(place)
     if config.vocab_size < len(tokenizer):
         raise TrainingError(
-            f"{place}: the tokenizer has {len(tokenizer):,} entries and the model {config.vocab_size:,}, so it is of another "
-            "vocabulary: give the model its own vocab.txt"
+            f"{place}: the tokenizer has {len(tokenizer):,} entries, but the model {config.vocab_size:,}: copy the vocab.txt of "
+            "its training into that folder"
         )
     name = os.path.basename(os.path.abspath(place))
-    return Start(place, name, tokenizer, longest_text(config), digest_of_model(place))
+    return StartingModel(place, name, tokenizer, longest_text(config), digest_of_model(place))
 
 
 @dataclass
 class Trained:
-    """What came out: the model of the best epoch, with its accuracy on the validation part.
+    """Result of a fine-tuning: the model of the best epoch and its validation accuracy.
 
-    test: decisions on the test part, 0 for B, 1 for C, -1 for neither, shape (n,).
-    log: Trainer's, an entry for each epoch's training and for its validation.
+    test: decisions on the test triplets, shape (n,): 0 for B, 1 for C, -1 for a tie.
+    log: Trainer's log, with a training entry and a validation entry per epoch.
     """
 
     model: RoFormerForTripletMatching
@@ -113,20 +111,20 @@ class Trained:
 
 
 def fine_tune(
-    start: Start, split: Split, length: int, seed: int, recipe: Recipe, work: str | Path, title: str = ""
+    start: StartingModel, split: Split, length: int, seed: int, recipe: Recipe, work: str | Path, title: str = ""
 ) -> Trained:
-    """Train on one part, stop by the accuracy on another, and answer a third.
+    """Train on the training triplets, stop early by validation accuracy, and predict the test triplets.
 
     Args:
-        start: what to train.
-        split: the three parts.
-        length: most tokens of a pair ("cross") or of a text ("bi").
-        seed: of the fresh scorer, the order and dropout.
-        recipe: how.
-        work: folder for checkpoints, removed in the end.
-        title: what the progress bar is called.
+        start: the model to fine-tune.
+        split: the three splits.
+        length: maximum number of tokens of a pair ("cross") or of a text ("bi").
+        seed: seed of a new scorer, the order and dropout.
+        recipe: the hyperparameters.
+        work: folder for checkpoints; it is removed at the end.
+        title: title of the progress bar.
 
-    Raises NotFinite where the run fails.
+    Raises NotFinite if the run fails.
     """
     train, validation, test = (
         encode_triplets(part, start.tokenizer, recipe.scorer, length)
@@ -146,9 +144,9 @@ def fine_tune(
     trainer.remove_callback(ProgressCallback)
     bar = _ProgressBar(title)
     trainer.add_callback(bar)
-    shutil.rmtree(work, ignore_errors=True)  # what a stopped run left
+    shutil.rmtree(work, ignore_errors=True)  # left by a stopped run
     try:
-        with no_transformers_bar():  # of each file that is saved
+        with no_transformers_bar():  # hides a bar for each file that is saved
             trainer.train()
         logits = trainer.predict(test).predictions
     finally:
@@ -159,8 +157,8 @@ def fine_tune(
 
 
 def _arguments(length: int, seed: int, recipe: Recipe, work: str | Path) -> TrainingArguments:
-    most = max(1, recipe.device_tokens // (length * (2 if recipe.scorer == "cross" else 3)))
-    on_device = next(n for n in range(min(most, recipe.batch_size), 0, -1) if recipe.batch_size % n == 0)
+    texts = 2 if recipe.scorer == "cross" else 3
+    on_device = device_batch_size(recipe.batch_size, recipe.device_tokens // (length * texts))
     arguments = TrainingArguments(
         str(work),
         num_train_epochs=recipe.epochs,
@@ -183,7 +181,7 @@ def _arguments(length: int, seed: int, recipe: Recipe, work: str | Path) -> Trai
         dataloader_pin_memory=torch.cuda.is_available(),
         report_to=[],
     )
-    arguments._n_gpu = min(1, arguments.n_gpu)  # DataParallel does not know these inputs
+    arguments._n_gpu = min(1, arguments.n_gpu)  # DataParallel does not support these inputs
     return arguments
 
 
@@ -193,7 +191,7 @@ def _accuracy(answers) -> dict[str, float]:
 
 
 class _ProgressBar(ProgressCallback):
-    """Trainer's bar, with the last figures beside it in place of a line for each."""
+    """Progress bar with the last metrics in it, in place of a line for each log entry."""
 
     def __init__(self, title: str):
         super().__init__()
@@ -209,7 +207,7 @@ class _ProgressBar(ProgressCallback):
             self.training_bar.set_postfix(shown, refresh=False)
 
     def close(self) -> None:
-        """Leave the line to what is said next, wherever training has ended."""
+        """Close all bars, wherever training has ended."""
         for bar in (self.prediction_bar, self.training_bar):
             if bar is not None:
                 bar.close()

@@ -1,4 +1,4 @@
-"""What came of each row of Table 5, kept in results.json as soon as there is something, and shown as the table."""
+"""Results of the rows of Table 5: results.json, which grows with each run, and the tables."""
 
 import re
 from collections.abc import Sequence
@@ -22,13 +22,13 @@ _TIE = "neither"
 
 @dataclass
 class Run:
-    """One row with one seed.
+    """Results of one row with one seed.
 
-    validation: accuracy.
-    accuracy, ties: of the test.
-    answers: B, C or neither, for each test triplet, named by file and line.
-    results: 1, 0 or, for neither, 0.5 for each of them.
-    log: Trainer's, where there was training.
+    validation: validation accuracy.
+    accuracy, ties: test accuracy and number of ties.
+    answers: file and line of each test triplet -> B, C or neither.
+    results: 1, 0, or 0.5 for a tie, for each test triplet.
+    log: Trainer's log, if there was training.
     """
 
     seed: int
@@ -40,27 +40,28 @@ class Run:
     log: list[dict] = field(default_factory=list)
 
     @classmethod
-    def of(cls, seed: int, validation: float, test: Sequence[Triplet], decisions: np.ndarray, log=()) -> "Run":
-        """From decisions on the test triplets, as `baselines` has them."""
+    def from_decisions(
+        cls, seed: int, validation: float, test: Sequence[Triplet], decisions: np.ndarray, log=()
+    ) -> "Run":
+        """Return the results from decisions on the test triplets (see `baselines`)."""
         labels = np.array([triplet.label for triplet in test])
         scores = metric("triplet_accuracy").compute(predictions=decisions, references=labels)
         results = np.where(decisions == -1, 0.5, decisions == labels).tolist()
         names = [*LABELS, _TIE]
-        places = [Path(triplet.place).name for triplet in test]  # without the folders of whoever trains
+        places = [Path(triplet.place).name for triplet in test]  # without the folders of this machine
         answers = {place: names[decision] for place, decision in zip(places, decisions, strict=True)}
         return cls(seed, validation, scores["accuracy"], scores["ties"], answers, results, list(log))
 
 
 @dataclass
 class Row:
-    """A model at a length, or a baseline.
+    """Row of the table: a model at a length, or a baseline.
 
-    model, length: None where none is trained.
-    weights: what tells the model from another one of its name, or has its name now: digests of its weights' files, and of
-        config and tokenizer, which earlier versions have not written.
-    runs: one for each seed, in the order in which they were made.
-    note: why there is none.
-    failed: seed -> why its run has failed.
+    model, length: None for a baseline.
+    weights: digests of the model's weight files, and one of config and tokenizer, which earlier versions did not record.
+    runs: one per seed, in training order.
+    note: the reason why there are no runs.
+    failed: seed -> the reason why its run failed.
     """
 
     name: str
@@ -73,23 +74,23 @@ class Row:
 
     @property
     def best(self) -> Run:
-        """The first one of those with the highest validation accuracy."""
+        """The first run with the highest validation accuracy."""
         return max(self.runs, key=lambda run: run.validation)
 
-    def stop_at(self, longest: int | None, length: int) -> bool:
-        """Whether the positions of a model end before this length, which is noted."""
+    def exceeds_positions(self, longest: int | None, length: int) -> bool:
+        """Return whether a length exceeds the positions of a model, and set `note` accordingly."""
         self.note = f"its positions end at {longest:,}" if longest is not None and length > longest else ""
         return bool(self.note)
 
     def is_done(self, seed: int) -> bool:
-        """Whether a seed's run has given a result, or has failed."""
+        """Return whether the run of a seed has a result or has failed."""
         return self.run(seed) is not None or str(seed) in self.failed
 
     def run(self, seed: int) -> Run | None:
         return next((run for run in self.runs if run.seed == seed), None)
 
     def summary(self) -> dict[str, dict]:
-        """Mean and standard deviation of both accuracies over the seeds; the latter is None where there is one seed."""
+        """Return mean and standard deviation of both accuracies over the seeds; the deviation of one seed is None."""
         values = {"validation": [run.validation for run in self.runs], "test": [run.accuracy for run in self.runs]}
         return {
             name: {"mean": float(np.mean(of)), "deviation": float(np.std(of, ddof=1)) if len(of) > 1 else None}
@@ -97,26 +98,26 @@ class Row:
             if of
         }
 
-    def less(self, other: "Row") -> Difference:
-        """The accuracy of this row less another's, over the seeds that both have."""
+    def difference_from(self, other: "Row") -> Difference:
+        """Return the difference between the accuracies of this row and another, over the seeds that both have."""
         pairs = [(run, other.run(run.seed)) for run in self.runs if other.run(run.seed)]
         return paired_bootstrap(
             [result for run, _ in pairs for result in run.results],
             [result for _, run in pairs for result in run.results],
-            # By their lines: the file may have been moved between two seeds.
+            # Identified by their lines: the file may have been moved between two seeds.
             [place.rpartition(" ")[2] for run, _ in pairs for place in run.answers],
         )
 
 
 class Results:
-    """The rows of one comparison, in the file `results.json` of a folder, from which it is resumed.
+    """Rows of one comparison, in the `results.json` of a folder, from which it resumes.
 
     Args:
-        folder: made when something is written.
-        settings: what must be the same for a run to count again, as JSON holds it.
-        facts: sizes and digests of the files, as an earlier version wrote them in place of the triplets' own.
+        folder: folder of the run; created by `write`.
+        settings: settings that must not change when the run resumes, as JSON values.
+        facts: sizes and digests of the files, which an earlier version recorded in place of the triplets' digests.
 
-    Raises a TrainingError where the folder holds results under other settings, or something else.
+    Raises a TrainingError if the folder belongs to another run.
     """
 
     def __init__(self, folder: str | Path, settings: dict, facts: Sequence[str] = ()):
@@ -128,7 +129,7 @@ class Results:
         self.rows: dict[str, Row] = self.file.read(_rows) or {}
 
     def row(self, name: str, model: str | None = None, length: int | None = None, weights: str = "") -> Row:
-        """The row of this name, with what is known of it; a TrainingError where that is of other weights."""
+        """Return the row with a name, new or recorded. Raise a TrainingError if the recorded weights differ."""
         row = self.rows.setdefault(name, Row(name, model, length, weights))
         if not _same_model(row.weights, weights):
             refuse(self.file.path, [f"weights of {name}"], "or rename or link the model's folder")
@@ -138,14 +139,14 @@ class Results:
         return row
 
     def name_of(self, weights: str, name: str) -> str:
-        """The name by which a model stands in the rows: its own, unless its folder was renamed since."""
+        """Return the recorded name of a model, if its folder was renamed, or else `name`."""
         same = (
             row.model for row in self.rows.values() if row.model and row.weights and _same_model(row.weights, weights)
         )
         return next(same, name)
 
     def add(self, row: Row, run: Run) -> None:
-        """One more run, or the same one again, which takes the place of the first."""
+        """Add a run to a row, or replace the run with the same seed."""
         if row.run(run.seed):
             row.runs = [run if other.seed == run.seed else other for other in row.runs]
         else:
@@ -153,7 +154,7 @@ class Results:
         self.write()
 
     def add_failed(self, row: Row, seed: int, why: str) -> None:
-        """A run that has failed, which is not repeated."""
+        """Record why a run failed. It is not repeated."""
         row.failed[str(seed)] = why
         self.write()
 
@@ -166,7 +167,7 @@ class Results:
 
 
 def _same_model(earlier: str, weights: str) -> bool:
-    """Whether what was written of a model is true of this one; earlier versions wrote less."""
+    """Return whether the recorded digests of a model are those of this one. Earlier versions recorded fewer."""
     earlier, weights = (re.findall("[0-9a-f]{64}", found) for found in (earlier, weights))
     return earlier == weights[: len(earlier)]
 
@@ -174,8 +175,8 @@ def _same_model(earlier: str, weights: str) -> bool:
 def _rows(saved: dict) -> dict[str, Row]:
     rows = {row["name"]: Row(**{**row, "runs": [Run(**run) for run in row["runs"]]}) for row in saved["rows"]}
     for row in rows.values():
-        # An earlier version has written NaN for runs that failed. Where it kept such a run's model as the best, no other's was
-        # kept, and the others are left out, to be trained again.
+        # An earlier version recorded NaN for failed runs. If it kept the model of such a run as the best, leave out the other
+        # runs, to train them again.
         failed = [run for run in row.runs if has_null(asdict(run))]
         if failed:
             row.runs = [] if row.best in failed else [run for run in row.runs if run not in failed]
@@ -185,7 +186,7 @@ def _rows(saved: dict) -> dict[str, Row]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How much more a row gets right than another one, on the same triplets."""
+    """Difference between the accuracies of two rows on the same triplets."""
 
     row: str
     against: str
@@ -193,7 +194,7 @@ class Comparison:
 
 
 def percent(values: Sequence[float]) -> str:
-    """The mean in percent, and the standard deviation where there are several.
+    """Format the mean in percent, and the standard deviation of several values.
 
     >>> percent([0.5, 0.6])
     '55.0 ± 7.1'
@@ -203,7 +204,7 @@ def percent(values: Sequence[float]) -> str:
 
 
 def accuracy_table(rows: Sequence[Row]) -> Table:
-    """Table 5 of the paper: accuracy on validation and test, means and standard deviations over the seeds."""
+    """Return Table 5 of the paper: accuracy on validation and test, means and standard deviations over the seeds."""
     table = Table("accuracy, %")
     for name in ("validation", "test", "decided"):
         table.add_column(name, justify="right")
@@ -226,17 +227,17 @@ def accuracy_table(rows: Sequence[Row]) -> Table:
 
 
 def compare(rows: Sequence[Row]) -> list[Comparison]:
-    """Each row with the text-blind one, models of the same length, and lengths of the same model."""
+    """Compare each row with the text-blind one, models at the same length, and lengths of the same model."""
     found = []
     for one, other in combinations(rows, 2):
         alike = one.model and other.model and (one.model == other.model or one.length == other.length)
         if (one.name == TEXT_BLIND or alike) and any(one.run(run.seed) for run in other.runs):
-            found.append(Comparison(other.name, one.name, other.less(one)))
+            found.append(Comparison(other.name, one.name, other.difference_from(one)))
     return found
 
 
 def comparison_table(compared: Sequence[Comparison]) -> Table:
-    """Paired bootstraps; see `paired_bootstrap`."""
+    """Return a table of paired bootstraps (see `paired_bootstrap`)."""
     table = Table("paired bootstrap, points of accuracy", "against", "difference, 95 % interval")
     for comparison in compared:
         table.add_row(comparison.row, comparison.against, str(comparison.difference))

@@ -1,4 +1,4 @@
-"""What a pre-training starts from: a tokenizer, and a fresh or a trained model of its vocabulary."""
+"""Tokenizers and models that a run starts from."""
 
 from pathlib import Path
 
@@ -16,11 +16,11 @@ _SPECIAL = ("cls_token", "sep_token", "mask_token", "pad_token")
 
 
 def load_tokenizer(place: str | Path, **options) -> PreTrainedTokenizerBase:
-    """The tokenizer of a saved model's folder, or of a vocab.txt; `options` are `RoFormerTokenizer`'s.
+    """Load the tokenizer of a saved model's folder, or of a vocab.txt. `options` are those of `RoFormerTokenizer`.
 
-    Raises a TrainingError where it lacks a token that masking needs.
+    Raises a TrainingError if it lacks a special token that masking needs.
     """
-    if Path(place).is_dir() and not (Path(place) / "config.json").exists():  # of the original framework
+    if Path(place).is_dir() and not (Path(place) / "config.json").exists():  # a checkpoint of bert4keras
         place = Path(place) / "vocab.txt"
     if Path(place).is_file():
         tokenizer = RoFormerTokenizer(str(place), **options)
@@ -28,31 +28,25 @@ def load_tokenizer(place: str | Path, **options) -> PreTrainedTokenizerBase:
         tokenizer = AutoTokenizer.from_pretrained(_folder(place), **options)
     vocabulary = tokenizer.get_vocab()
     if missing := [name for name in _SPECIAL if getattr(tokenizer, name) not in vocabulary]:
-        raise TrainingError(
-            f"{place}: the vocabulary has no {', '.join(missing)}, which masked language modelling needs"
-        )
+        raise TrainingError(f"{place}: masked language modelling needs {', '.join(missing)} in the vocabulary")
     return tokenizer
 
 
 def fresh_model(
     tokenizer: PreTrainedTokenizerBase, fields: dict | str | Path | None = None, seed: int = 0
 ) -> RoFormerForMaskedLM:
-    """A RoFormerForMaskedLM of random weights.
+    """Return a RoFormerForMaskedLM with random weights.
 
     Args:
-        tokenizer: gives the size of the vocabulary.
-        fields: of `RoFormerConfig`, beside or in place of its defaults, or a JSON file with them.
-        seed: of the weights.
+        tokenizer: determines the size of the vocabulary.
+        fields: fields of `RoFormerConfig` that replace its defaults, or a JSON file with them.
+        seed: seed of the weights.
     """
     if isinstance(fields, (str, Path)):
         try:
-            given = read_json(fields, encoding="utf-8-sig")
-            why = "" if isinstance(given, dict) else "it holds something else"
-        except (ValueError, RecursionError) as error:
-            why = str(error)
-        if why:
-            raise TrainingError(f'{fields} must be a JSON object, as {{"hidden_size": 256}}: {why}')
-        fields = given
+            fields = read_json(fields, encoding="utf-8-sig")
+        except ValueError as error:
+            raise TrainingError(f'{error}; expected fields of RoFormerConfig, as {{"hidden_size": 256}}') from None
     given = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id} | (fields or {})
     if unknown := sorted(name for name in given if not hasattr(RoFormerConfig(), name)):
         raise TrainingError(f"RoFormerConfig has no field {', '.join(unknown)}")
@@ -61,44 +55,44 @@ def fresh_model(
 
 
 def saved_config(place: str | Path) -> RoFormerConfig:
-    """The configuration of a saved RoFormer; raises a TrainingError where it is another model, or none."""
+    """Load the configuration of a saved RoFormer. Raise a TrainingError if it is not one."""
     place = _folder(place)
     if Path(place).is_dir() and not (Path(place) / "config.json").exists():
-        raise TrainingError(f"{place} holds no config.json: `roformer convert` makes a model of an original checkpoint")
+        raise TrainingError(f"{place} has no config.json: convert an original checkpoint with `roformer convert`")
     config = AutoConfig.from_pretrained(place)
     if not isinstance(config, RoFormerConfig):
         raise TrainingError(
-            f"{place} is of the type {config.model_type}, not a RoFormer; of a BERT or WoBERT `roformer convert --as "
-            "roformer` makes one"
+            f"{place} has the model type {config.model_type}; expected a RoFormer. Convert a BERT or WoBERT with "
+            "`roformer convert --as roformer`"
         )
     return config
 
 
 def trained_model(place: str | Path, tokenizer: PreTrainedTokenizerBase, seed: int = 0) -> RoFormerForMaskedLM:
-    """A saved RoFormer to train on, in float32; an MLM head that it lacks is fresh, from the seed.
+    """Load a saved RoFormer in float32 to train it further. If it has no MLM head, add one with weights from the seed.
 
-    Raises a TrainingError where it is another model, generates text, or has another vocabulary than the tokenizer.
+    Raises a TrainingError if it is another model or a decoder, or its vocabulary is not the tokenizer's.
     """
     config = saved_config(place)
     if config.is_decoder:
-        raise TrainingError(f"{place} generates text (is_decoder), and has not learned to fill masks")
+        raise TrainingError(f"{place} is a causal language model (is_decoder); expected a masked language model")
     of_model = AutoTokenizer.from_pretrained(place).get_vocab() if has_tokenizer(place) else None
     if config.vocab_size < len(tokenizer) or of_model not in (None, tokenizer.get_vocab()):
         raise TrainingError(
-            f"{place} is a checkpoint of another vocabulary than the tokenizer's: leave --tokenizer out, or give the "
-            "checkpoint the new vocabulary with `roformer vocab-init`"
+            f"{place} has another vocabulary than the tokenizer: leave out --tokenizer, or give the checkpoint the new "
+            "vocabulary with `roformer vocab-init`"
         )
     set_seed(seed)
     return RoFormerForMaskedLM.from_pretrained(place, dtype=torch.float32)
 
 
 def has_tokenizer(place: str | Path) -> bool:
-    """Whether there are a tokenizer's files beside a saved model; a name on the Hub is not asked."""
+    """Return whether a saved model's folder has tokenizer files. Return True for a name on the Hub, without a request."""
     return any((Path(place) / name).is_file() for name in _TOKENIZER_FILES) or not Path(place).is_dir()
 
 
 def _folder(place: str | Path) -> str:
-    """A folder that is there, or what may be a name on the Hub."""
+    """Return a place if it exists or may be a name on the Hub. Raise a TrainingError otherwise."""
     if not Path(place).exists() and (Path(place).is_absolute() or str(place).count("/") != 1 or str(place)[0] == "."):
         raise TrainingError(f"{place} does not exist")
     return str(place)

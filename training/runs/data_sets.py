@@ -1,0 +1,48 @@
+"""Data sets of `datasets`, by a name on the Hub or a folder on this machine."""
+
+import logging
+import re
+from pathlib import Path
+
+import datasets
+
+from ...output.console import sentence_of
+from ...tokenization.vocabulary_maker.corpus import CorpusError, corpus_files
+from ..errors import TrainingError
+
+# `NAME` or `OWNER/NAME`.
+_DATA_SET = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*", re.ASCII)
+_FILES = (
+    ".txt", ".text", ".json", ".jsonl", ".gz", ".bz2", ".xz", ".zst", ".zip", ".7z", ".tar", ".csv", ".tsv", ".parquet",
+    ".arrow", ".feather", ".xlsx", ".xls", ".md", ".html", ".xml", ".pdf", ".doc", ".docx",
+)  # fmt: skip
+
+
+def load_data_set(name: str, split: str = "train", cache: str | Path | None = None) -> datasets.Dataset:
+    """Load a split of the data set `NAME` or `NAME:CONFIG`. Raise a TrainingError if it cannot be read."""
+    path, _, config = name.partition(":")
+    hub_logger = logging.getLogger("huggingface_hub")
+    level = hub_logger.level
+    hub_logger.setLevel(logging.ERROR)  # it logs a line for each attempt to reach the Hub
+    try:
+        return datasets.load_dataset(path, config or None, split=split, cache_dir=cache and str(cache))
+    except Exception as error:
+        reason = sentence_of(error).rstrip(".")
+        raise TrainingError(f"{name} is neither a file nor a data set that can be read: {reason}") from None
+    finally:
+        hub_logger.setLevel(level)
+
+
+def is_data_set(source: str | Path, also: tuple[str, ...] = ()) -> bool:
+    """Return whether a source is the name or the folder of a data set, not files that `corpus_files` finds."""
+    path = Path(source)
+    if path.is_dir():  # for example of Parquet files
+        try:
+            return not corpus_files([path], also)
+        except CorpusError:
+            return any(file.is_file() for file in path.rglob("*"))
+    if path.exists():
+        return False
+    # The Hub is not asked for what looks like a file of this machine.
+    name, _, _ = str(source).partition(":")
+    return Path(name).suffix.lower() not in _FILES and bool(_DATA_SET.fullmatch(name))
