@@ -133,8 +133,8 @@ def test_a_space_carries_the_package_and_nothing_of_this_machine(tmp_path):
     assert {path.name for path in (REPOSITORY / "tokenization").glob("*.py")} <= {
         path.name for path in (space / NAME / "tokenization").iterdir()
     }
-    code = f"import sys; sys.path.insert(0, {str(space)!r})\nfrom {NAME}.cli import __version__\nimport {NAME}\n"
-    found = python(f"{QUICK}{code}print({NAME}.__file__, __version__)", tmp_path, tmp_path / "nothing")
+    code = f"import sys; sys.path.insert(0, {str(space)!r})\nimport {NAME}.cli.commands\n"
+    found = python(f"{QUICK}{code}print({NAME}.__file__, {NAME}.__version__)", tmp_path, tmp_path / "nothing")
     assert found == f"{space / NAME / '__init__.py'} {__version__}\n"
     for file in space.rglob("*"):
         assert not file.is_file() or str(tmp_path).encode() not in file.read_bytes() or file.suffix == ".pyc", file
