@@ -1,10 +1,10 @@
-"""The sums of linear attention: in one product where every query has the same keys, in chunks where it is causal.
+"""The sums of linear attention: one product if every query has the same keys, chunk by chunk if it is causal.
 
-No tensor has an entry for each pair of positions, and none has a matrix for each position: a chunk has as many of either
-as it has tokens. Autograd goes through the same products backwards.
+No tensor has an entry for each pair of positions of a text, or a matrix for each position: pairs are formed within a
+chunk, and there is one matrix per chunk.
 
 Dimensions in the shapes: b batch, s sequence length, h heads, f features, e width of the values, c chunks, i and n
-positions within a chunk.
+positions of queries and keys within a chunk.
 """
 
 from typing import NamedTuple
@@ -17,11 +17,11 @@ from .linear_feature_maps import Features
 
 
 class RunningSums(NamedTuple):
-    """All that causal linear attention needs to know of the tokens before.
+    """Sums over the preceding tokens, the state of causal linear attention.
 
     numerator: Σ_n ϕ(k_n) v_nᵀ, rotated, shape (b, h, f, e).
     denominator: Σ_n ϕ(k_n), shape (b, h, f).
-    log_scale: the logarithm of what both were divided by, shape (b, h), where the map has one.
+    log_scale: logarithm of the number that both were divided by, shape (b, h); None if the map does not scale.
     """
 
     numerator: torch.Tensor
@@ -29,15 +29,33 @@ class RunningSums(NamedTuple):
     log_scale: torch.Tensor | None = None
 
 
+class Chunks(NamedTuple):
+    """Queries, keys and values in chunks: shape (b, h, c, i, …) for queries and (b, h, c, n, …) for the others.
+
+    query, key: features in the numerator; query_below, key_below: in the denominator.
+    log_scale, own_log_scale: per key its log-scale; per query: log-scale of its last visible key; None if there is none.
+    groups: see `attend_causally`, shape (b, 1, c, n).
+    """
+
+    query: torch.Tensor
+    key: torch.Tensor
+    query_below: torch.Tensor
+    key_below: torch.Tensor
+    value: torch.Tensor
+    log_scale: torch.Tensor | None
+    own_log_scale: torch.Tensor | None
+    groups: torch.Tensor | None
+
+
 def sum_keys(key: Features, value: torch.Tensor) -> RunningSums:
-    """The sums over all of these keys, and their values of shape (b, s, h, e)."""
+    """Return the sums over all of these keys, with values of shape (b, s, h, e)."""
     numerator = torch.matmul(key.numerator.permute(0, 2, 3, 1), value.transpose(1, 2))
     log_scale = None if key.log_scale is None else key.log_scale[:, -1]
     return RunningSums(numerator, key.denominator.sum(1), log_scale)
 
 
 def add_sums(sums: RunningSums, others: RunningSums) -> RunningSums:
-    """The sums over the keys of both."""
+    """Return the sums over the keys of both."""
     if sums.log_scale is None:
         return RunningSums(sums.numerator + others.numerator, sums.denominator + others.denominator)
     log_scale = torch.maximum(sums.log_scale, others.log_scale)
@@ -50,7 +68,7 @@ def add_sums(sums: RunningSums, others: RunningSums) -> RunningSums:
 
 
 def attend_to_sums(query: Features, sums: RunningSums) -> tuple[torch.Tensor, torch.Tensor]:
-    """The two sums of equation 19 where every query has the same keys.
+    """Return the two sums of equation 19 if every query has the same keys.
 
     Returns:
         The numerators, shape (b, s, h, e), and denominators, shape (b, s, h).
@@ -67,108 +85,119 @@ def attend_causally(
     sums: RunningSums | None = None,
     groups: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, RunningSums]:
-    """The two sums of equation 19 over the keys so far.
+    """Return the two sums of equation 19 over the keys so far.
 
     Args:
         value: shape (b, s, h, e).
-        sums: of the tokens before these.
-        groups: integers that never fall along a text, shape (b, s): a query has the keys whose number is not above its
-            own, in place of those that are not after it.
+        sums: sums over the preceding tokens.
+        groups: integers, non-decreasing along the text, shape (b, s): a query sees the keys whose number is at most its
+            own. None if it sees the keys up to its position.
 
     Returns:
-        The numerators, shape (b, s, h, e), the denominators, shape (b, s, h), and the sums of all tokens so far.
+        The numerators, shape (b, s, h, e), the denominators, shape (b, s, h), and the sums over all tokens so far.
     """
-    b, s, h, e = value.shape
-    if sums is None:
-        f = key.numerator.shape[-1]
-        lowest = torch.finfo(value.dtype).min
-        sums = RunningSums(
-            value.new_zeros(b, h, f, e),
-            value.new_zeros(b, h, f),
-            None if key.log_scale is None else value.new_full((b, h), lowest),
-        )
-    size = CHUNK if is_traced() else min(CHUNK, s)
-    same = key.numerator is key.denominator
-    shift = key.log_scale
-    own_shift = shift  # of a query: that of the last key it has
+    s = value.shape[1]
+    chunks = _make_chunks(query, key, value, groups)
+    numerators, denominators = _attend_within_chunks(chunks)
+    before, before_below, sums = _attend_to_earlier_chunks(chunks, _no_sums(key, value) if sums is None else sums)
+    numerators, denominators = numerators + before, denominators + before_below
     if groups is not None:
-        last = last_of_group(groups)
-        own_shift = None if shift is None else shift.gather(1, last[..., None].expand_as(shift))
-        groups = in_chunks(groups[..., None], size, groups.max() + 1)  # (b, 1, c, n)
-    q, k, v = in_chunks(query.numerator, size), in_chunks(key.numerator, size), in_chunks(value, size)
-    q_below, k_below = (q, k) if same else (in_chunks(query.denominator, size), in_chunks(key.denominator, size))
-
-    # Within a chunk: all pairs of its positions.
-    if groups is None:
-        visible = torch.ones(size, size, dtype=torch.bool, device=v.device).tril()
-    else:
-        visible = groups[..., None, :] <= groups[..., None]
-    if shift is None:
-        decay = visible.to(v.dtype)
-        to_end, at_ends, from_start = None, None, None
-    else:
-        shift, own_shift = in_chunks(shift, size, None), in_chunks(own_shift, size, None)  # (b, h, c, n)
-        decay = (shift[..., None, :] - own_shift[..., None]).masked_fill(~visible, -torch.inf).exp()
-        at_ends = torch.cat([sums.log_scale[..., None], shift[..., -1]], dim=-1)  # (b, h, 1 + c), the first before all
-        to_end = (shift - at_ends[..., 1:, None]).exp()
-        from_start = (at_ends[..., :-1, None] - own_shift).exp()
-    weights = torch.matmul(q, k.mT) * decay  # (b, h, c, i, n)
-    weights_below = weights if same else torch.matmul(q_below, k_below.mT) * decay
-    numerators, denominators = torch.matmul(weights, v), weights_below.sum(-1)
-
-    # Of the chunks before: one sum each, added up.
-    scaled, scaled_below = (k, k_below) if to_end is None else (k * to_end[..., None], k_below * to_end[..., None])
-    before = torch.cat([sums.numerator[:, :, None], torch.matmul(scaled.mT, v)], dim=2)  # (b, h, 1 + c, f, e)
-    before_below = torch.cat([sums.denominator[:, :, None], scaled_below.sum(-2)], dim=2)  # (b, h, 1 + c, f)
-    chunks = before.shape[2]
-    earlier = torch.ones(chunks, chunks, dtype=torch.bool, device=v.device).tril()
-    if at_ends is None:
-        earlier = earlier.to(v.dtype)
-    else:
-        earlier = (at_ends[..., None, :] - at_ends[..., None]).masked_fill(~earlier, -torch.inf).exp()
-    before = torch.matmul(earlier, before.flatten(-2)).unflatten(-1, before.shape[-2:])
-    before_below = torch.matmul(earlier, before_below)
-    others = torch.matmul(q, before[:, :, :-1])
-    others_below = torch.matmul(q_below, before_below[:, :, :-1, :, None]).squeeze(-1)
-    if from_start is not None:
-        others, others_below = others * from_start[..., None], others_below * from_start
-    numerators, denominators = numerators + others, denominators + others_below
-
-    if groups is not None:
-        after, after_below = _rest_of_group(k, k_below, v, shift, own_shift, groups)
-        in_last = (groups == groups[..., -1:]).to(v.dtype)  # (b, 1, c, i)
-        numerators = numerators + torch.matmul(q, after) * in_last[..., None]
-        denominators = denominators + torch.matmul(q_below, after_below[..., None]).squeeze(-1) * in_last
-    sums = RunningSums(before[:, :, -1], before_below[:, :, -1], None if at_ends is None else at_ends[..., -1])
+        after, after_below = _attend_to_rest_of_group(chunks)
+        numerators, denominators = numerators + after, denominators + after_below
     return out_of_chunks(numerators, s), out_of_chunks(denominators, s), sums
 
 
-def _rest_of_group(
-    k: torch.Tensor,
-    k_below: torch.Tensor,
-    v: torch.Tensor,
-    shift: torch.Tensor | None,
-    own_shift: torch.Tensor | None,
-    groups: torch.Tensor,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """For each chunk the sums of the keys in later chunks that belong to the group of its last position.
+def _make_chunks(query: Features, key: Features, value: torch.Tensor, groups: torch.Tensor | None) -> Chunks:
+    size = CHUNK if is_traced() else min(CHUNK, value.shape[1])
+    log_scale = own_log_scale = key.log_scale
+    if groups is not None:
+        if log_scale is not None:
+            own_log_scale = log_scale.gather(1, last_of_group(groups)[..., None].expand_as(log_scale))
+        groups = in_chunks(groups[..., None], size, groups.max() + 1)
+    if log_scale is not None:
+        log_scale, own_log_scale = in_chunks(log_scale, size, None), in_chunks(own_log_scale, size, None)
+    q, k = in_chunks(query.numerator, size), in_chunks(key.numerator, size)
+    q_below, k_below = q, k
+    if key.numerator is not key.denominator:
+        q_below, k_below = in_chunks(query.denominator, size), in_chunks(key.denominator, size)
+    return Chunks(q, k, q_below, k_below, in_chunks(value, size), log_scale, own_log_scale, groups)
 
-    Since groups are runs, those are the first ones of their chunks.
-    """
-    first, last = groups[..., 0], groups[..., -1]  # (b, 1, c)
-    in_first = groups == first[..., None]  # (b, 1, c, n)
-    chunks = first.shape[-1]
-    later = torch.ones(chunks, chunks, dtype=torch.bool, device=v.device).triu(1)
-    later = later & (last[..., None] == first[..., None, :])  # (b, 1, c, c')
-    if shift is None:
-        scale, later = in_first.to(v.dtype), later.to(v.dtype)
+
+def _no_sums(key: Features, value: torch.Tensor) -> RunningSums:
+    b, _, h, e = value.shape
+    f = key.numerator.shape[-1]
+    log_scale = None if key.log_scale is None else value.new_full((b, h), torch.finfo(value.dtype).min)
+    return RunningSums(value.new_zeros(b, h, f, e), value.new_zeros(b, h, f), log_scale)
+
+
+def _attend_within_chunks(x: Chunks) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return numerators and denominators over all visible pairs of positions of a chunk."""
+    if x.groups is None:
+        size = x.value.shape[-2]
+        visible = torch.ones(size, size, dtype=torch.bool, device=x.value.device).tril()
     else:
-        shift = shift.masked_fill(~in_first, torch.finfo(v.dtype).min)
-        ends = shift.amax(-1)  # (b, h, c)
-        scale = (shift - ends[..., None]).exp() * in_first
-        later = (ends[..., None, :] - own_shift[..., -1:]).masked_fill(~later, -torch.inf).exp()
-    k, k_below = k * scale[..., None], k_below * scale[..., None]
-    parts = torch.matmul(k.mT, v)
-    later = later.expand(*v.shape[:2], -1, -1)
-    after = torch.matmul(later, parts.flatten(-2)).unflatten(-1, parts.shape[-2:])
-    return after, torch.matmul(later, k_below.sum(-2))
+        visible = x.groups[..., None, :] <= x.groups[..., None]
+    scales = _pair_scales(x.own_log_scale, x.log_scale, visible, x.value.dtype)
+    weights = torch.matmul(x.query, x.key.mT) * scales  # (b, h, c, i, n)
+    weights_below = weights if x.query is x.query_below else torch.matmul(x.query_below, x.key_below.mT) * scales
+    return torch.matmul(weights, x.value), weights_below.sum(-1)
+
+
+def _attend_to_earlier_chunks(x: Chunks, sums: RunningSums) -> tuple[torch.Tensor, torch.Tensor, RunningSums]:
+    """Return numerators and denominators over all keys of earlier chunks and `sums`, and the sums after the last chunk."""
+    k, k_below, ends = x.key, x.key_below, None
+    if x.log_scale is not None:
+        ends = torch.cat(
+            [sums.log_scale[..., None], x.log_scale[..., -1]], dim=-1
+        )  # (b, h, 1 + c), from before the text
+        to_end = (x.log_scale - ends[..., 1:, None]).exp()[..., None]
+        k, k_below = k * to_end, k_below * to_end
+    parts = torch.cat([sums.numerator[:, :, None], torch.matmul(k.mT, x.value)], dim=2)  # (b, h, 1 + c, f, e)
+    parts_below = torch.cat([sums.denominator[:, :, None], k_below.sum(-2)], dim=2)  # (b, h, 1 + c, f)
+    chunks = parts.shape[2]
+    up_to = torch.ones(chunks, chunks, dtype=torch.bool, device=x.value.device).tril()
+    scales = _pair_scales(ends, ends, up_to, x.value.dtype)
+    totals = torch.matmul(scales, parts.flatten(-2)).unflatten(-1, parts.shape[-2:])
+    totals_below = torch.matmul(scales, parts_below)
+    numerators = torch.matmul(x.query, totals[:, :, :-1])
+    denominators = torch.matmul(x.query_below, totals_below[:, :, :-1, :, None]).squeeze(-1)
+    if ends is not None:
+        from_start = (ends[..., :-1, None] - x.own_log_scale).exp()
+        numerators, denominators = numerators * from_start[..., None], denominators * from_start
+    sums = RunningSums(totals[:, :, -1], totals_below[:, :, -1], None if ends is None else ends[..., -1])
+    return numerators, denominators, sums
+
+
+def _attend_to_rest_of_group(x: Chunks) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return numerators and denominators over the keys in later chunks that belong to the query's group.
+
+    Groups are runs of tokens, so only the last group of a chunk continues, with the first keys of later chunks.
+    """
+    first, last = x.groups[..., 0], x.groups[..., -1]  # (b, 1, c)
+    in_first, in_last = x.groups == first[..., None], (x.groups == last[..., None]).to(x.value.dtype)
+    chunks = first.shape[-1]
+    later = torch.ones(chunks, chunks, dtype=torch.bool, device=x.value.device).triu(1)
+    later = later & (last[..., None] == first[..., None, :])  # (b, 1, c, c')
+    if x.log_scale is None:
+        scale, scales = in_first.to(x.value.dtype), _pair_scales(None, None, later, x.value.dtype)
+    else:
+        log_scale = x.log_scale.masked_fill(~in_first, torch.finfo(x.value.dtype).min)
+        ends = log_scale.amax(-1)  # (b, h, c)
+        scale = (log_scale - ends[..., None]).exp() * in_first
+        scales = _pair_scales(x.own_log_scale[..., -1], ends, later, x.value.dtype)
+    k, k_below = x.key * scale[..., None], x.key_below * scale[..., None]
+    parts = torch.matmul(k.mT, x.value)
+    scales = scales.expand(*x.value.shape[:2], -1, -1)
+    after = torch.matmul(scales, parts.flatten(-2)).unflatten(-1, parts.shape[-2:])
+    after_below = torch.matmul(scales, k_below.sum(-2))
+    numerators = torch.matmul(x.query, after) * in_last[..., None]
+    return numerators, torch.matmul(x.query_below, after_below[..., None]).squeeze(-1) * in_last
+
+
+def _pair_scales(
+    query: torch.Tensor | None, key: torch.Tensor | None, visible: torch.Tensor, dtype: torch.dtype
+) -> torch.Tensor:
+    """Return e^(key − query) for each pair of log-scales, shape (…, i, n), 1 if there are none; 0 for invisible pairs."""
+    if key is None:
+        return visible.to(dtype)
+    return (key[..., None, :] - query[..., None]).masked_fill(~visible, -torch.inf).exp()

@@ -311,7 +311,7 @@ def test_flash_attention_gets_all_texts_in_one_call(is_decoder, monkeypatch):
 
     monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._global_mapping, name, varlen_attention)
     monkeypatch.setitem(ALL_MASK_ATTENTION_FUNCTIONS._global_mapping, name, flash_attention_mask)
-    model = small_model(is_decoder=is_decoder, use_cache=False, unpad_inputs=True).to(torch.bfloat16)
+    model = small_model(vocab_size=90, is_decoder=is_decoder, use_cache=False, unpad_inputs=True).to(torch.bfloat16)
     batch = make_batch(HOLES)
     with torch.no_grad():
         expected = model(**batch).last_hidden_state
