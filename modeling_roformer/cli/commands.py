@@ -1,10 +1,10 @@
 """The command line: `roformer COMMAND …`.
 
-Every command ends in one of two ways: its result on stdout and exit code 0, or one sentence on stderr and exit code 1
-(2 if the command itself was mistyped). Set ROFORMER_DEBUG=1 to see where an error came from.
+A command prints its result on stdout and exits with code 0, or prints one sentence on stderr and exits with code 1 (2
+for a mistyped command). ROFORMER_DEBUG=1 shows the traceback of an error.
 
-Commands start at once: each imports what it needs when it gets there, torch and transformers last, since they take seconds
-and a mistyped path should not. `__init__.py` leaves their import out in the command `roformer`.
+Each command imports its modules when it runs, and torch and transformers last: they take seconds to import, and a
+mistyped path should be reported at once. The package's `__init__.py` does not import them in the command.
 """
 
 import os
@@ -14,6 +14,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from typer import Argument, Option
 
 from .. import __version__
 from ..output.console import sentence_of
@@ -25,7 +26,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-plot = typer.Typer(help="Draw what the paper draws, as a PNG.", no_args_is_help=True)
+plot = typer.Typer(help="Draw figures of the paper, as a PNG.", no_args_is_help=True)
 app.add_typer(plot, name="plot")
 stdout = Console()
 stderr = Console(stderr=True)
@@ -38,7 +39,7 @@ def show_version(wanted: bool) -> None:
 
 
 def check_address(address: str | None) -> str | None:
-    """Before the other arguments, one of which may be missing because `--ray` without an address took it."""
+    """Check `--ray` before other arguments: without its address, it takes one of them."""
     if address is not None:
         from ..cluster.address import host_and_port
 
@@ -50,10 +51,17 @@ def show_note(sentence: str) -> None:
     stderr.print(f"note: {sentence}", highlight=False, markup=False, soft_wrap=True)
 
 
+SavedModel = Annotated[Path, Argument(metavar="DIR", help="A saved model with its tokenizer.")]
+Force = Annotated[bool, Option("--force", help="Replace an existing model, in one step.")]
+TextField = Annotated[str, Option(help="Field or column with the text.")]
+RAY_HELP = "Run on Ray: a cluster's HOST:PORT, auto for this machine's cluster, or local to start Ray on this machine."
+RayAddress = Annotated[str | None, Option(metavar="ADDRESS", callback=check_address, help=RAY_HELP)]
+
+
 @app.callback()
 def commands(
     version: Annotated[
-        bool, typer.Option("--version", help="Show the version and exit.", callback=show_version, is_eager=True)
+        bool, Option("--version", help="Show the version and exit.", callback=show_version, is_eager=True)
     ] = False,
 ) -> None:
     """Convert, publish and inspect RoFormer checkpoints."""
@@ -63,44 +71,39 @@ def commands(
 def convert(
     legacy_dir: Annotated[
         Path,
-        typer.Argument(
-            metavar="LEGACY_DIR", help="A checkpoint's folder or published .zip; with --all, a folder of these."
-        ),
+        Argument(metavar="LEGACY_DIR", help="A checkpoint's folder or published .zip; with --all, a folder of them."),
     ],
     output_dir: Annotated[
-        Path, typer.Argument(metavar="OUTPUT_DIR", help="Folder to create; with --all, a folder for all results.")
+        Path, Argument(metavar="OUTPUT_DIR", help="Folder to create; with --all, a folder for all results.")
     ],
     family: Annotated[
-        str, typer.Option(help="What the checkpoint is: auto, roformer, gpt, sim, v2, wobert or wonezha.")
+        str, Option(help="Family of the checkpoint: auto (detect), roformer, gpt, sim, v2, wobert or wonezha.")
     ] = "auto",
     as_family: Annotated[
-        str | None,
-        typer.Option("--as", metavar="FAMILY", help="roformer: turn a BERT into a RoFormer to train further."),
+        str | None, Option("--as", metavar="FAMILY", help="roformer: turn a BERT into a RoFormer to train further.")
     ] = None,
     checkpoint: Annotated[
-        str | None, typer.Option(metavar="PREFIX", help="Which checkpoint, if there are several.")
+        str | None, Option(metavar="PREFIX", help="Prefix of the checkpoint, if the folder has several.")
     ] = None,
     head: Annotated[
         str,
-        typer.Option(
-            help="What the task layer of a fine-tuned Keras model is applied to, if its file does not say: "
-            "classification ([CLS]), pooler (with_pool=True), linear-pooler (with_pool='linear'), triplet (the mean), "
-            "tokens (each), or none to leave it out."
+        Option(
+            help="Input of a fine-tuned Keras model's task layer, if its file does not say: classification ([CLS]), "
+            "pooler (with_pool=True), linear-pooler (with_pool='linear'), triplet (mean of the tokens), tokens (each "
+            "token), or none to leave the layer out."
         ),
     ] = "auto",
-    dtype: Annotated[str, typer.Option(help="Write float32, float16, bfloat16 or float64.")] = "float32",
+    dtype: Annotated[str, Option(help="dtype of the result: float32, float16, bfloat16 or float64.")] = "float32",
     max_shard_size: Annotated[
-        str, typer.Option(metavar="SIZE", help="Maximum size of a weights file: 500MB, 5GB ...")
+        str, Option(metavar="SIZE", help="Maximum size of a weights file: 500MB, 5GB ...")
     ] = "5GB",
-    all_: Annotated[
-        bool, typer.Option("--all", help="Convert every checkpoint in LEGACY_DIR into OUTPUT_DIR.")
-    ] = False,
+    all_: Annotated[bool, Option("--all", help="Convert every checkpoint in LEGACY_DIR into OUTPUT_DIR.")] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Replace an existing model, in one step; with --all, every one.")
+        bool, Option("--force", help="Replace an existing model, in one step; with --all, every one.")
     ] = False,
-    verify: Annotated[bool, typer.Option("--verify", help="Load the result and compare every tensor.")] = False,
+    verify: Annotated[bool, Option("--verify", help="Load the result and compare every tensor.")] = False,
 ) -> None:
-    """Convert a checkpoint of the original framework into a folder that from_pretrained reads."""
+    """Convert a checkpoint of the original framework into a folder for from_pretrained."""
     options = {
         "family": family, "as_family": as_family, "checkpoint": checkpoint, "head": head, "dtype": dtype,
         "max_shard_size": max_shard_size, "force": force, "verify": verify, "progress": True,
@@ -119,12 +122,12 @@ def convert(
 
 @app.command()
 def export_tf(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A saved model with its tokenizer.")],
-    legacy_dir: Annotated[Path, typer.Argument(metavar="LEGACY_DIR", help="Folder to create.")],
-    prefix: Annotated[str, typer.Option(help="Prefix of the checkpoint's file names.")] = "bert_model.ckpt",
-    force: Annotated[bool, typer.Option("--force", help="Replace the model at LEGACY_DIR, in one step.")] = False,
+    directory: SavedModel,
+    legacy_dir: Annotated[Path, Argument(metavar="LEGACY_DIR", help="Folder to create.")],
+    prefix: Annotated[str, Option(help="Prefix of the checkpoint's file names.")] = "bert_model.ckpt",
+    force: Force = False,
 ) -> None:
-    """Write a saved model as a checkpoint that bert4keras and TensorFlow read."""
+    """Write a saved model as a checkpoint for bert4keras and TensorFlow."""
     from ..conversion.tf_exporter import export_tf as export
 
     stdout.print(export(directory, legacy_dir, prefix=prefix, force=force, progress=True).table())
@@ -132,14 +135,12 @@ def export_tf(
 
 @app.command()
 def export_onnx(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A saved model with its tokenizer.")],
-    output: Annotated[Path, typer.Argument(metavar="OUT", help="Folder to create.")],
-    int8: Annotated[bool, typer.Option("--int8", help="Also write a graph with int8 weights.")] = False,
-    fp16: Annotated[bool, typer.Option("--fp16", help="Also write a graph in float16.")] = False,
-    texts: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Texts, one a line, to compare the answers on.")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the model at OUT, in one step.")] = False,
+    directory: SavedModel,
+    output: Annotated[Path, Argument(metavar="OUT", help="Folder to create.")],
+    int8: Annotated[bool, Option("--int8", help="Also write a graph with int8 weights.")] = False,
+    fp16: Annotated[bool, Option("--fp16", help="Also write a graph in float16.")] = False,
+    texts: Annotated[Path | None, Option(metavar="FILE", help="Texts to compare outputs on, one per line.")] = None,
+    force: Force = False,
 ) -> None:
     """Write a saved model as a folder for ONNX Runtime and transformers.js, and compare it with PyTorch."""
     from ..serving.onnx_export import export_onnx as export
@@ -149,21 +150,17 @@ def export_onnx(
 
 @app.command()
 def push(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A saved model with its tokenizer.")],
-    repo_id: Annotated[str, typer.Argument(metavar="REPO_ID", help="NAME/REPOSITORY on the Hub; created if missing.")],
+    directory: SavedModel,
+    repo_id: Annotated[str, Argument(metavar="REPO_ID", help="OWNER/NAME on the Hub; created if it does not exist.")],
     with_code: Annotated[
-        bool, typer.Option("--with-code", help="Send the code too, for machines without this package.")
+        bool, Option("--with-code", help="Also upload the code, for machines without this package.")
     ] = False,
-    private: Annotated[
-        bool, typer.Option("--private", help="Create a repository that only its owner can see.")
-    ] = False,
+    private: Annotated[bool, Option("--private", help="Create a private repository.")] = False,
     revision: Annotated[
-        str | None, typer.Option(metavar="BRANCH", help="Publish on this branch; created if missing.")
+        str | None, Option(metavar="BRANCH", help="Branch to push to; created if it does not exist.")
     ] = None,
-    create_pr: Annotated[
-        bool, typer.Option("--create-pr", help="Open a pull request instead, and print its address.")
-    ] = False,
-    message: Annotated[str | None, typer.Option(metavar="TEXT", help="The commit's message, one line.")] = None,
+    create_pr: Annotated[bool, Option("--create-pr", help="Open a pull request, and print its address.")] = False,
+    message: Annotated[str | None, Option(metavar="TEXT", help="Message of the commit, one line.")] = None,
 ) -> None:
     """Publish a saved model on the Hugging Face Hub, and print its address."""
     from ..hub import push as push_folder
@@ -177,15 +174,15 @@ def push(
 
 @app.command()
 def pull(
-    repo_id: Annotated[str, typer.Argument(metavar="REPO_ID", help="NAME/REPOSITORY on the Hub.")],
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to create.")],
-    revision: Annotated[str | None, typer.Option(metavar="REV", help="A branch, tag or commit.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace DIR if it holds a model.")] = False,
+    repo_id: Annotated[str, Argument(metavar="REPO_ID", help="OWNER/NAME on the Hub.")],
+    directory: Annotated[Path, Argument(metavar="DIR", help="Folder to create.")],
+    revision: Annotated[str | None, Option(metavar="REV", help="A branch, tag or commit.")] = None,
+    force: Force = False,
     local_files_only: Annotated[
-        bool, typer.Option("--local-files-only", help="Use the cache, without a connection.")
+        bool, Option("--local-files-only", help="Use the local cache, without a connection.")
     ] = False,
 ) -> None:
-    """Fetch a repository from the Hugging Face Hub, and verify the checksum of every file."""
+    """Download a repository from the Hugging Face Hub, and verify the checksum of every file."""
     from ..hub import pull as pull_repository
 
     pulled = pull_repository(
@@ -198,30 +195,23 @@ def pull(
 def vocab(
     corpus: Annotated[
         list[Path],
-        typer.Argument(
-            metavar="CORPUS...", help="Text (one document per line) or JSON Lines, also as .gz, or folders of them."
+        Argument(
+            metavar="CORPUS...", help="Text (one document per line), JSON Lines, also as .gz, or folders of them."
         ),
     ],
     base: Annotated[
-        Path, typer.Option(metavar="VOCAB_TXT", help="Character vocabulary to start from, for example Chinese BERT's.")
+        Path, Option(metavar="VOCAB_TXT", help="Character vocabulary to start from, for example Chinese BERT's.")
     ],
-    output: Annotated[Path, typer.Option(metavar="VOCAB_TXT", help="File to write.")],
-    size: Annotated[int, typer.Option(help="Maximum number of entries.")] = 50_000,
-    min_count: Annotated[int, typer.Option(help="Minimum occurrences of a word.")] = 5,
-    max_length: Annotated[int, typer.Option(help="Maximum characters of a word.")] = 16,
-    field: Annotated[str, typer.Option(help="The field of JSON Lines that holds the text.")] = "text",
+    output: Annotated[Path, Option(metavar="VOCAB_TXT", help="File to write.")],
+    size: Annotated[int, Option(help="Maximum number of entries.")] = 50_000,
+    min_count: Annotated[int, Option(help="Minimum occurrences of a word.")] = 5,
+    max_length: Annotated[int, Option(help="Maximum characters of a word.")] = 16,
+    field: TextField = "text",
     num_proc: Annotated[
-        int | None, typer.Option(help="Processes; by default one per core. The result is the same.")
+        int | None, Option(help="Number of processes; one per core by default. The result does not depend on it.")
     ] = None,
-    ray: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS",
-            callback=check_address,
-            help="Count on Ray: a cluster's HOST:PORT, auto, or local for a Ray on this machine.",
-        ),
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the output if it exists.")] = False,
+    ray: RayAddress = None,
+    force: Annotated[bool, Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
     """Make a word vocabulary from a character vocabulary and the most frequent words of a corpus."""
     from ..tokenization.vocabulary_maker.word_vocabulary import make_word_vocabulary
@@ -235,37 +225,30 @@ def vocab(
 
 @app.command()
 def embed(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A saved encoder with its tokenizer.")],
+    directory: SavedModel,
     texts: Annotated[
         list[str],
-        typer.Argument(
+        Argument(
             metavar="TEXTS...",
-            help="Text (a text per line), JSON Lines, CSV, also as .gz, Parquet, folders of them, or names of data sets.",
+            help="Text (one per line), JSON Lines, CSV, also as .gz, Parquet, folders of them, or names of data sets.",
         ),
     ],
-    output: Annotated[Path, typer.Argument(metavar="OUT", help="Folder of vectors to create, or to resume.")],
-    field: Annotated[str, typer.Option(help="The field or column that holds the text.")] = "text",
+    output: Annotated[Path, Argument(metavar="OUT", help="Folder of vectors to create, or to resume.")],
+    field: TextField = "text",
     id_field: Annotated[
-        str | None, typer.Option(help="The one that holds its id; by default ids are file and line.")
+        str | None, Option(help="Field or column with the id of a text; by default ids are file and line.")
     ] = None,
     max_length: Annotated[
-        int | None, typer.Option(help="Cut texts after so many tokens; by default where the model ends, at most 8192.")
+        int | None, Option(help="Maximum tokens of a text; by default the model's maximum, at most 8192.")
     ] = None,
-    dtype: Annotated[str, typer.Option(help="Compute in float32, bfloat16 or float16.")] = "float32",
-    vector_dtype: Annotated[str, typer.Option(help="Store float32 or float16.")] = "float32",
-    keep_text: Annotated[bool, typer.Option("--keep-text", help="Store the texts beside their vectors.")] = False,
-    shard_size: Annotated[int, typer.Option(help="Texts in a file, and in memory.")] = 4096,
-    batch_tokens: Annotated[int, typer.Option(help="Tokens that are computed at once.")] = 16_384,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 …; by default an accelerator, if any.")] = None,
-    ray: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS",
-            callback=check_address,
-            help="Compute on Ray: a cluster's HOST:PORT, auto, or local for a Ray on this machine.",
-        ),
-    ] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes of Ray; by default one per GPU or machine.")] = None,
+    dtype: Annotated[str, Option(help="dtype of the model: float32, bfloat16 or float16.")] = "float32",
+    vector_dtype: Annotated[str, Option(help="dtype of the stored vectors: float32 or float16.")] = "float32",
+    keep_text: Annotated[bool, Option("--keep-text", help="Store the texts beside their vectors.")] = False,
+    shard_size: Annotated[int, Option(help="Texts per file, and in memory.")] = 4096,
+    batch_tokens: Annotated[int, Option(help="Tokens per batch.")] = 16_384,
+    device: Annotated[str | None, Option(help="cpu, cuda, cuda:1 …; by default an accelerator, if any.")] = None,
+    ray: RayAddress = None,
+    workers: Annotated[int | None, Option(help="Number of Ray workers; by default one per GPU or machine.")] = None,
 ) -> None:
     """Write vectors of texts into Parquet files; the same command resumes where it was stopped."""
     from ..serving.vectors import embed as embed_texts
@@ -280,33 +263,33 @@ def embed(
 
 @app.command()
 def rank(
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="A text, or a file of texts.")],
-    vectors: Annotated[Path, typer.Argument(metavar="VECTORS", help="A folder that `roformer embed` wrote.")],
-    top_k: Annotated[int, typer.Option(help="How many texts to show for each query.")] = 10,
-    field: Annotated[str, typer.Option(help="Where a file of queries holds their text.")] = "text",
+    query: Annotated[str, Argument(metavar="QUERY", help="A text, or a file of texts.")],
+    vectors: Annotated[Path, Argument(metavar="VECTORS", help="A folder that `roformer embed` wrote.")],
+    top_k: Annotated[int, Option(help="Number of texts to show for each query.")] = 10,
+    field: TextField = "text",
     model: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="The model that made the vectors, if it is neither here nor beside them."),
+        Option(metavar="DIR", help="The model that made the vectors, if it is neither here nor beside them."),
     ] = None,
-    device: Annotated[str | None, typer.Option(help="What computes the vectors of the queries.")] = None,
+    device: Annotated[str | None, Option(help="Device for the vectors of the queries.")] = None,
 ) -> None:
     """Show the texts of a corpus that are closest to a query, by the cosines of all vectors."""
     from ..serving.vectors import rank as rank_texts
 
     ranking = rank_texts(query, vectors, top_k=top_k, field=field, model=model, device=device, progress=True)
     if not ranking.finished:
-        show_note(f"{vectors} is not finished: texts that have no vectors yet are not ranked")
+        show_note(f"{vectors} is not finished: texts without vectors are not ranked")
     stdout.print(ranking.table())
 
 
 @app.command()
 def vocab_init(
     checkpoint_dir: Annotated[
-        Path, typer.Argument(metavar="CHECKPOINT_DIR", help="A saved BERT or RoFormer, with its tokenizer.")
+        Path, Argument(metavar="CHECKPOINT_DIR", help="A saved BERT or RoFormer with its tokenizer.")
     ],
-    new_vocab: Annotated[Path, typer.Argument(metavar="VOCAB_TXT", help="A vocabulary that `roformer vocab` made.")],
-    output_dir: Annotated[Path, typer.Argument(metavar="OUTPUT_DIR", help="Folder to create.")],
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing model, in one step.")] = False,
+    new_vocab: Annotated[Path, Argument(metavar="VOCAB_TXT", help="A vocabulary that `roformer vocab` made.")],
+    output_dir: Annotated[Path, Argument(metavar="OUTPUT_DIR", help="Folder to create.")],
+    force: Force = False,
 ) -> None:
     """Give a checkpoint a new vocabulary; a new word's embedding is the mean of its characters'."""
     from ..conversion.word_embeddings import initialise_words
@@ -315,10 +298,8 @@ def vocab_init(
 
 
 @app.command()
-def card(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A saved model.")],
-) -> None:
-    """Write a folder's model card, or refresh its table of facts and add the metadata that it lacks."""
+def card(directory: Annotated[Path, Argument(metavar="DIR", help="A saved model.")]) -> None:
+    """Write the model card of a folder, or update its table of facts and add missing metadata."""
     from ..model_cards import write_card
 
     print(write_card(directory))
@@ -327,15 +308,15 @@ def card(
 @app.command()
 def info(
     where: Annotated[
-        str, typer.Argument(metavar="DIR_OR_REPO", help="Folder or .zip of a checkpoint, or its name on the Hub.")
+        str, Argument(metavar="DIR_OR_REPO", help="Folder or .zip of a checkpoint, or its name on the Hub.")
     ],
-    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit on the Hub.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    revision: Annotated[str | None, Option(help="Branch, tag or commit on the Hub.")] = None,
+    as_json: Annotated[bool, Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Describe a checkpoint without loading it: family, size, vocabulary, positions, where it comes from."""
+    """Describe a checkpoint without loading it: family, size, vocabulary, positions, source."""
     from ..conversion.inspection.info import info as checkpoint_info
 
-    with stderr.status("looking") as status:
+    with stderr.status("reading") as status:
         found = checkpoint_info(where, revision=revision, tell=status.update)
     if as_json:
         print(found.json())
@@ -345,16 +326,13 @@ def info(
 
 @app.command()
 def page(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A saved model with its tokenizer.")],
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 lets other machines in.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 for any that is free.")] = 7860,
-    max_length: Annotated[int, typer.Option(help="Longest input in tokens; the rest of a text is not read.")] = 4096,
-    waiting: Annotated[int, typer.Option(help="Questions that may wait in the queue.")] = 64,
+    directory: SavedModel,
+    host: Annotated[str, Option(help="Address to listen on; 0.0.0.0 accepts other machines.")] = "127.0.0.1",
+    port: Annotated[int, Option(help="Port to listen on; 0 for any free port.")] = 7860,
+    max_length: Annotated[int, Option(help="Maximum tokens of an input; the rest of a text is not read.")] = 4096,
+    waiting: Annotated[int, Option(help="Maximum requests in the queue.")] = 64,
     proxy: Annotated[
-        bool,
-        typer.Option(
-            "--proxy", help="A web server stands before the page: answer to any name, and believe X-Forwarded headers."
-        ),
+        bool, Option("--proxy", help="Run behind a web server: accept any host name, and trust X-Forwarded headers.")
     ] = False,
 ) -> None:
     """Show a saved model in the browser, until Ctrl-C: masks, words, triplets, rankings, labels, long documents."""
@@ -365,12 +343,12 @@ def page(
 
 @plot.command()
 def decay(
-    output: Annotated[Path, typer.Option(metavar="PNG", help="File to write.")],
-    head_dim: Annotated[int, typer.Option(help="Width of a head, even.")] = 128,
-    theta: Annotated[float, typer.Option(help="Base of the frequencies.")] = 10000.0,
-    longest: Annotated[int, typer.Option(help="Largest relative distance, in tokens.")] = 256,
+    output: Annotated[Path, Option(metavar="PNG", help="File to write.")],
+    head_dim: Annotated[int, Option(help="Width of a head, an even number.")] = 128,
+    theta: Annotated[float, Option(help="Base of the frequencies.")] = 10000.0,
+    longest: Annotated[int, Option(help="Largest relative distance, in tokens.")] = 256,
 ) -> None:
-    """Figure 2: how the bound on a query's product with a key falls with their distance."""
+    """Draw Figure 2: the bound on the product of a query and a key, by their distance."""
     from ..training.comparing.decay import draw_decay
 
     bound = draw_decay(output, head_dim=head_dim, theta=theta, longest=longest)
@@ -379,20 +357,18 @@ def decay(
 
 
 def main() -> None:
-    """Entry point of the `roformer` script."""
-    if hasattr(sys.stdout, "reconfigure"):  # what a terminal cannot show is escaped
+    """Run the command `roformer`."""
+    if hasattr(sys.stdout, "reconfigure"):  # a terminal's encoding may lack characters
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app()
     except (SystemExit, KeyboardInterrupt) as ended:
         if getattr(ended, "code", 130) != 130:  # typer turns Ctrl-C into 130, once it has started
             raise
-        stderr.print("roformer: interrupted; nothing was left half-written")
+        stderr.print("roformer: interrupted; no incomplete output was left")
         sys.exit(130)
     except Exception as error:
         if os.environ.get("ROFORMER_DEBUG"):
             raise
-        # Our errors, and those of the libraries that a user's input can cause, are sentences; any other at least says
-        # what it was.
         stderr.print(f"roformer: {sentence_of(error)}", highlight=False, markup=False, soft_wrap=True)
         sys.exit(1)
