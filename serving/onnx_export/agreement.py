@@ -67,10 +67,7 @@ def open_session(path: Path) -> InferenceSession:
 
 
 def examples(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    texts: Iterable[str],
-    max_length: int | None = None,
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], max_length: int | None = None
 ) -> Iterable[dict[str, np.ndarray]]:
     """Yield the inputs of each text, then of the first three as one padded batch. A masked language model gets masks."""
     texts = list(texts)

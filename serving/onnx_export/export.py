@@ -88,7 +88,7 @@ def export_onnx(
             graphs[INT8] = folder / "onnx" / INT8
             quantize(graphs[FLOAT32], graphs[INT8], model)
         if fp16:
-            from .half_precision import halve
+            from .quantization import halve
 
             begin("float16")
             graphs[FLOAT16] = folder / "onnx" / FLOAT16
@@ -166,7 +166,4 @@ def _steps(shown: bool, steps: int, texts: int) -> Iterator[tuple[Callable[[str]
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not (shown and console.is_terminal), transient=True) as bar:
         task, done = bar.add_task("", total=steps * texts), iter(range(0, steps * texts, texts))
-        yield (
-            lambda name: bar.update(task, description=name, completed=next(done)),
-            lambda: bar.advance(task),
-        )
+        yield lambda name: bar.update(task, description=name, completed=next(done)), lambda: bar.advance(task)

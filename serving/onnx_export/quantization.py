@@ -1,6 +1,6 @@
-"""Graphs with int8 weights.
+"""Smaller graphs, with int8 or float16 weights.
 
-Weight matrices are quantised in blocks of 16 values with a scale each, and so are activations, while the graph runs
+For int8, weight matrices are quantised in blocks of 16 values with a scale each, and so are activations, while the graph runs
 (`accuracy_level` 4 of ONNX Runtime's MatMulNBits). Scales per block keep the outputs close, as `benchmarks/onnx_export.py`
 shows beside ONNX Runtime's `quantize_dynamic`. That has one scale per activation tensor, so its outputs also depend on the
 rest of the batch. Embeddings have a scale per row.
@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 BLOCK = 16
 IN_FLOAT32 = ("self.value.weight",)  # suffixes of the names of weights
 FEWEST_ROWS = 1024  # of an embedding table to quantise
+# Sums over many numbers and exponentials exceed float16's range or precision, so they stay in float32, between casts.
+# So does NEZHA's sum over distances, `ScatterElements`, for which ONNX Runtime has no float16 kernel.
+FLOAT32_OPS = (
+    "LayerNormalization", "RMSNormalization", "Softmax", "ReduceMean", "ReduceSum", "Pow", "Sqrt", "Exp", "Div",
+    "ScatterElements",
+)  # fmt: skip
 
 
 def quantize(
@@ -111,3 +117,28 @@ def quantize_rows(graph: GraphProto) -> None:
     for tensor in list(graph.initializer):
         if tensor.name not in used:
             graph.initializer.remove(tensor)
+
+
+def halve(source: Path, target: Path) -> None:
+    """Convert the graph at `source` to float16; its inputs and outputs keep their dtype.
+
+    ONNX Runtime computes in float32 where it has no float16 kernel, as on most CPUs.
+    """
+    import onnx
+    import onnx_ir
+    from onnxruntime.transformers.float16 import DEFAULT_OP_BLOCK_LIST, convert_float_to_float16
+
+    exported = onnx.load(source)
+    # The converter declares every weight with an entry here as float16, even those it leaves in float32.
+    weights = {tensor.name for tensor in exported.graph.initializer}
+    kept = [value for value in exported.graph.value_info if value.name not in weights]
+    del exported.graph.value_info[:]
+    exported.graph.value_info.extend(kept)
+    with quiet():
+        halved = convert_float_to_float16(
+            exported, keep_io_types=True, op_block_list=[*DEFAULT_OP_BLOCK_LIST, *FLOAT32_OPS]
+        )
+    # The converter appends its casts at the end, but ONNX requires topological order.
+    sorted_model = onnx_ir.from_proto(halved)
+    sorted_model.graph.sort()
+    onnx.save(onnx_ir.to_proto(sorted_model), target)

@@ -27,25 +27,15 @@ _TABS = {
 
 @dataclass(frozen=True)
 class Abilities:
-    """Description of a model for the page.
+    """Description of a model for the page."""
 
-    Args:
-        name: of the folder.
-        title: kind of model.
-        task: on the Hub.
-        tabs: in their order.
-        size: number of layers and width.
-        entries: size of the vocabulary.
-        positions: length of the table of positions; None without a table.
-    """
-
-    name: str
-    title: str
-    task: str
+    name: str  # of the folder
+    title: str  # kind of model
+    task: str  # on the Hub
     tabs: tuple[str, ...]
-    size: tuple[int, int]
-    entries: int
-    positions: int | None
+    size: tuple[int, int]  # number of layers and width
+    entries: int  # of the vocabulary
+    positions: int | None  # length of the table of positions; None without a table
 
 
 def abilities_of(folder: Path) -> Abilities:

@@ -5,47 +5,12 @@ from html import escape
 
 from .abilities import Abilities
 from .fill_mask import Filled, FilledDocument
-from .reading import Reading
+from .served_model import Reading
 from .similarity import Compared, Triplet
 from .tasks import Segment
 
 DRAWN = 600  # most tokens of a text that are drawn
 SHOWN = 160  # characters of a long document shown on each side of a mask
-
-CSS = """
-.gradio-container { width: 100%; max-width: 1160px !important; margin: 0 auto !important; }
-.answer { line-height: 1.6; }
-.answer { --quiet: color-mix(in srgb, var(--body-text-color) 68%, transparent); }
-.answer .note { color: var(--quiet); font-size: 0.9em; margin: 0.3em 0; }
-.answer .text { white-space: pre-wrap; overflow-wrap: anywhere; margin: 0 0 0.6em; font-size: 1.08em; }
-.answer mark { background: var(--color-accent-soft); color: inherit; border-bottom: 2px solid var(--color-accent);
-  padding: 0 0.15em; border-radius: 3px; }
-.answer h1 { font-size: 1.9em; font-weight: 600; line-height: 1.25; overflow-wrap: anywhere; margin: 0.2em 0; }
-.answer h4 { margin: 0.4em 0 0.2em; font-size: 0.95em; font-weight: 600; }
-.answer .sides + .text { margin-top: 1em; }
-.answer .sides { display: grid; grid-template-columns: repeat(auto-fit, minmax(15em, 1fr)); gap: 0.2em 1.6em; }
-.answer .bar { display: grid; grid-template-columns: minmax(5em, auto) 1fr 3.8em; gap: 0.6em; align-items: center; }
-.answer .bar .track { height: 0.75em; border-radius: 0.4em;
-  background: color-mix(in srgb, var(--body-text-color) 8%, transparent); }
-.answer .bar .track i { display: block; height: 100%; border-radius: 0.4em; background: var(--color-accent); }
-.answer .bar .value, .answer td, .answer .id { font-variant-numeric: tabular-nums; }
-.answer .bar .value { text-align: right; }
-.answer .long { grid-template-columns: 1fr 6em 3.8em; border-bottom: 1px solid var(--border-color-primary);
-  padding: 0.35em 0; }
-.answer .tokens { display: flex; flex-wrap: wrap; gap: 0.35em; }
-.answer .token { border: 1px solid var(--border-color-primary); border-radius: 6px; padding: 0.1em 0.5em;
-  text-align: center; }
-.answer .token b { display: block; font-weight: 500; font-size: 1.08em; white-space: pre; }
-.answer .token span { display: block; font-size: 0.75em; color: var(--quiet);
-  font-variant-numeric: tabular-nums; }
-.answer .token.special { background: var(--background-fill-secondary); border-style: dashed; }
-.answer .token.unknown b { color: var(--error-text-color, #b91c1c); }
-.answer table, .answer tr, .answer th, .answer td { border: none !important; }
-.answer table { border-collapse: separate; border-spacing: 3px; margin: 0.3em 0; }
-.answer th { text-align: left; font-weight: 400; padding: 0.3em 0.5em; overflow-wrap: anywhere; }
-.answer th.top { text-align: center; color: var(--quiet); }
-.answer td { text-align: center; padding: 0.35em 0.6em; border-radius: 6px; min-width: 3.4em; }
-"""
 
 
 def both(chinese: str, english: str) -> str:

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from ..errors import ServingError
-from .reading import Reading
-from .served_model import ServedModel
+from .served_model import Reading, ServedModel
 
 MASKS = 16  # each mask needs memory for logits over the whole vocabulary
 Words = list[tuple[str, float]]  # with their probabilities, best first

@@ -1,16 +1,16 @@
 """A saved model, loaded for the page with its tokenizer and limits."""
 
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import torch
 import transformers
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from ...triplet_matching import AutoModelForTripletMatching
 from ..errors import ServingError
 from .abilities import TRIPLET, WRITE, Abilities, abilities_of
-from .reading import Reading, read
 
 LONGEST = 4096
 # Most characters of a text per token that is read: English has about 5, Chinese 2. Longer texts are refused untokenized.
@@ -26,6 +26,19 @@ _AUTO_CLASSES = {
     "text-generation": "AutoModelForCausalLM",
     "translation": "AutoModelForSeq2SeqLM",
 }
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Part of a text that a model reads."""
+
+    name: str  # of the text in messages
+    ids: list[int]  # with special tokens
+    offsets: list[tuple[int, int] | None]  # characters of each token in the text; None for special tokens
+    tokens: int  # of the whole text, without special tokens
+    before: int  # tokens left out at the beginning
+    after: int  # tokens left out at the end
+    part: str  # the text that is read
 
 
 class ServedModel:
@@ -102,3 +115,47 @@ def _length(text: str) -> int:
 def too_long(name: str, longest: int) -> str:
     """Return the message for a text with too many characters."""
     return f"{name} has more than {longest:,} characters, the most that this page accepts: shorten it"
+
+
+def read(
+    text: str, tokenizer: PreTrainedTokenizerBase, longest: int, *, around: int | None = None, name: str = "the text"
+) -> Reading:
+    """Read at most `longest` tokens of a text, special tokens included.
+
+    They are the first tokens or, given `around`, a window that holds every token with that id.
+
+    Raises:
+        ServingError: the text has no token, or the tokens `around` are too far apart.
+    """
+    encoded = tokenizer(text, return_offsets_mapping=True, verbose=False)
+    ids, offsets = encoded["input_ids"], encoded["offset_mapping"]
+    inside = [i for i, sequence in enumerate(encoded.sequence_ids(0)) if sequence is not None]
+    if not inside:
+        raise ServingError(f"{name} has no token")
+    first, last = inside[0], inside[-1] + 1  # special tokens are at the ends
+    tokens = last - first
+    room = longest - (len(ids) - tokens)
+    start = _start([i - first for i in inside if ids[i] == around], tokens, room)
+    stop = min(start + room, tokens)
+    chosen = range(first + start, first + stop)
+    return Reading(
+        name=name,
+        ids=[*ids[:first], *(ids[i] for i in chosen), *ids[last:]],
+        offsets=[*[None] * first, *(tuple(offsets[i]) for i in chosen), *[None] * (len(ids) - last)],
+        tokens=tokens,
+        before=start,
+        after=tokens - stop,
+        part=text[offsets[chosen[0]][0] if start else 0 : offsets[chosen[-1]][1] if stop < tokens else len(text)],
+    )
+
+
+def _start(wanted: list[int], tokens: int, room: int) -> int:
+    """Return the first token of a window centred on the wanted tokens."""
+    if not wanted or wanted[-1] < room:
+        return 0
+    if wanted[-1] - wanted[0] >= room:
+        raise ServingError(
+            f"the first and the last mask are {wanted[-1] - wanted[0]:,} tokens apart, but the model reads {room:,} at once: "
+            "fill one at a time"
+        )
+    return min(max((wanted[0] + wanted[-1] + 1 - room) // 2, 0), tokens - room)

@@ -6,22 +6,16 @@ import torch
 from torch.nn import functional as F
 
 from ..errors import ServingError
-from .reading import Reading
-from .served_model import ServedModel
+from .served_model import Reading, ServedModel
 
 
 @dataclass(frozen=True)
 class Triplet:
-    """Result of a triplet.
+    """Result of a triplet."""
 
-    Args:
-        closer: "B" or "C", the text that is closer to A; None if they are equally close.
-        scores: of B and C, probabilities if `are_probabilities`, otherwise cosines.
-    """
-
-    closer: str | None
-    scores: dict[str, float]
-    are_probabilities: bool
+    closer: str | None  # to A: "B", "C", or None if they are equally close
+    scores: dict[str, float]  # of B and C
+    are_probabilities: bool  # otherwise cosines
     readings: list[Reading]
 
 
@@ -50,13 +44,18 @@ def vectors(served: ServedModel, texts: list[str], names: list[str]) -> tuple[to
     return F.normalize(torch.cat(rows).cpu(), dim=-1), readings
 
 
+def _cosines(rows: torch.Tensor) -> torch.Tensor:
+    """Return the cosines of the first vector with the others. Float64 makes those of equal vectors equal."""
+    return (rows[1:].double() @ rows[0].double()).float()
+
+
 def triplet(served: ServedModel, a: str, b: str, c: str) -> Triplet:
     """Decide whether text A is closer to B or to C."""
     texts = dict(zip(("text A", "text B", "text C"), (a, b, c), strict=True))
     if served.is_matcher and served.model.config.triplet_scorer == "cross":
         return _matched(served, texts)
     rows, readings = vectors(served, list(texts.values()), list(texts))
-    scores = dict(zip("BC", (rows[1:] @ rows[0]).tolist(), strict=True))
+    scores = dict(zip("BC", _cosines(rows).tolist(), strict=True))
     return Triplet(_larger(scores), scores, False, readings)
 
 
@@ -83,7 +82,7 @@ def rank(served: ServedModel, query: str, cases: str) -> Compared:
     """Rank the cases, one per line, by their cosine with the query."""
     texts = [served.checked(query, "the query"), *served.checked_lines(cases, "the cases")]
     rows, readings = vectors(served, texts, ["the query", *(f"case {i}" for i in range(1, len(texts)))])
-    cosines, order = (rows[1:] @ rows[0]).sort(descending=True, stable=True)
+    cosines, order = _cosines(rows).sort(descending=True, stable=True)
     return Compared([texts[1 + i] for i in order.tolist()], cosines.tolist(), readings)
 
 

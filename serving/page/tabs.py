@@ -16,7 +16,7 @@ from .similarity import compare, rank, triplet
 from .tasks import answer_question, classify, entities, segments, write
 
 _log = logging.getLogger(__name__)
-_LINE, _TEXT, _DOCUMENT = 2, 5, 16  # visible lines of a field
+_LINE, _TEXT, _LINES, _DOCUMENT = 2, 5, 8, 16  # visible lines of a field
 
 
 def _ask(task: Callable, draw: Callable) -> Callable:
@@ -27,66 +27,36 @@ def _ask(task: Callable, draw: Callable) -> Callable:
 # Tab -> title, button, fields with their visible lines, and the function that makes HTML of the texts.
 _TABS = {
     abilities.FILL: (
-        "填词 Fill masks",
-        "填词 Fill",
-        {"文本，在 [MASK] 处填词 · A text, with [MASK] in place of each missing word": _TEXT},
+        "填词 Fill masks", "填词 Fill", {"文本，在 [MASK] 处填词 · A text, with [MASK] in place of each missing word": _TEXT},
         _ask(fill, drawing.filled),
     ),
     abilities.DOCUMENT: (
-        "长文档 Document",
-        "读全文并填词 Read and fill",
+        "长文档 Document", "读全文并填词 Read and fill",
         {"长文档，在 [MASK] 处填词 · A long document, with [MASK] in place of each missing word": _DOCUMENT},
         _ask(fill_document, drawing.filled_document),
     ),
-    abilities.SEGMENTS: (
-        "分词 Tokens",
-        "分词 Segment",
-        {"文本 A text": _TEXT},
-        _ask(segments, drawing.segmented),
-    ),
+    abilities.SEGMENTS: ("分词 Tokens", "分词 Segment", {"文本 A text": _TEXT}, _ask(segments, drawing.segmented)),
     abilities.TRIPLET: (
-        "三元组 Triplets",
-        "比较 Compare",
-        {"A": _LINE, "B": _LINE, "C": _LINE},
-        _ask(triplet, drawing.triplet),
+        "三元组 Triplets", "比较 Compare", {"A": _LINE, "B": _LINE, "C": _LINE}, _ask(triplet, drawing.triplet),
     ),
     abilities.RANK: (
-        "排序 Rank cases",
-        "排序 Rank",
-        {"查询 Query": _LINE, "案例，每行一个 · Cases, one per line": 8},
+        "排序 Rank cases", "排序 Rank", {"查询 Query": _LINE, "案例，每行一个 · Cases, one per line": _LINES},
         _ask(rank, drawing.ranked),
     ),
     abilities.COMPARE: (
-        "相似度 Sentences",
-        "比较 Compare",
-        {"句子，每行一句 · Sentences, one per line": 8},
-        _ask(compare, drawing.matrix),
+        "相似度 Sentences", "比较 Compare", {"句子，每行一句 · Sentences, one per line": _LINES}, _ask(compare, drawing.matrix),
     ),
     abilities.CLASSIFY: (
-        "分类 Classify",
-        "分类 Classify",
-        {"文本 A text": 8, "第二个文本（可空） A second text, for pairs": _LINE},
+        "分类 Classify", "分类 Classify", {"文本 A text": _LINES, "第二个文本（可空） A second text, for pairs": _LINE},
         _ask(classify, drawing.classified),
     ),
-    abilities.ENTITIES: (
-        "标注 Label words",
-        "标注 Label",
-        {"文本 A text": _TEXT},
-        _ask(entities, drawing.labelled),
-    ),
+    abilities.ENTITIES: ("标注 Label words", "标注 Label", {"文本 A text": _TEXT}, _ask(entities, drawing.labelled)),
     abilities.ANSWER: (
-        "问答 Answer",
-        "回答 Answer",
-        {"问题 Question": _LINE, "文档 Document": _DOCUMENT},
+        "问答 Answer", "回答 Answer", {"问题 Question": _LINE, "文档 Document": _DOCUMENT},
         lambda served, question, context: drawing.answered(answer_question(served, question, context), context),
     ),
-    abilities.WRITE: (
-        "生成 Write",
-        "生成 Write",
-        {"文本 A text": _TEXT},
-        _ask(write, drawing.written),
-    ),
-}
+    abilities.WRITE: ("生成 Write", "生成 Write", {"文本 A text": _TEXT}, _ask(write, drawing.written)),
+}  # fmt: skip
 
 
 def build(served: ServedModel) -> gr.Blocks:

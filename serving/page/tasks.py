@@ -5,8 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from ..errors import ServingError
-from .reading import Reading
-from .served_model import ServedModel
+from .served_model import Reading, ServedModel
 
 ANSWERS = 3
 NEW_TOKENS = 64

@@ -1,4 +1,4 @@
-"""`roformer embed` and `roformer rank`: vectors of a corpus, and search among them. It needs the extra `embed`."""
+"""`roformer embed` and `roformer rank`: vectors of a corpus, and search among them. Needs the extra `embed`."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -10,20 +10,14 @@ if TYPE_CHECKING:
 
 __all__ = ["EmbedReport", "Match", "Ranking", "TextEncoder", "embed", "rank"]
 
-# The module of each name, imported when the name is first used: torch and transformers take seconds.
-_MODULES = {
-    "EmbedReport": "embedding",
-    "Match": "ranking",
-    "Ranking": "ranking",
-    "TextEncoder": "encoder",
-    "embed": "embedding",
-    "rank": "ranking",
-}
+# Names of each module, which is imported on their first use: torch and transformers take seconds.
+_NAMES = {"embedding": ("EmbedReport", "embed"), "encoder": ("TextEncoder",), "ranking": ("Match", "Ranking", "rank")}
 
 
 def __getattr__(name: str):
-    if name in _MODULES:
-        return getattr(import_module(f".{_MODULES[name]}", __name__), name)
+    for module, names in _NAMES.items():
+        if name in names:
+            return getattr(import_module(f".{module}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -1,4 +1,4 @@
-"""A .csv file as a table: a header that names the columns, and rows whose fields may stand in quotes and hold line ends."""
+"""CSV files with a header. Quoted fields may have line ends."""
 
 import csv
 import gzip
@@ -12,22 +12,20 @@ from ...output.console import sentence_of
 from ..errors import ServingError
 
 CSV = ".csv"
-_LONGEST = 16 << 20  # characters of a field
+_LONGEST = 16 << 20  # most characters of a field
 
 
 def csv_columns(path: Path) -> list[str]:
-    """Return the names in the header of a CSV file, which may be compressed (.gz)."""
+    """Return the column names of a CSV file, which may be compressed (.gz)."""
     with _reading(path) as (rows, _):
         return next(rows, [])
 
 
 def csv_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[list[str], int]]:
-    """Yield the fields of some columns of each row, and how many bytes of the stored file have been read so far.
-
-    Lines without anything are no rows.
+    """Yield the fields of some columns of each row, and the number of bytes read so far. Empty lines are skipped.
 
     Raises:
-        ServingError: a row has not as many fields as the header, or the file is no CSV, or not UTF-8.
+        ServingError: a row has another number of fields than the header, or the file is not CSV, or not UTF-8.
     """
     with _reading(path) as (rows, stored):
         header = next(rows)
@@ -36,8 +34,8 @@ def csv_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[list[str], in
         for fields in rows:
             if fields and len(fields) != len(header):
                 raise ServingError(
-                    f"{path}, line {line}: the row has {len(fields)} fields and the header {len(header)} (a text with a comma, "
-                    "a quote or a line end stands in quotes)"
+                    f"{path}, line {line}: the row has {len(fields)} fields, but the header {len(header)}. Put a text with a "
+                    "comma, a quote or a line end in quotes"
                 )
             if fields:
                 yield [fields[place] for place in places], stored.tell() if stored.seekable() else 0
@@ -57,9 +55,7 @@ def _reading(path: Path) -> Iterator[tuple]:
                 f"{path}, after line {rows.line_num}: not UTF-8 (`iconv -f GB18030 -t UTF-8` converts GBK)"
             ) from None
         except csv.Error as error:
-            reason = sentence_of(error).replace(
-                "unexpected end of data", "a quote is opened before it and never closed"
-            )
+            reason = sentence_of(error).replace("unexpected end of data", "a quote before it is never closed")
             raise ServingError(f"{path}, line {rows.line_num}: not CSV, {reason}") from None
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise ServingError(f"{path} is not a complete gzip file: {sentence_of(error).rstrip('.')}") from None

@@ -1,4 +1,4 @@
-"""Vectors of a corpus: read, tokenized, computed and written shard by shard, each step beside the others."""
+"""`roformer embed`: compute the vectors of a corpus shard by shard; reading, computing and writing overlap."""
 
 import hashlib
 import json
@@ -17,22 +17,21 @@ from ...cluster.address import host_and_port
 from ...output.console import byte_progress, summary_table
 from ..errors import ServingError
 from .encoder import BATCH_TOKENS, DTYPES, LONGEST, TextEncoder, check_model, model_identity
-from .repeated_ids import repeated_ids
 from .source_names import source_names
 from .texts import Shard, Texts
-from .vector_folder import VECTOR_DTYPES, Made, VectorFolder, shard_file
+from .vector_folder import VECTOR_DTYPES, Made, VectorFolder, repeated_ids, shard_file
 
 SHARD_SIZE = 4096
-_PAUSE = 1.0  # seconds between two notes of what is done, which get long where there are many shards
+_PAUSE = 1.0  # seconds between two writes of run.json, which grows with the number of shards
 
 
 @dataclass(frozen=True)
 class EmbedReport:
-    """What was made.
+    """Result of `embed`.
 
-    texts, shards: in the folder; kept: shards of them that were there already; again: of which there were files that were
-    damaged, or of other texts; width: of a vector; repeated, example: how many ids stand more than once, and one of them;
-    left_out: rows of tables and JSON Lines without a text; cut, longest: how many texts were cut, and at how many tokens.
+    `kept` shards were there already; `again` shards were computed again, because their files were damaged or of other texts.
+    `repeated` ids appear more than once, such as `example`. `left_out` rows have no text. `cut` texts were truncated to
+    `longest` tokens.
     """
 
     model: Path
@@ -52,13 +51,13 @@ class EmbedReport:
     seconds: float
 
     def table(self) -> Table:
-        """The summary as a rich table."""
+        """Return the summary as a rich table."""
         shards = f"{self.shards:,}"
         if self.kept:
             shards += f", {self.kept:,} of them kept"
         if self.again:
-            shards += f"; {self.again:,} made again, since damaged or of other texts"
-        repeated = f"{self.repeated:,} ids stand more than once, such as {self.example}; all are kept"
+            shards += f"; {self.again:,} computed again, since damaged or of other texts"
+        repeated = f"{self.repeated:,} ids appear more than once, such as {self.example}; all are kept"
         rows = {
             "model": str(self.model),
             "output": str(self.output),
@@ -92,45 +91,42 @@ def embed(
     workers: int | None = None,
     progress: bool = False,
 ) -> EmbedReport:
-    """Write vectors of texts into Parquet files; called again with the same arguments, it resumes where it was stopped.
+    """Write the vectors of texts to Parquet files. Called again with the same arguments, it resumes.
 
     Args:
         directory: a saved encoder with its tokenizer; see `TextEncoder`.
         texts: files, folders and names of data sets; see `Texts`.
-        output: folder of vectors; see `VectorFolder`. Each file appears whole.
-        field, id_field: where JSON Lines, CSV, Parquet and data sets keep the text and its id.
-        max_length: texts are cut after so many tokens; where None, where the model ends and after 8,192 at most.
+        output: folder of vectors; see `VectorFolder`. Each file appears only when it is complete.
+        field, id_field: of the text and its id in JSON Lines, CSV, Parquet and data sets.
+        max_length: truncate texts to this number of tokens; by default to what the model reads, at most 8,192.
         dtype, batch_tokens, device: see `TextEncoder`.
-        vector_dtype: what is stored, float32 or float16.
-        keep_text: store the texts, too.
-        shard_size: texts in a file, and in memory.
+        vector_dtype: of the stored vectors, float32 or float16.
+        keep_text: also store the texts.
+        shard_size: texts per file, and in memory.
         ray: compute on Ray: the address of a cluster, "auto", or "local" for one on this machine.
-        workers: processes of Ray; by default one for each GPU, or for each machine where there are none.
+        workers: number of Ray processes; by default one per GPU, or one per machine without GPUs.
         progress: show a progress bar on stderr.
 
     Raises:
-        ServingError: the model has no vectors of texts, the folder holds other vectors, a text cannot be computed.
+        ServingError: the model has no vectors of texts, the folder holds other vectors, or a text cannot be computed.
         CorpusError, TrainingError: a text cannot be read.
-        ClusterError: Ray cannot be reached, or a text ended its worker three times.
+        ClusterError: Ray cannot be reached, or a text killed its worker three times.
 
     >>> embed("roformer-mini-zh", "laws.jsonl.gz", "vectors").texts
     1234
     """
     started = time.perf_counter()
-    sources = [texts] if isinstance(texts, (str, Path)) else texts
+    sources = tuple(map(str, [texts] if isinstance(texts, (str, Path)) else texts))
     if shard_size < 1:
-        raise ServingError(f"shard_size is {shard_size}, but must be at least 1")
+        raise ServingError(f"shard_size is {shard_size}; expected at least 1")
     for name, value, choices in ("dtype", dtype, DTYPES), ("vector_dtype", vector_dtype, VECTOR_DTYPES):
         if value not in choices:
-            raise ServingError(f"{name} is {value!r}, but must be one of {', '.join(choices)}")
+            raise ServingError(f"{name} is {value!r}; expected one of {', '.join(choices)}")
     if workers is not None and ray is None:
-        raise ServingError(
-            f"workers is {workers}, but only Ray has workers: give its address (--ray), or leave workers out"
-        )
+        raise ServingError(f"workers is {workers}, but only Ray has workers: give its address (--ray) as well")
     if ray is not None:
         host_and_port(ray)
     model, folder = check_model(directory), VectorFolder(output)
-    sources = tuple(map(str, sources))
     if not all(sources):
         raise ServingError("the name of the texts is empty: give files, folders or names of data sets")
     _check_apart(folder.path, sources)
@@ -141,13 +137,13 @@ def embed(
             "vector_dtype": vector_dtype, "keep_text": keep_text, "shard_size": shard_size,
         }  # fmt: skip
         is_there = bool(folder.files())
-        is_old = is_there and "paths" not in begun  # of a version that had whole paths in ids, and no end of a text
+        is_old = is_there and "paths" not in begun  # an older version: whole paths in ids, no limit of the length
         longest = begun.get("longest") if is_there else LONGEST
         run = settings | {"texts": list(sources) if is_old else source_names(sources)}
         folder.check(run)
         paths = None if is_old else _digest_of_paths(sources)
         corpus = Texts(sources, field, id_field, whole_paths=is_old)
-        task = bar.add_task("looking", total=corpus.check())
+        task = bar.add_task("reading", total=corpus.check())
         if next(corpus.shards(shard_size), None) is None:
             raise ServingError(f"there is no text in {', '.join(sources)}")
         make_encoder = partial(
@@ -158,22 +154,22 @@ def embed(
         before = {path.name for path in folder.files()}
         records = begun.get("shards") or {}
         kept, left_out = {}, 0
-        for shard in _whole(corpus.shards(shard_size), folder, before, records):
+        for shard in _complete(corpus.shards(shard_size), folder, before, records):
             kept[shard.name] = len(shard)
             left_out += shard.left_out
             bar.advance(task, shard.read)
         if is_there and begun.get("paths") != paths and before != kept.keys():
             other = folder.path / min(before - kept.keys())
             raise ServingError(
-                f"{folder.path} holds vectors of other texts: {other} is not of these, which lie elsewhere; name another "
-                "folder, or remove that file if the texts have moved and changed since"
+                f"{folder.path} holds vectors of other texts, from another place: {other} does not fit these. Name another "
+                "folder, or remove that file if the texts have moved and changed"
             )
         run |= {"longest": longest, "model_name": source_names([str(directory)])[0] or model.resolve().name}
         if not is_old:
             run["paths"] = paths
-        note = _Note(folder, run, {name: records[name] for name in kept if name in records}, begun.get("cut_at"))
+        run |= {"cut_at": begun.get("cut_at"), "shards": {name: records[name] for name in kept if name in records}}
         for name in kept.keys() - records.keys():
-            note.keep(folder.made(name, kept[name]))
+            _note(run, folder.made(name, kept[name]))
         todo = partial(shards_to_do, corpus, shard_size, frozenset(kept))
         if ray is None:
             results = compute_here(todo(), partial(_unchanged, make_encoder, model, run["model"]), make_file)
@@ -185,19 +181,19 @@ def embed(
             results = compute_on_ray(todo, make_encoder, make_file, place, run["model"], ray, workers, on_gpus)
         made: dict[str, int] = {}
         bar.update(task, description="embedding")
-        for result in _written(results, folder, note):
+        for result in _written(results, folder, run):
             made[result.name] = result.texts
             left_out += result.left_out
             bar.update(task, advance=result.read, description=f"{sum(made.values()):,} texts embedded")
         if more := before - kept.keys() - made.keys():
             raise ServingError(
-                f"{folder.path} holds {len(more):,} shards beyond the end of the texts, {min(more)} the first: the input was "
-                "longer when they were made; remove them, or name a new folder"
+                f"{folder.path} holds {len(more):,} shards beyond the end of the texts, from {min(more)} on: the input was "
+                "longer before. Remove them, or name a new folder"
             )
         repeated, example = repeated_ids(folder) if id_field is not None else (0, None)
         found = kept | made
         done = {"texts": sum(found.values()), "shards": len(found), "width": folder.width()}
-        note.write(done)
+        folder.write_run(run | {"done": done})
     return EmbedReport(
         model=Path(directory),
         output=Path(output),
@@ -207,50 +203,30 @@ def embed(
         repeated=repeated,
         example=example,
         left_out=left_out,
-        cut=sum(record["cut"] for record in note.records.values()),
-        longest=note.cut_at,
+        cut=sum(record["cut"] for record in run["shards"].values()),
+        longest=run["cut_at"],
         computed=sum(made.values()),
         seconds=time.perf_counter() - started,
         **done,
     )
 
 
-class _Note:
-    """What `run.json` says while shards are made: what was begun, and the shards that are done.
-
-    records: by the names of their files, what it says of each; cut_at: tokens after which texts are cut, once it is known.
-    """
-
-    def __init__(self, folder: VectorFolder, run: dict, records: dict[str, dict], cut_at: int | None):
-        self.folder, self.run, self.records, self.cut_at = folder, run, records, cut_at
-        self.last = -_PAUSE
-
-    def add(self, made: Made) -> None:
-        """A shard whose file is there; written down at once, but no more than once a second."""
-        self.keep(made)
-        if time.monotonic() - self.last >= _PAUSE:
-            self.write()
-
-    def keep(self, made: Made) -> None:
-        """A shard whose file is there, to be written down with the next."""
-        self.records[made.name], self.cut_at = made.record(), made.longest or self.cut_at
-
-    def write(self, done: dict | None = None) -> None:
-        found = self.run | {"cut_at": self.cut_at, "shards": dict(sorted(self.records.items()))}
-        self.folder.write_run(found if done is None else found | {"done": done})
-        self.last = time.monotonic()
+def _note(run: dict, made: Made) -> None:
+    """Add a finished shard to the content of `run.json`."""
+    run["shards"][made.name] = made.record()
+    run["cut_at"] = made.longest or run["cut_at"]
 
 
 def _unchanged(make_encoder: Callable[[], TextEncoder], model: Path, identity: str) -> TextEncoder:
-    """The encoder, once it is known that no other model has taken the place of the one that `run.json` will name."""
+    """Make the encoder; raise ServingError if the model on disk is no longer the one of `run.json`."""
     encoder = make_encoder()
     if model_identity(model) != identity:
-        raise ServingError(f"{model} has changed since this command began: begin it again, once the model is whole")
+        raise ServingError(f"{model} has changed since this command began: run it again once the model is complete")
     return encoder
 
 
 def _digest_of_paths(sources: Sequence[str]) -> str:
-    """What tells where texts are read, so that no folder of the caller is in `run.json`."""
+    """Return a hash of where the texts are, so that `run.json` does not have the caller's paths."""
     places = [os.path.abspath(source) if os.path.exists(source) else source for source in sources]
     return hashlib.sha256(json.dumps(places).encode()).hexdigest()
 
@@ -261,8 +237,10 @@ def _check_apart(output: Path, sources: Iterable[str | Path]) -> None:
             raise ServingError(f"{output} is in the folder of the texts, {source}: name a folder next to it")
 
 
-def _whole(shards: Iterator[Shard], folder: VectorFolder, names: set[str], records: dict[str, dict]) -> Iterator[Shard]:
-    """Those that need not be computed again; nothing is read beyond the last of which there is a file."""
+def _complete(
+    shards: Iterator[Shard], folder: VectorFolder, names: set[str], records: dict[str, dict]
+) -> Iterator[Shard]:
+    """Yield the shards already written; stop reading the input after the last one on disk."""
     if names:
         last = max(names)
         for shard in shards:
@@ -272,19 +250,25 @@ def _whole(shards: Iterator[Shard], folder: VectorFolder, names: set[str], recor
                 return
 
 
-def _written(results: Iterator[Made], folder: VectorFolder, note: _Note) -> Iterator[Made]:
-    """The results, each of which a thread writes while the next is computed. What is begun is written down before."""
+def _written(results: Iterator[Made], folder: VectorFolder, run: dict) -> Iterator[Made]:
+    """Yield the results. A thread writes each to disk while the next is computed; `run.json` is written first."""
+    last = time.monotonic()
 
     def write(made: Made) -> None:
+        nonlocal last
         folder.write(made.name, made.data)
-        note.add(made)
+        _note(run, made)
+        if time.monotonic() - last >= _PAUSE:
+            folder.write_run(run)
+            last = time.monotonic()
 
     with closing(results), ThreadPoolExecutor(1) as writer:
         writing: Future | None = None
         try:
             for result in results:
                 if writing is None:
-                    note.write()
+                    folder.write_run(run)
+                    last = time.monotonic()
                 else:
                     writing.result()
                 writing = writer.submit(write, result)
@@ -292,18 +276,18 @@ def _written(results: Iterator[Made], folder: VectorFolder, note: _Note) -> Iter
         finally:
             if writing is not None:
                 writing.result()
-                note.write()
+                folder.write_run(run)
 
 
 def shards_to_do(corpus: Texts, shard_size: int, kept: frozenset[str]) -> Iterator[Shard]:
-    """All shards of a corpus but those whose names are given."""
+    """Return the shards of a corpus except those named."""
     return (shard for shard in corpus.shards(shard_size) if shard.name not in kept)
 
 
 def compute_here(
     shards: Iterator[Shard], make_encoder: Callable[[], TextEncoder], make_file: Callable[..., memoryview]
 ) -> Iterator[Made]:
-    """In this process; while a shard is computed, a thread reads and tokenizes the next."""
+    """Compute shards in this process. A thread reads and tokenizes the next shard meanwhile."""
     shard = next(shards, None)
     if shard is None:
         return
@@ -318,5 +302,4 @@ def compute_here(
             coming = ahead.submit(lambda: tokenized(next(shards, None)))
             shard, ids, cut = found
             vectors = encoder.vectors(ids, shard.ids)
-            data = make_file(shard, vectors, cut, encoder.max_length)
-            yield Made(shard.name, len(shard), shard.read, shard.left_out, cut, encoder.max_length, data)
+            yield Made.of(shard, cut, encoder.max_length, make_file(shard, vectors, cut, encoder.max_length))

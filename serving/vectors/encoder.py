@@ -1,7 +1,6 @@
-"""What makes vectors of texts: a saved model, and how its hidden states become one vector."""
+"""Vectors of texts from the hidden states of a saved model."""
 
 import hashlib
-import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,50 +11,39 @@ import numpy as np
 
 from ...model_cards.facts import hash_file
 from ..errors import ServingError
+from ..model_folder import TOKENIZER_FILES, read_model_folder
 
 if TYPE_CHECKING:
     import torch
 
 DTYPES = ("float32", "bfloat16", "float16")
 BATCH_TOKENS = 16_384
-# Tokens of a text at most, where --max-length does not say: no more than a batch has anyway, so that a text which is longer
-# than memory cannot end a run. A constant, since vectors must not depend on the machine that computes them.
+# Default for the most tokens of a text, so that a very long text does not exhaust memory. It is a constant, because vectors
+# must not depend on the machine.
 LONGEST = 8192
-# What torch says where a CPU has too little memory, and no class of its errors.
+# torch's messages when the CPU runs out of memory, for which it has no exception class.
 _ALLOCATION = re.compile(r"alloc_cpu\.cpp|DefaultCPUAllocator")
-_TOKENIZED = 256  # texts whose tokens are Python's lists at once
-_TOKENIZERS = ("vocab.txt", "tokenizer.json")
-# Of a saved model what its vectors depend on.
-_IDENTITY = ("config.json", *_TOKENIZERS, "tokenizer_config.json", "*.safetensors", "*.bin")
+_TOKENIZED = 256  # texts tokenized at once: their ids are Python lists for a moment
+# Files of a saved model that its vectors depend on.
+_IDENTITY = ("config.json", *TOKENIZER_FILES, "tokenizer_config.json", "*.safetensors", "*.bin")
 
 
 def check_model(directory: str | Path) -> Path:
-    """The folder of a saved encoder with its tokenizer, as far as its files say; a ServingError where it is none."""
+    """Return the folder of a saved encoder; raise ServingError if its files show that it has no vectors of texts."""
     folder = Path(directory)
-    try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        if not folder.is_dir():
-            raise ServingError(f"{folder} is not a folder (`roformer pull` fetches a model from the Hub)") from None
-        raise ServingError(
-            f"{folder} is not a saved model: it has no config.json (`roformer convert` makes one of an original checkpoint)"
-        ) from None
-    except ValueError:
-        raise ServingError(f"{folder / 'config.json'} is not JSON") from None
-    if not any((folder / name).is_file() for name in _TOKENIZERS):
-        raise ServingError(f"{folder} has no tokenizer: copy the vocab.txt there with which the model was trained")
+    config = read_model_folder(folder)
     if config.get("is_encoder_decoder"):
-        raise ServingError(f"{folder} makes one text from another and has no vector of a text: name an encoder")
+        raise ServingError(f"{folder} is an encoder-decoder, which has no vectors of texts: name an encoder")
     if _matches_triplets(config) and config.get("triplet_scorer", "cross") == "cross":
         raise ServingError(
-            f'{folder} compares texts by reading them together (triplet_scorer="cross") and has no vectors of single ones: '
-            'train one with --scorer bi, or let pipeline("triplet-matching") compare'
+            f'{folder} reads texts in pairs (triplet_scorer="cross") and has no vectors of single texts: train a model with '
+            '--scorer bi, or compare texts with pipeline("triplet-matching")'
         )
     return folder
 
 
 def model_identity(folder: Path) -> str:
-    """What tells a model from another: SHA-256 of its configuration, tokenizer and weights."""
+    """Return the SHA-256 of a model's configuration, tokenizer and weights."""
     found = hashlib.sha256()
     for path in sorted({path for pattern in _IDENTITY for path in folder.glob(pattern)}):
         found.update(f"{path.name}\0{path.stat().st_size}\0".encode())
@@ -68,27 +56,25 @@ def _matches_triplets(config: dict) -> bool:
 
 
 class TextEncoder:
-    """Vectors of texts by a saved model.
+    """Encoder of texts with a saved model.
 
-    `pooling` says what a vector is:
+    `pooling` is the kind of vector:
 
-    - `"pooler"`: RoFormer-Sim's, a linear layer over [CLS];
-    - `"bi"`: of a `RoFormerForTripletMatching`, the mean over the tokens, of length 1, as its `encode` gives it;
-    - `"mean"`: of every other encoder the mean over its tokens, [CLS] and [SEP] among them, as sentence-transformers
-      gives it.
+    - `"pooler"`: RoFormer-Sim's pooler, a linear layer over [CLS];
+    - `"bi"`: the normalised mean over tokens, as `encode` of a `RoFormerForTripletMatching` returns it;
+    - `"mean"`: for every other encoder, the mean over tokens, [CLS] and [SEP] included, as in sentence-transformers.
 
     Args:
         directory: the model's folder.
-        max_length: texts are cut after so many tokens, special ones included. Where None, as the two named would: at the
-            tokenizer's `model_max_length`; without one "bi" reads 1,024 tokens, and "mean" `max_position_embeddings` of the
-            configuration at most.
-        longest: the most that is read where `max_length` is None, so that no text is longer than memory; None for no end.
-        dtype: what the model computes in, one of `DTYPES`; the vectors are float32.
-        device: as torch names it; where None, an accelerator if there is one.
-        batch_tokens: most tokens that are computed at once, padding included.
+        max_length: truncate texts to this number of tokens, special tokens included. The default is the tokenizer's
+            `model_max_length`; without one, "bi" reads 1,024 tokens and "mean" `max_position_embeddings`.
+        longest: upper bound of that default, so that memory suffices; None for no bound.
+        dtype: in which the model computes, one of `DTYPES`; the vectors are float32.
+        device: a torch device; an accelerator by default, if there is one.
+        batch_tokens: most tokens of a batch, padding included.
 
     Raises:
-        ServingError: one sentence that says why there are no vectors by this model, or of these texts.
+        ServingError: the model has no vectors of texts, or a text cannot be encoded.
 
     ```python
     >>> TextEncoder("roformer-mini-zh")(["今天天气很好。", "你好"]).shape
@@ -108,9 +94,9 @@ class TextEncoder:
     ):
         folder = check_model(directory)
         if dtype not in DTYPES:
-            raise ServingError(f"the dtype is {dtype!r}, but must be one of {', '.join(DTYPES)}")
+            raise ServingError(f"dtype is {dtype!r}; expected one of {', '.join(DTYPES)}")
         if batch_tokens < 1:
-            raise ServingError(f"batch_tokens is {batch_tokens}, but must be at least 1")
+            raise ServingError(f"batch_tokens is {batch_tokens}; expected at least 1")
         import torch
         from transformers import AutoTokenizer
 
@@ -122,13 +108,13 @@ class TextEncoder:
         config = self.model.config
         if len(self.tokenizer) > config.vocab_size:
             raise ServingError(
-                f"{folder}: the tokenizer has {len(self.tokenizer):,} entries and the model {config.vocab_size:,}, so it is "
-                "of another vocabulary: copy the vocab.txt there with which the model was trained"
+                f"{folder}: the tokenizer has {len(self.tokenizer):,} entries, but the model's vocabulary {config.vocab_size:,}: "
+                "copy the vocab.txt of the model's training there"
             )
         if getattr(config, "is_decoder", False) and not getattr(config, "prefix_lm", False):
             raise ServingError(
-                f"{folder} generates text (is_decoder): its tokens know nothing of what follows them, so no vector stands for "
-                "a text; name an encoder"
+                f"{folder} is a decoder (is_decoder), whose tokens do not attend to later ones, so it has no vectors of texts: "
+                "name an encoder"
             )
         has_pooler = getattr(config, "add_pooling_layer", False) and config.pooler_activation == "linear"
         self.pooling = "bi" if _matches_triplets(config.to_dict()) else "pooler" if has_pooler else "mean"
@@ -148,9 +134,9 @@ class TextEncoder:
         least = self.tokenizer.num_special_tokens_to_add() + 1
         if wanted is not None:
             if wanted < least:
-                raise ServingError(f"the longest text has {wanted} tokens, but must have at least {least}")
+                raise ServingError(f"max_length is {wanted}; expected at least {least}")
             if ends is not None and wanted > ends:
-                raise ServingError(f"{folder} has positions for {ends:,} tokens, and not for {wanted:,} (--max-length)")
+                raise ServingError(f"max_length is {wanted}, but {folder} has positions for only {ends:,} tokens")
             return wanted
         longest = 10**9 if longest is None else longest
         if self.pooling == "bi":
@@ -159,15 +145,15 @@ class TextEncoder:
         return min(self.tokenizer.model_max_length, longest, stated)
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
-        """Float32 of shape (len(texts), width)."""
+        """Return the vectors in float32, of shape (len(texts), width)."""
         return self.vectors(self.tokenize(texts))
 
     def tokenize(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """The ids of each text, cut, with special tokens."""
+        """Return the truncated ids of each text, with special tokens."""
         return self.tokenize_and_count(texts)[0]
 
     def tokenize_and_count(self, texts: Sequence[str]) -> tuple[list[np.ndarray], int]:
-        """Those of `tokenize`, and how many of the texts were cut."""
+        """Return the ids as `tokenize` does, and the number of truncated texts."""
         found, cut = [], 0
         for start in range(0, len(texts), _TOKENIZED):
             some = list(texts[start : start + _TOKENIZED])
@@ -184,7 +170,7 @@ class TextEncoder:
         return self.tokenizer(texts, return_attention_mask=False, return_token_type_ids=False, verbose=False, **options)
 
     def batches(self, ids: Sequence[np.ndarray]) -> Iterator[list[int]]:
-        """Places of texts of like length, the longest first; as many as `batch_tokens` allow."""
+        """Yield the indices of batches of similar length, longest first, with at most `batch_tokens` each."""
         order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
         start = 0
         while start < len(order):
@@ -193,7 +179,7 @@ class TextEncoder:
             start = stop
 
     def vectors(self, ids: Sequence[np.ndarray], names: Sequence[str] | None = None) -> np.ndarray:
-        """Float32 of shape (len(ids), width), of what `tokenize` gives, in its order; `names` are the texts' in errors."""
+        """Return the vectors of tokenized texts in float32, of shape (len(ids), width). Errors name texts by `names`."""
         import torch
 
         found = torch.empty(len(ids), self.width, device=self.device)
@@ -204,7 +190,7 @@ class TextEncoder:
         return found.cpu().numpy()
 
     def pooled(self, batch: Sequence[np.ndarray], names: Sequence[str] | None = None) -> "torch.Tensor":
-        """Float32 of shape (len(batch), width) on the device, of texts that are computed at once."""
+        """Return the vectors of one batch on the device, in float32, of shape (len(batch), width)."""
         import torch
 
         try:
@@ -214,10 +200,10 @@ class TextEncoder:
                 raise
         longest = max(range(len(batch)), key=lambda i: len(batch[i]))
         name = "a text" if names is None else names[longest]
-        texts = name if len(batch) == 1 else f"{len(batch):,} texts at once, of which {name} is the longest"
+        texts = name if len(batch) == 1 else f"{len(batch):,} texts at once, the longest {name}"
         smaller = "--max-length" if len(batch) == 1 else "--batch-tokens, or a smaller --max-length"
         raise ServingError(
-            f"{self.device} has too little memory for {texts}, with {len(batch[longest]):,} tokens: give a smaller {smaller}"
+            f"{self.device} has too little memory for {texts} with {len(batch[longest]):,} tokens: give a smaller {smaller}"
         )
 
     def _pooled(self, batch: Sequence[np.ndarray]) -> "torch.Tensor":
@@ -241,12 +227,7 @@ class TextEncoder:
 
 
 def check_finite(vectors: np.ndarray, names: Sequence[str], remedy: str) -> None:
-    """Raise a ServingError that names the first text whose vector is not finite, where there is one.
-
-    Args:
-        vectors: shape (len(names), width).
-        remedy: what to do about it.
-    """
+    """Raise ServingError with the first name and the remedy if a vector is not finite; shape (len(names), width)."""
     finite = np.isfinite(vectors).all(axis=1)
     if not finite.all():
         raise ServingError(f"the vector of {names[int(np.argmin(finite))]} is not finite: {remedy}")
@@ -254,10 +235,10 @@ def check_finite(vectors: np.ndarray, names: Sequence[str], remedy: str) -> None
 
 @contextmanager
 def _onednn(enabled: bool) -> Iterator[None]:
-    """Whether torch may compute with oneDNN while the block runs.
+    """Allow or forbid oneDNN in torch while the block runs.
 
-    In float32 that would be gelu alone, which is no faster, and oneDNN keeps what it has made for the last 1,024 shapes:
-    since each batch has a number of tokens of its own, 100 MB.
+    In float32 only gelu would use it, without a gain, and its cache of 1,024 shapes takes 100 MB, because every batch has
+    another number of tokens.
     """
     import torch
 
@@ -279,12 +260,12 @@ def _device(name: str | None) -> "torch.device":
         torch.empty(1, device=device)
     except Exception as error:
         reason = str(error).strip().split("\n")[0].rstrip(".")
-        raise ServingError(f"there is no device {name!r} to compute on: {reason}") from None
+        raise ServingError(f"the device {name!r} cannot be used: {reason}") from None
     return device
 
 
 def _load(folder: Path, dtype: "torch.dtype"):
-    """The bare model, without a word about the weights of heads, which are left out."""
+    """Load the bare model, without messages about unused weights of heads."""
     from transformers import AutoModel
 
     from ...output.console import no_transformers_bar, no_transformers_report

@@ -1,4 +1,4 @@
-"""The vectors of a corpus, computed by the workers of a Ray."""
+"""Vectors of a corpus, computed by Ray workers."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,23 +15,22 @@ from .vector_folder import Made
 
 @dataclass
 class ShardWork:
-    """What a worker does with a shard.
-
-    make_encoder, make_file: see `compute_here`; model, identity: the model's folder, and what it must hold.
-    """
+    """Work of a Ray worker on a shard; `make_encoder` and `make_file` as in `compute_here`."""
 
     make_encoder: Callable[[], TextEncoder]
     make_file: Callable[..., memoryview]
-    model: str
-    identity: str
+    model: str  # folder
+    identity: str  # of the model
 
     def __post_init__(self) -> None:
         if model_identity(check_model(self.model)) != self.identity:
-            raise ServingError(f"{self.model} is another model on a machine of the cluster: copy the folder there anew")
+            raise ServingError(
+                f"{self.model} is another model on a machine of the cluster: copy the folder there again"
+            )
         self.encoder = self.make_encoder()
 
     def __call__(self, shard: Shard, watch: Watch) -> Made:
-        """As in one process, but that it says which texts come next, and that suspects come by themselves."""
+        """Compute a shard. Report each batch before it runs, and run suspects one at a time."""
         vectors = np.empty((len(shard), self.encoder.width), dtype=np.float32)
         alone = set(watch.suspects)
         rest = [i for i in range(len(shard)) if i not in alone]
@@ -46,16 +45,14 @@ class ShardWork:
             ids, is_cut = self.encoder.tokenize_and_count([shard.texts[i]])
             vectors[i] = self.encoder.vectors(ids, [shard.ids[i]])[0]
             cut += is_cut
-        data = bytes(self.make_file(shard, vectors, cut, self.encoder.max_length))
-        return Made(shard.name, len(shard), shard.read, shard.left_out, cut, self.encoder.max_length, data)
+        longest = self.encoder.max_length
+        return Made.of(shard, cut, longest, bytes(self.make_file(shard, vectors, cut, longest)))
 
 
 def name_texts(shard: Shard, places: Sequence[int]) -> str:
-    """What texts of a shard are called in an error."""
-    names = [shard.ids[i] for i in places]
-    return (
-        f"the text {names[0]}" if len(names) == 1 else f"one of the {len(names):,} texts from {names[0]} to {names[-1]}"
-    )
+    """Return a name for some texts of a shard, for errors."""
+    first, last = shard.ids[places[0]], shard.ids[places[-1]]
+    return f"the text {first}" if len(places) == 1 else f"one of the {len(places):,} texts from {first} to {last}"
 
 
 def compute_on_ray(
@@ -68,6 +65,6 @@ def compute_on_ray(
     workers: int | None,
     on_gpus: bool,
 ) -> Iterator[Made]:
-    """The shards' files, in any order. Texts are read and files written where this is called, and nowhere else."""
+    """Yield the computed shards, in any order. Only the calling machine reads texts and writes files."""
     work = partial(ShardWork, make_encoder, make_file, model, identity)
     return map_on_ray(shards, work, name_texts, address=address, workers=workers, on_gpus=on_gpus)

@@ -1,4 +1,4 @@
-"""Which texts of a corpus are closest to one: exact, with one file of vectors in memory at a time."""
+"""`roformer rank`: exact search for the closest texts, with one file of vectors in memory at a time."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ from .encoder import TextEncoder, check_finite, check_model, model_identity
 from .texts import Texts
 from .vector_folder import VectorFolder, damaged, open_shard, read_shard
 
-_QUERIES = 256  # that are compared with a file at once
+_QUERIES = 256  # compared with a file at once
 
 
 @dataclass(frozen=True)
 class Match:
-    """A text of a corpus, and the cosine of its vector with the query's; `text` is None where texts were not kept."""
+    """A text of the corpus, and the cosine of its vector with the query's. `text` is None if texts were not kept."""
 
     cosine: float
     id: str
@@ -29,16 +29,16 @@ class Match:
 
 @dataclass(frozen=True)
 class Ranking:
-    """The closest texts of each query, best first; `finished` says whether the corpus had been embedded to its end."""
+    """Closest texts for each query, best first. `finished` is False if only a part of the corpus was embedded."""
 
     queries: list[str]
     matches: list[list[Match]]
     finished: bool
 
     def table(self) -> Table:
-        """The matches as a rich table."""
+        """Return the matches as a rich table."""
         has_text = any(match.text is not None for matches in self.matches for match in matches)
-        whole = Column("id", overflow="fold")  # by which a text is found
+        whole = Column("id", overflow="fold")  # ids are shown in full
         table = Table(*["query"] * (len(self.queries) > 1), "cosine", whole, *["text"] * has_text)
         for query, matches in zip(self.queries, self.matches, strict=True):
             for place, match in enumerate(matches):
@@ -59,48 +59,48 @@ def rank(
     device: str | None = None,
     progress: bool = False,
 ) -> Ranking:
-    """The texts whose vectors have the largest cosines with that of each query; of equal ones, the first in the input.
+    """Return the texts with the largest cosines for each query, equal ones in the order of the input.
 
     Args:
-        query: a text, or a file of texts (see `Texts`; `field` is where JSON Lines and Parquet keep them), or a list.
-        vectors: a folder that `embed` wrote.
-        top_k: how many texts for each query; all where there are fewer.
-        model: folder of the model that made the vectors. Where None, it is looked for by its name in the current folder and
+        query: a text, a list of texts, or a file of texts (see `Texts`; `field` names the text in JSON Lines and Parquet).
+        vectors: a folder written by `embed`.
+        top_k: most texts per query.
+        model: folder of the model that made the vectors. By default it is found by its name in the current folder or
             beside the vectors.
-        device: what the queries' vectors are computed on.
+        device: on which the queries are encoded.
         progress: show a progress bar on stderr.
 
     Raises:
-        ServingError: there are no vectors, a file of them is missing, damaged or another, the model is another, or a query
-            has no vector.
+        ServingError: there are no vectors, a file of them is missing, damaged or foreign, the model differs, or a query has
+            no vector.
 
     >>> rank("租客要求退还押金", "vectors", top_k=1).matches[0][0].id
     'cases.txt:3'
     """
     if not isinstance(top_k, Integral) or top_k < 1:
-        raise ServingError(f"top_k is {top_k}, but must be a whole number of at least 1")
+        raise ServingError(f"top_k is {top_k}; expected an integer of at least 1")
     folder = VectorFolder(vectors)
     if not folder.path.exists():
-        raise ServingError(f"{folder.path} does not exist: `roformer embed` makes a folder of vectors")
+        raise ServingError(f"{folder.path} does not exist: make a folder of vectors with `roformer embed`")
     run = folder.run()
     if not run or not (files := folder.check_files(run)):
-        raise ServingError(f"{folder.path} holds no vectors: `roformer embed` makes a folder of them")
+        raise ServingError(f"{folder.path} holds no vectors: make them with `roformer embed`")
     queries = _queries(query, field)
     place = _model_of(run, folder) if model is None else check_model(model)
     if model is not None and model_identity(place) != run["model"]:
         raise ServingError(
-            f"{place} is not the model that made the vectors in {folder.path} (--model names its folder)"
+            f"{place} is not the model that made the vectors in {folder.path}: give its folder with --model"
         )
     encoder = TextEncoder(
         place, max_length=run["max_length"], longest=run.get("longest"), dtype=run["dtype"], device=device
     )
-    asked = encoder(queries)
+    found = encoder(queries)
     check_finite(
-        asked,
+        found,
         [f"the query {_short(text)!r}" for text in queries],
-        f"the corpus was embedded in {run['dtype']}; with --dtype float32 it has one, if the model's weights are numbers",
+        f"embed the corpus with --dtype float32 instead of {run['dtype']}, or check the model's weights",
     )
-    asked = _of_length_one(asked)
+    found = _normalised(found)
     records, order = run.get("shards") or {}, _Order()
     best = [_Best(top_k) for _ in queries]
     rows = 0
@@ -108,46 +108,46 @@ def rank(
         task = bar.add_task("ranking", total=sum(path.stat().st_size for path in files))
         for number, path in enumerate(files):
             with read_shard(path, records.get(path.name)) as file:
-                some = _of_length_one(_vectors(path, file, encoder.width))
+                some = _normalised(_vectors(path, file, encoder.width))
                 if path.name not in records and run.get("id_field") is None:
                     order.check(path, file)
             rows += len(some)
-            for start in range(0, len(asked), _QUERIES):
-                cosines = (asked[start : start + _QUERIES] @ some.T).astype(np.float32)
-                for found, row in zip(best[start : start + _QUERIES], cosines, strict=True):
-                    found.add(number, row)
+            for start in range(0, len(found), _QUERIES):
+                cosines = (found[start : start + _QUERIES] @ some.T).astype(np.float32)
+                for one, row in zip(best[start : start + _QUERIES], cosines, strict=True):
+                    one.add(number, row)
             bar.advance(task, path.stat().st_size)
     done = run.get("done")
     if done and rows != done["texts"]:
         raise ServingError(
-            f"{folder.path} holds {rows:,} vectors and not the {done['texts']:,} that were made: the command that made them "
-            "makes again what is missing"
+            f"{folder.path} holds {rows:,} vectors, but {done['texts']:,} were made: run the same `roformer embed` again, which "
+            "computes the missing ones"
         )
     return Ranking(queries, _matches(best, files), bool(done))
 
 
 class _Order:
-    """Whether shards of which `run.json` says nothing follow each other: the lines or rows of a source, in their order."""
+    """Check of shards that `run.json` does not list: their ids must be lines or rows of the sources, in order."""
 
     def __init__(self):
         self.source, self.row, self.seen = "", 0, set()
 
     def check(self, path: Path, file) -> None:
-        """A ServingError where a file holds texts that stand before those of the one before it."""
+        """Raise ServingError if a file has texts from before the end of the previous file."""
         ids = file.read(["id"])["id"]
         for id_ in dict.fromkeys((ids[0].as_py(), ids[-1].as_py())) if len(ids) else ():
             source, _, row = id_.rpartition(":")
             if not row.isdecimal():
-                raise damaged(path, f"{id_!r} is the id of no line or row")
+                raise damaged(path, f"the id {id_!r} is not that of a line or row")
             if source in self.seen or (source == self.source and int(row) <= self.row):
-                raise damaged(path, f"{id_} stands behind later texts")
+                raise damaged(path, f"{id_} comes after later texts")
             if source != self.source:
                 self.seen.add(self.source)
             self.source, self.row = source, int(row)
 
 
 class _Best:
-    """The largest of the cosines so far, in order: `cosines`, and `places`, number of the file and row in it."""
+    """Largest cosines so far, in order: `cosines`, and `places`, each a file's number and a row."""
 
     def __init__(self, top_k: int):
         self.top_k = top_k
@@ -156,7 +156,7 @@ class _Best:
 
     def add(self, file: int, cosines: np.ndarray) -> None:
         rows = np.arange(len(cosines))
-        if len(cosines) > self.top_k:  # all that may be among the best, with those that are equal to the last of them
+        if len(cosines) > self.top_k:  # candidates, with all that equal the last of them
             rows = np.flatnonzero(cosines >= np.partition(cosines, -self.top_k)[-self.top_k])
         cosines = np.concatenate([self.cosines, cosines[rows]])
         places = np.concatenate([self.places, np.stack([np.full_like(rows, file), rows], axis=1)])
@@ -165,7 +165,7 @@ class _Best:
 
 
 def _matches(best: Sequence[_Best], files: Sequence[Path]) -> list[list[Match]]:
-    """Ids and texts, which are read where there is a match and nowhere else."""
+    """Read the ids and texts of the matches."""
     found: dict[tuple[int, int], tuple[str, str | None]] = {}
     for file in sorted({int(file) for some in best for file, _ in some.places}):
         rows = sorted({int(row) for some in best for number, row in some.places if number == file})
@@ -202,13 +202,13 @@ def _queries(query: str | Path | Sequence[str], field: str) -> list[str]:
 def _is_file(query: str | Path) -> bool:
     try:
         return Path(query).is_file()
-    except (OSError, ValueError):  # no name that a file could have
+    except (OSError, ValueError):  # the text is no valid file name
         return False
 
 
 def _model_of(run: dict, folder: VectorFolder) -> Path:
-    """The folder of the model that made the vectors, which are of no other one."""
-    if "model_path" in run:  # of an older version
+    """Find the folder of the model that made the vectors."""
+    if "model_path" in run:  # written by an older version
         names = [Path(run["model_path"])]
     else:
         name = Path(run.get("model_name") or "")
@@ -219,37 +219,37 @@ def _model_of(run: dict, folder: VectorFolder) -> Path:
             return check_model(place)
     if models:
         raise ServingError(
-            f"{models[0]} is not the model that made the vectors in {folder.path}, or has changed since: --model names the "
-            "folder of that one"
+            f"{models[0]} is not the model that made the vectors in {folder.path}, or has changed since: give the folder of "
+            "that model with --model"
         )
     if "model_path" in run:
-        raise ServingError(f"the model of {folder.path} is no longer at {names[0]}: --model names its folder")
+        raise ServingError(f"the model of {folder.path} is no longer at {names[0]}: give its folder with --model")
     raise ServingError(
-        f"the model of {folder.path}, {str(name)!r}, is neither in the current folder nor beside the vectors: "
-        "--model names its folder"
+        f"the model of {folder.path}, {str(name)!r}, is neither in the current folder nor beside the vectors: give its folder "
+        "with --model"
     )
 
 
 def _vectors(path: Path, file, width: int) -> np.ndarray:
-    """Of shape (n, width)."""
+    """Read the vectors of a file, of shape (n, width)."""
     columns = {field.name: field.type for field in file.schema_arrow}
     if "vector" not in columns or str(columns.get("id")) != "string":
         name = "id" if "vector" in columns else "vector"
-        raise ServingError(
-            f"{path} has no column {name!r} as `roformer embed` writes it: take the file out of the folder"
-        )
+        raise ServingError(f"{path} has no column {name!r} of `roformer embed`: take the file out of the folder")
     table = file.read(["vector", "id"])
     column = table["vector"].combine_chunks()
     if getattr(column.type, "list_size", None) != width:
-        raise ServingError(f"{path} has vectors of {column.type}, and not of {width} numbers")
+        raise ServingError(f"{path} has vectors of {column.type}; expected {width} numbers")
     found = column.flatten().to_numpy().reshape(-1, width)
     if not np.isfinite(found).all():
-        check_finite(found, table["id"].to_pylist(), f"{path} is damaged, or of an older version: embed the texts anew")
+        check_finite(
+            found, table["id"].to_pylist(), f"{path} is damaged, or of an older version: embed the texts again"
+        )
     return found
 
 
-def _of_length_one(vectors: np.ndarray) -> np.ndarray:
-    """In float64, in which the cosines of equal vectors are equal, wherever they lie; float32 differs in the last bit."""
+def _normalised(vectors: np.ndarray) -> np.ndarray:
+    """Normalise in float64. In float32 the cosines of equal vectors depend on their row, in the last bit."""
     vectors = vectors.astype(np.float64)
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo(np.float32).tiny)
 

@@ -1,4 +1,4 @@
-"""What sources are called in ids and in `run.json`: not by the folders in which they lie on somebody's machine."""
+"""Names of sources in ids and in `run.json`, without the folders of the user's machine."""
 
 import os
 from collections.abc import Sequence
@@ -6,10 +6,10 @@ from pathlib import Path
 
 
 def source_names(sources: Sequence[str]) -> list[str]:
-    """Return a name for each source, a file, a folder or a data set, that differs where the sources do.
+    """Return a distinct name for each source: a file, a folder or a data set.
 
-    A relative path is its own name, without what leads out of the current folder. Of an absolute one the last part is the
-    name, with as many before it as tell it from the others. The current folder's name is empty.
+    A relative path is its own name, without leading `..`. An absolute path is named by its last part, and as many parts
+    before it as distinguish it from the others. The name of the current folder is empty.
 
     >>> source_names(["laws/new.txt", "/home/me/texts/a.txt", "/home/me/more/a.txt"])
     ['laws/new.txt', 'texts/a.txt', 'more/a.txt']
@@ -29,7 +29,7 @@ def source_names(sources: Sequence[str]) -> list[str]:
 
 
 def _typed(path: Path) -> int:
-    """How many of the last parts of a path are its name at least."""
+    """Return the least number of last parts of a path that name it."""
     if path.is_absolute():
         return 1
     parts = path.parts
@@ -37,7 +37,7 @@ def _typed(path: Path) -> int:
 
 
 def file_names(files: Sequence[Path], sources: Sequence[str]) -> list[str]:
-    """Return a name for each file that was found in the sources: that of its source, and its place in it."""
+    """Return a name for each file found in the sources: the name of its source, and its path in it."""
     names = dict(zip(map(Path, sources), source_names(sources), strict=True))
     found = []
     for file in files:

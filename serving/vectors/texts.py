@@ -1,15 +1,15 @@
-"""The texts of a corpus with their ids, in shards: whatever their number, one shard is in memory."""
+"""Texts of a corpus with their ids, read one shard at a time."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import groupby
 from pathlib import Path
 
 from ...output.console import sentence_of
 from ...output.extras import needs_extra
-from ...tokenization.vocabulary_maker.corpus import Chunk, CorpusError, corpus_files, is_json_lines, read_chunks
+from ...tokenization.vocabulary_maker.corpus import CorpusError, corpus_files, is_json_lines, read_chunks
 from ..errors import ServingError
 from .csv_table import CSV, csv_columns, csv_rows
 from .source_names import file_names
@@ -19,40 +19,39 @@ with needs_extra("embed", ServingError):
     import pyarrow.parquet
 
 PARQUET = ".parquet"
-_ROWS = 1024  # of a table that are in memory at once
-_PIECE = 1 << 18  # bytes of a file of lines that are
-_BUFFER = 1 << 20  # bytes of a Parquet column that are
-_NAMED = 20  # columns that an error names
-_CHARACTERS = 1 << 24  # after which a shard of long texts ends
+_ROWS = 1024  # of a table in memory at once
+_PIECE = 1 << 18  # bytes of a file of lines in memory at once
+_BUFFER = 1 << 20  # bytes of a Parquet column in memory at once
+_NAMED = 20  # most columns that an error lists
+_CHARACTERS = 1 << 24  # most characters of a shard
 
-Row = tuple[str, str] | None  # id and text, or a row without a text
+Row = tuple[str, str] | None  # id and text; None for a row without a text
+Pieces = Iterator[tuple[Iterable[Row], float]]  # some rows, and the bytes of the input that they took
 
 
 @dataclass(frozen=True)
 class Shard:
-    """Texts that follow each other in the input, and whose vectors share a file.
+    """Consecutive texts of the input, whose vectors share a file."""
 
-    number: of the shard, from 0; read: bytes of the input that were read for it; left_out: rows without a text among its own,
-    or behind them where it is the last.
-    """
-
-    number: int
+    number: int  # from 0
     ids: list[str]
     texts: list[str]
-    read: float = field(default=0, compare=False)
-    left_out: int = field(default=0, compare=False)
+    read: float = field(default=0, compare=False)  # bytes of the input
+    left_out: int = field(
+        default=0, compare=False
+    )  # rows without a text before its end; in the last shard also after it
 
     def __len__(self) -> int:
         return len(self.ids)
 
     @property
     def name(self) -> str:
-        """The file, by which shards lie in the order of the input."""
+        """Name of the file; names sort in the order of the input."""
         return shard_name(self.number)
 
     @cached_property
     def digest(self) -> str:
-        """Differs where an id or a text does."""
+        """Hash of the ids and texts."""
         return digest_of(self.ids, self.texts)
 
 
@@ -62,7 +61,7 @@ def shard_name(number: int) -> str:
 
 
 def digest_of(ids: Sequence[str], texts: Sequence[str]) -> str:
-    """Return what differs where an id or a text does."""
+    """Return a hash of ids and texts."""
     found = hashlib.blake2b(digest_size=16)
     for row in zip(ids, texts, strict=True):
         for part in row:
@@ -72,18 +71,28 @@ def digest_of(ids: Sequence[str], texts: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True)
+class _Source:
+    """A file or a data set: its size in bytes, and a function that reads it."""
+
+    size: float
+    pieces: Callable[[], Pieces]
+
+
+@dataclass(frozen=True)
 class Texts:
-    """Where texts are read.
+    """Texts of files and data sets.
 
-    sources: text files (a text a line), JSON Lines and CSV, each also as .gz, Parquet files, folders of these, and names
-        of data sets that `datasets.load_dataset` reads, `NAME` or `NAME:CONFIG`, of which the split "train" is read.
-    field: where all but text files keep the text. A row where it is null or blank is left out.
-    id_field: where they keep its id, a string or a whole number. Without it, and in text files, the id of a text is the
-        file's or data set's name and the number of its line or row, `laws.txt:12`; see `source_names`.
-    whole_paths: ids have the sources' paths as given, as those of folders that older versions have begun.
+    Args:
+        sources: text files (one text per line), JSON Lines and CSV, each also as .gz, Parquet files, folders of these, and
+            names of data sets for `datasets.load_dataset`, `NAME` or `NAME:CONFIG`, whose split "train" is read.
+        field: of the text, except in text files. Rows where it is null or blank are left out.
+        id_field: of the text's id, a string or an integer. Without it, and in text files, an id is the name of the file or
+            data set and the number of the line or row, as in `laws.txt:12`; see `source_names`.
+        whole_paths: use the sources' paths as given in ids, for folders begun by older versions.
 
-    Raises a ServingError, TrainingError or CorpusError, each one sentence, where a source cannot be read; `check` finds
-    what can be found without reading everything.
+    Raises:
+        ServingError, TrainingError, CorpusError: a source cannot be read. `check` raises those that show without reading
+            everything.
     """
 
     sources: tuple[str, ...]
@@ -92,11 +101,11 @@ class Texts:
     whole_paths: bool = False
 
     def check(self) -> float:
-        """The size of the input in bytes, once each source is known to be there and to have the fields."""
+        """Check that each source exists and has the fields; return the size of the input in bytes."""
         return sum(source.size for source in self._open())
 
     def shards(self, most: int) -> Iterator[Shard]:
-        """All texts in their order, without blank ones, `most` in a shard; one that gets very long ends before."""
+        """Yield all non-blank texts in order, at most `most` per shard; fewer if they are very long."""
         number, ids, texts, characters, read, left_out = 0, [], [], 0, 0.0, 0
         for source in self._open():
             for rows, consumed in source.pieces():
@@ -114,8 +123,8 @@ class Texts:
         if ids:
             yield Shard(number, ids, texts, read, left_out)
 
-    def _open(self) -> list["_Lines | _Csv | _Table"]:
-        found: list[_Lines | _Csv | _Table] = []
+    def _open(self) -> list[_Source]:
+        found: list[_Source] = []
         for are_data_sets, group in groupby(self.sources, _is_data_set):
             sources = list(group)
             if are_data_sets:
@@ -128,45 +137,47 @@ class Texts:
     def _names(self, paths: Sequence[Path]) -> list[str]:
         return list(map(str, paths)) if self.whole_paths else file_names(paths, self.sources)
 
-    def _file(self, path: Path, name: str) -> "_Lines | _Csv | _Table":
+    def _file(self, path: Path, name: str) -> _Source:
+        size = path.stat().st_size
         if path.suffix.lower() == PARQUET:
-            return self._parquet(path, name)
+            return self._parquet(path, name, size)
         if path.name.removesuffix(".gz").lower().endswith(CSV):
-            return _Csv(path, name, self._columns(str(path), csv_columns(path)))
-        return _Lines(path, name, self.field, self.id_field)
+            return _Source(size, partial(self._csv_pieces, path, name, self._columns(str(path), csv_columns(path))))
+        return _Source(size, partial(self._line_pieces, path, name))
 
-    def _parquet(self, path: Path, name: str) -> "_Table":
+    def _parquet(self, path: Path, name: str, size: int) -> _Source:
         try:
-            # Columns are read through a buffer, not whole.
+            # With a buffer, columns are not read whole.
             file = pyarrow.parquet.ParquetFile(path, buffer_size=_BUFFER)
         except (pyarrow.ArrowException, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
             raise ServingError(f"{path} is not a Parquet file, or damaged: {sentence_of(error).rstrip('.')}") from None
         columns = self._text_columns(str(path), file.schema_arrow)
-        return _Table(
-            str(path), name, columns, path.stat().st_size, file.metadata.num_rows,
-            lambda: file.iter_batches(_ROWS, columns=list(dict.fromkeys(columns))),
-        )  # fmt: skip
+        batches = partial(file.iter_batches, _ROWS, columns=list(dict.fromkeys(columns)))
+        return _Source(
+            size, partial(self._table_pieces, str(path), name, columns, size, file.metadata.num_rows, batches)
+        )
 
-    def _data_set(self, source: str, name: str) -> "_Table":
-        from ...training.pretraining.documents import load_data_set
+    def _data_set(self, source: str, name: str) -> _Source:
+        from ...training.runs.data_sets import load_data_set
 
         found = load_data_set(source)
-        where = f"the data set {source}"
+        where, size = f"the data set {source}", found.data.nbytes
         columns = self._text_columns(where, found.features.arrow_schema)
         rows = found.select_columns(list(dict.fromkeys(columns))).with_format("arrow")
-        return _Table(where, name, columns, found.data.nbytes, len(found), lambda: rows.iter(_ROWS))
+        batches = partial(rows.iter, _ROWS)
+        return _Source(size, partial(self._table_pieces, where, name, columns, size, len(found), batches))
 
     def _columns(self, where: str, there: Sequence[str]) -> list[str]:
-        """The columns of the text and, where there is one, of the id."""
+        """Return the column of the text and, if there is one, of the id."""
         columns = [self.field] if self.id_field is None else [self.field, self.id_field]
         for column, option in zip(columns, ("--field", "--id-field"), strict=False):
             if there.count(column) != 1:
                 names = ", ".join(name if len(name) < 40 else f"{name[:36]} …" for name in there[:_NAMED]) or "nothing"
                 names += f" and {len(there) - _NAMED:,} more" if len(there) > _NAMED else ""
-                what = f"no column {column!r}, but {names}" if column not in there else f"several columns {column!r}"
-                raise ServingError(f"{where} has {what} ({option} names the one that is meant)")
+                found = f"no column {column!r}, but {names}" if column not in there else f"several columns {column!r}"
+                raise ServingError(f"{where} has {found}: name the column with {option}")
         return columns
 
     def _text_columns(self, where: str, schema: pyarrow.Schema) -> list[str]:
@@ -175,133 +186,93 @@ class Texts:
         if pyarrow.types.is_dictionary(kind):
             kind = kind.value_type
         if kind not in (pyarrow.string(), pyarrow.large_string(), pyarrow.string_view()):
-            raise ServingError(f"{where}: the column {self.field!r} holds no text, but {kind}")
+            raise ServingError(f"{where}: the column {self.field!r} is of type {kind}; expected text")
         return columns
 
+    def _row(self, name: str, where: str, number: int, text: str | None, id_: object = None) -> Row:
+        """Return the id and text of a row, which errors call `where` and its number."""
+        if not _has_text(text):
+            return None
+        if self.id_field is None:
+            return f"{name}:{number}", text
+        if isinstance(id_, bool) or not isinstance(id_, (str, int)):
+            raise ServingError(
+                f"{where} {number}: the field {self.id_field!r} is {id_!r}; expected a string or an integer as id"
+            )
+        return str(id_), text
 
-@dataclass(frozen=True)
-class _Lines:
-    """A file of lines, `name` in ids."""
-
-    path: Path
-    name: str
-    field: str
-    id_field: str | None
-
-    @property
-    def size(self) -> int:
-        return self.path.stat().st_size
-
-    def pieces(self) -> Iterator[tuple[Iterator[Row], float]]:
-        read = self._records if is_json_lines(self.path) else self._lines
-        for chunk in read_chunks(self.path, _PIECE):
-            yield read(chunk), chunk.consumed
-
-    def _lines(self, chunk: Chunk) -> Iterator[Row]:
-        if self.id_field is not None:
-            raise ServingError(f"{self.path} has lines without fields, so none is {self.id_field!r} (--id-field)")
-        return ((f"{self.name}:{number}", text) for number, text in chunk.lines() if _has_text(text))
-
-    def _records(self, chunk: Chunk) -> Iterator[Row]:
-        for number, record in chunk.records():
-            where = f"{self.path}, line {number}"
-            if self.field not in record:
-                raise CorpusError(f"{where}: no field {self.field!r} (--field names the one that holds the text)")
-            text = record[self.field]
-            if text is not None and not isinstance(text, str):
-                raise CorpusError(f"{where}: the field {self.field!r} is not a string")
-            if not _has_text(text):
-                yield None
-            elif self.id_field is None:
-                yield f"{self.name}:{number}", text
-            elif self.id_field in record:
-                yield _id(record[self.id_field], self.id_field, where), text
+    def _line_pieces(self, path: Path, name: str) -> Pieces:
+        """Read a text file or JSON Lines."""
+        are_records = is_json_lines(path)
+        for chunk in read_chunks(path, _PIECE):
+            if are_records:
+                yield (self._record(path, name, number, record) for number, record in chunk.records()), chunk.consumed
+            elif self.id_field is not None:
+                raise ServingError(f"{path} is a text file, without a field {self.id_field!r} (--id-field)")
             else:
-                raise ServingError(
-                    f"{where}: no field {self.id_field!r} (--id-field names the one that holds the id; without it, ids are "
-                    "file and line)"
-                )
+                yield ((f"{name}:{number}", text) for number, text in chunk.lines() if _has_text(text)), chunk.consumed
 
+    def _record(self, path: Path, name: str, number: int, record: dict) -> Row:
+        text, where = record.get(self.field), f"{path}, line"
+        if self.field not in record:
+            raise CorpusError(f"{where} {number}: no field {self.field!r}: name the field of the text with --field")
+        if text is not None and not isinstance(text, str):
+            raise CorpusError(f"{where} {number}: the field {self.field!r} is not a string")
+        if self.id_field is not None and self.id_field not in record and _has_text(text):
+            raise ServingError(
+                f"{where} {number}: no field {self.id_field!r}: name the field of the id with --id-field, or leave it out to "
+                "use file and line as id"
+            )
+        return self._row(name, where, number, text, record.get(self.id_field))
 
-@dataclass(frozen=True)
-class _Csv:
-    """A CSV file, `name` in ids; `columns` are those of the text and, where there is one, of the id."""
-
-    path: Path
-    name: str
-    columns: Sequence[str]
-
-    @property
-    def size(self) -> int:
-        return self.path.stat().st_size
-
-    def pieces(self) -> Iterator[tuple[Iterator[Row], float]]:
+    def _csv_pieces(self, path: Path, name: str, columns: list[str]) -> Pieces:
         before = 0
-        for number, (fields, position) in enumerate(csv_rows(self.path, self.columns), 1):
-            yield self._row(number, *fields), position - before
+        for number, (fields, position) in enumerate(csv_rows(path, columns), 1):
+            text, id_ = fields[0], fields[-1] or None
+            yield [self._row(name, f"{path}, row", number, text, id_)], position - before
             before = position
 
-    def _row(self, number: int, text: str, id_: str | None = None) -> Iterator[Row]:
-        if not _has_text(text):
-            yield None
-        elif id_ is None:
-            yield f"{self.name}:{number}", text
-        else:
-            yield _id(id_ or None, self.columns[1], f"{self.path}, row {number}"), text
-
-
-@dataclass(frozen=True)
-class _Table:
-    """A Parquet file or a data set, `where` in errors and `name` in ids; `columns` as of `_Csv`."""
-
-    where: str
-    name: str
-    columns: Sequence[str]
-    size: int
-    rows: int
-    batches: object
-
-    def pieces(self) -> Iterator[tuple[Iterator[Row], float]]:
+    def _table_pieces(
+        self, where: str, name: str, columns: list[str], size: int, rows: int, batches: Callable[[], Iterator]
+    ) -> Pieces:
+        """Read a Parquet file or a data set."""
         at = 0
         try:
-            for batch in self.batches():
-                yield self._rows(batch, at), self.size * len(batch) / self.rows
+            for batch in batches():
+                yield self._table_rows(where, name, columns, batch, at), size * len(batch) / rows
                 at += len(batch)
         except (pyarrow.ArrowException, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
-            raise ServingError(f"{self.where} is damaged behind row {at:,}: {sentence_of(error).rstrip('.')}") from None
+            raise ServingError(f"{where} is damaged after row {at:,}: {sentence_of(error).rstrip('.')}") from None
 
-    def _rows(self, batch: pyarrow.RecordBatch | pyarrow.Table, at: int) -> Iterator[Row]:
-        texts, *ids = (self._values(batch[column], column, at) for column in self.columns)
-        for i, text in enumerate(texts):
-            number = at + i + 1
-            if not _has_text(text):
-                yield None
-            elif ids:
-                yield _id(ids[0][i], self.columns[1], f"{self.where}, row {number}"), text
-            else:
-                yield f"{self.name}:{number}", text
+    def _table_rows(
+        self, where: str, name: str, columns: list[str], batch: pyarrow.RecordBatch | pyarrow.Table, at: int
+    ) -> Iterator[Row]:
+        values = [_values(batch[column], column, where, at) for column in columns]
+        for number, row in enumerate(zip(*values, strict=True), at + 1):
+            yield self._row(name, f"{where}, row", number, *row)
 
-    def _values(self, values: pyarrow.Array | pyarrow.ChunkedArray, column: str, at: int) -> list:
-        """As Python's objects, of which Arrow does not promise that there are any, or that text is UTF-8."""
-        try:
-            return values.to_pylist()
-        except (ValueError, OverflowError):
-            for number, value in enumerate(values, at + 1):
-                try:
-                    value.as_py()
-                except (ValueError, OverflowError) as error:
-                    reason = "is not UTF-8" if isinstance(error, UnicodeDecodeError) else sentence_of(error).rstrip(".")
-                    raise ServingError(f"{self.where}, row {number}: the column {column!r}: {reason}") from None
-            raise
+
+def _values(values: pyarrow.Array | pyarrow.ChunkedArray, column: str, where: str, at: int) -> list:
+    """Convert values to Python objects. It fails for a text that is not UTF-8, for example."""
+    try:
+        return values.to_pylist()
+    except (ValueError, OverflowError):
+        for number, value in enumerate(values, at + 1):
+            try:
+                value.as_py()
+            except (ValueError, OverflowError) as error:
+                reason = "is not UTF-8" if isinstance(error, UnicodeDecodeError) else sentence_of(error).rstrip(".")
+                raise ServingError(f"{where}, row {number}: the column {column!r}: {reason}") from None
+        raise
 
 
 def _is_data_set(source: str) -> bool:
     if Path(source).is_file():
         return False
     with needs_extra("embed", ServingError):
-        from ...training.pretraining.documents import is_data_set
+        from ...training.runs.data_sets import is_data_set
     return is_data_set(source, (CSV, PARQUET))
 
 
@@ -309,12 +280,6 @@ def _has_text(text: str | None) -> bool:
     return bool(text) and not text.isspace()
 
 
-def _id(value: object, name: str, where: str) -> str:
-    if isinstance(value, bool) or not isinstance(value, (str, int)):
-        raise ServingError(f"{where}: the field {name!r} is {value!r}, but an id is a string or a whole number")
-    return str(value)
-
-
 def _writable(text: str) -> str:
-    """Arrow holds no lone surrogates, which JSON may."""
+    """Replace lone surrogates, which JSON may have and Arrow may not."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")

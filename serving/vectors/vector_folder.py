@@ -1,14 +1,15 @@
-"""A folder of vectors: `run.json`, which says what made them, and a Parquet file for each shard of the input.
+"""A folder of vectors: `run.json` with the settings, and a Parquet file for each shard of the input.
 
-A file has the columns `id`, `vector`, a list of fixed size, and where they are kept `text`. It appears whole, and its
-metadata hold its name and the digest of its texts, so that one that is damaged, or of other texts, is noticed.
-`run.json` lists the files that are done, with their SHA-256. Neither holds a folder of whoever made them.
+A file has the columns `id`, `vector` (a list of fixed size) and, if texts are kept, `text`. It appears only when it is
+complete. Its metadata have its name and the digest of its texts, to detect damaged files and files of other texts.
+`run.json` lists the finished files with their SHA-256. Neither has a path of the machine that made them.
 """
 
 import hashlib
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -34,7 +35,8 @@ VECTOR_DTYPES = ("float32", "float16")
 _DIGEST, _NAME, _CUT = b"modeling_roformer.texts", b"modeling_roformer.shard", b"modeling_roformer.cut"
 _SHARD = re.compile(r"\d{6,}" + re.escape(PARQUET))
 _UNFINISHED = ".unfinished"
-# What `run.json` says in each version: the fields of a run, and of what is done.
+_HASHES = 1 << 22  # hashes of ids in memory at once
+# Fields of `run.json`, in every version, and their types.
 _FIELDS = {
     "model": str, "texts": list, "max_length": int | None, "dtype": str, "shard_size": int, "shards": dict | None,
     "done": dict | None, "model_name": str | None, "model_path": str | None, "longest": int | None, "id_field": str | None,
@@ -45,74 +47,66 @@ _NEEDED = ("model", "texts", "max_length", "dtype", "shard_size")
 
 @dataclass(frozen=True)
 class Made:
-    """A computed shard.
+    """A computed shard; `read` and `left_out` as in `Shard`."""
 
-    name, texts: of its file, and in it; read, left_out: see `Shard`; cut: how many of its texts were cut, at `longest`
-    tokens; data: the bytes of its file.
-    """
-
-    name: str
+    name: str  # of its file
     texts: int
     read: float
     left_out: int
-    cut: int
+    cut: int  # texts truncated to `longest` tokens
     longest: int
-    data: bytes | memoryview
+    data: bytes | memoryview  # content of its file
+
+    @classmethod
+    def of(cls, shard: Shard, cut: int, longest: int, data: bytes | memoryview) -> "Made":
+        return cls(shard.name, len(shard), shard.read, shard.left_out, cut, longest, data)
 
     def record(self) -> dict:
-        """What `run.json` says of it."""
+        """Return the shard's entry in `run.json`."""
         return {"texts": self.texts, "cut": self.cut, "sha256": hashlib.sha256(self.data).hexdigest()}
 
 
 class VectorFolder:
-    """See the module. `path` need not exist yet."""
+    """A folder of vectors (see the module), which need not exist yet."""
 
     def __init__(self, path: str | Path):
         self.path = Path(path)
 
     def run(self) -> dict | None:
-        """What `run.json` holds; None where there is no folder, or an empty one."""
+        """Read `run.json`; return None if the folder is missing or empty."""
         try:
-            text = (self.path / RUN).read_text(encoding="utf-8")
+            found = json.loads((self.path / RUN).read_text(encoding="utf-8"), object_pairs_hook=unique_fields)
         except FileNotFoundError:
             if self.path.is_dir() and any(not path.name.endswith(_UNFINISHED) for path in self.path.iterdir()):
                 raise ServingError(f"{self.path} is not empty and holds no vectors: name a new folder") from None
             return None
         except NotADirectoryError:
             raise ServingError(f"{self.path} is not a folder") from None
-        except ValueError:
-            text = ""
-        try:
-            found = json.loads(text, object_pairs_hook=unique_fields)
-        except (json.JSONDecodeError, RecursionError):
-            raise self._broken("it is not JSON") from None
-        except ValueError as error:
-            raise self._broken(str(error)) from None
+        except (ValueError, RecursionError) as error:
+            raise self._broken(f"it cannot be read as JSON ({sentence_of(error)})") from None
         if not isinstance(found, dict):
-            raise self._broken("it is not an object with fields")
+            raise self._broken("it is not a JSON object")
         for name, kind in _FIELDS.items():
             value = found.get(name)
             is_count = not isinstance(value, int) or (value > 0 and not isinstance(value, bool))
             if (name in found or name in _NEEDED) and not (isinstance(value, kind) and is_count):
                 raise self._broken(f"{name} is {_brief(value)}")
+        kinds = {"texts": int, "cut": int, "sha256": str}
         for name, record in (found.get("shards") or {}).items():
-            kinds = {"texts": int, "cut": int, "sha256": str}
             if not isinstance(record, dict) or any(not isinstance(record.get(key), kinds[key]) for key in kinds):
                 raise self._broken(f"shards has {_brief(record)} for {name}")
-        if any(
-            not isinstance((found.get("done") or {"texts": 0, "shards": 0}).get(key), int)
-            for key in ("texts", "shards")
-        ):
-            raise self._broken(f"done is {_brief(found['done'])}")
+        done = found.get("done") or {"texts": 0, "shards": 0}
+        if not all(isinstance(done.get(key), int) for key in ("texts", "shards")):
+            raise self._broken(f"done is {_brief(done)}")
         return found
 
     def _broken(self, reason: str) -> ServingError:
         return ServingError(
-            f"{self.path / RUN} is damaged: {reason}; bring back a copy of it, or embed the texts into a new folder"
+            f"{self.path / RUN} is damaged: {reason}. Restore a copy, or embed the texts into a new folder"
         )
 
     def check(self, run: dict) -> None:
-        """Raise a ServingError where other vectors have been begun than those of `run`; `writing` keeps it so."""
+        """Raise ServingError if the folder has vectors with other settings than `run`. Call it within `writing`."""
         begun = self.run()
         if begun is None or not self.files():
             return
@@ -120,34 +114,31 @@ class VectorFolder:
             if not _SHARD.fullmatch(path.name):
                 raise _is_foreign(path)
         if others := [name for name, value in run.items() if begun.get(name) != value]:
-            differences = ", ".join(f"{name} {_brief(begun.get(name))} and not {_brief(run[name])}" for name in others)
-            raise ServingError(f"{self.path} holds vectors with {differences}: name another folder for these")
+            differences = ", ".join(f"{name} {_brief(begun.get(name))}, not {_brief(run[name])}" for name in others)
+            raise ServingError(f"{self.path} holds vectors with other settings ({differences}): name another folder")
 
     def check_files(self, run: dict) -> list[Path]:
-        """The files of the shards, once those that `run` lists are there and no others that should not be.
-
-        Where none are listed, as in a folder of an older version, as many are there as were done, and in their order.
+        """Return the files of the shards, which must be those of `run`. Older versions have only their number.
 
         Raises:
-            ServingError: which file is missing, or too many.
+            ServingError: a file is missing, or does not belong to the folder.
         """
         files, done = self.files(), run.get("done")
         there, listed = {path.name for path in files}, run.get("shards")
-        again = "the command that made it makes it again, and no other"
         if listed is None:
             expected = {shard_name(number) for number in range(done["shards"])} if done else set()
         else:
             expected = set(listed)
         if missing := sorted(expected - there):
-            others = f" ({len(missing):,} are)" if len(missing) > 1 else ""
-            raise ServingError(f"{self.path / missing[0]} is missing{others}: {again}")
+            others = f", and {len(missing) - 1:,} others are" if len(missing) > 1 else ""
+            raise ServingError(f"{self.path / missing[0]} is missing{others}: run the same `roformer embed` again")
         if done and (more := sorted(there - expected)):
             raise _is_foreign(self.path / more[0])
         return files
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """While the block runs, no other process writes here. A folder that stays empty does not stay."""
+        """Lock the folder against other processes. If it is empty at the end, it is removed."""
         with ExitStack() as stack:
             try:
                 stack.enter_context(only_writer(self.path))
@@ -156,10 +147,11 @@ class VectorFolder:
             yield
 
     def write_run(self, run: dict) -> None:
+        run = run | {"shards": dict(sorted(run["shards"].items()))}
         self.write(RUN, (json.dumps(run, indent=2, ensure_ascii=False) + "\n").encode())
 
     def write(self, name: str, data: bytes | memoryview) -> None:
-        """A file that is there whole or not at all; what a killed process left of it is overwritten."""
+        """Write a file that appears only when it is complete; overwrite what a killed process left of it."""
         new = self.path / f".{name}{_UNFINISHED}"
         try:
             new.write_bytes(data)
@@ -170,23 +162,23 @@ class VectorFolder:
             raise
 
     def files(self) -> list[Path]:
-        """Of the shards that are there, in the order of the input."""
+        """Return the files of the shards on disk, in the order of the input."""
         return sorted(path for path in self.path.glob(f"*{PARQUET}") if not path.name.startswith("."))
 
     def width(self) -> int:
-        """Of a vector."""
+        """Return the width of a vector."""
         with open_shard(self.files()[0]) as file:
             return file.schema_arrow.field("vector").type.list_size
 
     def made(self, name: str, texts: int) -> Made:
-        """The shard of a file that is whole, of which `run.json` says nothing yet."""
+        """Read a complete file that `run.json` does not list yet."""
         data = (self.path / name).read_bytes()
         with open_shard(self.path / name, pyarrow.BufferReader(data)) as file:
             cut, longest = (file.schema_arrow.metadata or {}).get(_CUT, b"0 0").split()  # older versions counted none
         return Made(name, texts, 0, 0, int(cut), int(longest), data)
 
     def has(self, shard: Shard, record: dict | None = None) -> bool:
-        """Whether the vectors of exactly these texts are there, and every byte of them is sound."""
+        """Return whether the file of exactly these texts is there and undamaged."""
         path = self.path / shard.name
         try:
             with read_shard(path, record) as file:
@@ -198,21 +190,21 @@ class VectorFolder:
 
 
 def _is_foreign(path: Path) -> ServingError:
-    return ServingError(f"{path} is none of the files of these vectors: take it out of the folder")
+    return ServingError(f"{path} does not belong to these vectors: take it out of the folder")
 
 
 def shard_file(shard: Shard, vectors: np.ndarray, cut: int, longest: int, *, dtype: str, keep_text: bool) -> memoryview:
-    """The bytes of a shard's file.
+    """Return the content of a shard's file.
 
     Args:
         vectors: float32 of shape (len(shard), width).
         cut, longest: see `Made`.
-        dtype: what is stored, one of `VECTOR_DTYPES`.
+        dtype: of the stored vectors, one of `VECTOR_DTYPES`.
     """
-    check_finite(vectors, shard.ids, "compute with --dtype float32, if the model's weights are numbers")
+    check_finite(vectors, shard.ids, "compute with --dtype float32, or check the model's weights")
     with np.errstate(over="ignore"):
         values = vectors.astype(dtype)
-    check_finite(values, shard.ids, f"{dtype} does not hold its numbers, so store with --vector-dtype float32")
+    check_finite(values, shard.ids, f"it exceeds {dtype}, so store with --vector-dtype float32")
     columns = {
         "id": pyarrow.array(shard.ids, pyarrow.string()),
         "vector": pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(values.reshape(-1)), values.shape[1]),
@@ -223,22 +215,17 @@ def shard_file(shard: Shard, vectors: np.ndarray, cut: int, longest: int, *, dty
         {_DIGEST: shard.digest, _NAME: shard.name, _CUT: f"{cut} {longest}"}
     )
     sink = pyarrow.BufferOutputStream()
+    compression = {"id": "zstd", "text": "zstd", "vector.list.element": "none"}  # vectors are not compressible
     pyarrow.parquet.write_table(
-        table,
-        sink,
-        row_group_size=len(shard),
-        # Vectors are not compressible.
-        compression={"id": "zstd", "text": "zstd", "vector.list.element": "none"},
-        use_dictionary=False,
-        write_statistics=False,
+        table, sink, row_group_size=len(shard), compression=compression, use_dictionary=False, write_statistics=False,
         write_page_checksum=True,
-    )
+    )  # fmt: skip
     return memoryview(sink.getvalue())
 
 
 @contextmanager
 def open_shard(path: Path, source: object = None) -> Iterator[pyarrow.parquet.ParquetFile]:
-    """A file of a shard; a ServingError where it is damaged. `source` is what is read instead of the file itself."""
+    """Open a shard's file, or its content in `source`; raise ServingError if it is damaged."""
     try:
         with pyarrow.parquet.ParquetFile(source or path, page_checksum_verification=True) as file:
             yield file
@@ -252,14 +239,13 @@ def open_shard(path: Path, source: object = None) -> Iterator[pyarrow.parquet.Pa
 
 @contextmanager
 def read_shard(path: Path, record: dict | None) -> Iterator[pyarrow.parquet.ParquetFile]:
-    """A file of a shard, read once and whole; a ServingError where it is damaged, or not the one that `run.json` lists.
+    """Open a shard's file; raise ServingError if it is damaged, or not the one that `run.json` lists in `record`.
 
-    Without a record it is what it says of itself that counts: its name, the checksums of its pages and, where it has its
-    texts, their digest.
+    Without a record, its own metadata decide: its name, the checksums of its pages and, if it has its texts, their digest.
     """
     data = path.read_bytes()
     if record is not None and hashlib.sha256(data).hexdigest() != record["sha256"]:
-        raise damaged(path, f"it is not the file that {RUN} lists")
+        raise damaged(path, f"it differs from the file that {RUN} lists")
     with open_shard(path, pyarrow.BufferReader(data)) as file:
         metadata = file.schema_arrow.metadata or {}
         name = metadata.get(_NAME, path.name.encode()).decode(errors="replace")
@@ -268,13 +254,49 @@ def read_shard(path: Path, record: dict | None) -> Iterator[pyarrow.parquet.Parq
         if record is None and _DIGEST in metadata and {"id", "text"} <= set(file.schema_arrow.names):
             rows = file.read(["id", "text"])
             if digest_of(rows["id"].to_pylist(), rows["text"].to_pylist()).encode() != metadata[_DIGEST]:
-                raise damaged(path, "its texts are not those that it was made of")
+                raise damaged(path, "its texts do not match their digest")
         yield file
 
 
 def damaged(path: Path, reason: str) -> ServingError:
-    """The error that says so of a shard's file."""
-    return ServingError(f"{path} is damaged: the command that made it makes this file again, and no other ({reason})")
+    """Return the error for a shard's file."""
+    return ServingError(
+        f"{path} is damaged ({reason}): run the same `roformer embed` again, which replaces only this file"
+    )
+
+
+def repeated_ids(folder: VectorFolder, at_once: int = _HASHES) -> tuple[int, str | None]:
+    """Return the number of different ids that appear more than once, and one of them.
+
+    Memory is bounded: 64-bit hashes are compared, a part of them at a time, and then the ids that share a hash.
+    """
+    total = sum(map(len, _ids(folder)))
+    parts = -(-total // at_once)
+    count, example = 0, None
+    for part in range(parts):
+        hashes = (_hash(ids) for ids in _ids(folder))
+        hashes = np.sort(np.concatenate([some[some % parts == part] for some in hashes]))
+        suspects = np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
+        if len(suspects):
+            seen = Counter()
+            for ids in _ids(folder):
+                seen.update(ids[np.isin(_hash(ids), suspects)])
+            repeated = [id_ for id_, times in seen.items() if times > 1]
+            count += len(repeated)
+            example = example or next(iter(repeated), None)
+    return count, example
+
+
+def _hash(ids: np.ndarray) -> np.ndarray:
+    from pandas.util import hash_array
+
+    return hash_array(ids, categorize=False)
+
+
+def _ids(folder: VectorFolder) -> Iterator[np.ndarray]:
+    for path in folder.files():
+        with open_shard(path) as file:
+            yield file.read(["id"])["id"].to_numpy()
 
 
 def _brief(value: object) -> str:

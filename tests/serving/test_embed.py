@@ -1,4 +1,4 @@
-"""`roformer embed`: the vectors are those of the naive formula, whatever holds the texts and however often it was stopped."""
+"""`roformer embed`: the vectors equal the naive formula's, for every kind of source and after any interruption."""
 
 import gzip
 import json
@@ -14,7 +14,7 @@ import pyarrow.parquet
 import pytest
 import torch
 from helpers import command_line
-from helpers.messages import assert_states
+from helpers.messages import assert_states, refused
 from helpers.small_texts import TEXTS
 from helpers.vector_folders import as_older_versions_wrote
 
@@ -22,8 +22,7 @@ from modeling_roformer.serving.errors import ServingError
 from modeling_roformer.serving.vectors import TextEncoder, embed
 from modeling_roformer.serving.vectors import texts as texts_module
 from modeling_roformer.serving.vectors.encoder import model_identity
-from modeling_roformer.serving.vectors.repeated_ids import repeated_ids
-from modeling_roformer.serving.vectors.vector_folder import VectorFolder
+from modeling_roformer.serving.vectors.vector_folder import VectorFolder, repeated_ids
 
 run = command_line.run  # the fixture
 
@@ -37,7 +36,7 @@ def texts(tmp_path):
 
 
 def read(folder):
-    """Ids, vectors, and texts or None, of all shards."""
+    """Return the ids, vectors, and texts or None, of all shards."""
     tables = [pyarrow.parquet.read_table(path) for path in sorted(folder.glob("*.parquet"))]
     table = pyarrow.concat_tables(tables)
     vectors = np.array(table["vector"].to_pylist(), dtype=np.float32)
@@ -97,7 +96,7 @@ def test_bfloat16_is_near(saved, naive):
 
 
 def write_all(folder):
-    """The same ten texts in every form that is read, two of each; gives the sources and the ids."""
+    """Write eight texts in every supported form, two of each; return the sources."""
     folder.mkdir()
     rows = [{"body": text, "key": i} for i, text in enumerate(TEXTS)]
     lines = "".join(json.dumps(row) + "\n" for row in rows[:2])
@@ -112,7 +111,7 @@ def write_all(folder):
     return [folder, folder.parent / "d.parquet"]
 
 
-def test_whatever_holds_the_texts(saved, naive, tmp_path, monkeypatch):
+def test_every_kind_of_source(saved, naive, tmp_path, monkeypatch):
     monkeypatch.setattr(texts_module, "_PIECE", 16)  # bytes, so that a file has several
     sources = write_all(tmp_path / "corpus")
     embed(saved("word"), sources, tmp_path / "out", field="body", id_field="key", shard_size=3)
@@ -140,7 +139,7 @@ def test_a_data_set(saved, naive, tmp_path, monkeypatch):
     np.testing.assert_allclose(vectors, naive(saved("word"), TEXTS, "mean"), atol=2e-6)
 
 
-def test_a_stopped_run_goes_on_and_ends_as_one_that_was_not(saved, texts, tmp_path, monkeypatch):
+def test_a_stopped_run_resumes_and_ends_as_one_that_was_not(saved, texts, tmp_path, monkeypatch):
     arguments = {"shard_size": 2, "keep_text": True}
     embed(saved("word"), texts, tmp_path / "whole", **arguments)
     out, computed = tmp_path / "out", []
@@ -173,7 +172,7 @@ def test_a_stopped_run_goes_on_and_ends_as_one_that_was_not(saved, texts, tmp_pa
 
 
 def first_numbers(folder):
-    """The bytes of the first two of the first vector."""
+    """Return the bytes of the first two values of the first vector."""
     vector = pyarrow.parquet.read_table(folder / "000000.parquet")["vector"].to_pylist()[0]
     return np.float32(vector[0]).tobytes() + np.float32(vector[1]).tobytes()
 
@@ -182,7 +181,7 @@ def contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_a_text_that_changed_is_embedded_anew_and_no_other(saved, naive, texts, tmp_path):
+def test_only_texts_that_changed_are_embedded_again(saved, naive, texts, tmp_path):
     embed(saved("word"), texts, tmp_path / "out", shard_size=3)
     lines = texts.read_text(encoding="utf-8").split("\n")
     lines[1] = "旋转"
@@ -192,25 +191,26 @@ def test_a_text_that_changed_is_embedded_anew_and_no_other(saved, naive, texts, 
     expected = naive(saved("word"), [TEXTS[0], "旋转", *TEXTS[2:], "明月明月"], "mean")
     np.testing.assert_allclose(read(tmp_path / "out")[1], expected, atol=2e-6)
     texts.write_text("今天\n", encoding="utf-8")
-    with pytest.raises(ServingError, match=r"holds 3 shards beyond the end of the texts, 000001\.parquet the first"):
+    with refused(ServingError, tmp_path / "out", "3 shards", "000001.parquet"):
         embed(saved("word"), texts, tmp_path / "out", shard_size=3)
 
 
 @pytest.mark.parametrize("at_once", [2, 100])
-def test_ids_that_stand_more_than_once_are_kept_and_named(saved, run, tmp_path, at_once):
+def test_repeated_ids_are_kept_and_named(saved, run, tmp_path, at_once):
     path = tmp_path / "texts.jsonl"
     ids = ["a", "b", "a", "c", "b", "a", "d", "e"]
     path.write_text("".join(json.dumps({"text": "今天", "id": id_}) + "\n" for id_ in ids))
     code, out, err = run("embed", saved("word"), path, tmp_path / "out", "--id-field", "id", "--shard-size", 3)
     assert code == 0, err
-    assert "2 ids stand more than once, such as" in out and read(tmp_path / "out")[0] == ids
+    assert read(tmp_path / "out")[0] == ids
+    assert_states(out, "note", "2 ids")
     count, example = repeated_ids(VectorFolder(tmp_path / "out"), at_once)
     assert count == 2 and example in "ab"
 
 
 def test_two_commands_do_not_write_at_once_and_a_moved_model_is_the_same(saved, texts, tmp_path):
     out = tmp_path / "out"
-    with VectorFolder(out).writing(), pytest.raises(ServingError, match="is being written by another process"):
+    with VectorFolder(out).writing(), refused(ServingError, out, "another process"):
         embed(saved("word"), texts, out)
     embed(saved("word"), texts, out, shard_size=4)
     (out / "000001.parquet").unlink()
@@ -219,40 +219,42 @@ def test_two_commands_do_not_write_at_once_and_a_moved_model_is_the_same(saved, 
     assert json.loads((out / "run.json").read_text())["model_name"] == "moved"
 
 
-def test_what_the_command_says(saved, run, texts, tmp_path):
+def test_the_summary_of_the_command(saved, run, texts, tmp_path):
     code, out, err = run("embed", saved("word"), texts, tmp_path / "out", "--shard-size", 4)
     assert code == 0 and err == ""
-    assert "10" in out and "× float32" in out and "│ shards  │ 3" in out
+    assert "× float32" in out and "│ texts   │ 10" in out and "│ shards  │ 3" in out
     code, out, err = run("embed", saved("word"), texts, tmp_path / "out", "--shard-size", 4)
-    assert code == 0 and "3, 3 of them kept" in out
+    assert code == 0
+    assert_states(out, "shards", "3, 3", "kept")
 
 
-def refused(run, *arguments) -> str:
-    """The one sentence of a refusal."""
+def error_of(run, *arguments, states=()) -> str:
+    """Assert that the command fails with one line that states these facts, and return it."""
     code, out, err = run("embed", *arguments)
     assert code == 1 and out == "" and err.count("\n") == 1 and err.startswith("roformer: "), (code, out, err)
+    assert_states(err, *states)
     return err
 
 
-def test_another_command_does_not_go_on(saved, run, texts, tmp_path):
+def test_a_command_with_other_settings_does_not_resume(saved, run, texts, tmp_path):
     out = tmp_path / "out"
     assert run("embed", saved("word"), texts, out)[0] == 0
     before = contents(out)
     other = tmp_path / "other.txt"
     other.write_text("今天", encoding="utf-8")
-    for arguments, what in [
-        ((saved("bi"), texts, out), "holds vectors with model"),
-        ((saved("word"), other, out), "holds vectors with texts"),
-        ((saved("word"), texts, out, "--max-length", 8), "holds vectors with max_length null and not 8"),
-        ((saved("word"), texts, out, "--keep-text"), "keep_text false and not true"),
+    for arguments, facts in [
+        ((saved("bi"), texts, out), ["model", model_identity(saved("bi"))[:56]]),
+        ((saved("word"), other, out), ["texts", '["texts.txt"]', '["other.txt"]']),
+        ((saved("word"), texts, out, "--max-length", 8), ["max_length", "null", 8]),
+        ((saved("word"), texts, out, "--keep-text"), ["keep_text", "false", "true"]),
     ]:
-        assert what in refused(run, *arguments)
+        error_of(run, *arguments, states=[out, *facts])
     assert contents(out) == before
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes").write_text("of somebody")
-    assert "is not empty and holds no vectors" in refused(run, saved("word"), texts, tmp_path / "full")
-    assert "is not a folder" in refused(run, saved("word"), texts, other)
-    assert "in the folder of the texts" in refused(run, saved("word"), tmp_path, tmp_path / "inside")
+    error_of(run, saved("word"), texts, tmp_path / "full", states=[tmp_path / "full", "not empty"])
+    error_of(run, saved("word"), texts, other, states=[other, "not a folder"])
+    error_of(run, saved("word"), tmp_path, tmp_path / "inside", states=[tmp_path / "inside", "in the folder", tmp_path])
 
 
 def test_texts_that_cannot_be_read(saved, run, tmp_path):
@@ -262,18 +264,18 @@ def test_texts_that_cannot_be_read(saved, run, tmp_path):
     (tmp_path / "b.parquet").write_bytes((tmp_path / "a.parquet").read_bytes()[:-20])
     (tmp_path / "empty.txt").write_text("\n \n")
     (tmp_path / "id.jsonl").write_text('{"text": "今天", "id": [1]}\n', encoding="utf-8")
-    for source, options, what in [
-        ("a.parquet", (), "has no column 'text', but body, number (--field names"),
-        ("a.parquet", ("--field", "number"), "the column 'number' holds no text, but int64"),
-        ("a.parquet", ("--field", "body", "--id-field", "key"), "has no column 'key', but body, number (--id-field"),
-        ("b.parquet", ("--field", "body"), "is not a Parquet file, or damaged"),
-        ("empty.txt", (), "there is no text in"),
-        ("missing.txt", (), "missing.txt does not exist"),
-        ("id.jsonl", ("--field", "body"), "line 1: no field 'body' (--field"),
-        ("id.jsonl", ("--id-field", "key"), "line 1: no field 'key' (--id-field"),
-        ("id.jsonl", ("--id-field", "id"), "the field 'id' is [1], but an id is a string or a whole number"),
+    for source, options, facts in [
+        ("a.parquet", (), ["no column 'text'", "body, number", "--field"]),
+        ("a.parquet", ("--field", "number"), ["column 'number'", "int64"]),
+        ("a.parquet", ("--field", "body", "--id-field", "key"), ["no column 'key'", "body, number", "--id-field"]),
+        ("b.parquet", ("--field", "body"), ["Parquet"]),
+        ("empty.txt", (), ["no text"]),
+        ("missing.txt", (), ["does not exist"]),
+        ("id.jsonl", ("--field", "body"), ["line 1", "no field 'body'", "--field"]),
+        ("id.jsonl", ("--id-field", "key"), ["line 1", "no field 'key'", "--id-field"]),
+        ("id.jsonl", ("--id-field", "id"), ["line 1", "field 'id'", "[1]"]),
     ]:
-        assert what in refused(run, saved("word"), tmp_path / source, out, *options)
+        error_of(run, saved("word"), tmp_path / source, out, *options, states=[tmp_path / source, *facts])
         assert not out.exists()
 
 
@@ -286,28 +288,29 @@ def test_models_that_have_no_vectors(saved, run, texts, tmp_path):
     (tmp_path / "seq2seq").mkdir()
     (tmp_path / "seq2seq" / "config.json").write_text('{"model_type": "roformer_seq2seq", "is_encoder_decoder": true}')
     (tmp_path / "seq2seq" / "vocab.txt").write_text("[PAD]\n")
-    for model, what in [
-        (saved("cross"), 'triplet_scorer="cross"'),
-        (saved("gpt"), "generates text (is_decoder)"),
-        (tmp_path / "seq2seq", "makes one text from another"),
-        (bare, "has no tokenizer: copy the vocab.txt"),
-        (tmp_path / "missing", "is not a folder (`roformer pull`"),
-        (tmp_path, "is not a saved model"),
+    for model, facts in [
+        (saved("cross"), ['triplet_scorer="cross"']),
+        (saved("gpt"), ["decoder", "is_decoder"]),
+        (tmp_path / "seq2seq", ["encoder-decoder"]),
+        (bare, ["no tokenizer", "vocab.txt"]),
+        (tmp_path / "missing", ["does not exist"]),
+        (tmp_path, ["config.json", "roformer convert", "roformer pull"]),
     ]:
-        assert what in refused(run, model, texts, out)
+        error_of(run, model, texts, out, states=[model, *facts])
         assert not out.exists()
 
 
 def test_options_that_do_not_fit(saved, run, texts, tmp_path):
-    for options, what in [
-        (("--dtype", "int8"), "dtype is 'int8', but must be one of float32, bfloat16, float16"),
-        (("--vector-dtype", "int8"), "vector_dtype is 'int8'"),
-        (("--shard-size", 0), "shard_size is 0"),
-        (("--device", "nonsense"), "there is no device 'nonsense'"),
-        (("--max-length", 2), "the longest text has 2 tokens, but must have at least 3"),
+    for options, facts in [
+        (("--dtype", "int8"), ["dtype", "'int8'", "float32, bfloat16, float16"]),
+        (("--vector-dtype", "int8"), ["vector_dtype", "'int8'"]),
+        (("--shard-size", 0), ["shard_size", 0]),
+        (("--device", "nonsense"), ["device", "'nonsense'"]),
+        (("--max-length", 2), ["max_length", 2, 3]),
     ]:
-        assert what in refused(run, saved("word"), texts, tmp_path / "out", *options)
-    assert "has positions for" in refused(run, saved("wobert"), texts, tmp_path / "out2", "--max-length", 9999)
+        error_of(run, saved("word"), texts, tmp_path / "out", *options, states=facts)
+    states = ["max_length", 9999, saved("wobert"), 16]
+    error_of(run, saved("wobert"), texts, tmp_path / "out2", "--max-length", 9999, states=states)
 
 
 def test_a_vector_that_is_not_finite_is_named(saved, texts, tmp_path, monkeypatch):
@@ -319,7 +322,7 @@ def test_a_vector_that_is_not_finite_is_named(saved, texts, tmp_path, monkeypatc
         return found
 
     monkeypatch.setattr(TextEncoder, "vectors", damaged)
-    with pytest.raises(ServingError, match=r"the vector of texts\.txt:4 is not finite"):
+    with refused(ServingError, "texts.txt:4", "not finite", "float16", "--vector-dtype"):
         embed(saved("word"), texts, tmp_path / "out", vector_dtype="float16")
 
 
@@ -327,11 +330,11 @@ def test_without_the_extra_one_sentence_says_what_to_install(saved, texts, tmp_p
     for name in [name for name in sys.modules if name.startswith("modeling_roformer.serving.vectors.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    assert_states(refused(run, saved("word"), texts, tmp_path / "out"), "pyarrow", "pip install '.[embed]'")
+    assert_states(error_of(run, saved("word"), texts, tmp_path / "out"), "pyarrow", "pip install '.[embed]'")
 
 
 def test_a_second_process_that_was_slow_to_read_does_not_take_the_vectors_of_the_first(saved, naive, tmp_path):
-    """Both name the same file. What the second reads first is a pipe, which waits until the first command has ended."""
+    """Both name the same file. The second begins to read a pipe, which blocks until the first command has ended."""
     path, out, pipe = tmp_path / "texts.txt", tmp_path / "out", tmp_path / "pipe"
     os.mkfifo(pipe)
     os.link(pipe, path)
@@ -365,7 +368,7 @@ def test_a_second_process_that_was_slow_to_read_does_not_take_the_vectors_of_the
 
 
 def everything(folder) -> str:
-    """All that is in a folder of vectors: its own text, and that of its tables and of their metadata."""
+    """Return all text of a folder of vectors: run.json, the tables and their metadata."""
     found = [(folder / "run.json").read_text(encoding="utf-8")]
     for path in folder.glob("*.parquet"):
         table = pyarrow.parquet.read_table(path)
@@ -394,7 +397,7 @@ def test_nothing_that_is_saved_holds_the_folders_of_the_caller(saved, tmp_path, 
 
 
 def test_texts_of_the_same_names_elsewhere(saved, tmp_path):
-    """Those that are the same were moved; others are not written over the first ones."""
+    """The same texts were moved; vectors of other texts do not overwrite the first ones."""
     for name, content in (("a", TEXTS), ("b", TEXTS), ("c", TEXTS[::-1])):
         (tmp_path / name).mkdir()
         (tmp_path / name / "texts.txt").write_text("\n".join(content), encoding="utf-8")
@@ -402,13 +405,13 @@ def test_texts_of_the_same_names_elsewhere(saved, tmp_path):
     embed(saved("word"), tmp_path / "a" / "texts.txt", out, shard_size=4)
     assert embed(saved("word"), tmp_path / "b" / "texts.txt", out, shard_size=4).kept == 3
     before = contents(out)
-    with pytest.raises(ServingError, match="vectors of other texts"):
+    with refused(ServingError, out, "other texts", out / "000000.parquet"):
         embed(saved("word"), tmp_path / "c" / "texts.txt", out, shard_size=4)
     assert contents(out) == before
 
 
 def test_the_same_relative_path_in_another_folder_is_another_one(saved, tmp_path, monkeypatch):
-    """The vectors of the first are not written over."""
+    """The vectors of the first are not overwritten."""
     for name, content in (("a", TEXTS), ("b", TEXTS[::-1])):
         (tmp_path / name).mkdir()
         (tmp_path / name / "texts.txt").write_text("\n".join(content), encoding="utf-8")
@@ -417,7 +420,7 @@ def test_the_same_relative_path_in_another_folder_is_another_one(saved, tmp_path
     embed(saved("word"), "texts.txt", out, shard_size=4)
     before = contents(out)
     monkeypatch.chdir(tmp_path / "b")
-    with pytest.raises(ServingError, match=r"vectors of other texts: .*000000\.parquet"):
+    with refused(ServingError, out, "other texts", out / "000000.parquet"):
         embed(saved("word"), "texts.txt", out, shard_size=4)
     assert contents(out) == before
     assert embed(saved("word"), tmp_path / "a" / "texts.txt", out, shard_size=4).kept == 3
@@ -432,20 +435,20 @@ def test_a_model_that_is_replaced_before_it_is_loaded_is_noticed(saved, texts, t
         return check(self)
 
     monkeypatch.setattr(texts_module.Texts, "check", replace)
-    with pytest.raises(ServingError, match="model has changed since"):
+    with refused(ServingError, model, "changed"):
         embed(model, texts, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 class Killed(BaseException):
-    """In place of SIGKILL, which no test outlives."""
+    """Stand-in for SIGKILL, which would end the test."""
 
 
 @pytest.mark.parametrize(("pause", "renamed"), [*((0, n) for n in range(9)), *((60, n) for n in range(6))])
 def test_a_run_that_is_killed_before_or_after_any_file_appears_ends_as_one_that_was_not(
     saved, texts, tmp_path, monkeypatch, pause, renamed
 ):
-    """How many texts were cut is not forgotten either, nor is a folder refused in which nothing had appeared."""
+    """The number of truncated texts is kept as well, and a folder without any file is not refused."""
     whole, out = tmp_path / "whole", tmp_path / "out"
     assert embed(saved("word"), texts, whole, shard_size=4, max_length=6).cut > 2
     replace, count = os.replace, 0
@@ -471,8 +474,8 @@ def test_a_file_that_is_no_shard_is_named_and_no_name_of_a_text_is_empty(saved, 
     out = tmp_path / "out"
     embed(saved("word"), texts, out)
     shutil.copy(out / "000000.parquet", out / "notes.parquet")
-    assert "notes.parquet is none of the files" in refused(run, saved("word"), texts, out)
-    assert "the name of the texts is empty" in refused(run, saved("word"), "", tmp_path / "new")
+    error_of(run, saved("word"), texts, out, states=[out / "notes.parquet"])
+    error_of(run, saved("word"), "", tmp_path / "new", states=["texts", "empty"])
 
 
 def test_a_folder_of_an_older_version_is_resumed_as_it_was(saved, naive, texts, tmp_path):
@@ -486,7 +489,7 @@ def test_a_folder_of_an_older_version_is_resumed_as_it_was(saved, naive, texts, 
     assert read(out)[0] == ids == [f"{texts}:{line}" for line in (1, 2, 3, 4, 6, 7, 8, 9, 10, 11)]
     np.testing.assert_allclose(read(out)[1], naive(saved("word"), TEXTS, "mean"), atol=2e-6)
     assert embed(saved("word"), texts, out, shard_size=4, keep_text=True).kept == 3
-    with pytest.raises(ServingError, match="holds vectors with model"):
+    with refused(ServingError, out, "model", model_identity(saved("sim"))[:56]):
         embed(saved("sim"), texts, out, shard_size=4, keep_text=True)
 
 
@@ -502,11 +505,10 @@ def test_a_pooler_reads_no_further_than_its_positions(saved, tmp_path):
     assert encoder(["今天" * 20, "我们"]).shape == (2, 24)
 
 
-def test_what_a_wide_table_lacks_is_said_in_one_line_and_suffixes_may_be_capitals(saved, run, tmp_path):
+def test_errors_list_few_columns_and_suffixes_may_be_capitals(saved, run, tmp_path):
     wide = tmp_path / "wide.csv"
     wide.write_text(",".join(f"c{i}" for i in range(10_000)) + "\n", encoding="utf-8")
-    err = refused(run, saved("word"), wide, tmp_path / "out")
-    assert "no column 'text', but c0, c1, " in err and "9,980 more" in err and len(err) < 1000
+    assert len(error_of(run, saved("word"), wide, tmp_path / "out", states=["'text'", "c0, c1", "9,980 more"])) < 1000
     pyarrow.parquet.write_table(pyarrow.table({"text": TEXTS}), tmp_path / "TEXTS.PARQUET")
     assert embed(saved("word"), tmp_path / "TEXTS.PARQUET", tmp_path / "out").texts == 10
 
@@ -534,31 +536,31 @@ def test_a_csv_file_is_a_table(saved, naive, run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "what"),
+    ("content", "facts"),
     [
-        (b"id,body\n1,x\n", "no column 'text', but id, body (--field"),
-        (b"text,text\nx,y\n", "several columns 'text' (--field"),
-        (b"", "no column 'text', but nothing"),
-        (b'text,id\n"x\ny",1\nx, y,2\n', "line 4: the row has 3 fields and the header 2"),
-        (b'text\nx\n"y\n', "texts.csv, line 3: not CSV, a quote is opened before it and never closed"),
-        ("text\n今天\n".encode("gb18030"), "not UTF-8 (`iconv"),
+        (b"id,body\n1,x\n", ["no column 'text'", "id, body", "--field"]),
+        (b"text,text\nx,y\n", ["several columns 'text'", "--field"]),
+        (b"", ["no column 'text'", "nothing"]),
+        (b'text,id\n"x\ny",1\nx, y,2\n', ["line 4", "3 fields", "header 2"]),
+        (b'text\nx\n"y\n', ["line 3", "quote"]),
+        ("text\n今天\n".encode("gb18030"), ["UTF-8", "iconv"]),
     ],
 )
-def test_a_csv_file_that_is_none(saved, run, tmp_path, content, what):
+def test_invalid_csv_files(saved, run, tmp_path, content, facts):
     (tmp_path / "texts.csv").write_bytes(content)
-    assert what in refused(run, saved("word"), tmp_path / "texts.csv", tmp_path / "out")
+    error_of(run, saved("word"), tmp_path / "texts.csv", tmp_path / "out", states=[tmp_path / "texts.csv", *facts])
     assert not (tmp_path / "out").exists()
 
 
-def test_tables_that_are_not_read_are_refused(saved, run, tmp_path):
+def test_unsupported_tables_are_refused(saved, run, tmp_path):
     for name in ("texts.tsv", "texts.xlsx"):
         (tmp_path / name).write_text("text\n今天\n", encoding="utf-8")
-        error = refused(run, saved("word"), tmp_path / name, tmp_path / "out")
-        assert f"{name} is a table" in error and ".csv" in error
+        error_of(run, saved("word"), tmp_path / name, tmp_path / "out", states=[name, "table", ".csv"])
     (tmp_path / "texts.csv").write_text("text\n今天\n", encoding="utf-8")
     arguments = ["--base", saved("word") / "vocab.txt", "--output", tmp_path / "vocab.txt"]
     code, _, err = run("vocab", tmp_path / "texts.csv", *arguments)
-    assert code == 1 and "texts.csv is a table" in err
+    assert code == 1
+    assert_states(err, "texts.csv", "table")
 
 
 def test_rows_without_a_text_are_left_out_and_counted_alike(saved, run, tmp_path):
@@ -572,7 +574,7 @@ def test_rows_without_a_text_are_left_out_and_counted_alike(saved, run, tmp_path
         out = tmp_path / f"vectors of {name}"
         for _ in range(2):  # the second time all are kept
             code, stdout, err = run("embed", saved("word"), tmp_path / name, out, "--shard-size", 2)
-            assert code == 0 and "│ left out │ 5 rows without a text" in stdout, (stdout, err)
+            assert code == 0 and "│ left out │ 5 rows" in stdout, (stdout, err)
         assert read(out)[0] == [f"{name}:{i}" for i in (1, 4, 6)]
     report = embed(saved("word"), tmp_path / "texts.jsonl", tmp_path / "one", shard_size=3)
     assert (report.texts, report.shards, report.left_out) == (3, 1, 5)
@@ -583,18 +585,16 @@ def test_a_row_of_parquet_that_cannot_be_read_is_named(saved, run, tmp_path):
     data = pyarrow.array([text.encode() for text in texts[:2345]] + [b"\xff\xfe"] + [b"x"] * 10, pyarrow.binary())
     column = pyarrow.Array.from_buffers(pyarrow.string(), len(data), data.buffers())
     pyarrow.parquet.write_table(pyarrow.table({"text": column, "key": range(2356)}), tmp_path / "a.parquet")
-    assert "a.parquet, row 2346: the column 'text': is not UTF-8" in refused(
-        run, saved("word"), tmp_path / "a.parquet", tmp_path / "out"
-    )
+    states = ["a.parquet, row 2346", "column 'text'", "UTF-8"]
+    error_of(run, saved("word"), tmp_path / "a.parquet", tmp_path / "out", states=states)
     table = pyarrow.table({"text": texts, "key": [None if i == 2000 else i for i in range(3000)]})
     pyarrow.parquet.write_table(table, tmp_path / "b.parquet")
-    assert "b.parquet, row 2001: the field 'key' is None" in refused(
-        run, saved("word"), tmp_path / "b.parquet", tmp_path / "out", "--id-field", "key"
-    )
+    states, options = ["b.parquet, row 2001", "field 'key'", "None"], ("--id-field", "key")
+    error_of(run, saved("word"), tmp_path / "b.parquet", tmp_path / "out", *options, states=states)
     data = bytearray((tmp_path / "b.parquet").read_bytes())
     data[200:260] = b"\xff" * 60
     (tmp_path / "c.parquet").write_bytes(data)
-    assert "c.parquet is damaged behind row " in refused(run, saved("word"), tmp_path / "c.parquet", tmp_path / "out")
+    error_of(run, saved("word"), tmp_path / "c.parquet", tmp_path / "out", states=["c.parquet is damaged", "row"])
 
 
 @pytest.mark.parametrize(
@@ -631,19 +631,21 @@ def test_a_damaged_run_is_named(saved, run, texts, tmp_path, content):
         content = json.dumps(json.loads(whole) | content).encode()
     path.write_bytes(content)
     before = contents(out)
-    assert f"{path} is damaged: " in refused(run, saved("word"), texts, out)
+    error_of(run, saved("word"), texts, out, states=[path, "damaged"])
     code, stdout, err = run("rank", "今天", out)
-    assert code == 1 and stdout == "" and f"{path} is damaged: " in err and err.count("\n") == 1
+    assert code == 1 and stdout == "" and err.count("\n") == 1
+    assert_states(err, path, "damaged")
     assert contents(out) == before
 
 
-def test_a_text_has_a_longest_length_and_the_summary_says_how_many_were_cut(saved, naive, run, tmp_path):
+def test_long_texts_are_truncated_and_counted(saved, naive, run, tmp_path):
     path = tmp_path / "texts.txt"
     long = "天" * 9000
     path.write_text(f"今天\n{long}\n", encoding="utf-8")
     for _ in range(2):  # the second time all are kept
         code, out, err = run("embed", saved("sim"), path, tmp_path / "out")
-        assert code == 0 and "│ cut     │ 1 texts, at 8,192 tokens (--max-length)" in out, err
+        assert code == 0, err
+        assert_states(out.partition("│ cut ")[2].partition("\n")[0], "1 texts", "8,192 tokens", "--max-length")
     expected = naive(saved("sim"), ["今天", long], "pooler", 8192)
     np.testing.assert_allclose(read(tmp_path / "out")[1], expected, atol=2e-6)
     encoder = TextEncoder(saved("sim"), device="cpu")
@@ -651,7 +653,7 @@ def test_a_text_has_a_longest_length_and_the_summary_says_how_many_were_cut(save
     assert TextEncoder(saved("sim"), max_length=10_000, device="cpu").max_length == 10_000
 
 
-def test_a_text_that_memory_has_no_room_for_is_named(saved, run, texts, tmp_path, monkeypatch):
+def test_a_text_that_exceeds_memory_is_named(saved, run, texts, tmp_path, monkeypatch):
     from modeling_roformer import RoFormerModel
 
     forward = RoFormerModel.forward
@@ -663,10 +665,10 @@ def test_a_text_that_memory_has_no_room_for_is_named(saved, run, texts, tmp_path
 
     monkeypatch.setattr(RoFormerModel, "forward", hungry)
     texts.write_text(f"今天\n{'明月' * 50}\n{'明月' * 40}\n", encoding="utf-8")
-    error = refused(run, saved("sim"), texts, tmp_path / "out", "--batch-tokens", 1)
-    assert "texts.txt:2" in error and "102 tokens" in error and "--max-length" in error and "alloc_cpu" not in error
-    error = refused(run, saved("sim"), texts, tmp_path / "out")
-    assert "3 texts at once" in error and "texts.txt:2" in error and "--batch-tokens" in error
+    states = ["texts.txt:2", "102 tokens", "--max-length"]
+    error = error_of(run, saved("sim"), texts, tmp_path / "out", "--batch-tokens", 1, states=states)
+    assert "alloc_cpu" not in error and "--batch-tokens" not in error
+    error_of(run, saved("sim"), texts, tmp_path / "out", states=["3 texts", "texts.txt:2", "--batch-tokens"])
 
 
 def test_paths_are_never_looked_up_on_the_hub(saved, run, tmp_path, monkeypatch):
@@ -689,14 +691,13 @@ def test_paths_are_never_looked_up_on_the_hub(saved, run, tmp_path, monkeypatch)
         "-x",
     ):
         options = ("--",) if source.startswith("-") else ()
-        assert "does not exist" in refused(run, *options, saved("word"), source, tmp_path / "out")
+        error_of(run, *options, saved("word"), source, tmp_path / "out", states=["does not exist"])
     assert asked == []
     for source in ("owner/name", "owner/name-v1.1", "name:zh"):
-        error = refused(run, saved("word"), source, tmp_path / "out")
-        assert f"{source} is neither a file nor a data set" in error
+        error_of(run, saved("word"), source, tmp_path / "out", states=[source, "file", "data set"])
     assert asked == ["owner/name", "owner/name-v1.1", "name"]
 
 
 def test_workers_without_ray_are_refused(saved, run, texts, tmp_path):
-    error = refused(run, saved("word"), texts, tmp_path / "out", "--workers", 2)
-    assert "workers" in error and "--ray" in error and not (tmp_path / "out").exists()
+    error_of(run, saved("word"), texts, tmp_path / "out", "--workers", 2, states=["workers", 2, "--ray"])
+    assert not (tmp_path / "out").exists()

@@ -23,8 +23,7 @@ from modeling_roformer.serving.page.abilities import TABS, abilities_of
 from modeling_roformer.serving.page.examples import CHINESE, ENGLISH
 from modeling_roformer.serving.page.fill_mask import MASKS, fill, fill_document
 from modeling_roformer.serving.page.guard import Guard, Origins
-from modeling_roformer.serving.page.reading import Reading, read
-from modeling_roformer.serving.page.served_model import LINES, ServedModel
+from modeling_roformer.serving.page.served_model import LINES, Reading, ServedModel, read
 from modeling_roformer.serving.page.similarity import compare, rank, triplet, vectors
 from modeling_roformer.serving.page.tasks import answer_question, classify, entities, segments, write
 

@@ -1,4 +1,4 @@
-"""`roformer rank`: the order is that of all cosines, computed at once."""
+"""`roformer rank`: the order is that of all cosines computed at once."""
 
 import json
 import re
@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 from helpers import command_line
+from helpers.messages import assert_states, refused
 from helpers.small_texts import TEXTS
 from helpers.vector_folders import as_older_versions_wrote
 from safetensors.numpy import load_file, save_file
@@ -24,7 +25,7 @@ QUERY = "今天去看明月"
 
 @pytest.fixture
 def vectors(saved, tmp_path, monkeypatch):
-    """Of eleven texts, the last of which is the first again, in files of four; the model lies beside them."""
+    """Vectors of eleven texts in files of four; the last text equals the first. The model is beside them."""
     monkeypatch.chdir(tmp_path)
     shutil.copytree(saved("word"), tmp_path / "word")
     Path("texts.txt").write_text("".join(text + "\n" for text in [*TEXTS, TEXTS[0]]), encoding="utf-8")
@@ -68,7 +69,7 @@ def test_a_file_of_queries_and_half_precision(saved, naive, tmp_path):
 
 
 def test_the_best_of_many_in_any_number_of_files():
-    """Against sorting them all, with equal ones among them."""
+    """The result equals that of sorting all of them, with ties."""
     numbers = np.random.default_rng(0).integers(0, 50, 1000).astype(np.float32)
     for top_k in (1, 7, 400):
         best = _Best(top_k)
@@ -79,7 +80,7 @@ def test_the_best_of_many_in_any_number_of_files():
         assert best.cosines.tolist() == numbers[order].tolist()
 
 
-def test_what_the_command_prints(run, vectors):
+def test_the_table_of_the_command(run, vectors):
     code, out, err = run("rank", QUERY, vectors, "--top-k", 2)
     assert code == 0 and err == ""
     rows = re.findall(r"│ (0\.\d{3}) +│ texts\.txt:\d+ +│ (\S[^│]*\S) +│", out)
@@ -87,7 +88,7 @@ def test_what_the_command_prints(run, vectors):
     assert "query" not in out
 
 
-def test_vectors_that_are_not_all_there_are_ranked_with_a_note(run, vectors):
+def test_unfinished_vectors_are_ranked_with_a_note(run, vectors):
     path = vectors / "run.json"
     begun = json.loads(path.read_text(encoding="utf-8"))
     del (
@@ -98,30 +99,31 @@ def test_vectors_that_are_not_all_there_are_ranked_with_a_note(run, vectors):
     path.write_text(json.dumps(begun), encoding="utf-8")
     (vectors / "000002.parquet").unlink()
     code, out, err = run("rank", QUERY, vectors, "--top-k", 100)
-    assert code == 0 and out.count("texts.txt:") == 8 and "is not finished" in err
+    assert code == 0 and out.count("texts.txt:") == 8
+    assert_states(err, vectors, "not finished")
     shutil.copy(vectors / "000000.parquet", vectors / "000001.parquet")
-    assert "000001.parquet is damaged" in refused(run, vectors)
-    (vectors / "000000.parquet").unlink()  # and this is listed
-    assert "000000.parquet is missing" in refused(run, vectors)
+    error_of(run, vectors, states=["000001.parquet is damaged"])
+    (vectors / "000000.parquet").unlink()  # this one is listed
+    error_of(run, vectors, states=["000000.parquet is missing"])
 
 
-def refused(run, vectors, *options) -> str:
-    """The one sentence of a refusal."""
-    code, out, err = run("rank", QUERY, vectors, *options)
+def error_of(run, vectors, query=QUERY, *options, states) -> None:
+    """Assert that the command fails with one line that states these facts."""
+    code, out, err = run("rank", query, vectors, *options)
     assert code == 1 and out == "" and err.count("\n") == 1, (code, out, err)
-    return err
+    assert_states(err, *states)
 
 
 @pytest.fixture(params=["these days", "older"])
 def folder(request, vectors, tmp_path):
-    """Finished vectors, of this version and as older ones wrote them."""
+    """Finished vectors, as written by this version and by older ones."""
     if request.param == "older":
         as_older_versions_wrote(vectors, tmp_path / "word", tmp_path / "texts.txt")
     return vectors
 
 
 def rewrite(path, change):
-    """Write a shard's file anew, in which everything fits but what was changed."""
+    """Write a shard's file again with a change, and otherwise consistent."""
     table = pyarrow.parquet.read_table(path)
     pyarrow.parquet.write_table(change(table), path, use_dictionary=False, write_page_checksum=True)
 
@@ -139,40 +141,45 @@ def swap(a, b):
         (lambda folder: (folder / "000002.parquet").unlink(), "000002.parquet is missing"),
         (lambda folder: shutil.copy(folder / "000000.parquet", folder / "000001.parquet"), "000001.parquet is damaged"),
         (lambda folder: shutil.copy(folder / "000001.parquet", folder / "000000.parquet"), ".parquet is damaged"),
-        (lambda folder: shutil.copy(folder / "000001.parquet", folder / "000003.parquet"), "000003.parquet is none of"),
-        (lambda folder: shutil.copy(folder / "000001.parquet", folder / "copy.parquet"), "copy.parquet is none of"),
+        (
+            lambda folder: shutil.copy(folder / "000001.parquet", folder / "000003.parquet"),
+            "000003.parquet does not belong",
+        ),
+        (
+            lambda folder: shutil.copy(folder / "000001.parquet", folder / "copy.parquet"),
+            "copy.parquet does not belong",
+        ),
         (lambda folder: swap(folder / "000000.parquet", folder / "000001.parquet"), ".parquet is damaged"),
         (lambda folder: rewrite(folder / "000001.parquet", lambda table: table.slice(1)), "000001.parquet is damaged"),
     ],
     ids=["lost", "last lost", "copied over", "copied back", "extra", "other name", "swapped", "fewer rows"],
 )
-def test_files_that_are_not_those_that_were_made_are_named(run, folder, harm, named):
+def test_damaged_missing_and_foreign_files_are_named(run, folder, harm, named):
     assert run("rank", QUERY, folder)[0] == 0
     harm(folder)
-    assert named in refused(run, folder)
+    error_of(run, folder, states=[named])
 
 
 @pytest.mark.parametrize(
-    ("change", "named"),
+    ("change", "facts"),
     [
-        (lambda table: table.set_column(0, "id", pyarrow.array(["x"] * len(table))), "'x' is the id of no line"),
-        (lambda table: table.set_column(0, "id", pyarrow.array([1] * len(table))), "has no column 'id'"),
-        (lambda table: table.drop_columns("id"), "has no column 'id'"),
-        (lambda table: table.drop_columns("vector"), "has no column 'vector'"),
+        (lambda table: table.set_column(0, "id", pyarrow.array(["x"] * len(table))), ["id 'x'", "line"]),
+        (lambda table: table.set_column(0, "id", pyarrow.array([1] * len(table))), ["no column 'id'"]),
+        (lambda table: table.drop_columns("id"), ["no column 'id'"]),
+        (lambda table: table.drop_columns("vector"), ["no column 'vector'"]),
     ],
 )
-def test_a_file_from_elsewhere_among_those_that_are_not_listed_yet_is_named(run, vectors, change, named):
+def test_a_foreign_file_that_is_not_listed_yet_is_named(run, vectors, change, facts):
     path = vectors / "run.json"
     begun = json.loads(path.read_text(encoding="utf-8"))
     del begun["done"], begun["shards"]["000002.parquet"]
     path.write_text(json.dumps(begun), encoding="utf-8")
     bare = lambda table: table.select(["id", "vector"]).replace_schema_metadata(None)  # noqa: E731
     rewrite(vectors / "000002.parquet", lambda table: change(bare(table)))
-    found = refused(run, vectors)
-    assert "000002.parquet" in found and named in found
+    error_of(run, vectors, states=["000002.parquet", *facts])
 
 
-def test_a_vector_that_was_changed_is_noticed(run, vectors):
+def test_a_changed_vector_is_detected(run, vectors):
     def change(table):
         values = table["vector"].to_pylist()
         values[2][3] += 0.5
@@ -181,11 +188,11 @@ def test_a_vector_that_was_changed_is_noticed(run, vectors):
         )
 
     rewrite(vectors / "000001.parquet", change)
-    assert "000001.parquet is damaged" in refused(run, vectors)
+    error_of(run, vectors, states=["000001.parquet is damaged"])
 
 
 def test_older_vectors_without_their_texts(saved, run, tmp_path, monkeypatch):
-    """Their number is known, and their order."""
+    """Only their number and order can be checked."""
     monkeypatch.chdir(tmp_path)
     Path("texts.txt").write_text("".join(text + "\n" for text in TEXTS), encoding="utf-8")
     embed(saved("word"), "texts.txt", "vectors", shard_size=4, keep_text=True)
@@ -194,7 +201,7 @@ def test_older_vectors_without_their_texts(saved, run, tmp_path, monkeypatch):
         rewrite(path, lambda table: table.drop_columns(["text"]))
     assert run("rank", QUERY, "vectors")[0] == 0
     rewrite(Path("vectors/000001.parquet"), lambda table: table.slice(0, 3))
-    assert "9 vectors and not the 10" in refused(run, "vectors")
+    error_of(run, "vectors", states=["9 vectors", 10, "roformer embed"])
 
 
 def test_a_query_without_a_finite_vector_is_refused_and_a_text_too(saved, run, tmp_path, monkeypatch):
@@ -209,16 +216,15 @@ def test_a_query_without_a_finite_vector_is_refused_and_a_text_too(saved, run, t
     embed("word", "texts.txt", "vectors")
     Path("queries.txt").write_text("今天\n旋转\n", encoding="utf-8")
     for query in ("旋转", "queries.txt"):
-        code, out, err = run("rank", query, "vectors")
-        assert code == 1 and out == "" and "the query '旋转' is not finite" in err
+        error_of(run, "vectors", query, states=["query '旋转'", "not finite", "float32"])
     Path("texts.txt").write_text("今天\n旋转\n", encoding="utf-8")
-    with pytest.raises(ServingError, match=r"the vector of texts\.txt:2 is not finite"):
+    with refused(ServingError, "texts.txt:2", "not finite", "float32"):
         embed("word", "texts.txt", "others")
 
 
 @pytest.mark.parametrize("n", [2, 7, 9, 100])
 def test_equal_vectors_are_in_the_order_of_the_texts(saved, tmp_path, monkeypatch, n):
-    """A product in float32 differs by where a row lies."""
+    """A product in float32 depends on the position of a row."""
     path = tmp_path / "texts.txt"
     path.write_text("今天\n" * n, encoding="utf-8")
     row = np.random.default_rng(n).normal(size=24).astype(np.float32)
@@ -235,37 +241,35 @@ def test_a_model_that_was_moved_or_is_another(saved, vectors, tmp_path, monkeypa
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert isinstance(rank(QUERY, vectors, top_k=1).matches[0][0], Match)  # it lies beside the vectors
     shutil.move(tmp_path / "word", tmp_path / "moved")
-    with pytest.raises(ServingError, match=r"'word', is neither .*: --model names its folder"):
+    with refused(ServingError, vectors, "'word'", "--model"):
         rank(QUERY, vectors)
     shutil.copytree(saved("bi"), tmp_path / "word")  # of the same name
-    with pytest.raises(ServingError, match=r"word is not the model that made the vectors .*: --model names the folder"):
+    with refused(ServingError, Path("..", "word").resolve(), vectors, "changed", "--model"):
         rank(QUERY, vectors)
     assert isinstance(rank(QUERY, vectors, model=tmp_path / "moved", top_k=1).matches[0][0], Match)
     as_older_versions_wrote(vectors, tmp_path / "gone", Path("texts.txt"))
-    with pytest.raises(ServingError, match=r"is no longer at .*gone: --model names its folder"):
+    with refused(ServingError, vectors, tmp_path / "gone", "no longer", "--model"):
         rank(QUERY, vectors)
-    with pytest.raises(ServingError, match="is not the model that made the vectors"):
+    with refused(ServingError, saved("bi"), vectors, "--model"):
         rank(QUERY, vectors, model=saved("bi"))
 
 
-def test_what_cannot_be_ranked(run, vectors, tmp_path):
-    with pytest.raises(ServingError, match=r"top_k is 1\.5"):
+def test_queries_and_folders_that_are_refused(run, vectors, tmp_path):
+    with refused(ServingError, "top_k", 1.5):
         rank(QUERY, vectors, top_k=1.5)
     (tmp_path / "empty").mkdir()
     (tmp_path / "blank.txt").write_text("\n")
-    for arguments, what in [
-        ((QUERY, tmp_path / "missing"), "does not exist: `roformer embed` makes"),
-        ((QUERY, tmp_path / "empty"), "holds no vectors"),
-        ((QUERY, vectors, "--top-k", 0), "top_k is 0"),
-        ((" ", vectors), "the query is empty"),
-        ((tmp_path / "blank.txt", vectors), "there is no text in"),
+    for arguments, facts in [
+        ((tmp_path / "missing", QUERY), [tmp_path / "missing", "does not exist", "roformer embed"]),
+        ((tmp_path / "empty", QUERY), [tmp_path / "empty", "no vectors", "roformer embed"]),
+        ((vectors, QUERY, "--top-k", 0), ["top_k", 0]),
+        ((vectors, " "), ["query", "empty"]),
+        ((vectors, tmp_path / "blank.txt"), ["no text", tmp_path / "blank.txt"]),
     ]:
-        code, out, err = run("rank", *arguments)
-        assert code == 1 and out == "" and err.count("\n") == 1 and what in err, err
+        error_of(run, *arguments, states=facts)
     file = vectors / "000001.parquet"
     data = bytearray(file.read_bytes())
     vector = pyarrow.parquet.read_table(file)["vector"].to_pylist()[0]
     data[data.find(np.float32(vector[0]).tobytes() + np.float32(vector[1]).tobytes())] ^= 1
     file.write_bytes(data)
-    code, out, err = run("rank", QUERY, vectors)
-    assert code == 1 and f"{file} is damaged" in err
+    error_of(run, vectors, states=[f"{file} is damaged"])
