@@ -1,4 +1,4 @@
-"""Docstrings that are complete by themselves: what a head hands on to the bare model is described at the head, too."""
+"""Complete docstrings: a head's also describes the arguments that it passes on to the bare model."""
 
 import inspect
 import re
@@ -6,28 +6,28 @@ from collections.abc import Callable
 
 
 def described_as_in(source: Callable, keywords: str, dimensions: str) -> Callable[[Callable], Callable]:
-    """Decorator of a function that hands arguments on: its docstring also tells what `source`'s says of them.
+    """Return a decorator that adds to a function's docstring the arguments that it passes on to `source`.
 
-    Arguments stand in the order of the signature, then, under `**kwargs`, those that come through it. What the
-    function's own docstring says goes first. Where there are no docstrings (`python -OO`), none is made.
+    Arguments are in the order of the signature, followed by those of `**kwargs`. The function's own docstring overrides
+    `source`'s. Without docstrings (`python -OO`), the decorator does nothing.
 
     Args:
         source: the function that gets the arguments.
-        keywords: further ones that come through `**kwargs`, in the form of a docstring's `Args`.
-        dimensions: what the letters in the shapes mean, told at the end.
+        keywords: further keyword arguments, written as in a docstring's `Args`.
+        dimensions: meaning of the letters in the shapes, for the end of the docstring.
 
     Raises:
-        KeyError: where neither describes a parameter.
+        KeyError: neither docstring describes a parameter.
 
     ```python
     >>> @described_as_in(RoFormerModel.forward, "", "b batch, s sequence length")
     ... def forward(self, input_ids=None, labels=None, **kwargs):
-    ...     '''Scores of a text.
+    ...     '''Score a text.
     ...
     ...     Args:
     ...         labels: class ids, shape (b,).
     ...     '''
-    >>> help(forward)  # describes input_ids, labels, and what the bare model takes besides
+    >>> help(forward)  # describes input_ids, labels, and the bare model's other arguments
     ```
     """
 
@@ -48,14 +48,14 @@ def described_as_in(source: Callable, keywords: str, dimensions: str) -> Callabl
 
 
 def _parts(function: Callable) -> tuple[str, dict[str, str], str]:
-    """What stands before `Args` in a docstring, each argument's entry by its name, and what stands after."""
+    """Return a docstring's text before `Args`, the entry of each argument by name, and the text after."""
     summary, _, rest = inspect.getdoc(function).partition("\n\nArgs:\n")
     entries, _, rest = rest.partition("\n\n")
     return summary, _by_name(entries), rest
 
 
 def _by_name(entries: str) -> dict[str, str]:
-    """An entry may be of several names: `start, end: what they are`."""
+    """Return the entries of `Args` by name; an entry may have several names: `start, end: indices`."""
     return {
         name.strip(): entry
         for entry in re.split(r"\n+(?=    \S)", entries.strip("\n"))

@@ -6,6 +6,7 @@ from typing import ClassVar
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
+from .configuration import ConfigurationMixin, check_at_least_1, check_choice
 from .model_types import MODEL_TYPE_SEQ2SEQ
 from .rope_parameters import ROPE_FIELDS
 
@@ -19,7 +20,7 @@ SIZES = (
     "decoder_attention_heads",
     "decoder_ffn_dim",
 )
-# Fields of a MarianConfig that this model has in one way only, and what they say of it.
+# Fields of MarianConfig for which this model supports one value only.
 ONE_WAY = {
     "activation_dropout": 0,
     "encoder_layerdrop": 0,
@@ -29,41 +30,40 @@ ONE_WAY = {
 
 
 @strict
-class RoFormerSeq2SeqConfig(PreTrainedConfig):
+class RoFormerSeq2SeqConfig(ConfigurationMixin, PreTrainedConfig):
     r"""Configuration of a RoFormer for sequence to sequence (section 4.1 of arXiv:2104.09864).
 
-    Fields are named as those of transformers' `MarianConfig`; `position_encoding`, `layer_norm_eps`, `unpad_inputs` and
-    `sparse_prediction` are this package's own. The defaults describe the transformer that Table 1 of the paper compares
-    with, the base one of arXiv:1706.03762, and the special tokens of fairseq, in which both were trained.
+    Field names are those of transformers' `MarianConfig`; `position_encoding`, `layer_norm_eps`, `unpad_inputs` and
+    `sparse_prediction` are this package's own. The default sizes are those of the baseline in Table 1 of the paper, the
+    base transformer of arXiv:1706.03762; the default special tokens are those of fairseq, in which both were trained.
 
     Args:
         vocab_size: number of entries in the vocabulary, which both languages share.
         d_model: width of the hidden states, a multiple of both numbers of heads.
         encoder_layers, decoder_layers: number of transformer layers.
-        encoder_attention_heads, decoder_attention_heads: heads a layer; `d_model` divided by them is even, since RoPE
-            turns dimensions in pairs.
+        encoder_attention_heads, decoder_attention_heads: heads per layer; `d_model` divided by them is even, since RoPE
+            rotates pairs of dimensions.
         encoder_ffn_dim, decoder_ffn_dim: width of the feed-forward layers.
         activation_function: activation of the feed-forward layers, a name in `transformers.activations.ACT2FN`.
-        dropout: dropout on embeddings and on what each sub-layer adds.
-        attention_dropout: dropout on the attention probabilities.
-        max_position_embeddings: told to others, and no limit here, since positions are computed, not looked up.
-        init_std: standard deviation of fresh weights.
+        dropout: dropout probability of the embeddings and of each sub-layer's output.
+        attention_dropout: dropout probability of the attention probabilities.
+        max_position_embeddings: written for other software; this model has no length limit.
+        init_std: standard deviation of newly initialised weights.
         layer_norm_eps: epsilon of the layer norms.
         scale_embedding: multiply embeddings by √d_model.
-        position_encoding: how the model knows where a token stands: `"rotary"`, in the self-attention of encoder and
-            decoder; or for a baseline that is equal in all else, `"sinusoidal"`: vectors added to the embeddings, all sines
-            before all cosines, as Marian has them.
+        position_encoding: `"rotary"`, in the self-attention of encoder and decoder; or for a baseline `"sinusoidal"`:
+            vectors added to the embeddings, all sines before all cosines, as in Marian.
         use_cache: return the key-value cache.
-        tie_word_embeddings: the output layer shares the embeddings, as encoder and decoder do in any case.
-        unpad_inputs: leave the padding of mixed batches out of the computation (see `RoFormerConfig`), and of a target what
-            follows its last label.
-        sparse_prediction: in training, logits are computed only where there are labels.
-        pad_token_id: what labels of -100 are replaced by, where the decoder reads them.
-        bos_token_id, eos_token_id: first token of a text, and last.
-        decoder_start_token_id: what the decoder reads first.
+        tie_word_embeddings: tie the weights of the output layer to the embeddings, which encoder and decoder always share.
+        unpad_inputs: leave the padding of mixed batches (see `RoFormerConfig`) and target tokens after the last label out
+            of the computation.
+        sparse_prediction: in training, compute logits only where there are labels.
+        pad_token_id: replaces labels of -100 in the decoder's input.
+        bos_token_id, eos_token_id: first and last token of a text.
+        decoder_start_token_id: first token of the decoder's input.
 
     Raises:
-        ValueError: naming the field that describes no model.
+        ValueError: naming the invalid field.
 
     ```python
     >>> from modeling_roformer import RoFormerSeq2SeqConfig
@@ -74,7 +74,7 @@ class RoFormerSeq2SeqConfig(PreTrainedConfig):
 
     model_type = MODEL_TYPE_SEQ2SEQ
     keys_to_ignore_at_inference = ["past_key_values"]
-    # The names under which the modules that are shared with RoFormer ask.
+    # Names of these fields in the modules shared with RoFormer.
     attribute_map = {
         "hidden_size": "d_model",
         "embedding_size": "d_model",
@@ -113,7 +113,7 @@ class RoFormerSeq2SeqConfig(PreTrainedConfig):
     eos_token_id: int | list[int] | None = 2
     decoder_start_token_id: int | None = 2
 
-    # What else those modules ask, and this model has in one way only.
+    # Other fields that those modules read, with the one value that this model has.
     norm_type: ClassVar[str] = "layer_norm"
     use_bias: ClassVar[bool] = True
     add_pooling_layer: ClassVar[bool] = False
@@ -126,51 +126,41 @@ class RoFormerSeq2SeqConfig(PreTrainedConfig):
     is_decoder: ClassVar[bool] = False  # True in what `decoder_config` gives
     add_cross_attention: ClassVar[bool] = False
 
-    # Pipelines that the installed package brings; a copy of this file beside a checkpoint has none.
+    # Set where the package is installed; empty in a copy of this file beside a checkpoint.
     installed_pipelines: ClassVar[set[str]] = set()
 
     def __post_init__(self, **kwargs):
         for name, value in {**ONE_WAY, "decoder_vocab_size": self.vocab_size, "attention_type": "softmax"}.items():
             if (given := kwargs.pop(name, None)) not in (None, value):
-                raise ValueError(
-                    f"{name} is {given!r}, but a RoFormer for sequence to sequence is made for {value!r} alone"
-                )
+                raise ValueError(f"{name} is {given!r}, but RoFormerSeq2SeqConfig supports only {value!r}")
         if given := [name for name in ROPE_FIELDS if kwargs.pop(name, None)]:
-            raise ValueError(f"{given[0]} is a field of RoFormerConfig: positions here are those of the paper")
+            raise ValueError(f"{given[0]} is a field of RoFormerConfig, not of RoFormerSeq2SeqConfig: leave it out")
         for name in ("is_decoder", "add_cross_attention"):
-            kwargs.pop(name, None)  # a MarianConfig says so
-        # Code beside a checkpoint is not asked for where the package has the pipeline itself.
-        custom_pipelines = kwargs.pop("custom_pipelines", None) or {}
-        if custom_pipelines := {
-            task: info for task, info in custom_pipelines.items() if task not in self.installed_pipelines
-        }:
-            kwargs["custom_pipelines"] = custom_pipelines
+            kwargs.pop(name, None)  # fields of a MarianConfig
+        self.drop_installed_pipelines(kwargs)
         super().__post_init__(**kwargs)
         self.check()
 
     def check(self) -> None:
-        """Raises a ValueError that names the field where the sizes describe no model."""
-        for name in SIZES:
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, but must be at least 1")
-        if self.position_encoding not in ("rotary", "sinusoidal"):
-            raise ValueError(f"position_encoding is {self.position_encoding!r}, but must be one of rotary, sinusoidal")
+        """Raise a ValueError that names the first invalid field."""
+        check_at_least_1(self, *SIZES)
+        check_choice(self, "position_encoding", ("rotary", "sinusoidal"))
         for name in ("encoder_attention_heads", "decoder_attention_heads"):
             heads = getattr(self, name)
             if self.d_model % heads:
                 raise ValueError(f"d_model ({self.d_model}) is not a multiple of {name} ({heads})")
             if self.position_encoding == "rotary" and self.d_model // heads % 2:
                 raise ValueError(
-                    f"d_model / {name} is {self.d_model // heads}, an odd number, but rotary position embedding turns "
-                    "dimensions in pairs"
+                    f"d_model / {name} is {self.d_model // heads}, but must be even: rotary position embedding rotates pairs "
+                    "of dimensions"
                 )
         if self.d_model % 2:
             raise ValueError(
-                f"d_model is {self.d_model}, an odd number, but sinusoidal positions are pairs of a sine and a cosine"
+                f"d_model is {self.d_model}, but must be even: sinusoidal positions are pairs of a sine and a cosine"
             )
 
     def decoder_config(self) -> "RoFormerSeq2SeqConfig":
-        """A configuration for the decoder alone: what the shared modules ask is answered from the decoder's fields."""
+        """Return a configuration for the decoder alone, whose fields the shared modules then read."""
         config = copy.deepcopy(self)
         config.is_encoder_decoder, config.is_decoder, config.add_cross_attention = False, True, True
         config.encoder_layers = self.decoder_layers
@@ -179,23 +169,6 @@ class RoFormerSeq2SeqConfig(PreTrainedConfig):
         return config
 
     @property
-    def head_dim(self) -> int:
-        """Width of one attention head."""
-        return self.d_model // self.encoder_attention_heads
-
-    @property
     def rotary_dim(self) -> int:
-        """How many dimensions are rotated: those of a head."""
+        """Number of rotated dimensions: those of a head."""
         return self.head_dim
-
-    @property
-    def output_attentions(self) -> bool | None:
-        """Whether models return the attention matrices; allowed under any attention implementation."""
-        return self._output_attentions
-
-    @output_attentions.setter
-    def output_attentions(self, value: bool | None) -> None:
-        self._output_attentions = value  # see `RoFormerConfig`
-
-    def validate_output_attentions(self) -> None:
-        """Nothing to refuse: see `output_attentions`."""

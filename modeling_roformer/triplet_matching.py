@@ -22,24 +22,22 @@ from .configuration import TRIPLET_LOSSES, RoFormerConfig
 from .input_checks import can_be_read, check_same_shape, read_together
 from .task_head import RoFormerHead, describes_inputs_and_parts, flatten_examples, mean_loss, mean_over_tokens
 
-# The paper's RoFormer-1024. The model has no longest length, but a tokenizer that names none would let
-# texts of any length through.
+# As in the paper's RoFormer-1024. The model has no limit, so without a default a tokenizer that has none would not truncate.
 DEFAULT_MAX_LENGTH = 1024
-_ROWS = 1 << 16  # vectors that `rank` holds in float64 at once
+_ROWS = 1 << 16  # vectors that `rank` converts to float64 at once
 _INPUTS = {"cross": ("(A, B)", "(A, C)"), "bi": ("A", "B", "C")}
 
 
 class RoFormerForTripletMatching(RoFormerHead):
-    """Scores B and C by how close they are to A; the label is 0 where B is the closer one, 1 where C is.
+    """Triplet matching: which of two texts, B or C, is closer to A. The label is 0 for B, 1 for C.
 
-    `config.triplet_scorer` says how:
+    `config.triplet_scorer` is one of:
 
-    - `"cross"`: the pairs (A, B) and (A, C) are read whole, as in the paper. One logit a pair, from the mean over its
-      tokens (padding left out). The loss is binary cross-entropy on each pair, as in the original script, or softmax
-      over the two.
-    - `"bi"`: A, B and C are encoded apart, each as the mean over its tokens. The logits are the cosines of (A, B) and
-      (A, C) over `config.triplet_temperature`; the loss is softmax over the two, or the margin between the cosines.
-      Vectors are made once (`encode`) and compared with one text after the other (`rank`).
+    - `"cross"`: reads the pairs (A, B) and (A, C), as in the paper. One logit per pair, from the mean over its tokens
+      without padding. The loss is binary cross-entropy on each pair, as in the original script, or softmax over the two.
+    - `"bi"`: encodes A, B and C separately, each as the mean over its tokens. The logits are the cosines of (A, B) and
+      (A, C), divided by `config.triplet_temperature`; the loss is softmax over the two, or the margin between the cosines.
+      `encode` computes vectors once, and `rank` compares them with any text's.
 
     ```python
     >>> from transformers import pipeline
@@ -52,7 +50,7 @@ class RoFormerForTripletMatching(RoFormerHead):
         super().__init__(config)
         if config.triplet_scorer == "cross":
             self.dropout = nn.Dropout(config.hidden_dropout_prob)
-            # Not `classifier`, which multiple choice would take for its own and apply to other vectors.
+            # Not named `classifier`: multiple choice would load its weights, but apply them to other vectors.
             self.scorer = nn.Linear(config.hidden_size, 1)
         self.post_init()
 
@@ -69,7 +67,7 @@ class RoFormerForTripletMatching(RoFormerHead):
         past_key_values: Cache | None = None,
         **kwargs,
     ) -> MultipleChoiceModelOutput:
-        """Scores B and C of each triplet, which is n sequences: 2 pairs for "cross", 3 texts for "bi".
+        """Score B and C of each triplet, which is n sequences: 2 pairs for "cross", 3 texts for "bi".
 
         Args:
             input_ids: shape (b, 2, s), the pairs (A, B) and (A, C); or (b, 3, s), the texts A, B and C.
@@ -79,7 +77,7 @@ class RoFormerForTripletMatching(RoFormerHead):
             position_ids: integers, shape (b, n, s); 0, 1, 2, … where None.
             past_key_values: a prefix of b·n sequences, of length p; see `RoFormerModel.forward`. The shape of
                 `attention_mask` then is (b, n, p + s).
-            labels: 0 where B is closer to A, 1 where C is, shape (b,).
+            labels: 0 if B is closer to A, 1 if C is, shape (b,).
 
         Returns:
             `logits` of shape (b, 2), for B and for C, and `loss`. `hidden_states` and `attentions` are those of the
@@ -98,15 +96,15 @@ class RoFormerForTripletMatching(RoFormerHead):
         return self.make_output(MultipleChoiceModelOutput, outputs, self.scores(vectors), labels, **kwargs)
 
     def scores(self, vectors: torch.Tensor) -> torch.Tensor:
-        """Logits, shape (b, 2), of vectors of shape (b, n, hidden_size)."""
+        """Return logits, shape (b, 2), of vectors of shape (b, n, hidden_size)."""
         if self.config.triplet_scorer == "cross":
             return self.scorer(self.dropout(vectors)).squeeze(-1)
-        # Cosines of texts lie so close together that half precision makes ties of them.
+        # Cosines of texts are so close together that many are equal in half precision.
         vectors = vectors.to(torch.promote_types(vectors.dtype, torch.float32))
         return F.cosine_similarity(vectors[:, :1], vectors[:, 1:], dim=-1) / self.config.triplet_temperature
 
     def triplet_loss(self, logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch=None) -> torch.Tensor:
-        """The mean over the batch of the loss that the config names; see `mean_loss`.
+        """Return the mean over the batch of the config's loss; see `mean_loss`.
 
         Args:
             logits: shape (b, 2).
@@ -132,42 +130,35 @@ class RoFormerForTripletMatching(RoFormerHead):
     ) -> None:
         """Raise a ValueError that names the argument of `forward` that does not fit; `past` is the length of a prefix."""
         if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("give either input_ids or inputs_embeds, and not both")
-        name, ndim, inputs = (
-            ("input_ids", 3, input_ids) if inputs_embeds is None else ("inputs_embeds", 4, inputs_embeds)
-        )
+            raise ValueError("expected either input_ids or inputs_embeds, and not both")
+        name, inputs = ("input_ids", input_ids) if inputs_embeds is None else ("inputs_embeds", inputs_embeds)
         scorer = self.config.triplet_scorer
-        n = len(_INPUTS[scorer])
-        if inputs.ndim != ndim or inputs.shape[1] != n or 0 in inputs.shape:
+        texts = _INPUTS[scorer]
+        expected = ("batch", len(texts), "length", "embedding_size")[: 3 if inputs_embeds is None else 4]
+        if inputs.ndim != len(expected) or inputs.shape[1] != len(texts) or 0 in inputs.shape:
             raise ValueError(
-                f"{name} has shape {tuple(inputs.shape)}, but triplet_scorer={scorer!r} needs (batch, {n}, length"
-                f"{', embedding_size' if ndim == 4 else ''}): {', '.join(_INPUTS[scorer])}"
+                f"{name} has shape {tuple(inputs.shape)}; expected ({', '.join(map(str, expected))}) with "
+                f"triplet_scorer={scorer!r}: {', '.join(texts)}"
             )
         shape = tuple(inputs.shape[:3])
         check_same_shape("attention_mask", attention_mask, (*shape[:2], past + shape[2]))
-        for name, value in (
-            ("token_type_ids", token_type_ids),
-            ("position_ids", position_ids),
-        ):
-            check_same_shape(name, value, shape)
+        check_same_shape("token_type_ids", token_type_ids, shape)
+        check_same_shape("position_ids", position_ids, shape)
         if labels is not None and (labels.shape != shape[:1] or labels.is_floating_point()):
             raise ValueError(
                 f"labels are {labels.dtype} of shape {tuple(labels.shape)}, but must be integers of shape ({shape[0]},)"
             )
-        tokens = (
-            attention_mask[..., past:].any(dim=-1)
-            if attention_mask is not None and can_be_read(attention_mask)
-            else None
-        )
-        fit, filled = read_together(
-            ((labels == 0) | (labels == 1)).all() if labels is not None and can_be_read(labels) else None,
-            None if tokens is None else tokens.all(),
-        )
+        labels_fit = has_token = None
+        if labels is not None and can_be_read(labels):
+            labels_fit = ((labels == 0) | (labels == 1)).all()
+        if attention_mask is not None and can_be_read(attention_mask):
+            has_token = attention_mask[..., past:].any(dim=-1)
+        fit, filled = read_together(labels_fit, None if has_token is None else has_token.all())
         if fit == 0:
             raise ValueError("labels must be 0 (B is closer to A) or 1 (C is)")
         if filled == 0:
-            i, text = (~tokens).nonzero()[0].tolist()
-            raise ValueError(f"attention_mask leaves no token of {_INPUTS[scorer][text]} in triplet {i}")
+            i, text = (~has_token).nonzero()[0].tolist()
+            raise ValueError(f"attention_mask leaves no token of {texts[text]} in triplet {i}")
 
     @torch.no_grad()
     def encode(
@@ -179,16 +170,16 @@ class RoFormerForTripletMatching(RoFormerHead):
         max_length: int | None = None,
         progress: bool | None = None,
     ) -> torch.Tensor:
-        """Vectors of texts, for `rank`; made once, they serve for every comparison.
+        """Return vectors of texts, for `rank`.
 
-        Texts of like length share a batch, so that little is computed on padding. No dropout, no gradients.
+        Texts of similar length share a batch, so that there is little padding. Dropout and gradients are off.
 
         Args:
             texts: none of them empty.
             tokenizer: the model's.
-            batch_size: texts in a batch.
-            max_length: cut texts after so many tokens; see `longest_input`.
-            progress: show a progress bar; where None, if there are more than 20 batches.
+            batch_size: number of texts in a batch.
+            max_length: truncate texts to this many tokens; see `longest_input`.
+            progress: show a progress bar; where None, for more than 20 batches.
 
         Returns:
             Shape (len(texts), hidden_size), each row of length 1, float32 on the CPU, in the order of `texts`.
@@ -199,11 +190,9 @@ class RoFormerForTripletMatching(RoFormerHead):
         ```
         """
         if self.config.triplet_scorer != "bi":
-            raise ValueError(
-                'encode needs a model with triplet_scorer="bi": "cross" does not compute vectors of single texts'
-            )
+            raise ValueError('encode needs triplet_scorer="bi"; a model with "cross" has no vectors of single texts')
         if isinstance(texts, str):
-            raise ValueError("texts is a single string, but must be a list of them")
+            raise ValueError("texts is a single string, but must be a list of strings")
         if batch_size < 1:
             raise ValueError(f"batch_size is {batch_size}, but must be at least 1")
         for i, text in enumerate(texts):
@@ -235,30 +224,30 @@ class RoFormerForTripletMatching(RoFormerHead):
     def rank(
         vector: torch.Tensor, vectors: torch.Tensor, top_k: int | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the texts that are closest to one, best first; texts of equal cosines are in their own order.
+        """Return the texts that are closest to a text, best first; equal cosines keep the order of `vectors`.
 
         Args:
-            vector: of the one text, shape (hidden_size,), from `encode`; of any floating type.
-            vectors: of the others, shape (n, hidden_size).
-            top_k: how many; all where None.
+            vector: the text's, shape (hidden_size,), from `encode`; of any floating type.
+            vectors: those of the other texts, shape (n, hidden_size).
+            top_k: number of texts to return; all where None.
 
         Returns:
-            `values`, their cosines with the one text, and `indices`, their rows; each of shape (min(top_k, n),).
+            `values`, their cosines with the text, and `indices`, their rows; each of shape (min(top_k, n),).
 
         Raises:
             ValueError: the shapes do not fit, a vector is not finite, or top_k is not a whole number of at least 1.
         """
         if vector.ndim != 1 or vectors.ndim != 2 or vectors.shape[1] != len(vector):
             raise ValueError(
-                f"vector and vectors have shapes {tuple(vector.shape)} and {tuple(vectors.shape)}, "
-                "but must have (hidden_size,) and (n, hidden_size)"
+                f"vector and vectors have shapes {tuple(vector.shape)} and {tuple(vectors.shape)}; "
+                "expected (hidden_size,) and (n, hidden_size)"
             )
         if top_k is not None and (not isinstance(top_k, Integral) or top_k < 1):
             raise ValueError(f"top_k is {top_k!r}, but must be a whole number of at least 1")
         if not vector.isfinite().all():
-            raise ValueError("vector has numbers that are not finite, so that it has no cosine with any other")
+            raise ValueError("vector has numbers that are not finite")
         dtype = torch.promote_types(torch.promote_types(vector.dtype, vectors.dtype), torch.float32)
-        # In float32 the products of equal rows differ in the last bit, by where a row lies.
+        # In float32 the products of equal rows can differ in the last bit, depending on the row's place.
         exact = torch.float32 if vectors.device.type == "mps" else torch.float64
         vector = vector.to(vectors.device, exact)
         cosines = torch.cat([rows.to(exact) @ vector for rows in vectors.split(_ROWS)]).to(dtype)
@@ -269,7 +258,7 @@ class RoFormerForTripletMatching(RoFormerHead):
 
 
 def check_text(text: object, name: str) -> None:
-    """Raises a ValueError where `text` is none, or an empty one."""
+    """Raise a ValueError unless `text` is a string that is not empty."""
     if not isinstance(text, str):
         raise ValueError(f"{name} is {type(text).__name__}, but must be a string")
     if not text.strip():
@@ -277,14 +266,14 @@ def check_text(text: object, name: str) -> None:
 
 
 def longest_input(tokenizer: PreTrainedTokenizerBase, max_length: int | None) -> int:
-    """After how many tokens, special ones included, inputs are cut.
+    """Return the length, special tokens included, to which inputs are truncated.
 
-    `max_length` where given, else the tokenizer's `model_max_length`, else 1,024 as in the paper.
+    It is `max_length` if given, else the tokenizer's `model_max_length`, else 1,024 as in the paper.
     """
     least = tokenizer.num_special_tokens_to_add(pair=True) + 2
     if max_length is None:
         limit = tokenizer.model_max_length
-        max_length = DEFAULT_MAX_LENGTH if limit > 10**20 else limit  # transformers' "none" is 10^30
+        max_length = DEFAULT_MAX_LENGTH if limit > 10**20 else limit  # transformers writes 10^30 for no limit
     if isinstance(max_length, bool) or not isinstance(max_length, Integral):
         raise ValueError(f"max_length is {max_length!r}, but must be a whole number of tokens")
     if max_length < least:
@@ -293,7 +282,7 @@ def longest_input(tokenizer: PreTrainedTokenizerBase, max_length: int | None) ->
 
 
 class AutoModelForTripletMatching(_BaseAutoModelClass):
-    """Gives the class for triplet matching that fits a checkpoint, as transformers' Auto classes do for other tasks.
+    """Auto class for triplet matching, like transformers' Auto classes for other tasks.
 
     ```python
     >>> from modeling_roformer import AutoModelForTripletMatching

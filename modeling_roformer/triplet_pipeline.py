@@ -13,19 +13,18 @@ TASK = "triplet-matching"
 
 
 class TripletMatchingPipeline(Pipeline):
-    """Says which of two texts, B or C, is closer to a third, A.
+    """Pipeline that predicts which of two texts, B or C, is closer to a third, A.
 
     Args (of a call):
-        inputs: a dict with the texts "A", "B" and "C" (other keys are left alone); or a list, generator or dataset of
-            such dicts.
-        max_length: cut inputs after so many tokens, special ones included; of a pair, the longer text is cut first.
-            Where None, the tokenizer's `model_max_length`, and where that is not set, 1,024 as in the paper's
-            RoFormer-1024; the model itself has no limit.
-        batch_size: triplets that are computed together.
+        inputs: a dict with the texts "A", "B" and "C" (other keys are ignored); or a list, generator or dataset of such
+            dicts.
+        max_length: truncate inputs to this many tokens, special ones included; the longer text of a pair first. If None,
+            the tokenizer's `model_max_length`, or if that is not set, 1,024 as in the paper's RoFormer-1024. The model
+            itself has no limit.
+        batch_size: number of triplets in a batch.
 
     Returns:
-        `{"label": "B" or "C", "score": float}` for each, the score being the probability of that label: the softmax
-        over the two logits.
+        `{"label": "B" or "C", "score": float}` for each; the score is the label's probability, a softmax over both logits.
 
     ```python
     >>> match = pipeline("triplet-matching", model=DIR)
@@ -40,13 +39,13 @@ class TripletMatchingPipeline(Pipeline):
     _load_video_processor = False
     _load_feature_extractor = False
 
-    # What gives the code to lay beside a saved model, from the model's folder; a copy of this file has none.
+    # Returns the files of code to save beside a model, given its folder; None in a copy of this file beside a checkpoint.
     files_with_code: Callable[[Path], dict[str, bytes]] | None = None
 
     def __init__(self, model, *args, **kwargs):
         if not hasattr(model, "triplet_loss"):
             raise ValueError(
-                f"{type(model).__name__} does not match triplets: load the model with AutoModelForTripletMatching"
+                f"{type(model).__name__} cannot match triplets: load the model with AutoModelForTripletMatching"
             )
         super().__init__(model, *args, **kwargs)
 
@@ -63,8 +62,8 @@ class TripletMatchingPipeline(Pipeline):
         return {"encoded": encode_triplet(self.tokenizer, triplet, scorer, max_length)}
 
     def _forward(self, batch: dict) -> dict:
-        # One triplet, or a list of them where batch_size is greater than 1. They come unpadded, and padding goes to
-        # the right, whatever the tokenizer's side: it is not to shift positions.
+        # One triplet, or with a batch_size above 1 a list of them. Pad on the right, whatever the tokenizer's side, so that
+        # positions do not shift.
         triplets = batch["encoded"] if isinstance(batch["encoded"], list) else [batch["encoded"]]
         flat = {name: [row for triplet in triplets for row in triplet[name]] for name in triplets[0]}
         inputs = self.tokenizer.pad(flat, return_tensors="pt", padding_side="right").to(self.device)
@@ -77,16 +76,16 @@ class TripletMatchingPipeline(Pipeline):
         return {"label": "BC"[best], "score": float(probabilities[best])}
 
     def save_pretrained(self, save_directory: str | Path, **kwargs) -> None:
-        """Saves model and tokenizer, and the code, so that it loads with this package and without.
+        """Save model, tokenizer and code, so that the folder loads with and without this package.
 
-        Without, by `pipeline("triplet-matching", model=DIR, trust_remote_code=True)`.
+        Without it: `pipeline("triplet-matching", model=DIR, trust_remote_code=True)`.
 
         Args:
-            save_directory: made where it does not exist.
+            save_directory: folder, made if it does not exist.
             kwargs: for `save_pretrained` of model and tokenizer; to publish, use `push_to_hub`.
         """
         if kwargs.get("push_to_hub"):
-            raise ValueError("save_pretrained saves in a folder: to publish the pipeline, use its push_to_hub")
+            raise ValueError("save_pretrained has no push_to_hub: to publish the pipeline, call pipeline.push_to_hub")
         directory = Path(save_directory)
         directory.mkdir(parents=True, exist_ok=True)
         self.model.save_pretrained(directory, **kwargs)
@@ -103,21 +102,21 @@ class TripletMatchingPipeline(Pipeline):
 def encode_triplet(
     tokenizer: PreTrainedTokenizerBase, triplet: dict, scorer: str, max_length: int | None = None
 ) -> dict[str, list[list[int]]]:
-    """Token ids, segments and mask of one triplet, as `RoFormerForTripletMatching` takes them once they are padded.
+    """Return token ids, segments and mask of one triplet, to be padded for `RoFormerForTripletMatching`.
 
     Args:
         triplet: texts under the keys "A", "B" and "C".
-        scorer: "cross" for the pairs (A, B) and (A, C), which are cut longest-first; "bi" for the three texts.
+        scorer: "cross" for the pairs (A, B) and (A, C), truncated longest-first; "bi" for the three texts.
         max_length: see `longest_input`.
 
     Returns:
-        Name of an input -> its rows, two or three.
+        Name of an input -> its two or three rows.
 
     Raises:
-        ValueError: naming the text that is missing, no text, or empty.
+        ValueError: naming the text that is missing, not a string, or empty.
     """
     if not isinstance(triplet, dict) or not {"A", "B", "C"} <= set(triplet):
-        raise ValueError('a triplet is a dict with the keys "A", "B" and "C"')
+        raise ValueError('a triplet must be a dict with the keys "A", "B" and "C"')
     for name in "ABC":
         check_text(triplet[name], f'text "{name}"')
     a, b, c = (triplet[name] for name in "ABC")
