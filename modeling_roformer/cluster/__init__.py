@@ -1,1 +1,1 @@
-"""Work spread over machines by [Ray](https://www.ray.io), for commands that take `--ray`. It needs the extra `ray`."""
+"""Work spread over machines by [Ray](https://www.ray.io), for the option `--ray`. It needs the extra `ray`."""

@@ -1,19 +1,21 @@
-"""Addresses of a Ray, as `--ray` takes them."""
+"""Addresses of a Ray cluster, as `--ray` takes them."""
 
 import re
 
-from .errors import ClusterError
-
-LOCAL = "local"  # a Ray on this machine, for as long as a command takes
-AUTO = "auto"  # the Ray of which this machine is a part
+LOCAL = "local"  # a Ray on this machine, started for one command
+AUTO = "auto"  # the running Ray of this machine
 _HOST_AND_PORT = re.compile(r"(?P<host>[\w.-]+|\[[\da-fA-F:]+\]):(?P<port>\d+)")
 
 
+class ClusterError(ValueError):
+    """Ray cannot do what was asked; the message says why, and what to do."""
+
+
 def host_and_port(address: str) -> tuple[str, int] | None:
-    """Return where a cluster's head listens, or None for `LOCAL` and `AUTO`.
+    """Return the host and port of a cluster's head, or None for `LOCAL` and `AUTO`.
 
     Raises:
-        ClusterError: it is no address.
+        ClusterError: the address is not one of these.
 
     >>> host_and_port("head:6379")
     ('head', 6379)
@@ -21,11 +23,13 @@ def host_and_port(address: str) -> tuple[str, int] | None:
     if address in (LOCAL, AUTO):
         return None
     if address.startswith("ray://"):
-        raise ClusterError(f"{address} is Ray Client's: give the address of the cluster's head itself, HOST:PORT")
+        raise ClusterError(
+            f"{address} is an address of Ray Client; expected the address of the cluster's head, HOST:PORT"
+        )
     found = _HOST_AND_PORT.fullmatch(address)
     if found is None or not 0 < int(found["port"]) < 1 << 16:
         raise ClusterError(
-            f"{address!r} is no address of a Ray: give HOST:PORT of a cluster (6379 is Ray's usual port), auto for the one of "
-            "which this machine is a part, or local to start one here"
+            f"{address!r} is not an address of Ray; expected HOST:PORT of a cluster (by default port 6379), auto for "
+            "this machine's cluster, or local to start Ray on this machine"
         )
     return found["host"].strip("[]"), int(found["port"])

@@ -1,7 +1,7 @@
-"""What keeps other users of this machine out of a Ray that runs here.
+"""Protection of a Ray on this machine from other users of the machine.
 
-A Ray runs any code that is sent with its token. By default Ray 2.60 writes that token where every user may read it, in
-~/.ray/auth_token, and its sockets and logs into folders in which every user may write, in /tmp/ray.
+Ray runs any code that is sent with its token. By default Ray 2.60 writes the token to ~/.ray/auth_token, which every
+user can read, and its sockets and logs to /tmp/ray, where every user can write.
 """
 
 import os
@@ -15,31 +15,31 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..output.atomic_folder import temporary_sibling
-from .errors import ClusterError
+from .address import ClusterError
 
 _TOKEN, _TOKEN_FILE, _MODE = "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"
-_ROOM = 16  # characters of the path of a folder for temporary files, since a socket's path has at most 107 bytes
-_PATIENCE = 5  # seconds in which the processes of a Ray that has been shut down end
+_LONGEST_TEMPORARY = 16  # bytes of the temporary folder's path, since a socket's path has at most 107 bytes
+_SHUTDOWN = 5  # seconds in which Ray's processes end after a shutdown
 
 
 @contextmanager
 def private_session() -> Iterator[Path]:
-    """A folder for the session of a Ray on this machine, which no other user can enter, and a token for this session alone.
+    """Yield a folder for the session of a Ray on this machine that no other user can enter, and set a token for it.
 
-    The token is in the environment of this process and of those that it starts, and in no file. When the block ends the
-    folder is removed and the environment is what it was. Of a killed process the next session removes the folder.
+    The token is in the environment of this process and its children, and in no file. At the end the folder is removed
+    and the environment is restored. The folder of a killed process is removed by the next session.
     """
     place = Path(tempfile.gettempdir())
-    if len(os.fsencode(place)) > _ROOM:
+    if len(os.fsencode(place)) > _LONGEST_TEMPORARY:
         place = Path("/tmp")
     before = {name: os.environ.get(name) for name in (_TOKEN, _TOKEN_FILE, _MODE)}
     with temporary_sibling(place / "ray", mode=0o700) as private:
         os.environ[_TOKEN] = secrets.token_hex(32)
-        for name in (_TOKEN_FILE, _MODE):  # the second might say that no token is needed
+        for name in (_TOKEN_FILE, _MODE):  # _MODE might switch tokens off
             os.environ.pop(name, None)
         _read_anew()
         try:
-            yield private / "r"  # Ray lets every user into the folder that it is given, so that one lies in ours
+            yield private / "r"  # Ray opens the folder that it gets to every user, so it gets one inside
         finally:
             for name, value in before.items():
                 os.environ.pop(name, None)
@@ -51,7 +51,7 @@ def private_session() -> Iterator[Path]:
 
 
 def _read_anew() -> None:
-    """Let Ray forget the token and the mode that it has read from the environment, which it does once in a process."""
+    """Make Ray read the token and the mode from the environment again, which it does only once per process."""
     from ray._raylet import AuthenticationTokenLoader, Config
 
     AuthenticationTokenLoader.instance().reset_cache()
@@ -59,7 +59,7 @@ def _read_anew() -> None:
 
 
 def _end_processes(folder: Path) -> None:
-    """End what an interrupted start has left, which Ray would do once this process has ended."""
+    """End the processes that an interrupted start left; Ray would end them only after this process."""
     import psutil  # comes with Ray
 
     for process in psutil.Process().children(recursive=True):
@@ -69,8 +69,8 @@ def _end_processes(folder: Path) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder into which processes that are about to end may still write."""
-    end = time.monotonic() + _PATIENCE
+    """Remove a folder into which ending processes may still write."""
+    end = time.monotonic() + _SHUTDOWN
     while folder.exists() and time.monotonic() < end:
         shutil.rmtree(folder, ignore_errors=True)
         if folder.exists():
@@ -78,9 +78,9 @@ def _remove(folder: Path) -> None:
 
 
 def check_token_file() -> None:
-    """Raise a ClusterError where other users can read the token with which this user joins clusters.
+    """Raise ClusterError if other users can read ~/.ray/auth_token, this user's token for clusters.
 
-    A token that comes from elsewhere than ~/.ray/auth_token is the business of who put it there.
+    A token from elsewhere is not checked.
     """
     if os.name != "posix" or any(os.environ.get(name) for name in (_TOKEN, _TOKEN_FILE)):
         return
@@ -88,13 +88,15 @@ def check_token_file() -> None:
     try:
         found = path.resolve(strict=True)
         status = found.stat()
-    except OSError:  # Ray says so, where it needs one
+    except OSError:  # Ray reports a missing token if it needs one
         return
     if status.st_uid not in (os.getuid(), 0):
-        raise ClusterError(f"{path} belongs to another user, who thus chooses your token of Ray: make one of your own")
+        raise ClusterError(
+            f"{path} belongs to another user (uid {status.st_uid}), who would know your token: create your own"
+        )
     for reads, enters in ((stat.S_IROTH, stat.S_IXOTH), (stat.S_IRGRP, stat.S_IXGRP)):
         if status.st_mode & reads and all(folder.stat().st_mode & enters for folder in found.parents):
             raise ClusterError(
-                f"{path} can be read by other users of this machine, who can then run code as you on the cluster: "
-                f"`chmod 600 {path}`, or make a new token if they are not to be trusted"
+                f"other users can read {path}, and run code as you on the cluster: run `chmod 600 {path}`, or create a "
+                "new token if you do not trust them"
             )

@@ -1,4 +1,4 @@
-"""A Ray to work on: one that runs already, or one on this machine for as long as a command takes."""
+"""Connection to Ray: to a running cluster, or to one started on this machine for one command."""
 
 import logging
 import os
@@ -9,35 +9,34 @@ from contextlib import contextmanager
 
 from ..output.console import sentence_of
 from ..output.extras import needs_extra
-from .address import LOCAL, host_and_port
-from .errors import ClusterError
+from .address import LOCAL, ClusterError, host_and_port
 from .private_session import check_token_file, private_session
 
-_PATIENCE = 5  # seconds in which an address answers
-# HTTP/2's preface and settings, which a gRPC server, as every Ray has one, answers with its own settings (frame type 4).
+_TIMEOUT = 5  # seconds in which an address answers
+# HTTP/2's preface and settings. Ray's gRPC server answers with its own settings (frame type 4).
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
-_OBJECT_STORE = 1 << 30  # bytes at most, of a local Ray
-# Read by Ray and its processes when they start.
+_OBJECT_STORE = 1 << 30  # most bytes, of a local Ray
+# Ray and its processes read these when they start.
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",  # no telemetry
     "RAY_enable_metrics_collection": "0",
-    "RAY_BACKEND_LOG_LEVEL": "fatal",  # else Ray warns of its own ways
+    "RAY_BACKEND_LOG_LEVEL": "fatal",  # no warnings about Ray's internals
 }
-# As on macOS, the machine's own address is then 127.0.0.1, and Ray listens there and nowhere else.
+# Makes Ray listen on 127.0.0.1 alone, as on macOS.
 _ENVIRONMENT_HERE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 
 
 @contextmanager
 def ray_session(address: str = LOCAL) -> Iterator[None]:
-    """Connect this process with a Ray, and leave it in the end. A Ray that this process has joined before is kept.
+    """Connect this process to Ray, and disconnect it at the end. An existing connection is used and kept.
 
     Args:
-        address: of a cluster's head, `HOST:PORT`; "auto" for the one of which this machine is a part; "local" to start one
-            here, without telemetry and dashboard, which listens on 127.0.0.1 alone, and into which no other user of this
-            machine gets (see `private_session`).
+        address: `HOST:PORT` of a cluster's head; "auto" for this machine's cluster; "local" to start Ray on this
+            machine, without telemetry and dashboard, listening on 127.0.0.1 alone and closed to other users (see
+            `private_session`).
 
     Raises:
-        ClusterError: Ray is not installed, nobody answers, or other users can read this user's token.
+        ClusterError: Ray is not installed or does not answer, or other users can read this user's token.
     """
     place = host_and_port(address)
     here = address == LOCAL
@@ -47,14 +46,14 @@ def ray_session(address: str = LOCAL) -> Iterator[None]:
         import ray
         import ray.data
     logging.getLogger("ray.data").setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", module=r"ray\.")  # about settings, which are ours
+    warnings.filterwarnings("ignore", module=r"ray\.")  # about the settings above
     if ray.is_initialized():
         yield
     elif here:
-        ray._private.ray_constants.ENABLE_RAY_CLUSTER = False  # in case that Ray was imported before it could read this
+        ray._private.ray_constants.ENABLE_RAY_CLUSTER = False  # if Ray was imported before the environment was set
         with private_session() as folder:
             options = {"include_dashboard": False, "object_store_memory": _OBJECT_STORE, "_temp_dir": str(folder)}
-            with _joined(address, "Ray does not start on this machine", options):
+            with _joined(address, "Ray does not start on this machine (--ray local)", options):
                 yield
     else:
         check_token_file()
@@ -79,14 +78,14 @@ def _joined(address: str, failure: str, options: dict) -> Iterator[None]:
 
 
 def _check_answers(address: str, host: str, port: int) -> None:
-    """Before Ray asks, which tries for minutes."""
+    """Raise ClusterError if no Ray answers; Ray itself would try for minutes."""
     try:
-        with socket.create_connection((host, port), _PATIENCE) as connection:
+        with socket.create_connection((host, port), _TIMEOUT) as connection:
             connection.sendall(_HELLO)
             if connection.recv(9)[3:4] != b"\4":
-                raise OSError("what listens there is no Ray")
+                raise OSError("another program answers")
     except OSError as error:
         reason = error.strerror or str(error)
         raise ClusterError(
-            f"no Ray answers at {address} ({reason}): `ray start --head` starts one there, and --ray local one on this machine"
+            f"no Ray answers at {address} ({reason}): start it there with `ray start --head`, or use --ray local"
         ) from None

@@ -1,7 +1,7 @@
-"""A stream of items through Ray Data, one worker for each device, with the results as they come.
+"""Stream of items through Ray Data, with one worker per device, and results in any order.
 
-Ray replaces a worker that is killed and gives its item to another one, again and again. So that an item that ends every
-worker does not do so for ever, workers note before they begin what they begin, with an actor that outlives them.
+Ray replaces a killed worker and gives its item to another one, without a limit. To stop after TRIES workers, each
+worker first notes the item that it begins with an actor, which outlives the workers.
 """
 
 import os
@@ -10,24 +10,23 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from ..output.console import sentence_of
-from .address import LOCAL
-from .errors import ClusterError
+from .address import LOCAL, ClusterError
 from .session import ray_session
 
 TRIES = 3
 
 
 class Watch:
-    """What a worker says of an item in advance, and what is known of it. An item has parts, numbered from 0.
+    """Record of the parts of an item, numbered from 0, that a worker processes.
 
-    suspects: the parts at which the last worker ended that tried; each is to be done by itself.
+    suspects: the parts that the last worker was processing when it was killed; each is to be processed alone.
     """
 
     def __init__(self, note: Callable[[Sequence[int]], None] = lambda parts: None, suspects: Sequence[int] = ()):
         self.note, self.suspects = note, list(suspects)
 
     def __call__(self, parts: Sequence[int]) -> None:
-        """These parts are done next."""
+        """Note that these parts are processed next."""
         self.note(list(parts))
 
 
@@ -41,20 +40,23 @@ def map_on_ray(
     on_gpus: bool = True,
     cores: int | None = None,
 ) -> Iterator:
-    """What the work gives for each item, in any order; each once, whatever workers are killed.
+    """Yield the result of the work for each item, in any order and each once, even if workers are killed.
 
     Args:
-        items: gives an iterator of picklable items; the length of one, if it has any, is how many parts it has. It is
-            called where this process runs, in its folder, once more if that is interrupted, and must give the same.
-        make_work: called in each worker, gives a function of an item and a `Watch`, whose result is picklable.
-        describe: what some parts of an item are called in an error.
+        items: returns an iterator of picklable items; the length of an item, if it has one, is its number of parts. It
+            is called on this machine in the current folder, again after an interruption, and must return the same
+            items.
+        make_work: called in each worker, returns a function of an item and a `Watch` with a picklable result.
+        describe: names parts of an item in an error.
         address: see `ray_session`.
-        workers: how many; None for as many as there is room for.
-        on_gpus: whether a worker has a GPU, where there are any.
-        cores: CPU cores of a worker without one; None for an even share, or for all of a machine where `workers` is None.
+        workers: number of workers; None for as many as fit.
+        on_gpus: whether each worker has a GPU, if there are any.
+        cores: CPU cores of a worker without a GPU; None for an even share, or for all of a machine if `workers` is
+            None.
 
     Raises:
-        ClusterError: Ray cannot be reached, an item ended three workers, or a ValueError or OSError of items or work.
+        ClusterError: Ray cannot be reached, an item's workers were killed three times, or items or work raised a
+            ValueError or OSError.
     """
     with ray_session(address):
         import pyarrow
@@ -64,7 +66,7 @@ def map_on_ray(
         from ray.data.datasource import ReadTask
 
         class Items(Datasource):
-            """One task that reads all, a row for each item."""
+            """Data source with one task that reads all items, a row for each."""
 
             def get_read_tasks(self, parallelism, *_args, **_kwargs):
                 metadata = BlockMetadata(num_rows=None, size_bytes=None, input_files=None, exec_stats=None)
@@ -78,7 +80,7 @@ def map_on_ray(
         count, resources = _share(workers, on_gpus, cores)
         context = DataContext.get_current()
         context.enable_progress_bars = False
-        context.target_max_block_size = 1  # byte, so that each item is a block, and each block a task
+        context.target_max_block_size = 1  # byte: each item is a block, and each block a task
         results = (
             read_datasource(Items(), override_num_blocks=1, num_cpus=0, label_selector=here)
             .map_batches(
@@ -101,7 +103,7 @@ def map_on_ray(
 
 
 def _share(workers: int | None, on_gpus: bool, cores: int | None) -> tuple[int, dict[str, float]]:
-    """How many workers, and what each of them needs."""
+    """Return the number of workers, and the resources of each."""
     import ray
 
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
@@ -109,7 +111,7 @@ def _share(workers: int | None, on_gpus: bool, cores: int | None) -> tuple[int, 
     on_gpus = on_gpus and sum(gpus) > 0
     most, kind = (sum(gpus), "GPUs") if on_gpus else (sum(cpus) // (cores or 1), "CPU cores")
     if workers is not None and not 1 <= workers <= most:
-        raise ClusterError(f"{workers:,} workers are asked for (--workers), but there are {most:,} {kind}")
+        raise ClusterError(f"--workers is {workers:,}; expected 1 to {most:,}, the number of {kind}")
     if on_gpus:
         return workers or most, {"num_gpus": 1, "num_cpus": 0}
     if cores is None:
@@ -121,12 +123,8 @@ def _row(number: int, data: bytes | None, error: str | None = None):
     import pyarrow
 
     kinds = {"number": pyarrow.int64(), "data": pyarrow.large_binary(), "error": pyarrow.large_string()}
-    return pyarrow.table(
-        {
-            name: pyarrow.array([value], kind)
-            for (name, kind), value in zip(kinds.items(), (number, data, error), strict=True)
-        }
-    )
+    row = {"number": number, "data": data, "error": error}
+    return pyarrow.Table.from_pylist([row], pyarrow.schema(kinds))
 
 
 def _rows(items: Callable[[], Iterator], folder: str) -> Iterator:
@@ -140,14 +138,14 @@ def _rows(items: Callable[[], Iterator], folder: str) -> Iterator:
 
 
 class Attempts:
-    """What is known of items that have been begun and not been done; an actor, which no worker takes with it."""
+    """Actor that knows the items that were begun and are not done; it outlives the workers."""
 
     def __init__(self):
         self.now: dict[int, list[int]] = {}
         self.ended: dict[int, list[list[int]]] = {}
 
     def begin(self, number: int, parts: int) -> list[list[int]]:
-        """The parts at which earlier workers have ended."""
+        """Return the parts at which earlier workers ended."""
         if number in self.now:
             self.ended.setdefault(number, []).append(self.now[number])
         self.now[number] = list(range(parts))
@@ -162,7 +160,7 @@ class Attempts:
 
 
 class _Worker:
-    """What Ray Data calls for each item."""
+    """Worker that Ray Data calls for each item."""
 
     def __init__(self, make_work, describe, attempts):
         self.make_work, self.describe, self.attempts, self.work = make_work, describe, attempts, None
@@ -179,8 +177,8 @@ class _Worker:
         try:
             if culprits := in_common(ended):
                 raise ClusterError(
-                    f"{self.describe(item, culprits)}: the worker was killed {len(ended)} times while it was at this; does "
-                    "the machine have too little memory for it? What is done stays done"
+                    f"{self.describe(item, culprits)}: the worker was killed {len(ended)} times, perhaps for lack of "
+                    "memory; finished results are kept"
                 )
             if self.work is None:
                 self.work = self.make_work()
@@ -193,12 +191,13 @@ class _Worker:
 
 
 def in_common(ended: Sequence[Sequence[int]]) -> list[int]:
-    """The parts at which each of the last three workers ended; none where there have been fewer."""
+    """Return the parts at which each of the last three workers ended; none if there were fewer workers."""
     return sorted(set.intersection(*map(set, ended[-TRIES:]))) if len(ended) >= TRIES else []
 
 
 def suspects(ended: Sequence[Sequence[int]], parts: int) -> list[int]:
-    """What is done part by part: what the last worker was at; all parts only where two have ended before the first."""
+    """Return the parts to process alone: those of the last worker, but all parts only if two workers ended before the
+    first part."""
     if not ended or (len(ended[-1]) == parts > 1 and len(ended) < TRIES - 1):
         return []
     return list(ended[-1])
