@@ -1,12 +1,12 @@
-"""Performer as a language model of characters, without RoPE and with it: Figure 3 (right) of the RoFormer paper.
+"""Train a character language model with Performer, without and with RoPE: Figure 3 (right) of the RoFormer paper.
 
     python examples/char_lm.py TEXT --output RUNS [--unit byte] [--prompt "ROMEO:"] [--paper]
 
-TEXT is any text file; the paper has enwik8 (a dump of Wikipedia). The first nine tenths are learned from, the next twentieth
-is what losses are measured on, the last one is for the bits per character that are printed in the end. All models have the
-same weights and random features at the start, and read the same batches: they differ in where RoPE is put in, "none",
-"after" Performer's feature map, as equation 19 has it, or "before" it. `--paper` is the paper's size: 12 layers of 768 with
-12 heads, texts of 1,024 tokens, 128 of them a step, learning rate 1e-4. The same command resumes where it was stopped.
+TEXT is any text file; the paper uses enwik8, a dump of Wikipedia. The first 90 % are for training, the next 5 % for the
+validation loss, and the last 5 % for the bits per character that are printed at the end. All models start with the same weights
+and random features and read the same batches. They differ in where RoPE is applied: nowhere ("none"), "after" Performer's
+feature map (equation 19), or "before" it. `--paper` sets the paper's size: 12 layers of 768 with 12 heads, texts of 1,024
+tokens, batches of 128, learning rate 1e-4. The same command resumes a stopped run.
 """
 
 import argparse
@@ -35,7 +35,7 @@ VARIANTS = {
     "after": {"linear_rotation": "after"},
     "before": {"linear_rotation": "before"},
 }
-# What makes no other run: the variants are its parts, and the rest changes no result.
+# Options that may change when a run resumes.
 NOT_COMPARED = ("output", "variants", "paper", "device_batch", "prompt", "new_tokens")
 PICTURE = "losses.png"
 PAPER = {"layers": 12, "hidden_size": 768, "heads": 12, "length": 1024, "batch_size": 128, "learning_rate": 1e-4}
@@ -44,25 +44,27 @@ PAPER = {"layers": 12, "hidden_size": 768, "heads": 12, "length": 1024, "batch_s
 def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text", type=Path, help="a text file")
-    parser.add_argument("--output", type=Path, required=True, help="folder with a run for each variant")
-    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS), help="where RoPE is put in")
-    parser.add_argument("--unit", choices=("character", "byte"), default="character", help="what a token is")
-    parser.add_argument("--paper", action="store_true", help="the paper's size, whatever the next six say")
+    parser.add_argument("--output", type=Path, required=True, help="folder of the runs, one per variant")
+    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS), help="where RoPE is applied")
+    parser.add_argument("--unit", choices=("character", "byte"), default="character", help="a token")
+    parser.add_argument("--paper", action="store_true", help="the paper's size, in place of the next six options")
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--hidden-size", type=int, default=128)
     parser.add_argument("--heads", type=int, default=4)
-    parser.add_argument("--length", type=int, default=256, help="tokens of a text")
-    parser.add_argument("--batch-size", type=int, default=16, help="texts that a step learns from")
+    parser.add_argument("--length", type=int, default=256, help="tokens per text")
+    parser.add_argument("--batch-size", type=int, default=16, help="texts per step")
     parser.add_argument("--learning-rate", type=positive_rate, default=1e-3)
-    parser.add_argument("--features", type=int, default=64, help="random features of a head")
+    parser.add_argument("--features", type=int, default=64, help="random features per head")
     parser.add_argument("--steps", type=int, default=1000)
-    parser.add_argument("--eval-steps", type=int, default=100, help="steps between measurements, and checkpoints")
     parser.add_argument(
-        "--device-batch", type=int, help="texts that a device computes at once; all of them if not given"
+        "--eval-steps", type=int, default=100, help="steps between evaluations, and between checkpoints"
+    )
+    parser.add_argument(
+        "--device-batch", type=int, help="texts that a device computes at once; default: the whole batch"
     )
     parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--prompt", help="text to be continued in the end; a line of the corpus if not given")
+    parser.add_argument("--prompt", help="text to continue at the end; default: the first line of TEXT")
     parser.add_argument("--new-tokens", type=int, default=200)
     chosen = parser.parse_args()
     if chosen.paper:
@@ -71,28 +73,30 @@ def read_arguments() -> argparse.Namespace:
 
 
 def make_tokenizer(text: str, unit: str) -> PreTrainedTokenizerFast:
-    """One token for each character of a text, or for each of the 256 bytes."""
+    """Return a tokenizer with a token for each character of a text, or for each of the 256 bytes."""
     units = sorted(pre_tokenizers.ByteLevel.alphabet() if unit == "byte" else set(text))
     vocabulary = {entry: number for number, entry in enumerate(["<unk>", *units])}
     tokenizer = Tokenizer(models.BPE(vocabulary, merges=[], unk_token="<unk>"))
     if unit == "byte":
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    else:  # one by one, since the library takes the square of a piece's length
+    else:  # single characters: the time for a piece grows with the square of its length
         tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     tokenizer.decoder = decoders.ByteLevel() if unit == "byte" else decoders.Fuse()
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>", clean_up_tokenization_spaces=False)
 
 
 def texts_of(ids: torch.Tensor, length: int, name: str) -> list[dict[str, torch.Tensor]]:
-    """Pieces of so many tokens, one after the other."""
+    """Cut ids into consecutive texts of `length` tokens."""
     pieces = ids[: len(ids) // length * length].view(-1, length)
     if not len(pieces):
-        raise TrainingError(f"the text is too short: its {name} part has {len(ids):,} tokens, and a piece {length:,}")
+        raise TrainingError(
+            f"the text is too short: its {name} part has {len(ids):,} tokens, fewer than --length {length:,}"
+        )
     return [{"input_ids": piece, "labels": piece} for piece in pieces]
 
 
 def new_model(name: str, vocabulary: int, chosen: argparse.Namespace) -> RoFormerForCausalLM:
-    """A model of a variant, of random weights that follow from the seed."""
+    """Return a model of a variant with random weights from the seed."""
     set_seed(chosen.seed)
     config = RoFormerConfig(
         vocab_size=vocabulary,
@@ -113,13 +117,13 @@ def new_model(name: str, vocabulary: int, chosen: argparse.Namespace) -> RoForme
 
 
 def train(model: RoFormerForCausalLM, parts: dict[str, list], chosen: argparse.Namespace, folder: Path) -> tuple:
-    """Train from the last checkpoint, where there is one, to the end; return what was logged, and the loss on the last part.
+    """Train, from the last checkpoint if there is one. Return the log and the loss on the test part.
 
-    Raises NotFinite where the run fails.
+    Raises NotFinite if the run fails.
     """
     on_device = chosen.device_batch or chosen.batch_size
     if chosen.batch_size % on_device:
-        raise TrainingError(f"--batch-size {chosen.batch_size} is no multiple of --device-batch {on_device}")
+        raise TrainingError(f"--batch-size {chosen.batch_size} is not a multiple of --device-batch {on_device}")
     arguments = TrainingArguments(
         folder,
         seed=chosen.seed,
@@ -151,7 +155,7 @@ def main() -> None:
 
 
 def compare(chosen: argparse.Namespace, console: Console) -> None:
-    """Train a model of each variant, and show how well each does."""
+    """Train a model of each variant and show the results."""
     text = chosen.text.read_text(encoding="utf-8-sig")
     tokenizer = make_tokenizer(text, chosen.unit)
     ids = torch.tensor([i for line in tokenizer(text.splitlines(keepends=True))["input_ids"] for i in line])
@@ -165,7 +169,7 @@ def compare(chosen: argparse.Namespace, console: Console) -> None:
     file = ResultsFile(chosen.output, settings, without_file=[*VARIANTS, PICTURE])
     results = file.read(lambda saved: dict(saved["results"])) or {}
     file.write(results=results)
-    in_test = len(tokenizer.decode(ids[ends[2] :])) / (len(ids) - ends[2])  # characters a token
+    in_test = len(tokenizer.decode(ids[ends[2] :])) / (len(ids) - ends[2])  # characters per token
 
     start = new_model("none", len(tokenizer), chosen).state_dict()
     for name in chosen.variants:
@@ -174,7 +178,7 @@ def compare(chosen: argparse.Namespace, console: Console) -> None:
             continue
         model = new_model(name, len(tokenizer), chosen)
         model.load_state_dict(start)
-        print(f"RoPE: {name}, {model.num_parameters():,} parameters, {len(parts['training']):,} texts to learn from")
+        print(f"RoPE: {name}, {model.num_parameters():,} parameters, {len(parts['training']):,} training texts")
         try:
             log, loss = train(model, parts, chosen, chosen.output / name)
         except NotFinite as error:
@@ -191,7 +195,7 @@ def compare(chosen: argparse.Namespace, console: Console) -> None:
             }
         file.write(results=results)
 
-    table = Table("RoPE", "bits a character", "validation loss", title=str(chosen.text))
+    table = Table("RoPE", "bits per character", "validation loss", title=str(chosen.text))
     shown = {name: results[name] for name in chosen.variants}
     for name, result in shown.items():
         if result.get("failed"):
@@ -211,10 +215,10 @@ def compare(chosen: argparse.Namespace, console: Console) -> None:
     prompt = chosen.prompt or next(line for line in text.splitlines(keepends=True) if line.strip())
     inputs = tokenizer(prompt, return_tensors="pt").to(model.device)
     set_seed(chosen.seed)
-    # The model's state is of one size, however long the text becomes.
+    # The size of the model's cache does not grow with the text.
     new = model.generate(inputs["input_ids"], max_new_tokens=chosen.new_tokens, do_sample=True, top_p=0.9)
     console.print(f"\nRoPE {name}, continued:\n{tokenizer.decode(new[0])}", markup=False, highlight=False)
-    print(f"\n{picture} shows the losses, and each folder beside it has a model")
+    print(f"\nlosses: {picture}; each folder beside it has a model")
 
 
 if __name__ == "__main__":

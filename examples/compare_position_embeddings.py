@@ -1,11 +1,11 @@
-"""What do rotary positions bring? Masked language models that differ in their positions alone, trained side by side.
+"""Compare rotary positions with others: train masked language models that differ in their positions only.
 
     python examples/compare_position_embeddings.py examples/stages/positions.yaml --corpus TEXT... --eval TEXT... \
         --tokenizer vocab.txt --config config.json --output RUNS
 
-As in Figure 3 (left) of the RoFormer paper, which compares with BERT's learned positions. All models have the same weights at
-the start, but for the table of positions that one of them has, and read the same batches in the same order with the same
-masks. Each run is a folder in RUNS; the same command goes on where it was stopped. Arguments are those of pretrain_mlm.py.
+Figure 3 (left) of the RoFormer paper compares with BERT's learned positions. All models start with the same weights, except
+for the table of learned positions, and read the same batches with the same masks. Each run is a folder in RUNS. The same
+command resumes a stopped run. The options are those of pretrain_mlm.py.
 """
 
 import argparse
@@ -34,9 +34,13 @@ ENCODINGS = ("rotary", "learned", "sinusoidal", "none")
 def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_arguments(parser)
-    parser.add_argument("--tokenizer", required=True, help="a vocab.txt or a saved model's folder")
+    parser.add_argument("--tokenizer", required=True, help="a vocab.txt, or a saved model's folder")
     parser.add_argument(
-        "--encodings", nargs="+", choices=ENCODINGS, default=ENCODINGS[:3], help="what RoFormerConfig calls them"
+        "--encodings",
+        nargs="+",
+        choices=ENCODINGS,
+        default=ENCODINGS[:3],
+        help="values of position_encoding in RoFormerConfig",
     )
     return parser.parse_args()
 
@@ -44,11 +48,11 @@ def read_arguments() -> argparse.Namespace:
 def equal_models(
     encodings: Sequence[str], tokenizer: PreTrainedTokenizerBase, config: str | None, longest: int, seed: int
 ) -> dict[str, RoFormerForMaskedLM]:
-    """A fresh model for each encoding; their weights are the same ones, but for a table of positions.
+    """Return a fresh model for each encoding, with the same weights except for a table of positions.
 
     Args:
         config: JSON file with fields of RoFormerConfig.
-        longest: tokens of a text; there are at least as many positions.
+        longest: maximum number of tokens of a text; the minimum number of positions.
     """
     first = fresh_model(tokenizer, config, seed)
     fields = first.config.to_dict()
@@ -56,12 +60,12 @@ def equal_models(
     models = {}
     for encoding in encodings:
         models[encoding] = RoFormerForMaskedLM(RoFormerConfig(**fields | {"position_encoding": encoding}))
-        models[encoding].load_state_dict(first.state_dict(), strict=False)  # one of the two may have a table
+        models[encoding].load_state_dict(first.state_dict(), strict=False)  # only learned positions have a table
     return models
 
 
 def tables(runs: dict[str, RunCurves], measured: str) -> tuple[Table, Table]:
-    """What each run came to, and after how many steps it was where each other ended."""
+    """Return two tables: the final loss of each run, and its steps to the final loss of each other run."""
     final = Table("positions", f"final {measured} loss", "accuracy")
     reached = Table("positions", "at the final loss of", "after steps", "times as fast")
     for table in final, reached:
@@ -81,7 +85,8 @@ def main() -> None:
     chosen = read_arguments()
     stages = read_stages(chosen.stages)
     if len(set(chosen.encodings)) < len(chosen.encodings):
-        raise TrainingError("--encodings names one twice")
+        repeated = next(name for name in chosen.encodings if chosen.encodings.count(name) > 1)
+        raise TrainingError(f"--encodings has {repeated} twice")
     tokenizer = load_tokenizer(chosen.tokenizer, **tokenizer_options(chosen))
     longest = max(stage.length for stage in stages)
     models = equal_models(chosen.encodings, tokenizer, chosen.config, longest, chosen.seed)
@@ -98,7 +103,7 @@ def main() -> None:
         panels["held-out loss"] = {encoding: run.held_out for encoding, run in runs.items()}
     picture = draw_panels(chosen.output / "losses.png", panels)
     Console().print(*tables(runs, "held-out" if chosen.eval else "smoothed training"), sep="\n")
-    print(f"{picture} shows the losses, and each folder beside it is a run")
+    print(f"losses: {picture}; each folder beside it is a run")
 
 
 if __name__ == "__main__":

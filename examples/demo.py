@@ -1,4 +1,4 @@
-"""From a checkpoint in bert4keras' form to filled masks, matched cases and a long document: what `make demo` shows."""
+"""Demo for `make demo`: convert a bert4keras checkpoint, fill masks, match legal cases and read a long document."""
 
 import json
 import logging
@@ -18,7 +18,7 @@ from modeling_roformer.conversion import convert
 EXAMPLES = Path(__file__).parent
 LEGACY = EXAMPLES / "roformer-mini-zh"
 console = Console(width=110, highlight=False)
-# Written for this: which of two cases is closer to the first one?
+# Written for this demo: is case B or case C closer to case A?
 TRIPLETS = [
     {
         "A": "原告起诉称，被告向其借款八万元，约定一年内归还，到期后拒不归还，请求判令被告归还借款本金及利息。",
@@ -34,11 +34,11 @@ TRIPLETS = [
 
 
 def show_agreement(model, sentences: list[dict]) -> None:
-    """Our logits at the masks beside those that were recorded."""
+    """Compare our logits at the masks with recorded ones."""
     recorded = np.load(LEGACY / "reference_logits.npz")
     with torch.no_grad():
         ours = torch.stack([model(torch.tensor([s["token_ids"]])).logits[0, s["mask_at"]] for s in sentences]).numpy()
-    table = Table("logits of seven masks over 12,000 words, compared with", "largest difference", "goal")
+    table = Table("logits of seven masks over 12,000 words, compared with", "largest difference", "tolerance")
     for name, key, goal in (
         ("the formulas in float64", "float64", 5e-5),
         ("bert4keras on TensorFlow", "logits", 2e-4),
@@ -48,7 +48,7 @@ def show_agreement(model, sentences: list[dict]) -> None:
 
 
 def show_masks(fill_mask, sentences: list[dict]) -> None:
-    """Our three best words beside bert4keras'."""
+    """Show our three best words and those of bert4keras."""
     table = Table("sentence", "modeling_roformer", "bert4keras", show_lines=True)
     for sentence in sentences:
         ours = [f"{a['token_str']} {a['score']:.3f}" for a in fill_mask(sentence["text"], top_k=3)]
@@ -58,7 +58,7 @@ def show_masks(fill_mask, sentences: list[dict]) -> None:
 
 
 def show_triplets(folder: Path) -> None:
-    """Cases compared by what pre-training alone has taught: the cosines of their vectors."""
+    """Match cases without fine-tuning, by the cosines of their vectors."""
     matcher = AutoModelForTripletMatching.from_pretrained(folder, triplet_scorer="bi")
     match = pipeline("triplet-matching", model=matcher, tokenizer=AutoTokenizer.from_pretrained(folder))
     table = Table("case A", "B", "C", "closer to A", show_lines=True)
@@ -70,7 +70,7 @@ def show_triplets(folder: Path) -> None:
 
 
 def show_long_document(folder: Path, fill_mask) -> None:
-    """A document beyond the 1,536 tokens at which transformers' own class stops."""
+    """Fill a mask in a document of more than 1,536 tokens, the limit of transformers' own class."""
     text = (EXAMPLES / "long_document.txt").read_text(encoding="utf-8")
     ids = AutoTokenizer.from_pretrained(folder)(text, return_tensors="pt")["input_ids"]
     last = text.strip().splitlines()[-1]

@@ -1,10 +1,10 @@
-"""Fine-tune a saved RoFormer to classify texts, with several seeds, and keep the best.
+"""Fine-tune a saved RoFormer to classify texts, with several seeds, and keep the best model.
 
     python examples/finetune_classification.py MODEL --train reviews.tsv --output classifier --seeds 0 1 2
 
-A file has a text, a TAB and a label in each line, or the label first, or is JSON Lines; either may be compressed (.gz). Names
-of data sets are those of the Hub or of this machine, NAME or NAME:CONFIG. One that is given to --train alone is split 6:2:2;
-where --validation alone is missing, a fifth of --train takes its place. docs/fine-tuning.md tells more.
+A file has a text, a TAB and a label in each line, in either order, or is JSON Lines; both may be compressed (.gz). Data sets,
+NAME or NAME:CONFIG, are on the Hub or on this machine. With --train alone, the texts are split 6:2:2; if only --validation is
+missing, a fifth of --train replaces it. See docs/fine-tuning.md.
 """
 
 import argparse
@@ -38,36 +38,36 @@ from modeling_roformer.training.runs.fingerprint import run_lock
 from modeling_roformer.training.runs.finite import FiniteTrainer, NotFinite, positive_rate, show_failed
 from modeling_roformer.training.runs.models import saved_config
 
-LEAST = 5  # texts that can be split
+LEAST = 5  # minimum number of texts to split
 SCORES = ("accuracy", "macro_f1")
 PARTS = ("train", "validation", "test")
-# What makes no other run: a seed is a part of it, and where texts and labels stood does not matter.
+# Options that may change when a run resumes. The texts are compared by content.
 NOT_COMPARED = ("output", "seeds", *PARTS, "text", "label")
 
 
 def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", help="folder of a saved RoFormer, or its name on the Hub")
-    parser.add_argument("--train", required=True, help="texts to learn from")
-    parser.add_argument("--validation", help="texts by which to stop and to choose")
-    parser.add_argument("--test", help="texts to measure the chosen model with; those of --validation if not given")
+    parser.add_argument("--train", required=True, help="training texts")
+    parser.add_argument("--validation", help="texts for early stopping and for choosing the best seed")
+    parser.add_argument("--test", help="texts for the scores of the best model; default: those of --validation")
     parser.add_argument("--output", type=Path, required=True, help="folder for the model, its scores and its curves")
-    parser.add_argument("--text", default="text", help="where JSON Lines and data sets keep the text")
-    parser.add_argument("--label", default="label", help="where they keep the label")
-    parser.add_argument("--most", type=int, help="texts to learn from; all if not given")
-    parser.add_argument("--split-seed", type=int, default=0, help="of the split, and of the choice of --most")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="of the head, the order and dropout")
-    parser.add_argument("--length", type=int, default=512, help="tokens after which a text is cut")
+    parser.add_argument("--text", default="text", help="field of JSON Lines, or column of data sets, with the text")
+    parser.add_argument("--label", default="label", help="the same, for the label")
+    parser.add_argument("--most", type=int, metavar="N", help="train on N of the texts; default: all")
+    parser.add_argument("--split-seed", type=int, default=0, help="seed of the split, and of the choice of --most")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="seeds of the head, the order and dropout")
+    parser.add_argument("--length", type=int, default=512, help="maximum number of tokens of a text")
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--learning-rate", type=positive_rate, default=3e-5)
-    parser.add_argument("--epochs", type=float, default=10, help="at most")
-    parser.add_argument("--patience", type=int, default=2, help="epochs without a better accuracy before it stops")
-    parser.add_argument("--bf16", action="store_true", help="compute in bfloat16 where autocast does")
+    parser.add_argument("--epochs", type=float, default=10, help="maximum number of epochs")
+    parser.add_argument("--patience", type=int, default=2, help="epochs without a better accuracy after which it stops")
+    parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast")
     return parser.parse_args()
 
 
 def read_data(chosen: argparse.Namespace) -> datasets.DatasetDict:
-    """The parts train and validation, and test unless --validation is given alone; columns text and label."""
+    """Return the splits train, validation and, unless --validation is given alone, test, with columns text and label."""
 
     def read(source: str, split: str, names: list[str] | None = None) -> datasets.Dataset:
         return read_labelled(source, split, chosen.text, chosen.label, names)
@@ -81,7 +81,7 @@ def read_data(chosen: argparse.Namespace) -> datasets.DatasetDict:
     test = read(chosen.test, "test", names) if chosen.test else None
     if validation is None:
         if len(train) < LEAST:
-            raise TrainingError(f"{chosen.train} holds {len(train)} texts, and fewer than {LEAST} cannot be split")
+            raise TrainingError(f"{chosen.train} has {len(train)} texts; expected at least {LEAST} to split")
         share = 0.2
         if test is None:
             train, test = split(train, 0.2)
@@ -96,9 +96,9 @@ def read_data(chosen: argparse.Namespace) -> datasets.DatasetDict:
 def fine_tune(
     chosen: argparse.Namespace, tokenizer, parts: datasets.DatasetDict, seed: int, folder: str
 ) -> FiniteTrainer:
-    """A Trainer that is done, whose model is that of the best epoch; its checkpoints lie in `folder` until then.
+    """Fine-tune with one seed. Return the Trainer, with the model of the best epoch. Checkpoints are in `folder`.
 
-    Raises NotFinite where the run fails.
+    Raises NotFinite if the run fails.
     """
     names, measure = parts["train"].features["label"].names, metric("classification")
 
@@ -110,7 +110,7 @@ def fine_tune(
         chosen.model,
         id2label=dict(enumerate(names)),
         label2id={name: number for number, name in enumerate(names)},
-        ignore_mismatched_sizes=True,  # of a head for other labels
+        ignore_mismatched_sizes=True,  # the checkpoint may have a head for other labels
         unpad_inputs=True,
         dtype="float32",
     )
@@ -150,7 +150,7 @@ def fine_tune(
 
 
 def scores_of(trainer: FiniteTrainer, parts: datasets.DatasetDict) -> dict[str, dict[str, float]]:
-    """Accuracy and macro F1 of the best epoch, on the validation part and, where there is one, on the test part."""
+    """Return accuracy and macro F1 of the best epoch on the validation split and, if there is one, on the test split."""
     best = trainer.state.best_global_step
     logged = [entry for entry in trainer.state.log_history if entry["step"] == best and "eval_accuracy" in entry]
     scores = {"validation": {name: logged[0][f"eval_{name}"] for name in SCORES}}
@@ -167,8 +167,8 @@ def main() -> None:
 
 
 def fine_tune_seeds(chosen: argparse.Namespace) -> None:
-    """Fine-tune with each seed, keep the best model, and show how well each does."""
-    saved_config(chosen.model)  # refuses what is not a RoFormer
+    """Fine-tune with each seed, keep the best model, and show the results."""
+    saved_config(chosen.model)  # raises an error if it is not a RoFormer
     tokenizer = AutoTokenizer.from_pretrained(chosen.model)
     parts = read_data(chosen)
     settings = {name: value for name, value in vars(chosen).items() if name not in NOT_COMPARED}
@@ -192,7 +192,7 @@ def fine_tune_seeds(chosen: argparse.Namespace) -> None:
         is_lost = seed in again and not model.exists()
         if seed in results and not is_lost:
             continue
-        shutil.rmtree(checkpoints, ignore_errors=True)  # what a stopped run left
+        shutil.rmtree(checkpoints, ignore_errors=True)  # left by a stopped run
         try:
             trainer = fine_tune(chosen, tokenizer, parts, seed, str(checkpoints))
             scores = scores_of(trainer, parts)
@@ -202,7 +202,7 @@ def fine_tune_seeds(chosen: argparse.Namespace) -> None:
         finally:
             shutil.rmtree(checkpoints, ignore_errors=True)
         if is_lost or results.is_better(scores):
-            trainer.model.config.unpad_inputs = False  # for training alone
+            trainer.model.config.unpad_inputs = False  # only for training
             with output_folder(model, force=True) as folder:
                 trainer.model.save_pretrained(folder)
                 tokenizer.save_pretrained(folder)
@@ -214,7 +214,7 @@ def fine_tune_seeds(chosen: argparse.Namespace) -> None:
     show_failed({f"seed {seed}": why for seed, why in results.failed.items()})
     logs = {seed: result["log"] for seed, result in results.seeds.items() if not result.get("failed")}
     draw_learning_curves(logs, chosen.output / "curves.png")
-    print(f"{model} is the best model, {chosen.output / 'curves.png'} how it learned")
+    print(f"best model: {model}, curves: {chosen.output / 'curves.png'}")
 
 
 if __name__ == "__main__":

@@ -2,11 +2,11 @@
 
     python examples/finetune_glue.py --models BERT ROFORMER --data glue --tasks mrpc sst2 qnli stsb --output RUNS
 
-As in section 4.3: texts of up to 512 tokens, 32 a step, three epochs, learning rates 2, 3, 4 and 5e-5, of which the one with
-the best mean over the seeds on the validation part is what the table shows, with the spread over the seeds. The score is GLUE's
-for each task. DATA is a folder with one for each task, or a data set, as nyu-mll/glue. A BERT is a model of
-position_encoding="learned". RUNS gets results.json, and of each model and task the best one. The same command resumes where it
-was stopped, and more models, tasks, learning rates or seeds add to what is there.
+As in section 4.3: texts of up to 512 tokens, batches of 32, three epochs, learning rates 2e-5 to 5e-5. For each task, the table
+shows the learning rate with the best mean validation score over the seeds, and the standard deviation. The scores are GLUE's.
+DATA is a folder with a subfolder per task, or a data set such as nyu-mll/glue. A BERT is a model with
+position_encoding="learned". RUNS gets results.json, and the best model per checkpoint and task. The same command resumes a
+stopped run; further models, tasks, learning rates and seeds are added to the results.
 """
 
 import argparse
@@ -48,26 +48,26 @@ from modeling_roformer.training.runs.finite import (
 from modeling_roformer.training.runs.models import saved_config
 from modeling_roformer.training.runs.results_file import ResultsFile
 
-METRICS = {"accuracy": "classification", "f1": "f1", "spearman": "spearman"}  # in which each score is
+METRICS = {"accuracy": "classification", "f1": "f1", "spearman": "spearman"}  # score -> the metric that has it
 
 
 def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", required=True, metavar="DIR", help="saved RoFormers")
-    parser.add_argument("--data", required=True, help="a folder with one for each task, or a data set's name")
+    parser.add_argument("--data", required=True, help="a folder with a subfolder per task, or the name of a data set")
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--output", type=Path, required=True, help="folder of the runs")
     parser.add_argument("--learning-rates", type=positive_rate, nargs="+", default=[2e-5, 3e-5, 4e-5, 5e-5])
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="of the head, the order and dropout")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="seeds of the head, the order and dropout")
     parser.add_argument("--epochs", type=float, default=3)
     parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--length", type=int, default=512, help="tokens after which a text or a pair is cut")
-    parser.add_argument("--bf16", action="store_true", help="compute in bfloat16 where autocast does")
+    parser.add_argument("--length", type=int, default=512, help="maximum number of tokens of a text or a pair")
+    parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast")
     return parser.parse_args()
 
 
 def fine_tune(place: str, task: str, parts, rate: float, seed: int, chosen: argparse.Namespace) -> FiniteTrainer:
-    """A Trainer that is done; its folder is left to be removed. Raises NotFinite where the run fails."""
+    """Fine-tune a model and return the Trainer. The caller removes its folder. Raises NotFinite if the run fails."""
     tokenizer = AutoTokenizer.from_pretrained(place)
     classes = TASKS[task].classes
     set_seed(seed)
@@ -76,7 +76,7 @@ def fine_tune(place: str, task: str, parts, rate: float, seed: int, chosen: argp
         id2label=dict(enumerate(classes or ["similarity"])),
         label2id={name: number for number, name in enumerate(classes or ["similarity"])},
         problem_type="single_label_classification" if classes else "regression",
-        ignore_mismatched_sizes=True,  # of a head for other labels
+        ignore_mismatched_sizes=True,  # the checkpoint may have a head for other labels
         unpad_inputs=True,
         dtype="float32",
     )
@@ -116,7 +116,7 @@ def fine_tune(place: str, task: str, parts, rate: float, seed: int, chosen: argp
 
 
 def scores_of(trainer: FiniteTrainer, task: str) -> dict[str, float]:
-    """GLUE's score on each validation part, in percent; raises NotFinite where the model gives none."""
+    """Return GLUE's score on each validation split, in percent. Raise NotFinite if scores are not finite."""
     name, scores = TASKS[task].score, {}
     for part, texts in trainer.eval_dataset.items():
         predicted = trainer.predict(texts)
@@ -126,7 +126,7 @@ def scores_of(trainer: FiniteTrainer, task: str) -> dict[str, float]:
 
 
 def main_score(run: dict) -> float:
-    """By which runs are compared: of MNLI's two parts the mean."""
+    """Return the score by which runs are compared: the mean over the validation splits (MNLI has two)."""
     return statistics.mean(run["scores"].values())
 
 
@@ -135,7 +135,7 @@ def succeeded(runs: list[dict]) -> list[dict]:
 
 
 def best_rate(runs: list[dict]) -> list[dict]:
-    """The runs of the learning rate whose mean over the seeds is best, of those at which the fewest seeds failed."""
+    """Return the runs of the best learning rate: the one with the fewest failed seeds, then with the best mean score."""
 
     def rank(same: list[dict]) -> tuple[int, float]:
         good = succeeded(same)
@@ -146,7 +146,7 @@ def best_rate(runs: list[dict]) -> list[dict]:
 
 
 def cell(runs: list[dict]) -> str:
-    """Mean and spread over the seeds, of MNLI for each of its parts, the learning rate, and how many seeds failed."""
+    """Format mean and standard deviation over the seeds, per validation split, the learning rate, and the failed seeds."""
     shown, good = [], succeeded(runs)
     if not good:
         return "failed"
@@ -158,10 +158,10 @@ def cell(runs: list[dict]) -> str:
 
 
 def read_runs(saved: dict) -> list[dict]:
-    """The runs of a results.json.
+    """Return the runs of a results.json.
 
-    Where an earlier version has written NaN for a score, the run failed, but was kept as the best: what came after it is left
-    out, to be trained again.
+    A run for which an earlier version recorded NaN has failed. That version kept it as the best, so the later runs of its model
+    and task are left out, to be trained again.
     """
     runs, spoilt = [], set()
     for run in saved["runs"]:
@@ -175,7 +175,7 @@ def read_runs(saved: dict) -> list[dict]:
 
 
 def lost_runs(runs: list[dict], tasks: Iterable[str], names: Iterable[str], output: Path) -> list[tuple]:
-    """Task, model, rate and seed of the best run of each task and model whose folder is missing."""
+    """Return task, model, rate and seed of each best run whose folder is missing."""
     lost = []
     for task, name in product(tasks, names):
         good = [run for run in succeeded(runs) if (run["model"], run["task"]) == (name, task)]
@@ -186,19 +186,19 @@ def lost_runs(runs: list[dict], tasks: Iterable[str], names: Iterable[str], outp
 
 
 def names_in(runs: list[dict], starts: dict[str, str]) -> dict[str, str]:
-    """The name by which each model stands in the runs: that of its folder, unless the folder was renamed since.
+    """Return the name of each model in the runs: the name of its folder, or an earlier one if the folder was renamed.
 
     Args:
-        starts: the name of each model's folder -> its digest.
+        starts: name of each model's folder -> digest of the model.
     """
     recorded = {run["start"]: run["model"] for run in runs if "start" in run}
     names = {name: recorded.get(start, name) for name, start in starts.items()}
     if len(set(starts.values())) < len(starts):
-        raise TrainingError(f"two of {', '.join(starts)} are the same model: name it once")
+        raise TrainingError(f"{', '.join(starts)}: two of these are the same model: name it once")
     if len(set(names.values())) < len(names):
         renamed = next(f"{name} was {old}" for name, old in names.items() if name != old)
         raise TrainingError(
-            f"{renamed} in an earlier run, which is the name of another model now: rename or link a folder"
+            f"{renamed} in an earlier run, but now another model has that name: rename or link a folder"
         )
     return names
 
@@ -210,12 +210,13 @@ def main() -> None:
 
 
 def compare(chosen: argparse.Namespace) -> None:
-    """Fine-tune each model on each task with all rates and seeds, and show how well each does."""
+    """Fine-tune each model on each task with all learning rates and seeds, and show the results."""
     places = {Path(place).absolute().name: place for place in chosen.models}  # a link has its own name
     if len(places) < len(chosen.models):
-        raise TrainingError("two models have the same name, by which rows are called: rename or link a folder")
+        repeated = [Path(place).absolute().name for place in chosen.models]
+        raise TrainingError(f"two of --models have the same name ({', '.join(repeated)}): rename or link a folder")
     for place in chosen.models:
-        saved_config(place)  # refuses what is not a RoFormer
+        saved_config(place)  # raises an error if it is not a RoFormer
     tasks = {task: read_task(task, chosen.data) for task in chosen.tasks}
     recipe = {name: getattr(chosen, name) for name in ("epochs", "batch_size", "length", "bf16")}
     file = ResultsFile(chosen.output, recipe)
@@ -235,7 +236,7 @@ def compare(chosen: argparse.Namespace) -> None:
         run = {"model": name, "task": task, "rate": rate, "seed": seed, "start": starts[name], "data": data[task]}
         done = next((done for done in runs if run.items() <= done.items()), None)
         if done and key in lost and not place.exists():
-            print(f"{place} is missing, so its run is made again:")
+            print(f"{place} is missing: its run is repeated")
         elif done:
             continue
         print(f"{name}, {TASKS[task].title}, learning rate {rate:g}, seed {seed}")
@@ -247,7 +248,7 @@ def compare(chosen: argparse.Namespace) -> None:
             print(f"failed: {error}")
         others = [other for other in succeeded(runs) if (other["model"], other["task"]) == (name, task)]
         if not run.get("failed") and (done or all(main_score(run) > main_score(other) for other in others)):
-            trainer.model.config.unpad_inputs = False  # for training alone
+            trainer.model.config.unpad_inputs = False  # only for training
             with output_folder(place, force=True) as folder:
                 trainer.model.save_pretrained(folder)
                 trainer.processing_class.save_pretrained(folder)
@@ -278,7 +279,7 @@ def compare(chosen: argparse.Namespace) -> None:
             for run in shown
         }
     )
-    print(f"In percent, in brackets the learning rate. {file.path} has every run")
+    print(f"Scores in percent, with the learning rate in brackets. {file.path} has all runs")
 
 
 if __name__ == "__main__":

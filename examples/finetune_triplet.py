@@ -1,12 +1,12 @@
-"""Is text A closer to B or to C? Fine-tune models on triplets and compare them, as Table 5 of the paper does.
+"""Fine-tune models on triplets (is text A closer to B or to C?) and compare them, as in Table 5 of the paper.
 
     python examples/finetune_triplet.py triplets.jsonl --models DIR... --output RUN --baselines
     python examples/finetune_triplet.py --train train.jsonl --test test.jsonl --models DIR... --output RUN
 
-A line of a file is {"A": text, "B": text, "C": text, "label": "B" or "C"}. One whole file is shared out 6:2:2 by each seed; a
-given test file is only tested, and where there is none for validation, a fifth of the training file serves. RUN gets
-results.json and, for each model and length, the best of the seeds by validation, ready for `roformer push`. The same command
-resumes where it was stopped, seed by seed. docs/triplets.md tells more.
+Each line of a file is {"A": text, "B": text, "C": text, "label": "B" or "C"}. A single file is split 6:2:2 by each seed. With
+--train and --test but no --validation, a fifth of the training triplets is for validation. RUN gets results.json and, for each
+model and length, the model with the best validation accuracy, ready for `roformer push`. The same command resumes a stopped
+run, seed by seed. See docs/triplets.md.
 """
 
 import argparse
@@ -33,36 +33,47 @@ from modeling_roformer.training.triplets.reading import (
 )
 from modeling_roformer.training.triplets.results import Results, Run, accuracy_table, compare, comparison_table
 
-SHORTEST = 8  # tokens in which a pair has some of each text
+SHORTEST = 8  # tokens, so that a pair has some of each text
 
 
 def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("triplets", type=Path, nargs="?", help="one file, which every seed shares out 6:2:2")
-    parser.add_argument("--train", type=Path, help="triplets to learn from")
-    parser.add_argument("--validation", type=Path, help="triplets to choose the epoch by")
-    parser.add_argument("--test", type=Path, help="triplets that are only tested")
+    parser.add_argument("triplets", type=Path, nargs="?", help="one file, split 6:2:2 by each seed")
+    parser.add_argument("--train", type=Path, help="training triplets")
+    parser.add_argument("--validation", type=Path, help="triplets for choosing the best epoch")
+    parser.add_argument("--test", type=Path, help="test triplets")
     parser.add_argument("--output", type=Path, required=True, help="folder of the run")
     parser.add_argument("--models", nargs="+", default=[], metavar="DIR", help="saved RoFormers to fine-tune")
-    parser.add_argument("--max-length", type=int, nargs="+", default=[512], help="tokens after which inputs are cut")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="each trains every model at every length")
-    parser.add_argument("--baselines", action="store_true", help="what is right without training, beside the others")
-    parser.add_argument("--data-name", help="what the cards call the triplets; the names of the files where not given")
+    parser.add_argument("--max-length", type=int, nargs="+", default=[512], help="maximum number of tokens")
+    parser.add_argument(
+        "--seeds", type=int, nargs="+", default=[0], help="each seed trains every model at every length"
+    )
+    parser.add_argument("--baselines", action="store_true", help="add rows without training")
+    parser.add_argument("--data-name", help="name of the triplets in the cards; default: the names of the files")
     recipe = Recipe()
-    parser.add_argument("--scorer", choices=("cross", "bi"), default=recipe.scorer, help="pairs, or texts apart")
-    parser.add_argument("--epochs", type=int, default=recipe.epochs, help="at most; 0 for baselines alone")
-    parser.add_argument("--patience", type=int, default=recipe.patience, help="epochs without a better one")
-    parser.add_argument("--batch-size", type=int, default=recipe.batch_size, help="triplets of a step")
+    parser.add_argument(
+        "--scorer", choices=("cross", "bi"), default=recipe.scorer, help="score pairs, or texts separately"
+    )
+    parser.add_argument(
+        "--epochs", type=int, default=recipe.epochs, help="maximum number of epochs; 0 for baselines only"
+    )
+    parser.add_argument(
+        "--patience",
+        type=int,
+        default=recipe.patience,
+        help="epochs without a better accuracy after which training stops",
+    )
+    parser.add_argument("--batch-size", type=int, default=recipe.batch_size, help="triplets per step")
     parser.add_argument("--learning-rate", type=positive_rate, default=recipe.learning_rate)
     parser.add_argument(
-        "--device-tokens", type=int, default=recipe.device_tokens, help="most that are computed at once"
+        "--device-tokens", type=int, default=recipe.device_tokens, help="maximum number of tokens computed at once"
     )
-    parser.add_argument("--bf16", action="store_true", help="compute in bfloat16")
+    parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast")
     chosen = parser.parse_args()
     if (chosen.triplets is None) == (chosen.train is None) or bool(chosen.train) != bool(chosen.test):
         parser.error("give one file of triplets, or --train and --test")
     if chosen.validation and not chosen.train:
-        parser.error("--validation goes with --train and --test")
+        parser.error("--validation needs --train and --test")
     if not chosen.baselines and not (chosen.models and chosen.epochs):
         parser.error("give --models, or --baselines, or both")
     for name, least in {"epochs": 0, "patience": 1, "batch_size": 1, "device_tokens": 1}.items():
@@ -74,7 +85,7 @@ def read_arguments() -> argparse.Namespace:
 
 
 def split_by_seed(whole=None, train=None, validation=None, test=None) -> Callable[[int], Split]:
-    """What gives the three parts of a seed, from the triplets of each file that was named."""
+    """Return a function that returns the split of a seed, from the triplets of the given files."""
     if whole:
         return lambda seed: Split(*split_triplets(whole, (0.6, 0.2, 0.2), seed))
     if validation:
@@ -95,7 +106,7 @@ def main() -> None:
 
 
 def compare_models(chosen: argparse.Namespace, console: Console) -> None:
-    """Fine-tune each model at each length with all seeds, and show how well each does."""
+    """Fine-tune each model at each length with all seeds, and show the results."""
     named = {"whole": chosen.triplets, "train": chosen.train, "validation": chosen.validation, "test": chosen.test}
     files = [file for file in named.values() if file]
     triplets = {name: read_triplets(file) for name, file in named.items() if file}
@@ -103,10 +114,11 @@ def compare_models(chosen: argparse.Namespace, console: Console) -> None:
     splits = {seed: split_of(seed) for seed in chosen.seeds}
     recipe = Recipe(**{name: getattr(chosen, name) for name in asdict(Recipe())})
     starts = [load_starting_model(place) for place in chosen.models]
-    for start in starts:  # what is wrong with any triplet is said before the first training
+    for start in starts:  # find invalid triplets before the first training
         encode_triplets(splits[chosen.seeds[0]].all, start.tokenizer, recipe.scorer, min(chosen.max_length))
     if len({start.name for start in starts}) < len(starts):
-        raise TrainingError("two models have the same name, by which rows are called: rename or link a folder")
+        repeated = ", ".join(start.name for start in starts)
+        raise TrainingError(f"two of --models have the same name ({repeated}): rename or link a folder")
     data = Data(*(chosen.data_name or file.name for file in (files[0], files[-1])))
     settings = {name: value for name, value in asdict(recipe).items() if name != "device_tokens"}
     contents = list(map(digest_of_triplets, triplets.values()))
@@ -114,9 +126,9 @@ def compare_models(chosen: argparse.Namespace, console: Console) -> None:
     starts = [replace(start, name=results.name_of(start.weights, start.name)) for start in starts]
     if len({start.name for start in starts}) < len(starts):
         raise TrainingError(
-            "two models have the same weights, or the name of one that was renamed: name another folder"
+            "two of --models have the same weights, or the earlier name of a renamed one: use another --output"
         )
-    results.write()  # so that the same command resumes even where it is killed before the first result
+    results.write()  # so that the same command resumes even if it is killed before the first result
 
     rows = []
     if chosen.baselines:
@@ -148,7 +160,7 @@ def compare_models(chosen: argparse.Namespace, console: Console) -> None:
             folder = chosen.output / row.name
             again = []
             if row.runs and not folder.exists():
-                print(f"{folder} is missing, so seed {row.best.seed} is trained again")
+                print(f"{folder} is missing: seed {row.best.seed} is trained again")
                 again = [row.best.seed]
             for seed in [*again, *splits]:
                 is_lost = seed in again and not folder.exists()
@@ -175,8 +187,8 @@ def compare_models(chosen: argparse.Namespace, console: Console) -> None:
     made = [(row, seed) for row in rows if row.model and not row.note for seed in splits]
     show_failed({f"{row.name}, seed {seed}": row.failed.get(str(seed)) for row, seed in made})
     known, asked = splits[chosen.seeds[0]].test_overlap()
-    console.print(f"Of the test's {asked} texts {known} stand in training or validation, too.", highlight=False)
-    console.print(f"{chosen.output / 'results.json'} has every answer.", highlight=False, soft_wrap=True)
+    console.print(f"{known} of the {asked} test texts are also in training or validation.", highlight=False)
+    console.print(f"{chosen.output / 'results.json'} has all answers.", highlight=False, soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,17 @@
-"""Hold documents out of a corpus, so that none of them has a near-duplicate among those to learn from.
+"""Hold out documents of a corpus, so that none of them has a near-duplicate among the training documents.
 
     python examples/hold_out.py zh_corpus OUTPUT [--share 0.1] [--most 600_000]
 
-OUTPUT/train and OUTPUT/held_out get a file for each of the corpus, JSON Lines, compressed. No document of one half has a
-near-duplicate in the other: no two whose sets of five characters in a row have a Jaccard similarity of --similarity (0.5) or
-more. Every such pair is found, in one file or in two. A document that stands within a much longer one is not similar to it.
+OUTPUT/train and OUTPUT/held_out get a compressed JSON Lines file for each file of the corpus. No document of one has a
+near-duplicate in the other: two documents are near-duplicates if their sets of five consecutive characters have a Jaccard
+similarity of at least --similarity (0.5). All such pairs are found, within and across files. A document that is part of a much
+longer one is not similar to it.
 """
 
 import argparse
 import gzip
 import json
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -25,38 +27,40 @@ from modeling_roformer.training.pretraining.near_duplicates import near_duplicat
 def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "corpus", type=Path, nargs="+", help="text (a document a line), JSON Lines, .gz, folders of such"
+        "corpus", type=Path, nargs="+", help="text (a document per line), JSON Lines, .gz, or folders of them"
     )
     parser.add_argument("output", type=Path, help="a new folder")
-    parser.add_argument("--field", default="text", help="where JSON Lines keep the text")
-    parser.add_argument("--share", type=float, default=0.1, help="of a file's characters to hold out, between 0 and 1")
-    parser.add_argument("--most", type=int, default=600_000, help="characters to hold out of one file")
+    parser.add_argument("--field", default="text", help="field of JSON Lines with the text")
     parser.add_argument(
-        "--similarity", type=float, default=0.5, help="from which on two documents are alike, at most 1"
+        "--share", type=float, default=0.1, help="share of each file's characters to hold out, between 0 and 1"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the random order in which documents are held out")
+    parser.add_argument(
+        "--most", type=int, default=600_000, metavar="N", help="hold out at most N characters of each file"
+    )
+    parser.add_argument("--similarity", type=float, default=0.5, help="least similarity of near-duplicates, at most 1")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random choice of documents")
     chosen = parser.parse_args()
     if not 0 < chosen.share < 1:
         raise TrainingError(
-            f"--share is {chosen.share:g}, but must be between 0 and 1, such as 0.1 for a tenth of each file"
+            f"--share is {chosen.share:g}; expected between 0 and 1, such as 0.1 for a tenth of each file"
         )
     if not 0 < chosen.similarity <= 1:
-        raise TrainingError(f"--similarity is {chosen.similarity:g}, but must be above 0 and at most 1")
+        raise TrainingError(f"--similarity is {chosen.similarity:g}; expected above 0 and at most 1")
     if chosen.most < 1:
-        raise TrainingError(f"--most is {chosen.most}, but at least one character is to be held out")
+        raise TrainingError(f"--most is {chosen.most}; expected at least 1")
     if chosen.seed < 0:
-        raise TrainingError(f"--seed is {chosen.seed}, but must be 0 or more")
+        raise TrainingError(f"--seed is {chosen.seed}; expected at least 0")
     return chosen
 
 
 def output_name(path: Path) -> str:
-    """Return the name of a file of the corpus without the endings that say how it is stored."""
+    """Return the name of a file without the suffixes of its format."""
     path = path.with_suffix("") if path.suffix.lower() == ".gz" else path
     return path.stem if path.suffix.lower() in (".jsonl", ".json", ".txt", ".text") else path.name
 
 
 def line_of(text: str) -> str:
-    """Return a line of JSON Lines. A surrogate, which UTF-8 cannot store, stays an escape."""
+    """Return a line of JSON Lines. Lone surrogates, which UTF-8 cannot store, stay escaped."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -65,11 +69,11 @@ def line_of(text: str) -> str:
 
 
 def held_out_documents(files: np.ndarray, lengths: np.ndarray, groups: np.ndarray, wanted: np.ndarray, seed: int):
-    """Whether each document is held out: whole groups, in a random order, until each file has given what is wanted.
+    """Return whether each document is held out: whole groups in random order, up to the limit of each file.
 
     Args:
-        files, lengths, groups: of each document the number of its file, its characters and its group.
-        wanted: characters of each file.
+        files, lengths, groups: file number, number of characters and group of each document.
+        wanted: maximum number of characters to hold out of each file.
     """
     held_out = np.zeros(len(files), dtype=bool)
     given = np.zeros(len(wanted), dtype=np.int64)
@@ -77,7 +81,7 @@ def held_out_documents(files: np.ndarray, lengths: np.ndarray, groups: np.ndarra
     for group in np.random.default_rng(seed).permutation(len(members)):
         documents = members[group]
         given_now = np.bincount(files[documents], lengths[documents], len(wanted)).astype(np.int64)
-        # A group that is too much for one of its files stays among those to learn from, all of it.
+        # A group that exceeds the limit of one of its files stays in training as a whole.
         if (given + given_now <= wanted)[given_now > 0].all():
             held_out[documents] = True
             given += given_now
@@ -89,10 +93,8 @@ def main() -> None:
     sources = corpus_files(chosen.corpus)
     names = [output_name(path) for path in sources]
     if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise TrainingError(
-            f"two files of the corpus are both called {twice}: rename one, since each is written by its name"
-        )
+        first, second = next(pair for pair in combinations(sources, 2) if output_name(pair[0]) == output_name(pair[1]))
+        raise TrainingError(f"{first} and {second} would be written to the same file: rename one")
     with output_folder(chosen.output) as folder:
         texts = [[text for chunk in read_chunks(path) for text in chunk.documents(chosen.field)] for path in sources]
         everything = [text for of_file in texts for text in of_file]
@@ -106,8 +108,8 @@ def main() -> None:
         held_out = held_out_documents(files, lengths, groups, wanted, chosen.seed)
         if not held_out.any():
             raise TrainingError(
-                f"nothing can be held out: each of the {len(everything):,} documents, with those like it, has more characters "
-                f"than --share {chosen.share:g} and --most {chosen.most} allow; raise one of them, or --similarity"
+                f"nothing can be held out: each of the {len(everything):,} documents, with its near-duplicates, exceeds --share "
+                f"{chosen.share:g} or --most {chosen.most}: raise one of them, or --similarity"
             )
         for half, is_here in ("train", ~held_out), ("held_out", held_out):
             (folder / half).mkdir()

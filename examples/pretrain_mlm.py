@@ -1,10 +1,10 @@
-"""Pre-train a RoFormer on masked words, in stages: one command, which goes on where it was stopped.
+"""Pre-train a RoFormer with masked language modelling, in stages. The same command resumes a stopped run.
 
     python examples/pretrain_mlm.py examples/stages/mini.yaml --corpus TEXT... --tokenizer vocab.txt --output RUN
     torchrun --nproc-per-node 8 examples/pretrain_mlm.py ...
 
-The stages come from a YAML file; `stages/paper.yaml` are those of the paper. A corpus is text (a document a line), JSON
-Lines, either compressed (.gz), folders of such, and names of data sets. docs/pre-training.md tells more.
+The stages are listed in a YAML file; `stages/paper.yaml` has those of the paper. A corpus is text with a document per line, JSON
+Lines, either compressed (.gz), folders of them, or names of data sets. See docs/pre-training.md.
 """
 
 import argparse
@@ -23,13 +23,15 @@ from modeling_roformer.training.runs.models import fresh_model, load_tokenizer, 
 def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_arguments(parser)
-    parser.add_argument("--tokenizer", help="a vocab.txt or a saved model's folder; that of --from where not given")
-    parser.add_argument("--from", dest="start", metavar="DIR", help="a saved RoFormer to train on; else a fresh one")
+    parser.add_argument("--tokenizer", help="a vocab.txt, or a saved model's folder; default: that of --from")
+    parser.add_argument(
+        "--from", dest="start", metavar="DIR", help="a saved RoFormer to train further; default: a fresh model"
+    )
     chosen = parser.parse_args()
     if chosen.tokenizer is None and chosen.start is None:
-        parser.error("give --tokenizer, or --from a model that has one")
+        parser.error("give --tokenizer, or --from with a model that has one")
     if chosen.start is not None and chosen.config is not None:
-        parser.error("--config is for a fresh model: the one at --from has its own")
+        parser.error("--config is for a fresh model: leave it out with --from")
     return chosen
 
 
@@ -42,7 +44,7 @@ def main() -> None:
     else:
         model = trained_model(chosen.start, tokenizer, chosen.seed)
     pretrain(model, tokenizer, stages, output=chosen.output, **pretraining_options(chosen))
-    print(f"{chosen.output / 'model'} is the model, {chosen.output / 'curves.png'} how it learned")
+    print(f"model: {chosen.output / 'model'}, curves: {chosen.output / 'curves.png'}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Every example in a setting of seconds, to see that it works: what `make examples` runs. With data and hours of yours the
-# commands are the same. What they write goes into a folder that is removed in the end, or stays in the one that is named.
+# Run every example with a setting of seconds, for `make examples`. The commands for real data are the same. Outputs are in a
+# temporary folder, or in the folder given as the argument.
 set -euo pipefail
 examples=$(cd "$(dirname "$0")" && pwd)
 if [ $# -gt 0 ]; then
@@ -64,7 +64,7 @@ run python examples/translate.py examples/translation/quick.yaml --train train.d
     validation.en --test test.de test.en --output translations
 run roformer plot decay --output decay.png
 
-# What a person would look at is there.
+# Check that the main outputs exist.
 for made in characters/losses.png laboratory/encodings.png decay.png pretrained/curves.png positions/losses.png \
     cases/results.json reviews/results.json glue-runs/results.json translations/losses.png; do
     test -s "$made" || { echo "run_all: $made is missing" >&2; exit 1; }

@@ -1,13 +1,13 @@
-"""Train RoFormers to translate, beside models that differ in their positions alone, as Table 1 of the RoFormer paper does.
+"""Train translation models that differ in their positions only, as in Table 1 of the RoFormer paper.
 
     python examples/translate.py examples/translation/multi30k.yaml --train train.de train.en --validation val.de val.en \
         --test test.de test.en --output RUNS
     python examples/translate.py --score RUNS/rotary-0/model --test test.de test.en
 
-Line i of the first file of a pair is translated by line i of the second. One vocabulary is made from both. "rotary" is the
-RoFormer, "sinusoidal" the Transformer that it is compared with; each of --seeds trains both on the same batches. The model is
-the average of the last checkpoints, BLEU that of sacrebleu on plain text. RUNS gets results.json, losses.png and a folder for
-each model. The same command resumes where it was stopped.
+Line i of the second file of a pair is the translation of line i of the first. Both languages share a vocabulary. "rotary" is the
+RoFormer, "sinusoidal" the Transformer; each seed trains both on the same batches. The model is the average of the last
+checkpoints. BLEU is computed by sacrebleu on plain text. RUNS gets results.json, losses.png and a folder for each model. The
+same command resumes a stopped run.
 """
 
 import argparse
@@ -46,19 +46,23 @@ from modeling_roformer.training.translation.pairs import TokenBatches, read_pair
 from modeling_roformer.training.translation.setting import Setting, read_setting
 
 NAMES = {"rotary": "RoFormer", "sinusoidal": "Transformer"}
-LONGER = 50  # tokens that a translation may have more than its source, as in arXiv:1706.03762
+LONGER = 50  # a translation has at most this many more tokens than its source, as in arXiv:1706.03762
 
 
 def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("setting", nargs="?", metavar="SETTING.yaml", help="sizes of the model, and how it is trained")
+    parser.add_argument("setting", nargs="?", metavar="SETTING.yaml", help="sizes and hyperparameters of the model")
     for part in ("train", "validation", "test"):
-        parser.add_argument(f"--{part}", nargs=2, metavar=("SOURCE", "TARGET"), help="text files, or such as .gz")
+        parser.add_argument(
+            f"--{part}", nargs=2, metavar=("SOURCE", "TARGET"), help="text files, compressed (.gz) or not"
+        )
     parser.add_argument("--output", type=Path, help="folder of the runs")
-    parser.add_argument("--encodings", nargs="+", choices=NAMES, default=list(NAMES), help="positions to compare")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="of weights, order and dropout")
-    parser.add_argument("--bf16", action="store_true", help="compute in bfloat16 where autocast does")
-    parser.add_argument("--score", metavar="MODEL", help="translate --test with a saved model, and nothing else")
+    parser.add_argument(
+        "--encodings", nargs="+", choices=NAMES, default=list(NAMES), help="position encodings to compare"
+    )
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="seeds of weights, order and dropout")
+    parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast")
+    parser.add_argument("--score", metavar="MODEL", help="only translate --test with a saved model")
     chosen = parser.parse_args()
     needed = ["test"] if chosen.score else ["setting", "train", "validation", "test", "output"]
     for name in needed:
@@ -68,7 +72,7 @@ def read_arguments() -> argparse.Namespace:
 
 
 def tokenize(files: list[str], tokenizer: PreTrainedTokenizerBase, longest: int) -> datasets.Dataset:
-    """Pairs of `input_ids` and `labels`."""
+    """Read sentence pairs and return their `input_ids` and `labels`."""
     pairs = read_pairs(*files)
     pairs = pairs.map(
         lambda batch: tokenizer(batch["source"], text_target=batch["target"], return_attention_mask=False),
@@ -79,22 +83,22 @@ def tokenize(files: list[str], tokenizer: PreTrainedTokenizerBase, longest: int)
         for number, ids in enumerate(pairs[column], 1):
             if len(ids) > longest:
                 raise TrainingError(
-                    f"{path}, line {number}: the sentence has {len(ids)} tokens, and the setting's longest is {longest}: "
-                    "raise it, or leave the line out of both files"
+                    f"{path}, line {number}: the sentence has {len(ids)} tokens, but longest is {longest}: raise it, or "
+                    "remove the line from both files"
                 )
     return pairs
 
 
 class CheckpointingSeq2SeqTrainer(Checkpointing, Seq2SeqTrainer):
-    """Seq2SeqTrainer with whole checkpoints."""
+    """Seq2SeqTrainer with atomic checkpoints."""
 
 
 def train(
     setting: Setting, parts: dict, tokenizer, encoding: str, seed: int, chosen: argparse.Namespace
 ) -> Seq2SeqTrainer:
-    """From the last checkpoint, where there is one, to the end; the model is then the average of the last ones.
+    """Train, from the last checkpoint if there is one. Return the Trainer, with the average of the last checkpoints.
 
-    Raises NotFinite where the run fails.
+    Raises NotFinite if the run fails.
     """
     set_seed(seed)
     fields = {
@@ -110,14 +114,14 @@ def train(
         RoFormerSeq2SeqConfig(**fields | dict(setting.model) | {"position_encoding": encoding})
     )
     model.generation_config.update(num_beams=setting.beams)
-    if setting.beams > 1:  # transformers saves no length_penalty without a beam
+    if setting.beams > 1:  # transformers does not save length_penalty without beam search
         model.generation_config.update(length_penalty=setting.length_penalty)
     folder = chosen.output / f"{encoding}-{seed}"
     arguments = Seq2SeqTrainingArguments(
         str(folder),
         seed=seed,
         max_steps=setting.steps,
-        per_device_train_batch_size=1,  # of the batches that `TokenBatches` makes
+        per_device_train_batch_size=1,  # batches of `TokenBatches`
         per_device_eval_batch_size=1,
         gradient_accumulation_steps=setting.accumulation,
         train_sampling_strategy="sequential",
@@ -159,7 +163,7 @@ def train(
 def translate(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, sentences: list[str], at_once: int = 32
 ) -> list[str]:
-    """With the search that the model's generation config names."""
+    """Translate sentences with the model's generation config."""
     model.eval()
     by_length = sorted(range(len(sentences)), key=lambda number: len(sentences[number]))
     translations = {}
@@ -174,7 +178,7 @@ def translate(
 
 
 def score(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, files: list[str]) -> tuple[float, str, list[str]]:
-    """BLEU, how it was computed, and the translations."""
+    """Return BLEU, its signature, and the translations."""
     pairs = read_pairs(*files)
     translations = translate(model, tokenizer, pairs["source"][:])
     bleu = sacrebleu.BLEU()
@@ -193,7 +197,7 @@ def main() -> None:
 
 
 def compare(chosen: argparse.Namespace, console: Console) -> None:
-    """Train a model for each encoding and seed, and show how well each translates."""
+    """Train a model for each encoding and seed, and show the results."""
     setting = read_setting(chosen.setting)
     texts = {part: read_pairs(*getattr(chosen, part)) for part in ("train", "validation", "test")}
     contents = {part: digest_of_rows(pairs) for part, pairs in texts.items()}
@@ -215,7 +219,7 @@ def compare(chosen: argparse.Namespace, console: Console) -> None:
                 if done.get("failed") or model.exists():
                     continue
                 runs.remove(done)
-                print(f"{model} is missing, so it is made again:")
+                print(f"{model} is missing: it is trained again")
             print(f"{NAMES[encoding]}, seed {seed}")
             run = {"encoding": encoding, "seed": seed}
             try:
@@ -248,16 +252,16 @@ def compare(chosen: argparse.Namespace, console: Console) -> None:
     console.print(table)
     show_failed({f"{NAMES[run['encoding']]}, seed {run['seed']}": run.get("failed") for run in asked})
     picture = draw_panels(chosen.output / "losses.png", curves)
-    print(f"{good[-1]['signature']}\n{picture} shows the losses, and each folder beside it has a model")
+    print(f"{good[-1]['signature']}\nlosses: {picture}; each folder beside it has a model")
 
 
 def read_runs(saved: dict) -> list[dict]:
-    """The runs of a results.json; those for which an earlier version has written NaN have failed."""
+    """Return the runs of a results.json. Those for which an earlier version recorded NaN have failed."""
     return [run | {"failed": EARLIER} if "failed" not in run and has_null(run) else run for run in saved["runs"]]
 
 
 def spread(values: list[float]) -> str:
-    """Mean and standard deviation."""
+    """Format mean and standard deviation."""
     return f"{statistics.mean(values):.2f}" + (f" ± {statistics.stdev(values):.2f}" if values[1:] else "")
 
 

@@ -1,11 +1,11 @@
-"""WikiText as a corpus for pre-training: articles, some of them held out, and a vocabulary of word pieces made from the others.
+"""Prepare WikiText for pre-training: articles for training, held-out articles, and a WordPiece vocabulary.
 
     python examples/wikitext.py wiki.train.tokens --output english
     python examples/pretrain_mlm.py STAGES.yaml --corpus english/train.txt --eval english/held_out.txt \
         --tokenizer english/vocab.txt --output run
 
-An article becomes a line. WikiText's own marks are undone: a hyphen or a comma between " @" and "@ ", headings between " = ".
-The vocabulary is BERT's kind, lower-case WordPiece, and knows every character of the articles.
+Each article becomes a line. WikiText's own marks are removed: the " @" and "@ " around hyphens and commas, and the " = " around
+headings. The vocabulary is lower-case WordPiece, as BERT's, and has every character of the training articles.
 """
 
 import argparse
@@ -27,16 +27,16 @@ def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=Path, help="WikiText, also as .gz")
     parser.add_argument("--output", type=Path, required=True, help="folder for train.txt, held_out.txt and vocab.txt")
-    parser.add_argument("--size", type=int, default=8000, help="entries of the vocabulary")
-    parser.add_argument("--held-out", type=int, default=10, metavar="N", help="every Nth article is held out")
+    parser.add_argument("--size", type=int, default=8000, help="maximum number of entries of the vocabulary")
+    parser.add_argument("--held-out", type=int, default=10, metavar="N", help="hold out every Nth article")
     chosen = parser.parse_args()
     if chosen.held_out < 2:
-        parser.error(f"--held-out is {chosen.held_out}, but must be at least 2")
+        parser.error(f"--held-out is {chosen.held_out}; expected at least 2")
     return chosen
 
 
 def articles(path: Path) -> Iterator[str]:
-    """Each article in one line; what comes before the first title is one, too."""
+    """Yield each article as one line. Text before the first title is an article too."""
     lines: list[str] = []
     for _, line in (numbered for chunk in read_chunks(path) for numbered in chunk.lines()):
         if TITLE.fullmatch(line) and lines:
@@ -55,8 +55,8 @@ def main() -> None:
     train = [article for number, article in enumerate(found, 1) if number % chosen.held_out]
     if not held_out:
         raise TrainingError(
-            f"there {'is 1 article' if len(found) == 1 else f'are {len(found)} articles'}, too few to hold every "
-            f"{chosen.held_out}th out: --held-out takes a smaller number"
+            f"{len(found)} article{'s' * (len(found) != 1)}: too few to hold out every {chosen.held_out}th: use a smaller "
+            "--held-out"
         )
     with output_folder(chosen.output) as folder:
         for name, part in ("train", train), ("held_out", held_out):
@@ -65,7 +65,7 @@ def main() -> None:
         tokenizer.train_from_iterator(
             train, vocab_size=chosen.size, min_frequency=2, limit_alphabet=chosen.size, special_tokens=SPECIAL_TOKENS
         )
-        # Sorted, since the trainer's own order differs from run to run.
+        # The order of the trainer differs from run to run.
         entries = [*SPECIAL_TOKENS, *sorted(set(tokenizer.get_vocab()) - set(SPECIAL_TOKENS))]
         (folder / "vocab.txt").write_text("".join(entry + "\n" for entry in entries), encoding="utf-8")
         size = len(entries)

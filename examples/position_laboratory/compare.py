@@ -1,13 +1,13 @@
-"""Ten position encodings in one encoder, side by side: section 2 of the RoFormer paper as an experiment.
+"""Compare ten position encodings in one encoder: section 2 of the RoFormer paper as an experiment.
 
     python examples/position_laboratory/compare.py TEXT --output RUNS [--encodings rotary t5 alibi] [--bf16]
 
-TEXT is any text file, its characters are the tokens. Nine tenths are learned from: 15 % of the characters are masked and to
-be filled. The last tenth is what is measured, at the trained --length and at 2, 4 and 8 times of it, with the same
-characters masked at every length. All encoders have the same weights at the start, but for what an encoding learns itself,
-and read the same batches with the same masks. The same command resumes where it was stopped.
+TEXT is any text file; its characters are the tokens. The encoders are trained on the first 90 %: 15 % of the characters are
+masked and predicted. They are evaluated on the last 10 %, at the trained --length and at 2, 4 and 8 times that length, with the
+same characters masked at every length. All encoders start with the same weights, except for the parameters of an encoding, and
+read the same batches with the same masks. The same command resumes a stopped run.
 
-position_encodings/ has a file for each encoding, with its equation; encoder.py is what they have in common.
+position_encodings/ has a file for each encoding, with its equation. encoder.py has the rest of the encoder.
 """
 
 import argparse
@@ -35,34 +35,34 @@ from modeling_roformer.training.runs.fingerprint import run_lock
 from modeling_roformer.training.runs.finite import EARLIER, NotFinite, has_null, positive_rate, show_failed
 from modeling_roformer.training.runs.results_file import ResultsFile
 
-TIMES = (1, 2, 4, 8)  # the trained length, at which is measured
+TIMES = (1, 2, 4, 8)  # lengths of the evaluation, in multiples of the trained one
 MASKED = 0.15  # share of the characters
-MEASURED = 1 << 17  # characters, at most
+MEASURED = 1 << 17  # maximum number of characters to evaluate
 
 
 def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text", type=Path, help="a text file")
-    parser.add_argument("--output", type=Path, required=True, help="folder with a run for each encoding")
+    parser.add_argument("--output", type=Path, required=True, help="folder of the runs, one per encoding")
     parser.add_argument("--encodings", nargs="+", choices=ENCODINGS, default=list(ENCODINGS))
     parser.add_argument("--layers", type=positive, default=4)
     parser.add_argument("--hidden-size", type=positive, default=128)
     parser.add_argument("--heads", type=positive, default=4)
-    parser.add_argument("--length", type=positive, default=128, help="characters of a text that is learned from")
-    parser.add_argument("--batch-size", type=positive, default=32, help="texts that a step learns from")
+    parser.add_argument("--length", type=positive, default=128, help="characters per training text")
+    parser.add_argument("--batch-size", type=positive, default=32, help="texts per step")
     parser.add_argument("--steps", type=positive, default=2000)
     parser.add_argument("--learning-rate", type=positive_rate, default=1e-3)
-    parser.add_argument("--seed", type=int, default=0, help="of weights, batches and masks")
+    parser.add_argument("--seed", type=int, default=0, help="seed of weights, batches and masks")
     parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast in training")
     chosen = parser.parse_args()
     if chosen.hidden_size % (2 * chosen.heads):
-        parser.error(f"--hidden-size {chosen.hidden_size} is no multiple of twice the --heads {chosen.heads}")
+        parser.error(f"--hidden-size {chosen.hidden_size} is not a multiple of twice --heads {chosen.heads}")
     return chosen
 
 
 def positive(word: str) -> int:
     if (number := int(word)) < 1:
-        raise argparse.ArgumentTypeError(f"{number} is not at least 1")
+        raise argparse.ArgumentTypeError(f"{number} is below 1")
     return number
 
 
@@ -70,24 +70,24 @@ def read_text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
-        raise TrainingError(f"{file} is not text in UTF-8: convert it, or give another file") from None
+        raise TrainingError(f"{file} is not UTF-8 text: convert it, or use another file") from None
 
 
 def number_characters(text: str) -> tuple[torch.Tensor, int]:
-    """A text's characters, numbered in their order in Unicode, and how many kinds there are: also the number of [MASK]."""
+    """Return the ids of a text's characters, in the order of Unicode, and the number of distinct ones: the id of [MASK]."""
     kinds = sorted(set(text))
     numbers = {character: number for number, character in enumerate(kinds)}
     return torch.tensor([numbers[character] for character in text], dtype=torch.long), len(kinds)
 
 
 def mask(ids: torch.Tensor, mask_id: int, seed: int, number: int) -> dict[str, torch.Tensor]:
-    """A text with masks, which follow from seed and number, and its labels."""
+    """Mask a text with masks from `seed` and `number`. Return the inputs and the labels."""
     masked = torch.from_numpy(uniform((seed, 0), (number, 0, 0), len(ids))) < MASKED
     return {"input_ids": ids.masked_fill(masked, mask_id), "labels": ids.masked_fill(~masked, -100)}
 
 
 class MaskedTexts(Dataset):
-    """As many as are read in all: the texts again and again, each time with other masks, the same after a stop."""
+    """All examples of a run: the texts again and again, with other masks each time. A resumed run has the same."""
 
     def __init__(self, texts: torch.Tensor, mask_id: int, seed: int, count: int):
         self.texts, self.mask_id, self.seed, self.count = texts, mask_id, seed, count
@@ -100,7 +100,7 @@ class MaskedTexts(Dataset):
 
 
 class StepTimes(TrainerCallback):
-    """Seconds of each step that this process has made."""
+    """Callback that records the seconds of each step in this process."""
 
     def __init__(self):
         self.seconds: list[float] = []
@@ -115,9 +115,9 @@ class StepTimes(TrainerCallback):
 
 
 def train(model: Encoder, texts: Dataset, chosen: argparse.Namespace, folder: Path) -> dict:
-    """From the last checkpoint, where there is one, to the end; the losses, and tokens/s as the median of the steps.
+    """Train, from the last checkpoint if there is one. Return the losses, and tokens/s as the median of the steps.
 
-    Raises NotFinite where the run fails.
+    Raises NotFinite if the run fails.
     """
     arguments = TrainingArguments(
         folder,
@@ -142,11 +142,11 @@ def train(model: Encoder, texts: Dataset, chosen: argparse.Namespace, folder: Pa
 
 @torch.no_grad()
 def measure(model: Encoder, held_out: dict[str, torch.Tensor], length: int, batch: int) -> dict[str, float] | None:
-    """Loss and accuracy at the masked characters in texts of a length; None where the encoding has no such positions.
+    """Return loss and accuracy on the masked characters of texts of a length, or None if the encoding has no such positions.
 
     Args:
-        held_out: one text with its labels, cut here.
-        batch: texts at once.
+        held_out: one text with its labels, to cut into texts of this length.
+        batch: texts per batch.
     """
     longest = model.encoding.longest
     if longest is not None and length > longest:
@@ -170,7 +170,7 @@ def measure(model: Encoder, held_out: dict[str, torch.Tensor], length: int, batc
 
 
 def tables(runs: dict[str, dict], lengths: list[int]) -> tuple[Table, Table]:
-    """A row for each encoding, a column for each length."""
+    """Return tables of loss and accuracy, with a row per encoding and a column per length."""
     pair = []
     for metric, form in ("loss", ".3f"), ("accuracy", ".1%"):
         table = Table(metric, *(f"{length:,}" for length in lengths), "tokens/s")
@@ -187,7 +187,7 @@ def tables(runs: dict[str, dict], lengths: list[int]) -> tuple[Table, Table]:
 
 
 def read_runs(saved: dict) -> dict[str, dict]:
-    """The runs of a results.json; those for which an earlier version has written NaN have failed."""
+    """Return the runs of a results.json. Those for which an earlier version recorded NaN have failed."""
     runs = dict(saved["runs"])
     for name, run in runs.items():
         if not run.get("failed") and has_null([run["training"], *filter(None, run["measured"])]):
@@ -202,7 +202,7 @@ def main() -> None:
 
 
 def compare(chosen: argparse.Namespace) -> None:
-    """Train an encoder of each kind, measure it at all lengths, and show how well each does."""
+    """Train an encoder with each encoding, evaluate it at all lengths, and show the results."""
     text = read_text(chosen.text)
     ids, mask_id = number_characters(text)
     lengths = [times * chosen.length for times in TIMES]
@@ -210,8 +210,8 @@ def compare(chosen: argparse.Namespace) -> None:
     measured = min(len(ids) - end, MEASURED) // lengths[-1] * lengths[-1]
     if not measured:
         raise TrainingError(
-            f"{chosen.text} is too short: its last tenth has {len(ids) - end:,} characters, but {TIMES[-1]} times the "
-            f"--length {chosen.length} are measured: give a longer text, or a smaller length"
+            f"{chosen.text} is too short: its last tenth has {len(ids) - end:,} characters; expected at least {TIMES[-1]} "
+            f"times --length {chosen.length}"
         )
     pieces = ids[: end // chosen.length * chosen.length].view(-1, chosen.length)
     texts = MaskedTexts(pieces, mask_id, chosen.seed, chosen.steps * chosen.batch_size)
@@ -231,9 +231,9 @@ def compare(chosen: argparse.Namespace) -> None:
             continue
         set_seed(chosen.seed)
         model = Encoder(sizes, ENCODINGS[name])
-        model.load_state_dict(common, strict=False)  # it may learn more
+        model.load_state_dict(common, strict=False)  # an encoding may have parameters of its own
         parameters = sum(parameter.numel() for parameter in model.parameters())
-        print(f"{name} positions, {parameters:,} parameters, {len(pieces):,} texts to learn from")
+        print(f"{name} positions, {parameters:,} parameters, {len(pieces):,} training texts")
         try:
             run = train(model, texts, chosen, chosen.output / name)
             run["measured"] = [
@@ -260,7 +260,7 @@ def compare(chosen: argparse.Namespace) -> None:
     picture = draw_panels(chosen.output / "encodings.png", panels, xlabel=axes)
     if ended := [name for name, run in shown.items() if None in run["measured"]]:
         print(f"–: {' and '.join(ended)} positions end at {chosen.length}, the trained length")
-    print(f"{picture} shows how they learned, and how they do on longer texts")
+    print(f"training losses, and accuracy on longer texts: {picture}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The encoder of the laboratory: all but the positions, which a PositionEncoding puts in.
+"""Encoder of the laboratory. A PositionEncoding adds the positions.
 
 BERT's layers without dropout, for texts of equal length. Projections have no biases, as the paper writes them.
 Dimensions in the shapes: b batch, s length, h heads, d width of a head, w = h·d width of the encoder.
@@ -13,7 +13,7 @@ from torch import nn
 
 @dataclass(frozen=True)
 class Sizes:
-    """vocabulary: of tokens, [MASK] among them; length: of the texts that it is trained on, in tokens."""
+    """Sizes of an encoder. `vocabulary` includes [MASK]; `length` is that of the training texts, in tokens."""
 
     vocabulary: int
     layers: int
@@ -32,11 +32,11 @@ class SelfAttention(nn.Module):
         self.output = nn.Linear(sizes.width, sizes.width)
 
     def heads(self, x: torch.Tensor) -> torch.Tensor:
-        """(…, w) to (…, h, d)."""
+        """Reshape (…, w) to (…, h, d)."""
         return x.unflatten(-1, (-1, self.head_width))
 
     def scores(self, x: torch.Tensor, encoding: PositionEncoding, positions: torch.Tensor) -> torch.Tensor:
-        """What the softmax is taken of, shape (b, h, s, s)."""
+        """Return the attention scores before the softmax, shape (b, h, s, s)."""
         query, key = self.heads(self.query(x)), self.heads(self.key(x))
         query, key = encoding.query_and_key(query, key, positions)
         products = torch.einsum("bmhd,bnhd->bhmn", query, key)
@@ -49,7 +49,7 @@ class SelfAttention(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention and feed-forward, each added to what it is given, then normalised."""
+    """Layer with attention and feed-forward network, each with a residual connection and post-normalisation."""
 
     def __init__(self, sizes: Sizes):
         super().__init__()
@@ -65,7 +65,7 @@ class Layer(nn.Module):
 
 
 class Encoder(nn.Module):
-    """A masked language model. The parameters under `encoding` are what encodings differ in, all others are common."""
+    """Masked language model. Only the parameters under `encoding` differ between encodings."""
 
     def __init__(self, sizes: Sizes, encoding: type[PositionEncoding]):
         super().__init__()
@@ -78,13 +78,13 @@ class Encoder(nn.Module):
     def forward(
         self, input_ids: torch.Tensor, labels: torch.Tensor | None = None, positions: torch.Tensor | None = None
     ) -> dict[str, torch.Tensor]:
-        """Tokens to `logits`, and with labels to the `loss`.
+        """Return the `logits` and, with labels, the `loss`.
 
         Args:
             input_ids: shape (b, s).
-            labels: the masked tokens, and −100 where there was no mask, shape (b, s).
-            positions: of all texts, shape (s,); 0, 1, 2, … if not given. An encoding that ends has no others than those
-                below its `longest`.
+            labels: the masked tokens, −100 elsewhere, shape (b, s).
+            positions: positions of the tokens in all texts, shape (s,); default 0, 1, 2, … They must be below `longest` of the
+                encoding.
         """
         if positions is None:
             positions = torch.arange(input_ids.shape[1], device=input_ids.device)

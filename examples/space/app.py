@@ -6,19 +6,19 @@ from importlib.util import find_spec
 from pathlib import Path
 
 if find_spec("modeling_roformer") is None:
-    sys.exit("the package modeling_roformer is not here: lay it beside app.py, as README.md says")
+    sys.exit("the package modeling_roformer is missing: put it beside app.py, as README.md shows")
 
 from modeling_roformer.hub import pull
 from modeling_roformer.serving.page.server import serve
 
-# A folder of the Space, or NAME/REPOSITORY on the Hub: a variable of the Space.
+# Variable of the Space: one of its folders, or NAME/REPOSITORY on the Hub.
 MODEL = os.environ.get("MODEL", "model")
 
 folder = Path(MODEL)
 if not folder.is_dir():
     if "/" not in MODEL:
-        sys.exit(f"there is no folder {MODEL} here: add one, or set the variable MODEL to NAME/REPOSITORY")
+        sys.exit(f"the folder {MODEL} does not exist: add it, or set the variable MODEL to NAME/REPOSITORY")
     folder = Path("models") / folder.name
     pull(MODEL, folder, force=True)
-# The Hub's own web server stands before a Space.
+# The Hub's proxy stands before a Space.
 serve(folder, host="0.0.0.0", port=int(os.environ.get("GRADIO_SERVER_PORT", 7860)), proxy=True)

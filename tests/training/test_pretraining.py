@@ -225,7 +225,7 @@ def test_a_stage_that_an_earlier_version_saved_with_nan_is_not_used(run, tmp_pat
     save_file(weights, model / "model.safetensors", {"format": "pt"})
     sizes = {path.name: path.stat().st_size for path in model.iterdir() if path.name != "whole.json"}
     (model / "whole.json").write_text(json.dumps(sizes))
-    with refused(TrainingError, model, "bias", "stage 1", "learning_rate"):
+    with refused(TrainingError, model, "cls.predictions.bias", "stage 1", "learning_rate"):
         run(tmp_path / "run")
     assert not (tmp_path / "run" / "model").exists()
 

@@ -1,9 +1,9 @@
-"""ALiBi (Press et al. 2022, arXiv:2108.12409), which came after the RoFormer paper: the further, the less.
+"""ALiBi (Press et al. 2022, arXiv:2108.12409): scores fall linearly with the distance. It is newer than the RoFormer paper.
 
     a_{m,n} ∝ exp(q_mᵀ k_n / √d − 2^{−8i/h} |m − n|)
 
-for head i = 1, …, h. Nothing is learned. The original looks to the left only; here either side is equally
-far, so that a text read backwards looks the same.
+for head i = 1, …, h. It has no parameters. The original is causal; here both directions have the same slopes, so that a
+reversed text gets the same scores.
 """
 
 import torch
@@ -19,5 +19,5 @@ class ALiBi(PositionEncoding):
 
     def bias(self, query, key, layer, positions) -> torch.Tensor:
         slopes = torch.tensor(self.slopes, device=query.device)[:, None, None]
-        # The original's slopes are not divided by √d, as the sum will be.
+        # The original does not divide the slopes by √d, which happens after this sum.
         return -slopes * distances(positions).abs() * query.shape[-1] ** 0.5

@@ -2,8 +2,8 @@
 
     q_mᵀ k_n = x_mᵀ W_qᵀ W_k x_n + x_mᵀ W_qᵀ W_k p̃_{m−n} + p̃_{m−n}ᵀ W_qᵀ W_k x_n                (10)
 
-The two middle terms of equation 6, from content to position and from position to content, with a trained vector p̃ for each
-distance. Those beyond the trained length share that of the furthest one.
+It keeps the two middle terms of equation 6, content to position and position to content, with a trained vector p̃ for each
+distance. Distances beyond the trained length use the vector of the largest one.
 """
 
 import torch

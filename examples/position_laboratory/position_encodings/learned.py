@@ -2,7 +2,7 @@
 
     f_t(x_i, i) = W_t (x_i + p_i),   t ∈ {q, k, v},   i < L                                     (3)
 
-L is the length that the encoder is trained at: there are no others.
+L is the trained length; there are no further positions.
 """
 
 import torch

@@ -1,7 +1,7 @@
-"""No positions: an encoder to which a text is a bag of tokens."""
+"""No positions: a text is a bag of tokens."""
 
 from .base import PositionEncoding
 
 
 class NoPositions(PositionEncoding):
-    """x_mᵀ W_qᵀ W_k x_n alone."""
+    """Encoding without positions: scores are x_mᵀ W_qᵀ W_k x_n."""

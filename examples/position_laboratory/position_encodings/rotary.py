@@ -2,8 +2,8 @@
 
     q_mᵀ k_n = (R_m W_q x_m)ᵀ (R_n W_k x_n) = x_mᵀ W_qᵀ R_{n−m} W_k x_n                         (16)
 
-Nothing is added and nothing is learned: query and key are turned, each by its own position, and their product depends on
-the distance.
+It adds no terms and has no parameters: query and key are rotated, each by its position, so their product depends on the
+distance.
 """
 
 import torch

@@ -4,11 +4,11 @@
     f_k(x_n, n) = W_k (x_n + p^k_r)
     f_v(x_n, n) = W_v (x_n + p^v_r),   r = clip(m − n, r_min, r_max)                            (5)
 
-with trained vectors p^k_r and p^v_r. A key depends on who asks for it, so what p^k_r adds to the scores is
+with trained vectors p^k_r and p^v_r. A key depends on the query's position m, so p^k_r adds to the scores the term
 
     x_mᵀ W_qᵀ W_k p^k_r.
 
-r_max = −r_min = 16, beyond which the original found no difference.
+r_max = −r_min = 16; the original found no difference beyond that.
 """
 
 import torch
@@ -33,6 +33,6 @@ class Shaw(PositionEncoding):
     def values(self, weights, layer, positions) -> torch.Tensor:
         rows = clipped(positions, FURTHEST).expand_as(weights)
         relative_values = layer.heads(layer.value(self.p_v.weight))  # (r, h, d)
-        # The weights of all keys at the same r, which have the same p^v_r.
+        # Keys at the same r share p^v_r: sum their weights.
         summed = weights.new_zeros(*weights.shape[:3], len(relative_values)).scatter_add(-1, rows, weights)
         return torch.einsum("bhmr,rhd->bmhd", summed, relative_values)

@@ -3,7 +3,7 @@
     f_t(x_i, i) = W_t (x_i + p_i),   t ∈ {q, k, v}                                              (3)
     p_{i,2t} = sin(i / 10000^{2t/d}),   p_{i,2t+1} = cos(i / 10000^{2t/d})                      (4)
 
-They are added to the embeddings of the tokens, before the first layer, so that d is the encoder's width here.
+They are added to the token embeddings, before the first layer, so d is the width of the encoder here.
 """
 
 import torch

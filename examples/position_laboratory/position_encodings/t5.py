@@ -2,9 +2,8 @@
 
     q_mᵀ k_n = x_mᵀ W_qᵀ W_k x_n + b_{m,n}                                                      (8)
 
-b_{m,n} is a trained number for each head and for each of 32 ranges of n − m: 16 to either side, of which the first 8 are
-single distances, and the others grow by the logarithm. The last begins at 91 and has no end: it is trained by texts of 92
-tokens or more.
+b_{m,n} is a trained number for each head and each of 32 ranges of n − m: 16 per direction. The first 8 are single distances, and
+the others grow logarithmically. The last range starts at 91 and has no end, so only texts of at least 92 tokens train it.
 """
 
 import torch
@@ -21,6 +20,6 @@ class T5(PositionEncoding):
         self.b = nn.Embedding(32, sizes.heads)
 
     def bias(self, query, key, layer, positions) -> torch.Tensor:
-        ranges = T5Attention._relative_position_bucket(-distances(positions))  # 32 of them, up to 128, to either side
-        # The original does not divide b by √d, as the sum will be: it would learn that many times slower.
+        ranges = T5Attention._relative_position_bucket(-distances(positions))  # 32 ranges, up to the distance 128
+        # The original does not divide b by √d, which happens after this sum and would make b learn √d times more slowly.
         return self.b(ranges).permute(2, 0, 1)[None] * query.shape[-1] ** 0.5

@@ -4,8 +4,8 @@ With x + p in equation 3 the product of a query and a key has four terms:
 
     q_mᵀ k_n = x_mᵀ W_qᵀ W_k x_n + x_mᵀ W_qᵀ W_k p_n + p_mᵀ W_qᵀ W_k x_n + p_mᵀ W_qᵀ W_k p_n     (6)
 
-Here p_n gives way to the sinusoids of equation 4 at the distance, p̃_{m−n}, with a matrix W̃_k of their own, and p_m to two
-trained vectors u and v, since all that a query's position could say is in the distance already:
+Transformer-XL replaces p_n by p̃_{m−n}, the sinusoids of equation 4 at the distance, with a matrix W̃_k of their own. It replaces
+p_m by two trained vectors u and v, since the distance already has the query's position:
 
     q_mᵀ k_n = x_mᵀ W_qᵀ W_k x_n + x_mᵀ W_qᵀ W̃_k p̃_{m−n} + uᵀ W_qᵀ W_k x_n + vᵀ W_qᵀ W̃_k p̃_{m−n}   (7)
 """
@@ -30,7 +30,7 @@ class TransformerXL(PositionEncoding):
     def bias(self, query, key, layer, positions) -> torch.Tensor:
         apart = distances(positions)
         furthest = int(apart.max())
-        every = torch.arange(-furthest, furthest + 1, device=apart.device)  # each distance once: r of them
+        every = torch.arange(-furthest, furthest + 1, device=apart.device)  # each distance once, shape (r,)
         relative_keys = layer.heads(self.key(self.p(every[None])[0].to(self.u.dtype)))  # (r, h, d)
         u, v = layer.heads(layer.query(self.u)), layer.heads(layer.query(self.v))  # (h, d)
         by_distance = torch.einsum("bmhd,rhd->bhmr", query + v, relative_keys)

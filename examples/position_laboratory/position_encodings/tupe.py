@@ -2,8 +2,8 @@
 
     q_mᵀ k_n = x_mᵀ W_qᵀ W_k x_n + p_mᵀ U_qᵀ U_k p_n + b_{m,n}                                  (9)
 
-Of the four terms of equation 6 the two that mix words and positions are gone; positions are compared with matrices U_q and
-U_k of their own, by trained vectors p_m, of which there are as many as the trained length has tokens. b_{m,n} is T5's.
+It drops the two terms of equation 6 that mix words and positions. Positions have matrices U_q and U_k of their own and trained
+vectors p_m, up to the trained length. b_{m,n} is T5's.
 """
 
 import torch
