@@ -3,8 +3,8 @@
 Importing this package registers it with transformers: `AutoConfig`, `AutoModel…`, `AutoTokenizer` and `pipeline` use it
 for every RoFormer checkpoint. It reads no dictionary: the tokenizer does, when it first segments a text.
 
-Only in the command `roformer` this waits until a model is asked for, since it takes seconds (torch and transformers'
-modelling code) that most commands have no use for.
+In the command `roformer`, models are imported and registered only when a public name is used, since importing torch and
+transformers' models takes seconds.
 """
 
 import sys
@@ -33,12 +33,9 @@ if not Path(__file__).with_name("tokenization").exists() and (_TREE / "setup.cfg
 
 
 def _is_the_command() -> bool:
-    """Whether this process was started as `roformer …`, a program of that name that imports the command line.
-
-    Or as `python -m modeling_roformer.cli …`.
-    """
+    """Return whether this process is the command: a program `roformer` that imports it, or `-m modeling_roformer.cli`."""
     program = Path((getattr(sys, "argv", None) or [""])[0])
-    if str(program) == "-m":  # until the module is found, which is after its package was imported
+    if str(program) == "-m":  # Python sets the module's path only after importing its package
         return f"{__name__}.cli" in sys.orig_argv[sys.orig_argv.index("-m") :][1:2]
     try:
         return program.name == "roformer" and b"modeling_roformer.cli" in program.read_bytes()
@@ -52,7 +49,7 @@ if not _is_the_command():
 
 
 def __getattr__(name: str):
-    """A name that is not here yet, which happens in the command only: then everything is imported and registered."""
+    """Import and register everything when the command uses a public name."""
     if not name.startswith("_"):
         public = import_module(".registration.public_names", __name__)
         if name in public.__all__:

@@ -1,23 +1,22 @@
-"""The names under which checkpoints are saved, so that no other program computes one wrongly in silence.
+"""Model types of saved checkpoints, chosen so that plain transformers refuses those it would compute wrongly.
 
-Nothing here needs transformers: what a folder is can be said without it.
+Nothing here imports transformers, so that commands can inspect a folder quickly.
 """
 
 from collections.abc import Mapping
 
 from .rope_parameters import is_paper_rope, rope_of
 
-# What a checkpoint is called on disk when plain transformers would load it without complaint and compute something
-# else: names that it does not know, so that it refuses. One class reads them all.
+# Plain transformers knows the first one only. `RoFormerConfig` reads the first three.
 MODEL_TYPE = "roformer"
 MODEL_TYPE_V2 = "roformer_v2"
 MODEL_TYPE_EXTENDED = "roformer_x"
-MODEL_TYPE_SEQ2SEQ = "roformer_seq2seq"  # of a class of its own
+MODEL_TYPE_SEQ2SEQ = "roformer_seq2seq"
 MODEL_TYPES = (MODEL_TYPE, MODEL_TYPE_V2, MODEL_TYPE_EXTENDED)
 
 
 def saved_model_type(fields: Mapping[str, object]) -> str:
-    """The model_type that a configuration of these fields is written under, by what plain transformers would make of it.
+    """Return the model_type to save a configuration under: "roformer" only if plain transformers computes it correctly.
 
     >>> saved_model_type({"norm_type": "rms_norm", "use_bias": False})
     'roformer_v2'

@@ -1,6 +1,6 @@
-"""NEZHA (arXiv:1909.00204): a BERT whose self-attention knows distances, with the heads that transformers 4 had for it.
+"""NEZHA (arXiv:1909.00204): a BERT with relative positions, and the heads that transformers 4 has for it.
 
-All but the positions is RoFormer's: the layers, and the heads of the same name.
+Layers and heads are RoFormer's; only the positions differ.
 """
 
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ POOLER = {"pooler.dense.weight", "pooler.dense.bias"}
 
 
 class NezhaPreTrainedModel(RoFormerPreTrainedModel):
-    """What all NEZHA models share. Positions weigh into the values too, by probabilities that no fused kernel gives."""
+    """Base of all NEZHA models. Their positions need the attention probabilities, which fused kernels do not return."""
 
     config: NezhaConfig
     config_class = NezhaConfig
@@ -39,27 +39,27 @@ class NezhaPreTrainedModel(RoFormerPreTrainedModel):
     _supports_flash_attn = False
     _supports_flex_attn = False
     _supports_attention_backend = False
-    # Positions are computed; a pooler that nothing reads is left where it is.
+    # Positions are computed; a pooler that the model does not use is ignored.
     _keys_to_ignore_on_load_unexpected = [r"\.relative_positions_encoding\.positions_encoding$", r"(^|\.)pooler\."]
     _can_record_outputs = {"hidden_states": RoFormerLayer, "attentions": NezhaSelfAttention}
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
-        """The eager one; a ValueError where another is asked for by name."""
+        """Return "eager"; raise a ValueError if another implementation is requested."""
         if requested_attention not in (None, "eager"):
             raise ValueError(
                 f'attn_implementation="{requested_attention}" does not work for NEZHA, whose positions need the attention '
-                'probabilities that only "eager" has: use that, or leave it out'
+                'probabilities: use "eager", or leave it out'
             )
         return "eager"
 
     def check_loaded(self, report: dict, source: str) -> None:
-        """As in `RoFormerPreTrainedModel`, but for a pooler, which the checkpoint of a language model does not have.
+        """Check as in `RoFormerPreTrainedModel`, but allow a missing pooler: language models are saved without one.
 
-        The bare model then has none, since none is made up; a head that reads one starts it afresh with the rest.
+        The bare model then has no pooler; a head that reads it initialises it newly.
         """
         missing = set(report["missing_keys"])
         pooler = {name for name in missing if name.removeprefix("nezha.") in POOLER}
-        if len(pooler) == len(POOLER):  # half of one is a damaged checkpoint
+        if len(pooler) == len(POOLER):  # with only one of the two, the checkpoint is damaged
             missing -= pooler
             if self.base_model is self:
                 del self.pooler
@@ -68,10 +68,10 @@ class NezhaPreTrainedModel(RoFormerPreTrainedModel):
 
 
 class NezhaModel(NezhaPreTrainedModel, RoFormerModel):
-    """The bare transformer: token ids in, hidden states out. Inputs and outputs as in `RoFormerModel.forward`.
+    """Bare transformer: token ids in, hidden states out. Inputs and outputs are those of `RoFormerModel.forward`.
 
-    `pooler_output` is there where `config.add_pooling_layer` is set; `from_pretrained` unsets it for a checkpoint without
-    a pooler.
+    It returns `pooler_output` if `config.add_pooling_layer` is set; `from_pretrained` unsets it for a checkpoint without a
+    pooler.
 
     ```python
     >>> from modeling_roformer import NezhaConfig, NezhaModel
@@ -86,12 +86,12 @@ class NezhaModel(NezhaPreTrainedModel, RoFormerModel):
     def position_embeddings(
         self, position_ids: torch.Tensor, attention_mask: torch.Tensor | None, past: int = 0
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """What every layer's self-attention is told of positions: a vector for each distance, and which is where."""
+        """Return the vector of each distance, and the row of each pair of tokens, for every layer's self-attention."""
         return relative_position_embeddings(position_ids, self.config.head_dim, self.config.max_relative_position, past)
 
 
 class NezhaHead(NezhaPreTrainedModel, RoFormerHead):
-    """A `NezhaModel` with something on top, which reads its pooler, or has none below."""
+    """Base of NEZHA models with a head; the bare model has a pooler only if the head reads it."""
 
     base_model_class = NezhaModel
     reads_pooler: ClassVar[bool] = False
@@ -106,7 +106,7 @@ class NezhaHead(NezhaPreTrainedModel, RoFormerHead):
 
 
 class NezhaForMaskedLM(NezhaHead, RoFormerForMaskedLM):
-    """Predicts masked words.
+    """Masked language model: predicts masked words.
 
     ```python
     >>> from transformers import pipeline
@@ -122,7 +122,7 @@ class NezhaForMaskedLM(NezhaHead, RoFormerForMaskedLM):
 
 @dataclass
 class NezhaForPreTrainingOutput(ModelOutput):
-    """What `NezhaForPreTraining.forward` returns."""
+    """Output of `NezhaForPreTraining`."""
 
     loss: torch.FloatTensor | None = None
     prediction_logits: torch.FloatTensor | None = None
@@ -132,9 +132,9 @@ class NezhaForPreTrainingOutput(ModelOutput):
 
 
 class NezhaForPreTraining(NezhaForMaskedLM):
-    """Predicts masked words, and whether the second sentence follows the first."""
+    """Masked language model and next sentence prediction, as in pre-training."""
 
-    # Trainer counts the words alone, of two losses: accumulated steps weigh the same.
+    # There are two losses, and Trainer counts the labels of the first only: each accumulated step has the same weight.
     accepts_loss_kwargs = False
     reads_pooler = True
 
@@ -156,24 +156,19 @@ class NezhaForPreTraining(NezhaForMaskedLM):
         past_key_values: Cache | None = None,
         **kwargs,
     ) -> NezhaForPreTrainingOutput:
-        """Scores every word of the vocabulary at each position, and whether the sentences belong together.
+        """Score every word of the vocabulary at each position, and whether the second sentence follows the first.
 
         Args:
             labels: ids of the words that were masked, shape (b, s), and -100 elsewhere.
-            next_sentence_label: 0 where the second sentence follows the first, 1 where not, shape (b,).
+            next_sentence_label: 0 if the second sentence follows the first, 1 if not, shape (b,).
 
         Returns:
-            `prediction_logits` of shape (b, s, vocab_size) as `RoFormerForMaskedLM` has them, `seq_relationship_logits`
-            of shape (b, 2), and `loss`, the sum of both mean cross-entropies where both labels are given. Accumulated
-            steps learn what one step would where they have the same numbers of both labels.
+            `prediction_logits` of shape (b, s, vocab_size), as from `RoFormerForMaskedLM`, `seq_relationship_logits` of
+            shape (b, 2), and with both labels `loss`, the sum of both mean cross-entropies. Accumulated steps equal one
+            step if each has the same numbers of both labels.
         """
-        count = check_token_labels(
-            labels,
-            input_ids,
-            inputs_embeds,
-            self.config.vocab_size,
-            ("next_sentence_label", next_sentence_label, 2, -100),
-        )
+        next_sentence_range = ("next_sentence_label", next_sentence_label, 2, -100)
+        count = check_token_labels(labels, input_ids, inputs_embeds, self.config.vocab_size, next_sentence_range)
         outputs = self.base_outputs(
             input_ids, attention_mask, token_type_ids, inputs_embeds, past_key_values=past_key_values, **kwargs
         )
@@ -192,7 +187,7 @@ class NezhaForPreTraining(NezhaForMaskedLM):
 
 
 class NezhaOnlyNSPHead(nn.Module):
-    """The name under which checkpoints keep the head: `cls.seq_relationship`."""
+    """Wrapper that gives the head its name in checkpoints: `cls.seq_relationship`."""
 
     def __init__(self, config: NezhaConfig):
         super().__init__()
@@ -203,7 +198,7 @@ class NezhaOnlyNSPHead(nn.Module):
 
 
 class NezhaForNextSentencePrediction(NezhaHead):
-    """Predicts whether the second sentence follows the first."""
+    """Next sentence prediction: does the second sentence follow the first?"""
 
     reads_pooler = True
 
@@ -224,10 +219,10 @@ class NezhaForNextSentencePrediction(NezhaHead):
         past_key_values: Cache | None = None,
         **kwargs,
     ) -> NextSentencePredictorOutput:
-        """Scores whether the sentences belong together.
+        """Score whether the second sentence follows the first.
 
         Args:
-            labels: 0 where the second sentence follows the first, 1 where not, shape (b,).
+            labels: 0 if the second sentence follows the first, 1 if not, shape (b,).
 
         Returns:
             `logits` of shape (b, 2), and `loss`, the mean cross-entropy.
@@ -240,7 +235,7 @@ class NezhaForNextSentencePrediction(NezhaHead):
 
 
 class NezhaForSequenceClassification(NezhaHead, RoFormerForSequenceClassification):
-    """One label, several, or a number for each text."""
+    """Text classification with one or several labels per text, or regression."""
 
     reads_pooler = True
 
@@ -255,13 +250,13 @@ class NezhaForSequenceClassification(NezhaHead, RoFormerForSequenceClassificatio
 
 
 class NezhaForMultipleChoice(NezhaHead, RoFormerForMultipleChoice):
-    """Which of several continuations fits."""
+    """Multiple choice: which of several continuations fits."""
 
     reads_pooler = True
 
     def __init__(self, config: NezhaConfig):
         super().__init__(config)
-        del self.sequence_summary  # the pooler is one
+        del self.sequence_summary  # the pooler replaces it
         self.dropout = self.classifier_dropout()
 
     def logits_of(self, outputs: ModelOutput) -> torch.Tensor:
@@ -269,7 +264,7 @@ class NezhaForMultipleChoice(NezhaHead, RoFormerForMultipleChoice):
 
 
 class NezhaForTokenClassification(NezhaHead, RoFormerForTokenClassification):
-    """A label for each token."""
+    """Token classification: a label for each token."""
 
     def __init__(self, config: NezhaConfig):
         super().__init__(config)
@@ -277,4 +272,4 @@ class NezhaForTokenClassification(NezhaHead, RoFormerForTokenClassification):
 
 
 class NezhaForQuestionAnswering(NezhaHead, RoFormerForQuestionAnswering):
-    """Where in the text an answer starts and ends."""
+    """Extractive question answering: the start and end of the answer in the text."""

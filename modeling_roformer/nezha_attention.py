@@ -1,4 +1,4 @@
-"""NEZHA's relative positions (arXiv:1909.00204): self-attention with a vector for each distance, equations 1 to 3.
+"""Relative positions of NEZHA (arXiv:1909.00204, equations 1 to 3): self-attention with a vector for each distance.
 
 With p the position vector of the distance j − i, clipped to ±K (K is `max_relative_position`),
 
@@ -6,8 +6,8 @@ With p the position vector of the distance j − i, clipped to ±K (K is `max_re
 
     p_ij = a[clip(j − i, −K, K) + K],   a[t]_2n = sin(t / 10000^(2n / d)),   a[t]_2n+1 = cos(t / 10000^(2n / d)).
 
-There are 2K + 1 vectors only, so no tensor of all p_ij is made: each query is multiplied by the 2K + 1 and its products
-are picked by distance; and the probabilities of one distance are added up before they weigh its vector.
+All p_ij are never materialised, since there are only 2K + 1 vectors: each query is multiplied by these, and the products
+are gathered by distance; the probabilities are summed by distance before they weight the vectors.
 
 Dimensions in the shapes: b batch, s sequence length, h heads, d head_dim, K max_relative_position.
 """
@@ -24,15 +24,15 @@ from .rotary import inverse_frequencies
 def relative_position_embeddings(
     position_ids: torch.Tensor, head_dim: int, max_relative_position: int, past: int = 0
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The vectors of all distances, and which of them belongs to each pair of positions.
+    """Return the vectors of all distances, and the row of each pair of positions among them.
 
     Args:
-        position_ids: integer positions i, shape (b, s), or (1, s) where all samples share them.
+        position_ids: integer positions i, shape (b, s), or (1, s) if all texts share them.
         past: length of a prefix, whose keys are at the positions 0 to past − 1.
 
     Returns:
-        The vectors a, shape (2K + 1, d), float32, computed in float64 and in no buffer, as rotary positions are; and the
-        row of each pair, clip(j − i, −K, K) + K, shape (b or 1, 1, s, past + s).
+        The vectors a, shape (2K + 1, d), float32, computed in float64 in each call, as rotary positions are; and the row
+        of each pair, clip(j − i, −K, K) + K, shape (b or 1, 1, s, past + s).
 
     ```python
     >>> vectors, rows = relative_position_embeddings(torch.arange(4)[None], head_dim=2, max_relative_position=2)
@@ -84,7 +84,7 @@ class NezhaSelfAttention(MultiHeadAttention):
             scores = scores + attention_mask
         probabilities = self.dropout(nn.functional.softmax(scores, dim=-1))
 
-        # A sum over a long text needs more digits than half precision has.
+        # A sum over a long text needs float32.
         wide = torch.promote_types(probabilities.dtype, torch.float32)
         weights = torch.zeros_like(by_distance, dtype=wide).scatter_add(-1, rows, probabilities.to(wide))
         context = torch.matmul(probabilities, value) + torch.matmul(weights.to(vectors.dtype), vectors)
@@ -92,5 +92,5 @@ class NezhaSelfAttention(MultiHeadAttention):
 
 
 def drop_positions_encoding(module: nn.Module, state_dict: dict, prefix: str, *args) -> None:
-    """transformers 4 kept all p_ij up to some longest length in every layer's checkpoint; they are computed here."""
+    """Remove the p_ij that transformers 4 saved in each layer; they are computed here."""
     state_dict.pop(f"{prefix}relative_positions_encoding.positions_encoding", None)

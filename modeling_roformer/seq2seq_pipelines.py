@@ -1,5 +1,7 @@
-"""`pipeline("translation")`, `"summarization"` and `"text2text-generation"`, which transformers 5 has removed, as its version 4
-had them: for every model of `AutoModelForSeq2SeqLM`."""
+"""`pipeline("translation")`, `"summarization"` and `"text2text-generation"` for every model of `AutoModelForSeq2SeqLM`.
+
+transformers 5 has removed them; they work as in its version 4.
+"""
 
 import re
 
@@ -10,19 +12,18 @@ TRANSLATION = re.compile(r"translation_(?P<src_lang>[^_]+)_to_(?P<tgt_lang>[^_]+
 
 
 class Text2TextGenerationPipeline(Pipeline):
-    """Writes a text from each text, with beam search unless told otherwise.
+    """Pipeline that generates a text from each text, by default with beam search.
 
     Args (of a call):
         inputs: a text; or a list, generator or dataset of texts.
         return_tensors: return token ids in place of texts.
-        truncation: as the tokenizer takes it; by default, texts are not cut.
+        truncation: argument of the tokenizer; by default, texts are not truncated.
         stop_sequence: text after which generation ends.
-        **generate_kwargs: for the model's `generate`, such as `num_beams` (4 where nothing says otherwise) or
-            `max_new_tokens` (256).
+        **generate_kwargs: for the model's `generate`, such as `num_beams` (default 4) or `max_new_tokens` (default 256).
 
     Returns:
-        `[{"generated_text": str}]` for a text, `num_return_sequences` dicts in all; for a list of texts, a list of dicts, or
-        of such lists where there are several for each.
+        For a text, a list of `num_return_sequences` dicts `{"generated_text": str}`; for a list of texts, a list of dicts,
+        or of lists of dicts if there are several per text.
 
     ```python
     >>> rewrite = pipeline("text2text-generation", model=DIR)
@@ -44,7 +45,7 @@ class Text2TextGenerationPipeline(Pipeline):
     def __init__(self, model, *args, **kwargs):
         if not (model.can_generate() and model.config.is_encoder_decoder):
             raise ValueError(
-                f"{type(model).__name__} does not write one text from another: load the model with AutoModelForSeq2SeqLM"
+                f"{type(model).__name__} is not an encoder-decoder that generates: load the model with AutoModelForSeq2SeqLM"
             )
         super().__init__(model, *args, **kwargs)
 
@@ -79,13 +80,13 @@ class Text2TextGenerationPipeline(Pipeline):
 
     def preprocess(self, text: str, truncation: bool | str | TruncationStrategy = False):
         inputs = self.tokenizer(self.with_prefix(text), truncation=truncation, return_tensors="pt")
-        inputs.pop("token_type_ids", None)  # which most models' `generate` does not take
+        inputs.pop("token_type_ids", None)  # most models' `generate` has no such argument
         return inputs
 
     def with_prefix(self, text: str) -> str:
-        """The text after `config.prefix`, by which models of several tasks are told theirs."""
+        """Return the text after `config.prefix`, which tells a model of several tasks its task."""
         if not isinstance(text, str):
-            raise ValueError(f"an input is a text, not a {type(text).__name__}")
+            raise ValueError(f"an input is of type {type(text).__name__}; expected str")
         return (self.prefix or "") + text
 
     def _forward(self, inputs, **generate_kwargs):
@@ -104,17 +105,17 @@ class Text2TextGenerationPipeline(Pipeline):
 
 
 class SummarizationPipeline(Text2TextGenerationPipeline):
-    """Summarizes each text. Arguments as in `Text2TextGenerationPipeline`; texts are under `"summary_text"`."""
+    """Pipeline that summarises each text: a `Text2TextGenerationPipeline` whose output's key is `"summary_text"`."""
 
     return_name = "summary"
 
 
 class TranslationPipeline(Text2TextGenerationPipeline):
-    """Translates each text. Arguments as in `Text2TextGenerationPipeline`; texts are under `"translation_text"`.
+    """Pipeline that translates each text: a `Text2TextGenerationPipeline` whose output's key is `"translation_text"`.
 
     Args (of a call):
-        src_lang, tgt_lang: from which language and into which, for models of several whose tokenizer knows them; the task
-            "translation_en_to_de" says the same.
+        src_lang, tgt_lang: source and target language, for models of several languages whose tokenizer supports them; the
+            task "translation_en_to_de" sets both.
     """
 
     return_name = "translation"

@@ -1,4 +1,4 @@
-"""Which class each of transformers' Auto classes gives for RoFormer, RoFormer for sequence to sequence, and NEZHA."""
+"""Classes that transformers' Auto classes return for RoFormer, RoFormer for sequence to sequence, and NEZHA."""
 
 from ..configuration import RoFormerConfig
 from ..model_types import MODEL_TYPES
@@ -8,12 +8,12 @@ from ..seq2seq_configuration import RoFormerSeq2SeqConfig
 CONFIG_CLASSES = dict.fromkeys(MODEL_TYPES, RoFormerConfig) | {
     config_class.model_type: config_class for config_class in (NezhaConfig, RoFormerSeq2SeqConfig)
 }
-# The names under which tokenizers are saved; plain transformers lacks the last, and refuses what it would read wrongly.
+# Names of saved tokenizers. Plain transformers does not have the last one, and so refuses tokenizers that it would misread.
 TOKENIZER_NAMES = ("RoFormerTokenizer", "RoFormerTokenizerFast", "RoFormerWordTokenizer")
 
 
 def auto_model_classes(config_class: type = RoFormerConfig) -> dict[str, type]:
-    """Name of each Auto class that serves models of such a config, and the class that it gives."""
+    """Return the class of ours for the name of each Auto class that serves models with such a config."""
     from .. import causal_lm, heads, model, nezha, seq2seq, triplet_matching
 
     if config_class is RoFormerSeq2SeqConfig:

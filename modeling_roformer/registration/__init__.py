@@ -1,1 +1,1 @@
-"""The public names of the package, and their registration with transformers. No file here is published beside a checkpoint."""
+"""Public names of the package and their registration with transformers; not published beside checkpoints."""

@@ -1,4 +1,4 @@
-"""Everything that `import modeling_roformer` brings: the public names, and the registration with transformers."""
+"""Public names of `modeling_roformer`; importing this module registers them with transformers."""
 
 from transformers.utils import is_torch_available
 

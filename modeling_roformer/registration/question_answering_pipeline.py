@@ -1,25 +1,25 @@
-"""Pipelines that transformers lacks: extractive question answering, which its version 5 has removed."""
+"""Pipeline for extractive question answering, which transformers 5 has removed."""
 
 import numpy as np
 import torch
-from transformers import AutoModelForQuestionAnswering
-from transformers.pipelines import PIPELINE_REGISTRY
 from transformers.pipelines.base import ChunkPipeline
+
+QUESTION_ANSWERING = "extractive-question-answering"
 
 
 class ExtractiveQuestionAnsweringPipeline(ChunkPipeline):
-    """Finds the answer to a question inside a text of any length.
+    """Pipeline that finds the answer to a question in a text of any length.
 
-    A context longer than `max_seq_len` tokens is read in overlapping windows; start and end probabilities are taken
-    over the tokens of all windows together, so that scores compare across them.
+    A context longer than `max_seq_len` tokens is split into overlapping windows. Start and end probabilities are computed
+    over the tokens of all windows, so that scores of different windows are comparable.
 
     Args (of a call):
         question, context: texts; or one dict, or a list of dicts, with these two keys.
-        top_k: how many answers, best first; a list of them where it is more than 1.
+        top_k: number of answers, best first; above 1, a list is returned.
         max_answer_len: longest answer, in tokens.
-        max_seq_len: longest window, in tokens, question and special tokens included.
-        doc_stride: tokens that one window shares with the next.
-        handle_impossible_answer: allow the empty answer, where the first token ([CLS]) scores highest.
+        max_seq_len: longest window, in tokens, including question and special tokens.
+        doc_stride: number of tokens that a window shares with the next.
+        handle_impossible_answer: allow an empty answer, if the first token ([CLS]) scores highest.
 
     Returns:
         `{"score": float, "start": int, "end": int, "answer": str}` with `context[start:end] == answer`.
@@ -40,7 +40,7 @@ class ExtractiveQuestionAnsweringPipeline(ChunkPipeline):
         if inputs is None:
             inputs = {"question": question, "context": context}
         elif question is not None or context is not None:
-            raise ValueError("give either a dict (or a list of dicts), or question= and context=, and not both")
+            raise ValueError("expected either a dict (or a list of dicts) or question= and context=, and not both")
         return super().__call__(inputs, **kwargs)
 
     def _sanitize_parameters(
@@ -55,16 +55,12 @@ class ExtractiveQuestionAnsweringPipeline(ChunkPipeline):
             if value is not None and value < 1:
                 raise ValueError(f"{name} is {value}, but must be at least 1")
         windows = {"max_seq_len": max_seq_len, "doc_stride": doc_stride}
-        answers = {
-            "top_k": top_k,
-            "max_answer_len": max_answer_len,
-            "handle_impossible_answer": handle_impossible_answer,
-        }
-        return (
-            {name: value for name, value in windows.items() if value is not None},
-            {},
-            {name: value for name, value in answers.items() if value is not None},
+        answers = {"top_k": top_k, "max_answer_len": max_answer_len}
+        answers["handle_impossible_answer"] = handle_impossible_answer
+        preprocessing, postprocessing = (
+            {name: value for name, value in given.items() if value is not None} for given in (windows, answers)
         )
+        return preprocessing, {}, postprocessing
 
     def preprocess(self, example: dict, max_seq_len: int | None = None, doc_stride: int | None = None):
         question, context = _texts(example)
@@ -73,12 +69,14 @@ class ExtractiveQuestionAnsweringPipeline(ChunkPipeline):
         room = max_seq_len - question_len - self.tokenizer.num_special_tokens_to_add(pair=True)
         if room < 1:
             raise ValueError(
-                f"the question alone is {question_len} tokens long and leaves no room for the context: "
-                f"raise max_seq_len (now {max_seq_len})"
+                f"the question has {question_len} tokens and leaves no room for the context: raise max_seq_len, "
+                f"which is {max_seq_len}"
             )
         doc_stride = min(128, room // 2) if doc_stride is None else doc_stride
         if not 0 <= doc_stride < room:
-            raise ValueError(f"doc_stride is {doc_stride}, but windows have room for {room} tokens of the context")
+            raise ValueError(
+                f"doc_stride is {doc_stride}, but must be from 0 to {room - 1} with this question and max_seq_len"
+            )
         windows = self.tokenizer(
             question,
             context,
@@ -122,7 +120,7 @@ class ExtractiveQuestionAnsweringPipeline(ChunkPipeline):
             if handle_impossible_answer:
                 scores[0, 0] = max(scores.get((0, 0), 0.0), float(start[0] * end[0]))
                 start[0] = end[0] = 0.0
-            # An answer ends where it starts or after, and within max_answer_len tokens.
+            # An answer has from 1 to max_answer_len tokens.
             products = np.tril(np.triu(np.outer(start, end)), max_answer_len - 1)
             best = np.argsort(products, axis=None)[::-1][: 4 * top_k]
             for first, last in zip(*np.unravel_index(best, products.shape), strict=True):
@@ -138,33 +136,22 @@ class ExtractiveQuestionAnsweringPipeline(ChunkPipeline):
 
 def _texts(example: dict) -> tuple[str, str]:
     if not isinstance(example, dict) or set(example) != {"question", "context"}:
-        raise ValueError('an input is a dict with the keys "question" and "context"')
+        raise ValueError('an input must be a dict with the keys "question" and "context"')
     for name in ("question", "context"):
         if not isinstance(example[name], str) or not example[name].strip():
-            raise ValueError(f"the {name} is empty or not a string")
+            raise ValueError(f"{name} is empty or not a string")
     return example["question"], example["context"]
 
 
 def _probabilities(logits: list[torch.Tensor], inside: list[np.ndarray], padded_left: bool) -> list[np.ndarray]:
-    """Softmax over the allowed tokens of all windows together; 0 elsewhere."""
+    """Return the softmax over the allowed tokens of all windows; 0 for other tokens."""
     values = []
     for tensor, mask in zip(logits, inside, strict=True):
         value = tensor.reshape(-1).float().cpu().numpy().astype(np.float64)
-        # In a batch, shorter windows were padded.
+        # Remove the padding of shorter windows in a batch.
         value = value[-len(mask) :] if padded_left else value[: len(mask)]
         values.append(np.where(mask, value, -np.inf))
     highest = max(value.max() for value in values)
     exponentials = [np.exp(value - highest) for value in values]
     total = sum(exponential.sum() for exponential in exponentials)
     return [exponential / total for exponential in exponentials]
-
-
-def register_pipelines() -> None:
-    """Makes the pipelines known to `transformers.pipeline`."""
-    PIPELINE_REGISTRY.supported_tasks.pop("extractive-question-answering", None)  # repeated registration would warn
-    PIPELINE_REGISTRY.register_pipeline(
-        "extractive-question-answering",
-        pipeline_class=ExtractiveQuestionAnsweringPipeline,
-        pt_model=AutoModelForQuestionAnswering,
-        type="text",
-    )

@@ -1,7 +1,7 @@
-"""Makes transformers' Auto classes and pipelines use this package for its checkpoints, RoFormer's and NEZHA's.
+"""Registration of RoFormer and NEZHA with transformers' Auto classes and pipelines.
 
-Every Auto class that knows "roformer" gives a class of ours, or refuses by name: none falls back to transformers' own
-class, which would answer wrongly for some checkpoints that ours reads.
+Every Auto class that knows "roformer" returns a class of this package or raises an error. None falls back to transformers'
+own class, which computes some checkpoints wrongly.
 """
 
 from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerFast
@@ -18,12 +18,12 @@ from ..seq2seq_configuration import RoFormerSeq2SeqConfig
 
 
 def _refusing_class(auto_name: str, name: str) -> type:
-    """Stands in for a head that this package lacks, so that transformers' own is not used in its place."""
+    """Return a class that stands for a head that this package lacks, so that transformers' own is not used."""
 
     def refuse(cls, *args, **kwargs):
         raise ValueError(
-            f"{auto_name} finds no class for RoFormer: this version of modeling_roformer has no {name}, and "
-            "transformers' own would not compute every checkpoint that this package reads"
+            f"{auto_name} has no class for RoFormer: this version of modeling_roformer has no {name}, and transformers' "
+            "own computes some checkpoints wrongly"
         )
 
     members = {
@@ -35,21 +35,17 @@ def _refusing_class(auto_name: str, name: str) -> type:
 
 
 def register() -> None:
-    """Registers configuration, models and tokenizer; called by `import modeling_roformer`, and harmless if repeated."""
+    """Register configurations, models, tokenizer and pipelines; it can be called again."""
     AutoConfig.register(MODEL_TYPE, RoFormerConfig, exist_ok=True)
     for model_type in MODEL_TYPES:
-        # AutoConfig.register allows one name a class.
+        # AutoConfig.register allows one name per class.
         CONFIG_MAPPING.register(model_type, RoFormerConfig, exist_ok=True)
     for config_class in (NezhaConfig, RoFormerSeq2SeqConfig):
         AutoConfig.register(config_class.model_type, config_class, exist_ok=True)
     _register_tokenizer()
     if is_torch_available():
-        from .question_answering_pipeline import register_pipelines
-
         _register_models()
-        register_pipelines()
-        _register_triplet_pipeline()
-        _register_seq2seq_pipelines()
+        _register_pipelines()
 
 
 def _register_tokenizer() -> None:
@@ -58,7 +54,7 @@ def _register_tokenizer() -> None:
     for config_class in (RoFormerConfig, NezhaConfig):
         AutoTokenizer.register(config_class, tokenizer_class=RoFormerTokenizer, exist_ok=True)
     AutoTokenizer.register(RoFormerSeq2SeqConfig, tokenizer_class=PreTrainedTokenizerFast, exist_ok=True)
-    # AutoTokenizer looks for a saved name here first, before transformers' own classes.
+    # AutoTokenizer searches a saved name here before transformers' own classes.
     REGISTERED_TOKENIZER_CLASSES.update(dict.fromkeys(TOKENIZER_NAMES, RoFormerTokenizer))
 
 
@@ -80,35 +76,29 @@ def _register_models() -> None:
                 auto_class.register(config_class, classes[auto_class.__name__], exist_ok=True)
 
 
-def _register_triplet_pipeline() -> None:
-    from transformers.pipelines import PIPELINE_REGISTRY
+def _register_pipelines() -> None:
+    from transformers import AutoModelForQuestionAnswering, AutoModelForSeq2SeqLM, pipelines
 
     from ..hub.remote_code import files_with_code
+    from ..seq2seq_pipelines import PIPELINES, TRANSLATION
     from ..triplet_matching import AutoModelForTripletMatching
     from ..triplet_pipeline import TASK, TripletMatchingPipeline
+    from .question_answering_pipeline import QUESTION_ANSWERING, ExtractiveQuestionAnsweringPipeline
 
     TripletMatchingPipeline.files_with_code = staticmethod(files_with_code)
-    RoFormerConfig.installed_pipelines |= {TASK, "extractive-question-answering"}
-    PIPELINE_REGISTRY.supported_tasks.pop(TASK, None)  # repeated registration would warn
-    PIPELINE_REGISTRY.register_pipeline(
-        TASK, pipeline_class=TripletMatchingPipeline, pt_model=AutoModelForTripletMatching, type="text"
-    )
-
-
-def _register_seq2seq_pipelines() -> None:
-    from transformers import AutoModelForSeq2SeqLM, pipelines
-
-    from ..seq2seq_pipelines import PIPELINES, TRANSLATION
-
-    registry = pipelines.PIPELINE_REGISTRY
-    for task, pipeline_class in PIPELINES.items():
-        pipelines.REMOVED_TASKS.pop(task, None)  # they are back
-        registry.supported_tasks.pop(task, None)  # repeated registration would warn
-        registry.register_pipeline(task, pipeline_class=pipeline_class, pt_model=AutoModelForSeq2SeqLM, type="text")
+    RoFormerConfig.installed_pipelines |= {TASK, QUESTION_ANSWERING}
     RoFormerSeq2SeqConfig.installed_pipelines |= set(PIPELINES)
+    tasks = {task: (pipeline_class, AutoModelForSeq2SeqLM) for task, pipeline_class in PIPELINES.items()}
+    tasks[QUESTION_ANSWERING] = (ExtractiveQuestionAnsweringPipeline, AutoModelForQuestionAnswering)
+    tasks[TASK] = (TripletMatchingPipeline, AutoModelForTripletMatching)
+    registry = pipelines.PIPELINE_REGISTRY
+    for task, (pipeline_class, auto_class) in tasks.items():
+        pipelines.REMOVED_TASKS.pop(task, None)
+        registry.supported_tasks.pop(task, None)  # registering a task again would warn
+        registry.register_pipeline(task, pipeline_class=pipeline_class, pt_model=auto_class, type="text")
 
     def check_task(task: str) -> tuple:
-        """As in transformers, but that "translation_en_to_de" is the task "translation", as in its version 4."""
+        """Return what transformers does, but read "translation_en_to_de" as "translation", as its version 4 did."""
         return type(registry).check_task(registry, "translation" if TRANSLATION.fullmatch(task) else task)
 
     registry.check_task = check_task
