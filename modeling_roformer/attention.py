@@ -93,8 +93,8 @@ class MultiHeadAttention(nn.Module):
         packing: Packing | None = None,
         **kwargs,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return softmax attention, shape (b, s, hidden_size), of query, key and value of shape (b, h, s or k, d), and the
-        probabilities, None if the implementation does not return them."""
+        """Return softmax attention, shape (b, s, hidden_size), of query, key and value of shape (b, h, s or k, d), and
+        the probabilities, None if the implementation does not return them."""
         implementation = implementation_for(self.config, output_attentions)
         attention = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
         longest = key.shape[-2] if packing is None else packing.max_length
@@ -108,7 +108,7 @@ class MultiHeadAttention(nn.Module):
 
 
 class RoFormerSelfAttention(MultiHeadAttention):
-    """Self-attention with equation 16: (R(m)·q)ᵀ(R(n)·k) in place of qᵀk; plain qᵀk if `position_embeddings` is empty."""
+    """Self-attention with equation 16: (R(m)·q)ᵀ(R(n)·k) in place of qᵀk; qᵀk if `position_embeddings` is empty."""
 
     def __init__(self, config: RoFormerConfig, layer_idx: int):
         super().__init__(config, layer_idx)

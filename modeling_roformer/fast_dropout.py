@@ -1,11 +1,16 @@
-"""Dropout that keeps a byte, not a float, for each element until the backward pass."""
+"""Dropout that keeps one byte per element for the backward pass, in place of a float.
+
+When: training with dropout, on every device.
+Gain: masks of 1 byte per element on a CPU, where those of `nn.Dropout` take 4 in float32.
+Benchmark: benchmarks/training.py.
+"""
 
 import torch
 from torch import nn
 
 
 class Dropout(nn.Dropout):
-    """`nn.Dropout`, by the one of torch's two functions whose mask is boolean; on a CPU the other's is floating."""
+    """`nn.Dropout` by torch's function with a boolean mask."""
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         if not self.training or self.p == 0:

@@ -1,10 +1,11 @@
-"""Softmax attention with the matrix of probabilities in memory: where somebody asks for it, and where it is the fastest.
+"""Attention that materialises the probabilities, for short texts in bfloat16 on a CPU.
 
-That is in training on a CPU in bfloat16, on texts of up to 512 tokens. torch's fused kernel (2.13) computes its backward pass
-there tile by tile, in products too small for the matrix units: forward and backward pass together take three to four times as
-long at 16 tokens, 1.3 to 1.5 times at 512, and no longer at 1,024 (benchmarks/short_attention.py, two threads). Here they take
-whole matrices, of some texts at a time and computed anew in the backward pass, so that memory stays what it is with the fused
-kernel.
+When: training on a CPU in bfloat16 with "sdpa", up to 512 tokens.
+Gain: torch's fused kernel (2.13) takes 3 to 4 times as long at 16 tokens, 1.3 to 1.5 times at 512, as long at 1,024.
+Benchmark: benchmarks/short_attention.py, two threads.
+
+The fused kernel's backward pass works in tiles too small for the matrix units. Here the products are whole matrices,
+for a chunk of the batch at a time and computed again in the backward pass, so that memory is that of the fused kernel.
 
 Dimensions in the shapes: b batch, s sequence length, k length of the keys, h heads, d head_dim.
 """
@@ -16,12 +17,12 @@ from torch.nn import functional as F
 
 from .input_checks import is_traced, is_transformed
 
-LONGEST = 512  # tokens; at twice that the fused kernel is as fast
-ELEMENTS = 1 << 20  # of the matrices that are in memory at once, at least one text's
+LONGEST = 512  # tokens
+ELEMENTS = 1 << 20  # probabilities per chunk of the batch, at least one text
 
 
 def is_short_training(query: torch.Tensor, longest: int, attention_mask: torch.Tensor | None) -> bool:
-    """Whether `short_attention_forward` is the faster one here, with at most so many keys."""
+    """Return whether `short_attention_forward` is faster than the fused kernel for at most `longest` keys."""
     if is_traced() or is_transformed() or query.device.type != "cpu" or query.dtype != torch.bfloat16:
         return False
     if isinstance(attention_mask, torch.Tensor) and attention_mask.requires_grad:
@@ -40,12 +41,12 @@ def short_attention_forward(
     eager: Callable | None = None,
     **kwargs,
 ) -> tuple[torch.Tensor, None]:
-    """What transformers' function for "sdpa" computes, and takes: `attention_mask` is boolean, True for what is attended to,
-    or added to the scores, or None, where `module.is_causal` says who sees whom. `eager` is the
-    function that computes dropout. Otherwise as `eager_attention_forward`."""
+    """Compute what transformers' function for "sdpa" computes, with its arguments: `attention_mask` is boolean, False
+    for masked pairs, or added to the scores, or None, and then `module.is_causal` decides. `eager` computes dropout.
+    Shapes are those of `eager_attention_forward`."""
     s, k = query.shape[-2], key.shape[-2]
     if attention_mask is None and module.is_causal and s > 1:
-        attention_mask = torch.ones(s, k, dtype=torch.bool).tril()  # as sdpa's, from the upper left
+        attention_mask = torch.ones(s, k, dtype=torch.bool).tril()  # aligned at the upper left, as in sdpa
     if attention_mask is not None and attention_mask.dtype == torch.bool:
         attention_mask = torch.where(attention_mask, 0.0, torch.finfo(query.dtype).min)
     if attention_mask is not None:
@@ -63,35 +64,29 @@ class _ShortAttention(torch.autograd.Function):
     def forward(ctx, query, key, value, mask, scaling):
         ctx.save_for_backward(query, key, value, mask)
         ctx.scaling = scaling
-        return torch.cat(
-            [
-                torch.matmul(_probabilities(q, k, m, scaling), v)
-                for m, q, k, v in _some_at_a_time(mask, query, key, value)
-            ]
-        )
+        chunks = _chunks(mask, query, key, value)
+        return torch.cat([torch.matmul(_probabilities(q, k, m, scaling), v) for m, q, k, v in chunks])
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, gradient):
         query, key, value, mask = ctx.saved_tensors
         parts = []
-        for m, q, k, v, g in _some_at_a_time(mask, query, key, value, gradient):
+        for m, q, k, v, g in _chunks(mask, query, key, value, gradient):
             probabilities = _probabilities(q, k, m, ctx.scaling)
-            of_value = torch.matmul(probabilities.transpose(-1, -2), g)
-            of_scores = torch._softmax_backward_data(
-                torch.matmul(g, v.transpose(-1, -2)), probabilities, -1, g.dtype
-            ).mul_(ctx.scaling)
-            parts.append((torch.matmul(of_scores, k), torch.matmul(of_scores.transpose(-1, -2), q), of_value))
+            value_gradient = torch.matmul(probabilities.mT, g)
+            scores = torch._softmax_backward_data(torch.matmul(g, v.mT), probabilities, -1, g.dtype).mul_(ctx.scaling)
+            parts.append((torch.matmul(scores, k), torch.matmul(scores.mT, q), value_gradient))
         return *(torch.cat(part) for part in zip(*parts, strict=True)), None, None
 
 
 def _probabilities(q, k, mask, scaling):
-    scores = torch.matmul(q * scaling, k.transpose(-1, -2))  # d products a token, not k
+    scores = torch.matmul(q * scaling, k.mT)  # scaling q takes d products per token, scaling the scores k
     return F.softmax(scores if mask is None else scores.add_(mask), dim=-1)
 
 
-def _some_at_a_time(mask: torch.Tensor | None, query: torch.Tensor, key: torch.Tensor, *others: torch.Tensor):
-    """The mask, query, key and others of some texts after those of the texts before."""
+def _chunks(mask: torch.Tensor | None, query: torch.Tensor, key: torch.Tensor, *others: torch.Tensor):
+    """Yield the mask, query, key and other tensors in chunks of the batch."""
     b, h, s, _ = query.shape
     texts = max(1, ELEMENTS // (h * s * key.shape[-2]))
     per_text = mask is not None and mask.ndim == 4 and mask.shape[0] == b

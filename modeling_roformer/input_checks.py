@@ -1,6 +1,6 @@
-"""Checks of what models are given, before anything is computed: one sentence that names the argument.
+"""Checks of model inputs before anything is computed, with errors that name the argument.
 
-torch by itself says "index out of range in self" on a CPU, and on a GPU stops the whole process.
+Without them, torch says "index out of range in self" on a CPU, and on a GPU stops the whole process.
 """
 
 import inspect
@@ -15,8 +15,8 @@ from transformers.utils.generic import TransformersKwargs
 
 logger = logging.get_logger("transformers.roformer")  # so that transformers' verbosity applies
 
-# Arguments of `forward` besides those that it names: of all models and their trainers, of generation and losses, and of
-# attention functions.
+# Keyword arguments of `forward` that it does not name: of models in general and Trainer, of generation and losses, and
+# of attention functions.
 KNOWN_ARGUMENTS = frozenset(
     {
         *TransformersKwargs.__annotations__,
@@ -29,25 +29,25 @@ KNOWN_ARGUMENTS = frozenset(
 
 
 def can_be_read(tensor: torch.Tensor) -> bool:
-    """Whether a tensor's values can decide anything: not under a compiler, an exporter or vmap, or on the meta device."""
+    """Return whether a tensor has values to read: not under a compiler, an exporter or vmap, or on the meta device."""
     if is_traced() or is_wrapped(tensor) or tensor.device.type == "meta" or tensor.numel() == 0:
         return False
     return not (tensor.device.type == "cuda" and torch.cuda.is_current_stream_capturing())
 
 
 def is_traced() -> bool:
-    """Whether a compiler or an exporter follows this call."""
+    """Return whether a compiler or an exporter traces this call."""
     return torch.compiler.is_compiling() or torch.jit.is_tracing()
 
 
 def is_transformed() -> bool:
-    """Whether this call is inside a transform of torch.func: a function without side effects, of torch's operations alone."""
-    # torch has no public name for it. Without this one, torch raises an error where a transform meets what it cannot follow.
+    """Return whether this call is inside a transform of torch.func, which allows no side effects."""
+    # torch has no public name for it. If this one goes, torch raises an error of its own for what it cannot transform.
     return getattr(torch._C, "_are_functorch_transforms_active", bool)()
 
 
 def is_wrapped(tensor: torch.Tensor) -> bool:
-    """Whether a transform of torch.func gave this tensor, which under vmap stands for many, and has no values of its own."""
+    """Return whether a transform of torch.func wraps this tensor; under vmap it has no values of its own."""
     return getattr(torch._C._functorch, "is_functorch_wrapped_tensor", lambda tensor: False)(tensor)
 
 
@@ -58,25 +58,25 @@ def check_tokens(
 
     ```python
     >>> check_tokens(torch.tensor([2, 7, 3]), None)
-    ValueError: input_ids has shape (3,), but must have (batch, length), with at least one text and token
+    ValueError: input_ids has shape (3,); expected (batch, length) with at least one text and one token
     ```
     """
     if (input_ids is None) == (inputs_embeds is None):
-        raise ValueError("give either input_ids or inputs_embeds, and not both")
+        raise ValueError("pass either input_ids or inputs_embeds, not both and not neither")
     name, tensor, dimensions = "input_ids", input_ids, (*leading, "length")
     if input_ids is None:
         name, tensor, dimensions = "inputs_embeds", inputs_embeds, (*leading, "length", "embedding_size")
     if not isinstance(tensor, torch.Tensor):
         raise ValueError(
-            f'{name} is a {type(tensor).__name__}, but must be a tensor, as tokenizer(texts, return_tensors="pt") gives'
+            f'{name} is a {type(tensor).__name__}; expected a tensor, as from tokenizer(texts, return_tensors="pt")'
         )
     if tensor.ndim != len(dimensions) or (not is_traced() and 0 in tensor.shape):
         raise ValueError(
-            f"{name} has shape {tuple(tensor.shape)}, but must have ({', '.join(dimensions)}), with at least one text "
-            "and token"
+            f"{name} has shape {tuple(tensor.shape)}; expected ({', '.join(dimensions)}) with at least one text and "
+            "one token"
         )
     if tensor is input_ids and tensor.dtype not in (torch.int32, torch.int64):
-        raise ValueError(f"input_ids are {tensor.dtype}, but must be integers of 32 or 64 bits")
+        raise ValueError(f"input_ids are {tensor.dtype}; expected integers of 32 or 64 bits")
     return tensor
 
 
@@ -99,13 +99,13 @@ def warn_of_unread(arguments: dict[str, object], forward: Callable, implementati
 def _warn_of_unread(name: str, forward: Callable) -> None:
     close = get_close_matches(name, [*inspect.signature(forward).parameters, "labels"], n=1)
     hint = f"did you mean {close[0]}?" if close else "it has no effect"
-    logger.warning(f"forward was given the argument {name}, which this model does not read: {hint}")
+    logger.warning(f"forward does not read the argument {name}: {hint}")
 
 
 def read_together(*scalars: torch.Tensor | None) -> list[int | None]:
-    """Values of integer or boolean tensors of one element, by one transfer from the device; None for None.
+    """Return the values of integer or boolean tensors of one element, in one device sync; None for None.
 
-    Each read waits until the device has computed all that it was given, so a model should need few.
+    A sync waits until the device has finished all pending work, so a model should need few.
 
     ```python
     >>> read_together(torch.tensor(3), None, torch.tensor([1, 0]).all())
@@ -121,16 +121,16 @@ def read_together(*scalars: torch.Tensor | None) -> list[int | None]:
 
 def check_ranges(
     *checks: tuple[str, torch.Tensor | None, int | None, int | None], questions: Sequence[torch.Tensor | None] = ()
-) -> list[int | bool | None]:
-    """Raises a ValueError unless all values of each tensor lie in its range.
+) -> list[int | None]:
+    """Raise a ValueError unless all values of each tensor lie in its range. All values are read in one device sync.
 
     Args:
-        checks: a name, a tensor or None, where its values end (0 to `end` - 1; None where they do not), and a value
+        checks: a name; a tensor or None; `end`, for values from 0 to `end` - 1, or None for no upper bound; and a value
             that is ignored, or None.
-        questions: integer or boolean tensors of one element that are read with them, at no further cost, or None.
+        questions: integer or boolean tensors of one element to read in the same sync, or None.
 
     Returns:
-        The answers, None for None.
+        The values of the questions, None for None.
 
     ```python
     >>> check_ranges(("token_type_ids", torch.tensor([[0, 2]]), 2, None))
@@ -154,25 +154,22 @@ def check_ranges(
             allowed = "not be negative" if end is None else f"lie from 0 to {end - 1}"
             besides = "" if ignored is None else f", or be {ignored}"
             raise ValueError(f"{name} has the value {low if low < 0 else high}, but must {allowed}{besides}")
-    return [
-        bool(answer) if question is not None and question.dtype == torch.bool else answer
-        for question, answer in zip(questions, answers, strict=True)
-    ]
+    return answers
 
 
 def check_range(name: str, tensor: torch.Tensor | None, end: int | None, ignored: int | None = None) -> None:
-    """`check_ranges` of one tensor."""
+    """Raise a ValueError if one tensor has a value out of range; see `check_ranges`."""
     check_ranges((name, tensor, end, ignored))
 
 
 def check_is_tensor(name: str, value: object) -> None:
     """Raise a ValueError unless an argument is a tensor or None."""
     if not (value is None or isinstance(value, torch.Tensor)):
-        raise ValueError(f"{name} is a {type(value).__name__}, but must be a tensor")
+        raise ValueError(f"{name} is a {type(value).__name__}; expected a tensor")
 
 
 def check_same_shape(name: str, tensor: torch.Tensor | None, shape: tuple[int, ...]) -> None:
-    """Raise a ValueError unless a tensor has that shape."""
+    """Raise a ValueError unless a tensor, if it is not None, has that shape."""
     check_is_tensor(name, tensor)
     if tensor is not None and tuple(tensor.shape) != tuple(shape):
-        raise ValueError(f"{name} has shape {tuple(tensor.shape)}, but the input needs {tuple(shape)}")
+        raise ValueError(f"{name} has shape {tuple(tensor.shape)}; expected {tuple(shape)}")

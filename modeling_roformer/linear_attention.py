@@ -4,15 +4,15 @@ Attention weighs values by a similarity of query and key (17),
 
     o_m = Σ_n sim(q_m, k_n) v_n / Σ_n sim(q_m, k_n),
 
-which for softmax attention is e^(q_mᵀk_n / √d), and takes all pairs (m, n) to compute. Where it is a product of features
-that are never negative, sim(q, k) = φ(q)ᵀ ϕ(k) (18), the sums over n can be made before any query is looked at, at a cost
-that grows with the length and not with its square. Rotation keeps lengths, so that it may follow the maps (19):
+for softmax attention e^(q_mᵀk_n / √d), which takes all pairs (m, n) to compute. If it is a product of non-negative
+features, sim(q, k) = φ(q)ᵀ ϕ(k) (18), the sums over n are computed once for all queries, at a cost that is linear in
+the length. Rotation preserves lengths, so it can follow the maps (19):
 
     o_m = Σ_n (R_m φ(q_m))ᵀ (R_n ϕ(k_n)) v_n  /  Σ_n φ(q_m)ᵀ ϕ(k_n).
 
-Rotated features may have a negative product, hence the denominator is not rotated, lest it come near 0. The maps φ and ϕ
-are those of linear_feature_maps.py, the sums over all keys or over those so far those of linear_state.py. Nothing is divided by
-√d, but in Performer's map, and there is no matrix of probabilities whose entries could be dropped out.
+Products of rotated features can be negative, so the denominator, which must stay away from 0, is not rotated. The maps
+φ and ϕ are in linear_feature_maps.py, the sums over all keys or over those so far in linear_state.py. Only Performer's
+map divides by √d, and there is no attention dropout, since there is no matrix of probabilities.
 
 Dimensions in the shapes: b batch, s sequence length, h heads, d head_dim.
 """
@@ -40,8 +40,8 @@ def check_matrix(s: int, past: int | torch.Tensor) -> None:
     """Raise a ValueError if linear attention cannot return the weights of all pairs of tokens."""
     if isinstance(past, torch.Tensor) or past:
         raise ValueError(
-            "output_attentions=True needs every token, but linear attention caches only their sums: pass the whole text "
-            "with use_cache=False"
+            "output_attentions=True needs every token, but linear attention caches only sums: pass the whole text with "
+            "use_cache=False"
         )
     if s > LONGEST_MATRIX:
         raise ValueError(
@@ -51,10 +51,10 @@ def check_matrix(s: int, past: int | torch.Tensor) -> None:
 
 
 class RoFormerLinearSelfAttention(MultiHeadAttention):
-    """Equation 19; equation 18 where `position_embeddings` is empty.
+    """Self-attention with equation 19, or equation 18 if `position_embeddings` is empty.
 
-    The feature maps and all sums are computed in float32, or in float64 where the model is: sums over a long text need
-    more digits than half precision has.
+    Feature maps and sums are computed in float32, or float64 if the model is: half precision is too coarse for sums
+    over a long text.
     """
 
     def __init__(self, config: RoFormerConfig, layer_idx: int):
@@ -62,6 +62,7 @@ class RoFormerLinearSelfAttention(MultiHeadAttention):
         self.is_causal = config.is_decoder or config.prefix_lm
         self.rotary_value = config.rotary_value
         self.feature_map = make_feature_map(config, layer_idx)
+        self.counts_keys = isinstance(self.feature_map, CosineMap)  # its last feature is 1 for every key
 
     def forward(
         self,
@@ -103,7 +104,7 @@ class RoFormerLinearSelfAttention(MultiHeadAttention):
         sums: RunningSums | None = None,
         output_attentions: bool | None = None,
     ) -> tuple[torch.Tensor, RunningSums | None, torch.Tensor | None]:
-        """Equation 19.
+        """Compute equation 19.
 
         Args:
             query, key, value: shape (b, s, h, d).
@@ -120,7 +121,7 @@ class RoFormerLinearSelfAttention(MultiHeadAttention):
         whole = Part(query, key, value, position_embeddings, keep)
         if output_attentions:
             return self.attend_by_matrix(whole, groups)
-        # A compiler wants no loop over something that depends on the length; groups may reach from one part into the next.
+        # Compilers cannot loop over a number of parts that depends on the length. Groups may extend over several parts.
         parts = [whole] if groups is not None or is_traced() else whole.split(tokens_at_once(query))
         outputs = []
         if self.is_causal:
@@ -132,7 +133,7 @@ class RoFormerLinearSelfAttention(MultiHeadAttention):
             _, key, value = self.prepare(part)
             key = self.feature_map.key(key, part.positions[:2], part.keep)
             sums = sum_keys(key, value) if sums is None else add_sums(sums, sum_keys(key, value))
-        count = sums.denominator[:, :1, -1] if isinstance(self.feature_map, CosineMap) else None
+        count = sums.denominator[:, :1, -1] if self.counts_keys else None
         for part in parts:
             query = self.feature_map.query(_wide(part.query), part.positions[:2])
             outputs.append(self.divide(*attend_to_sums(query, sums), count).to(part.query.dtype))
@@ -141,48 +142,44 @@ class RoFormerLinearSelfAttention(MultiHeadAttention):
     def attend_to_earlier(
         self, part: "Part", groups: torch.Tensor | None, sums: RunningSums | None
     ) -> tuple[torch.Tensor, RunningSums]:
-        """The output of a causal model, and the sums of all tokens up to the end of the part."""
+        """Return the output of a causal model for one part, and the sums over all tokens up to its end."""
         query, key, value = self.prepare(part)
         query = self.feature_map.query(query, part.positions[:2])
         key = self.feature_map.key(
             key, part.positions[:2], part.keep, causal=True, log_scale=None if sums is None else sums.log_scale
         )
-        count = None
-        if isinstance(self.feature_map, CosineMap):
-            count = number_of_keys(value, True, part.keep, groups)
-            if sums is not None:
-                count = count + sums.denominator[:, :1, -1]  # the feature that is 1 for every key
+        count = number_of_keys(value, True, part.keep, groups) if self.counts_keys else None
+        if self.counts_keys and sums is not None:
+            count = count + sums.denominator[:, :1, -1]
         numerators, denominators, sums = attend_causally(query, key, value, sums, groups)
         return self.divide(numerators, denominators, count).to(part.query.dtype), sums
 
     def attend_by_matrix(self, part: "Part", groups: torch.Tensor | None) -> tuple[torch.Tensor, None, torch.Tensor]:
-        """The output, and the weights of all pairs that it is the product of."""
+        """Return the output, and the weights of all pairs, from which it is computed."""
         query, key, value = self.prepare(part)
         query = self.feature_map.query(query, part.positions[:2])
         key = self.feature_map.key(key, part.positions[:2], part.keep, self.is_causal)
         weights, below = weights_of_all_pairs(query, key, self.is_causal, groups)
-        count = None
-        if isinstance(self.feature_map, CosineMap):
-            count = number_of_keys(value, self.is_causal, part.keep, groups)
+        count = number_of_keys(value, self.is_causal, part.keep, groups) if self.counts_keys else None
         weights = self.divide(weights.transpose(1, 2), below.sum(-1).transpose(1, 2), count).transpose(1, 2)
         return torch.matmul(weights, value.transpose(1, 2)).transpose(1, 2).to(part.query.dtype), None, weights
 
     def prepare(self, part: "Part") -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Query, key and value in the precision of the sums; the values rotated, where the model has that."""
+        """Return query, key and value in the precision of the sums; the values rotated with `rotary_value`."""
         value = _wide(part.value)
         if part.positions and self.rotary_value:
             value = rotate(value, *part.positions[-2:])
         return _wide(part.query), _wide(part.key), value
 
     def divide(self, numerators: torch.Tensor, denominators: torch.Tensor, count: torch.Tensor | None) -> torch.Tensor:
-        """Of shapes (b, s, h, e) and (b, s, h); 0 where a query has no weights that are worth the name."""
+        """Divide shape (b, s, h, e) by (b, s, h). Return 0 where the denominator is below `least_denominator`."""
         attends = denominators > self.feature_map.least_denominator(denominators.dtype, count)
         return numerators / denominators.where(attends, torch.inf)[..., None]
 
 
 class Part(NamedTuple):
     """Tokens that are computed at once: query, key and value of shape (b, s, h, d), cos and sin of their positions, and
-    which of the keys are attended to, boolean, shape (b, s), where there is padding."""
+    False for padding, boolean, shape (b, s), or None."""
 
     query: torch.Tensor
     key: torch.Tensor
@@ -191,7 +188,7 @@ class Part(NamedTuple):
     keep: torch.Tensor | None
 
     def split(self, tokens: int) -> list["Part"]:
-        """The same in parts of at most so many tokens of each text."""
+        """Return the same in parts of at most `tokens` tokens of each text."""
         if self.value.shape[1] <= tokens:
             return [self]
         query, key, value, *positions = (
@@ -203,8 +200,7 @@ class Part(NamedTuple):
 
 
 def tokens_at_once(query: torch.Tensor) -> int:
-    """How many tokens of each text: on a CPU as few as leave all that is made of them in its cache, on others enough to
-    keep them busy."""
+    """Return the number of tokens per part: few enough for the CPU's cache, enough to saturate a GPU."""
     if query.device.type != "cpu":
         return 8192
     return max(CHUNK, 256 // query.shape[0] // CHUNK * CHUNK)
@@ -213,7 +209,7 @@ def tokens_at_once(query: torch.Tensor) -> int:
 def weights_of_all_pairs(
     query: Features, key: Features, causal: bool, groups: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The terms of both sums of equation 19, each of shape (b, h, s, s): for looking at, at the square of the length."""
+    """Return the terms of both sums of equation 19, each of shape (b, h, s, s), for `output_attentions`."""
     visible = None
     if groups is not None:
         visible = (groups[:, None, :] <= groups[:, :, None])[:, None]
@@ -224,28 +220,26 @@ def weights_of_all_pairs(
         torch.matmul(q.transpose(1, 2), k.permute(0, 2, 3, 1))
         for q, k in ((query.numerator, key.numerator), (query.denominator, key.denominator))
     )
-    if key.log_scale is not None and visible is not None:
+    if visible is None:
+        return weights, below
+    scale = visible
+    if key.log_scale is not None:
         shift = key.log_scale.transpose(1, 2)[:, :, None]  # (b, h, 1, s)
         own_shift = shift.masked_fill(~visible, torch.finfo(shift.dtype).min).amax(-1, keepdim=True)
         scale = (shift - own_shift).masked_fill(~visible, -torch.inf).exp()
-        return weights * scale, below * scale
-    if visible is not None:
-        weights, below = weights * visible, below * visible
-    return weights, below
+    return weights * scale, below * scale
 
 
 def number_of_keys(
     value: torch.Tensor, causal: bool, keep: torch.Tensor | None, groups: torch.Tensor | None
 ) -> torch.Tensor:
-    """How many of these keys each query has, shape (b, s or 1)."""
+    """Return the number of keys that each query sees, shape (b, s or 1)."""
     b, s = value.shape[:2]
     ones = value.new_ones(b, s) if keep is None else keep.to(value.dtype)
     if not causal:
         return ones.sum(1, keepdim=True)
     count = ones.cumsum(1)
-    if groups is None:
-        return count
-    return count.gather(1, last_of_group(groups))
+    return count if groups is None else count.gather(1, last_of_group(groups))
 
 
 def _wide(x: torch.Tensor) -> torch.Tensor:

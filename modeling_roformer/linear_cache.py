@@ -115,8 +115,8 @@ def choose_cache(
         )
     if past_key_values is not None and depends_on_length(config):
         raise ValueError(
-            'rope_type "dynamic" rotates all keys again as a text grows, so it cannot use past_key_values: leave them out '
-            "and pass use_cache=False; for fine-tuning, use another adapter than a prefix"
+            'rope_type "dynamic" rotates all keys again as a text grows: leave out past_key_values and pass '
+            "use_cache=False; for fine-tuning, use another adapter than a prefix"
         )
     is_linear = config.attention_type == "linear"
     if not config.is_decoder or is_recomputed:
@@ -138,7 +138,7 @@ def choose_cache(
     if past_key_values is not None and isinstance(own, LinearAttentionCache) != is_linear:
         raise ValueError(
             f'past_key_values is a {type(own).__name__}; attention_type="{config.attention_type}" needs '
-            f"{'a' if is_linear else 'another cache than a'} LinearAttentionCache: leave it out, and the model creates its own"
-            f"{' (prefix tuning needs softmax attention)' if is_linear else ''}"
+            f"{'a' if is_linear else 'another cache than a'} LinearAttentionCache: leave it out, or "
+            f"{'use another adapter than a prefix' if is_linear else 'use linear attention'}"
         )
     return past_key_values

@@ -1,9 +1,9 @@
 """The feature maps of linear attention: φ of queries and ϕ of keys in equations 17 to 19 of the RoFormer paper.
 
-Each class says in its docstring which attention it gives, written with the matrices of all pairs (m, n) that it exists
-to avoid: with W the numerator's and Z the denominator's, the output is o_m = Σ_n W_mn v_n / Σ_n Z_mn. N is the number of
-keys, of which a causal model has those with n ≤ m. R_m is the rotation of rotary.py, of as many dimensions as there are
-features; without rotary positions it is the identity.
+Each docstring defines the attention of its map by matrices over all pairs (m, n), which are never computed: with W in
+the numerator and Z in the denominator, the output is o_m = Σ_n W_mn v_n / Σ_n Z_mn. N is the number of keys; a causal
+model uses those with n ≤ m. R_m is the rotation of rotary.py in as many dimensions as there are features, or the
+identity without rotary positions.
 
 Dimensions in the shapes: b batch, s sequence length, h heads, d head_dim, f features.
 """
@@ -23,12 +23,12 @@ Positions = tuple[torch.Tensor, ...]  # cos and sin of `rotary_position_embeddin
 
 
 class Features(NamedTuple):
-    """What a map makes of queries or keys.
+    """Features of queries or keys.
 
-    numerator, denominator: in the two sums of equation 19, both of shape (b, s, h, f), and the same tensor where the
-        sums have the same weights.
-    log_scale: the logarithm of what the features were divided by, shape (b, s, h), where it never falls along s, or
-        (b, 1, h); None where that is 1.
+    numerator, denominator: for the two sums of equation 19, both of shape (b, s, h, f); the same tensor if both sums
+        have the same weights.
+    log_scale: logarithm of the number that the features were divided by, shape (b, s, h), non-decreasing along s, or
+        (b, 1, h); None if they were not divided.
     """
 
     numerator: torch.Tensor
@@ -36,13 +36,17 @@ class Features(NamedTuple):
     log_scale: torch.Tensor | None = None
 
 
+def _features(features: torch.Tensor, positions: Positions, log_scale: torch.Tensor | None = None) -> Features:
+    """Return features that are rotated in the numerator."""
+    return Features(rotate(features, *positions) if positions else features, features, log_scale)
+
+
 class FeatureMap(nn.Module):
-    """What the maps share: equation 19, which rotates the features in the numerator alone."""
+    """Base of the maps, with equation 19: only the features in the numerator are rotated."""
 
     def query(self, query: torch.Tensor, positions: Positions) -> Features:
-        """The features of queries of shape (b, s, h, d)."""
-        features = self.phi(query)
-        return Features(rotate(features, *positions) if positions else features, features)
+        """Return the features of queries of shape (b, s, h, d)."""
+        return _features(self.phi(query), positions)
 
     def key(
         self,
@@ -52,24 +56,22 @@ class FeatureMap(nn.Module):
         causal: bool = False,
         log_scale: torch.Tensor | None = None,
     ) -> Features:
-        """The features of keys of shape (b, s, h, d).
+        """Return the features of keys of shape (b, s, h, d).
 
         Args:
-            keep: which keys are attended to, boolean, shape (b, s); the others' features are 0.
+            keep: False for padding, whose features are 0; boolean, shape (b, s).
             causal: whether each query has sums of its own.
-            log_scale: that of the sums of earlier keys, shape (b, h), which are to be added up with these.
+            log_scale: log-scale of the sums over earlier keys, shape (b, h).
         """
         features = self.phi(key)
-        if keep is not None:
-            features = features * keep[..., None, None]
-        return Features(rotate(features, *positions) if positions else features, features)
+        return _features(features if keep is None else features * keep[..., None, None], positions)
 
     def phi(self, x: torch.Tensor) -> torch.Tensor:
-        """The features, shape (b, s, h, f), of x of shape (b, s, h, d)."""
+        """Return the features, shape (b, s, h, f), of x of shape (b, s, h, d)."""
         raise NotImplementedError
 
     def least_denominator(self, dtype: torch.dtype, count: torch.Tensor | None = None) -> float | torch.Tensor:
-        """What the sum of a query's weights, of which there are `count`, must exceed; its output is 0 where it does not."""
+        """Return the bound that a query's sum of `count` weights must exceed; otherwise its output is 0."""
         return torch.finfo(dtype).tiny
 
 
@@ -80,35 +82,33 @@ class EluMap(FeatureMap):
     """
 
     def phi(self, x: torch.Tensor) -> torch.Tensor:
-        # Not elu(x) + 1, in which small values drown.
+        # elu(x) + 1 would round small values away.
         return F.relu(x) + x.clamp(max=0).exp()
 
 
 class ExponentialMap(FeatureMap):
-    """A map whose features are exponentials, kept from overflow by shifts of the exponents.
+    """Map whose features are exponentials, with shifted exponents against overflow.
 
-    A query's shift, its largest exponent, multiplies both sums of that query. The keys' is one number a head and text,
-    or in a causal model the largest exponent so far, and then `log_scale` says by how much sums are to be scaled down
-    where larger keys join them. All of it cancels, so that no epsilon is needed, and no gradient goes through it.
+    A query is shifted by its largest exponent. Keys are shifted by their largest exponent, one per head and text; in a
+    causal model by the largest so far, and `log_scale` rescales the sums when larger keys join them. The shifts cancel
+    between numerator and denominator, so no epsilon is needed and no gradient flows through them.
     """
 
     def least_denominator(self, dtype: torch.dtype, count: torch.Tensor | None = None) -> float:
-        """Below e^(-43) in float32, of at most 1 a feature and key, so little is left of the exponents that gradients
-        would overflow."""
+        """Return e^(-43) in float32: each term is at most 1, and gradients of smaller sums would overflow."""
         return torch.finfo(dtype).tiny ** 0.5
 
     def query_exponents(self, query: torch.Tensor) -> torch.Tensor:
-        """Logarithms of a query's features, up to a number for each query, shape (b, s, h, f)."""
+        """Return the logarithms of a query's features, up to a constant per query, shape (b, s, h, f)."""
         raise NotImplementedError
 
     def key_exponents(self, key: torch.Tensor) -> torch.Tensor:
-        """Logarithms of a key's features, shape (b, s, h, f)."""
+        """Return the logarithms of a key's features, shape (b, s, h, f)."""
         raise NotImplementedError
 
     def query(self, query: torch.Tensor, positions: Positions) -> Features:
         exponents = self.query_exponents(query)
-        features = (exponents - exponents.detach().amax(-1, keepdim=True)).exp()
-        return Features(rotate(features, *positions) if positions else features, features)
+        return _features((exponents - exponents.detach().amax(-1, keepdim=True)).exp(), positions)
 
     def key(self, key, positions, keep=None, causal=False, log_scale=None) -> Features:
         exponents = self.key_exponents(key)
@@ -116,35 +116,31 @@ class ExponentialMap(FeatureMap):
             exponents = exponents.masked_fill(~keep[..., None, None], -torch.inf)
         shift = exponents.detach().amax(-1)  # (b, s, h)
         shift = running_maximum(shift, log_scale) if causal else shift.amax(1, keepdim=True)
-        shift = shift.clamp(min=torch.finfo(shift.dtype).min)  # where nothing has been attended to yet
-        features = (exponents - shift[..., None]).exp()
-        rotated = rotate(features, *positions) if positions else features
-        return Features(rotated, features, shift)
+        shift = shift.clamp(min=torch.finfo(shift.dtype).min)  # -inf before the first key that is not padding
+        return _features((exponents - shift[..., None]).exp(), positions, shift)
 
 
 class SoftmaxMap(ExponentialMap):
-    """The softmax over a query's own features, and the exponential of a key's, as the paper writes them below
-    equation 18:
+    """Softmax over a query's own features, and exponential of a key's, as below equation 18 of the paper:
 
     W_mn = (R_m φ(q_m))ᵀ (R_n ϕ(k_n)),   Z_mn = φ(q_m)ᵀ ϕ(k_n),   φ(q)_i = e^(q_i) / Σ_j e^(q_j),   ϕ(k)_i = e^(k_i).
     """
 
     def query_exponents(self, query: torch.Tensor) -> torch.Tensor:
-        return query  # Σ_j e^(q_j) is one number a query
+        return query  # Σ_j e^(q_j) is a constant per query
 
     def key_exponents(self, key: torch.Tensor) -> torch.Tensor:
         return key
 
 
 class CosineMap(FeatureMap):
-    """1 + cos(q, k), the second linear form in its author's post on RoPE (https://kexue.fm/archives/8265), with the
-    rotation inside the cosine, so that, unlike in equation 19, both sums rotate and weights stay probabilities:
+    """1 + cos(q, k), from the RoPE author's post https://kexue.fm/archives/8265. The rotation is inside the cosine:
+    unlike in equation 19 both sums are rotated, and the weights are probabilities:
 
     W_mn = Z_mn = 1 + (R_m q̂_m)ᵀ (R_n k̂_n),   x̂ = x / |x|,   so that Σ_n Z_mn = N + (R_m q̂_m)ᵀ Σ_n R_n k̂_n.
 
-    The features are those of x̂, and the number 1. A vector without length has no direction: its x̂ is 0, and its weights
-    are 1. Where all weights of a query vanish, since every key points away from it, its output is 0 (see
-    `least_denominator`).
+    The features are x̂ and the number 1. A zero vector has x̂ = 0 and weights 1. If all keys point away from a query,
+    all its weights vanish, and its output is 0 (see `least_denominator`).
     """
 
     def query(self, query: torch.Tensor, positions: Positions) -> Features:
@@ -165,25 +161,25 @@ class CosineMap(FeatureMap):
         return F.pad(direction, (0, 1), value=1.0)
 
     def least_denominator(self, dtype: torch.dtype, count: torch.Tensor | None = None) -> torch.Tensor:
-        """The rounding of so many terms, which are up to 2. `count` has the shape (b, s or 1)."""
+        """Return the rounding error of `count` terms, each at most 2. `count` has the shape (b, s or 1)."""
         return count[..., None] * (8 * torch.finfo(dtype).eps)
 
 
 class FavorMap(ExponentialMap):
-    """Performer's positive orthogonal random features (FAVOR+, arXiv:2009.14794), of which there are m:
+    """Performer's positive orthogonal random features (FAVOR+, arXiv:2009.14794), m of them:
 
     φ(x)_i = e^(ω_iᵀx̃ − |x̃|² / 2) / √m,   x̃ = x / d^(1/4),   ω_i ~ N(0, 1), orthogonal in groups of d.
 
-    The mean of φ(q)ᵀ φ(k) over all ω is e^(qᵀk / √d), the weight of softmax attention. `linear_rotation` says where
-    positions go: "after" the map, over its m features with θ_i = 10000^(−2i/m), as equation 19 has it,
+    The mean of φ(q)ᵀ φ(k) over ω is e^(qᵀk / √d), the weight of softmax attention. With `linear_rotation` "after", the
+    m features are rotated, with θ_i = 10000^(−2i/m), as in equation 19,
 
     W_mn = (R_m φ(q_m))ᵀ (R_n φ(k_n)),   Z_mn = φ(q_m)ᵀ φ(k_n),
 
-    which is no approximation of rotary softmax attention however many features there are; or "before" it, which is,
+    which does not approximate rotary softmax attention, whatever m is. With "before" it does,
 
     W_mn = Z_mn = φ(R_m q_m)ᵀ φ(R_n k_n),
 
-    though it depends on differences of positions in the mean alone, since a few ω have directions of their own.
+    but depends on differences of positions only in the mean over ω.
     """
 
     def __init__(self, config: RoFormerConfig, layer_idx: int):
@@ -195,20 +191,20 @@ class FavorMap(ExponentialMap):
         self.register_buffer("projection", self.draw().to(torch.get_default_device()))
 
     def draw(self, number: int = 0) -> torch.Tensor:
-        """The ω_i, shape (m, d): a function of the config's seed, the layer, and how often they were drawn before."""
+        """Return the ω_i, shape (m, d), a function of the config's seed, the layer and the number of earlier draws."""
         m, d = self.size
-        with torch.device("cpu"):  # models are made on the meta device
+        with torch.device("cpu"):  # models are created on the meta device
             generator = torch.Generator().manual_seed(_seed(*self.seed, number))
             gaussian = torch.randn(-(-m // d), d, d, generator=generator, dtype=torch.float64)
             orthogonal, triangle = torch.linalg.qr(gaussian.mT)
-            # Columns of equal distribution whatever signs the routine prefers; each as long as a Gaussian vector is.
+            # The signs make the columns uniform whatever signs the routine prefers. Lengths are of Gaussian vectors.
             orthogonal = orthogonal * triangle.diagonal(dim1=-2, dim2=-1).sign()[:, None]
             lengths = torch.randn(m, d, generator=generator, dtype=torch.float64).norm(dim=-1, keepdim=True)
         return (orthogonal.mT.flatten(0, 1)[:m] * lengths).to(torch.get_default_dtype())
 
     @torch.no_grad()
     def redraw(self, number: int) -> None:
-        """Other ω_i, in place, as an optimizer changes weights: replicas of a module share their storage."""
+        """Replace the ω_i in place, because replicas of a module share their storage."""
         self.projection.copy_(self.draw(number))
 
     def query(self, query: torch.Tensor, positions: Positions) -> Features:
@@ -222,7 +218,7 @@ class FavorMap(ExponentialMap):
         return super().key(key, positions, keep, causal, log_scale)
 
     def query_exponents(self, query: torch.Tensor) -> torch.Tensor:
-        return F.linear(query * self.scaling, self.projection.to(query.dtype))  # |q̃|² / 2 is one number a query
+        return F.linear(query * self.scaling, self.projection.to(query.dtype))  # |q̃|² / 2 is a constant per query
 
     def key_exponents(self, key: torch.Tensor) -> torch.Tensor:
         key = key * self.scaling
@@ -230,14 +226,14 @@ class FavorMap(ExponentialMap):
 
 
 def make_feature_map(config: RoFormerConfig, layer_idx: int) -> FeatureMap:
-    """The map that `config.linear_feature_map` names."""
+    """Return the map that `config.linear_feature_map` names."""
     if config.linear_feature_map == "favor":
         return FavorMap(config, layer_idx)
     return {"elu": EluMap, "softmax": SoftmaxMap, "cosine": CosineMap}[config.linear_feature_map]()
 
 
 def _seed(*numbers: int) -> int:
-    """One number for torch's generators, which differs where any of the given ones does."""
+    """Return one seed for torch's generators from several numbers."""
     seed = 0
     for number in numbers:
         seed = (seed * 1_000_003 + number + 1) % 2**63

@@ -33,7 +33,8 @@ class Chunks(NamedTuple):
     """Queries, keys and values in chunks: shape (b, h, c, i, …) for queries and (b, h, c, n, …) for the others.
 
     query, key: features in the numerator; query_below, key_below: in the denominator.
-    log_scale, own_log_scale: per key its log-scale; per query: log-scale of its last visible key; None if there is none.
+    log_scale: log-scale of each key, or None.
+    own_log_scale: per query: log-scale of its last visible key, or None.
     groups: see `attend_causally`, shape (b, 1, c, n).
     """
 
@@ -144,7 +145,7 @@ def _attend_within_chunks(x: Chunks) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _attend_to_earlier_chunks(x: Chunks, sums: RunningSums) -> tuple[torch.Tensor, torch.Tensor, RunningSums]:
-    """Return numerators and denominators over all keys of earlier chunks and `sums`, and the sums after the last chunk."""
+    """Return numerators and denominators over `sums` and all earlier chunks, and the sums after the last chunk."""
     k, k_below, ends = x.key, x.key_below, None
     if x.log_scale is not None:
         ends = torch.cat(
@@ -197,7 +198,7 @@ def _attend_to_rest_of_group(x: Chunks) -> tuple[torch.Tensor, torch.Tensor]:
 def _pair_scales(
     query: torch.Tensor | None, key: torch.Tensor | None, visible: torch.Tensor, dtype: torch.dtype
 ) -> torch.Tensor:
-    """Return e^(key − query) for each pair of log-scales, shape (…, i, n), 1 if there are none; 0 for invisible pairs."""
+    """Return e^(key − query) for each pair of log-scales, shape (…, i, n), or 1 without them; 0 for masked pairs."""
     if key is None:
         return visible.to(dtype)
     return (key[..., None, :] - query[..., None]).masked_fill(~visible, -torch.inf).exp()

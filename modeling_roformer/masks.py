@@ -25,8 +25,8 @@ def check_has_softmax(config: RoFormerConfig, implementation: str | None) -> Non
     has_softmax = config.attention_type == "softmax" or config.add_cross_attention
     if not has_softmax and implementation is not None and ("flash" in implementation or "flex" in implementation):
         raise ValueError(
-            f'attn_implementation="{implementation}" is for softmax attention, but this model has attention_type="linear": '
-            "leave it out"
+            f'attn_implementation="{implementation}" is for softmax attention, but the model has '
+            'attention_type="linear": leave it out'
         )
 
 
@@ -62,9 +62,9 @@ def self_attention_mask(
     attention_mask: torch.Tensor | None,
     token_type_ids: torch.Tensor | None = None,
     past_key_values: Cache | None = None,
-    all_ones: bool | None = None,
+    all_ones: int | None = None,
 ) -> torch.Tensor | None:
-    """Return the mask of self-attention in the form that the implementation takes; None if nothing is to be masked.
+    """Return the mask of self-attention in the form that the implementation takes; None if nothing is masked.
 
     Linear attention masks no pairs: its mask is False for padding, boolean, shape (b, s).
 
@@ -84,8 +84,8 @@ def self_attention_mask(
     past = 0 if past_key_values is None else past_key_values.get_seq_length()
     if config.attention_type == "linear" and attention_mask is not None and getattr(attention_mask, "ndim", 0) != 2:
         raise ValueError(
-            f'attention_type="linear" cannot mask pairs of tokens: expected an attention_mask of shape ({b}, {s + past}), '
-            "0 for padding"
+            f'attention_type="linear" cannot mask pairs of tokens: expected an attention_mask of shape '
+            f"({b}, {s + past}), 0 for padding"
         )
     if isinstance(attention_mask, torch.Tensor):
         # With a cache of fixed size, the mask is as long as the cache, and `past` is a tensor.
@@ -127,9 +127,9 @@ def cross_attention_mask(
     hidden_states: torch.Tensor,
     encoder_attention_mask: torch.Tensor | None,
     encoder_hidden_states: torch.Tensor | None,
-    all_ones: bool | None = None,
+    all_ones: int | None = None,
 ) -> torch.Tensor | None:
-    """Return the mask of cross-attention for an `encoder_attention_mask` of shape (b, k); None if nothing is to be masked."""
+    """Return the mask of cross-attention for an `encoder_attention_mask` of shape (b, k); None if nothing is masked."""
     if encoder_hidden_states is None or encoder_attention_mask is None or all_ones:
         return None
     return create_bidirectional_mask(
@@ -151,8 +151,8 @@ def is_all_ones(attention_mask: torch.Tensor | None) -> torch.Tensor | None:
 def prefix_groups(
     config: RoFormerConfig, hidden_states: torch.Tensor, token_type_ids: torch.Tensor | None
 ) -> torch.Tensor | None:
-    """Return UniLM's mask for linear attention: integers of shape (b, s), non-decreasing along s. A token sees the tokens
-    whose number is at most its own (see `_prefix`). None without `prefix_lm` or with softmax attention."""
+    """Return UniLM's mask for linear attention: integers of shape (b, s), non-decreasing along s. A token sees the
+    tokens whose number is at most its own (see `_prefix`). None without `prefix_lm` or with softmax attention."""
     if not config.prefix_lm or config.attention_type != "linear":
         return None
     if token_type_ids is None:
@@ -192,8 +192,8 @@ def _broadcasts(attention_mask: torch.Tensor, shape: tuple[int, ...]) -> bool:
 def _ready_made(implementation: str, hidden_states: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
     if implementation not in ("sdpa", "eager"):
         raise ValueError(
-            f'attn_implementation="{implementation}" only takes an attention_mask of shape (batch, length): use "sdpa" for '
-            "one with four dimensions"
+            f'attn_implementation="{implementation}" only takes an attention_mask of shape (batch, length): use '
+            '"sdpa" for one with four dimensions'
         )
     dtype = hidden_states.dtype
     if attention_mask.is_floating_point():

@@ -42,7 +42,7 @@ from .unpadding import Packing, can_be_unpadded
 
 
 class RoFormerPreTrainedModel(LoadedWhole, SavedOver, PreTrainedModel):
-    """Base of all RoFormer models, with strict loading (strict_loading.py) and saving over earlier saves (saving.py)."""
+    """Base of all RoFormer models, with strict loading (strict_loading.py) and clean saving (saving.py)."""
 
     config: RoFormerConfig
     config_class = RoFormerConfig
@@ -98,18 +98,18 @@ class RoFormerPreTrainedModel(LoadedWhole, SavedOver, PreTrainedModel):
 class CheckedInputs(NamedTuple):
     """Inputs of one call of the model, checked, with what was read from the device.
 
-    all_ones, encoder_all_ones: whether the mask of shape (b, k) has no padding; None if there is none or it is unknown.
+    all_ones, encoder_all_ones: 1 if a mask of shape (b, k) has no padding, 0 if it has; None if that was not read.
     past_key_values, past: the cache to read and extend, and its number of tokens, a tensor if its size is fixed.
     training_steps: number of earlier training steps, if random features may be redrawn in this call.
     """
 
     attention_mask: torch.Tensor | None
-    all_ones: bool | None
+    all_ones: int | None
     token_type_ids: torch.Tensor | None
     position_ids: torch.Tensor
     encoder_hidden_states: torch.Tensor | None
     encoder_attention_mask: torch.Tensor | None
-    encoder_all_ones: bool | None
+    encoder_all_ones: int | None
     past_key_values: Cache | None
     past: int | torch.Tensor
     training_steps: int | None
@@ -195,13 +195,13 @@ class RoFormerModel(RoFormerPreTrainedModel):
             past_key_values: keys and values of the preceding tokens. A decoder appends those of its input. An encoder
                 takes a `DynamicCache` with keys and values of shape (b, h, p, d) for a prefix that every token sees, as
                 prefix tuning trains it, and does not change it; these keys are not rotated, and positions start at p.
-            use_cache: create and return `past_key_values`; a decoder's default is the config's, an encoder returns none.
+            use_cache: return `past_key_values`, created if None; the config's if None. An encoder returns none.
             position_ids: integers, shape (b, s) or (1, s); if None, 0, 1, 2, … counted on from the cache. Only their
                 differences matter (equation 16), unless `rotary_value` or another `position_encoding` is set.
             output_attentions: return the attention probabilities, one tensor of shape (b, h, s, k) per layer. The call
                 is then computed eagerly, whatever the attention implementation.
             unpad_inputs: remove padding from the computation (see `RoFormerConfig`); the config's if None.
-            output_hidden_states: return the embeddings and the output of every layer, each of shape (b, s, hidden_size).
+            output_hidden_states: return the embeddings and every layer's output, each of shape (b, s, hidden_size).
 
         Returns:
             `last_hidden_state` of shape (b, s, hidden_size), and if the model or the call has them `pooler_output` of
@@ -316,7 +316,7 @@ class RoFormerModel(RoFormerPreTrainedModel):
     def _prepare_attention(
         self, hidden_states: torch.Tensor, inputs: CheckedInputs, output_attentions: bool | None, unpad: bool | None
     ) -> AttentionInputs:
-        """Return the masks, position embeddings and packing that every layer receives; `hidden_states` are not packed."""
+        """Return the masks, position embeddings and packing for every layer; `hidden_states` are not packed."""
         config, (b, s) = self.config, hidden_states.shape[:2]
         if output_attentions and config.attention_type == "linear":
             check_matrix(s, inputs.past)
@@ -356,7 +356,7 @@ class RoFormerModel(RoFormerPreTrainedModel):
     def default_position_ids(
         self, attention_mask: torch.Tensor | None, s: int, past: int | torch.Tensor, device: torch.device
     ) -> torch.Tensor:
-        """Return the positions of a call without `position_ids`, shape (b or 1, s): 0, 1, 2, … after the cached tokens."""
+        """Return the positions of a call without `position_ids`, shape (b or 1, s), counted on from the cache."""
         return torch.arange(s, device=device)[None] + past
 
     def has_padding_at_an_end(self, input_ids: torch.Tensor | None) -> torch.Tensor | None:
@@ -368,8 +368,8 @@ class RoFormerModel(RoFormerPreTrainedModel):
     def position_embeddings(
         self, position_ids: torch.Tensor, attention_mask: torch.Tensor | None, past: int | torch.Tensor = 0
     ) -> tuple[torch.Tensor, ...]:
-        """Return the position arguments of every layer's self-attention: cosines and sines of the angles if the encoding
-        is rotary, otherwise nothing. Cached keys are rotated already; `past` is their number."""
+        """Return the position arguments of every layer's self-attention: cosines and sines of the angles if the
+        encoding is rotary, otherwise nothing. Cached keys are rotated already; `past` is their number."""
         if self.config.position_encoding != "rotary":
             return ()
         config, s, device = self.config, position_ids.shape[1], position_ids.device

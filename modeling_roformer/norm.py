@@ -1,4 +1,4 @@
-"""Layer norms: BERT's, and RoFormer-V2's, which has no mean, no scale and no shift (bert4keras' `RoFormerV2`)."""
+"""Layer norms: BERT's, and RoFormer-V2's without mean, scale and shift (bert4keras' `RoFormerV2`)."""
 
 import torch
 from torch import nn
@@ -22,7 +22,6 @@ class RMSNorm(nn.Module):
 
 
 def make_norm(config: RoFormerConfig, size: int) -> nn.Module:
-    """The norm that the config asks for, over a last dimension of `size`."""
-    return (
-        RMSNorm(config.layer_norm_eps) if config.norm_type == "rms_norm" else nn.LayerNorm(size, config.layer_norm_eps)
-    )
+    """Return the norm of the config over a last dimension of `size`."""
+    eps = config.layer_norm_eps
+    return RMSNorm(eps) if config.norm_type == "rms_norm" else nn.LayerNorm(size, eps)

@@ -1,13 +1,13 @@
 """Rotary position embedding (RoPE): equations 12 to 16 and 34 of the RoFormer paper (arXiv:2104.09864).
 
-Where is the position put in? Here, and nowhere else. A query or key at position m is multiplied by the block-diagonal
-rotation matrix of equation 15,
+This is the only place where positions enter. A query or key at position m is multiplied by the block-diagonal rotation
+matrix of equation 15,
 
     R(m) = diag(R_1, …, R_{d/2}),   R_i = [[cos m·θ_i, −sin m·θ_i],
                                            [sin m·θ_i,  cos m·θ_i]],   θ_i = 10000^(−2(i−1)/d),
 
-so that the product of a query at m and a key at n depends on n − m alone (equation 16): R(m)ᵀ R(n) = R(n − m).
-Dimensions (1, 2), (3, 4), … form the pairs ("interleaved"), as in the original.
+so that the product of a query at m and a key at n depends only on n − m (equation 16): R(m)ᵀ R(n) = R(n − m). The pairs
+are dimensions (1, 2), (3, 4), … ("interleaved"), as in the original.
 
 Dimensions in the shapes: b batch, s sequence length, h heads, d head_dim.
 """
@@ -18,7 +18,7 @@ THETA = 10000.0
 
 
 def inverse_frequencies(head_dim: int, theta: float = THETA, device: torch.device | str | None = None) -> torch.Tensor:
-    """θ_1, …, θ_{d/2} of equation 15, float64, shape (head_dim / 2,), in radians a position."""
+    """Return θ_1, …, θ_{d/2} of equation 15, float64, shape (head_dim / 2,), in radians per position."""
     if device is not None and torch.device(device).type == "mps":  # has no float64
         device = "cpu"
     exponents = torch.arange(0, head_dim, 2, dtype=torch.float64, device=device) / head_dim
@@ -26,15 +26,15 @@ def inverse_frequencies(head_dim: int, theta: float = THETA, device: torch.devic
 
 
 def rotary_position_embeddings(position_ids: torch.Tensor, inv_freq: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Cosine and sine of the angles m·θ_i of equation 15, rounded once, to float32, whatever the model's dtype.
+    """Compute cosine and sine of the angles m·θ_i of equation 15, rounded once, to float32, whatever the model's dtype.
 
-    Angles are computed in float64 for exactly the positions asked for: there is no table, hence no longest length, and
-    no drift with the position (in float32, angles at position 1,500 are off by up to 6e-5). Nothing is kept in a
-    buffer, which would be garbage after `from_pretrained`, where modules are made on the meta device.
+    Angles are computed in float64 for the given positions: there is no table and so no maximum length, and no drift
+    with the position (in float32, angles at position 1,500 are off by up to 6e-5). A buffer would be garbage after
+    `from_pretrained`, which creates modules on the meta device.
 
     Args:
-        position_ids: integer positions, shape (b, s), or (1, s) where all samples share them.
-        inv_freq: the frequencies, shape (d / 2,), or (b, d / 2) where samples differ.
+        position_ids: integer positions, shape (b, s), or (1, s) if all texts share them.
+        inv_freq: the frequencies, shape (d / 2,), or (b, d / 2) if texts differ.
 
     Returns:
         cos and sin, float32, each of shape (b or 1, s, 1, d / 2): ready to multiply (b, s, h, d / 2).
@@ -57,19 +57,19 @@ def rotary_position_embeddings(position_ids: torch.Tensor, inv_freq: torch.Tenso
 
 
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Multiplies every head's vector by its position's R(m), the cheap way (equation 34).
+    """Multiply every head's vector by R(m) of its position (equation 34).
 
     Args:
         x: queries, keys or values, shape (b, s, h, d).
-        cos, sin: of `rotary_position_embeddings`.
+        cos, sin: from `rotary_position_embeddings`.
 
     Returns:
-        Tensor of the shape and dtype of x. In half precision the products are formed in float32 and rounded once.
+        A tensor of the shape and dtype of x. In half precision the products are formed in float32 and rounded once.
     """
     pairs = x.unflatten(-1, (-1, 2))  # (b, s, h, d / 2, 2)
     if x.device.type in ("cpu", "cuda") and not (torch.compiler.is_compiling() or torch.jit.is_tracing()):
-        # Equations 12 and 13: a pair is a complex number, its rotation the product with e^(i·m·θ). One kernel, several
-        # times faster than the five of the real form; compilers fuse those, and cannot export complex numbers.
+        # Equations 12 and 13: a pair is a complex number, and its rotation the product with e^(i·m·θ). One kernel, several
+        # times faster than the five of the real form, which compilers fuse; they cannot export complex numbers.
         pairs = pairs if x.dtype == torch.float64 else pairs.float()
         rotated = torch.view_as_real(torch.view_as_complex(pairs) * torch.complex(cos, sin))
     else:

@@ -1,4 +1,4 @@
-"""Saving into a folder or a repository that holds an earlier save: what it replaces is removed, and all else stays."""
+"""Saving over an earlier save, in a folder or a repository: replaced weights are removed, other files stay."""
 
 import inspect
 import os
@@ -16,7 +16,7 @@ SIGNATURE = inspect.signature(PreTrainedModel.save_pretrained)
 
 
 class SavedOver:
-    """A base of models, before `PreTrainedModel`, whose weights are the only ones of their kind in a folder or repository."""
+    """Base of models, before `PreTrainedModel`, that removes the weights which a save replaces."""
 
     @wraps(PreTrainedModel.save_pretrained)
     def save_pretrained(self, save_directory, *args, **kwargs):
@@ -32,7 +32,7 @@ class SavedOver:
         folder.mkdir(parents=True, exist_ok=True)
 
         def save(push_to_hub: bool) -> None:
-            # A save that fails changes nothing. Links, as in huggingface_hub's cache, are replaced, not written through.
+            # A failed save changes nothing. Links, as in huggingface_hub's cache, are replaced and not followed.
             with TemporaryDirectory(dir=folder, prefix=".saving-") as temporary:
                 copy = None if state_dict is None else dict(state_dict)  # transformers empties it
                 given.arguments.update(save_directory=temporary, push_to_hub=push_to_hub, state_dict=copy)
@@ -41,7 +41,7 @@ class SavedOver:
                     _move(Path(temporary), folder)
 
         save(push_to_hub=False)
-        if pushes:  # after the weights are safe in the folder
+        if pushes:  # after the folder is complete
             given.arguments["kwargs"].setdefault("repo_id", folder.resolve().name)
             save(push_to_hub=True)
 
@@ -56,7 +56,7 @@ class SavedOver:
         revision=None,
         commit_description=None,
     ):
-        """Upload what transformers has just written into a folder, and delete what it replaces, in one commit."""
+        """Upload the files that transformers wrote into a folder, and delete those they replace, in one commit."""
         api = HfApi(token=token)
         if revision and not create_pr and not revision.startswith("refs/pr/"):
             api.create_branch(repo_id, branch=revision, exist_ok=True)
@@ -75,9 +75,9 @@ class SavedOver:
 
 
 def _move(source: Path, folder: Path) -> None:
-    """Move what was saved over an earlier save, and remove the weights that it replaces."""
+    """Move a save over an earlier one, and remove the weights that it replaces."""
     written = sorted(os.listdir(source), key=is_index)
-    for name in filter(is_index, written):  # without it, an interruption leaves no shards of two models under one index
+    for name in filter(is_index, written):  # first, so that an interruption leaves no index over shards of two models
         (folder / name).unlink(missing_ok=True)
     for name in written:
         (source / name).replace(folder / name)

@@ -1,7 +1,7 @@
-"""Batches of mixed length without their padding: one row of tokens, each text attending to itself alone.
+"""Batches of texts of different lengths without padding: all tokens in one row, and attention within each text.
 
-Linear layers and norms see every token by itself, so they need no padding; attention goes text by text. At a quarter of
-real tokens that is about a quarter of the work.
+Linear layers and norms treat each token on its own, so they need no padding. If a quarter of a batch is tokens and the
+rest padding, the work shrinks to about a quarter.
 
 Dimensions in the shapes: b batch, s sequence length, n tokens of all texts together, h heads, d head_dim.
 """
@@ -16,13 +16,12 @@ from .input_checks import can_be_read
 
 
 class Packing:
-    """Where each token of a padded batch lies in the packed one.
+    """The position of each token of a padded batch in the packed one.
 
-    Texts are packed in the order of their lengths, so that those of one length lie side by side and go through
-    attention together. It takes the mask's place in the layers.
+    Texts are sorted by length, so that texts of equal length are adjacent and go through attention together.
 
     Args:
-        attention_mask: shape (b, s), not 0 for tokens, at least one in each row and anywhere in it.
+        attention_mask: shape (b, s), 0 for padding, which may be anywhere; each row has at least one token.
 
     ```python
     >>> packing = Packing(torch.tensor([[1, 1, 1], [1, 0, 0]]))
@@ -39,29 +38,29 @@ class Packing:
         self.rows = order[rows]
         self.cu_seqlens = F.pad(lengths.cumsum(dim=0), (1, 0)).to(torch.int32)
         length, count = lengths.unique_consecutive(return_counts=True)
-        self.buckets = list(zip(count.tolist(), length.tolist(), strict=True))  # texts of one length, and that length
+        self.buckets = list(zip(count.tolist(), length.tolist(), strict=True))  # number of texts, length
         self.max_length = self.buckets[-1][1]
 
     def pack(self, padded: torch.Tensor) -> torch.Tensor:
-        """Shape (b or 1, s, …) to (1, n, …)."""
+        """Pack shape (b or 1, s, …) to (1, n, …)."""
         return padded.expand(self.batch_shape[0], *padded.shape[1:])[self.rows, self.columns][None]
 
     def unpack(self, packed: torch.Tensor) -> torch.Tensor:
-        """Shape (1, n, …) to (b, s, …), with zeros for the padding."""
+        """Unpack shape (1, n, …) to (b, s, …), with zeros for the padding."""
         padded = packed.new_zeros(*self.batch_shape, *packed.shape[2:])
         return padded.index_put((self.rows, self.columns), packed[0])
 
     def by_length(self, *tensors: torch.Tensor) -> Iterator[list[torch.Tensor]]:
-        """Tensors of shape (1, n, …), those of all texts of one length after the other: shape (texts, length, …)."""
+        """Yield tensors of shape (1, n, …) in groups of texts of equal length: shape (texts, length, …)."""
         sizes = [count * length for count, length in self.buckets]
         for shape, *parts in zip(self.buckets, *(x.split(sizes, dim=1) for x in tensors), strict=True):
             yield [part[0].unflatten(0, shape) for part in parts]
 
     def attend(self, attention, module, query, key, value, **kwargs) -> torch.Tensor:
-        """Attention of each text to itself, by one of transformers' functions.
+        """Compute attention within each text by one of transformers' functions.
 
         Args:
-            attention: the function; one for flash attention takes all texts in one call, others one length a call.
+            attention: the function; flash attention takes all texts in one call, others those of one length per call.
             query, key, value: shape (1, h, n, d).
 
         Returns:
@@ -80,12 +79,9 @@ class Packing:
                 max_length_k=self.max_length,
                 **kwargs,
             )[0]
-        sizes = [count * length for count, length in self.buckets]
         outputs = []
-        for (count, length), *parts in zip(
-            self.buckets, *(x.split(sizes, dim=2) for x in (query, key, value)), strict=True
-        ):
-            texts = (x.transpose(1, 2).reshape(count, length, *x.shape[1::2]).transpose(1, 2) for x in parts)
+        for texts in self.by_length(*(x.transpose(1, 2) for x in (query, key, value))):
+            texts = (x.transpose(1, 2) for x in texts)
             outputs.append(attention(module, *texts, None, **kwargs)[0].flatten(0, 1))
         return torch.cat(outputs)[None]
 
@@ -93,12 +89,11 @@ class Packing:
 def can_be_unpadded(
     config: RoFormerConfig, implementation: str, attention_mask: torch.Tensor | None, shape: tuple[int, int]
 ) -> bool:
-    """Whether a batch of that shape has padding to leave out, and all that is read comes out the same without it.
+    """Return whether a batch of that shape has padding that can be removed without changing what is read of the output.
 
-    A text that starts with padding is not unpadded, since classification heads and poolers read its first position.
-    UniLM's mask, relative positions and flex attention are not made for packed texts, eager attention is causal by its
-    mask alone, chunks of the feed-forward layer must divide the number of tokens, and compilers need shapes that do not
-    depend on what a mask holds.
+    Not if a text starts with padding, because classification heads and poolers read its first position. UniLM's mask
+    and flex attention do not take packed texts, eager attention is causal by its mask only, chunks of the feed-forward
+    layer must divide the number of tokens, and compilers need shapes that do not depend on the values of a mask.
     """
     if not isinstance(attention_mask, torch.Tensor) or attention_mask.shape != shape or not can_be_read(attention_mask):
         return False
@@ -111,7 +106,7 @@ def can_be_unpadded(
 
 
 def up_to_last_label(labels: torch.Tensor) -> torch.Tensor:
-    """The mask of what a decoder has to read for labels of shape (b, t), of which -100 is none; it sees nothing later.
+    """Return a mask that keeps each row up to its last label; -100 means no label. Labels have the shape (b, t).
 
     ```python
     >>> up_to_last_label(torch.tensor([[7, -100, 8, -100]]))
@@ -122,11 +117,11 @@ def up_to_last_label(labels: torch.Tensor) -> torch.Tensor:
 
 
 def reads_padding(attention_mask: torch.Tensor | None, labels: torch.Tensor) -> bool:
-    """Whether a label lies on padding: it is predicted from a hidden state that unpadding leaves out.
+    """Return whether a label lies on padding, where unpadding would leave out the hidden state that predicts it.
 
     Args:
-        attention_mask: shape (b, s), 0 for padding; one of another shape is never unpadded.
-        labels: of each token, shape (b, s), -100 for none.
+        attention_mask: shape (b, s), 0 for padding; a mask of another shape is never unpadded.
+        labels: one per token, shape (b, s), -100 for none.
     """
     if not isinstance(attention_mask, torch.Tensor) or attention_mask.shape != labels.shape or not can_be_read(labels):
         return False

@@ -1,7 +1,7 @@
-"""The names of the files that hold a model's weights, and which of them a save replaces.
+"""The names of weight files, and which of them a save replaces. Works without transformers.
 
-Of a whole file and of shards that lie in one folder or repository, transformers loads the whole file. So each save must remove
-what it replaces. Nothing here needs transformers.
+If a folder or repository holds a single file and shards, transformers loads the single file, so each save must remove
+the files that it replaces.
 """
 
 import re
@@ -18,7 +18,7 @@ NAMES = tuple(
 
 
 def variant_of(name: str) -> tuple[str, str] | None:
-    """Return the folder and the variant of the weights that a file holds or lists, None if it has other content.
+    """Return the folder and the variant of a weight file or an index; None for other files.
 
     >>> variant_of("model.fp16-00001-of-00002.safetensors"), variant_of("model.safetensors.index.json")
     (('', '.fp16'), ('', ''))
@@ -30,14 +30,14 @@ def variant_of(name: str) -> tuple[str, str] | None:
 
 
 def is_index(name: str) -> bool:
-    """Whether a file lists the shards of weights."""
+    """Return whether a file is an index of shards."""
     return variant_of(name) is not None and name.endswith(".json")
 
 
 def replaced(names: Iterable[str], written: Collection[str]) -> list[str]:
-    """Return the names of weights that are replaced by those in `written`: of the same folder and variant, and not written again.
+    """Return the weight files that those in `written` replace: of the same folder and variant, and not written again.
 
-    An index without its shards replaces nothing: transformers gives that name to the index of an adapter's shards, too.
+    An index without shards replaces nothing: transformers uses the same name for the index of an adapter's shards.
 
     >>> replaced(["model.safetensors", "model.fp16.safetensors"], ["model-00001-of-00001.safetensors", "config.json"])
     ['model.safetensors']
