@@ -1,4 +1,4 @@
-"""Model cards: one folder for each published checkpoint, and a template for any other."""
+"""Model cards: a folder for each released checkpoint, and a template for all others."""
 
 from .cards import card_for, published_checkpoints
 from .facts import conversion_facts, data_files, file_fact, file_facts, measure, sha256_of

@@ -1,7 +1,7 @@
-"""Choose and fill in the model card of a checkpoint.
+"""Model card of a checkpoint: the card of a released checkpoint, or one made from a template.
 
-A published card is kept as it is on the Hub, in `<name of the released archive>/README.md`; `template.md` is for all
-others. Both have the line `<!-- facts -->`, which is replaced by a table of what is known about the copy at hand.
+The card of a release is `<name of its archive>/README.md`; all others are made from `template.md`. Both have the line
+`<!-- facts -->`, which is replaced by a table of facts about this copy.
 """
 
 import re
@@ -17,35 +17,31 @@ from .usage import example, task_of
 
 CARDS = Path(__file__).parent
 UNITS = {
-    "word": "Words are those that jieba finds with its own dictionary: another segmenter gives other ids, and worse answers"
+    "word": "Words are segmented by jieba with its own dictionary. Another segmenter gives other ids, and worse results"
     " without\n  any error.",
-    "character": "Every Chinese character is a token; no word segmentation is done.",
+    "character": "Every Chinese character is a token; there is no word segmentation.",
 }
 NOT_PUBLISHED = "Not published."
-NO_KIND = "A checkpoint of a kind that modeling-roformer does not know."
+NO_KIND = "A checkpoint of a kind that modeling-roformer does not support."
 
 
 def published_checkpoints() -> dict[str, Path]:
-    """Name of each released archive (without .zip) -> its card."""
+    """Return the path of each released checkpoint's card, by the name of its archive without .zip."""
     return {card.parent.name: card for card in sorted(CARDS.glob("*/README.md"))}
 
 
 def card_for(source_name: str, config: dict, word_level: bool, **facts: object) -> str:
-    """The text of the README.md that fits a checkpoint.
+    """Return the README.md of a checkpoint: Markdown after the Hub's metadata in YAML, ending with a newline.
 
     Args:
-        source_name: name (or path) of the folder or .zip that the checkpoint came from. A released archive's name picks
-            the published card, if sizes, vocabulary and head match too; any other gets the generic card.
-        config: the content of the new config.json (or of bert_config.json).
-        word_level: whether the vocabulary holds words (entries of two or more Han characters).
-        **facts: what else is known about this copy, shown in its table of facts: what `facts.measure` and
-            `facts.conversion_facts` return, or anything else, under its own name with underscores as spaces. None
-            leaves a fact out. Five go elsewhere: `license` and `language` into the generic card's metadata (left out
-            if not given, except that a word-level vocabulary is Chinese), `title` into its heading, and `training` and
-            `results`, Markdown, into its sections of these names.
-
-    Returns:
-        Markdown with the Hub's metadata as YAML in front, ending with a newline.
+        source_name: name or path of the folder or .zip from which the checkpoint was converted. The name of a released
+            archive selects its card, if sizes, vocabulary and head match too; all others get the generic card.
+        config: content of the new config.json (or of bert_config.json).
+        word_level: whether the vocabulary has words (entries of two or more Han characters).
+        **facts: further rows of the table of facts, such as those of `facts.measure` and `facts.conversion_facts`, by
+            name, with underscores for spaces; None leaves a row out. Five go elsewhere in a generic card: `license` and
+            `language` into its metadata (a word-level vocabulary is Chinese by default), `title` into its heading, and
+            `training` and `results`, Markdown, into its sections of these names.
 
     Example:
         >>> card = card_for("chinese_roformer_L-6_H-384_A-6.zip", config, word_level=True, dtype="float32")
@@ -61,16 +57,16 @@ def card_for(source_name: str, config: dict, word_level: bool, **facts: object) 
 
 
 def checkpoint_name(source_name: str) -> str:
-    """The last part of a path of any operating system, on one line, without .zip."""
+    """Return the last part of a path of any operating system, on one line, without .zip."""
     name = PureWindowsPath(str(source_name)).name.encode("utf-8", "replace").decode("utf-8")
     name = " ".join(name.split())
     return (name[: -len(".zip")] if name.lower().endswith(".zip") else name) or "checkpoint"
 
 
 def is_published(name: str, config: dict, word_level: bool) -> bool:
-    """Whether layers, width, heads, vocabulary, kind, positions and head match the released checkpoint of this name.
+    """Return whether a config matches the release of this name: sizes, vocabulary, kind, positions and head.
 
-    Another model in a folder of that name must not be given the released one's results.
+    Another model in a folder of that name must not get the results of the release.
     """
     release, sizes = RELEASES.get(name), re.fullmatch(r".*_L-(\d+)_H-(\d+)_A-(\d+)", name)
     if release is None or sizes is None:
@@ -81,7 +77,7 @@ def is_published(name: str, config: dict, word_level: bool) -> bool:
         [config.get(field) for field in fields] == [int(size) for size in sizes.groups()]
         and word_level == ("-char" not in name)
         and release.vocab_size in (None, config.get("vocab_size"))
-        # A legacy configuration names neither kind nor head.
+        # A legacy configuration has neither kind nor head.
         and ("model_type" not in config or kind_of(config, word_level) == release.kind)
         and config.get("position_encoding", "rotary") == "rotary"
         and (architecture_of(config) or head).endswith(head)
@@ -89,7 +85,7 @@ def is_published(name: str, config: dict, word_level: bool) -> bool:
 
 
 def facts_of(name: str, config: dict, word_level: bool, facts: dict) -> dict[str, object]:
-    """The rows of the table: what the configuration says, and what else is known."""
+    """Return the rows of the table of facts: those of the configuration, then `facts`."""
     vocab_size = config.get("vocab_size")
     rows = {
         "source": name,
@@ -107,7 +103,7 @@ def facts_of(name: str, config: dict, word_level: bool, facts: dict) -> dict[str
 
 
 def unit_of(config: dict, word_level: bool) -> str | None:
-    """What a token of Chinese is, "word" or "character"; None where that is up to any tokenizer."""
+    """Return the unit of Chinese tokens, "word" or "character"; None for a model with tokenizers of any kind."""
     if kind_of(config, word_level) == "seq2seq":
         return None
     return "word" if word_level else "character"
@@ -124,7 +120,7 @@ def generic_card(
     training: str | None = None,
     results: str | None = None,
 ) -> str:
-    """The card of a checkpoint about which nothing was published."""
+    """Return the card of a checkpoint that is not a release."""
     kind = described_kind(config, word_level)
     task, unit = task_of(config, word_level), unit_of(config, word_level)
     fields = {
@@ -144,7 +140,7 @@ def generic_card(
         results=results or NOT_PUBLISHED,
         usage=example(name, config, word_level),
         loads_with=rows.get("loads with") or loads_with(config, why_package_is_needed(config)),
-        length=kind.length if kind else "How long its inputs may be is not published.",
+        length=kind.length if kind else "The maximum length of its inputs is not published.",
         unit=f"\n- {UNITS[unit]}" if unit else "",
         citation=(kind or KINDS["roformer"]).citation,
     )

@@ -1,6 +1,6 @@
-"""What can be measured from a checkpoint's files, and the table that shows it in a card.
+"""Facts measured from a checkpoint's files, and their table in a card.
 
-The table is between two comments, so that it can be rewritten without touching what people write around it.
+The table is between two comments, so that it can be updated without a change to the text around it.
 """
 
 import datetime
@@ -22,16 +22,17 @@ from .kinds import KINDS, kind_of, why_package_is_needed
 
 START = "<!-- facts -->"
 END = "<!-- /facts -->"
-FILE = "file "  # prefix of the rows for weights, which are measured again
+FILE = "file "  # prefix of the rows for weights
 
 DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 
 def measure(directory: str | Path, word_level: bool, fact: Callable[[Path], str] | None = None) -> dict[str, object]:
-    """The facts of a saved model: kind, parameters, dtype, who can load it, and size and SHA-256 of each weights file.
+    """Return the facts of a saved model: kind, parameters, dtype, how it loads, and size and SHA-256 of each weights
+    file.
 
-    Weights files are read once, in pieces, for their checksums; of the tensors, only the headers are parsed. Raises
-    SafetensorError or OSError if a file cannot be read. `fact` replaces `file_fact` if checksums are already known.
+    Weights files are read once, in pieces, for their checksums; `fact` replaces `file_fact` if these are known. Raises
+    SafetensorError or OSError if a file cannot be read.
 
     >>> measure("roformer-mini-zh", word_level=True)["parameters"]
     7889888
@@ -51,9 +52,9 @@ def measure(directory: str | Path, word_level: bool, fact: Callable[[Path], str]
 
 
 def conversion_facts(source_files: Iterable[str | Path], fact: Callable[[Path], str] | None = None) -> dict[str, str]:
-    """When and with what a checkpoint is converted (now), and size and SHA-256 of each source file.
+    """Return the facts of a conversion: date (today), versions, and size and SHA-256 of each source file.
 
-    `fact` is as in `measure`.
+    `fact` is that of `measure`.
 
     >>> conversion_facts(["bert_model.ckpt.data-00000-of-00001"])["converted on"]
     '2026-11-21'
@@ -67,8 +68,7 @@ def conversion_facts(source_files: Iterable[str | Path], fact: Callable[[Path], 
 
 
 def data_files(weights: str | Path) -> list[Path]:
-    """The files that hold the data of a checkpoint: its one file, the shards that an index names, or those of a
-    TensorFlow checkpoint, given its prefix.
+    """Return the data files of a checkpoint, given its one file, the index of its shards, or a TensorFlow prefix.
 
     >>> data_files("bert_model.ckpt")
     [PosixPath('bert_model.ckpt.data-00000-of-00001')]
@@ -83,7 +83,7 @@ def data_files(weights: str | Path) -> list[Path]:
 
 
 def file_fact(path: str | Path, stop: Event | None = None) -> str:
-    """Size and SHA-256 of a file, which is read in pieces, until `stop` is set."""
+    """Return the size and SHA-256 of a file as text; reading ends if `stop` is set."""
     return f"{Path(path).stat().st_size:,} bytes, SHA-256 {sha256_of(path, stop=stop)}"
 
 
@@ -115,25 +115,25 @@ def hash_file(
 
 
 class FileFacts:
-    """`file_fact` in the background: threads compute it while other work goes on."""
+    """Results of `file_fact`, computed by threads in the background."""
 
     def __init__(self, pool: ThreadPoolExecutor, stop: Event):
         self._pool, self._stop = pool, stop
         self._found: dict[Path, Future[str]] = {}
 
     def start(self, *paths: Path) -> None:
-        """Start reading files that will not change any more."""
+        """Start to read files, which must not change any more."""
         for path in paths:
             self._found[path] = self._pool.submit(file_fact, path, self._stop)
 
     def __call__(self, path: Path) -> str:
-        """Wait for the fact of a file that was started; raises OSError if the file could not be read."""
+        """Return the fact of a started file when it is ready; raise OSError if the file could not be read."""
         return self._found[path].result()
 
 
 @contextmanager
 def file_facts() -> Iterator[FileFacts]:
-    """Facts that are computed in the background while the block runs; what is unfinished at its end is abandoned.
+    """Yield a `FileFacts`, whose unfinished work is abandoned at the end of the block.
 
     >>> with file_facts() as fact:
     ...     fact.start(Path("model.safetensors"))
@@ -149,14 +149,14 @@ def file_facts() -> Iterator[FileFacts]:
 
 
 def safetensors_header(path: str | Path) -> dict[str, tuple[str, list[int]]]:
-    """Name of each tensor -> its dtype, in safetensors' names, and its shape; the data is not read."""
+    """Return the dtype, in safetensors' names, and shape of each tensor by name; the data is not read."""
     with safe_open(path, "np") as weights:
         slices = {name: weights.get_slice(name) for name in weights.keys()}  # noqa: SIM118, it is not a dict
         return {name: (part.get_dtype(), part.get_shape()) for name, part in slices.items()}
 
 
 def loads_with(config: dict, reason: str | None) -> str:
-    """Who can load a checkpoint, given why_package_is_needed()."""
+    """Return which packages load a checkpoint; `reason` is that of why_package_is_needed()."""
     if reason is not None:
         code = ", or with trust_remote_code=True," if config.get("auto_map") else ","
         return f"the modeling-roformer package{code} and not with transformers alone: {reason}"
@@ -165,13 +165,13 @@ def loads_with(config: dict, reason: str | None) -> str:
 
 
 def facts_table(rows: dict[str, object]) -> str:
-    """A Markdown table of two columns, between the two comments; None leaves a row out."""
+    """Return a Markdown table of two columns, between the two comments; None leaves a row out."""
     lines = [f"| {cell(key)} | {cell(value)} |" for key, value in rows.items() if value is not None]
     return "\n".join([START, "", "| | |", "| --- | --- |", *lines, "", END])
 
 
 def read_facts(card: str) -> dict[str, str]:
-    """The rows of the table between the two comments of a card, as they were given to facts_table; {} without it.
+    """Return the rows of a card's table of facts, as they were passed to `facts_table`; {} if it has no table.
 
     >>> read_facts(facts_table({"layers": 12}))
     {'layers': '12'}
@@ -186,19 +186,19 @@ def read_facts(card: str) -> dict[str, str]:
 
 
 def cell(value: object) -> str:
-    """One line of text that cannot break out of a table's cell or a heading."""
+    """Return a value as one line of text, escaped for a table's cell or a heading."""
     text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
     text = " ".join(text.split()).replace("|", r"\|").replace("`", "'")
     return text.replace("&", "&amp;").replace("<", "&lt;")
 
 
 def plain(text: str) -> str:
-    """The text that cell() was given."""
+    """Return the text that `cell` escaped."""
     return text.replace(r"\|", "|").replace("&lt;", "<").replace("&amp;", "&")
 
 
 def vocabulary_of(directory: str | Path) -> dict[str, int]:
-    """Entry -> id of a saved tokenizer, from vocab.txt or else tokenizer.json; {} if there is neither."""
+    """Return entry -> id of a saved tokenizer, from vocab.txt or else tokenizer.json; {} if there is neither."""
     directory = Path(directory)
     if (directory / "vocab.txt").is_file():
         return read_vocabulary(directory / "vocab.txt")

@@ -1,4 +1,4 @@
-"""The card of a saved model's folder: a new one, or an old one with its facts measured again."""
+"""Card of a saved model's folder: a new one, or an existing one with updated facts."""
 
 import re
 from dataclasses import dataclass
@@ -15,14 +15,15 @@ from .facts import END, FILE, START, facts_table, measure, read_facts, vocabular
 from .metadata import YAML_BLOCK, check_metadata, read_metadata
 
 CARD = "README.md"
-# Fields that may be added to a card; results, for example, are for its owner to claim.
+# Fields that may be added to a card; only its owner adds others, such as results.
 FIELDS = ("language", "license", "library_name", "pipeline_tag", "mask_token", "tags")
 PROVENANCE = ("source", "converted")  # prefixes of the rows that only the converter knew
 
 
 @dataclass(frozen=True)
 class CardReport:
-    """What happened to a folder's card: whether it is `new`, and which facts and fields changed."""
+    """Report on a folder's card: whether it is new, the facts that changed, the fields that were added, and what the
+    Hub would refuse."""
 
     path: Path
     new: bool
@@ -36,7 +37,7 @@ class CardReport:
         elif not self.facts and not self.fields:
             said = [f"{self.path} is up to date"]
         else:
-            said = [f"refreshed {self.path}, leaving alone all that people wrote"]
+            said = [f"updated {self.path}; other text is unchanged"]
             said += [f"  facts: {', '.join(self.facts)}"] * bool(self.facts)
             said += [f"  added to the metadata: {', '.join(self.fields)}"] * bool(self.fields)
         if self.complaint:
@@ -45,10 +46,10 @@ class CardReport:
 
 
 def card_of_folder(directory: str | Path, source_name: str | None = None, **facts: object) -> str:
-    """A card made from what a saved model says about itself, and from `facts` as card_for takes them.
+    """Return a card made from the files of a saved model, and from `facts`, those of `card_for`.
 
-    `source_name` is where the model came from; if None, the folder itself. Raises ValueError, one sentence, if the
-    folder is not a saved model.
+    `source_name` is the source of the model; None for the folder itself. Raises ValueError if the folder is not a saved
+    model.
 
     >>> card_of_folder("my-model").startswith("---")
     True
@@ -69,11 +70,11 @@ def card_of_folder(directory: str | Path, source_name: str | None = None, **fact
 
 
 def write_card(directory: str | Path) -> CardReport:
-    """Write a folder's card if it has none, and refresh it if it has one.
+    """Write a folder's card, or update an existing one.
 
-    Refreshing replaces the table of facts between its two comments (it is added at the end if there is none), and adds
-    missing metadata; whatever people wrote stays, including rows that they added to the table. Raises ValueError, one
-    sentence, if a card cannot be refreshed; nothing is changed then.
+    An update replaces the table of facts between its two comments, or appends one, and adds missing metadata. It keeps
+    all other text, and rows that people added to the table. Raises ValueError if the card cannot be updated; the card
+    is then unchanged.
 
     >>> print(write_card("my-model"))
     wrote my-model/README.md
@@ -99,7 +100,7 @@ def write_card(directory: str | Path) -> CardReport:
 
 
 def _merged(known: dict[str, str], measured: dict[str, str]) -> dict[str, str]:
-    """What was measured now, where it came from, and what people added; not the rows about weights that are gone."""
+    """Return the new facts with the old provenance and the rows that people added; rows of removed weights go."""
     kept = {name: value for name, value in known.items() if name not in measured and not name.startswith(FILE)}
     origin = {name: value for name, value in known.items() if name in measured and name.startswith(PROVENANCE)}
     return {**measured, **origin, **kept}
@@ -112,7 +113,7 @@ def _check_comments(path: Path, card: str) -> None:
 
 
 def _with_table(card: str, table: str) -> str:
-    """The card with this table in place of its old one or of the lone comment, or else at the end."""
+    """Return the card with the table in place of the old one or of the single comment, or at the end."""
     table = table.replace("\n", _line_break(card))
     before, start, rest = card.partition(START)
     if not start:
@@ -127,7 +128,7 @@ def _appended(card: str, table: str) -> str:
 
 
 def _with_metadata(path: Path, card: str, fresh: str) -> tuple[str, list[str]]:
-    """The card with the fields that it lacks and a fresh one has, and their names; the others stay untouched."""
+    """Return the card with the fields of a fresh card that it lacks, and their names; other fields are unchanged."""
     wanted = read_metadata(YAML_BLOCK.search(fresh)[2])
     block, line = YAML_BLOCK.search(card), _line_break(card)
     try:

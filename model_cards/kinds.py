@@ -1,4 +1,4 @@
-"""What kind of model a configuration describes, and whether plain transformers computes it correctly."""
+"""Kinds of models that configurations describe, and whether transformers alone computes them correctly."""
 
 import functools
 from dataclasses import dataclass, replace
@@ -35,28 +35,20 @@ WOBERT_REPORT = """@techreport{zhuiyiwobert,
   url    = {https://github.com/ZhuiyiTechnology/WoBERT}
 }"""
 
-NO_LONGEST = (
-    "RoPE has no table of positions, so inputs can have any length; how well inputs longer than those seen in training"
-    " are understood\n  is not published."
+_ANY_LENGTH = (
+    "{}, so inputs can have any length; how well the model understands inputs longer than those in training\n  is not"
+    " published."
 )
-RELATIVE = (
-    "Positions are relative and clipped at a distance, so inputs can have any length; how well inputs longer than those"
-    " seen in training\n  are understood is not published."
-)
-SINUSOIDAL = (
-    "Positions are computed, not looked up, so inputs can have any length; how well inputs longer than those seen in"
-    " training\n  are understood is not published."
-)
-NO_POSITIONS = (
-    "Nothing says where a token stands, so inputs can have any length; how well inputs longer than those seen in training"
-    "\n  are understood is not published."
-)
+NO_LONGEST = _ANY_LENGTH.format("RoPE has no table of positions")
+RELATIVE = _ANY_LENGTH.format("Positions are relative and clipped at a distance")
+SINUSOIDAL = _ANY_LENGTH.format("Positions are computed, without a table")
+NO_POSITIONS = _ANY_LENGTH.format("The model has no positions")
 TABLE = "It has a table of positions, and inputs cannot be longer than that (`max_position_embeddings`)."
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of model: what it is called, what it is in a sentence, how long its inputs may be, and whom to cite."""
+    """A kind of model: its name, a summary, how long its inputs may be, tags of the Hub, and the work to cite."""
 
     title: str
     summary: str
@@ -93,15 +85,15 @@ KINDS = {
         "RoFormer-Sim",
         "A sentence model with rotary position embedding (RoPE), built like"
         " [RoFormer-Sim](https://github.com/ZhuiyiTechnology/roformer-sim): its pooled first token is the vector of a"
-        " sentence, and its prefix language model writes a similar sentence.",
+        " sentence, and its prefix language model generates a similar sentence.",
         NO_LONGEST,
         (*ROPE, "roformer-sim"),
         ROFORMER_PAPER,
     ),
     "seq2seq": Kind(
         "RoFormer for sequence to sequence",
-        "A Transformer that writes one text from another, such as a translation: an encoder and a decoder with"
-        " rotary position embedding (RoPE), as in section 4.1 of the [RoFormer paper](https://arxiv.org/abs/2104.09864).",
+        "A Transformer that generates one text from another, such as a translation: an encoder and a decoder with rotary"
+        " position embedding (RoPE), as in section 4.1 of the [RoFormer paper](https://arxiv.org/abs/2104.09864).",
         NO_LONGEST,
         ROPE,
         ROFORMER_PAPER,
@@ -131,7 +123,7 @@ KINDS = {
     ),
 }
 
-# What a card says of a RoFormer's positions where they are not rotary, and how long its inputs may be then.
+# Other position encodings of a RoFormer: their names in a card, and how long inputs may be.
 ROTARY = "rotary position embedding (RoPE)"
 OTHER_POSITIONS = {
     "learned": ("learned position embeddings", TABLE),
@@ -141,7 +133,7 @@ OTHER_POSITIONS = {
 
 
 def described_kind(config: dict, word_level: bool) -> Kind | None:
-    """The kind of model that a config.json describes, with the positions that it has; None for one of another family."""
+    """Return the kind of model that a config.json describes, with its position encoding; None for another family."""
     kind = KINDS.get(kind_of(config, word_level))
     other = OTHER_POSITIONS.get(config.get("position_encoding"))
     if kind is None or other is None or ROTARY not in kind.summary:
@@ -152,9 +144,9 @@ def described_kind(config: dict, word_level: bool) -> Kind | None:
 
 
 def kind_of(config: dict, word_level: bool) -> str | None:
-    """The name in KINDS of the model that a config.json describes; None for one that is not of this family.
+    """Return the name in KINDS of the model that a config.json describes; None for another family.
 
-    A configuration without model_type, such as bert_config.json, counts as RoFormer's.
+    A configuration without model_type, such as bert_config.json, is taken for a RoFormer's.
     """
     model_type = config.get("model_type", MODEL_TYPE)
     if model_type in ("bert", "nezha"):
@@ -183,7 +175,7 @@ _SEQ2SEQ_NAMES = {
 
 
 def size_of(config: dict, name: str) -> object:
-    """A size of the model, or of its encoder, by RoFormerConfig's name; None where the config does not say it.
+    """Return a size of the model, or of its encoder, by RoFormerConfig's name; None if the config lacks it.
 
     >>> size_of({"model_type": "roformer_seq2seq", "d_model": 512}, "hidden_size")
     512
@@ -192,13 +184,13 @@ def size_of(config: dict, name: str) -> object:
 
 
 def architecture_of(config: dict) -> str | None:
-    """The class that the checkpoint was saved from, if the config names one."""
+    """Return the class from which the checkpoint was saved; None if the config names no class."""
     named = config.get("architectures")
     return named[0] if isinstance(named, list) and named and isinstance(named[0], str) else None
 
 
 def why_package_is_needed(config: dict, tokenizer_config: dict | None = None) -> str | None:
-    """Why plain transformers cannot load a folder, or would compute something else; None if it works as well.
+    """Return why transformers alone cannot load a folder, or would compute something else; None if it can.
 
     >>> why_package_is_needed({"model_type": "roformer_v2"})
     'transformers has no model_type roformer_v2'
@@ -209,7 +201,7 @@ def why_package_is_needed(config: dict, tokenizer_config: dict | None = None) ->
     if model_type == MODEL_TYPE:
         saved = _saved_model_type(config)
         if saved != MODEL_TYPE:
-            return f"transformers would not compute it as the {saved} that it is"
+            return f"transformers would not compute it as {saved}"
     for name in (architecture_of(config), (tokenizer_config or {}).get("tokenizer_class")):
         if isinstance(name, str) and not _has_class(name):
             return f"transformers has no {name}"
@@ -219,11 +211,11 @@ def why_package_is_needed(config: dict, tokenizer_config: dict | None = None) ->
 def _saved_model_type(config: dict) -> str:
     try:
         return saved_model_type(config)
-    except Exception:  # loading it says what is wrong
+    except Exception:  # loading it reports the error
         return MODEL_TYPE
 
 
-# Which of this family's names transformers has: importing it takes seconds.
+# True for names that transformers has: importing it takes seconds.
 _MODEL_TYPES = {MODEL_TYPE: True, "bert": True, **dict.fromkeys((*MODEL_TYPES[1:], MODEL_TYPE_SEQ2SEQ, "nezha"), False)}
 _HEADS = (
     "Model", "ForMaskedLM", "ForMultipleChoice", "ForQuestionAnswering", "ForSequenceClassification",

@@ -1,9 +1,8 @@
-"""Check the metadata at the top of a card as the Hub does on a push, but without a connection.
+"""Check of the metadata at the top of a card, as the Hub does on a push, but without a connection.
 
-`huggingface_hub.ModelCard.validate` asks the Hub itself. What it knows is public: the identifiers of licenses
-(https://huggingface.co/docs/hub/repositories-licenses), the tasks
-(https://github.com/huggingface/huggingface.js, packages/tasks/src/pipelines.ts) and the fields
-(https://github.com/huggingface/hub-docs, modelcard.md), as of August 2026.
+`huggingface_hub.ModelCard.validate` asks the Hub. Its lists are public: licenses
+(https://huggingface.co/docs/hub/repositories-licenses), tasks (https://github.com/huggingface/huggingface.js,
+packages/tasks/src/pipelines.ts) and fields (https://github.com/huggingface/hub-docs, modelcard.md), as of August 2026.
 """
 
 import difflib
@@ -11,7 +10,7 @@ import re
 
 import yaml
 
-# Metadata is between two rules at the top of a card: the second group.
+# The second group is the metadata, between two rules at the top of a card.
 YAML_BLOCK = re.compile(r"^(\s*---(?:\r\n|\r|\n))([\S\s]*?)((?:\r\n|\r|\n)---[ \t]*(\r\n|\n|$))")
 LICENSES = """
     apache-2.0 mit openrail bigscience-openrail-m creativeml-openrail-m bigscience-bloom-rail-1.0 bigcode-openrail-m
@@ -43,20 +42,20 @@ STRINGS = (
     "new_version",
 )  # fmt: skip
 LISTS = ("tags", "widget")  # never a single value
-STRING_LISTS = ("language", "license", "tags", "datasets", "metrics", "base_model")  # a single string or a list of them
+STRING_LISTS = ("language", "license", "tags", "datasets", "metrics", "base_model")  # one string or a list of strings
 REPOSITORIES = ("base_model", "datasets", "new_version")
 # Two or three letters of ISO 639; BCP 47 has its own field, language_bcp47.
 LANGUAGE = re.compile(r"[a-z]{2,3}|code|multilingual")
 
 
 def check_metadata(card: str) -> None:
-    """Raises ValueError, one sentence that names each bad field and its allowed values, if the Hub would refuse a card.
+    """Raise ValueError, which names each bad field and its allowed values, if the Hub would refuse a card.
 
     A card without metadata passes, as on the Hub.
 
     >>> check_metadata("---\\nlicense: apache\\n---\\n")
     Traceback (most recent call last):
-    ValueError: license is 'apache', which the Hub does not know (apache-2.0?)
+    ValueError: license is 'apache', which the Hub does not know; did you mean apache-2.0?
     """
     block = YAML_BLOCK.search(card)
     if block is None:
@@ -75,7 +74,7 @@ def check_metadata(card: str) -> None:
 
 
 def read_metadata(block: str) -> dict:
-    """The fields of the YAML between the two rules; a ValueError says what is wrong with it."""
+    """Return the fields of the YAML between the two rules; raise ValueError if it is not YAML with fields."""
     try:
         metadata = yaml.load(block, _UniqueKeys)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -83,12 +82,12 @@ def read_metadata(block: str) -> dict:
     if metadata is None:
         return {}
     if not isinstance(metadata, dict):
-        raise ValueError("the metadata is not a list of fields (`name: value`)")
+        raise ValueError("the metadata must be fields (`name: value`)")
     return {str(key): value for key, value in metadata.items()}
 
 
 class _UniqueKeys(yaml.SafeLoader):
-    """The Hub refuses a field that appears twice; PyYAML takes the second."""
+    """YAML loader that refuses a field that appears twice, as the Hub does; PyYAML takes the second."""
 
     def construct_mapping(self, node, deep=False):
         keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
@@ -101,28 +100,26 @@ class _UniqueKeys(yaml.SafeLoader):
 def _problems(metadata: dict):
     for name in STRINGS:
         if name in metadata and not isinstance(metadata[name], str):
-            yield f"{name} is {metadata[name]!r}, but must be a string"
+            yield f"{name} is {metadata[name]!r}; expected a string"
     for name in LISTS:
         if name in metadata and not isinstance(metadata[name], list):
-            yield f"{name} is {metadata[name]!r}, but must be a list"
+            yield f"{name} is {metadata[name]!r}; expected a list"
     for name in STRING_LISTS:
         for value in _strings(metadata, name):
             if not isinstance(value, str):
-                # YAML does not read no, yes and 2.0 as strings.
+                # In YAML no, yes and 2.0 are not strings.
                 yield f"{name} has {value!r}, which is not a string: put it in quotes"
     yield from _unknown(metadata, "license", LICENSES.split())
     yield from _unknown(metadata, "pipeline_tag", PIPELINE_TAGS.split())
     yield from _unknown(metadata, "base_model_relation", BASE_MODEL_RELATIONS)
     for value in _strings(metadata, "language"):
         if isinstance(value, str) and not LANGUAGE.fullmatch(value):
-            yield (
-                f"language is {value!r}, but must be two or three lowercase letters of ISO 639 (zh, en), code or"
-                " multilingual (BCP 47 goes into language_bcp47)"
-            )
+            allowed = "two or three lowercase letters of ISO 639 (zh, en), code or multilingual"
+            yield f"language is {value!r}; expected {allowed} (BCP 47 goes into language_bcp47)"
     for name in REPOSITORIES:
         for value in _strings(metadata, name):
             if isinstance(value, str) and not _is_repository(value):
-                yield f"{name} is {value!r}, which is not a repository name (OWNER/NAME)"
+                yield f"{name} is {value!r}; expected the name of a repository (OWNER/NAME)"
 
 
 def _strings(metadata: dict, name: str) -> list:
@@ -134,7 +131,8 @@ def _unknown(metadata: dict, name: str, known: list[str]):
     for value in _strings(metadata, name):
         if isinstance(value, str) and value not in known:
             near = difflib.get_close_matches(value.lower(), known, 1)
-            yield f"{name} is {value!r}, which the Hub does not know" + (f" ({near[0]}?)" if near else "")
+            meant = f"; did you mean {near[0]}?" if near else ""
+            yield f"{name} is {value!r}, which the Hub does not know{meant}"
 
 
 def _is_repository(name: str) -> bool:

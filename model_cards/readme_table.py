@@ -13,12 +13,13 @@ END = "<!-- /released checkpoints -->"
 
 
 def released_table() -> str:
-    """Return the table of released checkpoints in Markdown; its links are relative to the repository's root."""
+    """Return the table in Markdown, with links relative to the repository's root."""
     lines = ["| checkpoint | published at | converts with | on the Hub as | class |", "| --- | --- | --- | --- | --- |"]
     for name, release in RELEASES.items():
-        archive = f"https://open.zhuiyi.ai/releases/nlp/models/zhuiyi/{name}.zip"
-        place = f"[Baidu]({release.baidu}), code {release.code}" if release.baidu else f"[open.zhuiyi.ai]({archive})"
-        hub = f"`{release.hub}`" + " *" * (not release.loads_from_hub) if release.hub else ""
+        place = f"[open.zhuiyi.ai](https://open.zhuiyi.ai/releases/nlp/models/zhuiyi/{name}.zip)"
+        if release.baidu:
+            place = "[Baidu](https://pan.baidu.com/s/{}), code {}".format(*release.baidu)
+        hub = f"`junnyu/{release.hub}`{'' if release.loads_from_hub else ' *'}" if release.hub else ""
         lines.append(
             f"| [{name}](model_cards/{name}/README.md) | {place} | `roformer convert {name}.zip {name}` | {hub} "
             f"| `{release.architecture}` |"
@@ -27,7 +28,7 @@ def released_table() -> str:
 
 
 def with_released_table(page: str) -> str:
-    """Return a page with the table written anew between its two comments; raise ValueError if it lacks them."""
+    """Return a page with a new table between its two comments; raise ValueError if it lacks them."""
     before, start, rest = page.partition(START)
     _, end, after = rest.partition(END)
     if not end:

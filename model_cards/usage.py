@@ -1,4 +1,4 @@
-"""How a checkpoint is used: its task on the Hub, and an example that runs."""
+"""Use of a checkpoint: its task on the Hub, and an example that runs."""
 
 import json
 
@@ -54,7 +54,7 @@ print(tokenizer.decode(output[0, inputs["input_ids"].shape[1] :], skip_special_t
 
 
 def task_of(config: dict, word_level: bool) -> str:
-    """The Hub's pipeline tag for the head that a config.json names; fill-mask if it names none.
+    """Return the Hub's pipeline tag for the head that a config.json names; fill-mask if it names no head.
 
     >>> task_of({"architectures": ["RoFormerForCausalLM"], "is_decoder": True}, word_level=False)
     'text-generation'
@@ -66,7 +66,7 @@ def task_of(config: dict, word_level: bool) -> str:
 
 
 def example(name: str, config: dict, word_level: bool) -> str:
-    """A few lines of Python that use the checkpoint, after `import modeling_roformer`."""
+    """Return a few lines of Python that use the checkpoint, to follow `import modeling_roformer`."""
     task, literal = task_of(config, word_level), json.dumps(name.replace("`", "'"), ensure_ascii=False)
     if makes_sentences(config, word_level):
         return SENTENCES.replace("{name}", literal)
@@ -77,6 +77,6 @@ def example(name: str, config: dict, word_level: bool) -> str:
 
 
 def makes_sentences(config: dict, word_level: bool) -> bool:
-    """Whether it is a complete RoFormer-Sim, with both of its uses, and not a task head trained on one."""
+    """Return whether it is a complete RoFormer-Sim with its language model, and not another head trained on one."""
     head = architecture_of(config) or "ForCausalLM"
     return kind_of(config, word_level) == "sim" and head.endswith("ForCausalLM")

@@ -164,9 +164,11 @@ def test_the_table_of_released_checkpoints_says_what_the_cards_say(name):
     (row,) = [line for line in released_table().splitlines() if f"[{name}]" in line]
     assert f"](model_cards/{name}/README.md)" in row and (REPOSITORY / "model_cards" / name / "README.md").is_file()
     (address,) = re.findall(r"\]\((https://[^)]+)\)", row)
-    assert f"({address})" in card and (release.code is None or f"code {release.code})" in card)
+    assert f"({address})" in card and (release.baidu is None or f"code {release.baidu[1]})" in card)
     others = set(re.findall(r"\[(junnyu/\w+)\]\(https://huggingface\.co/\1\)", card))
-    assert others == ({release.hub} if release.hub else set()) and all(f"`{other}`" in row for other in others)
+    assert others == ({f"junnyu/{release.hub}"} if release.hub else set()) and all(
+        f"`{other}`" in row for other in others
+    )
     assert (" * |" in row) == bool(release.hub and not release.loads_from_hub)
     # The command is the card's, and one that the command line reads.
     (command,) = re.findall(r"`(roformer convert [^`]+)`", row)
