@@ -1,12 +1,12 @@
-"""Tokens per second and memory of attention against the length of a text: softmax, and linear by each feature map.
+"""Speed and memory of attention by text length: softmax, and linear attention with each feature map.
 
     python benchmarks/attention.py [--quick] [--plot PNG] [--device cpu|cuda] [--lengths N …] [--longest-training N]
 
-One attention layer of base width (12 heads of 64), on a CPU in float32, on a GPU in bfloat16. "Attention" is all between
-the projections: rotation, feature maps, sums; "forward" is the forward pass, "training" that and the backward pass. Beside
-ours: torch's scaled dot product attention with ours' rotation, `performer-pytorch` (without positions, which it does not
-rotate), and equation 19 as plain PyTorch would be written, in one product. Each in a process of its own, taking turns; of
-each the median. Then whole models of 12 layers. What would not fit into memory or patience is left out, and says so.
+One attention layer of base width (12 heads of 64) runs on a CPU in float32, or on a GPU in bfloat16. "Attention" is
+everything between the projections: rotation, feature maps and sums. "forward" is the forward pass, "training" includes the
+backward pass. The peers are torch's scaled dot product attention with our rotation, `performer-pytorch` (without positions),
+and equation 19 in plain PyTorch, as one product. Each runs in its own process, in turns; the table has medians. Whole models
+of 12 layers follow. Runs that need too much memory or time are left out, with a message.
 """
 
 import argparse
@@ -36,14 +36,14 @@ MAPS = {
 HEADS, HEAD_DIM = 12, 64
 NAMES = (SDPA, *MAPS, PLAIN, PERFORMER)
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16_384, 32_768, 65_536)
-LONGEST = {SDPA: 16_384}  # beyond, minutes a run
+LONGEST = {SDPA: 16_384}  # longer runs take minutes
 LONGEST_CAUSAL = {SDPA: 16_384, PERFORMER: 2048, PLAIN: 2048}
 MODEL_LENGTHS = (512, 4096, 16_384, 65_536)
 console = Console(width=120, highlight=False)
 
 
 def make_qkv(s: int, device: str) -> list[torch.Tensor]:
-    """Query, key and value of one text, shape (1, s, h, d)."""
+    """Return query, key and value of one text, shape (1, s, h, d)."""
     some = torch.Generator().manual_seed(s)
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
     return [torch.randn(1, s, HEADS, HEAD_DIM, generator=some).to(device, dtype) for _ in range(3)]
@@ -54,19 +54,19 @@ def turns(s: int, width: int, device: str) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def plain_elu(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, positions: tuple, causal: bool):
-    """Equation 19 as one would write it down."""
+    """Equation 19 in plain PyTorch."""
     query, key = F.elu(query) + 1, F.elu(key) + 1
     turned, turned_key = rotate(query, *positions), rotate(key, *positions)
     if not causal:
         above = torch.einsum("bmhf,bhfe->bmhe", turned, torch.einsum("bnhf,bnhe->bhfe", turned_key, value))
         return above / torch.einsum("bmhf,bhf->bmh", query, key.sum(1))[..., None]
-    sums = torch.einsum("bnhf,bnhe->bnhfe", turned_key, value).cumsum(1)  # a matrix for each position
+    sums = torch.einsum("bnhf,bnhe->bnhfe", turned_key, value).cumsum(1)  # one matrix per position
     above = torch.einsum("bmhf,bmhfe->bmhe", turned, sums)
     return above / torch.einsum("bmhf,bmhf->bmh", query, key.cumsum(1))[..., None]
 
 
 def make_attention(name: str, device: str, causal: bool) -> Callable:
-    """What lies between the projections: query, key and value in, their average out."""
+    """Return a function from query, key and value to the attention output."""
     if name == SDPA:
 
         def attend(query, key, value, positions):
@@ -90,7 +90,7 @@ def make_attention(name: str, device: str, causal: bool) -> Callable:
 
 
 def make_layer(name: str, device: str, causal: bool, job: str) -> Callable:
-    """What a worker runs, "forward" or "training": a length and how many times in, nothing out."""
+    """Return the subject of a worker, for "forward" or "training": a function of a length and a number of runs."""
     attend = make_attention(name, device, causal)
     width = RoFormerConfig(attention_type="linear", **MAPS[name]).rotary_dim if name in MAPS else HEAD_DIM
     prepared = {}
@@ -112,7 +112,7 @@ def make_layer(name: str, device: str, causal: bool, job: str) -> Callable:
 
 
 def make_model(name: str, device: str, causal: bool, layers: int) -> Callable:
-    """A whole model, that a worker runs on one text."""
+    """Return the subject of a worker: a whole model on one text."""
     fields = {} if name == SDPA else {"attention_type": "linear", **MAPS[name]}
     config = RoFormerConfig(num_hidden_layers=layers, is_decoder=causal, use_cache=False, vocab_size=12_000, **fields)
     model = RoFormerModel(config).eval().to(device, torch.bfloat16 if device == "cuda" else torch.float32)
@@ -127,7 +127,7 @@ def make_model(name: str, device: str, causal: bool, layers: int) -> Callable:
 
 
 def measure_all(workers: dict, lengths: list[int], longest: dict[str, int], runs: int, progress: Callable) -> dict:
-    """By length and name. Lengths ascend, so that a process's peak is that of the length; short texts run more often."""
+    """Measure by length and name. Lengths ascend, so that peaks belong to them; short texts run more often."""
     results = {}
     try:
         for s in lengths:
@@ -147,7 +147,7 @@ def measure_all(workers: dict, lengths: list[int], longest: dict[str, int], runs
 
 
 def show(results: dict[int, dict], title: str, unit: float = 1e6) -> None:
-    """Microseconds a token, and how many times SDPA's speed that is; under it the peak of memory."""
+    """Return a table of microseconds per token, the speed relative to SDPA, and peak memory."""
     table = Table(title=title)
     table.add_column("tokens")
     for name in next(iter(results.values())):
@@ -168,7 +168,7 @@ def show(results: dict[int, dict], title: str, unit: float = 1e6) -> None:
 
 
 def plot(found: dict[str, dict[int, dict]], path: str) -> None:
-    """One panel for each kind of run, log-log: tokens a second against the length."""
+    """Plot tokens per second by length, log-log, with one panel per kind of run."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -195,12 +195,14 @@ def plot(found: dict[str, dict[int, dict]], path: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS, help="tokens a text, ascending")
+    parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS, help="tokens per text, ascending")
     parser.add_argument("--longest-training", type=int, default=16_384, metavar="N", help="tokens with a backward pass")
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--models", type=int, default=12, metavar="LAYERS", help="of the whole models; 0 for none")
+    parser.add_argument(
+        "--models", type=int, default=12, metavar="LAYERS", help="layers of the whole models; 0 skips them"
+    )
     parser.add_argument("--plot", metavar="PNG", help="tokens/s against length")
-    parser.add_argument("--json", type=Path, help="all figures, to be drawn or compared later")
+    parser.add_argument("--json", type=Path, help="write all figures to this file")
     parser.add_argument("--quick", action="store_true", help="two lengths, one layer, one run")
     chosen = parser.parse_args()
     if chosen.quick:
@@ -210,7 +212,7 @@ def main() -> None:
         import performer_pytorch  # noqa: F401
     except ImportError:
         names.remove(PERFORMER)
-        console.print("performer-pytorch is not installed (pip install '.\\[bench]'), and is left out")
+        console.print("performer-pytorch is not installed (pip install '.\\[bench]'), so it is left out")
     found, models = {}, {}
     with console.status("") as status:
         for direction, job in product(("bidirectional", "causal"), ("forward", "training")):
@@ -237,10 +239,12 @@ def main() -> None:
     for title, results in found.items():
         show(
             results,
-            f"Between the projections of one layer, {title}, {chosen.device}: microseconds a token, peak memory",
+            f"Between the projections of one layer, {title}, {chosen.device}: microseconds per token, peak memory",
         )
     for title, results in models.items():
-        show(results, f"Whole model of {chosen.models} layers, {title}, forward, {chosen.device}: microseconds a token")
+        show(
+            results, f"Whole model of {chosen.models} layers, {title}, forward, {chosen.device}: microseconds per token"
+        )
     if chosen.plot:
         plot(found, chosen.plot)
     if chosen.json:

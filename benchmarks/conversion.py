@@ -1,14 +1,14 @@
-"""Seconds and peak memory of converting a base-size checkpoint, beside TensorFlow only reading it.
+"""Time and peak memory of converting a base-size checkpoint, compared with only reading it in TensorFlow.
 
     python benchmarks/conversion.py [--tensorflow-python PATH] [--runs 5]
 
-A checkpoint of random weights (12 layers of 768, 50,000 words, about 500 MB) is written on the spot. Processes then take
-turns: one that only imports this package, the command `roformer convert`, one that converts from Python, one that reads
-every variable through this package, and one that reads every variable through TensorFlow, in a Python that has it. Goals: no slower than TensorFlow's reading;
-and at most 1.5 times the largest tensor more memory than the process that only imports.
+The checkpoint has random weights (12 layers of 768, 50,000 words, about 500 MB). Five processes run in turns: importing
+this package, the command `roformer convert`, conversion from Python, reading every variable with this package, and reading
+every variable with TensorFlow, in a Python that has it. Goals: no slower than TensorFlow's reading, and at most 1.5 times the
+largest tensor more memory than the import alone.
 
-"Process" is a whole process from start to end, "work alone" what is left of it after the imports, of which the command
-has fewer. Converting also writes all of it, waits until it is on the disk, and takes the SHA-256 of both for the card.
+"Process" is a whole process from start to end, "work alone" excludes its imports, of which the command has fewer. Conversion
+also writes the weights, waits until they are on the disk, and computes the SHA-256 of both for the card.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from modeling_roformer.conversion.families.roformer_v1 import weights
 from modeling_roformer.conversion.formats.tensor_bundle_writer import write_bundle
 
 MB = 1e6
-# The peak is asked for inside: what the system reports of a child that has ended counts its parent's memory, too.
+# Read in the process itself: the system's figure for an ended child includes memory of its parent.
 REPORT = """
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 if sys.platform == "linux":
@@ -68,7 +68,7 @@ for name in reader.get_variable_to_shape_map():
 
 
 def make_checkpoint(folder: Path, config: RoFormerConfig) -> int:
-    """Write a legacy checkpoint of random weights; returns the bytes of its largest tensor."""
+    """Write a legacy checkpoint with random weights; return the size of its largest tensor in bytes."""
     random, largest = np.random.default_rng(0), 0
 
     def tensors():
@@ -91,7 +91,7 @@ def make_checkpoint(folder: Path, config: RoFormerConfig) -> int:
 
 
 def measure(*command: str) -> tuple[float, float | None, float | None]:
-    """Seconds of the whole process; where it reports them, seconds of the work in it and its peak memory in bytes."""
+    """Return the seconds of a process and, if it reports them, of its work and its peak memory in bytes."""
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
     start = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, env=environment)

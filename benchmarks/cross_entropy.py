@@ -1,8 +1,8 @@
-"""Forward and backward pass of the cross-entropy over a vocabulary on a CPU: torch's, and ours.
+"""Time of cross-entropy over a vocabulary on a CPU, forward and backward: torch's and ours.
 
     python benchmarks/cross_entropy.py [--labels 2048] [--vocabularies 10000 50000] [--runs 9]
 
-Logits in float32, and in bfloat16 as autocast gives them. The two take turns in one process.
+Logits are in float32 and, as under autocast, in bfloat16. The two run in turns in one process.
 """
 
 import argparse
@@ -22,7 +22,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 def seconds(function, labels: int, vocab_size: int, dtype: torch.dtype) -> float:
-    """Of one forward and backward pass."""
+    """Measure one forward and backward pass."""
     some = torch.Generator().manual_seed(0)
     logits = torch.randn(labels, vocab_size, generator=some, dtype=dtype).requires_grad_()
     classes = torch.randint(vocab_size, (labels,), generator=some)
@@ -37,7 +37,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--labels", type=int, default=2048)
     parser.add_argument("--vocabularies", type=int, nargs="+", default=[1_000, 10_000, 37_000, 50_000])
-    parser.add_argument("--runs", type=int, default=9, help="of which the median counts, after one to warm up")
+    parser.add_argument("--runs", type=int, default=9, help="runs per median, after one warm-up")
     parser.add_argument("--threads", type=int, default=2)
     chosen = parser.parse_args()
     torch.set_num_threads(chosen.threads)

@@ -1,9 +1,9 @@
-"""What `roformer embed` costs beside the model, and how much memory it takes.
+"""Speed of `roformer embed` relative to the model alone, and its memory.
 
     python benchmarks/embedding.py --model roformer-mini-zh --texts reviews.jsonl.gz --plot embedding.png
 
-Speed: from the file of texts to the files of vectors, without loading the model, beside the model alone on the same texts,
-whose ids are there and sorted by length. Memory: of whole processes, for growing numbers of texts.
+Speed is measured from the file of texts to the files of vectors, without loading the model, and compared with the model
+alone on the ids of the same texts, sorted by length. Memory is that of whole processes, for growing numbers of texts.
 """
 
 import argparse
@@ -24,11 +24,11 @@ from rich.table import Table
 
 console = Console()
 FORWARD, EMBED = "the model alone", "roformer embed"
-SHARE = 0.95  # of the model's own speed, the goal
+SHARE = 0.95  # goal, relative to the model's own speed
 
 
 def read(path: str, count: int) -> list[str]:
-    """So many texts of a file, over and over."""
+    """Write a number of texts from a file, repeating them as needed."""
     from modeling_roformer.serving.vectors.texts import Texts
 
     texts: list[str] = []
@@ -45,7 +45,7 @@ def write(path: Path, texts: list[str]) -> Path:
 
 
 def make_subject(name: str, model: str, texts: str, options: dict) -> Callable:
-    """A function that embeds all texts, with a model that is loaded already; gives how many tokens they have."""
+    """Return a function that embeds all texts with a loaded model and returns their number of tokens."""
     from modeling_roformer.serving.vectors import TextEncoder, embed
     from modeling_roformer.serving.vectors.texts import Texts
 
@@ -90,7 +90,7 @@ def resident() -> float:
 
 
 def embed_and_watch(connection, model: str, texts: str, output: str, options: dict) -> None:
-    """In a process of its own: memory, at times, with the number of shards that are done by then."""
+    """Run in a process: sample its memory and the number of finished shards."""
     from modeling_roformer.serving.vectors import embed
 
     curve, ended = [], threading.Event()
@@ -140,7 +140,7 @@ def show_memory(chosen, folder: Path) -> None:
 
 
 def plot(curves: dict[int, list[tuple[int, float]]], path: str) -> None:
-    """The most memory while each shard was made, over the texts that were done then."""
+    """Plot the peak memory of each shard against the number of finished texts."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -161,16 +161,18 @@ def plot(curves: dict[int, list[tuple[int, float]]], path: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, metavar="DIR")
-    parser.add_argument("--texts", required=True, metavar="FILE", help="as `roformer embed` reads them")
-    parser.add_argument("--speed", type=int, default=20_000, metavar="TEXTS", help="how many are timed; 0 for none")
+    parser.add_argument("--texts", required=True, metavar="FILE", help="in any format of `roformer embed`")
     parser.add_argument(
-        "--memory", type=int, nargs="*", default=[10_000, 100_000], metavar="TEXTS", help="how many each time"
+        "--speed", type=int, default=20_000, metavar="TEXTS", help="number of texts to time; 0 skips this"
+    )
+    parser.add_argument(
+        "--memory", type=int, nargs="*", default=[10_000, 100_000], metavar="TEXTS", help="numbers of texts"
     )
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--batch-tokens", type=int, default=16_384)
-    parser.add_argument("--plot", metavar="PNG", help="memory against the number of texts that are done")
+    parser.add_argument("--plot", metavar="PNG", help="plot memory against the number of finished texts to this file")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         if chosen.speed:

@@ -1,14 +1,14 @@
-"""Tokens per second and peak memory of the forward pass, beside transformers' models of equal size.
+"""Speed and peak memory of the forward pass, compared with transformers' models of equal size.
 
     python benchmarks/inference.py [--quick] [--plot PNG] [--quantize] [--device cpu|cuda]
 
-Models of random weights (12 layers of 768; ModernBERT's gated feed-forward layers have as many parameters as the
-others'), each in a process of its own, take turns at each length. So does the ceiling: the matrix products and scaled
-dot product attention of the same shapes alone, which no implementation of the same mathematics can be much faster than.
-On a CPU one text in float32, on a GPU 16,384 tokens in bfloat16. The compiled model's memory includes its compiler's.
+Models with random weights (12 layers of 768; ModernBERT's gated feed-forward layers have as many parameters as the others')
+run in turns at each length, each in its own process. So does the ceiling: only the matrix products and scaled dot product
+attention of the same shapes, a bound for every implementation. A CPU runs one text in float32, a GPU 16,384 tokens in
+bfloat16. The compiled model's memory includes the compiler's.
 
-Then: turning query and key as a share of one layer's time; a batch of mixed length with and without its padding; and,
-with `--quantize`, linear layers in int8: their time, and what they do to a trained checkpoint's answers.
+Then follow the rotation's share of one layer's time, a batch of mixed lengths with and without padding and, with
+`--quantize`, int8 linear layers: their time, and their effect on the predictions of a trained checkpoint.
 """
 
 import argparse
@@ -34,19 +34,19 @@ THEIRS, BERT, MODERN = "transformers' RoFormer", "BERT, SDPA", "ModernBERT, SDPA
 OURS, COMPILED, CEILING = "RoFormer", "RoFormer, compiled", "ceiling"
 NAMES = (THEIRS, BERT, MODERN, OURS, COMPILED, CEILING)
 LENGTHS = {"cpu": (512, 1536, 4096), "cuda": (512, 2048, 8192)}
-GOALS = {512: 1.5, 1536: 2.1, 4096: 3.0}  # times transformers' RoFormer, on two cores
-# A quarter of this batch is text: a case next to short questions.
+GOALS = {512: 1.5, 1536: 2.1, 4096: 3.0}  # relative to transformers' RoFormer, on two cores
+# A quarter of this batch is text: one long text beside short questions.
 MIXED_LENGTHS = (512, 160, 96, 64, 64, 48, 48, 32)
 LEGACY = Path(__file__).parent.parent / "examples" / "roformer-mini-zh"
 console = Console(width=110, highlight=False)
 
 
 def make_model(name: str, device: str, layers: int, longest: int) -> torch.nn.Module:
-    """A model of random weights, all of one size."""
+    """Make a model with random weights; all have the same size."""
     torch.manual_seed(0)
     sizes = dict(vocab_size=50000, num_hidden_layers=layers, pad_token_id=0)
     if name == MODERN:
-        # 3 × 768 × 2,048 parameters in a gated feed-forward layer, as 2 × 768 × 3,072 in the others
+        # A gated feed-forward layer has 3 × 768 × 2,048 parameters, as many as the others' 2 × 768 × 3,072.
         config = transformers.ModernBertConfig(
             **sizes, intermediate_size=2048, max_position_embeddings=longest, attn_implementation="sdpa"
         )
@@ -62,7 +62,7 @@ def make_model(name: str, device: str, layers: int, longest: int) -> torch.nn.Mo
 
 
 def ceiling(model: ours.RoFormerModel, hidden_states: torch.Tensor) -> None:
-    """The matrix products and the attention of all layers, and nothing else."""
+    """Only the matrix products and the attention of all layers."""
     heads = hidden_states.unflatten(-1, (-1, model.config.head_dim)).transpose(1, 2)
     for layer in model.encoder.layer:
         attention = layer.attention.self
@@ -73,7 +73,7 @@ def ceiling(model: ours.RoFormerModel, hidden_states: torch.Tensor) -> None:
 
 
 def make_subject(name: str, device: str, layers: int, longest: int) -> Callable:
-    """What a worker runs: a job's name and its sizes in, nothing out."""
+    """Return the subject of a worker: a function of a job's name and its sizes."""
     logging.getLogger("transformers").setLevel(logging.ERROR)
     model = make_model(name, device, layers, longest)
     forward = torch.compile(model, dynamic=False) if name == COMPILED else model
@@ -95,7 +95,7 @@ def make_subject(name: str, device: str, layers: int, longest: int) -> Callable:
             turns = rotary_position_embeddings(torch.arange(s, device=device)[None], frequencies)
             heads = x.unflatten(-1, (-1, model.config.head_dim))
             layer = model.encoder.layer[0]
-            for _ in range(4):  # so that what was prepared above counts for little
+            for _ in range(4):  # so that the preparation above costs little
                 if job == "layer":
                     layer(x, None, turns)
                 else:
@@ -105,14 +105,14 @@ def make_subject(name: str, device: str, layers: int, longest: int) -> Callable:
 
 
 def goal(reached: float, least: float | None = None, most: float | None = None) -> str:
-    """The figure's goal, and whether it is reached."""
+    """Return the goal of a figure, coloured by whether it is reached."""
     met = reached >= least if least is not None else reached <= most
     text = f"≥ {least:g}" if least is not None else f"≤ {most:g}"
     return f"[green]{text}[/]" if met else f"[red]{text} missed[/]"
 
 
 def measure_forward(workers: dict, s: int, longest: int, tokens: int, runs: int, progress) -> dict:
-    """By name. Short texts are run more often, since they cost less and vary more; long ones need no warming up."""
+    """Measure all models, by name. Short texts run more often, since they vary more; long ones need no warm-up."""
     b = max(1, tokens // s)
     calls = {name: (worker, "ceiling" if name == CEILING else "forward", b, s) for name, worker in workers.items()}
     progress(f"{s:,} tokens: compiling")
@@ -134,7 +134,7 @@ def forward_table(s: int, measured: dict, tokens: int, device: str) -> Table:
 
 
 def goals_table(results: dict[int, dict], shares: dict[int, float], unpadding: float) -> Table:
-    """The goals for two cores, and what was reached."""
+    """Return a table of the goals for two cores and the figures reached."""
     table = Table("goal", "length", "reached", "", title="Goals (12 layers of 768, float32, two cores)")
     for s, measured in results.items():
         seconds = {name: m.seconds for name, m in measured.items()}
@@ -156,9 +156,9 @@ def goals_table(results: dict[int, dict], shares: dict[int, float], unpadding: f
 
 
 def quantized(model: torch.nn.Module) -> torch.nn.Module:
-    """The model with its linear layers in int8: weights once, activations as they come."""
+    """Quantise the linear layers to int8: weights once, activations at run time."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch announces that it means to move quantisation to torchao
+        warnings.simplefilter("ignore")  # torch warns that quantisation will move to torchao
         return torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear}, dtype=torch.qint8)
 
 
@@ -171,7 +171,7 @@ def make_quantized(device: str, layers: int, longest: int, is_quantized: bool) -
 
 @torch.no_grad()
 def quantized_answers() -> Table:
-    """The trained checkpoint's seven masks, in float32 and in int8."""
+    """Return a table of the trained checkpoint's seven masks, in float32 and in int8."""
     transformers.utils.logging.disable_progress_bar()
     with tempfile.TemporaryDirectory() as folder:
         convert(LEGACY, Path(folder) / "converted")
@@ -212,12 +212,14 @@ def plot(results: dict[int, dict], tokens: int, path: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", choices=("cpu", "cuda"), help="both, where there is a GPU, if not given")
-    parser.add_argument("--lengths", type=int, nargs="+", help="tokens a text, ascending")
+    parser.add_argument("--device", choices=("cpu", "cuda"), help="default: both, if there is a GPU")
+    parser.add_argument("--lengths", type=int, nargs="+", help="tokens per text, ascending")
     parser.add_argument("--layers", type=int, default=12)
-    parser.add_argument("--runs", type=int, default=2, help="at the longest length; up to five times as many at others")
+    parser.add_argument(
+        "--runs", type=int, default=2, help="runs at the longest length; others get up to five times as many"
+    )
     parser.add_argument("--plot", metavar="PNG", help="tokens/s against length")
-    parser.add_argument("--quantize", action="store_true", help="int8 linear layers on the CPU, and nothing else")
+    parser.add_argument("--quantize", action="store_true", help="measure only int8 linear layers, on the CPU")
     parser.add_argument("--quick", action="store_true", help="two layers, up to 512 tokens")
     chosen = parser.parse_args()
     if chosen.quick:

@@ -1,15 +1,15 @@
-"""How well a masked language model reads texts longer than it was trained on, by each kind of rope_parameters.
+"""Masked language modelling on texts longer than in training, with each kind of rope_parameters.
 
     python benchmarks/length.py --corpus laws.jsonl.gz [--plot length.png] [--documents 12] [--model DIR]
 
-The beginnings of long documents, as long as the greatest length, are cut into windows of each length, so that every
-length and every kind sees the same words masked (15 %, a fixed seed), only with more or less around them. Printed are
-the loss and the accuracy on all of them, and the loss on those among the last 256 positions, which a window of each
-length ends with. The model is examples/roformer-mini-zh, trained at 4,096, unless another folder is named.
+The first tokens of long documents, as many as the greatest length, are split into windows of each length. So every length
+and kind has the same masked words (15 %, a fixed seed), with more or less context. The tables show loss and accuracy on all
+masks, and the loss on masks among the last 256 positions, which end a window at every length. The default model is
+examples/roformer-mini-zh, trained at 4,096.
 
-"fitted" stretches a window as much as it needs: the factor is its length through the trained one, and at least 1.
-Dynamic NTK fits itself to every text, with factor 1. "× 8" is one factor for texts of all lengths. Standard errors are
-taken over documents, since words of one document are no independent samples. About five minutes on two idle cores.
+"fitted" scales each window as needed: the factor is its length divided by the trained length, at least 1. Dynamic NTK adapts
+to every text, with factor 1. "× 8" is one factor for all lengths. Standard errors are over documents, because words of one
+document are not independent. It takes about five minutes on two idle cores.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from modeling_roformer.tokenization.vocabulary_maker.corpus import CorpusError, 
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "roformer-mini-zh"
 FITTED = "fitted"
-# Name in the tables: rope_type and factor.
+# Name in the tables -> rope_type and factor.
 KINDS = {
     "default": ("default", None),
     "linear, fitted": ("linear", FITTED),
@@ -42,7 +42,7 @@ console = Console(width=110, highlight=False)
 
 @dataclass
 class Scores:
-    """What was measured on one document after the other."""
+    """Scores, one per document."""
 
     loss: list[float] = field(default_factory=list)
     accuracy: list[float] = field(default_factory=list)
@@ -50,10 +50,10 @@ class Scores:
 
 
 def rope_parameters(kind: str, length: int, trained: int, theta: float) -> dict:
-    """What a model is loaded with to read windows of a length; the paper's RoPE where nothing is stretched."""
+    """Return the rope_parameters for windows of a length; the paper's RoPE if nothing is scaled."""
     rope_type, factor = KINDS[kind]
     factor = max(1.0, length / trained) if factor == FITTED else factor
-    # At factor 1, linear and YaRN are the paper's, and so is dynamic NTK up to the trained length.
+    # At factor 1, linear and YaRN equal the paper's RoPE, and so does dynamic NTK up to the trained length.
     if (
         rope_type == "default"
         or (factor == 1.0 and rope_type != "dynamic")
@@ -65,27 +65,27 @@ def rope_parameters(kind: str, length: int, trained: int, theta: float) -> dict:
 
 
 def read_documents(corpus: list[Path], tokenizer, tokens: int, wanted: int) -> list[torch.Tensor]:
-    """The first `tokens` ids of documents that are that long, taken evenly from the corpus."""
+    """Return the first `tokens` ids of documents of at least that length, sampled evenly from the corpus."""
     texts = [
         text
         for path in corpus_files(corpus)
         for chunk in read_chunks(path)
         for text in chunk.documents("text")
-        if len(text) > tokens  # a token is a character or more
+        if len(text) > tokens  # a token has at least one character
     ]
     found = []
-    # A prime stride visits every document once, far apart.
+    # A prime stride visits every document once, in distant steps.
     for i in range(len(texts)):
         ids = tokenizer(texts[i * 7919 % len(texts)], add_special_tokens=False)["input_ids"][:tokens]
         if len(ids) == tokens:
             found.append(torch.tensor(ids))
         if len(found) == wanted:
             return found
-    raise SystemExit(f"the corpus has {len(found)} documents of {tokens:,} tokens or more, fewer than {wanted}")
+    raise SystemExit(f"the corpus has {len(found)} documents of at least {tokens:,} tokens, fewer than {wanted}")
 
 
 def windows_of(ids: torch.Tensor, length: int, cls: int, sep: int) -> torch.Tensor:
-    """The document in windows of a length, [CLS] and [SEP] included, counted from its end: shape (n, length)."""
+    """Split a document from its end into windows with [CLS] and [SEP]; shape (n, length)."""
     inner = length - 2
     n = len(ids) // inner
     rows = ids[len(ids) - n * inner :].view(n, inner)
@@ -94,9 +94,9 @@ def windows_of(ids: torch.Tensor, length: int, cls: int, sep: int) -> torch.Tens
 
 @torch.inference_mode()
 def measure(model, ids, masked, counted, length: int, last: int, tokenizer, scores: Scores) -> None:
-    """Adds a document's scores; logits are computed at masked positions only.
+    """Add a document's scores; logits are computed at masked positions only.
 
-    `masked` says which tokens are hidden, `counted` which of them every length can see.
+    `masked` marks the masked tokens, `counted` those of them that are in a window of every length.
     """
     special = tokenizer.cls_token_id, tokenizer.sep_token_id
     inputs = windows_of(ids.masked_fill(masked, tokenizer.mask_token_id), length, *special)
@@ -107,19 +107,19 @@ def measure(model, ids, masked, counted, length: int, last: int, tokenizer, scor
     losses = torch.nn.functional.cross_entropy(logits, labels[asked], reduction="none")
     scores.loss.append(losses.mean().item())
     scores.accuracy.append((logits.argmax(-1) == labels[asked]).double().mean().item())
-    # The same words for every length, that is those beside the shortest one's [CLS] and [SEP], which end the document.
+    # The same words for every length: those that remain beside [CLS] and [SEP] at the shortest length.
     ending = asked[-1].nonzero()[:, 0] > length - last
     scores.last_loss.append(losses[-len(ending) :][ending].mean().item())
 
 
 def run(folder: str, corpus: list[Path], lengths: list[int], trained: int, chosen) -> dict[tuple[str, int], Scores]:
-    """Scores of every kind at every length."""
+    """Return the scores of every kind at every length."""
     tokenizer = AutoTokenizer.from_pretrained(folder)
     with console.status("documents are read"):
         documents = read_documents(corpus, tokenizer, max(lengths) - 2, chosen.documents)
     random = torch.Generator().manual_seed(chosen.seed)
     masks = [torch.rand(len(ids), generator=random) < 0.15 for ids in documents]
-    # Windows of no length begin before this token.
+    # No window, of any length, begins before this token.
     start = max((max(lengths) - 2) % (length - 2) for length in lengths)
     counted = torch.arange(max(lengths) - 2) >= start
     console.print(
@@ -195,13 +195,13 @@ def draw(path: Path, results: dict[tuple[str, int], Scores], lengths: list[int],
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--corpus", type=Path, nargs="+", required=True, help="text (a document a line), JSON Lines, .gz"
+        "--corpus", type=Path, nargs="+", required=True, help="text (one document per line), JSON Lines, .gz"
     )
     parser.add_argument("--model", metavar="DIR", help="a saved masked language model with its tokenizer")
-    parser.add_argument("--trained", type=int, default=4096, help="the length that it was trained at")
+    parser.add_argument("--trained", type=int, default=4096, help="length in training")
     parser.add_argument("--lengths", type=int, nargs="+", default=[512, 1024, 2048, 4096, 8192])
-    parser.add_argument("--factors", type=float, nargs="*", default=[8.0], help="tried on texts of all lengths")
-    parser.add_argument("--last", type=int, default=256, help="positions at the end that are looked at apart")
+    parser.add_argument("--factors", type=float, nargs="*", default=[8.0], help="factors for texts of all lengths")
+    parser.add_argument("--last", type=int, default=256, help="last positions to report separately")
     parser.add_argument("--documents", type=int, default=12)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--plot", type=Path, metavar="FILE")
@@ -209,9 +209,9 @@ def main() -> None:
     for factor in chosen.factors:
         KINDS.update({f"{rope_type} × {factor:g}": (rope_type, factor) for rope_type in ("linear", "dynamic", "yarn")})
     if min(chosen.factors, default=1) < 1 or min(chosen.lengths) < 4:
-        parser.error("--factors are at least 1, --lengths at least 4")
+        parser.error("--factors must be at least 1, --lengths at least 4")
     if chosen.last > min(chosen.lengths) or chosen.documents < 2:
-        parser.error("--last is at most the smallest of --lengths, and --documents at least 2")
+        parser.error("--last must be at most the smallest of --lengths, and --documents at least 2")
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     lengths = sorted(set(chosen.lengths))

@@ -1,16 +1,16 @@
-"""How many masked words of held-out text a model fills rightly, source by source, beside counting.
+"""Accuracy of masked words on held-out text by source, compared with counting baselines.
 
     python benchmarks/masked_accuracy.py --models DIR [DIR …] --held-out FILE [FILE …] [--train FOLDER] [--long FILE]
 
-Each file is a source: text, a document a line, or JSON Lines. It is cut into pieces of 512 tokens at sentence ends, 15 % of
-whose words are replaced by [MASK] (a fixed seed), until 20,000 are masked, or all. [UNK] in a masked place counts as wrong
-whatever is answered. The macro-average is the mean over sources. `examples/hold_out.py` holds documents out.
+Each file is a source: text with one document per line, or JSON Lines. It is split into pieces of 512 tokens at sentence ends,
+15 % of whose words are replaced by [MASK] (a fixed seed), up to 20,000 masks. A masked [UNK] counts as wrong in any case. The
+macro-average is the mean over sources. `examples/hold_out.py` holds documents out.
 
-With --train, two baselines are counted in those files: the most frequent word, and the word that stands most often between
-the same two neighbours, or else after the left one, or before the right one.
+With --train, two baselines are counted in those files: the most frequent word, and the most frequent word between the same
+two neighbours, or else after the left one, or before the right one.
 
-With --long, documents of at least 6,500 characters of that file are read in windows of 512, 2,048 and 4,096 tokens, in
-which the same words are masked, by the `rope_parameters` of each model's own config.
+With --long, documents of at least 6,500 characters of that file are read in windows of 512, 2,048 and 4,096 tokens with the
+same masked words, with the `rope_parameters` of each model's configuration.
 """
 
 import argparse
@@ -43,7 +43,7 @@ console = Console(width=110, highlight=False)
 def masked_batches(
     source: Path, tokenizer: PreTrainedTokenizerBase, cache: str, wanted: int, seed: int, length: int = LENGTH
 ) -> list[dict]:
-    """Batches of pieces of at most `length` tokens in an order drawn from the seed, of which together `wanted` words are masked, or all."""
+    """Return batches of pieces of at most `length` tokens in random order, with `wanted` masked words, or as many as there are."""
     pieces = Corpus([source], cache).pieces(tokenizer, length)
     collator = MaskingCollator(tokenizer, seed, share=SHARE, replaced=1, random=0)
     order = np.argsort(uniform((seed, 0), (0, 0, 0), len(pieces)))
@@ -61,10 +61,10 @@ def masked_batches(
 
 
 class Counts:
-    """The word that stood most often in a context, in training."""
+    """Most frequent word of each context in the training text."""
 
     def __init__(self, contexts: np.ndarray, words: np.ndarray, size: int):
-        """`contexts` and `words`: int64, each of n; `size`: of the vocabulary."""
+        """Count `words` by `contexts`, int64 of shape (n,); `size` is that of the vocabulary."""
         pairs, counts = np.unique(contexts * size + words, return_counts=True)
         contexts, words = np.divmod(pairs, size)
         order = np.lexsort((counts, contexts))
@@ -72,18 +72,18 @@ class Counts:
         self.contexts, self.words = contexts[order][last], words[order][last]
 
     def __call__(self, contexts: np.ndarray) -> np.ndarray:
-        """The word for each context, -1 where it has not been seen."""
+        """Return the word for each context, -1 for unknown contexts."""
         places = np.searchsorted(self.contexts, contexts).clip(max=len(self.contexts) - 1)
         return np.where(self.contexts[places] == contexts, self.words[places], -1)
 
 
 class Counting:
-    """Two answers that need no model, from the tokens of the training text.
+    """Baselines without a model, from the tokens of the training text.
 
     Args:
         pieces: rows of `cut_documents`.
         size: of the vocabulary.
-        unknown: never an answer.
+        unknown: id that is never predicted.
     """
 
     def __init__(self, pieces, size: int, unknown: int):
@@ -116,7 +116,7 @@ class Counting:
 
 
 def score(batches: list[dict], predict, unknown: int) -> tuple[int, int]:
-    """Words that `predict` fills rightly, and those that are masked."""
+    """Return the number of words that `predict` finds, and of masked words."""
     right = masked = 0
     for batch in batches:
         asked = batch["labels"] != IGNORED
@@ -127,7 +127,7 @@ def score(batches: list[dict], predict, unknown: int) -> tuple[int, int]:
 
 
 def predictions(model, batch: dict) -> torch.Tensor:
-    """The best word at each position with a label, -1 elsewhere."""
+    """Return the best word at each position with a label, -1 elsewhere."""
     device = next(model.parameters()).device
     asked = (batch["labels"] != IGNORED).to(device)
     with torch.inference_mode():
@@ -139,7 +139,7 @@ def predictions(model, batch: dict) -> torch.Tensor:
 
 
 def long_documents(source: Path, tokenizer: PreTrainedTokenizerBase, tokens: int) -> list[torch.Tensor]:
-    """The first ids of documents of at least 6,500 characters that have so many."""
+    """Return the first ids of documents with at least 6,500 characters and enough tokens."""
     texts = [text for chunk in read_chunks(source) for text in chunk.documents("text") if len(text) >= LONG]
     found = [tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"] for text in texts]
     return [torch.tensor(ids[:tokens]) for ids in found if len(ids) >= tokens]
@@ -148,10 +148,10 @@ def long_documents(source: Path, tokenizer: PreTrainedTokenizerBase, tokens: int
 def score_windows(
     model, documents: list[torch.Tensor], masks: list[torch.Tensor], length: int, tokenizer
 ) -> list[float]:
-    """Accuracy on each document, in windows of a length, of the words that are masked and in a window of every length."""
+    """Return the accuracy on each document, in windows of a length, for masks that are in a window of every length."""
     special = tokenizer.cls_token_id, tokenizer.sep_token_id
     inner = [n - 2 for n in LENGTHS]
-    start = max(max(inner) % n for n in inner)  # windows of no length begin before this token
+    start = max(max(inner) % n for n in inner)  # no window, of any length, begins before this token
     accuracies = []
     for ids, masked in zip(documents, masks, strict=True):
         asked = masked & (torch.arange(len(ids)) >= start)
@@ -167,17 +167,17 @@ def score_windows(
 
 def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", nargs="+", default=[], help="folders of one vocabulary")
-    parser.add_argument("--held-out", type=Path, nargs="+", required=True, help="a file for each source")
-    parser.add_argument("--train", nargs="+", help="what the baselines count in")
+    parser.add_argument("--models", nargs="+", default=[], help="folders of models with the same vocabulary")
+    parser.add_argument("--held-out", type=Path, nargs="+", required=True, help="one file per source")
+    parser.add_argument("--train", nargs="+", help="training text of the baselines")
     parser.add_argument("--long", type=Path, help="a source of long documents")
-    parser.add_argument("--masks", type=int, default=20_000, help="most masks of a source")
+    parser.add_argument("--masks", type=int, default=20_000, help="most masks per source")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--json", type=Path, help="where the figures go as well")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
     chosen = parser.parse_args()
     if not chosen.models:
-        parser.error("name a model with --models")
+        parser.error("give a model with --models")
     return chosen
 
 
@@ -199,7 +199,7 @@ def main() -> None:
             models[folder] = AutoModelForMaskedLM.from_pretrained(folder).eval().to(chosen.device)
             if load_tokenizer(folder).get_vocab() != tokenizer.get_vocab():
                 raise SystemExit(
-                    f"{folder} has another vocabulary than {chosen.models[0]}: accuracies would not compare"
+                    f"{folder} has another vocabulary than {chosen.models[0]}: accuracies cannot be compared"
                 )
             predictors[folder] = lambda batch, model=models[folder]: predictions(model, batch)
         results = {

@@ -1,7 +1,7 @@
-"""Fair measurement: every subject in a process of its own, subjects take turns, medians count.
+"""Fair measurement: subjects in separate processes, alternating runs, medians.
 
-A subject is a function that does one piece of work. It lives in a worker process, where a factory makes it, so that its
-peak memory is its own, and it is timed there. Runs of all subjects alternate: what else the machine does hits all alike.
+A subject is a function that does one piece of work. A factory makes it in a worker process, where it is timed, so that its
+peak memory is its own. Runs of all subjects alternate, so that other load on the machine affects all of them.
 """
 
 import multiprocessing
@@ -18,17 +18,17 @@ MB = 1e6
 
 @dataclass
 class Measurement:
-    """Median of the runs in seconds, and the process's peak memory up to then in bytes."""
+    """Median of the runs in seconds, and the peak memory of the process so far in bytes."""
 
     seconds: float
     peak: float
 
 
 class Worker:
-    """A process that holds a subject.
+    """Process with a subject.
 
     Args:
-        make: a function of a module (not a lambda), which returns the subject.
+        make: function of a module (not a lambda) that returns the subject.
         arguments: its arguments.
 
     ```python
@@ -45,7 +45,7 @@ class Worker:
         theirs.close()
 
     def run(self, *arguments):
-        """Calls the subject: seconds, peak memory in bytes, and what it returns."""
+        """Call the subject; return seconds, peak memory in bytes, and its result."""
         self.connection.send(arguments)
         try:
             answer = self.connection.recv()
@@ -70,10 +70,10 @@ class Worker:
 def alternate(
     calls: dict[str, tuple], runs: int, progress: Callable[[str], None] = lambda name: None, warm_up: bool = True
 ) -> dict[str, Measurement]:
-    """Runs all calls in turn, `runs` times.
+    """Run all calls in turn, `runs` times, and return their measurements.
 
     Args:
-        calls: by name, a worker and the arguments of its subject.
+        calls: a worker and the arguments of its subject, by name.
         warm_up: run each once before.
         progress: called with the name before each run.
     """
@@ -88,7 +88,7 @@ def alternate(
 
 
 def in_turn(functions: dict[str, Callable[[], float]], runs: int) -> dict[str, float]:
-    """Medians of what functions return, seconds, which take turns in this process, after one call each that does not count."""
+    """Return the median of the seconds that each function returns. They run in turns, after one warm-up call each."""
     seconds = {name: [] for name in functions}
     for run in range(runs + 1):
         for name, function in functions.items():
@@ -133,9 +133,9 @@ def _synchronize() -> None:
 
 
 def peak_memory() -> float:
-    """Of the GPU where there is one in use; else what the process held at most."""
+    """Return the peak memory of the GPU if it is in use, otherwise of the process."""
     if _on_gpu():
         return sys.modules["torch"].cuda.max_memory_allocated()
-    if sys.platform == "linux":  # what getrusage reports there may be the parent's
+    if sys.platform == "linux":  # getrusage may report the parent's peak there
         return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

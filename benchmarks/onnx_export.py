@@ -1,12 +1,12 @@
-"""How well smaller graphs of a masked language model answer, and how fast, beside PyTorch: which setting is worth it.
+"""Accuracy and speed of quantised graphs of a masked language model, by setting, compared with PyTorch.
 
     python benchmarks/onnx_export.py --model DIR --texts FILE [FILE …]
 
-Each file is a source: text, a document a line, or JSON Lines. It is cut into pieces of 128 tokens at sentence ends, 15 % of
-whose words are replaced by [MASK] (a fixed seed), until together 4,000 are masked. Each piece is run by itself. The table has
-the share of masks with the same top answer as PyTorch in float32, the least and the mean cosine of the vectors (the mean over
-the tokens of the bare model's last hidden states), the graph's size, and the time for all pieces on one thread beside that of
-the float32 graph, the median of the rounds, which take turns.
+Each file is a source: text with one document per line, or JSON Lines. It is split into pieces of 128 tokens at sentence ends,
+15 % of whose words are replaced by [MASK] (a fixed seed), up to 4,000 masks in all. Pieces are run one at a time. The table
+has the share of masks with the same top prediction as PyTorch in float32, the least and the mean cosine of the vectors (the
+mean over tokens of the bare model's last hidden states), the graph's size, and its time for all pieces on one thread relative
+to the float32 graph, as the median of alternating rounds.
 """
 
 import argparse
@@ -29,8 +29,7 @@ from rich.table import Table
 from transformers import AutoModelForMaskedLM
 
 from modeling_roformer.serving.onnx_export.graph import quiet, write_graph
-from modeling_roformer.serving.onnx_export.half_precision import halve
-from modeling_roformer.serving.onnx_export.quantization import quantize
+from modeling_roformer.serving.onnx_export.quantization import halve, quantize
 from modeling_roformer.training.pretraining.masking import IGNORED
 from modeling_roformer.training.runs.models import load_tokenizer
 
@@ -38,7 +37,7 @@ console = Console(width=120, highlight=False)
 
 
 def second_products(graph: Path) -> list[str]:
-    """The names of the products that end the feed-forward networks: those of a matrix with four times the rows."""
+    """Return the names of the feed-forward networks' second products, whose matrix has four times as many rows as columns."""
     model = onnx.load(graph).graph
     shapes = {tensor.name: tensor.dims for tensor in model.initializer}
     products = [node for node in model.node if node.op_type == "MatMul" and node.input[1] in shapes]
@@ -46,7 +45,7 @@ def second_products(graph: Path) -> list[str]:
 
 
 def dynamic(source: Path, target: Path, model, no_second: bool = False, **options) -> None:
-    """ONNX Runtime's own, one scale for all that a matrix is multiplied with."""
+    """Quantise with ONNX Runtime's `quantize_dynamic`, which has one scale per activation tensor."""
     excluded = second_products(source) if no_second else []
     with quiet():
         quantize_dynamic(source, target, nodes_to_exclude=excluded, **options)
@@ -59,7 +58,7 @@ def in_float16(source: Path, target: Path, model) -> None:
 VALUES, OUTPUTS, SECOND = "self.value.weight", "attention.output.dense.weight", ".output.dense.weight"
 QINT8, QUINT8 = {"weight_type": QuantType.QInt8}, {"weight_type": QuantType.QUInt8}
 PRODUCTS = {"op_types_to_quantize": ["MatMul"]}
-# From a graph, to a file, of a model.
+# Functions of a graph, a file to write, and the model.
 SETTINGS: dict[str, Callable[[Path, Path, torch.nn.Module], object]] = {
     "float16": in_float16,
     "int8": quantize,
@@ -81,7 +80,7 @@ SETTINGS: dict[str, Callable[[Path, Path, torch.nn.Module], object]] = {
 
 
 def pieces_of(chosen: argparse.Namespace, tokenizer) -> list[tuple[dict[str, np.ndarray], np.ndarray]]:
-    """Inputs of each piece, and where its masks are."""
+    """Return the inputs and the mask positions of each piece."""
     wanted, pieces = chosen.masks // len(chosen.texts), []
     with tempfile.TemporaryDirectory() as cache:
         for path in chosen.texts:
@@ -115,10 +114,10 @@ def cosine(ours: np.ndarray, theirs: np.ndarray) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="a saved masked language model")
-    parser.add_argument("--texts", type=Path, nargs="+", required=True, help="a file for each source")
+    parser.add_argument("--texts", type=Path, nargs="+", required=True, help="one file per source")
     parser.add_argument("--settings", nargs="+", choices=SETTINGS, default=list(SETTINGS))
-    parser.add_argument("--masks", type=int, default=4_000, help="in all sources together")
-    parser.add_argument("--length", type=int, default=128, help="most tokens of a piece")
+    parser.add_argument("--masks", type=int, default=4_000, help="masks in all sources together")
+    parser.add_argument("--length", type=int, default=128, help="most tokens per piece")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args()

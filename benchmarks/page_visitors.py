@@ -1,8 +1,8 @@
-"""Many visitors of `roformer page` at once: how long they wait, whether any gets an error, and whether memory comes back.
+"""Load test of `roformer page`: waiting times, errors, and memory with many visitors at once.
 
     python benchmarks/page_visitors.py roformer-mini-zh --visitors 32 --seconds 60
 
-Each asks, reads the answer, and asks again, over HTTP as a browser does. `pip install '.[page,bench]'`.
+Each visitor repeats requests over HTTP, as a browser does. Needs `pip install '.[page,bench]'`.
 """
 
 import argparse
@@ -28,14 +28,14 @@ QUESTIONS = {
 
 @dataclass
 class Visits:
-    """Seconds that each answer took, and what came in place of one."""
+    """Seconds of each response, and errors."""
 
     seconds: list[float] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
 
 async def ask(client: httpx.AsyncClient, tab: str, texts: list[str]) -> str:
-    """The answer's HTML; a RuntimeError says what came instead."""
+    """Return the response's HTML; raise RuntimeError with any other response."""
     joined = await client.post(f"/gradio_api/call/{tab}", json={"data": texts})
     if joined.status_code != 200:
         raise RuntimeError(f"{joined.status_code} {joined.text}")
@@ -49,11 +49,11 @@ async def ask(client: httpx.AsyncClient, tab: str, texts: list[str]) -> str:
                 return json.loads(value)[0]
             elif name == "data" and event == "error":
                 raise RuntimeError(value)
-    raise RuntimeError("the answer broke off")
+    raise RuntimeError("the response is incomplete")
 
 
 async def visit(address: str, visitors: int, seconds: float) -> Visits:
-    """So many visitors at once, who ask for so long."""
+    """Run a number of visitors at once, for some seconds."""
     visits, end = Visits(), time.perf_counter() + seconds
     limits = httpx.Limits(max_connections=2 * visitors)
 
@@ -87,10 +87,10 @@ def main() -> None:
     try:
         address = re.search(r"http://[\w.:]+", server.stdout.readline())
         if address is None:
-            sys.exit(1)  # the server has said why
+            sys.exit(1)  # the server has printed the reason
         memory = psutil.Process(server.pid).memory_info
         sizes = [memory().rss]
-        for seconds in (2, options.seconds):  # first what every library and every tab needs once
+        for seconds in (2, options.seconds):  # warm up every library and every tab first
             visits = asyncio.run(visit(address[0], options.visitors, seconds))
             sizes.append(memory().rss)
     finally:

@@ -1,12 +1,12 @@
-"""Texts a second and the time of one text, for vectors and for classes of Chinese texts of mixed length, on a CPU.
+"""Throughput and latency of vectors and of classification for Chinese texts of mixed length, on a CPU.
 
     python benchmarks/serving.py TEXTS MODEL [--classifier DIR] [--count 512] [--runs 5] [--plot serving.png]
 
-TEXTS is text, a document a line, or JSON Lines, also as .gz; MODEL a saved masked language model or encoder, such as
-`roformer convert examples/roformer-mini-zh roformer-mini-zh` makes; DIR a trained classifier. Each way to serve them is in a
-process of its own, and they take turns. The time is from texts to vectors or classes, tokenization included. Agreement is the
-least cosine with the vectors of the model in float32, or the share of texts that get its class. The peers are
-sentence-transformers with its defaults, on a BERT of equal size, whose weights are random, and transformers' own RoFormer.
+TEXTS is text with one document per line, or JSON Lines, also as .gz. MODEL is a saved masked language model or encoder, such as
+the output of `roformer convert examples/roformer-mini-zh roformer-mini-zh`. DIR is a trained classifier. Each way of serving
+has its own process, and they run in turns. Times are from texts to vectors or classes, tokenization included. Agreement is the
+least cosine with the float32 model's vectors, or the share of texts with the same class. The peers are sentence-transformers
+with its defaults, on a BERT of equal size with random weights, and transformers' own RoFormer.
 """
 
 import argparse
@@ -30,8 +30,8 @@ from rich.table import Table
 from torch.nn import functional as F
 from transformers.utils.logging import disable_progress_bar
 
+from modeling_roformer.task_head import mean_over_tokens
 from modeling_roformer.tokenization.vocabulary_maker.corpus import read_chunks
-from modeling_roformer.triplet_matching import mean_over_tokens
 
 BATCH = 32  # sentence-transformers' own
 LONGEST = 512  # tokens of a text
@@ -62,7 +62,7 @@ INSTRUCTIONS = (
 
 
 def batches_of(ids: Sequence[Sequence[int]], pad: int) -> list[tuple[list[int], np.ndarray, np.ndarray]]:
-    """Places, ids and mask of texts of like length."""
+    """Return batches of similar length: indices, ids and mask."""
     order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
     found = []
     for start in range(0, len(order), BATCH):
@@ -76,21 +76,21 @@ def batches_of(ids: Sequence[Sequence[int]], pad: int) -> list[tuple[list[int], 
 
 
 def quiet() -> None:
-    """No bar or report of each model that is loaded, between ours and the table."""
+    """Hide the progress bars and reports of loaded models."""
     logging.getLogger("transformers").setLevel(logging.ERROR)
     disable_progress_bar()
     warnings.simplefilter("ignore")
 
 
 def make_serving(name: str, folder: str, task: str, threads: int) -> Callable:
-    """What a worker runs: texts to vectors of length 1, or to classes; or each alone, and the seconds that each took."""
+    """Return the subject of a worker: texts to normalised vectors or classes; or one at a time, with seconds for each."""
     quiet()
     torch.set_num_threads(threads)
     of_batch, tokenizer = load(name, folder, task, threads)
 
     @torch.inference_mode()
     def answers(texts: list[str]) -> np.ndarray:
-        if tokenizer is None:  # sentence-transformers tokenizes by itself
+        if tokenizer is None:  # sentence-transformers tokenizes itself
             return of_batch(texts)
         ids = tokenizer(texts, truncation=True, max_length=LONGEST)["input_ids"]
         found = [None] * len(texts)
@@ -113,7 +113,7 @@ def make_serving(name: str, folder: str, task: str, threads: int) -> Callable:
 
 
 def load(name: str, folder: str, task: str, threads: int) -> tuple[Callable, object]:
-    """A function from a batch to its answers, and the tokenizer; None for one that takes texts."""
+    """Return a function from a batch to its outputs, and the tokenizer; None if the function takes texts."""
     if name in (BERT, BERT_CHARACTERS):
         from sentence_transformers import SentenceTransformer
 
@@ -165,7 +165,7 @@ def load(name: str, folder: str, task: str, threads: int) -> tuple[Callable, obj
 
 
 def write_berts(model: str, folder: Path) -> dict[str, str]:
-    """Two BERTs of the model's size: one that reads its tokens, one that reads the characters of its vocabulary."""
+    """Save two BERTs of the model's size: one for its tokens, one for the characters of its vocabulary."""
     from transformers import AutoTokenizer, BertConfig, BertModel, BertTokenizerFast
 
     import modeling_roformer  # noqa: F401
@@ -184,7 +184,7 @@ def write_berts(model: str, folder: Path) -> dict[str, str]:
 
 
 def write_encoder(model: str, folder: Path) -> Path:
-    """The model without its head, whose graph answers with vectors instead of logits."""
+    """Save the model without its head, whose graph outputs vectors instead of logits."""
     from transformers import AutoTokenizer
 
     import modeling_roformer
@@ -196,7 +196,7 @@ def write_encoder(model: str, folder: Path) -> Path:
 
 
 def places_of(task: str, model: str, wanted: set[str], scratch: Path) -> dict[str, str]:
-    """The folder of each row that is wanted."""
+    """Return the model folder of each selected row."""
     places = write_berts(model, scratch) if task == "vectors" else {}
     places |= dict.fromkeys([THEIRS, *OURS], model)
     if wanted & ONNX.keys():
@@ -212,7 +212,7 @@ def agreement(task: str, answers: np.ndarray, expected: np.ndarray) -> float:
 
 
 def cpu() -> str:
-    """Its name, and which of the instructions it has that matter here."""
+    """Return the processor's name and its relevant instructions."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -223,7 +223,7 @@ def cpu() -> str:
 
 
 def measured(task: str, places: dict[str, str], texts: list[str], chosen: argparse.Namespace) -> list[dict]:
-    """Of each way to serve them: texts a second, seconds of one text in the median and at the 99th percentile, agreement."""
+    """Measure each way of serving: texts per second, median and 99th percentile seconds of one text, agreement."""
     workers = {
         name: measure.Worker(make_serving, name, place, task, chosen.threads)
         for name, place in track(places.items(), f"{task}: loading", transient=True)
@@ -280,7 +280,7 @@ def draw(rows: list[dict], path: Path, title: str) -> None:
         names = [row["name"] for row in of_task]
         colors = ["#2166ac" if name.startswith("ours") else "#b2b2b2" for name in names]
         speed.barh(names, [row["rate"] for row in of_task], color=colors)
-        speed.set_title(f"{task}: texts a second")
+        speed.set_title(f"{task}: texts per second")
         wait.barh(names, [1000 * row["99th"] for row in of_task], color="#d9d9d9")
         wait.barh(names, [1000 * row["median"] for row in of_task], color=colors)
         wait.set_title("ms of one text: median, 99th percentile")
@@ -294,11 +294,11 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("--classifier", metavar="DIR")
     parser.add_argument("--field", default="text", help="of JSON Lines")
-    parser.add_argument("--count", type=int, default=512, help="texts, drawn from the file")
-    parser.add_argument("--alone", type=int, default=100, help="of these, that are served one by one")
+    parser.add_argument("--count", type=int, default=512, help="number of texts sampled from the file")
+    parser.add_argument("--alone", type=int, default=100, help="number of them served one at a time")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="rows to measure beside ours in float32")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="rows to measure besides ours in float32")
     parser.add_argument("--plot", type=Path, metavar="PNG")
     chosen = parser.parse_args()
     console = Console(width=130, highlight=False)

@@ -1,9 +1,9 @@
-"""Forward and backward pass of softmax attention in bfloat16 on a CPU: torch's fused kernel, and what this package trains with.
+"""Time of softmax attention in bfloat16 on a CPU, forward and backward: torch's fused kernel and ours for training.
 
     python benchmarks/short_attention.py [--lengths 16 128 1024] [--tokens 8192] [--runs 9]
 
-12 heads of 64 dimensions; texts of one length, as many as give --tokens together, with and without a mask of padding. The two
-take turns in one process.
+12 heads of 64 dimensions; texts of one length with --tokens together, with and without a key padding mask. The two run in
+turns in one process.
 """
 
 import argparse
@@ -24,7 +24,7 @@ FUNCTIONS = {"torch's kernel": sdpa_attention_forward, "ours": short_attention_f
 
 
 def seconds(function, texts: int, length: int, is_masked: bool) -> float:
-    """Of one forward and backward pass."""
+    """Measure one forward and backward pass."""
     module = torch.nn.Module()
     module.is_causal = False
     some = torch.Generator().manual_seed(0)
@@ -45,8 +45,8 @@ def seconds(function, texts: int, length: int, is_masked: bool) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lengths", type=int, nargs="+", default=[16, 32, 64, 128, 256, 512, 1024])
-    parser.add_argument("--tokens", type=int, default=8192, help="of all texts together")
-    parser.add_argument("--runs", type=int, default=9, help="of which the median counts, after one to warm up")
+    parser.add_argument("--tokens", type=int, default=8192, help="total of all texts")
+    parser.add_argument("--runs", type=int, default=9, help="runs per median, after one warm-up")
     parser.add_argument("--threads", type=int, default=2)
     chosen = parser.parse_args()
     torch.set_num_threads(chosen.threads)

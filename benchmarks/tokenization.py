@@ -1,15 +1,15 @@
-"""How fast texts become ids: this package's tokenizer, BertTokenizerFast, transformers' RoFormerTokenizer, jieba, rjieba.
+"""Speed of tokenization: this package, BertTokenizerFast, transformers' RoFormerTokenizer, jieba and rjieba.
 
 usage: python benchmarks/tokenization.py [CORPUS] [--vocabulary FILE] [--plot lengths.png]
        python benchmarks/tokenization.py [CORPUS] [--vocabulary FILE] --cores
        python benchmarks/tokenization.py [--vocabulary FILE] --round-trip CORPUS...
 
-CORPUS is a text file, a .jsonl(.gz) with "text" fields, or a folder of such; without one, ../shared/data/zh_corpus where
-it is, else texts put together from jieba's dictionary by the frequency of its words. All tokenizers see the same
-texts in the same run, one after the other, round after round; the table gives medians.
+CORPUS is a text file, a .jsonl(.gz) with "text" fields, or a folder of these. The default is ../shared/data/zh_corpus if it
+exists, otherwise random texts with the word frequencies of jieba's dictionary. All tokenizers process the same texts in
+alternating rounds; the table has medians.
 
---cores gives figures with one core for each tokenizer, and with all: BertTokenizerFast takes all of them within a call,
-ours works in as many processes. --round-trip says how many texts come back from their ids, but for upper case.
+--cores measures with one core per tokenizer, and with all: BertTokenizerFast uses all of them in one call, ours in several
+processes. --round-trip counts the texts that decode to themselves, except for upper case.
 """
 
 import argparse
@@ -47,14 +47,14 @@ SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
 def dictionary():
-    """jieba's words with their frequencies, the most frequent first."""
+    """Return jieba's words with their frequencies, most frequent first."""
     with open(Path(jieba.__file__).parent / "dict.txt", encoding="utf-8") as file:
         rows = [line.split(" ")[:2] for line in file]
     return sorted(((word, int(freq)) for word, freq in rows), key=lambda row: -row[1])
 
 
 def read_texts(corpus):
-    """Texts of a file or folder, a few thousand of each file."""
+    """Return texts of a file or folder, a few thousand per file."""
     corpus = Path(corpus)
     files = sorted(path for path in corpus.iterdir() if path.is_file()) if corpus.is_dir() else [corpus]
     texts = []
@@ -66,7 +66,7 @@ def read_texts(corpus):
 
 
 def make_texts(characters):
-    """Sentences of words drawn by their frequency: for machines without a corpus."""
+    """Return sentences of words sampled by frequency, for machines without a corpus."""
     rng = random.Random(0)
     words, weights = zip(*dictionary(), strict=True)
     drawn = rng.choices(words, weights, k=characters)
@@ -74,14 +74,14 @@ def make_texts(characters):
 
 
 def cut_to(texts, length, total):
-    """`total` characters as texts of `length` characters each."""
+    """Return texts of `length` characters each, `total` characters in all."""
     joined = "".join(texts)
     joined *= -(-total // max(len(joined), 1))
     return [joined[start : start + length] for start in range(0, total, length)]
 
 
 def make_vocabulary(path):
-    """A word vocabulary: the special tokens, every character of jieba's dictionary, and its most frequent words."""
+    """Make a word vocabulary: special tokens, all characters of jieba's dictionary, and its most frequent words."""
     rows = dictionary()
     characters = sorted({character for word, _ in rows for character in word})
     signs = [*"，。、；：？！“”（）《》", *(chr(code) for code in range(33, 127))]
@@ -94,7 +94,7 @@ def make_vocabulary(path):
 
 
 def medians(runs, rounds, label):
-    """Median seconds of each of the functions, called in turn `rounds` times, after one call that does not count."""
+    """Return the median seconds of each function over `rounds` alternating calls, after one warm-up call."""
     times = {name: [] for name in runs}
     for round_ in track(range(rounds + 1), description=label, console=Console(stderr=True)):
         for name, run in runs.items():
@@ -106,17 +106,17 @@ def medians(runs, rounds, label):
 
 
 def load(folder):
-    """The two tokenizers of a folder, by name."""
+    """Load the two tokenizers of a folder, by name."""
     return {"ours": RoFormerTokenizer.from_pretrained(folder), "bert": BertTokenizerFast.from_pretrained(folder)}
 
 
 def mapped(data, tokenizer, processes=None):
-    """The texts of a `datasets.Dataset` through `map`, in batches of 1,000."""
+    """Tokenize the texts of a `datasets.Dataset` with `map`, in batches of 1,000."""
     data.map(lambda batch: tokenizer(batch["text"]), batched=True, remove_columns="text", num_proc=processes)
 
 
 def on_one_core(connection, folder, texts, data_folder):
-    """Serves a process of its own, bound to one core: runs what it is sent the name of, and answers when it is done."""
+    """Run in a process bound to one core: run each function that is named, and report when it is done."""
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     tokenizers = load(folder)
     data = open_data(data_folder)
@@ -148,7 +148,7 @@ def encode_in_pool(texts):
 
 
 def compare_cores(folder, texts, rounds):
-    """Prints the table of one core and of all."""
+    """Print the table for one core and for all."""
     import datasets
 
     cores = len(os.sched_getaffinity(0))
@@ -220,7 +220,7 @@ def compare_cores(folder, texts, rounds):
 
 
 def whole_texts_or_sentences(corpus):
-    """The texts of a file; of a folder 1,000 sentences, as many from each file, the same ones every time."""
+    """Return the texts of a file, or a fixed sample of 1,000 sentences of a folder, evenly from its files."""
     corpus = Path(corpus)
     if not corpus.is_dir():
         return read_texts(corpus)
@@ -234,9 +234,9 @@ def whole_texts_or_sentences(corpus):
 
 
 def round_trip(folder, corpora):
-    """Prints how many texts come back from their ids, with the rules for spaces and without."""
+    """Print how many texts decode to themselves, with and without the rules for spaces."""
     tokenizers = load(folder)
-    table = Table(title="texts that come back from their ids, but for upper case")
+    table = Table(title="texts that decode to themselves, except for upper case")
     for heading in ("corpus", "texts", "BertTokenizerFast", "ours, plain", "ours", "plain only"):
         table.add_column(heading, justify="left" if heading == "corpus" else "right")
     for corpus in corpora:
@@ -255,7 +255,7 @@ def round_trip(folder, corpora):
 
 
 def first_call(folder):
-    """Seconds from the end of from_pretrained to the first ids, in a fresh process; and those of from_pretrained."""
+    """Measure in a fresh process: seconds of the first call after from_pretrained, and of from_pretrained."""
     code = (
         "import sys, time\n"
         "from modeling_roformer.tokenization import RoFormerTokenizer\n"
@@ -276,10 +276,10 @@ def first_call(folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("corpus", nargs="?", help="texts to tokenize")
-    parser.add_argument("--vocabulary", help="vocab.txt with words (default: made of jieba's dictionary)")
-    parser.add_argument("--plot", help="draw characters a second against text length to this file")
-    parser.add_argument("--cores", action="store_true", help="compare with one core each and with all, only")
-    parser.add_argument("--round-trip", nargs="+", metavar="CORPUS", help="count texts that decode as they were, only")
+    parser.add_argument("--vocabulary", help="vocab.txt with words (default: made from jieba's dictionary)")
+    parser.add_argument("--plot", help="plot characters per second by text length to this file")
+    parser.add_argument("--cores", action="store_true", help="measure only with one core and with all")
+    parser.add_argument("--round-trip", nargs="+", metavar="CORPUS", help="only count texts that decode to themselves")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--characters", type=int, default=3_500_000, help="of all texts together, with --cores")
     parser.add_argument("--longest", type=int, default=256_000, help="characters of the longest text")
@@ -319,7 +319,7 @@ def texts_to_measure(corpus):
 
 
 def compare_tools(folder, texts, options):
-    """Prints the tables of all tokenizers and of all lengths."""
+    """Print the tables of all tokenizers and of all lengths."""
     load_seconds, call = first_call(folder)
     ours, bert = load(folder).values()
     theirs = TheirTokenizer(ours.get_vocab())
@@ -359,7 +359,7 @@ def compare_tools(folder, texts, options):
             "BertTokenizerFast": (bert, same),
             "rjieba.cut": (lambda batch: [cutter.cut(text, False) for text in batch], same),
         }
-        if length <= 4_000:  # its cost grows with the square of the length
+        if length <= 4_000:  # its time grows with the square of the length
             tools["transformers' RoFormer"] = (theirs, few)
         for name, (tool, batch) in tools.items():
             runs[name, length] = lambda tool=tool, batch=batch: tool(batch)
@@ -398,7 +398,7 @@ def draw(path, lengths, speeds):
         points = [(length, value) for length, value in zip(lengths, values, strict=True) if value is not None]
         axes.loglog(*zip(*points, strict=True), marker="o", label=name)
     axes.set_xlabel("characters in a text")
-    axes.set_ylabel("characters a second")
+    axes.set_ylabel("characters per second")
     axes.legend()
     axes.grid(which="both", alpha=0.3)
     figure.savefig(path, dpi=150)

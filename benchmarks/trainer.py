@@ -1,11 +1,11 @@
-"""Tokens per second of masked language modelling under transformers' Trainer, beside transformers' RoFormer.
+"""Speed of masked language modelling under transformers' Trainer, compared with transformers' RoFormer.
 
     python benchmarks/trainer.py [--quick] [--sizes mini base] [--runs 3]
 
-Both models begin with the same weights, and train on the same batches of texts of mixed length, padded to the longest, with
-AdamW, on the CPU. A token is one of a text, not padding. Ours trains as `pretrain` does, without padding and with logits
-where there are labels (`unpad_inputs`, `sparse_prediction`), and once more without these two. Each is in a process of its own,
-and they take turns. Attention dropout is 0, then 0.1; float32, then autocast to bfloat16.
+Both models start from the same weights and train with AdamW on the CPU, on the same batches of texts of mixed length, padded
+to the longest. Padding does not count as tokens. Ours trains as `pretrain` does, without padding and with logits only at labels
+(`unpad_inputs`, `sparse_prediction`), and once without these two. Each runs in its own process, in turns. Attention dropout is
+0, then 0.1; the dtype is float32, then bfloat16 by autocast.
 """
 
 import argparse
@@ -29,12 +29,12 @@ SIZES = {
     ),
     "base": dict(vocab_size=50_000),
 }
-PAD, MASK, ORDINARY = 0, 4, 5  # the last is the first of those that are not special
+PAD, MASK, ORDINARY = 0, 4, 5  # the last is the first id that is not special
 console = Console(width=120, highlight=False)
 
 
 def make_texts(count: int, longest: int, vocabulary: int) -> list[dict]:
-    """Texts of an eighth of the longest up to it, 15 % of the tokens masked."""
+    """Return texts between an eighth of the longest length and that length, with 15 % of the tokens masked."""
     some, texts = torch.Generator().manual_seed(0), []
     for length in torch.randint(longest // 8, longest + 1, (count,), generator=some).tolist():
         ids = torch.randint(ORDINARY, vocabulary, (length,), generator=some)
@@ -44,7 +44,7 @@ def make_texts(count: int, longest: int, vocabulary: int) -> list[dict]:
 
 
 def collate(texts: list[dict]) -> dict[str, torch.Tensor]:
-    """A batch of shape (b, s), s the length of its longest text."""
+    """Return a batch of shape (b, s) with s the length of its longest text."""
 
     def pad(name: str, value: int) -> torch.Tensor:
         return torch.nn.utils.rnn.pad_sequence([text[name] for text in texts], batch_first=True, padding_value=value)
@@ -54,7 +54,7 @@ def collate(texts: list[dict]) -> dict[str, torch.Tensor]:
 
 
 def make_run(name: str, size: str, dropout: float, bf16: bool, chosen: argparse.Namespace) -> Callable[[], float]:
-    """What a worker runs: some steps of a Trainer. It returns the mean loss."""
+    """Return the subject of a worker: some steps of a Trainer, which returns the mean loss."""
     logging.getLogger("transformers").setLevel(logging.ERROR)
     torch.set_num_threads(chosen.threads)
     torch.manual_seed(0)
@@ -98,7 +98,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=16, help="texts")
     parser.add_argument("--length", type=int, default=512, help="tokens of the longest text")
     parser.add_argument("--steps", type=int, default=4, help="of a run")
-    parser.add_argument("--runs", type=int, default=3, help="after one to warm up")
+    parser.add_argument("--runs", type=int, default=3, help="runs, after one warm-up")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument(
         "--quick", action="store_true", help="the small model, two steps with four short texts, one run"

@@ -1,11 +1,11 @@
-"""Seconds and peak memory of a training step of the masked language model, beside transformers' RoFormer.
+"""Time and peak memory of a masked language model's training step, compared with transformers' RoFormer.
 
     python benchmarks/training.py [--quick] [--device cpu|cuda]
 
-Forward, backward and AdamW's step on 8 texts of 512 tokens with 50,000 words, 15 % of them masked; models of random
-weights, 12 layers of 768, each in a process of its own, take turns. Ours computes logits where there are labels
-(`sparse_prediction`); transformers' has no such option. Attention dropout is 0 on both sides, then 0.1, for which no
-fused kernel exists on a CPU. On a GPU autocast computes in bfloat16, and ModernBERT joins in.
+A step is forward, backward and AdamW on 8 texts of 512 tokens from 50,000 words, 15 % of them masked. The models have random
+weights and 12 layers of 768; each runs in its own process, in turns. Ours computes logits only at labels
+(`sparse_prediction`); transformers' has no such option. Attention dropout is 0 on both sides, then 0.1, for which the CPU has
+no fused kernel. On a GPU, autocast computes in bfloat16, and ModernBERT is measured as well.
 """
 
 import argparse
@@ -26,12 +26,12 @@ console = Console(width=110, highlight=False)
 
 
 def make_step(name: str, device: str, layers: int, dropout: float) -> Callable:
-    """What a worker runs: one training step on b texts of s tokens. It returns the loss."""
+    """Return the subject of a worker: one training step on b texts of s tokens, which returns the loss."""
     logging.getLogger("transformers").setLevel(logging.ERROR)
     torch.manual_seed(0)
     sizes = dict(vocab_size=50000, num_hidden_layers=layers, max_position_embeddings=8192, pad_token_id=0)
     if name == MODERN:
-        # 3 × 768 × 2,048 parameters in a gated feed-forward layer, as 2 × 768 × 3,072 in the others
+        # A gated feed-forward layer has 3 × 768 × 2,048 parameters, as many as the others' 2 × 768 × 3,072.
         config = transformers.ModernBertConfig(
             **sizes, intermediate_size=2048, attention_dropout=dropout, sparse_prediction=True
         )
@@ -97,12 +97,12 @@ def show(chosen, device: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", choices=("cpu", "cuda"), help="both, where there is a GPU, if not given")
+    parser.add_argument("--device", choices=("cpu", "cuda"), help="default: both, if there is a GPU")
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--batch", type=int, default=8, help="texts of 512 tokens, or as many tokens on a GPU")
-    parser.add_argument("--length", type=int, help="tokens a text; 512, on a GPU also 2,048 and 8,192, if not given")
+    parser.add_argument("--length", type=int, help="tokens per text; default 512, on a GPU also 2,048 and 8,192")
     parser.add_argument("--dropout", type=float, nargs="+", default=[0.0, 0.1], help="of attention")
-    parser.add_argument("--runs", type=int, default=2, help="after one to warm up")
+    parser.add_argument("--runs", type=int, default=2, help="runs, after one warm-up")
     parser.add_argument("--quick", action="store_true", help="two layers, two texts")
     chosen = parser.parse_args()
     if chosen.quick:

@@ -1,12 +1,12 @@
-"""Training and beam search of the translation model, beside transformers' Marian of equal size.
+"""Training and beam search of the translation model, compared with transformers' Marian of equal size.
 
     python benchmarks/translation.py [--quick] [--sizes small base] [--processes 3] [--runs 3]
 
-small is the model of examples/translation/multi30k.yaml, base the one of the paper's Table 1; weights are random. A step is
-forward, backward and AdamW's on 64 pairs: of one length, and of mixed ones, padded to the longest. Ours leaves padding out
-(`unpad_inputs`, `sparse_prediction`). Beam search translates 100 sentences into 32 tokens each, by 4 beams. Each model is in a process of
-its own, and they take turns. Times differ more between two processes of the same model than between two runs in one, so that
-each is started several times; what counts is the median of their medians.
+small is the model of examples/translation/multi30k.yaml, base that of the paper's Table 1, both with random weights. A step is
+forward, backward and AdamW on 64 pairs: of one length, and of mixed lengths, padded to the longest. Ours skips padding
+(`unpad_inputs`, `sparse_prediction`). Beam search translates 100 sentences into 32 tokens each, with 4 beams. Each model has
+its own process, and they run in turns. Times differ more between two processes of a model than between two runs in one, so
+each is started several times, and the figure is the median of their medians.
 """
 
 import argparse
@@ -34,7 +34,7 @@ console = Console(width=120, highlight=False)
 
 
 def lengths_of(pairs: int, longest: int, mixed: bool) -> torch.Tensor:
-    """Tokens of each sentence: all the longest, or an eighth of it up to it, as often each."""
+    """Return the length of each sentence: all the longest, or evenly from an eighth of it to it."""
     if not mixed:
         return torch.full((pairs,), longest)
     lengths = torch.linspace(longest / 8, longest, pairs).round().long()
@@ -42,7 +42,7 @@ def lengths_of(pairs: int, longest: int, mixed: bool) -> torch.Tensor:
 
 
 def make_work(name: str, size: str, threads: int) -> Callable:
-    """What a worker runs: a training step, or a beam search."""
+    """Return the subject of a worker: a training step or a beam search."""
     logging.getLogger("transformers").setLevel(logging.ERROR)
     torch.set_num_threads(threads)
     torch.manual_seed(0)
@@ -88,7 +88,7 @@ def make_work(name: str, size: str, threads: int) -> Callable:
 def one_process_each(
     size: str, works: dict[str, tuple], runs: int, threads: int, progress: Callable[[str], None]
 ) -> dict[tuple[str, str], float]:
-    """Median seconds of each work, by its title and the model's name, from one process of each model."""
+    """Measure the median seconds of each task by title and model, with one process per model."""
     workers = {name: measure.Worker(make_work, name, size, threads) for name in (THEIRS, OURS)}
     seconds = {}
     for title, arguments in works.items():
@@ -102,8 +102,8 @@ def one_process_each(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
-    parser.add_argument("--processes", type=int, default=3, help="of each model, one after the other")
-    parser.add_argument("--runs", type=int, default=3, help="in each process, after one to warm up")
+    parser.add_argument("--processes", type=int, default=3, help="processes per model, one after the other")
+    parser.add_argument("--runs", type=int, default=3, help="runs per process, after one warm-up")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--quick", action="store_true", help="the small model, some short sentences, one run")
     chosen = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Small saved models of every kind, for the tests of exports."""
+"""Small saved models for the tests of exports."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
 
 
 def saved(folder: Path, architecture: str, vocabulary: str = "character", **fields) -> Path:
-    """The folder of a small model of any class with random weights, over a fixture's vocabulary."""
+    """Save a small model of any class with random weights and a fixture's vocabulary, and return the folder."""
     tokenizer = RoFormerTokenizer(LEGACY / vocabulary / "vocab.txt")
     kind = getattr(modeling_roformer, architecture, None) or getattr(transformers, architecture)
     torch.manual_seed(0)
@@ -26,8 +26,8 @@ def saved(folder: Path, architecture: str, vocabulary: str = "character", **fiel
     return folder
 
 
-# Head -> the pipeline of transformers.js that runs it for the model_type roformer, and for roformer_v2, roformer_x and nezha,
-# or "AutoModel" where none does; None where there is no such model. It is the table of docs/serving.md.
+# Head -> its pipeline in transformers.js for the model_type roformer, and for roformer_v2, roformer_x and nezha. "AutoModel" if
+# there is no pipeline, None if there is no such model. docs/serving.md has the same table.
 IN_JAVASCRIPT = {
     "Model": ("feature-extraction", "feature-extraction"),
     "ForMaskedLM": ("fill-mask", "AutoModel"),

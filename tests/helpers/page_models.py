@@ -10,7 +10,7 @@ VOCABULARY = REPOSITORY / "examples" / "roformer-mini-zh" / "vocab.txt"
 
 
 def save(folder, model_class, **settings):
-    """A model of this class with random weights, and its tokenizer; gives the folder."""
+    """Save a model of this class with random weights and its tokenizer, and return the folder."""
     tokenizer = RoFormerTokenizer(str(VOCABULARY))
     with torch.random.fork_rng():
         torch.manual_seed(0)

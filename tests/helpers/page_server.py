@@ -1,4 +1,4 @@
-"""The page on a server in a thread of this process."""
+"""A server for the page in a thread."""
 
 import socket
 import threading
@@ -7,7 +7,7 @@ from modeling_roformer.serving.page.connection import server_of
 
 
 class PageServer:
-    """Serves an application until `stop`; `options` are those of `server_of`."""
+    """Server of an application until `stop`; `options` are those of `server_of`."""
 
     def __init__(self, app, **options):
         self.listening = socket.create_server(("127.0.0.1", 0))
@@ -23,5 +23,5 @@ class PageServer:
         self.listening.close()
 
     def connect(self) -> socket.socket:
-        """A connection that reads for ten seconds at most."""
+        """Connect to the server, with a timeout of ten seconds."""
         return socket.create_connection(("127.0.0.1", self.port), timeout=10)

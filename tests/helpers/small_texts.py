@@ -1,4 +1,4 @@
-"""Texts for the small models, and where those come from."""
+"""Texts for the small models, and the folder of these models."""
 
 from helpers.paths import REPOSITORY
 

@@ -1,4 +1,4 @@
-"""Makes the folder of a Space by the commands of its README."""
+"""Folder of a Space, made by the commands of its README."""
 
 import os
 import re
@@ -12,7 +12,7 @@ from helpers.paths import REPOSITORY
 
 
 def make_space(folder: Path) -> Path:
-    """In a clone that is made in `folder`, without a connection; the command that publishes the Space is left out."""
+    """Run the commands offline in a copy of the repository in `folder`, except the one that publishes the Space."""
     clone = folder / "clone"
     ignored = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "tests", "benchmarks")
     shutil.copytree(REPOSITORY, clone, ignore=ignored)

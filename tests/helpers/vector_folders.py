@@ -1,4 +1,4 @@
-"""Folders of vectors as older versions wrote them."""
+"""Folders of vectors in the format of older versions."""
 
 import json
 from pathlib import Path
@@ -10,8 +10,11 @@ from modeling_roformer.serving.vectors.texts import digest_of
 
 
 def as_older_versions_wrote(folder: Path, model: Path, texts: Path) -> None:
-    """Make a folder, in which texts are kept, one of an older version: `run.json` has the whole paths of the model and of
-    the texts and no list of shards, ids have the whole path, and a shard does not know its name."""
+    """Convert a folder of vectors with texts to an older format.
+
+    There, `run.json` has the whole paths of model and texts and no list of shards, ids have whole paths, and shards lack
+    their names.
+    """
     path = folder / "run.json"
     run = json.loads(path.read_text(encoding="utf-8"))
     for name in ("shards", "paths", "longest", "model_name", "cut_at"):

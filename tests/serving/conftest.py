@@ -1,4 +1,4 @@
-"""Small models of each kind, and the naive formula for their vectors."""
+"""Small models, and the naive formula for their vectors."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from modeling_roformer.conversion import convert
 
 @pytest.fixture(scope="session")
 def saved(tmp_path_factory):
-    """Gives the folder of a small model by the name of its kind."""
+    """Return a function from the name of a kind to the folder of a small model."""
     folder = tmp_path_factory.mktemp("models")
 
     def saved(kind: str):
@@ -34,7 +34,7 @@ def saved(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def naive():
-    """Vectors by the formula, a text at a time, without padding: float32 of shape (n, width)."""
+    """Return a function that computes vectors one text at a time: float32 of shape (n, width)."""
 
     @torch.no_grad()
     def naive(folder, texts, pooling, max_length=None) -> np.ndarray:

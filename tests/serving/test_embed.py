@@ -29,7 +29,7 @@ run = command_line.run  # the fixture
 
 @pytest.fixture
 def texts(tmp_path):
-    """A file of ten texts, with a blank line among them."""
+    """Write a file of ten texts with a blank line among them."""
     path = tmp_path / "texts.txt"
     path.write_text("\n".join([*TEXTS[:4], "", *TEXTS[4:]]) + "\n", encoding="utf-8")
     return path

@@ -1,4 +1,4 @@
-"""The page's server, over sockets: requests that do not end, too many of them, and those that other sites make."""
+"""The page's server over sockets: unfinished requests, too many requests, and requests from other sites."""
 
 import json
 import time
@@ -16,12 +16,12 @@ from helpers.page_server import PageServer  # noqa: E402, needs uvicorn
 from modeling_roformer.serving.page import guard, server  # noqa: E402
 from modeling_roformer.serving.page.guard import Guard, Origins  # noqa: E402
 
-SECONDS = 0.5  # in which a request must have come
+SECONDS = 0.5  # time limit of a request
 BODY = 100_000
 
 
 async def echo(scope, receive, send):
-    """Answers with what it is given: how many bytes, and the headers."""
+    """Respond with the number of bytes and the headers of the request."""
     message = await receive()
     headers = {name.decode(): value.decode() for name, value in scope["headers"]}
     answer = json.dumps({"bytes": len(message["body"]), "headers": headers, "scheme": scope["scheme"]}).encode()
@@ -35,7 +35,7 @@ def guarded(proxy: bool = False) -> Guard:
 
 @pytest.fixture
 def serve():
-    """Serves a guarded application that needs no model."""
+    """Return a function that serves a guarded application without a model."""
     running = []
 
     def serve(proxy=False, **options):
@@ -52,7 +52,7 @@ def head(length: int, port: int = 0) -> bytes:
 
 
 def everything(connection, end: bytes | None = None) -> bytes:
-    """What is sent until the connection is closed, or until it ends so."""
+    """Return the bytes received until the connection closes, or until they end with `end`."""
     found = b""
     while (end is None or not found.endswith(end)) and (data := connection.recv(65_536)):
         found += data
@@ -68,12 +68,12 @@ def everything(connection, end: bytes | None = None) -> bytes:
         (head(1000), b"408"),
         (head(1000) + b"x" * 999, b"408"),
         (head(BODY) + b"x" * (BODY - 1), b"408"),
-        (head(10 * BODY) + b"x" * 2 * BODY, b"408"),  # more than is taken
+        (head(10 * BODY) + b"x" * 2 * BODY, b"408"),  # more than is accepted
         (head(1000).replace(b"content-length: 1000", b"transfer-encoding: chunked") + b"5\r\nhello\r\n", b"408"),
         (head(3) + b"abc" + head(1000) + b"x", b"200"),  # the second one on a connection
     ],
 )
-def test_a_request_that_does_not_end_is_ended(serve, sent, status):
+def test_an_unfinished_request_is_ended(serve, sent, status):
     with serve(request_seconds=SECONDS).connect() as connection:
         connection.sendall(sent)
         answer = everything(connection)
@@ -82,7 +82,7 @@ def test_a_request_that_does_not_end_is_ended(serve, sent, status):
         assert b"HTTP/1.1 408" in answer
 
 
-def test_one_that_trickles_in_is_ended_too(serve):
+def test_a_slow_request_is_ended(serve):
     with serve(request_seconds=SECONDS).connect() as connection:
         connection.sendall(head(1000))
         with pytest.raises(OSError):
@@ -91,7 +91,7 @@ def test_one_that_trickles_in_is_ended_too(serve):
                 time.sleep(0.05)
 
 
-def test_what_comes_whole_is_answered_however_long_the_answer_takes(serve):
+def test_complete_requests_on_one_connection_are_answered(serve):
     page = serve(request_seconds=SECONDS)
     with page.connect() as connection:
         for _ in range(2):
@@ -103,8 +103,8 @@ def test_what_comes_whole_is_answered_however_long_the_answer_takes(serve):
         assert client.post("/gradio_api/queue/join", content=iter([b"x"] * 1000)).json()["bytes"] == 1000
 
 
-def test_answers_that_go_on_are_not_cut(serve):
-    """As those of the queue do, while a question is computed."""
+def test_long_responses_are_not_ended(serve):
+    """The queue sends such responses while a request is computed."""
 
     async def slow(scope, receive, send):
         import asyncio
@@ -124,7 +124,7 @@ def test_answers_that_go_on_are_not_cut(serve):
         page.stop()
 
 
-def test_too_many_connections_are_told_so(serve):
+def test_too_many_connections_are_refused(serve):
     page = serve(connections=4, request_seconds=4 * SECONDS)
     waiting = [page.connect() for _ in range(3)]
     for connection in waiting:
@@ -141,7 +141,7 @@ def test_too_many_connections_are_told_so(serve):
     assert httpx.get(f"{page.address}/config").status_code == 200
 
 
-def test_bodies_that_do_not_end_are_held_up_to_a_bound(serve, monkeypatch):
+def test_unfinished_bodies_are_held_up_to_a_bound(serve, monkeypatch):
     monkeypatch.setattr(guard, "MOST_HELD", 3 * BODY)
     page = serve(request_seconds=4 * SECONDS)
     waiting = [page.connect() for _ in range(6)]
@@ -158,7 +158,7 @@ def test_bodies_that_do_not_end_are_held_up_to_a_bound(serve, monkeypatch):
         assert client.post("/gradio_api/queue/join", content=b"x" * BODY).status_code == 200
 
 
-def test_forwarded_headers_are_believed_where_they_may_be(serve):
+def test_forwarded_headers_are_trusted_only_with_a_proxy(serve):
     forwarded = {"X-Forwarded-Host": "page.example", "X-Forwarded-Proto": "https", "Forwarded": "host=page.example"}
     for proxy in (False, True):
         found = httpx.get(f"{serve(proxy).address}/config", headers=forwarded).json()
@@ -231,7 +231,7 @@ def test_another_site_gets_nothing_computed(page, headers):
 
 
 def test_behind_a_web_server(folder):
-    """Which hands on the visitor's Host, or says it in X-Forwarded-Host."""
+    """The proxy forwards the visitor's Host, or puts it into X-Forwarded-Host."""
     page = PageServer(server.application(folder, proxy=True), proxy=True)
     visitor = {"Origin": "https://page.example", "X-Forwarded-Proto": "https"}
     try:
