@@ -1,4 +1,4 @@
-"""`roformer embed --ray` and `roformer vocab --ray`: the same as without, whatever worker is killed."""
+"""`roformer embed --ray` and `roformer vocab --ray`: results as without Ray, also if workers are killed."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ MANY = [f"{text}{'明月' * (i % 7)}" for i in range(12) for text in TEXTS]
 
 @pytest.fixture(scope="module", autouse=True)
 def ray_here():
-    """One Ray for all tests, which each command joins; its workers compute with one thread."""
+    """Start one Ray for all tests, with one thread per worker."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")
         patch.setenv("RAY_OVERRIDE_RESOURCES", '{"CPU": 2}')
@@ -38,14 +38,14 @@ def texts(tmp_path):
 
 
 def read(folder):
-    """Ids and vectors of all shards."""
+    """Return the ids and vectors of all shards."""
     tables = [pyarrow.parquet.read_table(path) for path in sorted(folder.glob("*.parquet"))]
     ids = [id_ for table in tables for id_ in table["id"].to_pylist()]
     return ids, np.concatenate([np.array(table["vector"].to_pylist(), dtype=np.float32) for table in tables])
 
 
 def workers() -> list[int]:
-    """The processes of this Ray that compute, as the system knows them."""
+    """Return the process ids of Ray's workers."""
     found = []
     for name in filter(str.isdecimal, os.listdir("/proc")):
         try:
@@ -79,7 +79,7 @@ def test_a_worker_that_is_killed_in_the_middle_is_replaced_and_the_vectors_are_t
 
 
 class Deadly(TextEncoder):
-    """One text takes its process with it."""
+    """Encoder whose process one text kills."""
 
     def pooled(self, batch, names=None):
         if any(len(ids) == len(self.tokenize([TEXTS[3]])[0]) for ids in batch):
@@ -103,8 +103,7 @@ def test_a_text_that_kills_its_worker_every_time_is_named_and_what_is_done_is_ke
     assert kept <= 2 and len(read(tmp_path / "out")[0]) == 12
 
 
-def test_it_goes_on_where_it_was_stopped_from_another_folder(saved, texts, tmp_path, monkeypatch):
-    """And paths are those of this process."""
+def test_a_stopped_run_resumes_on_ray_with_relative_paths(saved, texts, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     embed(saved("word"), "texts.txt", "out", shard_size=30)
     here = read(tmp_path / "out")
@@ -115,7 +114,7 @@ def test_it_goes_on_where_it_was_stopped_from_another_folder(saved, texts, tmp_p
 
 
 def test_words_are_the_same(tmp_path):
-    for part in range(6):  # each a piece of work of its own
+    for part in range(6):  # one task each
         lines = "".join(text + "\n" for text in MANY[part::6])
         (tmp_path / f"{part}.txt").write_text(lines, encoding="utf-8")
     base = LEGACY / "character" / "vocab.txt"

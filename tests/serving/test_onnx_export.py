@@ -35,7 +35,7 @@ TEXTS = ["明月照着山路，孩子在桥头数星星。", "山"]
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
-    """A character-level model, and its export with every option."""
+    """Export a character-level model with every option."""
     folder = tmp_path_factory.mktemp("exported")
     saved(folder / "model", "RoFormerForMaskedLM")
     card = "---\nlicense: apache-2.0\nlanguage: zh\nmy_own: 1\n---\n\n# Mine\n"

@@ -187,7 +187,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def page(folder):
-    """The page of a small model."""
+    """Serve the page of a small model."""
     running = PageServer(server.application(folder))
     yield running
     running.stop()
