@@ -130,24 +130,20 @@ class RoFormerLinearSelfAttention(MultiHeadAttention):
                 outputs.append(output)
             return _joined(outputs), sums, None
         for part in parts:
-            _, key, value = self.prepare(part)
-            key = self.feature_map.key(key, part.positions[:2], part.keep)
+            key, value = self.map_keys(part)
             sums = sum_keys(key, value) if sums is None else add_sums(sums, sum_keys(key, value))
         count = sums.denominator[:, :1, -1] if self.counts_keys else None
         for part in parts:
-            query = self.feature_map.query(_wide(part.query), part.positions[:2])
-            outputs.append(self.divide(*attend_to_sums(query, sums), count).to(part.query.dtype))
+            numerators, denominators = attend_to_sums(self.map_queries(part), sums)
+            outputs.append(self.divide(numerators, denominators, count).to(part.query.dtype))
         return _joined(outputs), None, None
 
     def attend_to_earlier(
         self, part: "Part", groups: torch.Tensor | None, sums: RunningSums | None
     ) -> tuple[torch.Tensor, RunningSums]:
         """Return the output of a causal model for one part, and the sums over all tokens up to its end."""
-        query, key, value = self.prepare(part)
-        query = self.feature_map.query(query, part.positions[:2])
-        key = self.feature_map.key(
-            key, part.positions[:2], part.keep, causal=True, log_scale=None if sums is None else sums.log_scale
-        )
+        query = self.map_queries(part)
+        key, value = self.map_keys(part, None if sums is None else sums.log_scale)
         count = number_of_keys(value, True, part.keep, groups) if self.counts_keys else None
         if self.counts_keys and sums is not None:
             count = count + sums.denominator[:, :1, -1]
@@ -156,20 +152,25 @@ class RoFormerLinearSelfAttention(MultiHeadAttention):
 
     def attend_by_matrix(self, part: "Part", groups: torch.Tensor | None) -> tuple[torch.Tensor, None, torch.Tensor]:
         """Return the output, and the weights of all pairs, from which it is computed."""
-        query, key, value = self.prepare(part)
-        query = self.feature_map.query(query, part.positions[:2])
-        key = self.feature_map.key(key, part.positions[:2], part.keep, self.is_causal)
+        query = self.map_queries(part)
+        key, value = self.map_keys(part)
         weights, below = weights_of_all_pairs(query, key, self.is_causal, groups)
         count = number_of_keys(value, self.is_causal, part.keep, groups) if self.counts_keys else None
         weights = self.divide(weights.transpose(1, 2), below.sum(-1).transpose(1, 2), count).transpose(1, 2)
         return torch.matmul(weights, value.transpose(1, 2)).transpose(1, 2).to(part.query.dtype), None, weights
 
-    def prepare(self, part: "Part") -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return query, key and value in the precision of the sums; the values rotated with `rotary_value`."""
+    def map_queries(self, part: "Part") -> Features:
+        """Return the features of the queries."""
+        return self.feature_map.query(_wide(part.query), part.positions[:2])
+
+    def map_keys(self, part: "Part", log_scale: torch.Tensor | None = None) -> tuple[Features, torch.Tensor]:
+        """Return the features of the keys, and the values, rotated if the model has `rotary_value`. `log_scale` is from
+        the sums over earlier keys."""
         value = _wide(part.value)
         if part.positions and self.rotary_value:
             value = rotate(value, *part.positions[-2:])
-        return _wide(part.query), _wide(part.key), value
+        key = self.feature_map.key(_wide(part.key), part.positions[:2], part.keep, self.is_causal, log_scale)
+        return key, value
 
     def divide(self, numerators: torch.Tensor, denominators: torch.Tensor, count: torch.Tensor | None) -> torch.Tensor:
         """Divide shape (b, s, h, e) by (b, s, h). Return 0 where the denominator is below `least_denominator`."""

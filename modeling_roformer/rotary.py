@@ -68,8 +68,8 @@ def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tenso
     """
     pairs = x.unflatten(-1, (-1, 2))  # (b, s, h, d / 2, 2)
     if x.device.type in ("cpu", "cuda") and not (torch.compiler.is_compiling() or torch.jit.is_tracing()):
-        # Equations 12 and 13: a pair is a complex number, and its rotation the product with e^(i·m·θ). One kernel, several
-        # times faster than the five of the real form, which compilers fuse; they cannot export complex numbers.
+        # Equations 12 and 13: a pair is a complex number, and its rotation the product with e^(i·m·θ). One kernel is
+        # several times faster than the five of the real form. Compilers fuse those, and cannot export complex numbers.
         pairs = pairs if x.dtype == torch.float64 else pairs.float()
         rotated = torch.view_as_real(torch.view_as_complex(pairs) * torch.complex(cos, sin))
     else:

@@ -43,7 +43,7 @@ class LoadedWhole:
             args = args[1:] if args and isinstance(args[0], cls.config_class) else args
             model, report = super().from_pretrained(pretrained_model_name_or_path, *args, **quiet)
         model.check_loaded(report, pretrained_model_name_or_path)
-        model.say_where_attention_is_another(pretrained_model_name_or_path, *args, **kwargs)
+        model.warn_of_other_attention(pretrained_model_name_or_path, *args, **kwargs)
         return model
 
     def has_pooler_weights(self, report: dict, source: str) -> bool:
@@ -58,7 +58,7 @@ class LoadedWhole:
             )
         return True
 
-    def say_where_attention_is_another(self, source: str, *args, **kwargs) -> None:
+    def warn_of_other_attention(self, source: str, *args, **kwargs) -> None:
         """Warn if the caller chose another attention than the weights were trained with, which load all the same."""
         config = kwargs.pop("config", None)
         given_config = any(isinstance(given, PreTrainedConfig) for given in (config, *args))
