@@ -8,7 +8,7 @@ from helpers.paths import REPOSITORY
 from transformers import AutoTokenizer
 
 from modeling_roformer.conversion.folder.settings import read_fields
-from modeling_roformer.serving.onnx_export.texts import read_texts
+from modeling_roformer.serving.onnx_export.agreement import read_texts
 from modeling_roformer.tokenization import RoFormerTokenizer
 from modeling_roformer.tokenization.segmentation import read_user_dict
 from modeling_roformer.tokenization.vocabulary import read_vocabulary

@@ -5,8 +5,7 @@ from modeling_roformer.serving.onnx_export import export_onnx
 ```
 
 `export.py` is the command. `saved_model.py` checks and loads the model, `graph.py` exports it, `quantization.py` makes smaller
-graphs, `agreement.py` compares their outputs with PyTorch's on the texts of `texts.py`, and `report.py` and `card.py` present
-the result.
+graphs, `agreement.py` compares their outputs with PyTorch's, and `report.py` has the summary and the model card.
 """
 
 from importlib import import_module

@@ -15,9 +15,9 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from ...output.atomic_folder import output_folder
 from ...output.extras import not_installed
 from ..errors import ServingError
-from .report import FLOAT16, FLOAT32, INT8, OnnxReport
+from .agreement import read_texts
+from .report import CARD, FLOAT16, FLOAT32, INT8, OnnxReport, card_of
 from .saved_model import load_model, load_tokenizer, saved_model
-from .texts import read_texts
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedTokenizerBase
@@ -75,7 +75,6 @@ def export_onnx(
         tokenizer, model = load_tokenizer(saved), load_model(saved)
 
         begin("exporting")
-        from .card import CARD, card_of
         from .graph import check_graph, write_graph
 
         (folder / "onnx").mkdir()

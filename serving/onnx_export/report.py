@@ -1,12 +1,27 @@
-"""The report of an export."""
+"""Report of an export, and the model card of the exported folder."""
 
+from __future__ import annotations
+
+import datetime
+import json
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
+from string import Template
 
+import yaml
 from rich.table import Table
 
+from ...model_cards.cards import facts_of
+from ...model_cards.facts import START, cell, facts_table, file_fact, vocabulary_of
+from ...model_cards.kinds import described_kind
+from ...model_cards.metadata import YAML_BLOCK, read_metadata
+from ...model_cards.usage import task_of
 from ...output.console import summary_table
+from ...tokenization.characters import is_cjk
+from ...tokenization.vocabulary import has_words
 from .agreement import Agreement
+from .saved_model import SavedModel
 
 FLOAT32, INT8, FLOAT16 = "model.onnx", "model_quantized.onnx", "model_fp16.onnx"
 PYTHON_IDS = (
@@ -14,6 +29,30 @@ PYTHON_IDS = (
     "would compute other ids, so there is none"
 )
 LEFT_IN_FLOAT32 = "attention's values and products, norms and softmax"
+CARD = "README.md"
+KEPT = ("license", "license_name", "license_link", "language", "base_model", "datasets")  # from the model's own card
+WEIGHTS = {FLOAT32: "float32", INT8: "int8", FLOAT16: "float16"}
+# Suffix of the class -> its pipeline in transformers.js 4, for the model_types KNOWN. All others need `AutoModel` there.
+PIPELINES = {
+    "Model": "feature-extraction",
+    "ForMaskedLM": "fill-mask",
+    "ForSequenceClassification": "text-classification",
+    "ForTokenClassification": "token-classification",
+    "ForQuestionAnswering": "question-answering",
+}
+KNOWN = ("roformer", "bert")
+JAVASCRIPT = """In JavaScript, with [transformers.js](https://huggingface.co/docs/transformers.js):
+
+```js
+import {{ pipeline }} from "@huggingface/transformers";
+
+const run = await pipeline("{task}", {name}, {{ dtype: "fp32" }});
+```"""
+IN_INT8 = """
+In `onnx/model_quantized.onnx`, weights and activations are quantised to int8, with one scale per block of 16 values, and
+embeddings with one scale per row. Attention's value projections and its own products, norms and softmax stay in float32.
+"""
+NO_CLASS = "transformers.js has no class for {kind} and refuses its pipeline; its `AutoModel` runs the graph."
 
 
 @dataclass(frozen=True)
@@ -57,3 +96,77 @@ class OnnxReport:
             "seconds": f"{self.seconds:.1f}",
         }
         return summary_table(rows)
+
+
+def card_of(saved: SavedModel, report: OnnxReport, folder: Path) -> str:
+    """Return the text of README.md, with metadata for the Hub, for the exported files in `folder`."""
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    name, kind = saved.folder.resolve().name, described_kind(config, report.word_level)
+    vocabulary = vocabulary_of(folder)
+    rows = facts_of(name, config, has_words(vocabulary), {"parameters": report.parameters})
+    rows |= {"inputs": ", ".join(report.inputs), "outputs": ", ".join(report.outputs)}
+    rows |= {f"file onnx/{file}": file_fact(folder / "onnx" / file) for file in report.agreements}
+    made_with = ("modeling-roformer", "torch", "onnx", "onnxscript", "onnxruntime")
+    rows |= {
+        "exported on": f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d}",
+        "exported with": ", ".join(f"{package} {version(package)}" for package in made_with),
+    }
+    text = (Path(__file__).parent / "card.md").read_text(encoding="utf-8")
+    quoted = json.dumps(report.output.name.replace("`", "'"), ensure_ascii=False)
+    body = Template(text).substitute(
+        title=cell(f"{name} for ONNX Runtime"),
+        summary=kind.summary,
+        source=cell(name),
+        what=_contents(report),
+        texts=report.texts,
+        measured="\n".join(
+            f"| `onnx/{file}` | {WEIGHTS[file]} | {_found(report, file)} |" for file in report.agreements
+        ),
+        int8=IN_INT8 if INT8 in report.agreements else "",
+        name=quoted,
+        file=f'{quoted[:-1]}/onnx/{FLOAT32}"',
+        elsewhere=_elsewhere(config, report, quoted),
+        length=kind.length,
+        linear=", except with linear attention" if config.get("attention_type") == "linear" else "",
+        citation=kind.citation,
+    )
+    metadata = yaml.safe_dump(_metadata(saved, config, report, vocabulary), sort_keys=False, allow_unicode=True)
+    return f"---\n{metadata}---\n\n{body.replace(START, facts_table(rows))}"
+
+
+def _contents(report: OnnxReport) -> str:
+    if report.note:
+        return f"its bare model and pooler, whose `pooler_output` is the vector of a sentence; {report.note}"
+    return f"the class `{report.architecture}`"
+
+
+def _found(report: OnnxReport, file: str) -> str:
+    agreement = report.agreements[file]
+    difference = f"largest difference {agreement.difference:.1e}"
+    return difference if file == FLOAT32 or str(agreement) == difference else f"{agreement}; {difference}"
+
+
+def _elsewhere(config: dict, report: OnnxReport, quoted: str) -> str:
+    if report.word_level:
+        return f"The vocabulary has words. Token ids come {PYTHON_IDS}."
+    task = next((task for head, task in PIPELINES.items() if report.architecture.endswith(head)), None)
+    if task is None:
+        return NO_CLASS.format(kind=f"`{report.architecture}`")
+    if config["model_type"] not in KNOWN and task != "feature-extraction":  # its class is `AutoModel`
+        return NO_CLASS.format(kind=f"the model_type `{config['model_type']}`")
+    return JAVASCRIPT.format(task=task, name=quoted)
+
+
+def _metadata(saved: SavedModel, config: dict, report: OnnxReport, vocabulary: dict) -> dict:
+    """Return the metadata for the Hub: fields KEPT from the model's own card, and those of the export."""
+    path = saved.folder / CARD
+    own = YAML_BLOCK.search(path.read_text(encoding="utf-8")) if path.is_file() else None
+    kept = {name: value for name, value in (read_metadata(own[2]) if own else {}).items() if name in KEPT}
+    if "language" not in kept and any(is_cjk(entry) for entry in vocabulary if len(entry) == 1):
+        kept["language"] = "zh"
+    kind, task = described_kind(config, report.word_level), task_of(config, report.word_level)
+    return kept | {
+        "library_name": "onnx" if report.word_level else "transformers.js",
+        "pipeline_tag": task,
+        "tags": ["onnx", *kind.tags],
+    }

@@ -67,7 +67,7 @@ def notes(*readings: Reading) -> str:
 
 def _filled_text(filled: Filled) -> str:
     """Draw the text with the best word in place of each mask; shorten a long text to the parts around its masks."""
-    parts = filled.parts
+    parts = filled.text.split(filled.mask)
     shown = [_shortened(part, keep_start=i > 0, keep_end=i < len(parts) - 1) for i, part in enumerate(parts)]
     pieces = [escape(shown[0])]
     for words, after in zip(filled.words, shown[1:], strict=True):

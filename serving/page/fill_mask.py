@@ -23,11 +23,6 @@ class Filled:
     words: list[Words]
     reading: Reading
 
-    @property
-    def parts(self) -> list[str]:
-        """The text before, between and after the masks."""
-        return self.text.split(self.mask)
-
 
 @dataclass(frozen=True)
 class FilledDocument:

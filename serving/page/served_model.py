@@ -87,7 +87,8 @@ class ServedModel:
         """Return the text; raise ServingError if it is empty or too long."""
         if not isinstance(text, str) or not text.strip():
             raise ServingError(f"{name} is empty: write something, or click an example")
-        if _length(text) > self.longest_text:
+        # The length is in UTF-16, as in browsers, which let one character more than the limit through.
+        if len(text.encode("utf-16-le", "surrogatepass")) // 2 > self.longest_text:
             raise ServingError(too_long(name, self.longest_text))
         return text
 
@@ -105,11 +106,6 @@ class ServedModel:
     def ids(self, reading: Reading) -> torch.Tensor:
         """Return the ids on the model's device, of shape (1, length)."""
         return torch.tensor([reading.ids], device=self.model.device)
-
-
-def _length(text: str) -> int:
-    """Return the length in UTF-16, as browsers count; they let one character more than the limit through."""
-    return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 def too_long(name: str, longest: int) -> str:

@@ -174,11 +174,13 @@ def embed(
         if ray is None:
             results = compute_here(todo(), partial(_unchanged, make_encoder, model, run["model"]), make_file)
         else:
-            from .on_ray import compute_on_ray
+            from ...cluster.stream import map_on_ray
+            from .on_ray import ShardWork, name_texts
 
+            # Only this machine reads texts and writes files.
+            work = partial(ShardWork, make_encoder, make_file, str(model.resolve()), run["model"])
             on_gpus = device is None or not device.startswith("cpu")
-            place = str(model.resolve())
-            results = compute_on_ray(todo, make_encoder, make_file, place, run["model"], ray, workers, on_gpus)
+            results = map_on_ray(todo, work, name_texts, address=ray, workers=workers, on_gpus=on_gpus)
         made: dict[str, int] = {}
         bar.update(task, description="embedding")
         for result in _written(results, folder, run):

@@ -1,12 +1,11 @@
 """Vectors of a corpus, computed by Ray workers."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
-from ...cluster.stream import Watch, map_on_ray
+from ...cluster.stream import Watch
 from ..errors import ServingError
 from .encoder import TextEncoder, check_model, model_identity
 from .texts import Shard
@@ -53,18 +52,3 @@ def name_texts(shard: Shard, places: Sequence[int]) -> str:
     """Return a name for some texts of a shard, for errors."""
     first, last = shard.ids[places[0]], shard.ids[places[-1]]
     return f"the text {first}" if len(places) == 1 else f"one of the {len(places):,} texts from {first} to {last}"
-
-
-def compute_on_ray(
-    shards: Callable[[], Iterator[Shard]],
-    make_encoder: Callable[[], TextEncoder],
-    make_file: Callable[..., memoryview],
-    model: str,
-    identity: str,
-    address: str,
-    workers: int | None,
-    on_gpus: bool,
-) -> Iterator[Made]:
-    """Yield the computed shards, in any order. Only the calling machine reads texts and writes files."""
-    work = partial(ShardWork, make_encoder, make_file, model, identity)
-    return map_on_ray(shards, work, name_texts, address=address, workers=workers, on_gpus=on_gpus)

@@ -25,9 +25,8 @@ from modeling_roformer.model_cards.facts import file_fact, read_facts
 from modeling_roformer.serving.errors import ServingError
 from modeling_roformer.serving.onnx_export import export_onnx, graph, memory, quantization
 from modeling_roformer.serving.onnx_export import saved_model as saved_models
-from modeling_roformer.serving.onnx_export.agreement import Agreement, open_session
+from modeling_roformer.serving.onnx_export.agreement import SENTENCES, Agreement, open_session, read_texts
 from modeling_roformer.serving.onnx_export.saved_model import load_model, saved_model
-from modeling_roformer.serving.onnx_export.texts import SENTENCES, read_texts
 
 run = command_line.run  # the fixture
 TEXTS = ["明月照着山路，孩子在桥头数星星。", "山"]
