@@ -19,13 +19,7 @@ from typer import Argument, Option
 from .. import __version__
 from ..output.console import sentence_of
 
-app = typer.Typer(
-    name="roformer",
-    help="Convert, publish and inspect RoFormer checkpoints.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
+app = typer.Typer(name="roformer", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 plot = typer.Typer(help="Draw figures of the paper, as a PNG.", no_args_is_help=True)
 app.add_typer(plot, name="plot")
 stdout = Console()
@@ -61,7 +55,7 @@ RayAddress = Annotated[str | None, Option(metavar="ADDRESS", callback=check_addr
 @app.callback()
 def commands(
     version: Annotated[
-        bool, Option("--version", help="Show the version and exit.", callback=show_version, is_eager=True)
+        bool, Option("--version", help="Show the version.", callback=show_version, is_eager=True)
     ] = False,
 ) -> None:
     """Convert, publish and inspect RoFormer checkpoints."""
@@ -69,22 +63,13 @@ def commands(
 
 @app.command()
 def convert(
-    legacy_dir: Annotated[
-        Path,
-        Argument(metavar="LEGACY_DIR", help="A checkpoint's folder or published .zip; with --all, a folder of them."),
-    ],
-    output_dir: Annotated[
-        Path, Argument(metavar="OUTPUT_DIR", help="Folder to create; with --all, a folder for all results.")
-    ],
-    family: Annotated[
-        str, Option(help="Family of the checkpoint: auto (detect), roformer, gpt, sim, v2, wobert or wonezha.")
-    ] = "auto",
+    legacy_dir: Annotated[Path, Argument(metavar="LEGACY_DIR", help="Folder or .zip; with --all, a folder of them.")],
+    output_dir: Annotated[Path, Argument(metavar="OUTPUT_DIR", help="Folder to create; with --all, one of folders.")],
+    family: Annotated[str, Option(help="auto (detect), roformer, gpt, sim, v2, wobert or wonezha.")] = "auto",
     as_family: Annotated[
         str | None, Option("--as", metavar="FAMILY", help="roformer: turn a BERT into a RoFormer to train further.")
     ] = None,
-    checkpoint: Annotated[
-        str | None, Option(metavar="PREFIX", help="Prefix of the checkpoint, if the folder has several.")
-    ] = None,
+    checkpoint: Annotated[str | None, Option(metavar="PREFIX", help="Checkpoint to convert, of several.")] = None,
     head: Annotated[
         str,
         Option(
@@ -94,13 +79,9 @@ def convert(
         ),
     ] = "auto",
     dtype: Annotated[str, Option(help="dtype of the result: float32, float16, bfloat16 or float64.")] = "float32",
-    max_shard_size: Annotated[
-        str, Option(metavar="SIZE", help="Maximum size of a weights file: 500MB, 5GB ...")
-    ] = "5GB",
+    max_shard_size: Annotated[str, Option(metavar="SIZE", help="Most bytes per weights file: 500MB, 5GB ...")] = "5GB",
     all_: Annotated[bool, Option("--all", help="Convert every checkpoint in LEGACY_DIR into OUTPUT_DIR.")] = False,
-    force: Annotated[
-        bool, Option("--force", help="Replace an existing model, in one step; with --all, every one.")
-    ] = False,
+    force: Force = False,
     verify: Annotated[bool, Option("--verify", help="Load the result and compare every tensor.")] = False,
 ) -> None:
     """Convert a checkpoint of the original framework into a folder for from_pretrained."""
@@ -153,12 +134,10 @@ def push(
     directory: SavedModel,
     repo_id: Annotated[str, Argument(metavar="REPO_ID", help="OWNER/NAME on the Hub; created if it does not exist.")],
     with_code: Annotated[
-        bool, Option("--with-code", help="Also upload the code, for machines without this package.")
+        bool, Option("--with-code", help="Also upload the code, for use without this package.")
     ] = False,
     private: Annotated[bool, Option("--private", help="Create a private repository.")] = False,
-    revision: Annotated[
-        str | None, Option(metavar="BRANCH", help="Branch to push to; created if it does not exist.")
-    ] = None,
+    revision: Annotated[str | None, Option(metavar="BRANCH", help="Branch; created if it does not exist.")] = None,
     create_pr: Annotated[bool, Option("--create-pr", help="Open a pull request, and print its address.")] = False,
     message: Annotated[str | None, Option(metavar="TEXT", help="Message of the commit, one line.")] = None,
 ) -> None:
@@ -179,7 +158,7 @@ def pull(
     revision: Annotated[str | None, Option(metavar="REV", help="A branch, tag or commit.")] = None,
     force: Force = False,
     local_files_only: Annotated[
-        bool, Option("--local-files-only", help="Use the local cache, without a connection.")
+        bool, Option("--local-files-only", help="Use the cache, without a connection.")
     ] = False,
 ) -> None:
     """Download a repository from the Hugging Face Hub, and verify the checksum of every file."""
@@ -195,21 +174,15 @@ def pull(
 def vocab(
     corpus: Annotated[
         list[Path],
-        Argument(
-            metavar="CORPUS...", help="Text (one document per line), JSON Lines, also as .gz, or folders of them."
-        ),
+        Argument(metavar="CORPUS...", help="Text (a document per line), JSON Lines, .gz of them, or folders."),
     ],
-    base: Annotated[
-        Path, Option(metavar="VOCAB_TXT", help="Character vocabulary to start from, for example Chinese BERT's.")
-    ],
+    base: Annotated[Path, Option(metavar="VOCAB_TXT", help="Character vocabulary, for example Chinese BERT's.")],
     output: Annotated[Path, Option(metavar="VOCAB_TXT", help="File to write.")],
     size: Annotated[int, Option(help="Maximum number of entries.")] = 50_000,
     min_count: Annotated[int, Option(help="Minimum occurrences of a word.")] = 5,
     max_length: Annotated[int, Option(help="Maximum characters of a word.")] = 16,
     field: TextField = "text",
-    num_proc: Annotated[
-        int | None, Option(help="Number of processes; one per core by default. The result does not depend on it.")
-    ] = None,
+    num_proc: Annotated[int | None, Option(help="Processes, by default one per core; the result is the same.")] = None,
     ray: RayAddress = None,
     force: Annotated[bool, Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
@@ -228,19 +201,12 @@ def embed(
     directory: SavedModel,
     texts: Annotated[
         list[str],
-        Argument(
-            metavar="TEXTS...",
-            help="Text (one per line), JSON Lines, CSV, also as .gz, Parquet, folders of them, or names of data sets.",
-        ),
+        Argument(metavar="TEXTS...", help="Text (one per line), JSON Lines, CSV, .gz, Parquet, folders, data sets."),
     ],
     output: Annotated[Path, Argument(metavar="OUT", help="Folder of vectors to create, or to resume.")],
     field: TextField = "text",
-    id_field: Annotated[
-        str | None, Option(help="Field or column with the id of a text; by default ids are file and line.")
-    ] = None,
-    max_length: Annotated[
-        int | None, Option(help="Maximum tokens of a text; by default the model's maximum, at most 8192.")
-    ] = None,
+    id_field: Annotated[str | None, Option(help="Field or column with the id; by default file and line.")] = None,
+    max_length: Annotated[int | None, Option(help="Maximum tokens; by default the model's, at most 8192.")] = None,
     dtype: Annotated[str, Option(help="dtype of the model: float32, bfloat16 or float16.")] = "float32",
     vector_dtype: Annotated[str, Option(help="dtype of the stored vectors: float32 or float16.")] = "float32",
     keep_text: Annotated[bool, Option("--keep-text", help="Store the texts beside their vectors.")] = False,
@@ -267,10 +233,7 @@ def rank(
     vectors: Annotated[Path, Argument(metavar="VECTORS", help="A folder that `roformer embed` wrote.")],
     top_k: Annotated[int, Option(help="Number of texts to show for each query.")] = 10,
     field: TextField = "text",
-    model: Annotated[
-        Path | None,
-        Option(metavar="DIR", help="The model that made the vectors, if it is neither here nor beside them."),
-    ] = None,
+    model: Annotated[Path | None, Option(metavar="DIR", help="Model of the vectors, if it has been moved.")] = None,
     device: Annotated[str | None, Option(help="Device for the vectors of the queries.")] = None,
 ) -> None:
     """Show the texts of a corpus that are closest to a query, by the cosines of all vectors."""
@@ -284,9 +247,7 @@ def rank(
 
 @app.command()
 def vocab_init(
-    checkpoint_dir: Annotated[
-        Path, Argument(metavar="CHECKPOINT_DIR", help="A saved BERT or RoFormer with its tokenizer.")
-    ],
+    checkpoint_dir: Annotated[Path, Argument(metavar="CHECKPOINT_DIR", help="A saved BERT or RoFormer.")],
     new_vocab: Annotated[Path, Argument(metavar="VOCAB_TXT", help="A vocabulary that `roformer vocab` made.")],
     output_dir: Annotated[Path, Argument(metavar="OUTPUT_DIR", help="Folder to create.")],
     force: Force = False,
@@ -307,9 +268,7 @@ def card(directory: Annotated[Path, Argument(metavar="DIR", help="A saved model.
 
 @app.command()
 def info(
-    where: Annotated[
-        str, Argument(metavar="DIR_OR_REPO", help="Folder or .zip of a checkpoint, or its name on the Hub.")
-    ],
+    where: Annotated[str, Argument(metavar="DIR_OR_REPO", help="Folder or .zip of a checkpoint, or name on the Hub.")],
     revision: Annotated[str | None, Option(help="Branch, tag or commit on the Hub.")] = None,
     as_json: Annotated[bool, Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -358,8 +317,8 @@ def decay(
 
 def main() -> None:
     """Run the command `roformer`."""
-    if hasattr(sys.stdout, "reconfigure"):  # a terminal's encoding may lack characters
-        sys.stdout.reconfigure(errors="backslashreplace")
+    if reconfigure := getattr(sys.stdout, "reconfigure", None):  # a terminal's encoding may lack characters
+        reconfigure(errors="backslashreplace")
     try:
         app()
     except (SystemExit, KeyboardInterrupt) as ended:
