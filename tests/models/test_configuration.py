@@ -5,6 +5,7 @@ import logging
 
 import pytest
 import transformers.models.roformer.configuration_roformer as theirs
+from helpers.messages import refused
 from transformers import AutoConfig
 
 from modeling_roformer import RoFormerConfig
@@ -104,36 +105,42 @@ def test_a_v2_checkpoint_published_as_roformer_is_read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("fields", "sentence"),
+    ("fields", "facts"),
     [
-        ({"hidden_size": 50}, r"hidden_size \(50\) is not a multiple of num_attention_heads \(12\)"),
-        ({"hidden_size": 36}, "hidden_size / num_attention_heads is 3, an odd number"),
-        ({"norm_type": "batch_norm"}, "norm_type is 'batch_norm'.*layer_norm, rms_norm"),
-        ({"num_attention_heads": 0}, "num_attention_heads is 0"),
-        ({"vocab_size": 0}, "vocab_size is 0"),
-        ({"embedding_size": -1}, "embedding_size is -1"),
-        ({"add_pooling_layer": True}, "add_pooling_layer=True needs pooler_activation"),
-        ({"add_cross_attention": True}, "add_cross_attention=True needs is_decoder=True"),
-        ({"rope_parameters": {"rope_type": "spiral"}}, "rope_type is 'spiral', but must be one of default, linear"),
-        ({"rope_parameters": {"rope_type": "llama3", "factor": 2.0}}, "rope_type is 'llama3'"),
-        ({"rope_parameters": {"rope_type": "linear"}}, "'linear' need a factor of at least 1, not None"),
-        ({"rope_parameters": {"rope_type": "linear", "factor": 0.5}}, "need a factor of at least 1, not 0.5"),
-        ({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, "'dynamic' need original_max_position_embed"),
-        ({"rope_parameters": {"rope_type": "yarn", "factor": 2.0}}, "'yarn' need original_max_position_embeddings"),
-        ({"rope_scaling": {"type": "yarn", "factor": 2.0}}, "'yarn' need original_max_position_embeddings"),
-        ({"rope_parameters": {"rope_type": "linear", "factor": 2.0, "fraction": 1}}, "do not know fraction"),
-        ({"rope_parameters": {"rope_theta": 0.5}}, "rope_theta is 0.5"),
-        ({"triplet_scorer": "tri"}, "triplet_scorer is 'tri', but must be one of cross, bi"),
-        ({"triplet_loss": "hinge"}, "triplet_loss is 'hinge'.*one of binary_cross_entropy, softmax"),
-        ({"triplet_loss": "margin"}, "triplet_loss is 'margin', but with triplet_scorer='cross'"),
-        ({"triplet_scorer": "bi", "triplet_loss": "binary_cross_entropy"}, "one of softmax, margin"),
-        ({"triplet_temperature": 0.0}, "triplet_temperature is 0.0, but must be greater than 0"),
-        ({"classifier_layers": 3}, "classifier_layers is 3, but must be 1 or 2"),
-        ({"triplet_margin": -0.1}, "triplet_margin is -0.1, but must be greater than 0"),
+        ({"hidden_size": 50}, ["hidden_size", 50, "num_attention_heads", 12]),
+        ({"hidden_size": 36}, ["hidden_size", "num_attention_heads", 3]),
+        ({"norm_type": "batch_norm"}, ["norm_type", "'batch_norm'", "layer_norm", "rms_norm"]),
+        ({"num_attention_heads": 0}, ["num_attention_heads", 0, 1]),
+        ({"vocab_size": 0}, ["vocab_size", 0, 1]),
+        ({"embedding_size": -1}, ["embedding_size", -1, 1]),
+        ({"add_pooling_layer": True}, ["add_pooling_layer=True", "pooler_activation", '"linear"', '"tanh"']),
+        ({"add_cross_attention": True}, ["add_cross_attention=True", "is_decoder=True"]),
+        ({"rope_parameters": {"rope_type": "spiral"}}, ["rope_type", "'spiral'", "default", "linear"]),
+        ({"rope_parameters": {"rope_type": "llama3", "factor": 2.0}}, ["rope_type", "'llama3'", "yarn"]),
+        ({"rope_parameters": {"rope_type": "linear"}}, ["'linear'", "factor", None, 1]),
+        ({"rope_parameters": {"rope_type": "linear", "factor": 0.5}}, ["'linear'", "factor", 0.5, 1]),
+        (
+            {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}},
+            ["'dynamic'", "original_max_position_embeddings"],
+        ),
+        ({"rope_parameters": {"rope_type": "yarn", "factor": 2.0}}, ["'yarn'", "original_max_position_embeddings"]),
+        ({"rope_scaling": {"type": "yarn", "factor": 2.0}}, ["'yarn'", "original_max_position_embeddings"]),
+        ({"rope_parameters": {"rope_type": "linear", "factor": 2.0, "fraction": 1}}, ["'linear'", "fraction"]),
+        ({"rope_parameters": {"rope_theta": 0.5}}, ["rope_theta", 0.5, 1]),
+        ({"triplet_scorer": "tri"}, ["triplet_scorer", "'tri'", "cross", "bi"]),
+        ({"triplet_loss": "hinge"}, ["triplet_loss", "'hinge'", "binary_cross_entropy", "softmax"]),
+        ({"triplet_loss": "margin"}, ["triplet_loss", "'margin'", "triplet_scorer='cross'"]),
+        (
+            {"triplet_scorer": "bi", "triplet_loss": "binary_cross_entropy"},
+            ["triplet_scorer='bi'", "softmax", "margin"],
+        ),
+        ({"triplet_temperature": 0.0}, ["triplet_temperature", 0.0, 0]),
+        ({"classifier_layers": 3}, ["classifier_layers", 3, 1, 2]),
+        ({"triplet_margin": -0.1}, ["triplet_margin", -0.1, 0]),
     ],
 )
-def test_sizes_that_describe_no_model_are_refused(fields, sentence):
-    with pytest.raises(ValueError, match=sentence):
+def test_sizes_that_describe_no_model_are_refused(fields, facts):
+    with refused(ValueError, *facts):
         RoFormerConfig(**fields)
 
 
@@ -158,8 +165,8 @@ YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 
         ({"rope_parameters": {"type": "linear", "factor": 2.0}}, {"rope_type": "linear", "factor": 2.0}),
         ({"rope_scaling": {"type": "linear", "factor": 2.0}}, {"rope_type": "linear", "factor": 2.0}),
         ({"rope_parameters": None}, {"rope_type": "default"}),
-        ({"rope_parameters": {"rope_type": "yarn", "factor": 2.0}}, "need original_max_position_embeddings"),
-        ({"rope_scaling": {"type": "spiral"}}, "rope_type is 'spiral'"),
+        ({"rope_parameters": {"rope_type": "yarn", "factor": 2.0}}, ["'yarn'", "original_max_position_embeddings"]),
+        ({"rope_scaling": {"type": "spiral"}}, ["rope_type", "'spiral'"]),
     ],
 )
 @pytest.mark.parametrize("how", ["constructor", "from_pretrained", "set afterwards"])
@@ -175,8 +182,8 @@ def test_rope_is_completed_and_checked_wherever_it_is_given(given, expected, how
             setattr(config, name, value)
         return config
 
-    if isinstance(expected, str):
-        with pytest.raises(ValueError, match=expected):
+    if isinstance(expected, list):
+        with refused(ValueError, *expected):
             make()
     else:
         config = make()

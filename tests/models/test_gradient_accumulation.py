@@ -2,22 +2,11 @@
 
 import pytest
 import torch
+from helpers.small_models import TINY, small_model
 from transformers import Trainer, TrainingArguments, default_data_collator
 
-import modeling_roformer
-from modeling_roformer import NezhaConfig, RoFormerConfig
-
-SIZES = dict(
-    vocab_size=30,
-    hidden_size=16,
-    num_hidden_layers=1,
-    num_attention_heads=2,
-    intermediate_size=16,
-    hidden_dropout_prob=0.0,
-    attention_probs_dropout_prob=0.0,
-    classifier_dropout=0.0,
-    initializer_range=0.3,
-)
+SIZES = {**TINY, "vocab_size": 30, "initializer_range": 0.3}
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "classifier_dropout": 0.0}
 TEXTS, LENGTH = 6, 8
 SPARSE = {"sparse_prediction": True}
 SEVERAL = {"num_labels": 3, "problem_type": "multi_label_classification"}
@@ -52,9 +41,7 @@ EQUAL_PARTS = [
 
 
 def make_model(head, fields):
-    torch.manual_seed(0)
-    config = NezhaConfig if head.startswith("Nezha") else RoFormerConfig
-    return getattr(modeling_roformer, head)(config(**SIZES, **fields))
+    return small_model(head, **SIZES, **NO_DROPOUT, **fields).train()
 
 
 def make_labels(head, fields, ids, equal):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import hub_server
+from helpers.messages import assert_states, refused
 from helpers.seq2seq_models import PAD, SIZES, START, make_ids, make_model, make_tokenizer, marian_and_ours, padded
 from safetensors.torch import load_file, save_file
 from transformers import (
@@ -265,11 +266,14 @@ def test_it_is_loaded_whole_or_not_at_all(tmp_path, name):
     weights = load_file(tmp_path / "model.safetensors")
     weight = weights.pop(name)
     save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(ValueError, match=f"has no weight for .*{re.escape(name.partition('coder.')[2])}"):
+    # Decoder and encoder share the embeddings, so that both names are missing.
+    with refused(
+        ValueError, tmp_path, name.replace("encoder.embeddings", "decoder.embeddings"), "output_loading_info=True"
+    ):
         AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
     weights |= {name: weight, "model.decoder.encoder.layer.3.output.dense.bias": torch.zeros(32)}
     save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(ValueError, match=r"layer\.3.*not part of the model"):
+    with refused(ValueError, tmp_path, "model.decoder.encoder.layer.3.output.dense.bias"):
         AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
 
 
@@ -345,69 +349,66 @@ def test_compiled_in_one_graph(encoding):
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    ("fields", "facts"),
     [
-        ({"decoder_layers": 0}, "decoder_layers is 0, but must be at least 1"),
-        ({"encoder_ffn_dim": -1}, "encoder_ffn_dim is -1, but must be at least 1"),
-        ({"position_encoding": "learned"}, "position_encoding is 'learned', but must be one of rotary, sinusoidal"),
-        ({"decoder_attention_heads": 5}, r"d_model \(32\) is not a multiple of decoder_attention_heads \(5\)"),
-        ({"d_model": 36}, "d_model / encoder_attention_heads is 9, an odd number"),
+        ({"decoder_layers": 0}, ["decoder_layers", 0, 1]),
+        ({"encoder_ffn_dim": -1}, ["encoder_ffn_dim", -1, 1]),
+        ({"position_encoding": "learned"}, ["position_encoding", "'learned'", "rotary", "sinusoidal"]),
+        ({"decoder_attention_heads": 5}, ["d_model", 32, "decoder_attention_heads", 5]),
+        ({"d_model": 36}, ["d_model", "encoder_attention_heads", 9]),
         ({"d_model": 33, "encoder_attention_heads": 3, "decoder_attention_heads": 1, "position_encoding": "sinusoidal"},
-         "d_model is 33, an odd number, but sinusoidal positions"),
-        ({"activation_dropout": 0.1}, "activation_dropout is 0.1, but .* made for 0 alone"),
-        ({"decoder_vocab_size": 60}, "decoder_vocab_size is 60, but .* made for 50 alone"),
-        ({"share_encoder_decoder_embeddings": False}, "share_encoder_decoder_embeddings is False"),
-        ({"rope_theta": 500.0}, "rope_theta is a field of RoFormerConfig"),
+         ["d_model", 33]),
+        ({"activation_dropout": 0.1}, ["activation_dropout", 0.1, 0]),
+        ({"decoder_vocab_size": 60}, ["decoder_vocab_size", 60, 50]),
+        ({"share_encoder_decoder_embeddings": False}, ["share_encoder_decoder_embeddings", False, True]),
+        ({"rope_theta": 500.0}, ["rope_theta", "RoFormerConfig", "RoFormerSeq2SeqConfig"]),
     ],
 )  # fmt: skip
-def test_a_config_that_describes_no_model(fields, message):
-    with pytest.raises(ValueError, match=message):
+def test_a_config_that_describes_no_model(fields, facts):
+    with refused(ValueError, *facts):
         RoFormerSeq2SeqConfig(**{**SIZES, **fields})
 
 
 def test_an_unknown_activation():
-    with pytest.raises(ValueError, match="activation_function is 'geluu'.*did you mean 'gelu'"):
+    with refused(ValueError, "activation_function", "'geluu'", "'gelu'"):
         make_model(activation_function="geluu")
 
 
 @pytest.mark.parametrize(
-    ("inputs", "message"),
+    ("inputs", "facts"),
     [
-        ({"input_ids": TARGET}, "nothing to read: give decoder_input_ids, or labels"),
-        ({"decoder_input_ids": TARGET}, "give either input_ids or inputs_embeds"),
-        ({"input_ids": TARGET + 50, "labels": TARGET}, "input_ids has the value .*, but must lie from 0 to 49"),
-        ({"input_ids": TARGET, "labels": TARGET + 50}, "labels has the value .*or be -100"),
-        ({"input_ids": TARGET, "decoder_input_ids": TARGET[:, :4], "labels": TARGET}, r"labels has shape \(3, 9\)"),
-        ({"input_ids": TARGET, "decoder_input_ids": TARGET + 50}, "decoder_input_ids has the value .*lie from 0 to 49"),
-        (
-            {"input_ids": TARGET, "labels": TARGET[:2]},
-            r"decoder_input_ids has shape \(2, 9\), but to a source of 3 texts",
-        ),
-        ({"input_ids": TARGET, "decoder_input_ids": TARGET[0]}, r"decoder_input_ids has shape \(9,\), but"),
+        ({"input_ids": TARGET}, ["decoder_input_ids", "decoder_inputs_embeds", "labels"]),
+        ({"decoder_input_ids": TARGET}, ["input_ids", "inputs_embeds"]),
+        ({"input_ids": TARGET + 50, "labels": TARGET}, ["input_ids", int(TARGET.max()) + 50, 49]),
+        ({"input_ids": TARGET, "labels": TARGET + 50}, ["labels", int(TARGET.max()) + 50, 49, -100]),
+        ({"input_ids": TARGET, "decoder_input_ids": TARGET[:, :4], "labels": TARGET}, ["labels", (3, 9), (3, 4)]),
+        ({"input_ids": TARGET, "decoder_input_ids": TARGET + 50}, ["decoder_input_ids", int(TARGET.max()) + 50, 49]),
+        ({"input_ids": TARGET, "labels": TARGET[:2]}, ["decoder_input_ids", (2, 9), 3]),
+        ({"input_ids": TARGET, "decoder_input_ids": TARGET[0]}, ["decoder_input_ids", (9,), 3]),
         (
             {"encoder_outputs": (torch.zeros(3, 5, 32),), "attention_mask": TARGET, "labels": TARGET},
-            r"attention_mask has shape \(3, 9\), but the input needs \(3, 5\)",
+            ["attention_mask", (3, 9), (3, 5)],
         ),
-        ({"input_ids": TARGET[0], "labels": TARGET}, r"input_ids has shape \(9,\)"),
-        ({"input_ids": TARGET, "attention_mask": TARGET[:, :3], "labels": TARGET}, "attention_mask has shape"),
-        ({"input_ids": TARGET, "token_type_ids": TARGET * 0 + 1, "labels": TARGET}, "token_type_ids has the value 1"),
+        ({"input_ids": TARGET[0], "labels": TARGET}, ["input_ids", (9,), "(batch, length)"]),
+        ({"input_ids": TARGET, "attention_mask": TARGET[:, :3], "labels": TARGET}, ["attention_mask", (3, 3), (3, 9)]),
+        ({"input_ids": TARGET, "token_type_ids": TARGET * 0 + 1, "labels": TARGET}, ["token_type_ids", 1, 0]),
     ],
 )
-def test_input_that_does_not_fit(inputs, message):
-    with pytest.raises(ValueError, match=message):
+def test_input_that_does_not_fit(inputs, facts):
+    with refused(ValueError, *facts):
         make_model()(**inputs)
 
 
 @pytest.mark.parametrize("name", ["decoder_start_token_id", "pad_token_id"])
 def test_labels_need_special_tokens(name):
-    with pytest.raises(ValueError, match=f"by {name}, which the config leaves open"):
+    with refused(ValueError, name, None, "decoder_input_ids", "labels"):
         make_model(**{name: None})(TARGET, labels=TARGET)
 
 
 def test_flex_attention_is_refused_on_a_cpu():
     model = make_model()
     model.set_attn_implementation("flex_attention")
-    with pytest.raises(ValueError, match="flex_attention.*wrong results on a CPU"):
+    with refused(ValueError, "flex_attention", "CPU"):
         model(TARGET, labels=TARGET)
 
 
@@ -416,9 +417,8 @@ def test_an_argument_that_nothing_reads_is_named(monkeypatch):
     monkeypatch.setattr(modeling_roformer.input_checks.logger, "warning", texts.append)
     _warn_of_unread.cache_clear()
     make_model()(TARGET, labels=TARGET, attn_mask=TARGET)
-    assert texts == [
-        "forward was given the argument attn_mask, which this model does not read: did you mean attention_mask?"
-    ]
+    (text,) = texts
+    assert_states(text, "attn_mask", "attention_mask")
     _warn_of_unread.cache_clear()
 
 

@@ -1,7 +1,6 @@
 """Triplet matching: scores and losses against the formulas, the pipeline, and what is saved, here and elsewhere."""
 
 import json
-import re
 import subprocess
 import sys
 import textwrap
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import hub_server
+from helpers.messages import refused
 from helpers.paths import SHARED, needs_shared
 from helpers.properties import max_examples
 from helpers.small_models import small_config, small_model
@@ -260,28 +260,32 @@ def test_one_graph(scorer):
 
 
 @pytest.mark.parametrize(
-    ("scorer", "changes", "sentence"),
+    ("scorer", "changes", "facts"),
     [
-        ("cross", {"input_ids": torch.ones(3, 3, 11)}, r"input_ids has shape \(3, 3, 11\).*'cross' needs \(batch, 2"),
-        ("bi", {"input_ids": torch.ones(3, 2, 11)}, r"input_ids has shape \(3, 2, 11\).*'bi' needs \(batch, 3"),
-        ("cross", {"input_ids": torch.ones(3, 11)}, r"input_ids has shape \(3, 11\)"),
-        ("cross", {"input_ids": torch.ones(0, 2, 11)}, r"input_ids has shape \(0, 2, 11\)"),
-        ("cross", {"input_ids": None}, "give either input_ids or inputs_embeds"),
-        ("cross", {"input_ids": None, "inputs_embeds": torch.ones(3, 2, 11)}, r"inputs_embeds has shape \(3, 2, 11\)"),
-        ("cross", {"attention_mask": torch.ones(3, 11)}, r"attention_mask has shape \(3, 11\).*needs \(3, 2, 11\)"),
-        ("bi", {"token_type_ids": torch.ones(3, 3, 10)}, r"token_type_ids has shape \(3, 3, 10\).*needs \(3, 3, 11\)"),
-        ("cross", {"position_ids": torch.ones(1, 11)}, "position_ids has shape"),
-        ("cross", {"labels": torch.tensor([0, 1, 2])}, "labels must be 0"),
-        ("cross", {"labels": torch.tensor([0, -100, 1])}, "labels must be 0"),
-        ("cross", {"labels": torch.tensor([0, 1])}, r"labels are torch.int64 of shape \(2,\).*shape \(3,\)"),
-        ("cross", {"labels": torch.tensor([0.0, 1.0, 1.0])}, "labels are torch.float32"),
-        ("bi", {"labels": torch.tensor([[0], [1], [1]])}, r"labels are torch.int64 of shape \(3, 1\)"),
+        ("cross", {"input_ids": torch.ones(3, 3, 11)}, ["input_ids", (3, 3, 11), "'cross'", "(batch, 2, length)"]),
+        ("bi", {"input_ids": torch.ones(3, 2, 11)}, ["input_ids", (3, 2, 11), "'bi'", "(batch, 3, length)"]),
+        ("cross", {"input_ids": torch.ones(3, 11)}, ["input_ids", (3, 11), "(batch, 2, length)"]),
+        ("cross", {"input_ids": torch.ones(0, 2, 11)}, ["input_ids", (0, 2, 11), "(batch, 2, length)"]),
+        ("cross", {"input_ids": None}, ["either", "input_ids", "inputs_embeds"]),
+        (
+            "cross",
+            {"input_ids": None, "inputs_embeds": torch.ones(3, 2, 11)},
+            ["inputs_embeds", (3, 2, 11), "(batch, 2, length, embedding_size)"],
+        ),
+        ("cross", {"attention_mask": torch.ones(3, 11)}, ["attention_mask", (3, 11), (3, 2, 11)]),
+        ("bi", {"token_type_ids": torch.ones(3, 3, 10)}, ["token_type_ids", (3, 3, 10), (3, 3, 11)]),
+        ("cross", {"position_ids": torch.ones(1, 11)}, ["position_ids", (1, 11), (3, 2, 11)]),
+        ("cross", {"labels": torch.tensor([0, 1, 2])}, ["labels", 0, "B", 1, "C"]),
+        ("cross", {"labels": torch.tensor([0, -100, 1])}, ["labels", 0, "B", 1, "C"]),
+        ("cross", {"labels": torch.tensor([0, 1])}, ["labels", "torch.int64", (2,), (3,)]),
+        ("cross", {"labels": torch.tensor([0.0, 1.0, 1.0])}, ["labels", "torch.float32", (3,)]),
+        ("bi", {"labels": torch.tensor([[0], [1], [1]])}, ["labels", "torch.int64", (3, 1), (3,)]),
     ],
 )
-def test_bad_input_is_refused_before_anything_is_computed(scorer, changes, sentence, monkeypatch):
+def test_bad_input_is_refused_before_anything_is_computed(scorer, changes, facts, monkeypatch):
     model = make_model(scorer)
     monkeypatch.setattr(model.roformer, "forward", lambda *_, **__: pytest.fail("computed"))
-    with pytest.raises(ValueError, match=sentence):
+    with refused(ValueError, *facts):
         model(**{**make_batch(texts_for(scorer)), **changes})
 
 
@@ -289,7 +293,7 @@ def test_bad_input_is_refused_before_anything_is_computed(scorer, changes, sente
 def test_a_text_that_the_mask_hides_whole_is_refused(scorer, text):
     model, batch = make_model(scorer), make_batch(texts_for(scorer))
     batch["attention_mask"][2, 1] = 0
-    with pytest.raises(ValueError, match=re.escape(f"attention_mask leaves no token of {text} in triplet 2")):
+    with refused(ValueError, "attention_mask", text, 2):
         model(**batch)
 
 
@@ -371,31 +375,31 @@ def test_a_progress_bar_where_it_takes_long(tokenizer, capsys):
 
 def test_texts_that_cannot_be_encoded_are_named(tokenizer):
     model = make_model("bi")
-    for texts, sentence in [
-        (["借款", " \n"], r"texts\[1\] is empty"),
-        (["借款", None], r"texts\[1\] is NoneType"),
-        (["借款", "\u200b"], r"texts\[1\] contains no token"),
-        ("借款", "texts is a single string"),
+    for texts, facts in [
+        (["借款", " \n"], ["texts[1]", "empty"]),
+        (["借款", None], ["texts[1]", "NoneType"]),
+        (["借款", "\u200b"], ["texts[1]", "token"]),
+        ("借款", ["texts", "list"]),
     ]:
-        with pytest.raises(ValueError, match=sentence):
+        with refused(ValueError, *facts):
             model.encode(texts, tokenizer)
-    with pytest.raises(ValueError, match="batch_size is 0"):
+    with refused(ValueError, "batch_size", 0, 1):
         model.encode(["借款"], tokenizer, batch_size=0)
-    with pytest.raises(ValueError, match="max_length is 2"):
+    with refused(ValueError, "max_length", 2, 5):
         model.encode(["借款"], tokenizer, max_length=2)
-    with pytest.raises(ValueError, match='triplet_scorer="bi"'):
+    with refused(ValueError, 'triplet_scorer="bi"', '"cross"'):
         make_model("cross").encode(["借款"], tokenizer)
-    with pytest.raises(ValueError, match=r"shapes \(8,\) and \(5, 9\)"):
+    with refused(ValueError, "vector", "vectors", (8,), (5, 9)):
         model.rank(torch.ones(8), torch.ones(5, 9))
-    with pytest.raises(ValueError, match="top_k is 0"):
+    with refused(ValueError, "top_k", 0, 1):
         model.rank(torch.ones(8), torch.ones(5, 8), top_k=0)
-    with pytest.raises(ValueError, match=r"top_k is 1\.5"):
+    with refused(ValueError, "top_k", 1.5, 1):
         model.rank(torch.ones(8), torch.ones(5, 8), top_k=1.5)
-    with pytest.raises(ValueError, match="vector has numbers that are not finite"):
+    with refused(ValueError, "vector", "finite"):
         model.rank(torch.full((8,), torch.nan), torch.ones(5, 8))
     damaged = torch.ones(5, 8)
     damaged[3, 2] = torch.nan
-    with pytest.raises(ValueError, match=r"vectors\[3\]"):
+    with refused(ValueError, "vectors[3]", "finite"):
         model.rank(torch.ones(8), damaged)
 
 
@@ -479,34 +483,34 @@ def test_pairs_are_cut_longest_first(tokenizer, lengths, max_length):
 
 
 @pytest.mark.parametrize(
-    ("triplet", "sentence"),
+    ("triplet", "facts"),
     [
-        ({"A": "借款", "B": "", "C": "合同"}, 'text "B" is empty'),
-        ({"A": " \n", "B": "借款", "C": "合同"}, 'text "A" is empty'),
-        ({"A": "借款", "B": "合同", "C": "\u200b"}, 'text "C" contains no token'),
-        ({"A": "借款", "B": None, "C": "合同"}, 'text "B" is NoneType'),
-        ({"A": "借款", "B": "合同"}, 'keys "A", "B" and "C"'),
-        ("借款", 'keys "A", "B" and "C"'),
+        ({"A": "借款", "B": "", "C": "合同"}, ['"B"', "empty"]),
+        ({"A": " \n", "B": "借款", "C": "合同"}, ['"A"', "empty"]),
+        ({"A": "借款", "B": "合同", "C": "\u200b"}, ['"C"', "token"]),
+        ({"A": "借款", "B": None, "C": "合同"}, ['"B"', "NoneType"]),
+        ({"A": "借款", "B": "合同"}, ["dict", '"A"', '"B"', '"C"']),
+        ("借款", ["dict", '"A"', '"B"', '"C"']),
     ],
 )
-def test_what_is_no_triplet_is_refused(folder, triplet, sentence):
+def test_what_is_no_triplet_is_refused(folder, triplet, facts):
     match = pipeline("triplet-matching", model=str(folder))
     for inputs in (triplet, [TRIPLET, triplet]):
-        with pytest.raises(ValueError, match=sentence):
+        with refused(ValueError, *facts):
             match(inputs)
-    with pytest.raises(ValueError, match="max_length is 4, but a pair needs at least 5 tokens"):
+    with refused(ValueError, "max_length", 4, 5):
         match(TRIPLET, max_length=4)
     for max_length in ("x", "40", 40.0, True):
-        with pytest.raises(ValueError, match=f"max_length is {max_length!r}"):
+        with refused(ValueError, "max_length", repr(max_length)):
             match(TRIPLET, max_length=max_length)
-        with pytest.raises(ValueError, match=f"max_length is {max_length!r}"):
+        with refused(ValueError, "max_length", repr(max_length)):
             encode_triplet(match.tokenizer, TRIPLET, "bi", max_length)
     assert match(TRIPLET, max_length=np.int64(40)) == match(TRIPLET, max_length=40)
 
 
 def test_another_head_is_refused(tokenizer):
     model = RoFormerForMaskedLM(small_config(vocab_size=len(VOCABULARY)))
-    with pytest.raises(ValueError, match="RoFormerForMaskedLM does not match triplets"):
+    with refused(ValueError, "RoFormerForMaskedLM", "AutoModelForTripletMatching"):
         pipeline("triplet-matching", model=model, tokenizer=tokenizer)
 
 
@@ -553,7 +557,7 @@ def test_a_pipeline_comes_back_with_the_package_and_nobody_is_asked(folder, tmp_
         assert type(again) is TripletMatchingPipeline and type(again.model) is RoFormerForTripletMatching
         assert again(TRIPLETS) == answers
     assert not list((tmp_path / "saved").glob("*.part"))
-    with pytest.raises(ValueError, match="push_to_hub"):
+    with refused(ValueError, "save_pretrained", "push_to_hub"):
         match.save_pretrained(tmp_path / "other", push_to_hub=True)
     assert not (tmp_path / "other").exists()
 
