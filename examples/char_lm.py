@@ -26,9 +26,8 @@ from modeling_roformer.training.errors import TrainingError, exit_on_error
 from modeling_roformer.training.runs.checkpointing import CheckpointingTrainer
 from modeling_roformer.training.runs.device import ON_CPU, processes
 from modeling_roformer.training.runs.digests import digest_of_text
-from modeling_roformer.training.runs.fingerprint import run_lock
 from modeling_roformer.training.runs.finite import NotFinite, positive_rate, show_failed
-from modeling_roformer.training.runs.results_file import ResultsFile
+from modeling_roformer.training.runs.resuming import ResultsFile, run_lock
 
 VARIANTS = {
     "none": {"position_encoding": "none"},

@@ -39,10 +39,7 @@ def show_agreement(model, sentences: list[dict]) -> None:
     with torch.no_grad():
         ours = torch.stack([model(torch.tensor([s["token_ids"]])).logits[0, s["mask_at"]] for s in sentences]).numpy()
     table = Table("logits of seven masks over 12,000 words, compared with", "largest difference", "tolerance")
-    for name, key, goal in (
-        ("the formulas in float64", "float64", 5e-5),
-        ("bert4keras on TensorFlow", "logits", 2e-4),
-    ):
+    for name, key, goal in (("the formulas in float64", "float64", 5e-5), ("bert4keras on TensorFlow", "logits", 2e-4)):
         table.add_row(name, f"{np.abs(ours - recorded[key]).max():.1e}", f"{goal:.0e}")
     console.print(table)
 

@@ -29,14 +29,13 @@ from modeling_roformer.output.atomic_folder import output_folder
 from modeling_roformer.training.comparing.curves import draw_learning_curves
 from modeling_roformer.training.errors import TrainingError, exit_on_error
 from modeling_roformer.training.finetuning.labelled_text import read_labelled
-from modeling_roformer.training.finetuning.scored_card import write_scored_card
-from modeling_roformer.training.finetuning.seed_results import SeedResults
+from modeling_roformer.training.finetuning.results import SeedResults, write_scored_card
 from modeling_roformer.training.metrics import metric
 from modeling_roformer.training.runs.device import ON_CPU
 from modeling_roformer.training.runs.digests import digest_of_model, digest_of_rows
-from modeling_roformer.training.runs.fingerprint import run_lock
 from modeling_roformer.training.runs.finite import FiniteTrainer, NotFinite, positive_rate, show_failed
 from modeling_roformer.training.runs.models import saved_config
+from modeling_roformer.training.runs.resuming import run_lock
 
 LEAST = 5  # minimum number of texts to split
 SCORES = ("accuracy", "macro_f1")

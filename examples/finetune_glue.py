@@ -32,11 +32,10 @@ from transformers import (
 from modeling_roformer.output.atomic_folder import output_folder
 from modeling_roformer.training.errors import TrainingError, exit_on_error
 from modeling_roformer.training.finetuning.glue import TASKS, read_task
-from modeling_roformer.training.finetuning.scored_card import write_scored_card
+from modeling_roformer.training.finetuning.results import write_scored_card
 from modeling_roformer.training.metrics import metric
 from modeling_roformer.training.runs.device import ON_CPU
 from modeling_roformer.training.runs.digests import digest_of_model, digest_of_rows
-from modeling_roformer.training.runs.fingerprint import check_rows, run_lock
 from modeling_roformer.training.runs.finite import (
     EARLIER,
     FiniteTrainer,
@@ -46,7 +45,7 @@ from modeling_roformer.training.runs.finite import (
     show_failed,
 )
 from modeling_roformer.training.runs.models import saved_config
-from modeling_roformer.training.runs.results_file import ResultsFile
+from modeling_roformer.training.runs.resuming import ResultsFile, check_rows, run_lock
 
 METRICS = {"accuracy": "classification", "f1": "f1", "spearman": "spearman"}  # score -> the metric that has it
 

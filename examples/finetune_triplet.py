@@ -19,11 +19,17 @@ from rich.console import Console
 from modeling_roformer.model_cards import file_fact
 from modeling_roformer.training.errors import TrainingError, exit_on_error
 from modeling_roformer.training.metrics import metric
-from modeling_roformer.training.runs.fingerprint import run_lock
 from modeling_roformer.training.runs.finite import NotFinite, positive_rate, show_failed
+from modeling_roformer.training.runs.resuming import run_lock
 from modeling_roformer.training.triplets.baselines import TEXT_BLIND, WITHOUT_MODEL, mean_vectors, nearest
-from modeling_roformer.training.triplets.card import Data, describe_trained, save_trained
-from modeling_roformer.training.triplets.finetuning import Recipe, fine_tune, load_starting_model
+from modeling_roformer.training.triplets.finetuning import (
+    Data,
+    Recipe,
+    describe_trained,
+    fine_tune,
+    load_starting_model,
+    save_trained,
+)
 from modeling_roformer.training.triplets.reading import (
     Split,
     digest_of_triplets,

@@ -36,12 +36,11 @@ from modeling_roformer.output.atomic_folder import output_folder
 from modeling_roformer.training.comparing.curves import draw_panels, points, smooth
 from modeling_roformer.training.errors import TrainingError, exit_on_error
 from modeling_roformer.training.runs.checkpointing import Checkpointing
+from modeling_roformer.training.runs.checkpoints import average_of_last
 from modeling_roformer.training.runs.device import ON_CPU
 from modeling_roformer.training.runs.digests import digest_of_rows
-from modeling_roformer.training.runs.fingerprint import run_lock
 from modeling_roformer.training.runs.finite import EARLIER, NotFinite, has_null, show_failed
-from modeling_roformer.training.runs.results_file import ResultsFile
-from modeling_roformer.training.translation.averaging import average_of_last
+from modeling_roformer.training.runs.resuming import ResultsFile, run_lock
 from modeling_roformer.training.translation.pairs import TokenBatches, read_pairs, train_tokenizer
 from modeling_roformer.training.translation.setting import Setting, read_setting
 

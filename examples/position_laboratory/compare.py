@@ -31,9 +31,8 @@ from modeling_roformer.training.pretraining.masking import uniform
 from modeling_roformer.training.runs.checkpointing import CheckpointingTrainer
 from modeling_roformer.training.runs.device import ON_CPU
 from modeling_roformer.training.runs.digests import digest_of_text
-from modeling_roformer.training.runs.fingerprint import run_lock
 from modeling_roformer.training.runs.finite import EARLIER, NotFinite, has_null, positive_rate, show_failed
-from modeling_roformer.training.runs.results_file import ResultsFile
+from modeling_roformer.training.runs.resuming import ResultsFile, run_lock
 
 TIMES = (1, 2, 4, 8)  # lengths of the evaluation, in multiples of the trained one
 MASKED = 0.15  # share of the characters

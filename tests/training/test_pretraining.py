@@ -21,9 +21,8 @@ from transformers import AutoModelForMaskedLM
 
 from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM, RoFormerTokenizer
 from modeling_roformer.training.errors import StoppedBySignal, TrainingError
-from modeling_roformer.training.pretraining.masking import MaskingCollator
+from modeling_roformer.training.pretraining.masking import MaskingCollator, StageExamples
 from modeling_roformer.training.pretraining.pretrain import Corpus, pretrain
-from modeling_roformer.training.pretraining.stage_examples import StageExamples
 from modeling_roformer.training.pretraining.stage_trainer import StageTrainer, StopSignal
 from modeling_roformer.training.pretraining.stages import Stage
 from modeling_roformer.training.runs.finite import NotFinite

@@ -24,7 +24,7 @@ from modeling_roformer.model_cards import file_fact
 from modeling_roformer.training.errors import TrainingError
 from modeling_roformer.training.pretraining.documents import read_documents
 from modeling_roformer.training.runs.digests import digest_of_model, digest_of_rows, digest_of_tokenizer, file_digests
-from modeling_roformer.training.runs.fingerprint import check_same, run_lock
+from modeling_roformer.training.runs.resuming import check_same, run_lock
 from modeling_roformer.training.triplets.reading import digest_of_triplets, read_triplets
 
 EARLIER = (
@@ -93,7 +93,7 @@ def contents(folder):
 
 def warnings(caplog):
     """Ours of what could not be checked."""
-    return " ".join(record.getMessage() for record in caplog.records if record.name.endswith("runs.fingerprint"))
+    return " ".join(record.getMessage() for record in caplog.records if record.name.endswith("runs.resuming"))
 
 
 def names_of(named):

@@ -8,7 +8,7 @@ from huggingface_hub import EvalResult, ModelCard
 
 from modeling_roformer import RoFormerForSequenceClassification
 from modeling_roformer.model_cards import check_metadata
-from modeling_roformer.training.finetuning.scored_card import write_scored_card
+from modeling_roformer.training.finetuning.results import write_scored_card
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from helpers.messages import refused
 from rich.console import Console
 
 from modeling_roformer.training.errors import TrainingError
-from modeling_roformer.training.finetuning.seed_results import SeedResults
+from modeling_roformer.training.finetuning.results import SeedResults
 
 SETTINGS = {"model": "mini", "texts": {"train": 3}}
 

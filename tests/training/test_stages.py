@@ -6,7 +6,7 @@ from helpers.messages import refused
 from helpers.paths import REPOSITORY
 
 from modeling_roformer.training.errors import TrainingError
-from modeling_roformer.training.pretraining.stage_examples import StageExamples
+from modeling_roformer.training.pretraining.masking import StageExamples
 from modeling_roformer.training.pretraining.stages import Stage, read_stages
 
 GOOD = "stages:\n  - {length: 512, batch_size: 256, steps: 200_000, learning_rate: 1e-4}\n"

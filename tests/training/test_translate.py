@@ -19,8 +19,7 @@ from safetensors.torch import save_file
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, Seq2SeqTrainer
 
 from modeling_roformer.training.errors import TrainingError
-from modeling_roformer.training.runs.checkpoints import atomic_checkpoint
-from modeling_roformer.training.translation.averaging import average_checkpoints, average_of_last
+from modeling_roformer.training.runs.checkpoints import atomic_checkpoint, average_checkpoints, average_of_last
 from modeling_roformer.training.translation.pairs import TokenBatches, read_pairs, train_tokenizer
 from modeling_roformer.training.translation.setting import read_setting
 

@@ -87,12 +87,7 @@ def draw_curves(output: str | Path) -> Path:
 
 
 def draw_learning_curves(logs: Mapping[object, Sequence[dict]], picture: str | Path) -> Path:
-    """Draw losses and validation accuracy of a fine-tuning against its epochs, one curve per seed.
-
-    Args:
-        logs: seed -> Trainer's log, with training entries and, for each epoch, a validation entry.
-        picture: PNG file to write.
-    """
+    """Draw losses and validation accuracy of a fine-tuning against its epochs, from Trainer's log of each seed."""
     panels = {
         title: {f"seed {seed}": points(log, name, "epoch") for seed, log in logs.items()}
         for title, name in _LEARNING.items()
@@ -122,11 +117,9 @@ class RunCurves:
 
 
 def run_curves(output: str | Path, held_out: bool) -> RunCurves:
-    """Return the curves of a finished run.
+    """Return the curves of a finished run from its folder.
 
-    Args:
-        output: folder of the run.
-        held_out: whether to compare by held-out documents. Raises a TrainingError if the run had none.
+    With `held_out`, runs are compared by held-out documents. Raises a TrainingError if the run had none.
     """
     entries, ends = read_logs(output)
     stages = [[entry for entry in entries if first < entry["step"] <= last] for first, last in pairwise([0, *ends])]

@@ -27,11 +27,7 @@ class Difference:
 
 
 def paired_bootstrap(
-    first: Sequence[float],
-    second: Sequence[float],
-    cases: Sequence | None = None,
-    draws: int = 10_000,
-    seed: int = 0,
+    first: Sequence[float], second: Sequence[float], cases: Sequence | None = None, draws: int = 10_000, seed: int = 0
 ) -> Difference:
     """Compare two lists of results on the same test cases by resampling the cases with replacement.
 

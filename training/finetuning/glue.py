@@ -16,43 +16,33 @@ class Task:
     """GLUE task: the columns of its files, its classes and its score.
 
     title: GLUE's name of the task and of its folder.
-    texts, columns: columns of the text or of the two texts, in GLUE's files and in data sets.
+    texts: columns of the text or of the two texts in GLUE's files.
     label: column of the label in the files.
     classes: names of the classes in the order of their ids; empty if the label is a number from 0 to 5.
     score: the score in Table 2: "f1", "accuracy" or "spearman".
+    columns: columns of the texts in data sets; None if as in the files.
     validation: suffixes of the validation splits in the names of files; "" for a single one.
     """
 
     title: str
     texts: tuple[str, ...]
-    columns: tuple[str, ...]
     label: str
     classes: tuple[str, ...]
     score: str
+    columns: tuple[str, ...] | None = None
     validation: tuple[str, ...] = ("",)
 
 
+_PAIR = ("sentence1", "sentence2")
+_MNLI = ("entailment", "neutral", "contradiction")
 TASKS = {
-    "mrpc": Task("MRPC", ("#1 String", "#2 String"), ("sentence1", "sentence2"), "Quality", ("0", "1"), "f1"),
-    "sst2": Task("SST-2", ("sentence",), ("sentence",), "label", ("0", "1"), "accuracy"),
-    "qnli": Task(
-        "QNLI",
-        ("question", "sentence"),
-        ("question", "sentence"),
-        "label",
-        ("entailment", "not_entailment"),
-        "accuracy",
-    ),
-    "stsb": Task("STS-B", ("sentence1", "sentence2"), ("sentence1", "sentence2"), "score", (), "spearman"),
-    "qqp": Task("QQP", ("question1", "question2"), ("question1", "question2"), "is_duplicate", ("0", "1"), "f1"),
+    "mrpc": Task("MRPC", ("#1 String", "#2 String"), "Quality", ("0", "1"), "f1", columns=_PAIR),
+    "sst2": Task("SST-2", ("sentence",), "label", ("0", "1"), "accuracy"),
+    "qnli": Task("QNLI", ("question", "sentence"), "label", ("entailment", "not_entailment"), "accuracy"),
+    "stsb": Task("STS-B", _PAIR, "score", (), "spearman"),
+    "qqp": Task("QQP", ("question1", "question2"), "is_duplicate", ("0", "1"), "f1"),
     "mnli": Task(
-        "MNLI",
-        ("sentence1", "sentence2"),
-        ("premise", "hypothesis"),
-        "gold_label",
-        ("entailment", "neutral", "contradiction"),
-        "accuracy",
-        ("_matched", "_mismatched"),
+        "MNLI", _PAIR, "gold_label", _MNLI, "accuracy", ("premise", "hypothesis"), ("_matched", "_mismatched")
     ),
 }
 HIGHEST = 5.0  # similarity in STS-B
@@ -132,14 +122,14 @@ def _file_rows(task: Task, path: Path) -> Iterator[Row]:
 
 
 def _data_set_rows(task: Task, name: str, part: str) -> Iterator[Row]:
-    found = load_data_set(name, part)
-    if missing := {*task.columns, "label"} - set(found.column_names):
+    found, columns = load_data_set(name, part), task.columns or task.texts
+    if missing := {*columns, "label"} - set(found.column_names):
         raise TrainingError(f"the data set {name} has no column {', '.join(sorted(missing))}")
     for number, record in enumerate(found, 1):
         label = record["label"]
         if task.classes and label in range(len(task.classes)):
             label = task.classes[label]
-        yield tuple(record[column] for column in task.columns), str(label), f"{name}, row {number} of {part}"
+        yield tuple(record[column] for column in columns), str(label), f"{name}, row {number} of {part}"
 
 
 def _dataset(task: Task, rows: list[Row], source: str | Path) -> datasets.Dataset:

@@ -99,7 +99,9 @@ def _values(record: dict, text: str, label: str, place: str) -> tuple[str, str]:
     if not isinstance(record[text], str):
         raise TrainingError(f"{place}: the field {text!r} is {type(record[text]).__name__}; expected a string")
     if not isinstance(record[label], (str, int)):
-        raise TrainingError(f"{place}: the field {label!r} is {record[label]!r}; expected a string or an integer")
+        raise TrainingError(
+            f"{place}: the field {label!r} is {type(record[label]).__name__}; expected a string or an integer"
+        )
     return record[text], str(record[label])
 
 

@@ -24,10 +24,7 @@ class NumericMetric(evaluate.Metric):
 
 
 def numbers(predictions: Sequence, references: Sequence) -> tuple[np.ndarray, np.ndarray]:
-    """Return both as float64, of shape (n,).
-
-    Raises a ValueError if a list is empty or a number is not finite.
-    """
+    """Return both as float64, of shape (n,). Raise a ValueError if a list is empty or a number is not finite."""
     arrays = []
     for name, values in ("predictions", predictions), ("references", references):
         array = np.asarray(values, dtype=np.float64)
@@ -43,12 +40,9 @@ def numbers(predictions: Sequence, references: Sequence) -> tuple[np.ndarray, np
 def classes(
     predictions: Sequence, references: Sequence, allowed: Collection[int] | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return both as int64, of shape (n,).
+    """Return both as int64, of shape (n,). Raise a ValueError if a list is empty or a number is not an allowed class id.
 
-    Args:
-        allowed: the valid class ids; any integer if None.
-
-    Raises a ValueError if a list is empty or a number is not a valid class id.
+    `allowed` has the valid ids; None allows any integer.
     """
     arrays = numbers(predictions, references)
     for name, array in zip(("predictions", "references"), arrays, strict=True):

@@ -42,7 +42,7 @@ def read_documents(
             for `datasets.load_dataset`, on this machine or on the Hub: `NAME` or `NAME:CONFIG`.
         cache: folder for the Arrow files.
         field: field of JSON Lines, or column of data sets, with the text.
-        num_proc: number of processes; each reads files of its own.
+        num_proc: number of processes. Each reads files of its own.
 
     Raises:
         TrainingError: the corpus has no text, or there is no data set with that name.
@@ -265,13 +265,7 @@ def cut(
 
 @dataclass
 class Corpus:
-    """Corpus to read, tokenize and cut.
-
-    sources: files, folders and names of data sets (see `read_documents`).
-    cache: folder for the Arrow files.
-    field: field of JSON Lines, or column of data sets, with the text.
-    num_proc: number of processes that read and tokenize.
-    """
+    """Corpus to read, tokenize and cut. See `read_documents` for the fields."""
 
     sources: Sequence[str | Path]
     cache: str | Path

@@ -40,10 +40,9 @@ def near_duplicates(texts: Iterable[str], similarity: float = 0.5, progress: boo
         progress: whether to show progress bars if stderr is a terminal.
 
     Returns:
-        int32 of shape (texts,), numbered from 0.
+        Numbers of the groups, from 0: int32 of shape (texts,).
 
-    Raises:
-        TrainingError: `similarity` is out of range, or so low that more than `LIMIT` comparisons are needed.
+    Raises a TrainingError if `similarity` is out of range, or so low that more than `LIMIT` comparisons are needed.
     """
     if not 0 < similarity <= 1:
         raise TrainingError(f"similarity is {similarity}; expected a number above 0 and at most 1")
@@ -216,9 +215,8 @@ def _numbered(groups: np.ndarray) -> np.ndarray:
 
 def _matrix(columns: np.ndarray, lengths: np.ndarray, width: int) -> csr_array:
     """Return a sparse matrix of ones from the columns of its rows, which have `lengths` entries."""
-    return csr_array(
-        (np.ones(len(columns), dtype=np.int32), columns, np.append(0, np.cumsum(lengths))), (len(lengths), width)
-    )
+    ones, ends = np.ones(len(columns), dtype=np.int32), np.append(0, np.cumsum(lengths))
+    return csr_array((ones, columns, ends), (len(lengths), width))
 
 
 def _parts(costs: np.ndarray) -> Iterator[slice]:

@@ -3,7 +3,7 @@
 The folder of a run:
 
 ```text
-run.json                     the run's settings: stages, seed, and digests of corpus, tokenizer and weights; see `fingerprint`
+run.json                     the run's settings: stages, seed, and digests of corpus, tokenizer and weights; see `resuming`
 corpus/                      the corpus as Arrow files, unless another cache folder was given
 stage-1/model/               the model after the stage, written atomically: if it exists, the stage is finished
 stage-1/log.json             the log of the stage
@@ -39,11 +39,10 @@ from ..errors import StoppedBySignal, TrainingError
 from ..runs.checkpoints import remove_all_but, require_undamaged
 from ..runs.device import ON_CPU, device_batch_size, on_main_process, processes
 from ..runs.digests import digest_of_rows, digest_of_tokenizer, digests_of_weights, non_default_fields
-from ..runs.fingerprint import check_same, run_lock
 from ..runs.finite import first_not_finite
+from ..runs.resuming import check_same, run_lock
 from .documents import Corpus
-from .masking import MaskingCollator
-from .stage_examples import HeldOutBatches, StageExamples
+from .masking import HeldOutBatches, MaskingCollator, StageExamples
 from .stage_trainer import StageTrainer, StopSignal
 from .stages import Stage
 
@@ -212,15 +211,11 @@ class _Run:
             trainer.train_or_resume()
         done = trainer.state.global_step
         if done < stage.steps:
-            raise StoppedBySignal(
-                f"stopped by a signal after step {done:,} of {stage.steps:,} in stage {number}; run the same command to resume",
-                self.stop.number,
-            )
+            self._raise_stopped(f"step {done:,} of {stage.steps:,} in stage {number}")
         is_main = self.state.is_main_process
         if is_main:
-            (folder / "log.json").write_text(
-                json.dumps(trainer.state.log_history, indent=1, allow_nan=False) + "\n", encoding="utf-8"
-            )
+            log = json.dumps(trainer.state.log_history, indent=1, allow_nan=False)
+            (folder / "log.json").write_text(log + "\n", encoding="utf-8")
         trainer.require_finite_weights()
         with trainer.writing(folder / "model") as model:
             trainer.save_model(str(model))
@@ -229,8 +224,10 @@ class _Run:
         if is_main:
             remove_all_but(folder, 0)
         if self.stop.number:
-            message = f"stopped by a signal after stage {number}; run the same command to resume"
-            raise StoppedBySignal(message, self.stop.number)
+            self._raise_stopped(f"stage {number}")
+
+    def _raise_stopped(self, last: str) -> None:
+        raise StoppedBySignal(f"stopped by a signal after {last}; run the same command to resume", self.stop.number)
 
     def _arguments(self, stage: Stage, folder: Path) -> TrainingArguments:
         on_device = _device_batch(stage, self.device_tokens, self.state.num_processes)
@@ -295,23 +292,19 @@ def _record_length(model: PreTrainedModel, length: int) -> None:
 
 def _weight_digests(model: PreTrainedModel) -> list[str] | None:
     """Return the digests of the files from which a model was loaded, or None for a fresh model."""
-    if not model.name_or_path:
-        return None
     try:
-        return digests_of_weights(model.name_or_path)
+        return digests_of_weights(model.name_or_path) if model.name_or_path else None
     except (TrainingError, OSError):  # only its config was loaded from there
         return None
 
 
 def _compared_arguments(arguments: dict) -> dict:
     """Return the `TrainingArguments` that change the trained weights and differ from the defaults."""
-    defaults = {field.name: field.default for field in fields(TrainingArguments)}
-    found = {
-        name: value
-        for name, value in arguments.items()
-        if not name.startswith(_NOT_COMPARED) and not (name in defaults and defaults[name] == value)
-    }
-    return json.loads(json.dumps(found, default=str))
+    compared = {name: value for name, value in arguments.items() if not name.startswith(_NOT_COMPARED)}
+    for field in fields(TrainingArguments):
+        if field.name in compared and compared[field.name] == field.default:
+            del compared[field.name]
+    return json.loads(json.dumps(compared, default=str))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -45,12 +45,9 @@ class StageTrainer(CheckpointingTrainer):
         self.add_callback(_StopAndSave(stop, self))
 
     def fail(self, what: str) -> None:
-        last = last_complete(self.folder)
-        kept = f"the last complete checkpoint is {last}" if last else "the stage has no checkpoint yet"
-        raise NotFinite(
-            f"{what} of {self.folder.name} in {self.folder.parent}; {kept}: use a lower learning_rate or a longer warmup, and "
-            "another output folder"
-        )
+        last = last_complete(self.folder) or "none"
+        place = f"{self.folder.name} in {self.folder.parent} (last complete checkpoint: {last})"
+        raise NotFinite(f"{what} of {place}: use a lower learning_rate or a longer warmup, and another output folder")
 
     def create_optimizer(self, model=None) -> torch.optim.Optimizer:
         model = self.model if model is None else model
@@ -101,9 +98,7 @@ class StageTrainer(CheckpointingTrainer):
         """Return loss and accuracy on the held-out batches."""
         model, sums = self.accelerator.unwrap_model(self.model, keep_torch_compile=False), [0.0, 0.0, 0.0]
         model.eval()
-        model.training = (
-            True  # of the model itself, which then computes logits only at labels; its layers stay in eval mode
-        )
+        model.training = True  # the model then computes logits only at labels; its layers stay in eval mode
         with torch.no_grad(), self.accelerator.autocast():
             for first in range(0, len(self.held_out), self.args.world_size):
                 # A sharded model needs all processes for each batch: those without a batch compute one without labels.
@@ -202,11 +197,8 @@ def shard(model: PreTrainedModel, accelerator: Accelerator) -> None:
     accelerate does not shard a model again. It would put the decoder into a group of its own, and torch refuses the bias that
     the decoder shares with the MLM head in two groups.
 
-    Args:
-        model: has the layers `model.base_model.encoder.layer`. It gets the weights of the main process.
-        accelerator: its plugin has the options.
-
-    Raises a TrainingError for the first version of FSDP.
+    The layers are `model.base_model.encoder.layer`. All processes get the weights of the main process. The accelerator's plugin
+    has the options; raise a TrainingError for the first version of FSDP.
     """
     plugin = accelerator.state.fsdp_plugin
     if plugin.fsdp_version != 2:

@@ -91,12 +91,8 @@ class Checkpointing(FiniteTraining):
             reason = getattr(error, "strerror", None) or sentence_of(error)
             there = next(place for place in (self.folder, *self.folder.absolute().parents) if place.exists())
             free = shutil.disk_usage(there).free / 1e6
-            last = last_complete(self.folder)
-            then = (
-                f"the same command resumes from {last}"
-                if last
-                else "there is no checkpoint yet, so the same command starts from the first step"
-            )
+            last = last_complete(self.folder) or "the first step, since there is no checkpoint yet"
+            then = f"the same command continues from {last}"
             raise TrainingError(
                 f"{path} cannot be written: {reason} ({free:,.1f} MB free on that disk); {then}"
             ) from error
@@ -134,10 +130,8 @@ def _naming(checkpoint: str | None, what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise TrainingError(
-            f"{checkpoint}: cannot load {what}: {sentence_of(error)}. Move that folder away to resume from the checkpoint "
-            "before it"
-        ) from error
+        then = "Move that folder away to resume from the checkpoint before it"
+        raise TrainingError(f"{checkpoint}: cannot load {what}: {sentence_of(error)}. {then}") from error
 
 
 class CheckpointingTrainer(Checkpointing, Trainer):

@@ -1,4 +1,4 @@
-"""Checkpoint folders: atomic writing, verification by digests, and the choice of the one to resume from."""
+"""Checkpoint folders: atomic writing, verification by digests, choosing the one to resume from, and averaging."""
 
 import json
 import logging
@@ -6,13 +6,14 @@ import os
 import re
 import shutil
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
 from transformers.trainer_pt_utils import safe_globals
 
 from ...output.atomic_folder import exchange, sync
@@ -20,6 +21,7 @@ from ...output.console import sentence_of
 from ..errors import TrainingError
 from .digests import file_digests
 
+WEIGHTS = "model.safetensors"
 MANIFEST = "whole.json"  # name -> size and digest of every other file in the folder. It is written last.
 _NAME = re.compile(r"checkpoint-(\d+)")
 _logger = logging.getLogger(__name__)
@@ -42,13 +44,8 @@ def unfinished(path: Path) -> Path:
 def atomic_checkpoint(path: Path, is_main: bool = True, barrier: Callable[[], None] = lambda: None) -> Iterator[Path]:
     """Yield a folder to write into. When the block ends, sync it to disk and rename it to `path` in one step.
 
-    An existing folder at `path` is replaced. All processes of a run write into the same folder; the main process creates and
-    renames it.
-
-    Args:
-        path: the final folder. Until then the files are in `unfinished(path)`.
-        is_main: whether this is the main process.
-        barrier: waits for the other processes.
+    An existing folder at `path` is replaced. All processes of a run write into the same folder; the main process (`is_main`)
+    creates and renames it, and `barrier` waits for the other processes.
     """
     folder = unfinished(path)
     if is_main:
@@ -83,24 +80,21 @@ def _write_manifest(folder: Path) -> None:
 
 
 def _read_manifest(folder: Path) -> dict[str, _FileRecord]:
-    """Return the manifest of a folder. Raise an OSError or a ValueError if it cannot be read."""
+    """Return the manifest of a folder. Raise an OSError, a ValueError or a TypeError if it cannot be read."""
     manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     if not isinstance(manifest, dict) or not manifest:
         raise ValueError("no files are listed")
-    try:
-        return {
-            name: _FileRecord(**entry) if isinstance(entry, dict) else _FileRecord(int(entry))
-            for name, entry in manifest.items()
-        }
-    except TypeError as error:
-        raise ValueError(str(error)) from None
+    return {
+        name: _FileRecord(**entry) if isinstance(entry, dict) else _FileRecord(int(entry))
+        for name, entry in manifest.items()
+    }
 
 
 def is_complete(folder: Path) -> bool:
     """Return whether every file is there with its size. The contents are not read (see `find_damage`)."""
     try:
         return all((folder / name).stat().st_size == file.size for name, file in _read_manifest(folder).items())
-    except (OSError, ValueError):
+    except (OSError, ValueError, TypeError):
         return False
 
 
@@ -117,7 +111,7 @@ def find_damage(folder: Path) -> str | None:
         manifest = _read_manifest(folder)
     except OSError:
         return f"{folder / MANIFEST} is missing, so the folder may be incomplete"
-    except ValueError:
+    except (ValueError, TypeError):
         return f"{folder / MANIFEST} is damaged: it does not list files"
     for name, file in manifest.items():
         path = folder / name
@@ -178,9 +172,7 @@ def last_complete(folder: Path) -> Path | None:
 def checkpoint_to_resume(folder: Path) -> Path | None:
     """Return the latest undamaged checkpoint, or None if there is no checkpoint.
 
-    Rename later ones that are damaged, and log a warning for each.
-
-    Raises a TrainingError, and renames nothing, if all checkpoints are damaged.
+    Rename later ones that are damaged, and log a warning for each. If all are damaged, raise a TrainingError instead.
     """
     damaged: dict[Path, str] = {}
     for checkpoint in checkpoints(folder):
@@ -192,8 +184,8 @@ def checkpoint_to_resume(folder: Path) -> Path | None:
         damaged[checkpoint] = found
     if damaged:
         raise TrainingError(
-            f"every checkpoint in {folder} is damaged: {'; '.join(damaged.values())}. Restore one of them from a copy, or "
-            f"remove {folder} to start again"
+            f"every checkpoint in {folder} is damaged: {'; '.join(damaged.values())}. Restore one from a copy, or remove {folder} "
+            "to start again"
         )
     return None
 
@@ -218,3 +210,40 @@ def remove_all_but(folder: Path, keep: int) -> None:
         removed.parent.mkdir(exist_ok=True)
         os.rename(path, removed)
         shutil.rmtree(removed.parent, ignore_errors=True)
+
+
+def average_of_last(folder: str | Path, number: int) -> dict[str, torch.Tensor]:
+    """Verify and average the last `number` checkpoints of a run. If it has fewer, log a warning and average these.
+
+    The average is better than a single checkpoint (arXiv:1706.03762, section 6.1).
+    """
+    last = checkpoints(Path(folder))[:number]
+    for checkpoint in last:
+        require_undamaged(checkpoint, "remove it to average the others")
+    if len(last) < number:
+        _logger.warning("%s has only %s of %s checkpoints: averaging these", folder, len(last), number)
+    return average_checkpoints(last)
+
+
+def average_checkpoints(folders: Sequence[str | Path]) -> dict[str, torch.Tensor]:
+    """Return the mean of each weight over the checkpoints, computed in float64, for `load_state_dict(strict=False)`.
+
+    Tied weights appear once, as in the files. Raises a TrainingError if the names or shapes of weights differ between
+    checkpoints, or a checkpoint cannot be read.
+    """
+    if not folders:
+        raise TrainingError("there are no checkpoints to average")
+    total: dict[str, torch.Tensor] = {}
+    for number, folder in enumerate(folders):
+        try:
+            weights = load_file(Path(folder) / WEIGHTS)
+        except SafetensorError as error:
+            raise TrainingError(f"{Path(folder) / WEIGHTS} is damaged ({error}), and cannot be averaged") from None
+        if number and {name: x.shape for name, x in weights.items()} != {name: x.shape for name, x in total.items()}:
+            raise TrainingError(
+                f"{folder} cannot be averaged with {folders[0]}: its weights have other names or shapes"
+            )
+        for name, weight in weights.items():
+            total[name] = weight.double() + total[name] if number else weight.double()
+        dtypes = {name: weight.dtype for name, weight in weights.items()}
+    return {name: (weight / len(folders)).to(dtypes[name]) for name, weight in total.items()}

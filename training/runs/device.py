@@ -20,10 +20,7 @@ def processes() -> PartialState:
 
 
 def on_main_process(compute: Callable[[], T]) -> T:
-    """Call a function in the main process and return its result in all processes.
-
-    If it raises an error there, the other processes raise a TrainingError with the same message.
-    """
+    """Call a function in the main process. All processes return its result, or raise an error with its message."""
     state = processes()
     if state.num_processes == 1:
         return compute()

@@ -22,11 +22,7 @@ _THREADS = 4  # hashing releases the GIL
 
 
 def file_digests(files: Iterable[Path], title: str | None = None) -> list[str]:
-    """Return the SHA-256 of each file, in hexadecimal.
-
-    Args:
-        files: any number; a few are read at once.
-        title: title of the progress bar; no bar if None.
+    """Return the SHA-256 of each file, in hexadecimal. Show a progress bar if it has a title.
 
     >>> file_digests([Path("model.safetensors")], "verifying checkpoint-500")
     """
@@ -105,10 +101,7 @@ def non_default_fields(fields: dict, config: PreTrainedConfig) -> dict:
     """Return the fields of a config that differ from the defaults of its class, as JSON values.
 
     A field that a newer library adds then makes no difference. Fields that do not change the model's output are left out.
-
-    Args:
-        fields: the fields, from `to_dict` or as an earlier run recorded them.
-        config: a config of the same class.
+    `fields` are from `to_dict` or as an earlier run recorded them; `config` is any config of the same class.
     """
     defaults = json.loads(json.dumps(type(config)().to_dict()))
     own = {name: value for name, value in json.loads(json.dumps(fields)).items() if name not in _NOT_COMPARED}
@@ -118,11 +111,7 @@ def non_default_fields(fields: dict, config: PreTrainedConfig) -> dict:
 
 
 def digests_of_weights(place: str | Path) -> list[str]:
-    """Return the SHA-256 of each file of weights that `from_pretrained` reads, with a progress bar.
-
-    Args:
-        place: folder of a saved model, or its name on the Hub.
-    """
+    """Return the SHA-256 of each weight file of a saved model, a folder or a name on the Hub, with a progress bar."""
     for name in (SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME, WEIGHTS_NAME, WEIGHTS_INDEX_NAME):
         found = cached_file(str(place), name, _raise_exceptions_for_missing_entries=False)
         if found is not None:
@@ -132,11 +121,7 @@ def digests_of_weights(place: str | Path) -> list[str]:
 
 
 def digest_of_model(place: str | Path) -> str:
-    """Return the identity of a saved RoFormer: the digests of its weight files, and one of its config and tokenizer.
-
-    Args:
-        place: folder of the model, or its name on the Hub.
-    """
+    """Return the digests of the weight files of a saved RoFormer, and one of its config and tokenizer."""
     config = saved_config(place)
     rest = {"config": non_default_fields(config.to_dict(), config)}
     if has_tokenizer(place):

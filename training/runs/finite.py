@@ -116,11 +116,7 @@ def has_null(value: object) -> bool:
 
 
 def show_failed(failed: Mapping[str, str | None]) -> None:
-    """Print which runs failed. Raise a TrainingError if all did.
-
-    Args:
-        failed: name of each run -> the reason, or None if it succeeded.
-    """
+    """Print which runs failed (name of each run -> the reason, or None). Raise a TrainingError if all did."""
     for name, why in failed.items():
         if why:
             print(f"failed: {name}: {why}")

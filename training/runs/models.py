@@ -35,12 +35,9 @@ def load_tokenizer(place: str | Path, **options) -> PreTrainedTokenizerBase:
 def fresh_model(
     tokenizer: PreTrainedTokenizerBase, fields: dict | str | Path | None = None, seed: int = 0
 ) -> RoFormerForMaskedLM:
-    """Return a RoFormerForMaskedLM with random weights.
+    """Return a RoFormerForMaskedLM with random weights from `seed`, and the vocabulary size of a tokenizer.
 
-    Args:
-        tokenizer: determines the size of the vocabulary.
-        fields: fields of `RoFormerConfig` that replace its defaults, or a JSON file with them.
-        seed: seed of the weights.
+    `fields` are fields of `RoFormerConfig` that replace its defaults, or a JSON file with them.
     """
     if isinstance(fields, (str, Path)):
         try:

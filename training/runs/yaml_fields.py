@@ -41,10 +41,8 @@ def read_yaml(path: str | Path) -> tuple[object, Lines]:
 
     The line of the 3 in `{"stages": [{"steps": 3}]}` has the key `("stages", 0, "steps")`.
 
-    Raises:
-        TrainingError: naming the file, the line and, if there is one, the field: the file is not YAML in UTF-8, or has a
-            field twice, a value that versions of YAML read differently, an anchor, a tag, or a number of more than 18 digits.
-        OSError: the file cannot be read.
+    Raises a TrainingError that names file, line and field: the file is not YAML in UTF-8, or has a field twice, a value that
+    versions of YAML read differently, an anchor, a tag, or a number of more than 18 digits.
     """
     try:
         data = read_bytes(path, MOST_BYTES)

@@ -18,10 +18,9 @@ BYTES = 256
 
 
 def read_pairs(source: str | Path, target: str | Path) -> datasets.Dataset:
-    """Read sentence pairs from two files into the columns `source` and `target`.
+    """Read sentence pairs from two UTF-8 text files, compressed (.gz) or not, into the columns `source` and `target`.
 
-    Args:
-        source, target: UTF-8 text files, compressed (.gz) or not. Line i of one is the translation of line i of the other.
+    Line i of one file is the translation of line i of the other.
 
     Raises a TrainingError that names file and line: different numbers of lines, an empty line, or equal files.
     """
@@ -55,14 +54,10 @@ def _read(path: str | Path) -> str:
 
 
 def train_tokenizer(sentences: Iterable[str], size: int, longest: int) -> PreTrainedTokenizerFast:
-    """Train a fast tokenizer with byte-level byte pair encoding, which can encode and restore every text.
+    """Train a fast tokenizer with at most `size` entries, by byte-level byte pair encoding. It can encode and restore any text.
 
-    Each text ends with `</s>`. `<pad>` is the padding token, and the decoder's first token, as in Marian.
-
-    Args:
-        sentences: sentences of both languages.
-        size: maximum number of entries of the vocabulary.
-        longest: maximum number of tokens of a sentence.
+    Each text ends with `</s>`. `<pad>` is the padding token, and the decoder's first token, as in Marian. `longest` is the
+    maximum number of tokens of a sentence.
     """
     if size < BYTES + 2:
         raise TrainingError(f"a vocabulary of {size:,} is too small: it needs {BYTES} bytes, {PAD} and {END}")

@@ -15,10 +15,7 @@ from .reading import Triplet
 
 
 def decide(scores: np.ndarray) -> np.ndarray:
-    """Return the decisions from scores for B and C, of shape (n, 2). Equal scores are a tie.
-
-    Raises NotFinite if a score is not finite.
-    """
+    """Return the decisions from scores for B and C, of shape (n, 2). Raise NotFinite if a score is not finite."""
     if not np.isfinite(scores).all():
         raise NotFinite("the model's scores are not finite: a lower learning rate may help")
     b, c = np.asarray(scores).T
@@ -42,8 +39,7 @@ def text_blind(known: Sequence[Triplet], asked: Sequence[Triplet]) -> np.ndarray
 def tf_idf(known: Sequence[Triplet], asked: Sequence[Triplet], unit: str = "word") -> np.ndarray:
     """Decide by the cosine of TF-IDF vectors, with the document frequencies of the known texts.
 
-    Args:
-        unit: "word", a word of jieba, or "bigram", two consecutive characters.
+    A term is a word of jieba or, with the unit "bigram", two consecutive characters.
     """
     how = {"analyzer": JiebaSegmenter()} if unit == "word" else {"analyzer": "char", "ngram_range": (2, 2)}
     vectorizer = TfidfVectorizer(**how)
@@ -56,12 +52,9 @@ def tf_idf(known: Sequence[Triplet], asked: Sequence[Triplet], unit: str = "word
 def mean_vectors(
     model: RoFormerForTripletMatching, tokenizer: PreTrainedTokenizerBase, triplets: Sequence[Triplet], length: int
 ) -> dict[str, torch.Tensor]:
-    """Return a vector of length 1 for each text: the mean of a model's hidden states over its tokens.
+    """Return a vector of length 1 for each text: the mean of the hidden states over its first `length` tokens.
 
-    Args:
-        model: a model with `triplet_scorer="bi"`, which adds no weights to the pre-trained ones.
-        triplets: the triplets; each text is read once.
-        length: maximum number of tokens of a text.
+    The model has `triplet_scorer="bi"`, which adds no weights to the pre-trained ones.
     """
     texts = sorted({text for triplet in triplets for text in triplet.texts.values()})
     vectors = model.encode(texts, tokenizer, batch_size=8, max_length=length).double()

@@ -1,4 +1,4 @@
-"""Fine-tuning on triplets with transformers' Trainer (section 4.5.3 of the RoFormer paper)."""
+"""Fine-tuning on triplets (section 4.5.3 of the RoFormer paper), and saving the model with card and curves."""
 
 import os
 import shutil
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from huggingface_hub import EvalResult
 from transformers import (
     AutoTokenizer,
     DataCollatorForMultipleChoice,
@@ -18,16 +19,20 @@ from transformers import (
 )
 
 from ...absolute_positions import longest_text
+from ...output.atomic_folder import output_folder
 from ...output.console import no_transformers_bar, no_transformers_report
 from ...triplet_matching import RoFormerForTripletMatching
+from ..comparing.curves import draw_learning_curves
 from ..errors import TrainingError
+from ..finetuning.results import write_scored_card
 from ..metrics import metric
 from ..runs.device import ON_CPU, device_batch_size
 from ..runs.digests import digest_of_model
 from ..runs.finite import FiniteTrainer
 from ..runs.models import has_tokenizer, saved_config
-from .baselines import decide
+from .baselines import TEXT_BLIND, decide
 from .reading import Split, encode_triplets
+from .results import Row, percent
 
 
 @dataclass(frozen=True)
@@ -98,11 +103,8 @@ def load_starting_model(place: str | Path) -> StartingModel:
 
 @dataclass
 class Trained:
-    """Result of a fine-tuning: the model of the best epoch and its validation accuracy.
-
-    test: decisions on the test triplets, shape (n,): 0 for B, 1 for C, -1 for a tie.
-    log: Trainer's log, with a training entry and a validation entry per epoch.
-    """
+    """Result of a fine-tuning: the model of the best epoch, its validation accuracy, its decisions on the test triplets
+    (0 for B, 1 for C, -1 for a tie), and Trainer's log."""
 
     model: RoFormerForTripletMatching
     validation: float
@@ -116,20 +118,15 @@ def fine_tune(
     """Train on the training triplets, stop early by validation accuracy, and predict the test triplets.
 
     Args:
-        start: the model to fine-tune.
-        split: the three splits.
         length: maximum number of tokens of a pair ("cross") or of a text ("bi").
         seed: seed of a new scorer, the order and dropout.
-        recipe: the hyperparameters.
         work: folder for checkpoints; it is removed at the end.
         title: title of the progress bar.
 
     Raises NotFinite if the run fails.
     """
-    train, validation, test = (
-        encode_triplets(part, start.tokenizer, recipe.scorer, length)
-        for part in (split.train, split.validation, split.test)
-    )
+    parts = split.train, split.validation, split.test
+    train, validation, test = (encode_triplets(part, start.tokenizer, recipe.scorer, length) for part in parts)
     model = start.model(recipe.scorer, seed)
     unpad_inputs, model.config.unpad_inputs = model.config.unpad_inputs, True
     trainer = FiniteTrainer(
@@ -211,3 +208,69 @@ class _ProgressBar(ProgressCallback):
         for bar in (self.prediction_bar, self.training_bar):
             if bar is not None:
                 bar.close()
+
+
+_METHOD = """Fine-tuned on {train} triplets of {data.train}; the epoch was chosen by the accuracy on {validation} others. Inputs were \
+truncated to {length:,}
+tokens, with the scorer `{scorer}`; batches of {batch_size}, learning rate {learning_rate:g}, at most {epochs} epochs, seed {seed}.
+
+![Loss and accuracy against epochs](curves.png)"""
+_SCORES = """Accuracy on {test} triplets of {data.test}:
+
+| | validation | test |
+| --- | --- | --- |
+{lines}
+
+In %; means and standard deviations over seeds. {known} of the {asked} texts of the test are also in triplets of training or
+validation."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """Names of the training and test triplets in a card."""
+
+    train: str
+    test: str
+
+
+def save_trained(folder: str | Path, start: StartingModel, trained: Trained, length: int) -> None:
+    """Save a model, and its tokenizer with the length of training, in place of an earlier seed's model."""
+    with no_transformers_bar(), output_folder(folder, force=True) as new:
+        trained.model.save_pretrained(new)
+        start.tokenizer.model_max_length = length
+        start.tokenizer.save_pretrained(new)
+
+
+def describe_trained(folder: str | Path, row: Row, split: Split, recipe: Recipe, data: Data, blind: Row | None) -> None:
+    """Write curves and card into the folder of a row's best model.
+
+    `split` has the triplets of the best run; `blind` is the row of the text-blind baseline, if there is one.
+    """
+    folder, best = Path(folder), row.best
+    draw_learning_curves({run.seed: run.log for run in row.runs}, folder / "curves.png")
+    rows = [(f"this model, seed {best.seed}", [best])]
+    if len(row.runs) > 1:
+        rows.append((f"{len(row.runs)} seeds", row.runs))
+    if blind is not None:
+        rows.append((f"{TEXT_BLIND}, without reading", blind.runs))
+    scores = [(name, [run.validation for run in runs], [run.accuracy for run in runs]) for name, runs in rows]
+    lines = [f"| {name} | {percent(validation)} | {percent(test)} |" for name, validation, test in scores]
+    known, asked = split.test_overlap()
+    sizes = {"train": len(split.train), "validation": len(split.validation), "test": len(split.test), "data": data}
+    score = EvalResult(
+        task_type="sentence-similarity",
+        task_name="triplet matching",
+        dataset_type=data.test,
+        dataset_name=data.test,
+        dataset_split="test",
+        metric_type="accuracy",
+        metric_value=round(best.accuracy, 4),
+    )
+    write_scored_card(
+        folder,
+        [score],
+        row.name,
+        training=_METHOD.format(length=row.length, seed=best.seed, **sizes, **vars(recipe)),
+        results=_SCORES.format(lines="\n".join(lines), known=known, asked=asked, **sizes),
+        fine_tuned_from=row.model,
+    )

@@ -60,10 +60,8 @@ class Split:
 def read_triplets(path: str | Path) -> list[Triplet]:
     """Read the triplets of a JSON Lines file, .gz or not: objects with the texts A, B and C, and the label "B" or "C".
 
-    Raises:
-        TrainingError: naming file and line: a missing key, an empty text or an invalid label. Also for fewer than ten triplets,
-            or the same label in all of them.
-        CorpusError: naming file and line: not UTF-8 or not JSON.
+    Raises an error that names file and line: a CorpusError for a file that is not UTF-8 or JSON, a TrainingError for a missing
+    key, an empty text or an invalid label. Also for fewer than ten triplets, or the same label in all of them.
     """
     path = Path(path)
     triplets = [
@@ -113,11 +111,8 @@ def encode_triplets(
 ) -> list[dict[str, list]]:
     """Return inputs and `label` of each triplet, for Trainer with `DataCollatorForMultipleChoice`.
 
-    Args:
-        triplets: the triplets.
-        tokenizer: the tokenizer of the model.
-        scorer: "cross" for the pairs (A, B) and (A, C), "bi" for the three texts.
-        length: maximum number of tokens of a pair or of a text. In a pair, the longer text is truncated first.
+    The inputs are the pairs (A, B) and (A, C) for the scorer "cross", or the three texts for "bi", with at most `length` tokens
+    each. In a pair, the longer text is truncated first.
 
     Raises a TrainingError that names file and line of a text without tokens.
     """

@@ -11,21 +11,25 @@ from rich.table import Table
 
 from ..comparing.paired_bootstrap import Difference, paired_bootstrap
 from ..metrics import metric
-from ..runs.fingerprint import refuse, warn_of_unchecked
 from ..runs.finite import EARLIER, has_null
-from ..runs.results_file import ResultsFile
+from ..runs.resuming import ResultsFile, report
 from .baselines import TEXT_BLIND
 from .reading import LABELS, Triplet
 
-_TIE = "neither"
+
+@dataclass(frozen=True)
+class Comparison:
+    """Difference between the accuracies of two rows on the same triplets."""
+
+    row: str
+    against: str
+    difference: Difference
 
 
 @dataclass
 class Run:
-    """Results of one row with one seed.
+    """Results of one row with one seed: validation accuracy, test accuracy, and ties in the test.
 
-    validation: validation accuracy.
-    accuracy, ties: test accuracy and number of ties.
     answers: file and line of each test triplet -> B, C or neither.
     results: 1, 0, or 0.5 for a tie, for each test triplet.
     log: Trainer's log, if there was training.
@@ -47,7 +51,7 @@ class Run:
         labels = np.array([triplet.label for triplet in test])
         scores = metric("triplet_accuracy").compute(predictions=decisions, references=labels)
         results = np.where(decisions == -1, 0.5, decisions == labels).tolist()
-        names = [*LABELS, _TIE]
+        names = [*LABELS, "neither"]
         places = [Path(triplet.place).name for triplet in test]  # without the folders of this machine
         answers = {place: names[decision] for place, decision in zip(places, decisions, strict=True)}
         return cls(seed, validation, scores["accuracy"], scores["ties"], answers, results, list(log))
@@ -110,14 +114,9 @@ class Row:
 
 
 class Results:
-    """Rows of one comparison, in the `results.json` of a folder, from which it resumes.
+    """Rows of one comparison, in the results.json of a folder (see `ResultsFile`), from which it resumes.
 
-    Args:
-        folder: folder of the run; created by `write`.
-        settings: settings that must not change when the run resumes, as JSON values.
-        facts: sizes and digests of the files, which an earlier version recorded in place of the triplets' digests.
-
-    Raises a TrainingError if the folder belongs to another run.
+    `facts` has sizes and digests of the files, which an earlier version recorded in place of the triplets' digests.
     """
 
     def __init__(self, folder: str | Path, settings: dict, facts: Sequence[str] = ()):
@@ -131,19 +130,16 @@ class Results:
     def row(self, name: str, model: str | None = None, length: int | None = None, weights: str = "") -> Row:
         """Return the row with a name, new or recorded. Raise a TrainingError if the recorded weights differ."""
         row = self.rows.setdefault(name, Row(name, model, length, weights))
-        if not _same_model(row.weights, weights):
-            refuse(self.file.path, [f"weights of {name}"], "or rename or link the model's folder")
-        if row.weights != weights:
-            warn_of_unchecked(self.file.path, [f"config and tokenizer of {name}"])
-            row.weights = weights
+        different = [] if _same_model(row.weights, weights) else [f"weights of {name}"]
+        unchecked = [] if row.weights == weights else [f"config and tokenizer of {name}"]
+        report(self.file.path, different, unchecked, "or rename or link the model's folder")
+        row.weights = weights
         return row
 
     def name_of(self, weights: str, name: str) -> str:
         """Return the recorded name of a model, if its folder was renamed, or else `name`."""
-        same = (
-            row.model for row in self.rows.values() if row.model and row.weights and _same_model(row.weights, weights)
-        )
-        return next(same, name)
+        rows = (row for row in self.rows.values() if row.model and row.weights)
+        return next((row.model for row in rows if _same_model(row.weights, weights)), name)
 
     def add(self, row: Row, run: Run) -> None:
         """Add a run to a row, or replace the run with the same seed."""
@@ -158,7 +154,7 @@ class Results:
         row.failed[str(seed)] = why
         self.write()
 
-    def write(self, compared: Sequence["Comparison"] = ()) -> None:
+    def write(self, compared: Sequence[Comparison] = ()) -> None:
         self.file.write(
             summary={row.name: row.summary() for row in self.rows.values() if row.runs},
             comparisons=[asdict(comparison) for comparison in compared],
@@ -182,15 +178,6 @@ def _rows(saved: dict) -> dict[str, Row]:
             row.runs = [] if row.best in failed else [run for run in row.runs if run not in failed]
             row.failed |= {str(run.seed): EARLIER for run in failed}
     return rows
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Difference between the accuracies of two rows on the same triplets."""
-
-    row: str
-    against: str
-    difference: Difference
 
 
 def percent(values: Sequence[float]) -> str:
@@ -217,12 +204,9 @@ def accuracy_table(rows: Sequence[Row]) -> Table:
             table.add_row(name, "failed", "failed")
             continue
         ties, asked = np.mean([run.ties for run in row.runs]), np.mean([len(run.results) for run in row.runs])
-        table.add_row(
-            name,
-            percent([run.validation for run in row.runs]),
-            percent([run.accuracy for run in row.runs]),
-            f"{asked - ties:.4g} of {asked:.4g}" if ties else "all",
-        )
+        decided = f"{asked - ties:.4g} of {asked:.4g}" if ties else "all"
+        validation, test = ([getattr(run, name) for run in row.runs] for name in ("validation", "accuracy"))
+        table.add_row(name, percent(validation), percent(test), decided)
     return table
 
 

@@ -1,0 +1,161 @@
+"""Settings and results of a run, recorded in its folder. The same command finds them again and resumes.
+
+Two runs are the same if they have the same settings, data and initial weights. Data and weights are compared by digests (see
+`digests`), so they may be moved and renamed.
+"""
+
+import json
+import logging
+import re
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from ...output.folder_lock import only_writer
+from ...tokenization.whole_file import write_whole
+from ..errors import TrainingError
+from .device import on_main_process, processes
+from .finite import json_safe
+
+T = TypeVar("T")
+FILE = "results.json"
+_logger = logging.getLogger(__name__)
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+@contextmanager
+def run_lock(folder: str | Path) -> Iterator[None]:
+    """Lock a folder in the main process while the block runs. Raise a TrainingError if another run holds the lock."""
+    with ExitStack() as stack:
+
+        def enter() -> None:
+            try:
+                stack.enter_context(only_writer(folder))
+            except (BlockingIOError, FileExistsError) as error:
+                raise TrainingError(str(error)) from None
+
+        on_main_process(enter)
+        yield
+
+
+def check_same(place: str | Path, begun: Mapping, now: Mapping, hint: str = "") -> None:
+    """Compare the settings of this command (`now`, as JSON values) with those recorded at `place` (`begun`).
+
+    Earlier versions recorded fewer settings, and names in place of some digests. These cannot be compared: log a warning.
+    Recorded settings that no longer exist are ignored.
+
+    Raises a TrainingError that names all different settings, and `hint`, another solution.
+    """
+    different, unchecked = [], []
+    for name, value in now.items():
+        if name not in begun or (_has_digest(value) and begun[name] is not None and not _has_digest(begun[name])):
+            unchecked.append(name)
+        elif begun[name] != value:
+            different.append(name)
+    report(place, different, unchecked, hint)
+
+
+def check_rows(
+    place: str | Path,
+    rows: Sequence[dict],
+    kind: str,
+    key: str,
+    digests: Mapping[str, str],
+    called: str,
+    hint: str = "",
+) -> None:
+    """Compare the digests in rows of results with those of the models or data that now have the same names (`digests`).
+
+    `kind` and `key` are the keys of a name and of its digest in a row; `called` is the format of a name in messages, for example
+    "model {}". Rows of earlier versions have no digest: add it, and log a warning.
+
+    Raises a TrainingError that names all models or data that differ, and `hint`, another solution.
+    """
+    named = [row for row in rows if row[kind] in digests]
+    different = {row[kind] for row in named if row.get(key, digests[row[kind]]) != digests[row[kind]]}
+    unchecked = {row[kind] for row in named if key not in row}
+    report(place, map(called.format, sorted(different)), map(called.format, sorted(unchecked)), hint)
+    for row in named:
+        row[key] = digests[row[kind]]
+
+
+def report(place: str | Path, different: Iterable[str], unchecked: Iterable[str], hint: str = "") -> None:
+    """Raise a TrainingError that names the settings that differ, or log those that an earlier version did not record."""
+    if names := _listed(different):
+        hint = hint and f", {hint}"
+        raise TrainingError(f"{place} belongs to another run, with different {names}: use another output folder{hint}")
+    if names := _listed(unchecked):
+        _logger.warning(
+            "%s was written by an earlier version without %s: these are not compared, and are recorded now",
+            place,
+            names,
+        )
+
+
+def _has_digest(value: object) -> bool:
+    if isinstance(value, (list, tuple)):
+        return any(map(_has_digest, value))
+    return isinstance(value, str) and bool(_DIGEST.search(value))
+
+
+def _listed(names: Iterable[str]) -> str:
+    *most, last = [*names] or [""]
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+class ResultsFile:
+    """Settings and results so far. Call `read` first, and `write` before computing anything.
+
+    Args:
+        folder: folder of the run; created by `write`.
+        settings: settings that must not change when a run resumes, as JSON values, with digests of data and weights (see
+            `check_same`).
+        earlier: converts the settings that an earlier version recorded to the current names.
+        without_file: names of the files and folders of an earlier version that wrote no results.json.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        settings: Mapping,
+        earlier: Callable[[dict], dict] = dict,
+        without_file: Container[str] = (),
+    ):
+        self.path = Path(folder) / FILE
+        self.settings = json.loads(json.dumps(settings))
+        self.earlier = earlier
+        self.without_file = without_file
+
+    def read(self, parse: Callable[[dict], T]) -> T | None:
+        """Read the file in the main process and return the result of `parse`, or None if there is no file.
+
+        Raises a TrainingError if the settings differ, `parse` fails, or the folder has other files.
+        """
+        return on_main_process(lambda: self._read(parse))
+
+    def _read(self, parse: Callable[[dict], T]) -> T | None:
+        if not self.path.exists():
+            folder = self.path.parent
+            there = [entry.name for entry in folder.iterdir()] if folder.is_dir() else [""] * folder.exists()
+            if any(name not in self.without_file for name in there):
+                raise TrainingError(f"{folder} is not empty and has no {FILE}: name a new folder")
+            report(folder, [], self.settings if there else [])
+            return None
+        try:
+            # Earlier versions wrote NaN.
+            saved = json.loads(self.path.read_text(encoding="utf-8"), parse_constant=lambda _: None)
+            settings, parsed = self.earlier(dict(saved["settings"])), parse(saved)
+        except (ValueError, KeyError, TypeError):
+            raise TrainingError(f"{self.path} is damaged: name another folder") from None
+        check_same(self.path, settings, self.settings)
+        return parsed
+
+    def write(self, **content: object) -> None:
+        """Write settings and content atomically, in the main process. Numbers that are not finite become null."""
+        if not processes().is_main_process:
+            return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        whole = json_safe({"settings": self.settings, **content})
+        text = json.dumps(whole, indent=1, ensure_ascii=False, allow_nan=False)
+        write_whole(self.path.resolve(), text + "\n")
