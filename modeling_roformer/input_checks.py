@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from functools import cache
+from typing import Any
 
 import torch
 from transformers.modeling_flash_attention_utils import FlashAttentionKwargs
@@ -48,7 +49,7 @@ def is_transformed() -> bool:
 
 def is_wrapped(tensor: torch.Tensor) -> bool:
     """Return whether a transform of torch.func wraps this tensor; under vmap it has no values of its own."""
-    return getattr(torch._C._functorch, "is_functorch_wrapped_tensor", lambda tensor: False)(tensor)
+    return getattr(torch._C._functorch, "is_functorch_wrapped_tensor", lambda tensor: False)(tensor)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def check_tokens(
@@ -102,7 +103,7 @@ def _warn_of_unread(name: str, forward: Callable) -> None:
     logger.warning(f"forward does not read the argument {name}: {hint}")
 
 
-def read_together(*scalars: torch.Tensor | None) -> list[int | None]:
+def read_together(*scalars: torch.Tensor | None) -> list[Any]:
     """Return the values of integer or boolean tensors of one element, in one device sync; None for None.
 
     A sync waits until the device has finished all pending work, so a model should need few.
@@ -137,19 +138,19 @@ def check_ranges(
     ValueError: token_type_ids has the value 2, but must lie from 0 to 1
     ```
     """
-    checks = [
+    readable = [
         (name, tensor, end, ignored)
         for name, tensor, end, ignored in checks
         if tensor is not None and not tensor.is_floating_point() and can_be_read(tensor)
     ]
     bounds = [
         bound
-        for _, tensor, _, ignored in checks
+        for _, tensor, _, ignored in readable
         for bound in (tensor if ignored is None else tensor.masked_fill(tensor == ignored, 0)).aminmax()
     ]
     values = read_together(*bounds, *questions)
     bounds, answers = values[: len(bounds)], values[len(bounds) :]
-    for (name, _, end, ignored), low, high in zip(checks, bounds[0::2], bounds[1::2], strict=True):
+    for (name, _, end, ignored), low, high in zip(readable, bounds[0::2], bounds[1::2], strict=True):
         if low < 0 or (end is not None and high >= end):
             allowed = "not be negative" if end is None else f"lie from 0 to {end - 1}"
             besides = "" if ignored is None else f", or be {ignored}"

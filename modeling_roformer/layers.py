@@ -73,7 +73,7 @@ class RoFormerOutput(nn.Module):
 class RoFormerLayer(GradientCheckpointingLayer):
     """Self-attention, cross-attention (with `add_cross_attention`), then the feed-forward sub-layer."""
 
-    # With gradient checkpointing, `choose_cache` returns a cache that is only read, so layers can be recomputed.
+    # A recomputed layer only reads the cache; see `choose_cache`.
     _can_checkpoint_with_cache = True
 
     def __init__(self, config: RoFormerConfig, layer_idx: int, self_attention: type[MultiHeadAttention]):

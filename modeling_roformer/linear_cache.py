@@ -95,15 +95,15 @@ def choose_cache(
     use_cache: bool | None,
     b: int,
     has_encoder: bool,
-    is_recomputed: bool,
+    extends: bool,
 ) -> Cache | None:
-    """Return the cache that one call of the model reads, and extends if it is a decoder; None for no cache.
+    """Return the cache that one call of the model reads, and a decoder extends; None for no cache.
 
     Args:
         past_key_values, use_cache: arguments of the call.
         b: batch size.
         has_encoder: whether the call has cross-attention.
-        is_recomputed: whether gradient checkpointing computes the layers twice, so that they must not extend a cache.
+        extends: whether the call may extend a cache.
 
     Raises:
         ValueError: for a cache that the model cannot use.
@@ -119,7 +119,7 @@ def choose_cache(
             "use_cache=False; for fine-tuning, use another adapter than a prefix"
         )
     is_linear = config.attention_type == "linear"
-    if not config.is_decoder or is_recomputed:
+    if not extends:
         if past_key_values is None or past_key_values.get_seq_length() == 0:
             return None
         if is_linear:

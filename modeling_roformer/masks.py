@@ -17,7 +17,7 @@ from .input_checks import can_be_read, check_is_tensor
 
 def implementation_for(config: RoFormerConfig, output_attentions: bool | None) -> str:
     """Return the attention implementation of one call: only eager attention returns the probabilities."""
-    return "eager" if output_attentions else config._attn_implementation
+    return "eager" if output_attentions else config._attn_implementation or "eager"
 
 
 def check_has_softmax(config: RoFormerConfig, implementation: str | None) -> None:

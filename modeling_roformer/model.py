@@ -273,7 +273,7 @@ class RoFormerModel(RoFormerPreTrainedModel):
         check_same_shape("token_type_ids", token_type_ids, (b, s))
         check_same_shape("inputs_embeds", inputs_embeds, (b, s, self.config.embedding_size))
         past_key_values = choose_cache(
-            self.config, past_key_values, use_cache, b, encoder_hidden_states is not None, self._recomputes_layers()
+            self.config, past_key_values, use_cache, b, encoder_hidden_states is not None, self._extends_cache()
         )
         past = 0 if past_key_values is None else past_key_values.get_seq_length()
         checked = position_ids
@@ -393,7 +393,8 @@ class RoFormerModel(RoFormerPreTrainedModel):
             lengths = (attention_mask != 0).sum(dim=-1)
         return scaled_inverse_frequencies(self.config, lengths, device, width)[0]
 
-    def _recomputes_layers(self) -> bool:
-        """Return whether gradient checkpointing will compute the layers of this call twice."""
-        is_training = self.training and torch.is_grad_enabled()
-        return is_training and any(layer.gradient_checkpointing for layer in self.encoder.layer)
+    def _extends_cache(self) -> bool:
+        """Return whether layers may extend a cache: not in an encoder or if gradient checkpointing recomputes them."""
+        if not self.config.is_decoder or not self.training or not torch.is_grad_enabled():
+            return self.config.is_decoder
+        return not any(layer.gradient_checkpointing for layer in self.encoder.layer)

@@ -3,6 +3,8 @@
 Dimensions in the shapes: b batch, p length of the prefix, s length of the text, h heads, d head_dim.
 """
 
+from typing import Any
+
 import torch
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, EncoderDecoderCache
 
@@ -11,6 +13,9 @@ from .configuration import RoFormerConfig
 
 class PrefixLayer(DynamicLayer):
     """The prefix of one layer, which is read and never extended."""
+
+    keys: torch.Tensor
+    values: torch.Tensor
 
     def __init__(self, keys: torch.Tensor, values: torch.Tensor):
         super().__init__()
@@ -45,13 +50,14 @@ class PrefixCache(Cache):
                 f"past_key_values is a {type(cache).__name__}; expected a DynamicCache, as from "
                 "DynamicCache([(keys, values), …]) with the keys and values of every layer"
             )
-        if len(cache.layers) != config.num_hidden_layers:
+        layers: list[Any] = cache.layers
+        if len(layers) != config.num_hidden_layers:
             raise ValueError(
-                f"past_key_values has {len(cache.layers)} layers; expected {config.num_hidden_layers}, as in the model"
+                f"past_key_values has {len(layers)} layers; expected {config.num_hidden_layers}, as in the model"
             )
         p = cache.get_seq_length()
         shape = (b, config.num_attention_heads, p, config.head_dim)
-        for i, layer in enumerate(cache.layers):
+        for i, layer in enumerate(layers):
             for name, x in (("keys", layer.keys), ("values", layer.values)):
                 if x is None or x.shape != shape:
                     found = None if x is None else tuple(x.shape)
@@ -59,4 +65,4 @@ class PrefixCache(Cache):
                         f"past_key_values has {name} of shape {found} in layer {i}; expected {shape}: (batch, heads, "
                         "length of the prefix, head_dim)"
                     )
-        super().__init__(layers=[PrefixLayer(layer.keys, layer.values) for layer in cache.layers])
+        super().__init__(layers=[PrefixLayer(layer.keys, layer.values) for layer in layers])

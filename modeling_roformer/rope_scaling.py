@@ -4,6 +4,8 @@ The formulas are transformers' (`ROPE_INIT_FUNCTIONS`), as pure functions of the
 sequence's length: no call and no other text of the batch changes them.
 """
 
+from typing import Any
+
 import torch
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
@@ -24,7 +26,7 @@ class _TrainedConfig:
         self.rope_parameters = config.rope_parameters
         self.head_dim = width
         self.hidden_size, self.num_attention_heads = width, 1
-        self.max_position_embeddings = config.rope_parameters.get("original_max_position_embeddings")
+        self.max_position_embeddings = parameters_of(config).get("original_max_position_embeddings")
 
     def standardize_rope_params(self) -> None:
         """Do nothing: the config has done it."""
@@ -46,7 +48,7 @@ def scaled_inverse_frequencies(
     parameters, width = parameters_of(config), width or config.rotary_dim
     if parameters["rope_type"] == "default":
         return inverse_frequencies(width, parameters["rope_theta"], device=device), 1.0
-    view = _TrainedConfig(config, width)
+    view: Any = _TrainedConfig(config, width)
     # Under tracing, one number is a tensor too.
     seq_len = lengths[:, None] if isinstance(lengths, torch.Tensor) and lengths.ndim else lengths
     return ROPE_INIT_FUNCTIONS[parameters["rope_type"]](view, device, seq_len=seq_len)

@@ -5,6 +5,7 @@ import os
 from functools import wraps
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import torch
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
@@ -12,10 +13,11 @@ from transformers import PreTrainedModel
 
 from .weight_files import is_index, replaced
 
+Model = PreTrainedModel if TYPE_CHECKING else object
 SIGNATURE = inspect.signature(PreTrainedModel.save_pretrained)
 
 
-class SavedOver:
+class SavedOver(Model):
     """Base of models, before `PreTrainedModel`, that removes the weights which a save replaces."""
 
     @wraps(PreTrainedModel.save_pretrained)

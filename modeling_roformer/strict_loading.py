@@ -1,20 +1,26 @@
 """Strict loading: missing, misshapen or unexpected weights of a backbone are errors, not only lines in a report."""
 
-from transformers import PreTrainedConfig
+from typing import TYPE_CHECKING, Any
+
+from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 logger = logging.get_logger(__name__)
+Model = PreTrainedModel if TYPE_CHECKING else object
 
 
 class ShapeMismatchError(ValueError, RuntimeError):
     """A weight whose shape the config does not imply. It is also a RuntimeError, as in transformers."""
 
 
-class LoadedWhole:
+class LoadedWhole(Model):
     """Base of models, before `PreTrainedModel`, that never fills a backbone with random weights."""
 
     @classmethod
-    def from_pretrained(cls, pretrained_model_name_or_path, *args, **kwargs):
+    def from_pretrained(cls, pretrained_model_name_or_path, *args, **kwargs) -> "Self":
         """Load a checkpoint as in transformers, but raise an error unless the backbone is complete.
 
         transformers initialises missing weights at random and lists them in a report; such a backbone computes garbage.
@@ -32,7 +38,8 @@ class LoadedWhole:
         if report_is_asked_for:
             return super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
         quiet = {**kwargs, "output_loading_info": True, "ignore_mismatched_sizes": True}
-        model, report = super().from_pretrained(pretrained_model_name_or_path, *args, **quiet)
+        load: Any = super().from_pretrained
+        model, report = load(pretrained_model_name_or_path, *args, **quiet)
         if model.has_pooler_weights(report, pretrained_model_name_or_path):
             # The roformer package writes a pooler's weights and activation, but neither a field for the pooler nor one
             # for the prefix mask of RoFormer-Sim, which is a decoder with a linear pooler.
@@ -41,7 +48,7 @@ class LoadedWhole:
             if config.is_decoder and config.pooler_activation == "linear":
                 config.prefix_lm = True
             args = args[1:] if args and isinstance(args[0], cls.config_class) else args
-            model, report = super().from_pretrained(pretrained_model_name_or_path, *args, **quiet)
+            model, report = load(pretrained_model_name_or_path, *args, **quiet)
         model.check_loaded(report, pretrained_model_name_or_path)
         model.warn_of_other_attention(pretrained_model_name_or_path, *args, **kwargs)
         return model

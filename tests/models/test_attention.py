@@ -9,7 +9,7 @@ from modeling_roformer import RoFormerForMaskedLM, RoFormerModel
 
 
 def make_model(implementation="sdpa", **changes):
-    model = small_model(**{"initializer_range": 0.1, **changes})
+    model = small_model(**{"hidden_size": 64, "initializer_range": 0.1, **changes})
     model.config._attn_implementation = implementation
     return model
 

@@ -19,7 +19,7 @@ MASKS = {
 SEGMENTS = torch.zeros(2, 4, dtype=torch.long)
 CLASSES = torch.tensor([0, 1])
 CROSS = {
-    "encoder_hidden_states": torch.zeros(2, 3, 16),
+    "encoder_hidden_states": torch.zeros(2, 3, 32),
     "encoder_attention_mask": torch.tensor([[1, 1, 1], [1, 1, 0]]),
 }
 DYNAMIC = {"rope_type": "dynamic", "factor": 2.0, "original_max_position_embeddings": 2}
