@@ -22,7 +22,7 @@ from .task_head import check_token_labels, describes_inputs_and_parts, mean_cros
 
 @dataclass
 class RoFormerCausalLMOutput(CausalLMOutputWithCrossAttentions):
-    """Output of transformers' causal language models, and `pooler_output` of shape (b, hidden_size) if there is a pooler."""
+    """Output of transformers' causal language models, with `pooler_output` of shape (b, hidden_size) if there is a pooler."""
 
     pooler_output: torch.FloatTensor | None = None
 

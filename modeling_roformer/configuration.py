@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
 from .model_types import MODEL_TYPE, MODEL_TYPES, saved_model_type
-from .rope_parameters import PAPER_ROPE, ROPE_FIELDS, check_rope, complete_rope, is_paper_rope, rope_of
+from .rope_parameters import PAPER_ROPE, ROPE_FIELDS, complete_rope, is_paper_rope, rope_of
 
 NORM_TYPES = ("layer_norm", "rms_norm")
 ATTENTION_TYPES = ("softmax", "linear")
@@ -22,6 +22,11 @@ ACTIVATIONS = ("activation_function", "hidden_act", "pooler_activation", "classi
 class ConfigurationMixin:
     """Members that the configurations of this package share."""
 
+    if TYPE_CHECKING:
+        hidden_size: int
+        num_attention_heads: int
+        num_labels: int
+
     installed_pipelines: ClassVar[set[str]]
 
     @property
@@ -31,7 +36,7 @@ class ConfigurationMixin:
 
     @property
     def output_attentions(self) -> bool | None:
-        """Whether models return the attention matrices; allowed under any attention implementation."""
+        """Default of `forward`'s argument of this name; allowed under any attention implementation."""
         return self._output_attentions
 
     @output_attentions.setter
@@ -238,7 +243,7 @@ class RoFormerConfig(ConfigurationMixin, PreTrainedConfig):
             raise ValueError("add_cross_attention=True needs is_decoder=True")
         if self.classifier_layers not in (1, 2):
             raise ValueError(f"classifier_layers is {self.classifier_layers}, but must be 1 or 2")
-        check_rope(self.rope_parameters)
+        complete_rope(self.rope_parameters)
         self.check_position_encoding()
         self.check_linear_attention()
         self.check_triplets()
@@ -249,7 +254,7 @@ class RoFormerConfig(ConfigurationMixin, PreTrainedConfig):
         encoding = self.position_encoding
         if encoding == "learned":
             check_at_least_1(self, "max_position_embeddings")
-        if encoding == "sinusoidal" and self.embedding_size % 2:
+        if encoding == "sinusoidal" and (self.embedding_size or 0) % 2:
             raise ValueError(
                 f"embedding_size is {self.embedding_size}, but must be even: sinusoidal positions are pairs of a sine and "
                 "a cosine"
@@ -258,7 +263,7 @@ class RoFormerConfig(ConfigurationMixin, PreTrainedConfig):
             rotary_fields = {
                 "rotary_value=True": self.rotary_value,
                 "trainable_rope=True": self.trainable_rope,
-                f"rope_parameters={self.rope_parameters}": not is_paper_rope(self.rope_parameters),
+                f"rope_parameters={self.rope_parameters}": not is_paper_rope(complete_rope(self.rope_parameters)),
             }
             if given := [field for field, is_set in rotary_fields.items() if is_set]:
                 raise ValueError(

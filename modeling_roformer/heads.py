@@ -44,7 +44,7 @@ class RoFormerPredictionHeadTransform(nn.Module):
 
 
 class RoFormerLMPredictionHead(nn.Module):
-    """Logits over the vocabulary; the decoder's weight is tied to the word embeddings and has a bias."""
+    """Logits over the vocabulary. The decoder has a bias; its weights are tied to the word embeddings."""
 
     def __init__(self, config: RoFormerConfig):
         super().__init__()
@@ -122,7 +122,7 @@ class LanguageModel(RoFormerHead):
 
 
 def save_both_biases(model: LanguageModel, state_dict: dict, prefix: str, *args) -> None:
-    """Save the bias of an untied decoder under both names: transformers needs both."""
+    """Save the bias of an untied decoder under both names: transformers uses one, and reports the other as missing."""
     name = f"{prefix}cls.predictions.bias"
     if not model.config.tie_word_embeddings and name in state_dict:
         state_dict[name] = state_dict[name].clone()
@@ -237,9 +237,8 @@ class RoFormerForSequenceClassification(RoFormerHead):
         """
         if self.num_labels > 1 and self.config.problem_type in (None, "single_label_classification"):
             check_range("labels", labels, self.num_labels, ignored=-100)
-        outputs = self.base_outputs(
-            input_ids, attention_mask, token_type_ids, inputs_embeds, past_key_values=past_key_values, **kwargs
-        )
+        inputs = (input_ids, attention_mask, token_type_ids, inputs_embeds)
+        outputs = self.base_outputs(*inputs, past_key_values=past_key_values, **kwargs)
         return self.make_output(SequenceClassifierOutput, outputs, self.logits_of(outputs), labels, **kwargs)
 
     def logits_of(self, outputs: ModelOutput) -> torch.Tensor:
@@ -339,9 +338,8 @@ class RoFormerForQuestionAnswering(RoFormerHead):
             Accumulated steps equal one step if each has the same number of answers.
         """
         kwargs["unpad_inputs"] = False
-        outputs = self.base_outputs(
-            input_ids, attention_mask, token_type_ids, inputs_embeds, past_key_values=past_key_values, **kwargs
-        )
+        inputs = (input_ids, attention_mask, token_type_ids, inputs_embeds)
+        outputs = self.base_outputs(*inputs, past_key_values=past_key_values, **kwargs)
         start_logits, end_logits = self.qa_outputs(outputs.last_hidden_state).unbind(-1)
         loss = None
         if start_positions is not None and end_positions is not None:

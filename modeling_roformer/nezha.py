@@ -169,9 +169,8 @@ class NezhaForPreTraining(NezhaForMaskedLM):
         """
         next_sentence_range = ("next_sentence_label", next_sentence_label, 2, -100)
         count = check_token_labels(labels, input_ids, inputs_embeds, self.config.vocab_size, next_sentence_range)
-        outputs = self.base_outputs(
-            input_ids, attention_mask, token_type_ids, inputs_embeds, past_key_values=past_key_values, **kwargs
-        )
+        inputs = (input_ids, attention_mask, token_type_ids, inputs_embeds)
+        outputs = self.base_outputs(*inputs, past_key_values=past_key_values, **kwargs)
         prediction_logits, labels = self.predict(outputs.last_hidden_state, labels, count)
         seq_relationship_logits = self.cls.seq_relationship(outputs.pooler_output)
         loss = None
@@ -228,9 +227,8 @@ class NezhaForNextSentencePrediction(NezhaHead):
             `logits` of shape (b, 2), and `loss`, the mean cross-entropy.
         """
         check_range("labels", labels, 2, ignored=-100)
-        outputs = self.base_outputs(
-            input_ids, attention_mask, token_type_ids, inputs_embeds, past_key_values=past_key_values, **kwargs
-        )
+        inputs = (input_ids, attention_mask, token_type_ids, inputs_embeds)
+        outputs = self.base_outputs(*inputs, past_key_values=past_key_values, **kwargs)
         return self.make_output(NextSentencePredictorOutput, outputs, self.cls(outputs.pooler_output), labels, **kwargs)
 
 

@@ -10,16 +10,7 @@ from .configuration import ConfigurationMixin, check_at_least_1, check_choice
 from .model_types import MODEL_TYPE_SEQ2SEQ
 from .rope_parameters import ROPE_FIELDS
 
-SIZES = (
-    "vocab_size",
-    "d_model",
-    "encoder_layers",
-    "encoder_attention_heads",
-    "encoder_ffn_dim",
-    "decoder_layers",
-    "decoder_attention_heads",
-    "decoder_ffn_dim",
-)
+SIZES_OF_STACK = ("layers", "attention_heads", "ffn_dim")
 # Fields of MarianConfig for which this model supports one value only.
 ONE_WAY = {
     "activation_dropout": 0,
@@ -143,7 +134,8 @@ class RoFormerSeq2SeqConfig(ConfigurationMixin, PreTrainedConfig):
 
     def check(self) -> None:
         """Raise a ValueError that names the first invalid field."""
-        check_at_least_1(self, *SIZES)
+        stacks = [f"{stack}_{size}" for stack in ("encoder", "decoder") for size in SIZES_OF_STACK]
+        check_at_least_1(self, "vocab_size", "d_model", *stacks)
         check_choice(self, "position_encoding", ("rotary", "sinusoidal"))
         for name in ("encoder_attention_heads", "decoder_attention_heads"):
             heads = getattr(self, name)

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 from helpers.messages import refused
-from helpers.small_models import SMALL
 from helpers.paths import REPOSITORY, SHARED, needs_shared
 from helpers.properties import max_examples
+from helpers.small_models import SMALL
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
