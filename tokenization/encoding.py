@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tokenizers import Encoding
 
@@ -15,11 +15,11 @@ class Tokens(NamedTuple):
     """
 
     ids: list
-    offsets: list | None = None
-    words: list | None = None
+    offsets: Any = None
+    words: Any = None
 
 
-def truncated_lengths(first, second, room, strategy):
+def truncated_lengths(first, second, room, strategy) -> tuple[int, int | None]:
     """Return the lengths to which `tokenizers` truncates two sequences.
 
     Args:
@@ -92,7 +92,8 @@ class Assembler:
         if self.max_length < specials:
             raise ValueError(f"max_length={self.max_length} leaves no room for the {specials} special tokens")
         second = full[1] if len(full) > 1 else None
-        return truncated_lengths(full[0], second, self.max_length - specials, self.strategy)[: len(full)]
+        lengths = truncated_lengths(full[0], second, self.max_length - specials, self.strategy)
+        return [length for length in lengths if length is not None]
 
     def _frame(self, rows, special):
         """Join the rows of an input's sequences with `special(id)` for each special token. The first row is extended in

@@ -54,12 +54,9 @@ def read_user_dict(user_dict):
         source = f"user_dict {os.fspath(user_dict)}"
         try:
             lines = read_bytes(user_dict, LARGE).decode("utf-8-sig").split("\n")
-        except UnicodeDecodeError:
-            raise UserDictionaryError(f"{source} is not UTF-8") from None
-        except ValueError as error:
-            raise UserDictionaryError(f"{source} cannot be read: {error}") from None
-        except OSError as error:
-            raise UserDictionaryError(f"{source} cannot be read: {error.strerror}") from None
+        except (OSError, ValueError) as error:
+            reason = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else getattr(error, "strerror", error)
+            raise UserDictionaryError(f"{source} cannot be read: {reason}") from None
     elif isinstance(user_dict, (list, tuple)):
         source, lines = "user_dict", user_dict
     else:
@@ -83,8 +80,13 @@ def read_user_dict(user_dict):
 
 def words_to_find(user_words):
     """Return the words of lines from `read_user_dict`, without those of frequency 0, which jieba must not find."""
-    matches = map(_USER_LINE.match, user_words)
-    return [match["word"] for match in matches if match["freq"] is None or int(match["freq"]) > 0]
+    return [word for word, freq in map(_word_and_freq, user_words) if freq is None or int(freq) > 0]
+
+
+def _word_and_freq(line):
+    match = _USER_LINE.match(line)
+    assert match is not None  # `read_user_dict` refuses all other lines
+    return match["word"], match["freq"]
 
 
 @functools.lru_cache(maxsize=4)
@@ -101,8 +103,7 @@ def _jieba(user_words):
     tokenizer.FREQ, tokenizer.total = jieba.Tokenizer.gen_pfdict(tokenizer.get_dict_file())
     tokenizer.initialized = True
     for line in user_words:
-        match = _USER_LINE.match(line)
-        word, freq = match["word"], match["freq"]
+        word, freq = _word_and_freq(line)
         freq = tokenizer.suggest_freq(word) if freq is None else int(freq)
         tokenizer.FREQ[word] = freq
         tokenizer.total += freq
@@ -124,7 +125,7 @@ def _rjieba(user_words):
     if user_words:
         exact = _jieba(user_words)
         base = _jieba(())
-        changed = {_USER_LINE.match(line)["word"] for line in user_words}
+        changed = {word for word, _ in map(_word_and_freq, user_words)}
         if exact.total >= 2**53 or any(exact.FREQ[word] == 0 for word in changed):
             return None  # jieba skips words of frequency 0 and takes logarithms of any integer; rjieba does not
         surplus += exact.total - base.total

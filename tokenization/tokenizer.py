@@ -8,6 +8,7 @@ import copy
 import json
 import os
 from itertools import accumulate, chain
+from typing import TYPE_CHECKING, Any
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import BatchEncoding, PreTrainedTokenizerFast
@@ -71,6 +72,12 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
     model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
     model = models.WordPiece
 
+    if TYPE_CHECKING:
+        cls_token: str | None
+        sep_token: str | None
+        pad_token: str | None
+        pad_token_id: int | None
+
     def __init__(
         self,
         vocab=None,
@@ -117,19 +124,11 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
             kwargs["truncation_side"] = kwargs.pop("saved_truncation_side", "right")
 
         super().__init__(
-            do_lower_case=do_lower_case,
-            word_segmentation=self.word_segmentation,
-            user_dict=self.user_dict,
-            unk_token=unk_token,
-            sep_token=sep_token,
-            pad_token=pad_token,
-            cls_token=cls_token,
-            mask_token=mask_token,
-            tokenize_chinese_chars=tokenize_chinese_chars,
-            strip_accents=strip_accents,
-            add_sep_token=add_sep_token,
+            do_lower_case=do_lower_case, word_segmentation=self.word_segmentation, user_dict=self.user_dict,
+            unk_token=unk_token, sep_token=sep_token, pad_token=pad_token, cls_token=cls_token, mask_token=mask_token,
+            tokenize_chinese_chars=tokenize_chinese_chars, strip_accents=strip_accents, add_sep_token=add_sep_token,
             **kwargs,
-        )
+        )  # fmt: skip
         self._word_piece = WordPiece(
             self._vocabulary, self.unk_token_id, self._normalizer, self.word_segmentation is not None
         )
@@ -231,7 +230,7 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
         saved = file_names
         if not legacy_format:
             saved = super()._save_pretrained(save_directory, file_names, legacy_format, filename_prefix)
-        return saved + self.save_vocabulary(save_directory, filename_prefix)
+        return saved + self.save_vocabulary(os.fspath(save_directory), filename_prefix)
 
     def save_vocabulary(self, save_directory, filename_prefix=None):
         """Write vocab.txt, and return its path in a tuple."""
@@ -321,7 +320,7 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
         """Return the text of tokens, by the rules of `decoding.join_tokens`."""
         return join_tokens(tokens)
 
-    def _decode(self, token_ids, skip_special_tokens=False, clean_up_tokenization_spaces=None, **kwargs):
+    def _decode(self, token_ids: Any, skip_special_tokens=False, clean_up_tokenization_spaces=None, **kwargs):
         """Decode one sequence of ids: `convert_tokens_to_string` of its tokens.
 
         `clean_up_tokenization_spaces=False` returns the text that the saved tokenizer.json gives, with a space on both
@@ -357,28 +356,12 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
         return strategies
 
     def _encode_plus(
-        self,
-        text,
-        text_pair=None,
-        add_special_tokens=True,
-        padding_strategy=PaddingStrategy.DO_NOT_PAD,
-        truncation_strategy=TruncationStrategy.DO_NOT_TRUNCATE,
-        max_length=None,
-        stride=0,
-        is_split_into_words=False,
-        pad_to_multiple_of=None,
-        padding_side=None,
-        return_tensors=None,
-        return_token_type_ids=None,
-        return_attention_mask=None,
-        return_overflowing_tokens=False,
-        return_special_tokens_mask=False,
-        return_offsets_mapping=False,
-        return_length=False,
-        verbose=True,
-        split_special_tokens=None,
-        **kwargs,
-    ):
+        self, text, text_pair=None, add_special_tokens=True, padding_strategy=PaddingStrategy.DO_NOT_PAD,
+        truncation_strategy=TruncationStrategy.DO_NOT_TRUNCATE, max_length=None, stride=0, is_split_into_words=False,
+        pad_to_multiple_of=None, padding_side=None, return_tensors: Any = None, return_token_type_ids=None,
+        return_attention_mask=None, return_overflowing_tokens=False, return_special_tokens_mask=False,
+        return_offsets_mapping=False, return_length=False, verbose=True, split_special_tokens=None, **kwargs,
+    ):  # fmt: skip
         if kwargs.get("sanitize_control_tokens"):  # a chat, which transformers' method splits into texts
             return super()._encode_plus(
                 text, text_pair, add_special_tokens=add_special_tokens, padding_strategy=padding_strategy,
@@ -436,8 +419,9 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
         """Return how to pad a batch with these rows of ids; rows that are longer stay as they are."""
         if strategy == PaddingStrategy.DO_NOT_PAD:
             return Padding()
-        to_longest = strategy == PaddingStrategy.LONGEST or max_length is None
-        length = max(map(len, ids), default=0) if to_longest else max_length
+        length = max_length
+        if strategy == PaddingStrategy.LONGEST or max_length is None:
+            length = max(map(len, ids), default=0)
         length = -(-length // multiple) * multiple if multiple else length
         side = self.padding_side if side is None else side
         return Padding(length, side, self.pad_token_id, self.pad_token_type_id, self.pad_token)

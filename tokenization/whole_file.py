@@ -19,14 +19,14 @@ def most_bytes(name):
     return LARGE if is_large else SMALL
 
 
-def read_whole(path, **decoding):
+def read_whole(path, encoding="utf-8", **decoding):
     """Return the text of a file, in UTF-8 unless `decoding`, arguments of `open`, says otherwise.
 
     Raises:
         ValueError: the file has more than `most_bytes` of its name, or another encoding.
     """
     data = read_bytes(path, most_bytes(path))
-    return io.TextIOWrapper(io.BytesIO(data), **{"encoding": "utf-8"} | decoding).read()
+    return io.TextIOWrapper(io.BytesIO(data), encoding, **decoding).read()
 
 
 def read_json(path, default=None, **decoding):

@@ -6,8 +6,9 @@ worker first notes the item that it begins with an actor, which outlives the wor
 
 import os
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
+from typing import Any
 
 from ..output.console import sentence_of
 from .address import LOCAL, ClusterError
@@ -33,13 +34,13 @@ class Watch:
 def map_on_ray(
     items: Callable[[], Iterator],
     make_work: Callable[[], Callable],
-    describe: Callable[[object, Sequence[int]], str],
+    describe: Callable[[Any, Sequence[int]], str],
     *,
     address: str = LOCAL,
     workers: int | None = None,
     on_gpus: bool = True,
     cores: int | None = None,
-) -> Iterator:
+) -> Generator:
     """Yield the result of the work for each item, in any order and each once, even if workers are killed.
 
     Args:

@@ -1,8 +1,8 @@
 """Folders that appear complete or not at all.
 
 `output_folder` writes into a temporary folder beside its path and renames it at the end. The temporary folder is locked
-while its process lives, and the system releases the locks of a dead process, so the next process that writes to the same
-path can tell that the folder was left behind, and removes it.
+while its process lives, and the system releases the locks of a dead process, so the next process that writes to the
+same path can tell that the folder was left behind, and removes it.
 """
 
 import ctypes
@@ -34,8 +34,8 @@ def output_folder(path: str | Path, force: bool = False) -> Iterator[Path]:
     an existing model, which stays intact until then and is removed afterwards.
 
     Raises:
-        FileExistsError: `path` is the current folder, or exists and is neither an empty folder nor, with `force`, a saved
-            model.
+        FileExistsError: `path` is the current folder, or exists and is neither an empty folder nor, with `force`, a
+            saved model.
         ValueError: safetensors and tokenizers cannot open a path of this name.
 
     >>> with output_folder("converted") as folder:

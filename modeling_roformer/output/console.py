@@ -1,6 +1,6 @@
 """What commands print: progress bars, summaries, and errors as one line."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -13,15 +13,17 @@ if TYPE_CHECKING:
 
 
 def sentence_of(error: BaseException) -> str:
-    """Return the message of an error on one line, without the number of a system error; its type if it has no message."""
+    """Return the message of an error on one line, without the number of a system error; its type if it has no
+    message."""
     sentence = str(error)
     if isinstance(error, OSError) and error.strerror:  # without "[Errno 2]"
         sentence = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return " ".join(sentence.split()) or type(error).__name__
 
 
-def summary_table(rows: dict[str, str | None]) -> Table:
-    """Return a table of two columns with the rows that are not None. Texts are shown as they are, without rich's markup."""
+def summary_table(rows: Mapping[str, str | None]) -> Table:
+    """Return a table of two columns with the rows that are not None. Texts are shown as they are, without rich's
+    markup."""
     table = Table(show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")  # names and paths are shown in full
@@ -32,7 +34,8 @@ def summary_table(rows: dict[str, str | None]) -> Table:
 
 
 def byte_progress(shown: bool) -> "Progress":
-    """Return a progress bar over bytes on stderr, which disappears at the end. It is hidden if stderr is not a terminal.
+    """Return a progress bar over bytes on stderr, which disappears at the end. It is hidden if stderr is not a
+    terminal.
 
     >>> with byte_progress(shown=True) as bar:
     ...     bar.advance(bar.add_task("reading", total=100), 50)

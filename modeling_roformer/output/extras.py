@@ -5,10 +5,9 @@ from contextlib import contextmanager
 
 
 def not_installed(extra: str, *modules: str) -> str:
-    """Return the message that modules of an extra are not installed, and the command that installs them.
+    """Return the message that modules of an extra are not installed, with the command that installs them.
 
-    The command names the folder of the clone: modeling_roformer is in no registry of packages, and a package of that name
-    there would be somebody else's.
+    The command installs from the clone: modeling_roformer is in no package registry.
 
     >>> not_installed("ray", "ray")
     "ray is not installed: run `pip install '.[ray]'`"
@@ -26,4 +25,4 @@ def needs_extra(extra: str, error: type[Exception]) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as missing:
-        raise error(not_installed(extra, missing.name)) from None
+        raise error(not_installed(extra, str(missing.name))) from None

@@ -16,11 +16,8 @@ except ImportError:  # Windows
 def only_writer(path: str | Path) -> Iterator[None]:
     """Hold the lock of a folder while the block runs. The folder is made if needed, and removed if it stays empty.
 
-    The system releases the lock of a process that dies. On a file system without locks, nothing is locked.
-
-    Raises:
-        BlockingIOError: another process of this machine holds the lock.
-        FileExistsError: `path` is a file.
+    On a file system without locks, nothing is locked. Raises BlockingIOError if another process of this machine holds
+    the lock, FileExistsError if `path` is a file.
     """
     path = Path(path)
     made = [folder for folder in (path.absolute(), *path.absolute().parents) if not folder.exists()]
@@ -47,11 +44,9 @@ def only_writer(path: str | Path) -> Iterator[None]:
 
 
 def lock_folder(folder: Path) -> int:
-    """Return a descriptor that holds the lock of a folder; closing it releases the lock.
+    """Return a descriptor that holds the lock of a folder until it is closed.
 
-    Raises:
-        BlockingIOError: another process holds the lock, or has removed the folder.
-        OSError: the system or the file system has no locks.
+    Raises BlockingIOError if another process holds the lock or has removed the folder, OSError if there are no locks.
     """
     if fcntl is None:
         raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))

@@ -9,7 +9,7 @@ import re
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -55,12 +55,13 @@ class Counts:
         self.other_tokens += other.other_tokens
 
 
+Results = Generator[tuple[int, Counts], None, None]  # bytes of the corpus, and their counts
+
+
 class WordCounter:
     """Counter of the words of a chunk, segmented as by RoFormerTokenizer.
 
-    Args:
-        base: dict of entry -> id.
-        text_field: the field of JSON Lines with the text.
+    base: dict of entry -> id; text_field: the field of JSON Lines with the text.
     """
 
     def __init__(self, base: dict[str, int], text_field: str):
@@ -112,13 +113,8 @@ def _is_redundant(entry: str) -> bool:
 def make_entries(base: Iterable[str], words: dict[str, int], size: int, min_count: int, max_length: int) -> list[str]:
     """Return the new vocabulary: the kept entries of the base, then words, the most frequent first.
 
-    Args:
-        base: entries of the base vocabulary, in order.
-        words: how often each word occurs.
-        size: maximum number of entries.
-        min_count, max_length: minimum occurrences and maximum characters of a word to add.
-
-    Equally frequent words are in the order of their code points.
+    `words` has the occurrences of each word; equally frequent words are in the order of their code points. The other
+    arguments are those of `make_word_vocabulary`.
     """
     kept = kept_entries(base)
     if size < len(kept):
@@ -182,15 +178,13 @@ def _chunks(files: Iterable[Path]) -> Iterator[Chunk]:
     return (chunk for file in files for chunk in read_chunks(file))
 
 
-def _in_turn(base: dict[str, int], field: str, chunks: Iterator[Chunk]) -> Iterator[tuple[int, Counts]]:
+def _in_turn(base: dict[str, int], field: str, chunks: Iterator[Chunk]) -> Results:
     counter = WordCounter(base, field)
     for chunk in chunks:
         yield chunk.consumed, counter(chunk)
 
 
-def _in_parallel(
-    base: dict[str, int], field: str, chunks: Iterator[Chunk], num_proc: int
-) -> Iterator[tuple[int, Counts]]:
+def _in_parallel(base: dict[str, int], field: str, chunks: Iterator[Chunk], num_proc: int) -> Results:
     """Yield the results in the order of the chunks, with only a few chunks in memory."""
     JiebaSegmenter()("")  # forked processes share the dictionary that this reads
     pool = ProcessPoolExecutor(num_proc, initializer=_begin_process, initargs=(base, field))
@@ -217,9 +211,7 @@ def _count_here(chunk: Chunk) -> Counts:
     return _counter(chunk)
 
 
-def _on_ray(
-    base: dict[str, int], field: str, files: list[Path], address: str, workers: int | None
-) -> Iterator[tuple[int, Counts]]:
+def _on_ray(base: dict[str, int], field: str, files: list[Path], address: str, workers: int | None) -> Results:
     """Yield the results in any order."""
     from ...cluster.stream import map_on_ray
 
