@@ -147,7 +147,7 @@ def test_a_folder_that_is_not_there(run, tmp_path, command):
         command, missing, *more.get(command, ["out"] if command in ("convert", "export-tf", "export-onnx") else [])
     )
     assert code == 1 and out == "" and err.count("\n") == 1
-    assert str(missing) in err and ("does not exist" in err or "is not a folder" in err)
+    assert_states(err, missing)
 
 
 def test_converting_needs_no_model_and_gives_the_same(start, tmp_path):

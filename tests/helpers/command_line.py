@@ -1,4 +1,4 @@
-"""`roformer …` in the tests' own process: `run = command_line.run` makes the fixture a module's."""
+"""`roformer …` in the tests' process; a module gets the fixture by `run = command_line.run`."""
 
 import sys
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from modeling_roformer.cli import main
 
 @pytest.fixture
 def run(monkeypatch, capfd) -> Callable[..., tuple[int, str, str]]:
-    """Takes the arguments; gives the exit code, stdout and stderr."""
+    """Return a function that runs a command and returns the exit code, stdout and stderr."""
 
     def run(*arguments) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["roformer", *map(str, arguments)])
