@@ -5,8 +5,8 @@ from modeling_roformer.conversion import convert, export_tf, info
 ```
 
 The subpackages, from the bottom up: `formats` reads and writes files, `folder` finds the parts of a checkpoint,
-`families` knows the kinds of checkpoint, `checkpoints` matches a checkpoint to a model, and `inspection` describes one;
-the commands are next to this file.
+`families` has the kinds of checkpoint, `checkpoints` matches a checkpoint to a model, `inspection` describes one. The
+commands are next to this file.
 """
 
 from importlib import import_module

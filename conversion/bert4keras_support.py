@@ -1,4 +1,4 @@
-"""What a saved model is in bert4keras, and what bert4keras does not support."""
+"""The equivalent of a saved model in bert4keras, and checks that bert4keras supports it."""
 
 import shutil
 from pathlib import Path
@@ -21,7 +21,14 @@ from .folder.settings import ACTIVATIONS, OPTIONAL_SIZES, RATES, REQUIRED_SIZES
 from .folder.vocabulary import read_vocabulary
 
 LANGUAGE_MODELS = ("ForMaskedLM", "ForCausalLM", "ForPreTraining", "LMHeadModel")  # suffixes of class names
-BERT4KERAS_EPSILON = 1e-12
+# The only values of these fields in bert4keras, for all models and for a RoFormer.
+FIXED = {
+    "layer_norm_eps": 1e-12, "tie_word_embeddings": True, "add_cross_attention": False,
+    "max_relative_position": MAX_RELATIVE_POSITION, "position_embedding_type": "absolute",
+}  # fmt: skip
+ROFORMER_FIXED = {
+    "attention_type": "softmax", "position_encoding": "rotary", "rotary_value": False, "trainable_rope": False,
+}  # fmt: skip
 # Families, and transformers' names of activations -> bert4keras' names.
 MODELS = {
     "roformer": "roformer",
@@ -37,53 +44,36 @@ NAMES = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())} | {
 
 
 def check_config(path: Path, config: PreTrainedConfig) -> None:
-    """Raises CheckpointError, one sentence, if bert4keras would compute something else."""
+    """Raise CheckpointError, one sentence, if bert4keras would compute other outputs."""
+    fixed = FIXED | (ROFORMER_FIXED if isinstance(config, RoFormerConfig) else {})
+    wrong = next((name for name, value in fixed.items() if getattr(config, name, value) != value), None)
+    activations = ["hidden_act"] + ["pooler_activation"] * getattr(config, "add_pooling_layer", False)
+    unknown = next((name for name in activations if getattr(config, name, "tanh") not in NAMES), None)
     trouble = None
-    if config.hidden_act not in NAMES:
-        trouble = f"hidden_act is {config.hidden_act!r}, but bert4keras has {', '.join(ACTIVATIONS)}"
-    elif config.layer_norm_eps != BERT4KERAS_EPSILON:
-        trouble = f"layer_norm_eps is {config.layer_norm_eps!r}, but bert4keras has {BERT4KERAS_EPSILON!r}"
-    elif not config.tie_word_embeddings:
-        trouble = "tie_word_embeddings is false, but bert4keras ties them"
-    elif getattr(config, "add_cross_attention", False):
-        trouble = "add_cross_attention is true, which bert4keras does not have"
-    elif isinstance(config, NezhaConfig) and config.max_relative_position != MAX_RELATIVE_POSITION:
-        trouble = f"max_relative_position is {config.max_relative_position}, but bert4keras has {MAX_RELATIVE_POSITION}"
-    elif getattr(config, "position_embedding_type", "absolute") != "absolute":
-        trouble = f"position_embedding_type is {config.position_embedding_type!r}, which bert4keras does not have"
-    elif getattr(config, "add_pooling_layer", False) and config.pooler_activation not in NAMES:
-        trouble = f"pooler_activation is {config.pooler_activation!r}, but bert4keras has {', '.join(ACTIVATIONS)}"
+    if unknown:
+        trouble = f"{unknown} is {getattr(config, unknown)!r}, but bert4keras has {', '.join(ACTIVATIONS)}"
+    elif wrong:
+        trouble = f"{wrong} is {getattr(config, wrong)!r}, but bert4keras has {fixed[wrong]!r}"
     elif isinstance(config, RoFormerConfig):
-        rope = config.rope_parameters or PAPER_ROPE
         if (config.norm_type == "rms_norm") == config.use_bias:
-            trouble = (
-                f"norm_type {config.norm_type!r} with use_bias={config.use_bias} is not a RoFormer that bert4keras has"
-            )
+            trouble = f"norm_type {config.norm_type!r} with use_bias={config.use_bias} does not exist in bert4keras"
         elif config.norm_type == "rms_norm" and config.embedding_size != config.hidden_size:
-            trouble = "embedding_size is not hidden_size, and RoFormer-V2 checkpoints have no names for that"
-        elif config.attention_type != "softmax":
-            trouble = f"attention_type is {config.attention_type!r}, which bert4keras does not have"
-        elif config.position_encoding != "rotary":
-            trouble = f"position_encoding is {config.position_encoding!r}, but a RoFormer in bert4keras is rotary"
-        elif not is_paper_rope(rope):
+            trouble = "embedding_size is not hidden_size, which RoFormer-V2 checkpoints have no names for"
+        elif not is_paper_rope(config.rope_parameters or PAPER_ROPE):
             trouble = f"rope_parameters are {config.rope_parameters}, but bert4keras has only the paper's"
-        else:
-            on = next((name for name in ("rotary_value", "trainable_rope") if getattr(config, name)), None)
-            trouble = on and f"{on} is true, which bert4keras does not have"
     if trouble:
         raise CheckpointError(f"{path} cannot be exported: {trouble}")
 
 
 def check_tokenizer(directory: Path, tokenizer: RoFormerTokenizer) -> None:
+    """Raise CheckpointError, one sentence, if bert4keras would compute other token ids."""
     trouble = None
     if tokenizer.user_dict:
-        trouble = "its user_dict cannot be part of a bert4keras checkpoint: load it into jieba, and export without it"
+        trouble = "bert4keras checkpoints have no user_dict: load it into jieba, and export without it"
     elif tokenizer.word_segmentation is None and has_words(tokenizer.get_vocab()):
-        trouble = "it does not use the words of its vocabulary (word_segmentation=None), which vocab.txt cannot express"
+        trouble = "it ignores the words of its vocabulary (word_segmentation=None), which vocab.txt cannot express"
     elif tokenizer.init_kwargs["strip_accents"] not in (None, tokenizer.do_lower_case):
-        trouble = (
-            f"bert4keras strips accents if and only if it lowercases, but do_lower_case is {tokenizer.do_lower_case}"
-        )
+        trouble = f"strip_accents must equal do_lower_case, {tokenizer.do_lower_case}, as in bert4keras"
     else:
         for name, token in SPECIAL_TOKENS.items():
             if getattr(tokenizer, name) != token:
@@ -93,7 +83,7 @@ def check_tokenizer(directory: Path, tokenizer: RoFormerTokenizer) -> None:
 
 
 def configuration(checkpoint: Checkpoint) -> dict[str, object]:
-    """bert_config.json: the original's fields, then those that only `roformer convert` reads."""
+    """Return bert_config.json: the original's fields, then those that only `roformer convert` reads."""
     config = checkpoint.config
     values = config.to_dict()
     original = {name: values[name] for name in (*REQUIRED_SIZES, *OPTIONAL_SIZES, *RATES) if name in values}
@@ -108,7 +98,7 @@ def configuration(checkpoint: Checkpoint) -> dict[str, object]:
 
 
 def write_vocabulary(path: Path, old: Path, tokenizer: RoFormerTokenizer, size: int) -> int:
-    """Write vocab.txt with an entry for each row of the embeddings; returns how many of them are unused."""
+    """Write vocab.txt with an entry for each row of the embeddings; return the number of unused entries."""
     entries = tokenizer.get_vocab()
     unused = size - len(entries)
     if not unused and old.name == VOCABULARY and read_vocabulary(old).ids == entries:
@@ -122,6 +112,7 @@ def write_vocabulary(path: Path, old: Path, tokenizer: RoFormerTokenizer, size: 
 
 
 def call(family: str, config: PreTrainedConfig, prefix: str, weights: list[Weight], has_language_model: bool) -> str:
+    """Return the Python call that loads the model in bert4keras."""
     arguments = [f"'{CONFIGS[0]}'", f"'{prefix}'", f"model='{MODELS[family]}'"]
     if getattr(config, "prefix_lm", False):
         arguments.append("application='unilm'")
@@ -136,6 +127,7 @@ def call(family: str, config: PreTrainedConfig, prefix: str, weights: list[Weigh
 
 
 def tokenizer_call(tokenizer: RoFormerTokenizer) -> str:
+    """Return the Python call that makes the tokenizer in bert4keras."""
     arguments = [f"'{VOCABULARY}'", f"do_lower_case={tokenizer.do_lower_case}"]
     if tokenizer.word_segmentation == "jieba":
         arguments.append("pre_tokenize=lambda text: jieba.cut(text, HMM=False)")
@@ -143,11 +135,12 @@ def tokenizer_call(tokenizer: RoFormerTokenizer) -> str:
 
 
 def notes(tokenizer: RoFormerTokenizer, has_language_model: bool, unused: int) -> list[str]:
+    """Return remarks for the summary."""
     notes = []
     if added := [token.content for token in added_tokens(tokenizer).values()]:
-        notes.append(f"bert4keras does not look for added tokens in text: {', '.join(added)}")
+        notes.append(f"bert4keras does not find added tokens in text: {', '.join(added)}")
     if not has_language_model:
-        notes.append("there is no language-model head: with_mlm and application would lack its weights")
+        notes.append("the model has no language-model head, which with_mlm and application need")
     if unused:
-        notes.append(f"{unused} rows of the embeddings have no entry, and are called [unused…] in {VOCABULARY}")
+        notes.append(f"{unused} rows of the embeddings without an entry are called [unused…] in {VOCABULARY}")
     return notes

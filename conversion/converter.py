@@ -1,14 +1,11 @@
 """Turn a checkpoint of the original framework, or an old PyTorch one, into a folder that `from_pretrained` reads."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,14 +14,14 @@ from ..output.atomic_folder import output_folder
 from ..output.console import byte_progress, sentence_of
 from ..tokenization.characters import is_cjk
 from ..tokenization.whole_file import read_whole
+from .checkpoints.checkpoint import Checkpoint, Plan
 from .checkpoints.legacy_checkpoint import read_legacy
-from .checkpoints.plan import Plan
 from .checkpoints.task_layers import check_head, check_no_choice
 from .errors import CheckpointError
 from .families.family import Weight
 from .families.registry import AUTO, check_family
 from .families.roformer_start import check_target
-from .folder.legacy_folder import VOCABULARY, legacy_files, name_of
+from .folder.legacy_folder import VOCABULARY, LegacyFiles, checked_output, legacy_files, name_of
 from .folder.vocabulary import read_vocabulary
 from .formats.dtypes import FLOATS, STORAGE, cast
 from .formats.pytorch_files import is_pytorch
@@ -39,9 +36,6 @@ from .formats.safetensors_file import (
 )
 from .formats.source import Source
 from .report import ConversionReport
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
 
 GENERATION_CONFIG = "generation_config.json"
 SLAB = 64  # rows of a transposed matrix made at a time
@@ -92,15 +86,9 @@ def convert(
         >>> AutoModelForMaskedLM.from_pretrained("roformer-base-zh")
     """
     started = time.perf_counter()
-    if dtype not in FLOATS:
-        raise ValueError(f"weights cannot be written as {dtype!r}: choose one of {', '.join(FLOATS)}")
-    shard_size = parse_size(max_shard_size)
-    check_family(family)
-    check_head(head)
-    check_target(as_family)
-    origin, output = Path(legacy_dir), Path(output_dir).resolve()
-    if output in (origin.resolve(), *origin.resolve().parents):
-        raise FileExistsError(f"{output} is or contains the checkpoint to convert: name a folder next to it")
+    shard_size = _check_options(family, as_family, head, dtype, max_shard_size)
+    origin = Path(legacy_dir)
+    output = checked_output(origin, output_dir)
     with (
         output_folder(output, force) as folder,
         legacy_files(origin, checkpoint, unpack_beside=output) as files,
@@ -110,90 +98,105 @@ def convert(
             check_no_choice(head, files.weights)
             from .checkpoints.pytorch_checkpoint import read_pytorch  # torch and transformers, which take seconds
 
-            checkpoint = read_pytorch(files, family, as_family)
+            found = read_pytorch(files, family, as_family)
             fact.start(*data_files(files.weights))
         else:
             fact.start(*data_files(files.weights))
-            checkpoint = read_legacy(files, family, as_family, head, name_of(origin))
-        source, vocabulary, config, plan = (
-            checkpoint.source, checkpoint.vocabulary, checkpoint.config, checkpoint.plan
-        )  # fmt: skip
-        config.dtype = dtype
-        parameters = sum(prod(weight.shape) for weight in plan.weights)
-
-        _write_weights(folder, source, plan, dtype, shard_size, progress)
+            found = read_legacy(files, family, as_family, head, name_of(origin))
+        found.config.dtype = dtype
+        _write_weights(folder, found.source, found.plan, dtype, shard_size, progress)
         fact.start(*folder.glob("*.safetensors"))
-        config.save_pretrained(folder)
-        if checkpoint.family == "sim" and _has_linear_pooler(config):
-            from .sentence_transformers_files import write_sentence_transformers_files
-
-            write_sentence_transformers_files(folder)
-        checkpoint.tokenizer.save_pretrained(folder)
-        if files.vocab.name == VOCABULARY and _says_the_same(files.vocab, folder / VOCABULARY):
-            shutil.copyfile(files.vocab, folder / VOCABULARY)  # byte for byte as it was
-        if checkpoint.note is None:
-            _copy_generation_config(files.config.with_name(GENERATION_CONFIG), folder / GENERATION_CONFIG)
-        described = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        card = card_for(
-            origin.resolve().name,
-            described,
-            vocabulary.word_level,
-            **measure(folder, vocabulary.word_level, fact),
-            **conversion_facts(data_files(files.weights), fact),
-            note=checkpoint.note,
-            language="zh" if any(is_cjk(entry) for entry in vocabulary.ids if len(entry) == 1) else None,
-        )
-        (folder / "README.md").write_text(card, encoding="utf-8")
+        _write_model_files(folder, found, files)
+        _write_card(folder, origin.resolve().name, found, files, fact)
         if verify:
             from .verify import verify_weights
 
-            verify_weights(folder, source, plan, dtype, progress)
-        return ConversionReport(
-            source=origin,
-            output=Path(output_dir),  # as the caller gave it
-            family=checkpoint.title,
-            sign=checkpoint.sign,
-            written_as=checkpoint.note,
-            word_level=vocabulary.word_level,
-            vocab_size=len(vocabulary.ids),
-            words=vocabulary.words,
-            layers=config.num_hidden_layers,
-            parameters=parameters,
-            dtype=dtype,
-            variables=len(plan.weights),
-            extras=plan.extras,
-            ignored_settings=checkpoint.ignored_settings,
-            files=sorted(file.name for file in folder.iterdir()),
-            verified=verify,
-            seconds=time.perf_counter() - started,
-            rows=checkpoint.rows,
-        )
+            verify_weights(folder, found.source, found.plan, dtype, progress)
+        return _report(found, folder, origin, Path(output_dir), dtype, verify, time.perf_counter() - started)
 
 
-def _says_the_same(old: Path, new: Path) -> bool:
-    return read_vocabulary(old).ids == read_vocabulary(new).ids
+def _check_options(family: str, as_family: str | None, head: str, dtype: str, max_shard_size: int | str) -> int:
+    """Return the shard size in bytes; raise ValueError if an option is not one of its choices."""
+    if dtype not in FLOATS:
+        raise ValueError(f"weights cannot be written as {dtype!r}: choose one of {', '.join(FLOATS)}")
+    shard_size = parse_size(max_shard_size)
+    check_family(family)
+    check_head(head)
+    check_target(as_family)
+    return shard_size
+
+
+def _write_model_files(folder: Path, found: Checkpoint, files: LegacyFiles) -> None:
+    """Write everything but weights and card: configurations, tokenizer, and the files of sentence-transformers."""
+    config = found.config
+    config.save_pretrained(folder)
+    # A model fine-tuned from RoFormer-Sim may have another pooler, or none.
+    if found.family == "sim" and config.add_pooling_layer and config.pooler_activation == "linear":
+        from .sentence_transformers_files import write_sentence_transformers_files
+
+        write_sentence_transformers_files(folder)
+    found.tokenizer.save_pretrained(folder)
+    vocab = folder / VOCABULARY
+    if files.vocab.name == VOCABULARY and read_vocabulary(files.vocab).ids == read_vocabulary(vocab).ids:
+        shutil.copyfile(files.vocab, vocab)  # byte for byte as it was
+    if found.note is None:
+        _copy_generation_config(files.config.with_name(GENERATION_CONFIG), folder / GENERATION_CONFIG)
+
+
+def _write_card(folder: Path, name: str, found: Checkpoint, files: LegacyFiles, fact: Callable[[Path], str]) -> None:
+    word_level = found.vocabulary.word_level
+    card = card_for(
+        name,
+        json.loads((folder / "config.json").read_text(encoding="utf-8")),
+        word_level,
+        **measure(folder, word_level, fact),
+        **conversion_facts(data_files(files.weights), fact),
+        note=found.note,
+        language="zh" if any(is_cjk(entry) for entry in found.vocabulary.ids if len(entry) == 1) else None,
+    )
+    (folder / "README.md").write_text(card, encoding="utf-8")
+
+
+def _report(
+    found: Checkpoint, folder: Path, origin: Path, output: Path, dtype: str, verified: bool, seconds: float
+) -> ConversionReport:
+    return ConversionReport(
+        source=origin,
+        output=output,
+        family=found.title,
+        sign=found.sign,
+        written_as=found.note,
+        word_level=found.vocabulary.word_level,
+        vocab_size=len(found.vocabulary.ids),
+        words=found.vocabulary.words,
+        layers=found.config.num_hidden_layers,
+        parameters=sum(prod(weight.shape) for weight in found.plan.weights),
+        dtype=dtype,
+        variables=len(found.plan.weights),
+        extras=found.plan.extras,
+        ignored_settings=found.ignored_settings,
+        files=sorted(file.name for file in folder.iterdir()),
+        verified=verified,
+        seconds=seconds,
+        rows=found.rows,
+    )
 
 
 def _copy_generation_config(old: Path, new: Path) -> None:
-    """Copy the file if there is one; raises CheckpointError if it is invalid."""
+    """Copy the file if it exists; raise CheckpointError if it is invalid."""
     if not old.is_file():
         return
     from transformers import GenerationConfig
 
     try:
         GenerationConfig(**json.loads(read_whole(old)))
-    except Exception as error:  # invalid JSON, and whatever a field of the wrong type causes
+    except Exception as error:  # invalid JSON, and any error that a field of the wrong type causes
         raise CheckpointError(f"{old} cannot be read: {sentence_of(error)}") from None
     shutil.copyfile(old, new)
 
 
-def _has_linear_pooler(config: PreTrainedConfig) -> bool:
-    """Whether the model makes RoFormer-Sim's sentence vectors; one fine-tuned from it may have another pooler, or none."""
-    return getattr(config, "add_pooling_layer", False) and getattr(config, "pooler_activation", None) == "linear"
-
-
 def _write_weights(folder: Path, source: Source, plan: Plan, dtype: str, max_shard_size: int, progress: bool) -> None:
-    """Stream every weight into its file, and check the checksums of what is left out."""
+    """Stream every weight into its file, and check the checksums of the variables that are left out."""
     weights = {weight.key: weight for weight in plan.weights}
     specs = [
         TensorSpec(weight.key, dtype, weight.shape[::-1] if weight.transpose else weight.shape)
@@ -220,7 +223,7 @@ def _write_weights(folder: Path, source: Source, plan: Plan, dtype: str, max_sha
 
 
 def _weight_chunks(source: Source, weight: Weight, dtype: str) -> Iterator[np.ndarray]:
-    """The values of one weight, as the model stores them, in pieces."""
+    """Yield the values of one weight, as the model stores them, in pieces."""
     stored = source.entries[weight.variable].dtype
     try:
         if weight.transpose:

@@ -18,7 +18,7 @@ ZIP = ".zip"
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome for one checkpoint: a report, or the sentence that says why there is none."""
+    """The outcome for one checkpoint: a report, or a sentence on why there is none."""
 
     name: str
     report: ConversionReport | None = None
@@ -27,7 +27,7 @@ class Outcome:
 
     @property
     def result(self) -> str:
-        """A line or two for people."""
+        """One or two lines of the table."""
         report = self.report
         if report is None:
             return self.skipped or f"failed: {self.failure}"
@@ -42,20 +42,17 @@ class Summary:
     outcomes: list[Outcome]
 
     def table(self) -> Table:
-        """The outcome for each checkpoint."""
+        """Return a table with the outcome for each checkpoint."""
         table = Table("checkpoint", "result")
         for outcome in self.outcomes:
             table.add_row(*(Text(text, overflow="fold") for text in (outcome.name, outcome.result)))
         return table
 
     def raise_for_failures(self) -> None:
-        """Raises CheckpointError if any checkpoint failed."""
+        """Raise CheckpointError if any checkpoint failed."""
         failed = [outcome.name for outcome in self.outcomes if outcome.failure]
         if failed:
-            raise CheckpointError(
-                f"{len(failed)} of {len(self.outcomes)} checkpoints could not be converted: {', '.join(failed)}; the "
-                "others are done"
-            )
+            raise CheckpointError(f"{len(failed)} of {len(self.outcomes)} checkpoints failed: {', '.join(failed)}")
 
 
 def convert_all(parent: str | Path, output_dir: str | Path, *, force: bool = False, **options) -> Summary:
@@ -72,18 +69,16 @@ def convert_all(parent: str | Path, output_dir: str | Path, *, force: bool = Fal
     output_dir = Path(output_dir)
     found = find_checkpoints(parent, output_dir)
     if not found:
-        raise CheckpointError(
-            f"{parent} contains no checkpoint: no folder in it has a configuration, and there is no {ZIP}"
-        )
+        raise CheckpointError(f"{parent} contains no checkpoint: no folder with a configuration, and no {ZIP}")
     return Summary([_convert_one(name, paths, output_dir / name, force, options) for name, paths in found.items()])
 
 
 def find_checkpoints(parent: str | Path, output_dir: Path) -> dict[str, list[Path]]:
-    """Name of each checkpoint directly in `parent`, without .zip -> the folders and archives that have this name.
+    """Return name of each checkpoint in `parent`, without .zip -> the folders and archives of this name.
 
-    A folder is a checkpoint if it has a configuration, a vocabulary or the index of a TensorFlow checkpoint. As some
-    archives unpack to a folder of folders, each folder one level further down can be one too. Hidden folders and
-    `output_dir` are skipped.
+    A folder is a checkpoint if it has a configuration, a vocabulary or the index of a TensorFlow checkpoint. Since some
+    archives unpack to a folder of folders, folders one level deeper are checked too. Hidden folders and `output_dir`
+    are skipped.
     """
     parent = Path(parent)
     if not parent.is_dir():
@@ -114,9 +109,9 @@ def _convert_one(name: str, paths: list[Path], output: Path, force: bool, option
     folders = [path for path in paths if path.is_dir()]
     if len(folders or paths) > 1:
         return Outcome(name, failure=f"several checkpoints have this name: {', '.join(map(str, folders or paths))}")
-    # An archive that was unpacked next to itself is the same checkpoint.
+    # An archive next to the folder that it was unpacked to is the same checkpoint.
     path = (folders or paths)[0]
     try:
         return Outcome(name, report=convert(path, output, force=force, **options))
-    except Exception as error:  # an unexpected error must not stop the others either
+    except Exception as error:  # an unexpected error must not stop the others
         return Outcome(name, failure=sentence_of(error))

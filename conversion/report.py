@@ -1,4 +1,4 @@
-"""What a conversion did, for people and for programs."""
+"""The result of a conversion, for people and for programs."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,10 +12,10 @@ from ..output.console import summary_table
 class ConversionReport:
     """The result of one conversion.
 
-    `family` is what the checkpoint was recognised as, and `sign` by what (None if the family was given); `written_as`
-    says what it became, if that is something else. `extras` names the variables left out, by kind; `ignored_settings`
-    the fields of the old configuration that mean nothing in the new one; `verified` is whether every tensor was
-    compared after reloading; `rows` are extra lines of the summary.
+    `family` is the recognised family, and `sign` the evidence for it (None if the family was given); `written_as` names
+    the result, if it is of another kind. `extras` has the variables left out, by kind; `ignored_settings` the fields of
+    the old configuration without a meaning in the new one; `verified` is true if every tensor was compared after
+    reloading; `rows` are extra lines of the summary.
     """
 
     source: Path
@@ -38,7 +38,7 @@ class ConversionReport:
     rows: dict[str, str] = field(default_factory=dict)
 
     def table(self) -> Table:
-        """The summary as a rich table."""
+        """Return the summary as a rich table."""
         unit = f"word-level: {self.words:,} words among {self.vocab_size:,} entries"
         if not self.word_level:
             unit = f"character-level: {self.vocab_size:,} entries, no words"

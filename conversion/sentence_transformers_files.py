@@ -1,8 +1,8 @@
-"""The files that sentence-transformers reads next to a model: they say that a sentence's vector is a pooler over [CLS].
+"""The files that sentence-transformers reads next to a model, for vectors from a pooler over [CLS].
 
-The library does not use a model's own pooler. It takes the tokens' hidden states, picks the first, and applies a dense
-layer, whose weights are therefore written once more, in their own folder. Names and fields are those that every version
-of the library that runs with transformers 5 can read; the newest ones would lock out the others.
+The library does not use a model's own pooler. It picks the first hidden state and applies a dense layer, whose weights
+are therefore written again, in a folder of their own. All versions of the library that run with transformers 5 can read
+these names and fields.
 """
 
 import json
@@ -11,10 +11,10 @@ from pathlib import Path
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-POOLERS = ("roformer.pooler.dense.", "pooler.dense.")  # of a model with a head, and without one
+POOLERS = ("roformer.pooler.dense.", "pooler.dense.")  # key prefixes in models with a head, and without one
 WEIGHTS = "model.safetensors"
 MODULES = "modules.json"
-# Positions are computed, so nothing need be truncated; this is transformers' value for no limit.
+# Positions are computed, so texts need no truncation; this is transformers' value for no limit.
 NO_LIMIT = int(1e30)
 
 
@@ -25,7 +25,7 @@ def write_sentence_transformers_files(folder: str | Path) -> None:
         folder: holds config.json and weights, with a pooler whose activation is linear.
 
     Raises:
-        ValueError: if the weights have no such pooler.
+        ValueError: the weights have no such pooler.
 
     Example:
         >>> write_sentence_transformers_files("roformer-sim-zh")
@@ -35,7 +35,7 @@ def write_sentence_transformers_files(folder: str | Path) -> None:
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     pooler = _pooler(folder)
     if set(pooler) != {"weight", "bias"} or config.get("pooler_activation") != "linear":
-        raise ValueError(f"{folder} has no linear pooler to make sentence vectors with")
+        raise ValueError(f"{folder} has no linear pooler, which sentence vectors need")
     width = config["hidden_size"]
     modules = {"Transformer": "", "Pooling": "1_Pooling", "Dense": "2_Dense"}
     files = {
@@ -72,7 +72,7 @@ def write_sentence_transformers_files(folder: str | Path) -> None:
 
 
 def _pooler(folder: Path) -> dict:
-    """The pooler's tensors, from whichever files the weights are in."""
+    """Return the pooler's tensors, which may be in any of the weights files."""
     found = {}
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, "pt") as weights:

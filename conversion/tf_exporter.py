@@ -1,4 +1,4 @@
-"""The way back: write a model trained here as a checkpoint that bert4keras and TensorFlow read."""
+"""Export a model trained here as a checkpoint that bert4keras and TensorFlow read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rich.table import Table
 from ..output.atomic_folder import output_folder
 from ..output.console import byte_progress, summary_table
 from .errors import CheckpointError
-from .folder.legacy_folder import CONFIGS, VOCABULARY, legacy_files, missing
+from .folder.legacy_folder import CONFIGS, VOCABULARY, checked_output, legacy_files, missing
 from .formats.pytorch_files import is_pytorch
 from .formats.tensor_bundle_writer import write_bundle
 
@@ -29,10 +29,10 @@ PREFIX = "bert_model.ckpt"
 
 @dataclass(frozen=True)
 class ExportReport:
-    """What was exported, and how bert4keras loads it.
+    """The result of one export, and the calls that load it in bert4keras.
 
-    `call` and `tokenizer` are the calls in Python there; `task` names the variables of a task head, which bert4keras
-    ignores; `notes` are further remarks.
+    `call` and `tokenizer` are these calls; `task` names the variables of a task head, which bert4keras ignores; `notes`
+    are further remarks.
     """
 
     source: Path
@@ -50,7 +50,7 @@ class ExportReport:
     seconds: float
 
     def table(self) -> Table:
-        """The summary as a rich table."""
+        """Return the summary as a rich table."""
         rows = {
             "source": str(self.source),
             "output": str(self.output),
@@ -83,7 +83,7 @@ def export_tf(
         progress: show a progress bar on stderr.
 
     Raises:
-        CheckpointError: the model is damaged or incomplete, or bert4keras has nothing that computes the same.
+        CheckpointError: the model is damaged or incomplete, or bert4keras cannot compute the same.
         OSError: a file cannot be read or written; FileExistsError if `legacy_dir` is not empty and may not be replaced.
 
     >>> export_tf("roformer-mini-zh", "roformer-mini-tf").call
@@ -92,16 +92,13 @@ def export_tf(
     started = time.perf_counter()
     if not prefix or Path(prefix).name != prefix or prefix.startswith("."):
         raise ValueError(f"{prefix!r} cannot be the prefix of file names")
-    origin, output = Path(directory), Path(legacy_dir).resolve()
+    origin = Path(directory)
     if not origin.exists():
         raise CheckpointError(missing(origin, "the folder of a saved model"))
-    if output in (origin.resolve(), *origin.resolve().parents):
-        raise FileExistsError(f"{output} is or contains the model to export: name a folder next to it")
+    output = checked_output(origin, legacy_dir)
     with output_folder(output, force) as folder, legacy_files(origin, None, unpack_beside=output) as files:
         if not is_pytorch(files.weights):
-            raise CheckpointError(
-                f"{files.weights} is already a checkpoint of the original framework: there is nothing to export"
-            )
+            raise CheckpointError(f"{files.weights} is already a checkpoint of the original framework")
         from . import bert4keras_support
         from .checkpoints.exported import TASK, exported_weights, model_on_meta
         from .checkpoints.pytorch_checkpoint import read_pytorch
@@ -116,8 +113,8 @@ def export_tf(
         has_language_model = config.architectures[0].endswith(bert4keras_support.LANGUAGE_MODELS)
         if getattr(config, "is_decoder", False) and not has_language_model:
             raise CheckpointError(
-                f"{files.config} cannot be exported: is_decoder is true, but bert4keras has no decoder without a "
-                f"language-model head, which {config.architectures[0]} lacks"
+                f"{files.config} cannot be exported: is_decoder is true, but {config.architectures[0]} lacks the "
+                "language-model head of bert4keras' decoders"
             )
 
         _write_checkpoint(folder / prefix, checkpoint, weights, progress)
@@ -145,7 +142,7 @@ def export_tf(
 
 
 def _tensors(checkpoint: Checkpoint, weights: list[Weight]) -> list[tuple[Weight, str]]:
-    """Each weight with the name of its tensor in the source."""
+    """Return each weight with the name of its tensor in the source."""
     names = {weight.key: weight.variable for weight in checkpoint.plan.weights}
     return [(weight, names[weight.key]) for weight in weights]
 

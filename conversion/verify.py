@@ -1,4 +1,4 @@
-"""Compare a converted folder with the checkpoint it was made from, loading it as users do."""
+"""Compare a converted folder with its source, loading it as users do."""
 
 from pathlib import Path
 
@@ -10,17 +10,17 @@ from transformers import AutoConfig, AutoTokenizer
 import modeling_roformer
 
 from ..output.console import byte_progress, no_transformers_bar
-from .checkpoints.plan import Plan
+from .checkpoints.checkpoint import Plan
 from .errors import CheckpointError
 from .formats.dtypes import cast
 from .formats.source import Source
 
 
 def verify_weights(folder: Path, source: Source, plan: Plan, dtype: str, progress: bool = False) -> None:
-    """Load the folder with transformers; raise CheckpointError unless every number is the source's, bit for bit."""
+    """Load the folder with transformers; raise CheckpointError unless every value equals the source's, bit for bit."""
     from ..registration.registry import register
 
-    register()  # which the command line defers
+    register()  # the command line defers it
     AutoTokenizer.from_pretrained(folder)
     with no_transformers_bar():
         name = AutoConfig.from_pretrained(folder).architectures[0]
@@ -39,7 +39,5 @@ def verify_weights(folder: Path, source: Source, plan: Plan, dtype: str, progres
             found = state[weight.key]
             found = found.view(torch.int16).numpy().view(np.uint16) if dtype == "bfloat16" else found.numpy()
             if found.shape != expected.shape or found.tobytes() != np.ascontiguousarray(expected).tobytes():
-                raise CheckpointError(
-                    f"the converted weight {weight.key} no longer equals the variable {weight.variable}"
-                )
+                raise CheckpointError(f"the converted weight {weight.key} differs from the variable {weight.variable}")
             bar.advance(task, entry.size)

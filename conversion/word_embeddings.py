@@ -1,9 +1,9 @@
 """Turn a character-level checkpoint into the start of a word-level one: the same model with a vocabulary of words.
 
-WoBERT began like this (https://github.com/ZhuiyiTechnology/WoBERT), and bert4keras' `keep_tokens` and `compound_tokens`
-do the same: an entry in both vocabularies keeps its embedding, and a new word gets the mean of the embeddings of the
-tokens that the old tokenizer splits it into, its characters. The output bias of the masked language model is treated
-the same way, and every other weight stays unchanged.
+WoBERT began like this (https://github.com/ZhuiyiTechnology/WoBERT), as did bert4keras' `keep_tokens` and
+`compound_tokens`: an entry in both vocabularies keeps its embedding, and a new word gets the mean of the embeddings of
+its tokens, the characters, in the old tokenizer. The output bias of the masked language model is treated likewise, and
+all other weights stay unchanged.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from ..model_types import MODEL_TYPES as ROFORMER_TYPES
 from ..output.atomic_folder import output_folder
 from ..output.console import byte_progress, summary_table
 from ..tokenization.vocabulary import VocabularyError, check_vocabulary, read_vocabulary
-from ..tokenization.whole_file import read_json
 from .errors import CheckpointError
+from .folder.legacy_folder import checked_output
+from .folder.settings import read_fields
 from .formats.dtypes import FLOATS
 from .formats.pytorch_files import PYTORCH
 from .formats.safetensors_file import TensorSpec, write_safetensors
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from .formats.pytorch_source import PyTorchSource
 
 MODEL_TYPES = ("bert", "nezha", *ROFORMER_TYPES)
+GENERATION = "generation_config.json"
 SLAB = 1024  # rows of a new matrix made at a time
 
 _EMBEDDING = re.compile(r"(.*\.)?embeddings\.word_embeddings\.weight")
@@ -46,11 +48,11 @@ _NO_WEIGHT = re.compile(r"(.*\.)?embeddings\.position_ids")  # 0, 1, 2, ... whic
 
 @dataclass(frozen=True)
 class Composition:
-    """What the new embeddings are made of.
+    """The sources of the new embeddings.
 
-    rows: for each new entry, the ids of the old embeddings whose mean it is.
-    copied: entries in both vocabularies; averaged: new ones; incomplete: those of them with an unknown part, which was
-    left out; unknown: new ones without any known part, which start as [UNK].
+    rows: for each new entry, the ids of the old embeddings that are averaged.
+    copied: number of entries in both vocabularies; averaged: of new ones; incomplete: of averaged ones with an unknown
+    part, which was left out; unknown: of new ones without a known part, which start as [UNK].
     """
 
     rows: list[list[int]]
@@ -82,7 +84,7 @@ def compose(entries: list[str], tokenizer) -> Composition:
 
 
 def mean_rows(old: torch.Tensor, rows: list[list[int]]) -> Iterator[torch.Tensor]:
-    """The means of rows of `old`, of shape (vocabulary, ...), in slabs: summed in float64, in the dtype of `old`."""
+    """Yield the means of rows of `old` (vocabulary, ...), in slabs: summed in float64, in the dtype of `old`."""
     import torch
 
     for first in range(0, len(rows), SLAB):
@@ -94,33 +96,26 @@ def mean_rows(old: torch.Tensor, rows: list[list[int]]) -> Iterator[torch.Tensor
         yield torch.from_numpy(means).to(old.dtype)
 
 
-def _open_weights(folder: Path) -> PyTorchSource:
-    """The tensors of a folder that `save_pretrained` made."""
+def _open_weights(folder: Path) -> tuple[PyTorchSource, dict[str, TensorSpec]]:
+    """Open the tensors of a folder that `save_pretrained` made; return also the weights to write, by key."""
     name = next((name for name in PYTORCH if (folder / name).is_file()), None)
     if name is None:
         raise CheckpointError(f"{folder} has no weights: neither model.safetensors nor pytorch_model.bin")
     from .formats.pytorch_source import PyTorchSource
 
-    return PyTorchSource(folder / name)
-
-
-def _specs(weights: PyTorchSource) -> dict[str, TensorSpec]:
-    """The tensors to write, by key: those that are weights."""
-    specs = {}
+    weights, specs = PyTorchSource(folder / name), {}
     for key, entry in weights.entries.items():
         if _NO_WEIGHT.fullmatch(key):
             continue
         if entry.dtype not in FLOATS:
-            raise CheckpointError(
-                f"{weights.path}: {key} has dtype {entry.dtype}; use a checkpoint in one of {', '.join(FLOATS)}"
-            )
+            raise CheckpointError(f"{weights.path}: {key} has dtype {entry.dtype}; expected one of {', '.join(FLOATS)}")
         specs[key] = TensorSpec(key, entry.dtype, entry.shape)
-    return specs
+    return weights, specs
 
 
 @dataclass(frozen=True)
 class WordEmbeddingsReport:
-    """Where the new embeddings come from; see `Composition`. `dropped`: old entries that the new vocabulary lacks."""
+    """The result of `initialise_words`; see `Composition`. `dropped`: number of old entries without a new one."""
 
     source: Path
     output: Path
@@ -134,7 +129,7 @@ class WordEmbeddingsReport:
     seconds: float
 
     def table(self) -> Table:
-        """The summary as a rich table."""
+        """Return the summary as a rich table."""
         made = self.composition
         rows = {
             "source": str(self.source),
@@ -182,33 +177,29 @@ def initialise_words(
     source = Path(checkpoint_dir)
     if not source.is_dir():
         raise CheckpointError(f"{source} is not a folder (roformer pull fetches one from the Hub)")
-    output = Path(output_dir).resolve()
-    if output in (source.resolve(), *source.resolve().parents):
-        raise FileExistsError(f"{output} is or contains the checkpoint: name a folder next to it")
-    with output_folder(output, force) as folder:
+    with output_folder(checked_output(source, output_dir), force) as folder:
         entries = read_vocabulary(new_vocab)
         from .folder.saved_tokenizer import read_tokenizer
         from .sentence_transformers_files import MODULES, write_sentence_transformers_files
 
         old = read_tokenizer(source)
         tokenizer = _with_vocabulary(old, entries, new_vocab)
-        configs = {name: _read_object(source / name) for name in ("config.json", "generation_config.json")
-                   if name == "config.json" or (source / name).exists()}  # fmt: skip
+        names = [name for name in ("config.json", GENERATION) if name != GENERATION or (source / name).exists()]
+        configs = {name: read_fields(source / name, encoding="utf-8") for name in names}
         config = configs["config.json"]
         if config.get("model_type") not in MODEL_TYPES:
             raise CheckpointError(
-                f"{source / 'config.json'}: model_type is {config.get('model_type')!r}; only {', '.join(MODEL_TYPES)} "
-                "can be given a new vocabulary"
+                f"{source / 'config.json'}: model_type is {config.get('model_type')!r}; expected one of "
+                f"{', '.join(MODEL_TYPES)}"
             )
-        weights = _open_weights(source)
-        specs = _specs(weights)
+        weights, specs = _open_weights(source)
         resized = _rows_to_make(source, specs, config, old)
         composition = compose(list(entries), old)
 
         _write_weights(folder / "model.safetensors", weights, specs, resized, composition.rows, progress)
         for name, values in configs.items():
             values = _translated(source / name, values, old.get_vocab(), entries)
-            values.pop("_name_or_path", None)  # a path on the machine of whoever saved the model
+            values.pop("_name_or_path", None)  # a path on another machine
             if name == "config.json":
                 values |= {"vocab_size": len(entries), "pad_token_id": tokenizer.pad_token_id}
                 if "tokenizer_class" in values:
@@ -234,19 +225,11 @@ def initialise_words(
         )
 
 
-def _read_object(path: Path) -> dict:
-    try:
-        return read_json(path)
-    except ValueError as error:
-        raise CheckpointError(str(error)) from None
-
-
 def _with_vocabulary(old: RoFormerTokenizer, entries: dict[str, int], path: str | Path) -> RoFormerTokenizer:
-    """The same tokenizer with the new vocabulary, segmenting words."""
+    """Return the same tokenizer with the new vocabulary, segmenting words."""
     check_vocabulary(entries, old.unk_token, str(path))
     needed = dict.fromkeys([*old.all_special_tokens, *old.get_added_vocab()])
-    missing = [token for token in needed if token not in entries]
-    if missing:
+    if missing := [token for token in needed if token not in entries]:
         raise VocabularyError(f"{path} lacks {', '.join(missing)}, which the checkpoint's tokenizer uses")
     from ..tokenization.tokenizer import RoFormerTokenizer
 
@@ -262,20 +245,17 @@ def _with_vocabulary(old: RoFormerTokenizer, entries: dict[str, int], path: str 
 
 
 def _rows_to_make(source: Path, specs: dict[str, TensorSpec], config: dict, tokenizer: RoFormerTokenizer) -> list[str]:
-    """The keys of the tensors with one row per entry, checked."""
+    """Return the keys of the tensors with one row per entry, after a check of their shapes."""
     keys = [key for key in specs if _ONE_ROW_AN_ENTRY.fullmatch(key)]
     if sum(bool(_EMBEDDING.fullmatch(key)) for key in keys) != 1:
         raise CheckpointError(f"{source} has no word_embeddings.weight, or several")
     for key in keys:
         shape = specs[key].shape
         if not shape or shape[0] != config.get("vocab_size"):
-            raise CheckpointError(
-                f"{source}: {key} has shape {list(shape)}, but vocab_size is {config.get('vocab_size')!r}"
-            )
+            raise CheckpointError(f"{source}: {key} has shape {shape}, but vocab_size is {config.get('vocab_size')!r}")
     if max(tokenizer.get_vocab().values()) >= config["vocab_size"]:
         raise CheckpointError(
-            f"{source}: the tokenizer has {len(tokenizer):,} entries, but the model has embeddings for "
-            f"{config['vocab_size']:,}"
+            f"{source}: the tokenizer has {len(tokenizer):,} entries, the embeddings {config['vocab_size']:,} rows"
         )
     return keys
 
@@ -309,7 +289,7 @@ def _write_weights(
 
 
 def _translated(path: Path, values: dict, old: dict[str, int], new: dict[str, int]) -> dict:
-    """A configuration whose token ids (pad_token_id, eos_token_id ...) are those of the new vocabulary."""
+    """Return a configuration with the new vocabulary's token ids (pad_token_id, eos_token_id ...)."""
     entry_of = {number: entry for entry, number in old.items()}
 
     def translate(key, value):

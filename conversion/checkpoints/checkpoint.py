@@ -1,23 +1,40 @@
-"""A parsed checkpoint of any format: all that conversion needs except the tensors' values."""
+"""A parsed checkpoint of any format, and the match of all its tensors to the weights of a model."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from ..errors import CheckpointError
+from ..families.family import Family, Head, Weight, extra
+from ..folder.settings import Settings
 from ..folder.vocabulary import Vocabulary
-from ..formats.source import Source
-from .plan import Plan
+from ..formats.dtypes import FLOATS
+from ..formats.source import Source, Tensor
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
     from ...tokenization.tokenizer import RoFormerTokenizer
 
+_LAYER = re.compile(r"bert/encoder/layer_(\d+)/")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The weights, in the file order of their variables, and the variables that are left out, by kind."""
+
+    weights: list[Weight]
+    extras: dict[str, list[str]] = field(default_factory=dict)
+
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What to write: the configuration, the tokenizer, and the weights of `plan`, read from `source`.
+    """Everything that conversion needs except the tensors' values; the weights of `plan` are read from `source`.
 
     `family` is the recognised family's name in the registry. `title`, `sign`, `note` (as `written_as`) and
     `ignored_settings` go into the summary (see ConversionReport); `rows` are extra lines of it.
@@ -34,3 +51,66 @@ class Checkpoint:
     note: str | None = None
     ignored_settings: list[str] = field(default_factory=list)
     rows: dict[str, str] = field(default_factory=dict)
+
+
+def make_plan(
+    source: Source,
+    family: Family,
+    config: PreTrainedConfig,
+    settings: Settings,
+    vocabulary: Vocabulary,
+    head: Head | None = None,
+    left_out: Mapping[str, str] = MappingProxyType({}),
+) -> Plan:
+    """Use every variable once, or leave it out as an extra of training; give every weight its variable.
+
+    A task layer (`head`) replaces the family's own head. `left_out` maps variables that are not converted to their kind
+    in the summary.
+
+    Raises CheckpointError, one sentence naming file and variable, if configuration, vocabulary and variables do not
+    belong to one model.
+    """
+    check_layers(source, _LAYER, settings.values["num_hidden_layers"], settings.path)
+    weights = family.weights(config)
+    if head is not None:
+        weights = head.weights_on(weights)
+    wanted = {weight.variable: weight for weight in weights}
+    extras: dict[str, list[str]] = {}
+    for name in source.entries:
+        if name not in wanted:
+            kind = left_out.get(name) or extra(name, source.entries)
+            kind = kind or next((kind for start, kind in family.dropped.items() if name.startswith(start)), None)
+            if kind is None:
+                raise CheckpointError(f"{source.path} has a variable that is not part of a {family.title}: {name}")
+            extras.setdefault(kind, []).append(name)
+    for name, weight in wanted.items():
+        entry = source.entries.get(name)
+        if entry is None:
+            raise CheckpointError(f"{source.path} has no variable {name}, which the weight {weight.key} needs")
+        check_tensor(source, entry, weight.shape, settings.path)
+    if len(vocabulary.ids) != config.vocab_size:
+        raise CheckpointError(
+            f"{vocabulary.path} has {len(vocabulary.ids):,} entries, but the embedding matrix in {source.path.name} "
+            f"has {config.vocab_size:,} rows"
+        )
+    return Plan([wanted[entry.name] for entry in source.in_file_order() if entry.name in wanted], extras)
+
+
+def check_layers(source: Source, layer: re.Pattern, expected: int, config_file: Path) -> None:
+    """Raise CheckpointError if the tensors have another number of layers; `layer` finds the number in their names."""
+    found = max((int(match[1]) for match in map(layer.match, source.entries) if match), default=-1) + 1
+    if found != expected:
+        raise CheckpointError(
+            f"{source.path} has {found} layers, but num_hidden_layers in {config_file.name} is {expected}"
+        )
+
+
+def check_tensor(source: Source, entry: Tensor, shape: tuple[int, ...], config_file: Path) -> None:
+    """Raise CheckpointError if a weight has another shape than the configuration implies, or no float dtype."""
+    if entry.shape != shape:
+        raise CheckpointError(
+            f"{source.path} does not match {config_file.name}: {entry.name} has shape {entry.shape}, but the "
+            f"configuration implies {shape}"
+        )
+    if entry.dtype not in FLOATS:
+        raise CheckpointError(f"{source.path} stores the weight {entry.name} as {entry.dtype}; expected a float dtype")

@@ -1,9 +1,8 @@
 """Checkpoints in the original format that this package exported: the variable name of every weight of any class.
 
-A family's own weights have the names of its released checkpoints, and so do BERT's pooler and next-sentence head. The
-rest, a task head, is called `task/<key>`: bert4keras reads variables by name and ignores it, and `roformer convert`
-finds it. bert_config.json names the exported class; what only `roformer convert` reads of configuration and tokenizer
-is in objects of its own.
+A family's own weights have the names of its released checkpoints, and so do BERT's pooler and next-sentence head. A
+task head is called `task/<key>`: bert4keras reads variables by name and ignores it, and `roformer convert` finds it.
+bert_config.json names the exported class; the fields that only `roformer convert` reads are in objects of their own.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ SPECIAL_TOKENS = {
     "pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]",
 }  # fmt: skip
 SIDES = ("padding_side", "truncation_side")
-# Fields that bert_config.json has under its own names, and those that do not describe the model.
+# Fields with names of their own in bert_config.json, and fields that do not describe the model.
 NOT_OWN = (
     *REQUIRED_SIZES, *OPTIONAL_SIZES, *RATES, "model_type", "architectures", "dtype", "torch_dtype",
     "transformers_version",
@@ -40,7 +39,7 @@ NOT_OWN = (
 
 
 def own_fields(family: str, config: PreTrainedConfig, tokenizer: RoFormerTokenizer) -> dict[str, object]:
-    """The fields that only this package reads: the family, and all values that differ from their class's defaults."""
+    """Return the fields that only this package reads: the family, and all values other than their class's defaults."""
     from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
     values, defaults = config.to_dict(), type(config)().to_dict()
@@ -61,13 +60,13 @@ def own_fields(family: str, config: PreTrainedConfig, tokenizer: RoFormerTokeniz
 
 
 def added_tokens(tokenizer: RoFormerTokenizer) -> dict[int, AddedToken]:
-    """Id -> token, for the tokens that the user added; texts are searched for these first."""
+    """Return id -> token, for the tokens that the user added; texts are searched for these first."""
     added = sorted(tokenizer.added_tokens_decoder.items())
     return {number: token for number, token in added if token.content not in SPECIAL_TOKENS.values()}
 
 
 def model_on_meta(config: PreTrainedConfig, architecture: str, path: Path) -> PreTrainedModel:
-    """The model that a configuration (the file `path`) names, on the meta device; only our classes and BERT's."""
+    """Make the model that a configuration (the file `path`) names, on the meta device; only our classes and BERT's."""
     import torch
     import transformers
 
@@ -81,18 +80,18 @@ def model_on_meta(config: PreTrainedConfig, architecture: str, path: Path) -> Pr
         or kind.config_class is not type(config)
     ):
         raise CheckpointError(
-            f"{path}: architectures names {architecture}, which is neither a modeling_roformer class nor a BERT of "
+            f"{path}: architectures names {architecture}, which is neither in modeling_roformer nor a BERT of "
             "transformers"
         )
     try:
         with torch.device("meta"):
             return kind(config)
-    except Exception as error:  # whatever an invalid field value causes
+    except Exception as error:  # any error that an invalid field value causes
         raise CheckpointError(f"{path} does not describe a valid {architecture}: {sentence_of(error)}") from None
 
 
 def exported_weights(family: Family, config: PreTrainedConfig, model: PreTrainedModel) -> list[Weight]:
-    """Every untied weight of the class, with the variable that it is exported as."""
+    """Return every untied weight of the class, with the variable that it is exported as."""
     prefix, hidden = f"{model.base_model_prefix}.", config.hidden_size
     known = [
         *family.weights(config),
@@ -118,12 +117,12 @@ def _task_weight(key: str, shape: tuple[int, ...]) -> Weight:
 
 
 def is_exported(settings: Settings) -> bool:
-    """Whether this package wrote the bert_config.json; in any other, the fields `OWN` mean nothing."""
+    """Return whether this package wrote the bert_config.json; in any other, the fields `OWN` mean nothing."""
     return settings.ignored.get(MARK) == PACKAGE
 
 
 def as_exported(family: Family, settings: Settings) -> Family:
-    """The family as this package exported it: its class, its fields, and all of its class's weights.
+    """Return the family as this package exported it: its class, its fields, and all weights of the class.
 
     For any other checkpoint, the family is returned unchanged.
     """
@@ -131,7 +130,7 @@ def as_exported(family: Family, settings: Settings) -> Family:
         return family
     architecture, fields = settings.ignored.get("architectures"), _own(settings, CONFIG)
     if not isinstance(architecture, list) or not architecture or not isinstance(architecture[0], str):
-        raise CheckpointError(f"{settings.path} was exported by {PACKAGE}, but architectures no longer names the class")
+        raise CheckpointError(f"{settings.path} was exported by {PACKAGE}, but architectures does not name a class")
 
     def config(settings: Settings, vocabulary) -> PreTrainedConfig:
         kind = type(family.config(settings, vocabulary))
@@ -148,7 +147,7 @@ def as_exported(family: Family, settings: Settings) -> Family:
 
 
 def exported_tokenizer(settings: Settings) -> dict[str, object]:
-    """The arguments of an exported checkpoint's tokenizer; empty for any other checkpoint."""
+    """Return the arguments of an exported checkpoint's tokenizer; empty for any other checkpoint."""
     if not is_exported(settings):
         return {}
     from tokenizers import AddedToken
@@ -160,9 +159,7 @@ def exported_tokenizer(settings: Settings) -> dict[str, object]:
             for token in fields.pop("added_tokens", [])
         }
     except (TypeError, KeyError):
-        raise CheckpointError(
-            f"{settings.path} does not describe a valid tokenizer: its added_tokens are not tokens"
-        ) from None
+        raise CheckpointError(f"{settings.path} does not describe a valid tokenizer: see its added_tokens") from None
     return {**fields, "added_tokens_decoder": added}
 
 

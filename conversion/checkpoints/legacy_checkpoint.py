@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING
 from ...output.console import sentence_of
 from ..errors import CheckpointError
 from ..families.registry import RELATIVE_POSITIONS, SIGNS, choose
-from ..families.relative_positions import computed_positions
 from ..families.roformer_start import NOTE, start_from
-from ..folder.legacy_folder import LegacyFiles
+from ..families.wonezha import computed_positions
+from ..folder.legacy_folder import INDEX, LegacyFiles, is_hdf5
 from ..folder.settings import Settings, read_settings
-from ..folder.sources import open_source
 from ..folder.vocabulary import Vocabulary, read_vocabulary
-from .checkpoint import Checkpoint
+from ..formats.keras_bundle import KerasBundle
+from ..formats.keras_hdf5 import KerasHDF5
+from ..formats.source import Source
+from ..formats.tensor_bundle import TensorBundle
+from .checkpoint import Checkpoint, make_plan
 from .exported import OWN, as_exported, exported_tokenizer, is_exported
-from .plan import make_plan
 from .task_layers import find_task
 
 if TYPE_CHECKING:
@@ -23,10 +25,10 @@ if TYPE_CHECKING:
 
 
 def read_legacy(files: LegacyFiles, family: str, target: str | None, head: str, name: str) -> Checkpoint:
-    """A checkpoint of the original framework; `name` is that of its folder or archive."""
+    """Read a checkpoint of the original framework; `name` is that of its folder or archive."""
     settings = read_settings(files.config)
     vocabulary = read_vocabulary(files.vocab)
-    source = open_source(files)
+    source = _open(files)
     task = find_task(source, head)
     found, sign = choose(task.family(family), task.of_the_family(source.entries), settings, name, str(source.path))
     kind = as_exported(found, settings) if target is None else start_from(found, target, str(source.path))
@@ -52,17 +54,30 @@ def read_legacy(files: LegacyFiles, family: str, target: str | None, head: str, 
     )
 
 
+def _open(files: LegacyFiles) -> Source:
+    """Open the weights; raise CheckpointError if their format is not supported."""
+    path = files.weights
+    if path.name.endswith(INDEX):
+        path = path.with_name(path.name.removesuffix(INDEX))
+    elif path.is_file():
+        if is_hdf5(path):
+            return KerasHDF5(path)
+        raise CheckpointError(f"{path} is not in a supported format: it does not start like Keras' HDF5")
+    bundle = TensorBundle(path)
+    return bundle if bundle.object_graph is None else KerasBundle(path)
+
+
 def _tokenizer(
     settings: Settings, vocabulary: Vocabulary, of_the_family: dict[str, object], starts_anew: bool
 ) -> RoFormerTokenizer:
     from ...tokenization.tokenizer import RoFormerTokenizer
 
     exported = exported_tokenizer(settings)
-    if starts_anew:  # a RoFormer has no maximum length
+    if starts_anew:  # a RoFormer has no length limit
         exported.pop("model_max_length", None)
     try:
         return RoFormerTokenizer(vocabulary.ids, **{**of_the_family, **exported})
-    except Exception as error:  # whatever an invalid field value causes
+    except Exception as error:  # any error that an invalid field value causes
         if not exported:
             raise
         raise CheckpointError(f"{settings.path} does not describe a valid tokenizer: {sentence_of(error)}") from None

@@ -1,7 +1,7 @@
 """Read PyTorch checkpoints of transformers, of the `roformer` package 0.4.3 and of WoBERT, weight by weight.
 
-Classes and keys stay as they are. The class that the configuration names is created on the meta device and determines
-the expected weights, so any RoFormer, BERT or NEZHA head is converted without a list of heads.
+Classes and keys stay the same. The class that the configuration names is created on the meta device and determines the
+expected weights, so any RoFormer, BERT or NEZHA head is converted without a list of heads.
 """
 
 import re
@@ -25,28 +25,26 @@ from ..folder.legacy_folder import LegacyFiles
 from ..folder.saved_tokenizer import read_tokenizer, written_anew
 from ..folder.settings import read_fields
 from ..folder.vocabulary import Vocabulary
-from ..formats.dtypes import FLOATS
 from ..formats.pytorch_source import PyTorchSource
-from .checkpoint import Checkpoint
+from .checkpoint import Checkpoint, Plan, check_layers, check_tensor
 from .exported import model_on_meta
-from .plan import Plan
 
-# Key prefixes and model_types of the supported configurations.
+# The key prefixes and model_types of the supported configurations.
 MODELS: dict[str, type[PreTrainedConfig]] = {"roformer": RoFormerConfig, "bert": BertConfig, "nezha": NezhaConfig}
 CONFIGS = MODELS | dict.fromkeys(MODEL_TYPES, RoFormerConfig)
-# Fields about code, paths and tokenizers, which are not copied.
+# Fields on code, paths and tokenizers, which are not copied.
 NOT_KEPT = ("auto_map", "custom_pipelines", "_name_or_path", "tokenizer_class")
 
 _LAYER = re.compile(r"(?:.*\.)?encoder\.layer\.(\d+)\.")
 _POOLER = re.compile(r"(\w+\.)?pooler\.")
 _OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
-# One parameter in memory; some versions of transformers save it under one of these names, some under both.
+# One parameter in memory, which versions of transformers save under one of these names or under both.
 _TWINS = {
     "cls.predictions.decoder.bias": "cls.predictions.bias",
     "cls.predictions.bias": "cls.predictions.decoder.bias",
 }
 _POSITIONS = "embeddings.position_embeddings.weight"
-# Tensors that a file may have besides the weights of the class, and what the summary calls them.
+# Tensors that a file may have besides the weights of the class, and their kind in the summary.
 _LEFT_OUT = {
     r"(\w+\.)?encoder\.embed_positions\.weight": "table of sinusoids",
     r"(\w+\.)?embeddings\.(position_ids|token_type_ids)": "buffer",
@@ -60,8 +58,8 @@ _DUPLICATE = "second copy of a tied weight"
 def read_pytorch(files: LegacyFiles, family: str = AUTO, target: str | None = None) -> Checkpoint:
     """Open a checkpoint and match all its tensors to the weights of its class.
 
-    `family` is AUTO or the checkpoint's family; `target` "roformer" turns a BERT into a RoFormer. The folder's name
-    adds nothing to what the configuration says.
+    `family` is AUTO or the checkpoint's family; `target` "roformer" turns a BERT into a RoFormer. The folder's name is
+    not used.
 
     Raises CheckpointError, one sentence, if configuration, vocabulary and tensors do not belong to one model.
     """
@@ -78,7 +76,7 @@ def read_pytorch(files: LegacyFiles, family: str = AUTO, target: str | None = No
     changes: dict[str, object] = {}
     if name == "gpt" and family == name:
         changes |= FAMILIES[name].tokenizer(config)
-    if target is not None:  # a RoFormer has no maximum length
+    if target is not None:  # a RoFormer has no length limit
         changes["model_max_length"] = VERY_LARGE_INTEGER
     tokenizer = _tokenizer(files, config, changes)
     vocabulary = Vocabulary(files.vocab, tokenizer.get_vocab())
@@ -102,7 +100,7 @@ def read_pytorch(files: LegacyFiles, family: str = AUTO, target: str | None = No
 
 
 def _base(path: Path, fields: dict, source: PyTorchSource) -> str:
-    """One of `MODELS`: by model_type or, if there is none, by the prefix of the keys."""
+    """Return one of `MODELS`, by model_type or, without it, by the prefix of the keys."""
     model_type = fields.get("model_type")
     if model_type is None:
         begins = {name.split(".")[0] for name in source.entries} & MODELS.keys()
@@ -115,7 +113,7 @@ def _base(path: Path, fields: dict, source: PyTorchSource) -> str:
 
 
 def _architecture(path: Path, fields: dict, base: str, source: PyTorchSource) -> str:
-    """The class that was saved or, if the configuration names none, the class that the tensors belong to."""
+    """Return the class that was saved or, if the configuration names none, the class that the tensors belong to."""
     named = fields.get("architectures")
     if named:
         if not isinstance(named, list) or not isinstance(named[0], str):
@@ -142,7 +140,7 @@ def _recognise(base: str, fields: dict, architecture: str, source: PyTorchSource
 
 
 def _agreed(family: str, found: str, base: str, source: PyTorchSource) -> str:
-    """The requested family, if the checkpoint can be one: only the user knows what a pooler is for."""
+    """Return the requested family, if the checkpoint can be one: only the user knows the use of a pooler."""
     pooled = base == "roformer" and found != "v2" and _has_pooler(source)
     if family in (AUTO, found) or (pooled and family in ("sim", "roformer")):
         return found if family == AUTO else family
@@ -159,9 +157,9 @@ def _has_pooler(source: PyTorchSource) -> bool:
 def _settle_pooler(
     fields: dict, name: str, found: str, architecture: str, files: LegacyFiles, source: PyTorchSource
 ) -> str:
-    """Set a RoFormer's fields that describe its pooler; returns the name of its class.
+    """Set a RoFormer's fields that describe its pooler; return the name of its class.
 
-    The roformer package 0.4.3 has no field for whether there is one, nor for bidirectional attention over a prompt.
+    The roformer package 0.4.3 has no fields for the existence of a pooler and for UniLM's mask.
     """
     if not _has_pooler(source):
         return architecture
@@ -174,9 +172,8 @@ def _settle_pooler(
         architecture = architecture.replace("ForMaskedLM", "ForCausalLM")
     if fields.get("pooler_activation") is None:
         raise CheckpointError(
-            f"{source.path} has a pooler, but {files.config.name} does not say which activation follows it: --family "
-            "sim takes it for RoFormer-Sim's, --family roformer leaves it out, and for a pooler like BERT's, add "
-            '"pooler_activation": "tanh" there'
+            f"{source.path} has a pooler, but {files.config.name} lacks its activation: use --family sim for "
+            'RoFormer-Sim\'s pooler, --family roformer to leave it out, or add "pooler_activation": "tanh" for BERT\'s'
         )
     fields["add_pooling_layer"] = True
     return architecture
@@ -194,12 +191,10 @@ def _config(path: Path, base: str, fields: dict) -> PreTrainedConfig:
 
 
 def _as_roformer(bert: PreTrainedConfig, target: str, title: str, source: PyTorchSource) -> tuple[RoFormerConfig, str]:
-    """The configuration and class of the RoFormer that starts from a BERT's weights; see roformer_start.py."""
+    """Return configuration and class of the RoFormer that starts from a BERT's weights; see roformer_start.py."""
     check_target(target)
     if isinstance(bert, RoFormerConfig):
-        raise CheckpointError(
-            f"{source.path} is a {title}, but --as {target} turns a BERT into a RoFormer: leave it out"
-        )
+        raise CheckpointError(f"--as {target} needs a BERT (WoBERT, WoNEZHA), but {source.path} is a {title}")
     same = (
         "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act",
         "hidden_dropout_prob", "attention_probs_dropout_prob", "type_vocab_size", "initializer_range",
@@ -214,14 +209,14 @@ def _as_roformer(bert: PreTrainedConfig, target: str, title: str, source: PyTorc
 
 
 def _tokenizer(files: LegacyFiles, config: PreTrainedConfig, changes: dict[str, object]) -> RoFormerTokenizer:
-    """The folder's tokenizer as a RoFormerTokenizer; BERT's table of positions limits its maximum length."""
+    """Return the folder's tokenizer as a RoFormerTokenizer; BERT's table of positions limits its maximum length."""
     old = read_tokenizer(files.vocab.parent)
     if isinstance(config, BertConfig):
         changes = {"model_max_length": min(old.model_max_length, config.max_position_embeddings)} | changes
     tokenizer = written_anew(old, **changes)
     if max(tokenizer.get_vocab().values()) >= config.vocab_size:
         raise CheckpointError(
-            f"{files.vocab} has {len(tokenizer):,} entries, but {files.config.name} says {config.vocab_size:,} (vocab_size)"
+            f"{files.vocab} has {len(tokenizer):,} entries; vocab_size in {files.config.name} is {config.vocab_size:,}"
         )
     return tokenizer
 
@@ -231,9 +226,9 @@ def _plan(
 ) -> Plan:
     """Use every tensor once, or leave it out by name; give every weight of the class its tensor.
 
-    `renamed` is a key prefix to replace with the class's own, for a BERT that becomes a RoFormer.
+    `renamed` is a key prefix to replace by the class's own, for a BERT that becomes a RoFormer.
     """
-    _check_layers(source, config, path)
+    check_layers(source, _LAYER, config.num_hidden_layers, path)
     model = model_on_meta(config, architecture, path)
     wanted = {key: tuple(tensor.shape) for key, tensor in model.state_dict().items()}
     tied = model.all_tied_weights_keys
@@ -246,15 +241,7 @@ def _plan(
             continue
         if key in tensors:
             raise CheckpointError(f"{source.path} has two tensors for the weight {key}: {tensors[key]} and {name}")
-        if entry.shape != wanted[key]:
-            raise CheckpointError(
-                f"{source.path} does not match {path.name}: {name} has shape {entry.shape}, but the configuration "
-                f"implies {wanted[key]}"
-            )
-        if entry.dtype not in FLOATS:
-            raise CheckpointError(
-                f"{source.path} stores the weight {name} as {entry.dtype}, which is not a floating-point type"
-            )
+        check_tensor(source, entry, wanted[key], path)
         tensors[key] = name
     for key, original in tied.items():
         if key in tensors:
@@ -269,24 +256,16 @@ def _plan(
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise CheckpointError(
-            f"{source.path} has no tensor for the weight {missing[0]}{more}, which a {architecture} has: "
-            f"correct architectures in {path.name} if that is not the class that was saved"
+            f"{source.path} has no tensor for the weight {missing[0]}{more} of {architecture}: correct architectures "
+            f"in {path.name} if another class was saved"
         )
     order = {entry.name: number for number, entry in enumerate(source.in_file_order())}
     weights = [Weight(key, name, wanted[key]) for key, name in tensors.items()]
     return Plan(sorted(weights, key=lambda weight: order[weight.variable]), extras)
 
 
-def _check_layers(source: PyTorchSource, config: PreTrainedConfig, path: Path) -> None:
-    layers = max((int(match[1]) for match in map(_LAYER.match, source.entries) if match), default=-1) + 1
-    if layers != config.num_hidden_layers:
-        raise CheckpointError(
-            f"{source.path} has {layers} layers, but {path.name} says {config.num_hidden_layers} (num_hidden_layers)"
-        )
-
-
 def _key(name: str, wanted: dict, base: str, renamed: str | None) -> str:
-    """A tensor's name as its class has it: the current one, with or without the base model's prefix."""
+    """Return a tensor's key in its class: its current name, with or without the base model's prefix."""
     if renamed is not None and name.startswith(f"{renamed}."):
         name = base + name[len(renamed) :]
     for old, new in _OLD_NAMES.items():
@@ -308,6 +287,6 @@ def _left_out(name: str, architecture: str, source: PyTorchSource, renamed: str 
 def _check_copy(source: PyTorchSource, name: str, copy: str, path: Path) -> None:
     if not torch.equal(source.tensor(name), source.tensor(copy)):
         raise CheckpointError(
-            f"{source.path} has different values in {copy} and {name}, although {path.name} ties them: if both are "
-            'intended, set "tie_word_embeddings": false there'
+            f"{source.path} has different values in {copy} and {name}, but {path.name} ties them: to keep both, set "
+            '"tie_word_embeddings": false there'
         )

@@ -2,8 +2,8 @@
 
 One Dense is supported: over [CLS] as a classification head without a hidden layer (or with the pooler as its hidden
 layer), over the masked mean with one output as triplet matching, over every token as token classification. Its
-activation, its own or that of a following layer, belongs to the loss, not to the logits. What a Dense is applied to is
-read from the names of the layers around it; if no name shows it, the user is asked, and nothing is guessed.
+activation, its own or that of a following layer, belongs to the loss, not to the logits. The names of the layers around
+a Dense show what it is applied to; if they do not, the user is asked, and nothing is guessed.
 """
 
 from collections.abc import Collection, Mapping
@@ -19,7 +19,7 @@ from ..formats.source import Source
 
 AUTO, NONE = "auto", "none"
 CLASSIFICATION, TRIPLET, TOKENS = "classification", "triplet", "tokens"
-# Over bert4keras' pooler, whose activation is the argument with_pool: True means tanh.
+# The pooler's activation, which is bert4keras' argument with_pool: True means tanh.
 POOLERS = {"pooler": "tanh", "linear-pooler": "linear"}
 HEADS = (AUTO, CLASSIFICATION, *POOLERS, TRIPLET, TOKENS, NONE)
 
@@ -29,11 +29,7 @@ _LANGUAGE_MODEL = "cls/predictions/"
 # The prefixes of a family's class names and of their weights' keys.
 _CLASSES = {"wobert": ("Bert", "bert"), "wonezha": ("Nezha", "nezha")}
 _ROFORMER = ("RoFormer", "roformer")
-_OVER = {
-    CLASSIFICATION: "over [CLS]",
-    TRIPLET: "over the masked mean",
-    TOKENS: "over every token",
-}
+_OVER = {CLASSIFICATION: "over [CLS]", TRIPLET: "over the masked mean", TOKENS: "over every token"}
 _LAMBDAS = ("", "Lambda", "TFOpLambda", "SlicingOpLambda")
 _MASKED = {
     "": "attends in both directions",
@@ -44,12 +40,12 @@ _MASKED = {
 
 @dataclass(frozen=True)
 class Task:
-    """What is on top of an encoder: nothing (`kind` ""), or the layer `name`, a Dense with `classes` outputs.
+    """The layer on top of an encoder: none (`kind` ""), or the layer `name`, a Dense with `classes` outputs.
 
     `kernel` and `bias` are its variables. `activation` is that of its outputs, `pooler_activation` that of the pooler
-    (before the Dense, if there is one), if the file says. `is_bare` is a model with neither a task layer nor a
-    language-model head. `mask` is how its attention is masked ("lm" or "unilm"; "" if it is not, None if the file does
-    not say). `left_out` maps variables that are not converted to what the summary calls them.
+    (before the Dense, if there is one), if the file tells it. An `is_bare` model has neither a task layer nor a
+    language-model head. `mask` is the mask of its attention ("lm", "unilm" or "" for none; None if unknown). `left_out`
+    maps variables that are not converted to their kind in the summary.
     """
 
     kind: str = ""
@@ -65,16 +61,16 @@ class Task:
     left_out: Mapping[str, str] = field(default_factory=dict)
 
     def family(self, asked_for: str) -> str:
-        """The family to convert as: a causal model is a GPT, unless another family is asked for."""
+        """Return the family to convert as: a causal model is a GPT, unless another family is requested."""
         return "gpt" if asked_for == AUTO and self.mask == "lm" else asked_for
 
     def of_the_family(self, variables: Collection[str]) -> list[str]:
-        """The variables that identify the family: a pooler below a task layer is not a sign of RoFormer-Sim."""
+        """Return the variables that identify the family: a pooler below a task layer is not a sign of RoFormer-Sim."""
         has_task_layer = self.kind or self.left_out
         return [name for name in variables if not (has_task_layer and name.startswith(_POOLER))]
 
     def head(self, family: Family, settings: Settings, vocabulary: Vocabulary, where: str) -> Head | None:
-        """The class, its configuration and its weights; None if the family's own class is right.
+        """Return the class, its configuration and its weights; None if the family's own class is right.
 
         Raises CheckpointError, which names the checkpoint as `where`, if no class of the family computes the same.
         """
@@ -120,13 +116,13 @@ class Task:
 
     @property
     def title(self) -> str:
-        """The layer, and what it is applied to."""
+        """The layer, and the input that it is applied to."""
         over = f"over the pooler ({self.pooler_activation})" if self.over_pooler else _OVER[self.kind]
         return f"{self.name}: Dense({self.classes}) {over}"
 
     @property
     def problem_type(self) -> str | None:
-        """transformers' name for the loss that matches the outputs' activation, if the file gives it."""
+        """transformers' name for the loss that matches the outputs' activation, if that is known."""
         if self.activation == "softmax" and self.classes > 1:
             return "single_label_classification"
         if self.activation == "sigmoid":
@@ -134,7 +130,7 @@ class Task:
         return "regression" if self.activation == "linear" and self.classes == 1 else None
 
     def rows(self, head: Head | None) -> dict[str, str]:
-        """Its lines in the summary."""
+        """Return the lines of the task layer in the summary."""
         if head is None:
             return {}
         rows = {"task layer": head.title, "class": head.architecture}
@@ -151,24 +147,20 @@ class Task:
         return [kernel, Weight(f"{key}.bias", self.bias, (self.classes,))]
 
     def _mask_fields(self, family: Family, mask: object, vocabulary: Vocabulary, where: str) -> dict[str, object]:
-        """The configuration fields for the mask, unless the family already sets them."""
+        """Return the configuration fields for the mask, unless the family already sets them."""
         if mask not in _MASKED or mask == {"gpt": "lm", "sim": "unilm"}.get(family.name, ""):
             return {}
         if family.name in _CLASSES or (family.name == "gpt" and mask == ""):
             raise CheckpointError(f"{where} is a {family.title} that {_MASKED[mask]}, which cannot be converted")
         if mask == "":
             return {"is_decoder": False, "prefix_lm": False}
-        return {
-            "is_decoder": True,
-            "eos_token_id": vocabulary.id_of("[SEP]"),
-            "prefix_lm": mask == "unilm",
-        }
+        return {"is_decoder": True, "eos_token_id": vocabulary.id_of("[SEP]"), "prefix_lm": mask == "unilm"}
 
 
 def find_task(source: Source, choice: str = AUTO) -> Task:
-    """Find what is on top of the encoder of a Keras model.
+    """Find the task layer on top of the encoder of a Keras model.
 
-    Raises CheckpointError, one sentence that names the layers, if it is unclear what a layer is applied to, if `choice`
+    Raises CheckpointError, one sentence that names the layers, if the input of a layer is unclear, if `choice`
     contradicts the file, or if no class here supports the layers.
     """
     check_head(choice)
@@ -182,7 +174,7 @@ def find_task(source: Source, choice: str = AUTO) -> Task:
     pooler = next((layer for name, layer in model.own_layers.items() if name.endswith("Pooler-Dense")), None)
     pooler_activation = _activation(source, pooler) if pooler and pooler.activation else None
     if not layers or choice == NONE:
-        # RoFormer-V2's language-model head has no weights of its own to recognise it by.
+        # RoFormer-V2's language-model head has no weights of its own, by which it could be recognised.
         is_v2 = not any(name.startswith("bert/encoder/") and name.endswith("/bias") for name in source.entries)
         has_language_model = model.has_language_model or (is_v2 and not model.named)
         left_out = {f"{layer.name}/{weight}": "task layer" for layer in layers for weight in layer.weights}
@@ -193,8 +185,8 @@ def find_task(source: Source, choice: str = AUTO) -> Task:
     is_dense = weights.keys() == {"kernel", "bias"} and len(layer.weights) == 2 and len(shapes["kernel"]) == 2
     if len(layers) > 1 or not is_dense or layer.kind not in ("", "Dense"):
         raise CheckpointError(
-            f"{source.path} has task layers that no class here supports: {', '.join(layer.name for layer in layers)} "
-            "(one Dense with a bias can be converted); --head none leaves them out"
+            f"{source.path} has unsupported task layers: {', '.join(layer.name for layer in layers)} (one Dense with a "
+            "bias can be converted); --head none omits them"
         )
     kind, over_pooler = _application(source, model, layer, pooler, pooler_activation, choice)
     task = Task(
@@ -210,20 +202,18 @@ def find_task(source: Source, choice: str = AUTO) -> Task:
         left_out={name: "head of the language model" for name in source.entries if name.startswith(_LANGUAGE_MODEL)},
     )
     if task.kind == TRIPLET and task.classes != 1:
-        raise CheckpointError(
-            f"{source.path} has {task.title}, but triplet matching has one output; --head none leaves it out"
-        )
+        raise CheckpointError(f"{source.path} has {task.title}, but triplet matching has one output; use --head none")
     return task
 
 
 def check_head(choice: str) -> None:
-    """Raises CheckpointError unless the choice is one of HEADS."""
+    """Raise CheckpointError unless the choice is one of HEADS."""
     if choice not in HEADS:
         raise CheckpointError(f"there is no head {choice!r}: choose one of {', '.join(HEADS)}")
 
 
 def check_no_choice(choice: str, path: Path) -> None:
-    """Raises CheckpointError if a head is asked for and the checkpoint has no Keras task layer."""
+    """Raise CheckpointError if a head is requested and the checkpoint has no Keras task layer."""
     if choice != AUTO:
         raise CheckpointError(f"{path} has no Keras task layer for --head {choice} to describe")
 
@@ -231,14 +221,13 @@ def check_no_choice(choice: str, path: Path) -> None:
 def _application(
     source: Source, model: KerasModel, layer: KerasLayer, pooler: KerasLayer | None, activation: str | None, choice: str
 ) -> tuple[str, bool]:
-    """What a Dense is applied to: CLASSIFICATION, TRIPLET or TOKENS; and whether that is the pooler's output."""
+    """Return the kind of a Dense (CLASSIFICATION, TRIPLET or TOKENS), and whether its input is the pooler's output."""
     between, below = _before(source, model, layer)
     if pooler is not None and (layer.inputs is None or below is None):
         if choice not in POOLERS:
             raise CheckpointError(
-                f"{source.path} has a pooler, {pooler.name}, and {layer.name}, but does not say whether the first "
-                "feeds the second, or with which activation: --head pooler means that it does, with tanh (with_pool=True), "
-                "--head linear-pooler without an activation (with_pool='linear'), and --head none leaves both out"
+                f"{source.path} does not say whether {pooler.name} feeds {layer.name}, and with which activation: use "
+                "--head pooler (with tanh, with_pool=True), --head linear-pooler (with_pool='linear') or --head none"
             )
         below, activation = pooler, POOLERS[choice]
     over_pooler = below is not None and below is pooler
@@ -251,26 +240,24 @@ def _application(
     names = _names(between)
     if kind == _OTHER:
         raise CheckpointError(
-            f"{source.path} has the task layer {layer.name} after {names}, which no class here supports; --head none "
-            "leaves it out"
+            f"{source.path} has {layer.name} after {names}, which is not supported; --head none omits it"
         )
     after = [step for step in _after(model, layer) if not _is_dropout(step) and not _is_activation(step)]
     if any(_kind_of_step(step) is not None for step in after):
         raise CheckpointError(
-            f"{source.path} has {_names(after)} after the task layer {layer.name}, which no class here supports; "
-            "--head none leaves it out"
+            f"{source.path} has {_names(after)} after {layer.name}, which is not supported; use --head none"
         )
     if choice == AUTO and (kind is None or after):
         open_question = f"what {layer.name} is applied to (between the encoder and it: {names})"
         if kind is not None:
             open_question = f"what {_names(after)} does to the outputs of {layer.name}"
         raise CheckpointError(
-            f"{source.path} does not say {open_question}: --head classification means logits of [CLS], --head triplet of "
-            "the masked mean, --head tokens of every token, and --head none leaves it out"
+            f"{source.path} does not say {open_question}: use --head classification (logits of [CLS]), --head triplet "
+            "(of the masked mean), --head tokens (of every token) or --head none"
         )
     if choice in POOLERS:
         agrees = over_pooler and activation == POOLERS[choice]
-    elif (choice, kind) == (TOKENS, CLASSIFICATION):  # a head over every token covers [CLS], too
+    elif (choice, kind) == (TOKENS, CLASSIFICATION):  # a head over every token includes [CLS]
         agrees, kind = not over_pooler, TOKENS
     else:
         agrees = kind is None or choice in (AUTO, kind)
@@ -299,7 +286,7 @@ def _after(model: KerasModel, layer: KerasLayer) -> list[KerasLayer]:
 
 
 def _last_activation(model: KerasModel, layer: KerasLayer) -> str:
-    """The activation of a Dense's outputs, "" if it is not known."""
+    """Return the activation of a Dense's outputs, "" if it is unknown."""
     activation = layer.activation
     for step in _after(model, layer):
         if not _is_dropout(step):
@@ -309,10 +296,10 @@ def _last_activation(model: KerasModel, layer: KerasLayer) -> str:
 
 
 def _before(source: Source, model: KerasModel, layer: KerasLayer) -> tuple[list[KerasLayer], KerasLayer | None]:
-    """The layers between a model and one of its task layers, and the model's layer that they start from.
+    """Return the layers between a model and one of its task layers, and the model's layer that they start from.
 
-    If the file has no connections, these are all layers in between, and they start from the encoder's end. The second
-    is None if the connections do not lead to one layer.
+    If the file has no connections, all layers in between are returned, and they start from the encoder's end. The
+    second is None if the connections do not lead to one layer.
     """
     end = model.own_layers[model.encoder_end]
     if layer.inputs is None:
@@ -328,14 +315,13 @@ def _before(source: Source, model: KerasModel, layer: KerasLayer) -> tuple[list[
         return steps, end if not any(name.endswith("Pooler-Dense") for name in model.own_layers) else None
     if below is not end and not below.name.endswith("Pooler-Dense"):
         raise CheckpointError(
-            f"{source.path} has {layer.name} over {below.name}, which is not the end of its encoder; --head none leaves "
-            "it out"
+            f"{source.path} has {layer.name} over {below.name}, not over the encoder's end; use --head none"
         )
     return steps, below
 
 
 def _kind_of_step(step: KerasLayer) -> str | None:
-    """The kind of head that a layer without weights makes of the Dense after it; None if that is unknown."""
+    """Return the kind of head that a layer without weights implies for the Dense after it; None if unknown."""
     name = step.name.lower()
     if step.kind == "GlobalAveragePooling1D" or (step.kind == "" and "global_average_pooling1d" in name):
         return TRIPLET
@@ -346,7 +332,5 @@ def _kind_of_step(step: KerasLayer) -> str | None:
 
 def _activation(source: Source, layer: KerasLayer) -> str:
     if layer.activation not in ACTIVATIONS:
-        raise CheckpointError(
-            f"{source.path}: {layer.name} has the activation {layer.activation}, which is not supported"
-        )
+        raise CheckpointError(f"{source.path}: {layer.name} has the unsupported activation {layer.activation}")
     return ACTIVATIONS[layer.activation]

@@ -1,1 +1,1 @@
-"""The families of checkpoints: what each consists of, and how to recognise it."""
+"""The families of checkpoints: their configurations, their weights, and the signs that identify them."""

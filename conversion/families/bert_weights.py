@@ -1,26 +1,19 @@
-"""The weights of a BERT with its MLM head, which every family but RoFormer-V2 has, each under its own key prefix."""
+"""The weights of a BERT with its MLM head, which every family but RoFormer-V2 has, under its own key prefix."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from .family import Weight, dense, layer_norm
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
+from .family import Config, Weight, dense, layer_norm
 
 
-def embeddings(config: PreTrainedConfig, width: int, model: str = "roformer") -> list[Weight]:
-    """Word and segment embeddings, which every family has."""
+def embeddings(config: Config, width: int, model: str = "roformer") -> list[Weight]:
+    """Return word and segment embeddings, which every family has."""
     key, variable = f"{model}.embeddings", "bert/embeddings"
     return [
-        Weight(f"{key}.word_embeddings.weight", f"{variable}/word_embeddings", (config.vocab_size, width)),
-        Weight(f"{key}.token_type_embeddings.weight", f"{variable}/token_type_embeddings", (config.type_vocab_size, width)),
-    ]  # fmt: skip
+        Weight(f"{key}.{name}.weight", f"{variable}/{name}", (rows, width))
+        for name, rows in (("word_embeddings", config.vocab_size), ("token_type_embeddings", config.type_vocab_size))
+    ]
 
 
-def bert_weights(config: PreTrainedConfig, width: int, model: str = "roformer") -> list[Weight]:
-    """Every untied weight; embeddings whose `width` differs from that of the hidden states are projected.
+def bert_weights(config: Config, width: int, model: str = "roformer") -> list[Weight]:
+    """Return every untied weight; embeddings of another `width` than the hidden states are projected.
 
     `model` is the prefix of the class's keys.
     """

@@ -1,9 +1,7 @@
-"""What defines a family of checkpoints: which variable becomes which weight.
+"""The definition of a family of checkpoints: its configuration, and the variable of each weight.
 
 A family is one small data object in its own file (see roformer_v1.py); registry.py lists them.
 """
-
-from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
@@ -14,12 +12,14 @@ from ..folder.settings import Settings
 from ..folder.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
+    from transformers import PreTrainedConfig as Config
+else:
+    Config = object  # transformers takes seconds to import
 
 
 @dataclass(frozen=True)
 class Weight:
-    """One tensor: the variable `variable` of shape `shape` becomes the weight `key`, transposed if `transpose` is set.
+    """A tensor: the variable `variable` of shape `shape` becomes the weight `key`, transposed if `transpose` is set.
 
     TensorFlow's dense kernels are (in, out), PyTorch's (out, in).
     """
@@ -35,20 +35,20 @@ class Family:
     """A family of checkpoints.
 
     `config` makes the new configuration; `weights` lists every weight of the model with that configuration. `dropped`
-    maps prefixes of variables that the family can do without to what the summary calls them. `tokenizer` gives the
-    arguments of its tokenizer. `character_title` is the title of its checkpoints whose vocabulary has no words.
+    maps prefixes of variables that are not needed to their kind in the summary. `tokenizer` gives the arguments of the
+    tokenizer. `character_title` is the title of checkpoints whose vocabulary has no words.
     """
 
     name: str
     title: str
-    config: Callable[[Settings, Vocabulary], PreTrainedConfig]
-    weights: Callable[[PreTrainedConfig], list[Weight]]
+    config: Callable[[Settings, Vocabulary], Config]
+    weights: Callable[[Config], list[Weight]]
     dropped: dict[str, str] = field(default_factory=dict)
-    tokenizer: Callable[[PreTrainedConfig], dict[str, object]] = lambda config: {}
+    tokenizer: Callable[[Config], dict[str, object]] = lambda config: {}
     character_title: str | None = None
 
     def title_of(self, vocabulary: Vocabulary) -> str:
-        """What the summary calls a checkpoint of this family with this vocabulary."""
+        """Return the title of a checkpoint of this family with this vocabulary."""
         return self.title if vocabulary.word_level else self.character_title or self.title
 
 
@@ -59,9 +59,9 @@ POOLER = {"bert/pooler/dense/": "pooler"}  # of `Family.dropped`
 class Head:
     """A task layer that fine-tuning put on a family's base model; it replaces the family's own head.
 
-    `architecture` is the class that has it; `title` is what the summary calls it; `weights` are its own weights;
-    `fields` are its additional configuration fields. With `keeps_own` it is the family's own head in another class.
-    `drops_prefix` is the key prefix that every class but the bare model has.
+    `architecture` is the class that has it; `title` its name in the summary; `weights` are its own weights; `fields`
+    its additional configuration fields. With `keeps_own` it is the family's own head in another class. `drops_prefix`
+    is the key prefix that every class but the bare model has.
     """
 
     architecture: str
@@ -72,13 +72,13 @@ class Head:
     drops_prefix: str = ""
 
     def weights_on(self, family: list[Weight]) -> list[Weight]:
-        """The weights of the whole model, given those of the family with its own head."""
+        """Return the weights of the model with this head, given those of the family with its own head."""
         body = [weight for weight in family if self.keeps_own or not weight.key.startswith(OWN_HEAD)]
         own = {weight.variable for weight in self.weights}
         body = [weight for weight in body if weight.variable not in own]
         return [replace(weight, key=weight.key.removeprefix(self.drops_prefix)) for weight in body] + self.weights
 
-    def configure(self, config: PreTrainedConfig) -> None:
+    def configure(self, config: Config) -> None:
         """Turn the family's configuration into that of the model with this head."""
         config.architectures = [self.architecture]
         for name, value in self.fields.items():
@@ -89,20 +89,17 @@ OWN_HEAD = "cls."  # the key prefix of the families' own heads
 
 
 def dense(key: str, variable: str, inputs: int, outputs: int, bias: bool = True) -> list[Weight]:
-    """A dense layer's kernel and bias."""
+    """Return a dense layer's kernel and bias."""
     kernel = Weight(f"{key}.weight", f"{variable}/kernel", (inputs, outputs), transpose=True)
     return [kernel, Weight(f"{key}.bias", f"{variable}/bias", (outputs,))] if bias else [kernel]
 
 
 def layer_norm(key: str, variable: str, width: int) -> list[Weight]:
-    """A layer norm's gamma and beta."""
-    return [
-        Weight(f"{key}.weight", f"{variable}/gamma", (width,)),
-        Weight(f"{key}.bias", f"{variable}/beta", (width,)),
-    ]
+    """Return a layer norm's gamma and beta."""
+    return [Weight(f"{key}.weight", f"{variable}/gamma", (width,)), Weight(f"{key}.bias", f"{variable}/beta", (width,))]
 
 
-# What training leaves in a checkpoint besides the model. A slot belongs to a variable: `bert/…/kernel/adam_m`.
+# Variables of training in a checkpoint. A slot belongs to a variable of the model: `bert/…/kernel/adam_m`.
 _SLOT = re.compile(
     r"(?P<variable>.+)(/|_slot_)"
     r"(adam_[mv]|lamb_[mv]|Adam(_1)?|AdamW(_1)?|LAMB(_1)?|Momentum|RMSProp(_1)?|Adagrad|Adadelta(_1)?|Adafactor(_1)?"
@@ -112,7 +109,7 @@ _STEPS = {"global_step", "beta1_power", "beta2_power", "save_counter"}
 
 
 def extra(name: str, variables: Iterable[str]) -> str | None:
-    """The kind of a variable that no model needs, or None for any other variable.
+    """Return the kind of a variable that no model needs, or None for other variables.
 
     >>> extra("bert/pooler/dense/bias/adam_m", {"bert/pooler/dense/bias"})
     'optimiser state'

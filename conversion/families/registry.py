@@ -1,4 +1,4 @@
-"""The families by name, and how to recognise the family of a checkpoint."""
+"""The families by name, and the detection of a checkpoint's family."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -7,7 +7,6 @@ from ..errors import CheckpointError
 from ..folder.settings import Settings
 from . import roformer_gpt, roformer_sim, roformer_v1, roformer_v2, wobert, wonezha
 from .family import Family
-from .relative_positions import RELATIVE_POSITIONS as TABLE_OF_RELATIVE_POSITIONS
 
 AUTO = "auto"
 FAMILIES: dict[str, Family] = {
@@ -18,13 +17,13 @@ TITLES = {name: family.title for name, family in FAMILIES.items()}
 
 # The configuration fields that identify a family.
 SIGNS = ("model_type", "architectures", "model", "is_decoder", "application")
-EXPORTED_AS = "exported_as"  # if this package wrote the configuration
+EXPORTED_AS = "exported_as"  # the field of the family in configurations of this package
 RELATIVE_POSITIONS = ("use_relative_position", "max_relative_position")
 
 
 @dataclass(frozen=True)
 class Structure:
-    """What variables alone show: the family they indicate, others with the same variables, and the sign."""
+    """The family that the variables indicate, the sign for it, and other families with the same variables."""
 
     family: str
     sign: str
@@ -37,7 +36,7 @@ RELATIVE = Structure("wonezha", "it has a table of relative positions")
 POOLED = Structure("sim", "it has a pooler and no table of positions", ("roformer", "wonezha"))
 PLAIN = Structure("roformer", "it has neither a table of positions nor a pooler", ("gpt", "wonezha"))
 
-_WORDS_OF_FAMILIES = (("nezha", "wonezha"), ("gpt", "gpt"))  # in configurations and names
+_WORDS_OF_FAMILIES = (("nezha", "wonezha"), ("gpt", "gpt"))  # words in configurations and names
 _WORDS = "bert/embeddings/word_embeddings"
 _POSITIONS = "bert/embeddings/position_embeddings"
 
@@ -45,10 +44,10 @@ _POSITIONS = "bert/embeddings/position_embeddings"
 def choose(
     name: str, variables: Collection[str], settings: Settings, source: str, where: str
 ) -> tuple[Family, str | None]:
-    """The requested family or, for "auto", the recognised one and its sign.
+    """Return the requested family or, for "auto", the detected one and its sign.
 
-    `source` is the name of the folder or archive it came in. Raises CheckpointError, which names the checkpoint as
-    `where`, if there is no such family, or if the variables are not those of the requested one.
+    `source` is the name of the folder or archive. Raises CheckpointError, which names the checkpoint as `where`, if the
+    family does not exist or has other variables.
     """
     if name == AUTO:
         name, sign = recognise(variables, settings, source, where)
@@ -58,23 +57,21 @@ def choose(
     if name != found.family and name not in found.others:
         fitting = " or ".join(f"--family {other}" for other in (found.family, *found.others))
         sign = "its layers have biases and layer norms" if name == "v2" else found.sign
-        raise CheckpointError(
-            f"{where} is not a {FAMILIES[name].title} checkpoint (--family {name}): {sign}; {fitting} fits"
-        )
+        raise CheckpointError(f"{where} is not a {FAMILIES[name].title} (--family {name}): {sign}; use {fitting}")
     return FAMILIES[name], None
 
 
 def check_family(name: str) -> None:
-    """Raises CheckpointError unless it is "auto" or the name of a family."""
+    """Raise CheckpointError unless the name is "auto" or a family's."""
     if name not in (AUTO, *FAMILIES):
         raise CheckpointError(f"there is no family {name!r}: choose one of {', '.join((AUTO, *FAMILIES))}")
 
 
 def recognise(variables: Collection[str], settings: Settings, source: str, where: str) -> tuple[str, str]:
-    """The family's name, and the sign that identifies it.
+    """Return the family's name, and the sign that identifies it.
 
     RoFormer, RoFormer-GPT and WoNEZHA have the same variables: the configuration decides, then the name of the folder
-    or archive; if neither tells, the checkpoint is taken for a RoFormer. WoNEZHA may also have a pooler.
+    or archive; without either, the checkpoint is taken for a RoFormer. WoNEZHA may also have a pooler.
     """
     found = structure(variables, where)
     exported = settings.ignored.get(EXPORTED_AS)
@@ -89,15 +86,13 @@ def recognise(variables: Collection[str], settings: Settings, source: str, where
 
 
 def structure(variables: Collection[str], where: str) -> Structure:
-    """What the variables show; raises CheckpointError if they are not those of any BERT."""
+    """Return the structure that the variables have; raise CheckpointError if they are not those of a BERT."""
     if _WORDS not in variables:
-        first = ", ".join(sorted(variables)[:3]) or "none at all"
-        raise CheckpointError(
-            f"{where} is not a RoFormer checkpoint: it has no variable {_WORDS} (its first variables: {first})"
-        )
+        first = ", ".join(sorted(variables)[:3]) or "none"
+        raise CheckpointError(f"{where} is not a RoFormer checkpoint: it lacks {_WORDS} (its first variables: {first})")
     if _POSITIONS in variables:
         return BERT
-    if TABLE_OF_RELATIVE_POSITIONS in variables:
+    if wonezha.RELATIVE_POSITIONS in variables:
         return RELATIVE
     encoder = [name for name in variables if name.startswith("bert/encoder/layer_")]
     if encoder and all(name.endswith("/kernel") for name in encoder):
@@ -106,7 +101,7 @@ def structure(variables: Collection[str], where: str) -> Structure:
 
 
 def _told(settings: Settings, source: str) -> tuple[str | None, str]:
-    """The family named by the configuration, or else by the name of the folder or archive; and the sign."""
+    """Return the family named by the configuration or by the name of the folder or archive, and the sign."""
     fields = settings.ignored
     for name in RELATIVE_POSITIONS:
         if fields.get(name):

@@ -1,20 +1,13 @@
 """RoFormer-Sim: the first version with a linear pooler over [CLS], and UniLM's mask."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from ..folder.settings import Settings
 from ..folder.vocabulary import Vocabulary
 from . import roformer_v1
-from .family import Family, Weight, dense
-
-if TYPE_CHECKING:
-    from ...configuration import RoFormerConfig
+from .family import Config, Family, Weight, dense
 
 
-def config(settings: Settings, vocabulary: Vocabulary) -> RoFormerConfig:
-    """A prefix language model whose texts end with [SEP], with a pooler without activation."""
+def config(settings: Settings, vocabulary: Vocabulary) -> Config:
+    """Return the configuration of a prefix language model whose texts end with [SEP], with a linear pooler."""
     return roformer_v1.config(
         settings,
         vocabulary,
@@ -27,8 +20,8 @@ def config(settings: Settings, vocabulary: Vocabulary) -> RoFormerConfig:
     )
 
 
-def weights(config: RoFormerConfig) -> list[Weight]:
-    """The first version's weights, and the pooler's."""
+def weights(config: Config) -> list[Weight]:
+    """Return the first version's weights, and the pooler's."""
     pooler = dense("roformer.pooler.dense", "bert/pooler/dense", config.hidden_size, config.hidden_size)
     return [*roformer_v1.weights(config), *pooler]
 

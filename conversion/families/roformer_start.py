@@ -1,4 +1,4 @@
-"""A RoFormer to train further from a BERT's weights, as RoFormer itself was from WoBERT's: all but the positions."""
+"""A RoFormer that starts from a BERT's weights without its positions, as RoFormer itself started from WoBERT's."""
 
 from dataclasses import replace
 
@@ -14,20 +14,17 @@ _FAMILY = replace(roformer_v1.FAMILY, dropped={"bert/embeddings/position_embeddi
 
 
 def check_target(target: str | None) -> None:
-    """Raises CheckpointError unless it is None or one of TARGETS."""
+    """Raise CheckpointError unless the target is None or one of TARGETS."""
     if target not in (None, *TARGETS):
         raise CheckpointError(f"a checkpoint cannot be written as {target!r}: choose {' or '.join(TARGETS)}")
 
 
 def start_from(family: Family, target: str, where: str) -> Family:
-    """The family that `--as target` writes a checkpoint of `family` as.
+    """Return the family as which `--as target` writes a checkpoint of `family`.
 
     Raises CheckpointError, which names the checkpoint as `where`, for families that are not a BERT.
     """
     check_target(target)
     if family.name not in BERTS:
-        raise CheckpointError(
-            f"{where} is a {family.title}, but --as {target} turns a BERT (WoBERT, WoNEZHA) into a RoFormer: leave it "
-            "out"
-        )
+        raise CheckpointError(f"--as {target} needs a BERT (WoBERT, WoNEZHA), but {where} is a {family.title}")
     return _FAMILY

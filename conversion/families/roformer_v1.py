@@ -1,25 +1,16 @@
 """RoFormer, the first version, word- or character-level, with its MLM head."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from ..folder.settings import Settings
 from ..folder.vocabulary import Vocabulary
 from .bert_weights import bert_weights
-from .family import POOLER, Family, Weight
+from .family import POOLER, Config, Family, Weight
 
-if TYPE_CHECKING:
-    from ...configuration import RoFormerConfig
-
-# Plain transformers has a table of positions and fails beyond its end; computed positions have no end.
+# Plain transformers has a table of positions and fails beyond its end; computed positions have no limit.
 PLAIN_TRANSFORMERS_POSITIONS = 1536
 
 
-def config(
-    settings: Settings, vocabulary: Vocabulary, architecture: str = "RoFormerForMaskedLM", **fields
-) -> RoFormerConfig:
-    """The new configuration; the vocabulary gives the padding id, and must have all that MLM needs."""
+def config(settings: Settings, vocabulary: Vocabulary, architecture: str = "RoFormerForMaskedLM", **fields) -> Config:
+    """Return the new configuration; the vocabulary gives the padding id, and must have MLM's special tokens."""
     from ...configuration import RoFormerConfig
 
     special = vocabulary.special_ids()
@@ -30,8 +21,8 @@ def config(
     )
 
 
-def weights(config: RoFormerConfig) -> list[Weight]:
-    """Every weight of RoFormerForMaskedLM (and of RoFormerForCausalLM) that is not tied to another."""
+def weights(config: Config) -> list[Weight]:
+    """Return every untied weight of RoFormerForMaskedLM and of RoFormerForCausalLM."""
     return bert_weights(config, config.embedding_size)
 
 
@@ -40,6 +31,6 @@ FAMILY = Family(
     title="RoFormer",
     config=config,
     weights=weights,
-    # Only used if the family is given: otherwise, such a checkpoint is recognised as RoFormer-Sim.
+    # Only used if the family is given: otherwise, such a checkpoint is detected as RoFormer-Sim.
     dropped=POOLER,
 )

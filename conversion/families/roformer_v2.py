@@ -1,26 +1,19 @@
-"""RoFormer-V2: no biases, no parameters in its norms, and an MLM head that is the product with the word embeddings."""
-
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+"""RoFormer-V2: without biases and norm parameters; its MLM head is the product with the word embeddings."""
 
 from ..folder.settings import Settings
 from ..folder.vocabulary import Vocabulary
 from . import roformer_v1
 from .bert_weights import embeddings
-from .family import Family, Weight, dense
-
-if TYPE_CHECKING:
-    from ...configuration import RoFormerConfig
+from .family import Config, Family, Weight, dense
 
 
-def config(settings: Settings, vocabulary: Vocabulary) -> RoFormerConfig:
-    """As in the first version, except for norms and biases."""
+def config(settings: Settings, vocabulary: Vocabulary) -> Config:
+    """Return the configuration of the first version, except for norms and biases."""
     return roformer_v1.config(settings, vocabulary, norm_type="rms_norm", use_bias=False)
 
 
-def weights(config: RoFormerConfig) -> list[Weight]:
-    """Every untied weight of RoFormerForMaskedLM."""
+def weights(config: Config) -> list[Weight]:
+    """Return every untied weight of RoFormerForMaskedLM."""
     embedding, hidden, inner = config.embedding_size, config.hidden_size, config.intermediate_size
     found = embeddings(config, embedding)
     if embedding != hidden:

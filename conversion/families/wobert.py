@@ -1,42 +1,34 @@
-"""WoBERT, WoBERT Plus and any other BERT: transformers' own class, with the tokenizer that finds words."""
-
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+"""WoBERT, WoBERT Plus and any other BERT: transformers' own class, with the tokenizer that segments words."""
 
 from ..errors import CheckpointError
 from ..folder.settings import Settings
 from ..folder.vocabulary import Vocabulary
 from .bert_weights import bert_weights
-from .family import POOLER, Family, Weight
-
-if TYPE_CHECKING:
-    from transformers import BertConfig
+from .family import POOLER, Config, Family, Weight
 
 
 def bert_fields(settings: Settings, vocabulary: Vocabulary) -> dict[str, object]:
-    """The configuration fields of BERT and its relatives, whose embeddings are as wide as their hidden states."""
+    """Return the configuration fields of BERTs, whose embeddings are as wide as their hidden states."""
     special = vocabulary.special_ids()
     values = dict(settings.values)
     width = values.pop("embedding_size")
     # transformers' old NEZHAs have an embedding_size that nothing reads.
     if width not in (None, values["hidden_size"]) and settings.ignored.get("model_type") != "nezha":
         raise CheckpointError(
-            f"{settings.path}: embedding_size is {width} and hidden_size {values['hidden_size']}, "
-            "but a BERT's embeddings are as wide as its hidden states"
+            f"{settings.path}: embedding_size is {width}, but in a BERT it equals hidden_size, {values['hidden_size']}"
         )
     return {**values, "pad_token_id": special["[PAD]"], "layer_norm_eps": 1e-12}
 
 
-def config(settings: Settings, vocabulary: Vocabulary) -> BertConfig:
-    """transformers' configuration, for its `BertForMaskedLM`."""
+def config(settings: Settings, vocabulary: Vocabulary) -> Config:
+    """Return transformers' configuration, for its `BertForMaskedLM`."""
     from transformers import BertConfig
 
     return BertConfig(**bert_fields(settings, vocabulary), architectures=["BertForMaskedLM"])
 
 
-def weights(config: BertConfig) -> list[Weight]:
-    """Every untied weight of BertForMaskedLM."""
+def weights(config: Config) -> list[Weight]:
+    """Return every untied weight of BertForMaskedLM."""
     shape = (config.max_position_embeddings, config.hidden_size)
     positions = Weight("bert.embeddings.position_embeddings.weight", "bert/embeddings/position_embeddings", shape)
     return [positions, *bert_weights(config, config.hidden_size, "bert")]

@@ -1,1 +1,1 @@
-"""The parts of a checkpoint's folder: its files, its configuration, its vocabulary, and how to open its weights."""
+"""The parts of a checkpoint's folder: its files, its configuration, its vocabulary and its tokenizer."""

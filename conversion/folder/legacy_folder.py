@@ -16,18 +16,18 @@ from ..formats.zip_archive import is_zip, open_zip, unpack_member
 
 CONFIGS = ("bert_config.json", "config.json")
 VOCABULARY = "vocab.txt"
-TOKENIZER = "tokenizer.json"  # the only vocabulary file that new versions of transformers save
+TOKENIZER = "tokenizer.json"  # the only vocabulary file of new versions of transformers
 INDEX = ".index"
-TRANSFORMERS_HDF5 = "tf_model.h5"  # the same model again, saved by transformers' TensorFlow classes
+TRANSFORMERS_HDF5 = "tf_model.h5"  # a copy of the model, saved by transformers' TensorFlow classes
 _REPOSITORY = re.compile(r"[\w.-]*\w/\w[\w.-]*", re.ASCII)  # OWNER/NAME
 HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
-# What is read whole.
+# Files that are read into memory.
 SMALL = (
     *CONFIGS, VOCABULARY, TOKENIZER, "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
     "generation_config.json", "README.md",
 )  # fmt: skip
-# Weights shrink to less than half where they are trained, and to a thousandth where all are zero. What unpacks to more
-# than a hundred times the archive is made to fill a disk; where it is less than a gigabyte, it does no harm.
+# Compression saves less than half of trained weights, and all but a thousandth of zeros. An archive that unpacks to
+# more than a hundred times its size is made to fill a disk; below a gigabyte, it does no harm.
 HARMLESS_BYTES = 1 << 30
 MOST_TIMES = 100
 
@@ -37,7 +37,7 @@ class LegacyFiles:
     """The paths of one checkpoint: configuration, vocabulary and weights.
 
     `weights` is a file (Keras' HDF5, PyTorch's, safetensors, or the index of shards), or the prefix of a TensorFlow
-    checkpoint; or that checkpoint's .index, if a file has the prefix as its name.
+    checkpoint (its .index, if a file is named like the prefix).
     """
 
     config: Path
@@ -47,7 +47,7 @@ class LegacyFiles:
 
 @contextmanager
 def legacy_files(path: str | Path, checkpoint: str | None, unpack_beside: Path) -> Iterator[LegacyFiles]:
-    """The files at `path`, a folder or a .zip, which is unpacked next to `unpack_beside` while the block lasts.
+    """Yield the files at `path`, a folder or a .zip, which is unpacked next to `unpack_beside` while the block runs.
 
     `checkpoint` names the weights, if there are several. Raises CheckpointError, one sentence, if a file is missing or
     the choice is ambiguous.
@@ -61,24 +61,32 @@ def legacy_files(path: str | Path, checkpoint: str | None, unpack_beside: Path) 
                 unpack(path, folder)
                 yield _find(folder, checkpoint)
             except CheckpointError as error:
-                # The reader knows the archive, not the temporary folder that it was unpacked into.
+                # The user knows the archive, not the temporary folder that it was unpacked into.
                 raise CheckpointError(str(error).replace(str(folder), str(path))) from None
     else:
         raise CheckpointError(missing(path, "a folder or a .zip with a legacy checkpoint"))
 
 
+def checked_output(source: Path, output: str | Path) -> Path:
+    """Return the absolute path of an output folder; raise FileExistsError if it is or contains the source."""
+    output = Path(output).resolve()
+    if output in (source.resolve(), *source.resolve().parents):
+        raise FileExistsError(f"{output} is or contains the input, {source}: name a folder next to it")
+    return output
+
+
 def missing(path: Path, wanted: str) -> str:
-    """The sentence for a `path` that does not exist; `wanted` is what it should be."""
+    """Return the sentence for a `path` that does not exist; `wanted` is what it should be."""
     if _REPOSITORY.fullmatch(str(path)) and not path.parent.exists():
         return (
-            f"{path} is not a folder here; if it is a repository on the Hub, from_pretrained({str(path)!r}) loads it, and "
-            f"`roformer pull {path} DIR` fetches it"
+            f"{path} is not a folder here; a repository on the Hub is loaded by from_pretrained({str(path)!r}), and "
+            f"fetched by `roformer pull {path} DIR`"
         )
     return f"{path} does not exist: name {wanted}"
 
 
 def name_of(path: str | Path) -> str:
-    """The name that a checkpoint came with: the folder's, or the archive's and that of the folder in it."""
+    """Return the name of a checkpoint: the folder's, or the archive's and that of the folder in it."""
     path = Path(path).resolve()
     if not is_zip(path):
         return path.name
@@ -95,7 +103,7 @@ def _find(folder: Path, checkpoint: str | None) -> LegacyFiles:
     weights = _only(folder) if checkpoint is None else _without_index(folder, checkpoint)
     is_pytorch = weights in PYTORCH or Path(weights).suffix in PYTORCH_SUFFIXES
     if is_pytorch and (folder / CONFIGS[1]).is_file():
-        config = folder / CONFIGS[1]  # transformers' own, whatever else lies there
+        config = folder / CONFIGS[1]  # transformers' own
     vocabularies = (VOCABULARY, TOKENIZER) if is_pytorch else (VOCABULARY,)
     vocab = next((folder / name for name in vocabularies if (folder / name).is_file()), None)
     if vocab is None:
@@ -104,12 +112,12 @@ def _find(folder: Path, checkpoint: str | None) -> LegacyFiles:
 
 
 def _only(folder: Path) -> str:
-    """The name of the only weights in a folder."""
+    """Return the name of the only weights in a folder."""
     found = _weights(folder)
     if not found:
         raise CheckpointError(
-            f"{folder} has no weights: no TensorFlow checkpoint (no file in it ends in {INDEX}), no Keras HDF5 file, "
-            f"no {' and no '.join(PYTORCH[::2])}"
+            f"{folder} has no weights: no TensorFlow checkpoint ({INDEX}), no Keras HDF5 file, no "
+            f"{' and no '.join(PYTORCH[::2])}"
         )
     if len(found) > 1:
         raise CheckpointError(f"{folder} has several checkpoints; choose one with --checkpoint: {', '.join(found)}")
@@ -117,7 +125,7 @@ def _only(folder: Path) -> str:
 
 
 def _weights(folder: Path) -> list[str]:
-    """The names of all weights in a folder: prefixes of TensorFlow checkpoints, any HDF5 files, PyTorch files."""
+    """Return the names of all weights in a folder: prefixes of TensorFlow checkpoints, HDF5 files, PyTorch files."""
     files = sorted(file for file in folder.iterdir() if file.is_file())
     found = [_without_index(folder, file.name) for file in files if file.name.endswith(INDEX)]
     pytorch = [name for name in PYTORCH if (folder / name).is_file()][:1]
@@ -126,19 +134,19 @@ def _weights(folder: Path) -> list[str]:
 
 
 def _without_index(folder: Path, name: str) -> str:
-    """The name of a checkpoint: the prefix of its files, unless there is also a Keras HDF5 file of that name."""
+    """Return the name of a checkpoint: the prefix of its files, unless a Keras HDF5 file has that name."""
     prefix = name.removesuffix(INDEX)
     return name if (folder / prefix).is_file() else prefix
 
 
 def is_hdf5(path: Path) -> bool:
-    """Whether a file starts like HDF5; Keras writes it under any name."""
+    """Return whether a file starts like HDF5; Keras writes it under any name."""
     with open(path, "rb") as file:
         return file.read(len(HDF5_SIGNATURE)) == HDF5_SIGNATURE
 
 
 def unpack(path: Path, folder: Path, wanted: Callable[[str], bool] = lambda name: True) -> dict[str, int]:
-    """Unpack the one folder of a .zip that has a configuration; only base names are kept, so no member escapes.
+    """Unpack the folder of a .zip that has a configuration; only base names are kept, so that no member escapes.
 
     Files whose name is not `wanted` are not unpacked. Returns name -> size of all files. Raises CheckpointError, one
     sentence.
@@ -157,11 +165,11 @@ def unpack(path: Path, folder: Path, wanted: Callable[[str], bool] = lambda name
             is_small = name in SMALL or name.endswith((INDEX, f"{INDEX}.json"))
             if is_small and member.file_size > most_bytes(name):
                 raise CheckpointError(
-                    f"{path} has a {name} of {member.file_size:,} bytes, and no more than {most_bytes(name):,} are read of it"
+                    f"{path} has a {name} of {member.file_size:,} bytes; the limit is {most_bytes(name):,}"
                 )
         size, packed = sum(member.file_size for member in members), path.stat().st_size
         if size > max(HARMLESS_BYTES, MOST_TIMES * packed):
-            raise CheckpointError(f"{path} has {packed:,} bytes and unpacks to {size:,}, which no weights do")
+            raise CheckpointError(f"{path} has {packed:,} bytes and unpacks to {size:,}, more than any weights")
         free = shutil.disk_usage(folder).free
         if size > free:
             raise CheckpointError(f"{path} unpacks to {size:,} bytes, but only {free:,} are free in {folder.parent}")
@@ -178,6 +186,6 @@ def _name(member: zipfile.ZipInfo) -> PurePosixPath:
 
 
 def _is_litter(member: zipfile.ZipInfo) -> bool:
-    """Whether a member was added by macOS or is hidden, or has no usable name."""
+    """Return whether a member was added by macOS, is hidden, or has no usable name."""
     name = _name(member)
     return name.name.startswith(".") or not name.name or "__MACOSX" in name.parts

@@ -1,4 +1,4 @@
-"""A saved checkpoint's tokenizer as a RoFormerTokenizer, whatever class saved it: they differ in word segmentation."""
+"""A saved checkpoint's tokenizer of any class as a RoFormerTokenizer; the classes differ in word segmentation."""
 
 import logging
 from collections.abc import Iterator
@@ -7,34 +7,30 @@ from pathlib import Path
 
 from ...output.console import sentence_of
 from ...tokenization import RoFormerTokenizer
-from ...tokenization.whole_file import read_json
 from ..errors import CheckpointError
 from .legacy_folder import TOKENIZER, VOCABULARY
+from .settings import read_fields
 from .vocabulary import read_vocabulary
 
 CONFIG = "tokenizer_config.json"
 # Classes, without "Fast", that split like this package's: into words, or into characters if there are no words.
 CLASSES = (
-    "BertTokenizer",
-    "RoFormerTokenizer",
-    "RoFormerWordTokenizer",
-    "WoBertTokenizer",
-    "PreTrainedTokenizer",
+    "BertTokenizer", "RoFormerTokenizer", "RoFormerWordTokenizer", "WoBertTokenizer", "PreTrainedTokenizer",
     "TokenizersBackend",
-)
-# Arguments of BERT's tokenizers, and the values that this requires.
+)  # fmt: skip
+# Required values of arguments of BERT's tokenizers.
 ARGUMENTS = {"do_basic_tokenize": True, "tokenize_chinese_chars": True}
 
 
 def read_tokenizer(folder: Path) -> RoFormerTokenizer:
-    """The tokenizer that BERT's, RoFormer's or WoBERT's class saved in a folder, as vocab.txt or as tokenizer.json.
+    """Read the tokenizer that BERT's, RoFormer's or WoBERT's class saved as vocab.txt or tokenizer.json.
 
     Raises CheckpointError, one sentence, if it has another class, is damaged, or differs between the two files.
     """
     if not any((folder / name).is_file() for name in (VOCABULARY, TOKENIZER)):
         raise CheckpointError(f"{folder} has no tokenizer: neither {VOCABULARY} nor {TOKENIZER}")
     for name in (CONFIG, TOKENIZER, "special_tokens_map.json", "added_tokens.json"):
-        fields = _read_object(folder / name)
+        fields = read_fields(folder / name, default={}, encoding="utf-8")
         if name == CONFIG:
             _check_class(folder / name, fields)
     try:
@@ -45,7 +41,7 @@ def read_tokenizer(folder: Path) -> RoFormerTokenizer:
             raise ValueError("its token ids are not integers")
         if not isinstance(tokenizer.model_max_length, (int, float)):
             raise ValueError(f"its model_max_length is {tokenizer.model_max_length!r}, which is not a number")
-    except Exception as error:  # of any kind, since nothing in these files is checked before use
+    except Exception as error:  # of any kind, since these files are not checked before use
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise CheckpointError(f"{folder} has a tokenizer that cannot be read: {sentence_of(error)}") from None
@@ -53,17 +49,10 @@ def read_tokenizer(folder: Path) -> RoFormerTokenizer:
         for entry, number in read_vocabulary(folder / VOCABULARY).ids.items():
             if entries.get(entry) != number:
                 raise CheckpointError(
-                    f"{folder} has two different tokenizers: {entry!r} is {number} in {VOCABULARY}, but "
-                    f"{entries.get(entry, 'missing')} in {TOKENIZER}; remove the one that the model was not trained with"
+                    f"{folder} has two tokenizers: {entry!r} is {number} in {VOCABULARY}, but "
+                    f"{entries.get(entry, 'missing')} in {TOKENIZER}; keep the file that the model was trained with"
                 )
     return tokenizer
-
-
-def _read_object(path: Path) -> dict:
-    try:
-        return read_json(path, default={})
-    except ValueError as error:
-        raise CheckpointError(str(error)) from None
 
 
 def _check_class(path: Path, fields: dict) -> None:
@@ -73,13 +62,11 @@ def _check_class(path: Path, fields: dict) -> None:
     if name.startswith("Bert"):
         for argument, value in ARGUMENTS.items():
             if fields.get(argument, value) is not value:
-                raise CheckpointError(
-                    f"{path} sets {argument} to {fields[argument]}, which RoFormer's tokenizer does not support"
-                )
+                raise CheckpointError(f"{path}: {argument} is {fields[argument]}, which is not supported")
 
 
 def written_anew(old: RoFormerTokenizer, **changes: object) -> RoFormerTokenizer:
-    """The same tokenizer without what only its former class understood, such as paths on its owner's disk."""
+    """Return the same tokenizer without the settings of its former class, such as paths on its owner's disk."""
     words = old.backend_tokenizer.get_vocab(with_added_tokens=False)
     settings = {
         "do_lower_case": old.init_kwargs["do_lower_case"],
@@ -97,13 +84,13 @@ def written_anew(old: RoFormerTokenizer, **changes: object) -> RoFormerTokenizer
     for _, token in sorted(old.added_tokens_decoder.items()):
         if token.content not in new.get_added_vocab():
             new.add_tokens(token, special_tokens=token.special)
-    # If tokens were added in another order, their ids matter more than a tidy file.
+    # If tokens were added in another order, their ids must be kept.
     return new if new.get_vocab() == old.get_vocab() else old
 
 
 @contextmanager
 def _no_warnings() -> Iterator[None]:
-    """transformers warns if another class saved the tokenizer, which is intended here."""
+    """Hide transformers' warning that another class saved the tokenizer, which is intended here."""
     logger = logging.getLogger("transformers.tokenization_utils_base")
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -7,7 +7,7 @@ from pathlib import Path
 from ...tokenization.whole_file import read_json
 from ..errors import CheckpointError
 
-# bert4keras also takes these, and prefers them to BERT's own names.
+# Names that bert4keras also accepts, and prefers to BERT's own.
 ALIASES = {
     "max_position": "max_position_embeddings",
     "dropout_rate": "hidden_dropout_prob",
@@ -33,27 +33,27 @@ ACTIVATIONS = {
 
 @dataclass(frozen=True)
 class Settings:
-    """What a configuration says: `values` under RoFormerConfig's names, and the keys that are `ignored` here."""
+    """The fields of a configuration: `values` under RoFormerConfig's names, and the fields `ignored` here."""
 
     path: Path
     values: dict[str, int | float | str | None]
     ignored: dict[str, object]
 
     def size(self, name: str, default: int) -> int:
-        """One of the ignored keys, which only some families use, as a size; raises CheckpointError if it is not one."""
+        """Return an ignored field, which only some families use, as a size; raise CheckpointError if it is not one."""
         return default if self.ignored.get(name) is None else _size(self.path, self.ignored, name)
 
 
-def read_fields(path: Path) -> dict:
-    """The fields of a configuration; raises CheckpointError if the file does not hold a JSON object."""
+def read_fields(path: Path, default: dict | None = None, encoding: str = "utf-8-sig") -> dict:
+    """Return the fields of a JSON file as `whole_file.read_json` does; raise CheckpointError if it holds no object."""
     try:
-        return read_json(path, encoding="utf-8-sig")
+        return read_json(path, default, encoding=encoding)
     except ValueError as error:
         raise CheckpointError(str(error)) from None
 
 
 def read_settings(path: Path) -> Settings:
-    """Read a bert_config.json; raises CheckpointError if it is broken or does not describe a model."""
+    """Read a bert_config.json; raise CheckpointError if it is broken or does not describe a model."""
     raw = read_fields(path)
     for alias, name in ALIASES.items():
         if alias in raw:
@@ -71,8 +71,7 @@ def read_settings(path: Path) -> Settings:
     width, heads = values["hidden_size"], values["num_attention_heads"]
     if width % heads or width // heads % 2:
         raise CheckpointError(
-            f"{path}: {heads} attention heads (num_attention_heads) do not divide a hidden_size of {width} into "
-            "heads of even size"
+            f"{path}: {heads} attention heads (num_attention_heads) do not divide {width} into even sizes"
         )
     for name in ("attention_head_size", "attention_key_size"):
         if raw.pop(name, None) not in (None, width // heads):

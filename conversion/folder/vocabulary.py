@@ -22,22 +22,22 @@ class Vocabulary:
 
     @property
     def word_level(self) -> bool:
-        """Whether there is such an entry: then text was segmented into words before the model saw it."""
+        """True if there is such an entry: then the model was trained on texts segmented into words."""
         return has_words(self.ids)
 
     def id_of(self, entry: str) -> int:
-        """The id of an entry that the vocabulary must have."""
+        """Return the id of an entry that the vocabulary must have."""
         if entry not in self.ids:
             raise CheckpointError(f"{self.path} has no entry {entry}")
         return self.ids[entry]
 
     def special_ids(self) -> dict[str, int]:
-        """The ids of the special entries that every model needs."""
+        """Return the ids of the special entries that every model needs."""
         return {entry: self.id_of(entry) for entry in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")}
 
 
 def read_vocabulary(path: Path) -> Vocabulary:
-    """Read a vocab.txt as the tokenizer does; raises CheckpointError if it is not a vocabulary."""
+    """Read a vocab.txt as the tokenizer does; raise CheckpointError if it is not a vocabulary."""
     try:
         ids = read_ids(path)
     except VocabularyError as error:

@@ -1,1 +1,1 @@
-"""File formats: bytes and tensors, and nothing about models except the names of bert4keras' layers."""
+"""File formats: bytes, tensors, and the names of bert4keras' layers."""

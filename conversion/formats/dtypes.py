@@ -1,11 +1,11 @@
-"""The dtypes of checkpoints: TensorFlow's codes for them, and rounding from one to another.
+"""The dtypes of checkpoints: TensorFlow's codes, and rounding from one dtype to another.
 
 NumPy has no bfloat16; its 16 bits, the upper half of a float32, are kept as uint16 under the name "bfloat16".
 """
 
 import numpy as np
 
-# tensorflow/core/framework/types.proto; STORAGE has those that a checkpoint to convert can have.
+# tensorflow/core/framework/types.proto; STORAGE has the dtypes that can be converted.
 CODES = {
     1: "float32", 2: "float64", 3: "int32", 4: "uint8", 5: "int16", 6: "int8", 7: "string", 8: "complex64",
     9: "int64", 10: "bool", 11: "qint8", 12: "quint8", 13: "qint32", 14: "bfloat16", 15: "qint16", 16: "quint16",
@@ -24,9 +24,9 @@ FLOATS = ("float32", "float16", "bfloat16", "float64")
 
 
 def cast(array: np.ndarray, source: str, target: str) -> np.ndarray:
-    """Round values stored as `source` to nearest even, in the storage of `target` (both names in FLOATS).
+    """Round values stored as `source` to the nearest even value, in the storage of `target` (both names in FLOATS).
 
-    Returns the array itself if nothing changes. Raises OverflowError if a finite value does not fit.
+    Returns the array itself if the dtypes are equal. Raises OverflowError if a finite value does not fit.
 
     >>> cast(np.array([1.0], "<f4"), "float32", "bfloat16")
     array([16256], dtype=uint16)

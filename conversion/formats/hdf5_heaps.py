@@ -1,6 +1,6 @@
 """The global heaps in which an HDF5 file keeps variable-length strings, checked before h5py reads them.
 
-The HDF5 library trusts the sizes in them: it may loop forever on a damaged one, and allocates a string of any length
+The HDF5 library trusts the sizes in them: it may loop forever on a damaged heap, and allocates a string of any length
 before it looks for it. A collection of strings is (HDF5 File Format Specification, III.E) "GCOL", a version, its size,
 and objects: index (2 bytes), reference count (2), 4 reserved bytes, size (8), and the string, padded to a multiple of
 8. The object with index 0 is the free space at the end. An attribute (IV.A.2.m) is a version, the sizes of its name,
@@ -17,16 +17,16 @@ from ..errors import CheckpointError
 
 _SIGNATURE = b"GCOL\1\0\0\0"
 _PIECE = 1 << 24  # bytes searched at a time
-_ATTRIBUTE = re.compile(rb"(layer_names|weight_names)\d*\0|model_config\0")  # those that are read
+_ATTRIBUTE = re.compile(rb"(layer_names|weight_names)\d*\0|model_config\0")  # the attributes that are read
 _TEXT_OF_ANY_LENGTH = 9  # the class of the type of variable-length strings
 # Version of an attribute -> the bytes before its name, and whether name, type and shape are padded.
 _VERSIONS = {1: (8, True), 2: (8, False), 3: (9, False)}
 
 
 def check_heaps(path: Path) -> dict[int, dict[int, int]]:
-    """Address of each collection -> index of each string -> its size in bytes.
+    """Return address of each collection -> index of each string -> its size in bytes.
 
-    Raises CheckpointError, without the file's name, if one does not consist of whole objects.
+    Raises CheckpointError, without the file's name, if a collection does not consist of complete objects.
     """
     found = {}
     with open(path, "rb") as file:
@@ -45,9 +45,9 @@ def check_heaps(path: Path) -> dict[int, dict[int, int]]:
 
 
 def check_references(path: Path, heaps: dict[int, dict[int, int]], regions: list[tuple[int, int, str]]) -> None:
-    """Raises CheckpointError, without the file's name, if an attribute refers to a string that is in no collection.
+    """Raise CheckpointError, without the file's name, if an attribute refers to a string that is in no collection.
 
-    `regions` (start, end, what they are) have no attributes, and are in order.
+    `regions` (start, end, title) have no attributes, and are in order.
     """
     with open(path, "rb") as file:
         at = 0
@@ -63,7 +63,7 @@ def check_references(path: Path, heaps: dict[int, dict[int, int]], regions: list
 
 
 def _references(data: bytes, name_at: int) -> list[tuple[int, int, int]]:
-    """Length, collection and index of the strings of the attribute named at `name_at`; empty if there is none."""
+    """Return length, collection and index of the strings of the attribute named at `name_at`, if there is one."""
     for version, (before, padded) in _VERSIONS.items():
         header = data[max(name_at - before, 0) : name_at]
         if len(header) != before or header[0] != version:

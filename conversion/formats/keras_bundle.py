@@ -1,9 +1,10 @@
-"""Weights that `model.save_weights("best_model.weights")` of tf.keras wrote: a TensorBundle with an object graph."""
+"""Weights written by `model.save_weights("best_model.weights")` of tf.keras: a TensorBundle with an object graph."""
 
 import re
 from dataclasses import replace
 from pathlib import Path
 
+from ...hub.protocol_buffers import DamagedMessage
 from ..errors import CheckpointError
 from .keras_layers import KerasLayer, read_model
 from .object_graph import Node, parse_object_graph
@@ -18,10 +19,7 @@ _SUBLAYERS = ("q_dense", "k_dense", "v_dense", "i0_dense", "o_dense")
 class KerasBundle(TensorBundle):
     """A checkpoint of a tf.keras model; `entries` has bert4keras' layers under the names of the released checkpoints.
 
-    `model` says what else is known about the layers. Those without weights have no names in such a checkpoint.
-
-    >>> KerasBundle("best_model.weights").read("bert/embeddings/LayerNorm/gamma").shape
-    (768,)
+    `model` has what else is known about the layers. Layers without weights have no names in such a checkpoint.
     """
 
     def __init__(self, prefix: str | Path):
@@ -31,6 +29,8 @@ class KerasBundle(TensorBundle):
             layers = _layers(nodes, _model_node(nodes), [])
             self.model = read_model(layers)
             self._rename(layers)
+        except DamagedMessage as error:
+            raise CheckpointError(f"{self.path} is damaged, or in a newer format: {error}") from None
         except CheckpointError as error:
             raise CheckpointError(f"{self.path} {error}") from None
 
@@ -39,7 +39,7 @@ class KerasBundle(TensorBundle):
         names = {key: f"{layer.name}/{name}" for layer in layers for name, key in layer.weights.items()}
         names |= {key: variable for variable, key in self.model.variables.items()}
         if missing := sorted(names.keys() - self.entries.keys()):
-            raise CheckpointError(f"is damaged: its object graph names a variable that it does not have: {missing[0]}")
+            raise CheckpointError(f"is damaged: its object graph names the missing variable {missing[0]}")
         found = [replace(entry, name=names.get(key, key.removesuffix(_SUFFIX))) for key, entry in self.entries.items()]
         self.entries = {entry.name: entry for entry in found}
         if len(self.entries) != len(found):
@@ -47,7 +47,7 @@ class KerasBundle(TensorBundle):
 
 
 def _model_node(nodes: list[Node]) -> int:
-    """The number of the object that has layers: the model itself, or the one in a tf.train.Checkpoint."""
+    """Return the number of the object that has layers: the model itself, or the one in a tf.train.Checkpoint."""
     if _numbered_layers(nodes[0]):
         return 0
     found = sorted({child for child in nodes[0].children.values() if _numbered_layers(nodes[child])})
@@ -57,13 +57,13 @@ def _model_node(nodes: list[Node]) -> int:
 
 
 def _numbered_layers(node: Node) -> list[int]:
-    """The children called layer-0, layer-1 and so on, in that order."""
+    """Return the children called layer-0, layer-1 and so on, in that order."""
     found = {int(match[1]): child for name, child in node.children.items() if (match := _LAYER.fullmatch(name))}
     return [found[number] for number in sorted(found)]
 
 
 def _layers(nodes: list[Node], number: int, inside: list[int]) -> list[KerasLayer]:
-    """The layers of a model in its own order, including those of nested models."""
+    """Return the layers of a model in its own order, including those of nested models."""
     layers = []
     for child in dict.fromkeys(_numbered_layers(nodes[number])):
         if child in inside:

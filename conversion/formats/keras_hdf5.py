@@ -3,47 +3,32 @@
 The file (or its group `model_weights`, if the whole model was saved) has an attribute `layer_names` and a group for
 each layer; a layer's group has an attribute `weight_names` and a dataset for each weight. Long lists of names are split
 into the attributes `layer_names0`, `layer_names1`, … A nested model is one group with the weights of all its layers.
-h5py reads these names and where in the file the data is; the data is read from there.
+h5py reads these names and the places of the data; the data is read without it.
 
-The format has no checksums: only the structure, and values that are finite, can show that a file is intact.
+The format has no checksums: only the structure, and finite values, can show that a file is intact.
 """
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from ...output.console import sentence_of
-from ..errors import CheckpointError
+from ..errors import CheckpointError, not_finite
 from .dtypes import FLOATS, STORAGE
 from .hdf5_heaps import check_heaps, check_references
 from .keras_layers import KerasLayer, read_model
-from .pieces import CHUNK, read_pieces
+from .source import Piece, Source, read_pieces
 
 ATTRIBUTE_LIMIT = 1 << 24  # bytes; HDF5 itself keeps attributes below 64 KB, and longer strings outside them
 
 
-@dataclass(frozen=True)
-class Dataset:
-    """Where one weight is: `size` bytes from `offset`."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    offset: int
-    size: int
-
-
-class KerasHDF5:
+class KerasHDF5(Source):
     """A file opened for reading; `entries` has bert4keras' layers under the names of the released checkpoints.
 
-    `model` says what else is known about the layers. Raises CheckpointError, one sentence naming the file, if it is
+    `model` has what else is known about the layers. Raises CheckpointError, one sentence naming the file, if it is
     damaged, or has no weights of a bert4keras model; ImportError if h5py is not installed.
-
-    >>> KerasHDF5("best_model.weights").read("bert/embeddings/LayerNorm/gamma").shape
-    (768,)
     """
 
     def __init__(self, path: str | Path):
@@ -70,40 +55,24 @@ class KerasHDF5:
             raise CheckpointError(f"{self.path} is damaged, or not an HDF5 file: {sentence_of(error)}") from None
         names = {key: f"{layer.name}/{name}" for layer in layers for name, key in layer.weights.items()}
         names |= {key: variable for variable, key in self.model.variables.items()}
-        self.entries = {names[key]: Dataset(names[key], *place) for key, place in stored.items()}
+        self.entries = {names[key]: Piece(names[key], *place) for key, place in stored.items()}
 
-    def in_file_order(self) -> list[Dataset]:
-        """The entries in file order, which is the fastest to read."""
+    def in_file_order(self) -> list[Piece]:
+        """Return the entries in file order, which is the fastest to read."""
         return sorted(self.entries.values(), key=lambda entry: entry.offset)
 
-    def chunks(self, name: str) -> Iterator[np.ndarray]:
-        """The weight's bytes, as uint8 arrays of at most CHUNK bytes, each valid until the next is requested."""
-        entry = self.entries[name]
-        yield from self._read_into(entry, np.empty(min(entry.size, CHUNK), np.uint8))
-
-    def read(self, name: str) -> np.ndarray:
-        """One weight, as an array in the storage of its dtype."""
-        entry = self.entries[name]
-        array = np.empty(entry.shape, STORAGE[entry.dtype])
-        for _ in self._read_into(entry, array.reshape(-1).view(np.uint8)):
-            pass
-        return array
-
     def check(self, name: str) -> None:
-        """Does nothing: the format has no checksums, and opening the file showed that the weight lies within it."""
+        """Do nothing: the format has no checksums, and opening the file showed that the weight lies within it."""
 
-    def _read_into(self, entry: Dataset, buffer: np.ndarray) -> Iterator[np.ndarray]:
+    def _read_into(self, entry: Piece, buffer: np.ndarray) -> Iterator[np.ndarray]:
         for chunk in read_pieces(self.path, entry, buffer):
             if entry.dtype in FLOATS and not np.isfinite(chunk.view(STORAGE[entry.dtype])).all():
-                raise CheckpointError(
-                    f"{self.path} has values that are not finite in {entry.name}: the file is damaged, or training "
-                    "diverged"
-                )
+                raise not_finite(self.path, entry.name)
             yield chunk
 
 
 def _regions(file) -> list[tuple[int, int, str]]:
-    """Where the data of each dataset and the header of each object are: start, end and what it is."""
+    """Return start, end and title of the data of each dataset and of the header of each object."""
     import h5py
 
     found = []
@@ -119,14 +88,14 @@ def _regions(file) -> list[tuple[int, int, str]]:
 
 
 def _read(file, file_size: int) -> tuple[list[KerasLayer], dict[str, tuple]]:
-    """The layers, and where each weight is: stored name -> dtype, shape, offset, size."""
+    """Return the layers, and the place of each weight: stored name -> dtype, shape, size, offset."""
     group = file.get("model_weights", file)
     names = _names(group, "layer_names")
     if names is None:
         if "layers" in file or "_layer_checkpoint_dependencies" in file:
             raise CheckpointError(
-                "is in the newer format that Keras writes under names in .weights.h5, which has no layer names: load it "
-                "into its model, and save the weights again under a name that ends in .h5 only"
+                "is in Keras' newer format, .weights.h5, without layer names: load it into its model, and save the "
+                "weights again under another name in .h5"
             )
         raise CheckpointError("is an HDF5 file, but not from Keras: it has no layer_names")
     described = _described_layers(file)
@@ -149,7 +118,7 @@ def _read(file, file_size: int) -> tuple[list[KerasLayer], dict[str, tuple]]:
 
 
 def _names(group, attribute: str) -> list[str] | None:
-    """A list of names, whole or in numbered pieces; None if there is none."""
+    """Return a list of names, which may be stored in numbered pieces; None if there is none."""
     pieces = [_attribute(group, attribute)]
     if pieces[0] is None:
         pieces = []
@@ -167,7 +136,7 @@ def _names(group, attribute: str) -> list[str] | None:
 
 
 def _attribute(group, name: str):
-    """The value of an attribute; None if there is none. h5py trusts any size, and would allocate it."""
+    """Return the value of an attribute, or None. Its size is checked, because h5py would allocate any."""
     import h5py
 
     if name not in group.attrs:
@@ -181,7 +150,7 @@ def _attribute(group, name: str):
 
 
 def _place(group, weight: str, place: str, file_size: int) -> tuple[str, tuple[int, ...], int, int]:
-    """dtype, shape, offset and size of a dataset that is one contiguous piece of this file, as Keras writes them."""
+    """Return dtype, shape, size and offset of a dataset, which must be one contiguous piece, as Keras writes it."""
     import h5py
 
     at, parts = group, weight.strip("/").split("/")
@@ -200,16 +169,14 @@ def _place(group, weight: str, place: str, file_size: int) -> tuple[str, tuple[i
     if size and offset is None:
         raise CheckpointError(f"is damaged: the data of {place} was never written")
     if size != at.id.get_storage_size():
-        raise CheckpointError(
-            f"is damaged: {place} of shape {at.shape} and dtype {at.dtype} does not take {size:,} bytes"
-        )
+        raise CheckpointError(f"is damaged: {place} of shape {at.shape}, dtype {at.dtype} does not take {size:,} bytes")
     if size and (offset < 0 or offset + size > file_size):
         raise CheckpointError(f"is truncated or damaged: {place} should take {size:,} bytes from byte {offset:,}")
-    return dtype, at.shape, offset or 0, size
+    return dtype, at.shape, size, offset or 0
 
 
 def _check_listed(group, names: list[str], stored: dict[str, tuple]) -> None:
-    """Raises CheckpointError if a dataset is in no list: a damaged list may still be a list."""
+    """Raise CheckpointError if a dataset is in no list: a damaged list may still be a list."""
     import h5py
 
     places = {"/".join(part for part in place.split("/") if part) for place in stored}
@@ -217,7 +184,7 @@ def _check_listed(group, names: list[str], stored: dict[str, tuple]) -> None:
     def check(name: str, at) -> None:
         if isinstance(at, h5py.Dataset) and name not in places:
             what = "weight_names" if name.split("/")[0] in names else "layer_names"
-            raise CheckpointError(f"is damaged, or not a bert4keras model: it has {name}, which its {what} leaves out")
+            raise CheckpointError(f"is damaged, or not a bert4keras model: its {what} lacks {name}")
 
     group.visititems(check)
 
@@ -231,7 +198,7 @@ def _check_overlaps(regions: list[tuple[int, int, str]]) -> None:
 
 
 def _split(name: str, weights: dict[str, str], described: dict[str, KerasLayer]) -> list[KerasLayer]:
-    """A group's layer or, if it is a nested model, its layers, whose names are prefixes of the weights' names."""
+    """Return a group's layer or, for a nested model, its layers, whose names are prefixes of the weights' names."""
     inside: dict[str, dict[str, str]] = {}
     for weight, place in weights.items():
         first, _, rest = weight.partition("/")
@@ -250,7 +217,7 @@ def _with_description(layer: KerasLayer, described: dict[str, KerasLayer]) -> Ke
 
 
 def _described_layers(file) -> dict[str, KerasLayer]:
-    """What the configuration of a whole saved model says about its layers, including those of nested models."""
+    """Return the layers by the configuration of a whole saved model, including those of nested models."""
     text = _attribute(file, "model_config")
     if text is None:
         return {}
@@ -279,7 +246,7 @@ def _described_layers(file) -> dict[str, KerasLayer]:
 
 
 def _input_names(node: object) -> Iterator[str]:
-    """The layers that a layer's call takes its inputs from: each is [name, call, output, arguments], at any nesting."""
+    """Yield the layers that a call takes its inputs from: each is [name, call, output, arguments], at any nesting."""
     if isinstance(node, dict):
         node = list(node.values())
     if isinstance(node, list):

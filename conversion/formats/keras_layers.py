@@ -1,8 +1,8 @@
-"""The layers of a bert4keras model, and the released checkpoints' variables that their weights correspond to.
+"""The layers of a bert4keras model, and the released checkpoints' variables for their weights.
 
-bert4keras names its layers itself (`variable_mapping` in its models.py), and Keras numbers what is inside them. So a
-layer is identified by its name, and a weight by its kind and its position among the layer's weights of that kind: the
-second kernel of an attention layer is that of the keys.
+bert4keras names its layers itself (`variable_mapping` in its models.py), and Keras numbers the weights inside them. So
+a layer is identified by its name, and a weight by its kind and its position among the layer's weights of that kind: the
+second kernel of an attention layer belongs to the keys.
 """
 
 import re
@@ -46,13 +46,13 @@ ENCODER_LAYERS = {
     "FeedForward": (*_parts("intermediate/dense", _DENSE), *_parts("output/dense", _DENSE)),
     "FeedForward-Norm": _parts("output/LayerNorm", _NORM),
 }
-# Layers without weights that bert4keras puts between and after those; anything else at the end belongs to the task.
+# bert4keras' layers without weights, between and after those; any other layer at the end belongs to the task.
 _WEIGHTLESS = re.compile(
     r"(Input|Embedding|Transformer|Attention|MLM|NSP|Output-MLM)-.+|Pooler|.+-(Dropout|Add|Norm)", re.DOTALL
 )
 _ENCODER_LAYER = re.compile(r"Transformer-(0|[1-9]\d{0,5})-(.+)")
 _MASKS = {"Attention-LM-Mask": "lm", "Attention-UniLM-Mask": "unilm"}
-_LATER = re.compile(r"Pooler|(Pooler|NSP|MLM|Output)-.+")  # they follow the encoder, in any order
+_LATER = re.compile(r"Pooler|(Pooler|NSP|MLM|Output)-.+")  # layers that follow the encoder, in any order
 _KINDS = {"output_weights": "kernel", "output_bias": "bias"}
 _NUMBERED = re.compile(r"(.*?)(?:_(\d{1,9}))?")
 
@@ -61,9 +61,9 @@ _NUMBERED = re.compile(r"(.*?)(?:_(\d{1,9}))?")
 class KerasLayer:
     """A layer as stored in a file.
 
-    `weights` maps the name of each weight inside the layer ("kernel", "dense_1/bias"), in the layer's order, to the
-    name under which the file stores it. `kind` (the layer's class), `activation` and `inputs` (names of layers) are
-    known if the file has the model's configuration, and a name if the file has names; otherwise they are "" or None.
+    `weights` maps the name of each weight inside the layer ("kernel", "dense_1/bias"), in the layer's order, to its
+    stored name. `kind` (the layer's class), `activation` and `inputs` (names of layers) are known if the file has the
+    model's configuration, and `name` if the file has names; otherwise they are "" or None.
     """
 
     name: str
@@ -77,10 +77,10 @@ class KerasLayer:
 class KerasModel:
     """The parts of a model.
 
-    `variables` maps names of the released checkpoints to stored ones. `task_layers` are the layers that follow the
-    encoder and are not bert4keras' own, with or without weights; `own_layers` are bert4keras' own, by name, and
-    `encoder_end` names the last of the encoder's. `mask` is "lm" or "unilm" if attention is masked so; layers without
-    weights, such as the mask's and those of RoFormer-V2's MLM head, are only known if they are `named`.
+    `variables` maps names of the released checkpoints to stored names. `task_layers` follow the encoder and are not
+    bert4keras' own, with or without weights; `own_layers` are bert4keras' own, by name, and `encoder_end` names the
+    encoder's last layer. `mask` is "lm", "unilm" or, without a mask, "". Layers without weights, such as masks and
+    those of RoFormer-V2's MLM head, are only known if the layers are `named`.
     """
 
     variables: dict[str, str]
@@ -93,10 +93,9 @@ class KerasModel:
 
 
 def read_model(layers: list[KerasLayer]) -> KerasModel:
-    """Find the encoder among the layers of a model, whatever prefix it was built with.
+    """Find the encoder among the layers of a model, which may have been built with any prefix.
 
-    Raises CheckpointError, without the file's name, if there is none, or more than one, or if one of its layers has
-    other weights.
+    Raises CheckpointError, without the file's name, if there is not exactly one, or if a layer has unknown weights.
     """
     prefixes = [layer.name.removesuffix(WORDS) for layer in layers if layer.weights and layer.name.endswith(WORDS)]
     if len(prefixes) != 1:
@@ -133,7 +132,7 @@ def read_model(layers: list[KerasLayer]) -> KerasModel:
 
 
 def _variables_of(name: str) -> tuple[str, ...] | None:
-    """The variables of a bert4keras layer; None if it is not a bert4keras layer with weights."""
+    """Return the variables of a bert4keras layer; None for layers without weights and layers of others."""
     if name in LAYERS:
         return LAYERS[name]
     match = _ENCODER_LAYER.fullmatch(name)
@@ -143,10 +142,10 @@ def _variables_of(name: str) -> tuple[str, ...] | None:
 
 
 def _match(layer: KerasLayer, variables: tuple[str, ...]) -> dict[str, str]:
-    """Variable -> stored name; each kind of weight occurs as often as the layer has it, or (RoFormer-V2) never."""
-    if len(variables) == 1:  # its one weight has had several names: embeddings; beta, once bias
+    """Return variable -> stored name; all weights of a kind exist, or (RoFormer-V2) none."""
+    if len(variables) == 1:  # the names of such weights differ: embeddings; beta, in old files bias
         if len(layer.weights) != 1:
-            raise CheckpointError(f"has {len(layer.weights)} weights in the layer {layer.name}, not 1")
+            raise CheckpointError(f"has {len(layer.weights)} weights in the layer {layer.name}; expected 1")
         return {variables[0]: next(iter(layer.weights.values()))}
     _check_order(layer)
     found: dict[str, str] = {}
@@ -157,7 +156,7 @@ def _match(layer: KerasLayer, variables: tuple[str, ...]) -> dict[str, str]:
             raise CheckpointError(f"has {len(stored)} of {len(wanted)} weights called {kind} in the layer {layer.name}")
         found |= zip(wanted, stored, strict=False)
     if unknown := sorted(set(layer.weights.values()) - set(found.values())):
-        raise CheckpointError(f"has a weight in the layer {layer.name} that bert4keras does not have: {unknown[0]}")
+        raise CheckpointError(f"has the weight {unknown[0]} in the layer {layer.name}, which bert4keras lacks")
     return found
 
 
@@ -167,7 +166,7 @@ def _kind(variable: str) -> str:
 
 
 def _check_order(layer: KerasLayer) -> None:
-    """Raises CheckpointError if the numbers that Keras gave to the dense layers inside a layer do not increase."""
+    """Raise CheckpointError if Keras' numbers of the dense layers inside a layer do not increase."""
     before: dict[tuple[str, str], int] = {}
     for name in layer.weights:
         inside, _, kind = name.rpartition("/")

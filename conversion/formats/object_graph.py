@@ -1,15 +1,16 @@
-"""The object graph of a TensorFlow 2 checkpoint: which Python object held each variable.
+"""The object graph of a TensorFlow 2 checkpoint: the Python objects that held the variables.
 
 A tf.keras checkpoint names its tensors by the path to them ("layer_with_weights-3/q_dense/kernel/.ATTRIBUTES/
 VARIABLE_VALUE"), and has a TrackableObjectGraph (tensorflow/core/protobuf/trackable_object_graph.proto) with the
 objects on the path and the variables' own names ("Transformer-0-MultiHeadSelfAttention/dense/kernel").
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from ...hub.protocol_buffers import BYTES, VARINT, read_fields
 from ..errors import CheckpointError
-from .protobuf import BYTES, VARINT, read_fields
+
+WHERE = "its object graph"
 
 
 @dataclass(frozen=True)
@@ -30,11 +31,12 @@ class Node:
 
 
 def parse_object_graph(message: bytes) -> list[Node]:
-    """The nodes of a TrackableObjectGraph, the root first.
+    """Return the nodes of a TrackableObjectGraph, the root first.
 
-    Raises CheckpointError, without the file's name, if the message is damaged or refers to a missing object.
+    Raises CheckpointError or DamagedMessage, without the file's name, if the message is damaged or refers to a missing
+    object.
     """
-    nodes = [_node(value) for _, value in _fields(message, {1: BYTES})]
+    nodes = [_node(value) for _, value in read_fields(message, {1: BYTES}, WHERE)]
     if not nodes:
         raise CheckpointError("is damaged: its object graph is empty")
     for node in nodes:
@@ -44,26 +46,19 @@ def parse_object_graph(message: bytes) -> list[Node]:
 
 
 def _node(message: bytes) -> Node:
-    """TrackableObject: children = 1, attributes = 2, slot_variables = 3, registered_saver = 4, has_checkpoint_values = 5."""
+    """Read a TrackableObject: children = 1, attributes = 2, slot_variables = 3; 4 and 5 are not needed."""
     node = Node()
-    for number, value in _fields(message, {1: BYTES, 2: BYTES, 3: BYTES, 4: BYTES, 5: BYTES}):
+    for number, value in read_fields(message, {1: BYTES, 2: BYTES, 3: BYTES, 4: BYTES, 5: BYTES}, WHERE):
         if number == 1:  # ObjectReference: node_id = 1, local_name = 2
-            fields = dict(_fields(value, {1: VARINT, 2: BYTES}))
+            fields = dict(read_fields(value, {1: VARINT, 2: BYTES}, WHERE))
             node.children[_text(fields.get(2, b""))] = fields.get(1, 0)
         elif number == 2:  # SerializedTensor: name = 1, full_name = 2, checkpoint_key = 3 (and more, in older ones)
-            fields = dict(_fields(value, {1: BYTES, 2: BYTES, 3: BYTES, 4: VARINT}))
+            fields = dict(read_fields(value, {1: BYTES, 2: BYTES, 3: BYTES, 4: VARINT}, WHERE))
             node.attributes.append(Attribute(_text(fields.get(2, b"")), _text(fields.get(3, b""))))
         elif number == 3:  # SlotVariableReference: slot_name = 2, and the numbers of variable and slot, 1 and 3
-            fields = dict(_fields(value, {1: VARINT, 2: BYTES, 3: VARINT}))
+            fields = dict(read_fields(value, {1: VARINT, 2: BYTES, 3: VARINT}, WHERE))
             node.slots.append(fields.get(3, 0))
     return node
-
-
-def _fields(message: bytes, kinds: dict[int, int]) -> Iterator[tuple[int, int | bytes]]:
-    for number, wire_type, value in read_fields(message):
-        if kinds.get(number) != wire_type:
-            raise CheckpointError(f"is damaged: its object graph has the unknown field {number}")
-        yield number, value
 
 
 def _text(value: bytes) -> str:

@@ -1,4 +1,4 @@
-"""What PyTorch's weights files are called, and how they start; recognising them does not need torch."""
+"""The names and first bytes of PyTorch's weights files, which are recognised without torch."""
 
 from pathlib import Path
 
@@ -12,9 +12,9 @@ PYTORCH_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth")  # of files that may 
 
 
 def is_pytorch(path: Path) -> bool:
-    """Whether a weights file is in one of PyTorch's formats, or the index of such files.
+    """Return whether a weights file is in one of PyTorch's formats, or the index of such files.
 
-    For names that users choose (`best_model.pt`), the start of the file decides.
+    For names that users choose (`best_model.pt`), the first bytes decide.
     """
     if path.name in PYTORCH or path.suffix == ".safetensors":
         return True
@@ -26,12 +26,12 @@ def is_pytorch(path: Path) -> bool:
 
 
 def is_safetensors(path: Path) -> bool:
-    """Whether a weights file is safetensors, by its name."""
+    """Return whether a weights file is safetensors, by its name."""
     return path.suffix == ".safetensors"
 
 
 def read_index(path: Path) -> dict[str, str]:
-    """Name of each tensor -> the file that it is in; raises CheckpointError if the file does not say."""
+    """Return name of each tensor -> its file; raise CheckpointError if the index has no such map."""
     try:
         places = read_json(path)["weight_map"]
     except (ValueError, KeyError):

@@ -1,9 +1,9 @@
 """Weights in PyTorch's formats: safetensors or what torch.save writes, as one file or as shards with an index.
 
 Pickled code never runs: torch.load reads only tensors (weights_only=True). Files are memory-mapped, and tensors are
-read one at a time; only the format from before PyTorch 1.6 must fit into memory as a whole. torch.save's archives have
-a CRC-32 for each record, which torch.load ignores and which is checked here; safetensors has no checksums, so values
-are only checked to be finite.
+read one at a time; only the format from before PyTorch 1.6 must fit into memory. torch.save's archives have a CRC-32
+for each record, which torch.load ignores and which is checked here; safetensors has no checksums, so values are only
+checked to be finite.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import errno
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,10 +19,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from ..errors import CheckpointError
+from ..errors import CheckpointError, not_finite
 from .dtypes import STORAGE
-from .pieces import CHUNK
 from .pytorch_files import is_safetensors, read_index
+from .source import CHUNK, Source, Tensor
 from .zip_archive import is_zip, open_zip
 
 if TYPE_CHECKING:
@@ -34,21 +33,11 @@ _SAFETENSORS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Entry:
-    """What is known about a tensor before it is read; `size` in bytes."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    size: int
-
-
-class PyTorchSource:
+class PyTorchSource(Source):
     """The tensors of a file or of an index's shards under their own names, linear weights of shape (out, in).
 
     Attributes:
-        path: the file or index; files: the names of the files that hold the tensors; entries: name -> `Entry`.
+        path: the file or index; files: the names of the files that hold the tensors; entries: name -> `Tensor`.
 
     Raises CheckpointError, one sentence naming the file, if one is missing, damaged, or holds more than tensors.
 
@@ -61,7 +50,7 @@ class PyTorchSource:
 
     def __init__(self, path: Path):
         self.path = path
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, Tensor] = {}
         self._tensor: dict[str, Callable[[], torch.Tensor]] = {}
         self._unchecked: dict[str, Path] = {}  # names in archives whose checksums are not checked yet
         weight_map = read_index(path) if path.suffix == ".json" else None
@@ -102,7 +91,7 @@ class PyTorchSource:
             if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
                 raise
             raise CheckpointError(
-                f"{path} is damaged, or holds more than tensors: a pickle that could run code is not loaded"
+                f"{path} is damaged, or holds objects other than tensors; pickled code is never loaded"
             ) from None
         if not isinstance(state, dict) or not all(
             isinstance(name, str) and isinstance(value, torch.Tensor) and value.layout == torch.strided
@@ -119,22 +108,18 @@ class PyTorchSource:
             raise CheckpointError(f"{path} holds the tensor {name}, which is also in another file")
         shape = tuple(shape)
         itemsize = STORAGE[dtype].itemsize if dtype in STORAGE else 0
-        self.entries[name] = Entry(name, dtype, shape, int(np.prod(shape, dtype=object)) * itemsize)
+        self.entries[name] = Tensor(name, dtype, shape, int(np.prod(shape, dtype=object)) * itemsize)
         self._tensor[name] = tensor
 
-    def in_file_order(self) -> list[Entry]:
-        """The entries in file order, which is the fastest to read."""
-        return list(self.entries.values())
-
     def tensor(self, name: str) -> torch.Tensor:
-        """One tensor, memory-mapped if the format allows it."""
+        """Return one tensor, memory-mapped if the format allows it."""
         if (path := self._unchecked.get(name)) is not None:
             _check_sums(path)
             self._unchecked = {name: other for name, other in self._unchecked.items() if other != path}
         return self._tensor[name]()
 
     def chunks(self, name: str) -> Iterator[np.ndarray]:
-        """The bytes of one tensor in pieces, as uint8 arrays of whole elements."""
+        """Yield the bytes of one tensor in pieces, as uint8 arrays of whole elements."""
         import torch
 
         numbers = self.tensor(name).detach().contiguous().reshape(-1)
@@ -142,13 +127,11 @@ class PyTorchSource:
         for at in range(0, len(numbers), step):
             piece = numbers[at : at + step]
             if not bool(torch.isfinite(piece).all()):
-                raise CheckpointError(
-                    f"{self.path} has values that are not finite in {name}: the file is damaged, or training diverged"
-                )
+                raise not_finite(self.path, name)
             yield piece.view(torch.uint8).numpy()
 
     def read(self, name: str) -> np.ndarray:
-        """One tensor in the storage of its dtype (bfloat16 as uint16)."""
+        """Return one tensor in the storage of its dtype (bfloat16 as uint16)."""
         entry = self.entries[name]
         array = np.empty(entry.shape, STORAGE[entry.dtype])
         flat, at = array.reshape(-1).view(np.uint8), 0
@@ -163,7 +146,7 @@ class PyTorchSource:
 
 
 def _is_archive(path: Path) -> bool:
-    """Whether a file is torch.save's archive; records that are compressed, or larger than the file, are refused."""
+    """Return whether a file is torch.save's archive; refuse records that are compressed, or larger than the file."""
     if not is_zip(path):
         return False
     with open_zip(path) as archive:
@@ -175,7 +158,7 @@ def _is_archive(path: Path) -> bool:
 
 
 def _check_sums(path: Path) -> None:
-    """Check the CRC-32 of an archive's records; it is 0 if torch.save was told not to compute it."""
+    """Check the CRC-32 of an archive's records; it is 0 if torch.save did not compute it."""
     with open_zip(path) as archive:
         for record in archive.infolist():
             if record.CRC != 0:

@@ -1,4 +1,4 @@
-"""Write safetensors files tensor by tensor, so that no file is ever in memory as a whole.
+"""Write safetensors files tensor by tensor, so that a file is never in memory as a whole.
 
 The format: the header's length (8 bytes, little-endian), the header (JSON, padded with spaces to a multiple of 8), then
 the tensors' bytes, one after the other: https://github.com/huggingface/safetensors#format
@@ -27,7 +27,7 @@ _NAMES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "float64": "F6
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """Name, dtype and shape of one tensor of the file."""
+    """The name, dtype and shape of one tensor of the file."""
 
     key: str
     dtype: str
@@ -35,12 +35,12 @@ class TensorSpec:
 
     @property
     def size(self) -> int:
-        """Its size in bytes."""
+        """The size in bytes."""
         return prod(self.shape) * STORAGE[self.dtype].itemsize
 
 
 def parse_size(size: int | str) -> int:
-    """The bytes of a size as transformers writes it; raises ValueError if it is not one.
+    """Return the bytes of a size in transformers' notation; raise ValueError for other text.
 
     >>> parse_size("500MB")
     500000000
@@ -48,12 +48,12 @@ def parse_size(size: int | str) -> int:
     match = re.fullmatch(r"(\d+)\s*([KMGT]?)B?", str(size).strip().upper())
     number = int(match[1]) * _UNITS[match[2]] if match else 0
     if not number:
-        raise ValueError(f"{size!r} is not a file size: write, for example, 500MB or 5GB")
+        raise ValueError(f"{size!r} is not a file size: use, for example, 500MB or 5GB")
     return number
 
 
 def split_into_shards(specs: Iterable[TensorSpec], limit: int) -> dict[str, list[TensorSpec]]:
-    """File name -> its tensors, in order, each file with at most `limit` bytes unless a single tensor is larger.
+    """Return file name -> its tensors, in order, each file with at most `limit` bytes unless one tensor is larger.
 
     >>> list(split_into_shards([TensorSpec("a", "float32", (8,)), TensorSpec("b", "float32", (8,))], 40))
     ['model-00001-of-00002.safetensors', 'model-00002-of-00002.safetensors']
@@ -70,7 +70,7 @@ def split_into_shards(specs: Iterable[TensorSpec], limit: int) -> dict[str, list
 
 
 def write_shard_index(path: str | Path, shards: dict[str, list[TensorSpec]]) -> None:
-    """Write the JSON file that says which shard has which tensor, as `save_pretrained` writes it."""
+    """Write the JSON file that lists the shard of each tensor, as `save_pretrained` writes it."""
     specs = [spec for shard in shards.values() for spec in shard]
     index = {
         "metadata": {
@@ -108,7 +108,7 @@ def write_safetensors(path: str | Path, specs: Iterable[TensorSpec], chunks: Ite
 
 
 def write_all(file: io.FileIO, data: bytes | np.ndarray) -> None:
-    """Write all of it; errors name the file, which write errors do not do by themselves."""
+    """Write all of the data; errors name the file, which write errors do not do by themselves."""
     data = memoryview(data)
     try:
         while data:

@@ -1,14 +1,20 @@
-"""What weights are read from, whatever the file format: tensors by name, checked as they are read."""
+"""The interface of weights files of every format: tensors by name, checked as they are read."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
+from ..errors import CheckpointError
+from .dtypes import STORAGE
 
-class Tensor(Protocol):
-    """What is known about a tensor before it is read: a dtype of dtypes.STORAGE, a shape, and `size` in bytes."""
+CHUNK = 1 << 22  # bytes yielded at a time; a multiple of every item size
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """The properties of a tensor before it is read: a dtype of dtypes.STORAGE, a shape, and `size` in bytes."""
 
     name: str
     dtype: str
@@ -16,8 +22,15 @@ class Tensor(Protocol):
     size: int
 
 
-class Source(Protocol):
-    """A file of tensors, or several that belong together; `path` is the one that errors name.
+@dataclass(frozen=True)
+class Piece(Tensor):
+    """A tensor that is one contiguous piece of a file: `size` bytes from `offset`."""
+
+    offset: int
+
+
+class Source:
+    """Base class of a file of tensors, or of several that belong together; `path` is the one that errors name.
 
     What is read is checked against the format's checksums, if any; CheckpointError names file and tensor if that fails.
     """
@@ -26,13 +39,52 @@ class Source(Protocol):
     entries: Mapping[str, Tensor]
 
     def in_file_order(self) -> list[Tensor]:
-        """The entries in file order, which is the fastest to read."""
+        """Return the entries in file order, which is the fastest to read."""
+        return list(self.entries.values())
 
     def chunks(self, name: str) -> Iterator[np.ndarray]:
-        """The bytes of one tensor in pieces, as uint8 arrays of whole elements, each valid until the next."""
+        """Yield the bytes of one tensor, as uint8 arrays of at most CHUNK bytes, each of whole elements.
+
+        Each array is only valid until the next is requested. The checksum is compared after the last one: discard the
+        earlier ones if the iteration ends in CheckpointError.
+        """
+        entry = self.entries[name]
+        yield from self._read_into(entry, np.empty(min(entry.size, CHUNK), np.uint8))
 
     def read(self, name: str) -> np.ndarray:
-        """One tensor in the storage of its dtype (bfloat16 as uint16)."""
+        """Return one tensor in the storage of its dtype (bfloat16 as uint16)."""
+        entry = self.entries[name]
+        array = np.empty(entry.shape, STORAGE[entry.dtype])
+        for _ in self._read_into(entry, array.reshape(-1).view(np.uint8)):
+            pass
+        return array
 
     def check(self, name: str) -> None:
         """Read one tensor only to check its checksum."""
+        for _ in self.chunks(name):
+            pass
+
+    def _read_into(self, entry: Tensor, buffer: np.ndarray) -> Iterator[np.ndarray]:
+        """Yield one tensor as `read_pieces` does, and check it."""
+        raise NotImplementedError
+
+
+def read_pieces(path: Path, piece: Piece, buffer: np.ndarray) -> Iterator[np.ndarray]:
+    """Fill the buffer (uint8) chunk by chunk, starting over whenever it is full; yield each chunk.
+
+    Raises CheckpointError if the file ends before the piece does.
+    """
+    done = 0
+    with open(path, "rb", buffering=0) as file:
+        file.seek(piece.offset)
+        while done < piece.size:
+            at = done % len(buffer)
+            chunk = buffer[at : at + min(CHUNK, piece.size - done, len(buffer) - at)]
+            filled = 0
+            while filled < len(chunk):
+                count = file.readinto(chunk[filled:])
+                if not count:
+                    raise CheckpointError(f"{path} is truncated in {piece.name}")
+                filled += count
+            done += len(chunk)
+            yield chunk

@@ -1,13 +1,13 @@
-"""Sorted string tables: the file format of a checkpoint's index, which TensorFlow took from LevelDB.
+"""Sorted string tables: the file format of a checkpoint's index, which TensorFlow adopted from LevelDB.
 
     data blocks | metaindex block | index block | footer of 48 bytes
 
 A block is a sequence of entries with increasing keys, followed by its restart points (uint32 each) and their count. An
 entry says how many bytes its key shares with the previous key, how many follow, and how long the value is (three
 varints), followed by those bytes and the value; at a restart point nothing is shared. Each block is followed by one
-byte, the compression (0: none), and the masked CRC-32C of block and byte. For each data block, the index block maps a
-key that is not before the block's last key, and before the first key of the next, to the block's handle (offset and
-size, two varints). The footer has the handles of metaindex and index, zeros up to 40 bytes, and a magic number.
+byte, the compression (0: none), and the masked CRC-32C of block and byte. The index block maps a key to the handle
+(offset and size, two varints) of each data block; the key is between the block's last key and the next block's first.
+The footer has the handles of metaindex and index, zeros up to 40 bytes, and a magic number.
 
 The reader accepts only what TensorFlow writes: blocks follow each other without a gap, the metaindex is empty, numbers
 are in their shortest form. So any changed byte is detected, and a damaged file costs no more memory than its own size.
@@ -17,15 +17,15 @@ import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from ...hub.protocol_buffers import read_varint, write_varint
 from ..errors import CheckpointError
 from . import crc32c
-from .protobuf import read_varint, write_varint
 
 MAGIC = 0xDB4775248B80FB57
 FOOTER_SIZE = 48
 TRAILER_SIZE = 5
 
-# Keys share prefixes, so a small file could expand into huge ones; those of a real checkpoint take kilobytes.
+# Keys share prefixes, so a small file could expand into huge keys; those of a real checkpoint take kilobytes.
 KEY_BYTES_LIMIT = 1 << 26
 TOO_LONG = "is damaged: its names are longer than those of any checkpoint"
 
@@ -34,9 +34,10 @@ RESTART_INTERVAL = 16
 
 
 def read_table(path: Path) -> list[tuple[bytes, bytes]]:
-    """Every key and value of a table, in order, each block checked against its CRC-32C.
+    """Return every key and value of a table, in order; each block is checked against its CRC-32C.
 
-    Raises CheckpointError, without the file's name, if the file is anything but an undamaged, uncompressed table.
+    Raises CheckpointError or DamagedMessage, without the file's name, if the file is not an undamaged, uncompressed
+    table.
     """
     with open(path, "rb") as file:
         size = file.seek(0, 2)
@@ -76,7 +77,7 @@ def _read_footer(footer: bytes) -> tuple[tuple[int, int], tuple[int, int]]:
         raise CheckpointError("is not a TensorFlow index: it does not end with the magic number")
     numbers, at = [], 0
     for _ in range(4):
-        number, at = read_varint(footer[:-8], at)
+        number, at = read_varint(footer, at, len(footer) - 8, shortest=True)
         numbers.append(number)
     if any(footer[at:-8]):
         raise CheckpointError("is damaged: the padding of its footer is not zero")
@@ -84,10 +85,10 @@ def _read_footer(footer: bytes) -> tuple[tuple[int, int], tuple[int, int]]:
 
 
 def _read_handle(value: bytes) -> tuple[int, int]:
-    offset, at = read_varint(value, 0)
-    length, at = read_varint(value, at)
+    offset, at = read_varint(value, 0, len(value), shortest=True)
+    length, at = read_varint(value, at, len(value), shortest=True)
     if at != len(value):
-        raise CheckpointError("is damaged: its index block holds something other than block handles")
+        raise CheckpointError("is damaged: its index block holds an entry that is not a block handle")
     return offset, length
 
 
@@ -114,9 +115,9 @@ def _read_entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
     starts, at, key, key_bytes = {0}, 0, b"", 0
     while at < end:
         start = at
-        shared, at = read_varint(block, at)
-        added, at = read_varint(block, at)
-        length, at = read_varint(block, at)
+        shared, at = read_varint(block, at, len(block), shortest=True)
+        added, at = read_varint(block, at, len(block), shortest=True)
+        length, at = read_varint(block, at, len(block), shortest=True)
         if shared > len(key) or added + length > end - at:
             raise CheckpointError("is damaged: an entry does not fit into its block")
         if shared == 0:
@@ -149,13 +150,13 @@ def write_table(path: Path, entries: Iterable[tuple[bytes, bytes]]) -> None:
 
 
 def _successor(key: bytes) -> bytes:
-    """A short key that is not before `key`; TensorFlow ends its index block with it, so ours is the same."""
+    """Return a short key that is not before `key`, with which TensorFlow ends its index block."""
     rest = key.lstrip(b"\xff")
     return key[: len(key) - len(rest)] + bytes([rest[0] + 1]) if rest else key
 
 
 def _write_block(file, entries: list[tuple[bytes, bytes]], restart_interval: int) -> bytes:
-    """Write one block with its trailer; returns its handle."""
+    """Write one block with its trailer; return its handle."""
     block, restarts, before = bytearray(), [], b""
     for number, (key, value) in enumerate(entries):
         shared = 0

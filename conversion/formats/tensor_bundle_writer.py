@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
+from ...hub.protocol_buffers import BYTES, FIXED32, VARINT, write_field
 from . import crc32c
 from .dtypes import CODES, STORAGE
-from .protobuf import BYTES, FIXED32, VARINT, write_field
 from .safetensors_file import write_all
 from .sstable import write_table
 from .tensor_bundle import Entry
@@ -29,7 +29,7 @@ def write_bundle(
     """
     prefix = Path(prefix)
     paths = [prefix.with_name(f"{prefix.name}.data-{i:05d}-of-{num_shards:05d}") for i in range(num_shards)]
-    files = [open(path, "wb", buffering=0) for path in paths]  # noqa: SIM115 - as many as there are shards, closed below
+    files = [open(path, "wb", buffering=0) for path in paths]  # noqa: SIM115 - closed below
     entries = {}
     try:
         for number, (name, array) in enumerate(tensors):
@@ -39,7 +39,7 @@ def write_bundle(
             kind = (dtype.get(name) if isinstance(dtype, Mapping) else dtype) or array.dtype.name
             data = np.ascontiguousarray(array, STORAGE[kind]).reshape(-1).view(np.uint8)
             crc = crc32c.masked(data)
-            entries[name] = Entry(name, kind, array.shape, shard, files[shard].tell(), len(data), crc)
+            entries[name] = Entry(name, kind, array.shape, len(data), files[shard].tell(), shard, crc)
             write_all(files[shard], data)
     finally:
         for file in files:
@@ -63,6 +63,6 @@ def _record(entry: Entry) -> bytes:
     code = next(code for code, name in CODES.items() if name == entry.dtype)
     dims = b"".join(write_field(2, BYTES, write_field(1, VARINT, size) if size else b"") for size in entry.shape)
     fields = [(1, VARINT, code), (2, BYTES, dims)]
-    # Like every protocol buffer encoder, leave out zeros.
+    # Zeros are left out, as by every encoder of protocol buffers.
     fields += [(i, VARINT, n) for i, n in ((3, entry.shard), (4, entry.offset), (5, entry.size)) if n]
     return b"".join(write_field(*field) for field in [*fields, (6, FIXED32, entry.crc)])

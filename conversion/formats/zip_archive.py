@@ -1,4 +1,4 @@
-"""Read .zip archives; the many kinds of errors that zipfile raises for damaged ones become one sentence."""
+"""Read .zip archives; the many kinds of errors of zipfile for damaged ones become CheckpointError."""
 
 import errno
 import shutil
@@ -16,7 +16,7 @@ _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
 def is_zip(path: Path) -> bool:
-    """Whether a file looks like a .zip, damaged or not."""
+    """Return whether a file looks like a .zip, damaged or not."""
     try:
         return zipfile.is_zipfile(path)
     except _DAMAGE:  # it ends like a .zip, but with impossible offsets
@@ -25,7 +25,7 @@ def is_zip(path: Path) -> bool:
 
 @contextmanager
 def open_zip(path: Path, complaint: str = "is damaged") -> Iterator[zipfile.ZipFile]:
-    """The archive, for a block that reads it. Raises CheckpointError: the path, the complaint, and what is wrong."""
+    """Open an archive; an error in the block becomes a CheckpointError with the path, the complaint and the reason."""
     try:
         with zipfile.ZipFile(path) as archive:
             yield archive
@@ -40,16 +40,14 @@ def open_zip(path: Path, complaint: str = "is damaged") -> Iterator[zipfile.ZipF
 
 
 def unpack_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path) -> None:
-    """Write one file of an archive, in pieces; zipfile ends at the size that the archive announces for it.
+    """Write one file of an archive, in pieces; zipfile stops at the size that the archive states for it.
 
-    Raises CheckpointError where it is packed by another method than the usual one: of those, a few bytes can unpack to
-    gigabytes in one piece.
+    Raises CheckpointError for other methods than deflate, with which a few bytes can unpack to gigabytes in one piece.
     """
     if member.compress_type not in _METHODS:
         method = zipfile.compressor_names.get(member.compress_type, member.compress_type)
         raise CheckpointError(
-            f"{archive.filename} holds {member.filename}, packed by the method {method}, and only deflate, the usual one, is "
-            "read: pack it again"
+            f"{archive.filename} holds {member.filename} packed by {method}; only deflate is supported"
         )
     with archive.open(member) as source, open(target, "wb") as file:
         shutil.copyfileobj(source, file, 1 << 20)

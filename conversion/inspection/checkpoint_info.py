@@ -1,4 +1,4 @@
-"""What is known about a checkpoint, for programs as JSON and for people as a table."""
+"""The facts about a checkpoint, for programs as JSON and for people as a table."""
 
 import dataclasses
 import json
@@ -12,14 +12,13 @@ from ...output.console import summary_table
 
 @dataclass
 class CheckpointInfo:
-    """What is known about a checkpoint; None, or empty, for what is not known.
+    """The facts about a checkpoint; None, or empty, where unknown.
 
-    `kind` is the kind of its files; `family` is its name, and `sign` how it was recognised. `parameters` counts those
-    of the model, without computed tables and second copies of tied weights; `dtypes` counts them by dtype. `vocabulary`
-    has `entries`, `words` and `unit`; `positions` has `type` and what belongs to it. `trained_length`, in tokens, is
-    that of the released checkpoint that this one is, of its table of positions, or of its rope_parameters. `source` is
-    what its card says about its origin. `files` are pairs of name and bytes, and `notes` are sentences on what could
-    not be read.
+    `kind` is the kind of its files; `family` is its name, and `sign` the evidence for it. `parameters` counts those of
+    the model, without computed tables and second copies of tied weights; `dtypes` counts them by dtype. `vocabulary`
+    has `entries`, `words` and `unit`; `positions` has `type` and its properties. `trained_length`, in tokens, is that
+    of the released checkpoint, of the table of positions, or of rope_parameters. `source` is the origin by the model
+    card. `files` are pairs of name and bytes, and `notes` are sentences on parts that could not be read.
     """
 
     path: str
@@ -49,13 +48,13 @@ class CheckpointInfo:
     notes: list[str] = field(default_factory=list)
 
     def json(self) -> str:
-        """Everything, for programs: one object with the fields' names as keys, and files as objects of name and size."""
+        """Return all facts for programs: an object with the fields' names as keys, and files as {name, size}."""
         content = dataclasses.asdict(self)
         content["files"] = [{"name": name, "size": size} for name, size in self.files]
         return json.dumps(content, ensure_ascii=False, indent=2)
 
     def rows(self) -> dict[str, str]:
-        """Everything, for people: the label and the text of each line of the table."""
+        """Return all facts for people: the label and the text of each line of the table."""
         size = [f"{self.layers} layers x {self.hidden_size:,}"] if self.layers and self.hidden_size else []
         size += [f"{self.attention_heads} heads"] if self.attention_heads else []
         size += [f"feed-forward {self.feed_forward_size:,}"] if self.feed_forward_size else []
@@ -85,7 +84,7 @@ class CheckpointInfo:
         return {name: value for name, value in rows.items() if value}
 
     def table(self) -> Table:
-        """The rows as a rich table."""
+        """Return the rows as a rich table."""
         return summary_table(self.rows())
 
 

@@ -13,10 +13,10 @@ SMALL = (*CONFIGS, VOCABULARY, "tokenizer_config.json", "tokenizer.json", "READM
 
 
 def folder_info(folder: Path, sizes: dict[str, int], shown: str, name: str, unpacked: bool = True) -> CheckpointInfo:
-    """Describe what a folder holds. `sizes` lists the files that belong to it; not all of them need to be there.
+    """Describe the checkpoint in a folder. `sizes` lists the files that belong to it; some may be missing.
 
-    `shown` is what the user calls it, `name` what it was published as (legacy_folder.name_of). With
-    `unpacked=False` the data files of a legacy checkpoint are elsewhere, and are not reported as missing.
+    `shown` is the user's name for it, `name` the published one (legacy_folder.name_of). With `unpacked=False` the data
+    files of a legacy checkpoint are elsewhere, and are not reported as missing.
     """
     indices = sorted(file.removesuffix(INDEX) for file in sizes if file.endswith(INDEX) and "/" not in file)
     data = tuple(f"{prefix}.data-" for prefix in indices)

@@ -8,10 +8,9 @@ from pathlib import Path
 from huggingface_hub import HfApi, constants
 from huggingface_hub.errors import NotASafetensorsRepoError, SafetensorsParsingError
 
-from ...hub.bars import bar_class, hub_bars
+from ...hub.client import bar_class, hub_bars, usable_token
 from ...hub.errors import HubError, hub_error, shown
-from ...hub.retries import patience
-from ...hub.token import usable_token
+from ...hub.retries import retrying
 from ...output.console import sentence_of
 from ...tokenization.whole_file import most_bytes
 from ..folder.legacy_folder import INDEX
@@ -24,11 +23,11 @@ from .saved_info import saved_info
 def repository_info(
     repo_id: str, revision: str | None, token: str | None, tell: Callable[[str], None]
 ) -> CheckpointInfo:
-    """Describe the checkpoint in a repository; raises HubError if the Hub does not say, ValueError if there is none."""
+    """Describe the checkpoint in a repository; raise HubError if the Hub fails, ValueError if there is none."""
     token = usable_token(token)
     api = HfApi(endpoint=constants.ENDPOINT, token=token)
     try:
-        with hub_bars(False), patience(tell):
+        with hub_bars(False), retrying(tell):
             listed = api.list_repo_tree(repo_id, recursive=True, revision=revision)
             sizes = {file.path: file.size for file in listed if hasattr(file, "size")}
             paths = {name: _fetch(api, repo_id, revision, name, sizes) for name in sizes if _is_wanted(name, sizes)}
@@ -38,7 +37,7 @@ def repository_info(
         raise hub_error(error, repo_id, "read", consequence, token) from shown(error, token)
     name = repo_id.split("/")[-1]
     with tempfile.TemporaryDirectory() as folder:
-        # The cache may also hold weights of an earlier download, which the Hub has described already.
+        # The cache may also hold weights of an earlier download, which are not needed.
         for file, path in paths.items():
             shutil.copyfile(path, Path(folder) / file)
         try:
@@ -56,19 +55,19 @@ def repository_info(
 
 
 def _is_wanted(name: str, sizes: dict[str, int]) -> bool:
-    """Whether a file describes the checkpoint; tokenizer.json repeats vocab.txt, so it is only wanted without it."""
+    """Return whether a file describes the checkpoint; tokenizer.json is only wanted if there is no vocab.txt."""
     if name == "tokenizer.json" and "vocab.txt" in sizes:
         return False
     return name in SMALL or (name.endswith(INDEX) and "/" not in name)
 
 
 def _fetch(api: HfApi, repo_id: str, revision: str | None, name: str, sizes: dict[str, int]) -> Path:
-    """A small file, in the cache; raises HubError where it is not small, as the Hub lists it or as it arrives."""
+    """Return the path of a small file in the cache; raise HubError if the listed or the received file is too large."""
     arrived = 0
 
     def check(size: int) -> None:
         if size > most_bytes(name):
-            raise HubError(f"{name} has more than {most_bytes(name):,} bytes, the most that are read of it")
+            raise HubError(f"{name} is too large: at most {most_bytes(name):,} bytes are read")
 
     def advance(count: int) -> None:
         nonlocal arrived
@@ -80,7 +79,7 @@ def _fetch(api: HfApi, repo_id: str, revision: str | None, name: str, sizes: dic
 
 
 def _tensors(api: HfApi, repo_id: str, revision: str | None, sizes: dict[str, int]):
-    """Name -> dtype and shape, from the headers, or None if no headers can be read; and why."""
+    """Return name -> dtype and shape by the headers, or None if they cannot be read; and the reason."""
     if not any(name in sizes for name in PYTORCH[:2]):
         binary = next((name for name in PYTORCH[2:] if name in sizes), None)
         return None, binary and f"{binary} stays on the Hub, so its parameters are not counted"

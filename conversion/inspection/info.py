@@ -1,7 +1,7 @@
 """Describe a checkpoint without loading it: configuration, vocabulary, headers of the weights, and the card's facts.
 
-Tensor data is never read, except for the few bytes in which a tf.keras checkpoint keeps the names of its layers.
-folder_info.py looks into folders, hub_info.py into repositories.
+Tensor data is not read, except for the few bytes in which a tf.keras checkpoint keeps the names of its layers.
+folder_info.py describes folders, hub_info.py repositories.
 """
 
 import tempfile
@@ -31,8 +31,8 @@ def info(
         tell: called with a sentence before each wait for the Hub.
 
     Raises:
-        ValueError: one sentence, if there is no checkpoint, or it has no revisions.
-        HubError: one sentence, if the Hub cannot be asked.
+        ValueError: there is no checkpoint, or it has no revisions.
+        HubError: the Hub failed or refused.
 
     Example:
         >>> info("chinese_roformer-v2-char_L-12_H-768_A-12.zip").family
@@ -41,7 +41,7 @@ def info(
     path = Path(where)
     if revision is not None and path.exists():
         raise ValueError(
-            f"{where} is a local path, and only repositories on the Hub have revisions ({revision!r}): leave it out"
+            f"{where} is a local path, without revisions like {revision!r}; repositories on the Hub have them"
         )
     if path.is_dir():
         sizes = {file.relative_to(path).as_posix(): file.stat().st_size for file in _files(path)}
@@ -65,7 +65,7 @@ def info(
 
 
 def _files(folder: Path) -> list[Path]:
-    """The files of a folder except hidden ones; those in its subfolders too, if it is a checkpoint's."""
+    """Return the files of a folder except hidden ones; also those in subfolders, if it holds a checkpoint."""
     below = folder.rglob("*") if any((folder / name).is_file() for name in CONFIGS) else folder.iterdir()
     return [
         file
@@ -75,7 +75,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _is_repository(name: str) -> bool:
-    """Whether it can be OWNER/NAME; a name alone is more likely a mistyped folder."""
+    """Return whether a name can be OWNER/NAME; a name without owner is more likely a mistyped folder."""
     if "/" not in name:
         return False
     from huggingface_hub.errors import HFValidationError

@@ -36,7 +36,7 @@ def legacy_info(
         notes.append(str(error))
     source, kind = _open(folder / weights, unpacked, notes)
     family = sign = task = None
-    # Below a task layer that is unclear, a pooler is not a sign of RoFormer-Sim.
+    # Below an unclear task layer, a pooler is not a sign of RoFormer-Sim.
     variables = [entry for entry in source.entries if not entry.startswith("bert/pooler/")]
     try:
         task = find_task(source, AUTO)
@@ -80,7 +80,7 @@ def legacy_info(
 
 
 def _open(weights: Path, unpacked: bool, notes: list[str]) -> tuple[Source, str]:
-    """The variables, and the kind of files they are in; problems with their data go into `notes`."""
+    """Return the variables, and the kind of their files; problems with their data are added to `notes`."""
     if weights.is_file() and is_hdf5(weights):
         return KerasHDF5(weights), "Keras weights, HDF5"
     bundle = TensorBundle(weights, data=False)
@@ -109,7 +109,7 @@ def _positions(family: str | None, values: dict) -> dict[str, object]:
 def _trained_length(family: str | None, values: dict, word_level: bool, name: str) -> int | None:
     if family == "wobert":
         return values["max_position_embeddings"]
-    for part in name.split("/"):  # the archive's, and that of the folder in it
+    for part in name.split("/"):  # the names of the archive and of the folder in it
         published = part.removesuffix(".zip")
         if published in RELEASES and RELEASES[published].kind == family and is_published(published, values, word_level):
             return RELEASES[published].trained_length

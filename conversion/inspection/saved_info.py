@@ -15,7 +15,7 @@ from ..errors import CheckpointError
 from ..formats.pytorch_source import PyTorchSource
 from .checkpoint_info import CheckpointInfo
 
-# Tensors in a file that are not parameters: computed tables, and position ids.
+# Tensors in a file that are not parameters: computed tables and position ids.
 COMPUTED = ("embed_positions.weight", "position_ids", "token_type_ids", "positions_encoding")
 TIED = {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias"}
 PROVENANCE = ("source", "converted", "note")
@@ -36,9 +36,7 @@ def saved_info(
     """
     config = read_json(config_file, default={})
     if "model_type" not in config and "hidden_size" not in config:
-        raise ValueError(
-            f"{shown} contains no recognisable checkpoint: {config_file.name} has no model_type and no sizes"
-        )
+        raise ValueError(f"{shown} has no recognisable checkpoint: {config_file.name} has no model_type and no sizes")
     notes: list[str] = []
     if tensors is None:
         tensors, trouble = _tensors(folder, weights, unpacked)
@@ -92,13 +90,13 @@ def saved_info(
 
 
 def vocabulary_info(entries: Mapping[str, int]) -> dict[str, object]:
-    """How many entries a vocabulary has, how many of them are words, and what it splits Chinese into."""
+    """Return the numbers of entries and of words in a vocabulary, and the unit into which it splits Chinese."""
     words = sum(has_words([entry]) for entry in entries)
     return {"entries": len(entries), "words": words, "unit": "word" if words else "character"}
 
 
 def _tensors(folder: Path, weights: str | None, unpacked: bool) -> tuple[dict, str | None]:
-    """Name -> dtype and shape, from the headers; and why they could not be read."""
+    """Return name -> dtype and shape by the headers, and the reason if they could not be read."""
     if weights is None:
         return {}, "it has no weights"
     if not unpacked:
@@ -111,7 +109,7 @@ def _tensors(folder: Path, weights: str | None, unpacked: bool) -> tuple[dict, s
 
 
 def _counted(config: dict, tensors: Mapping) -> dict:
-    """The tensors that count as the model's parameters."""
+    """Return the tensors that count as the model's parameters."""
     tied = TIED if config.get("tie_word_embeddings", True) and "cls.predictions.bias" in tensors else set()
     return {
         name: (DTYPES.get(dtype, dtype), shape)
@@ -172,7 +170,7 @@ def _trained_length(config: dict, word_level: bool, name: str) -> int | None:
 
 
 def _table_length(config: dict) -> int:
-    """How many positions a RoFormer with learned ones has: the default is that of `RoFormerConfig`."""
+    """Return the number of learned positions of a RoFormer; the default is that of `RoFormerConfig`."""
     return config.get("max_position_embeddings", 1536)
 
 

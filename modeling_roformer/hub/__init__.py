@@ -1,4 +1,4 @@
-"""The Hugging Face Hub: `push` publishes a model folder, `pull` fetches one and checks every byte of it."""
+"""The Hugging Face Hub: `push` publishes a model folder, `pull` fetches one and checks every byte."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING

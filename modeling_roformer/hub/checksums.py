@@ -6,16 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import BinaryIO
 
-SUM = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")  # of git, or SHA-256
+SUM = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")  # git's SHA-1, or SHA-256
 PIECE = 1 << 20
 
 
 @dataclass(frozen=True)
 class Sums:
-    """`sha256` names a large file; `blob_id` is git's name of a small one, `pointer_id` git's name of a large one.
-
-    Git holds a large file as a pointer, three lines of text (the specification of Git LFS, version 1).
-    """
+    """The checksums of one content: `sha256` names a large file on the Hub, `blob_id` (git's name) a small one."""
 
     sha256: str
     blob_id: str
@@ -23,18 +20,19 @@ class Sums:
 
     @property
     def pointer_id(self) -> str:
+        """git's name of the pointer that stands for a large file (the specification of Git LFS, version 1)."""
         pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{self.sha256}\nsize {self.size}\n".encode()
         return hashlib.sha1(b"blob %d\0" % len(pointer) + pointer).hexdigest()
 
-    def fits(self, name: str) -> bool:
-        """Whether this is the content that the Hub calls `name`, by any of the three."""
+    def fits(self, name: str | None) -> bool:
+        """Return whether the Hub's name of a content is one of the three."""
         return name in (self.sha256, self.blob_id, self.pointer_id)
 
 
 def sums_of(
     file: BinaryIO, copy: BinaryIO | None = None, advance: Callable[[int], object] = lambda count: None
 ) -> Sums:
-    """The checksums of a file, read once, piece by piece.
+    """Return the checksums of a file, which is read once, piece by piece.
 
     Args:
         file: open for reading, in binary mode.

@@ -1,15 +1,15 @@
 """One commit on the Hub, made exactly once, even if the response is lost."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 from huggingface_hub.errors import HfHubHTTPError
-from huggingface_hub.hf_api import ModelInfo
+from huggingface_hub.hf_api import ModelInfo, RepoFile
 
 from ..weight_files import replaced
 from .checksums import sums_of
-from .errors import BROKEN_CONNECTION, HubError, OutOfPatience, Unanswered, reason_of
-from .retries import BUSY, Patience, clock
+from .errors import BROKEN_CONNECTION, HubError, RetriesExhausted, Unanswered, reason_of
+from .retries import BUSY, RetryBudget, clock
 
 Operation = CommitOperationAdd | CommitOperationDelete
 
@@ -17,25 +17,25 @@ Operation = CommitOperationAdd | CommitOperationDelete
 def commit_once(
     api: HfApi,
     repo_id: str,
-    additions: list[CommitOperationAdd],
+    additions: Sequence[CommitOperationAdd],
     message: str,
     revision: str | None,
-    patience: Patience,
+    budget: RetryBudget,
 ) -> None:
-    """Adds files to a branch, and deletes the weights that they replace, in one commit.
+    """Add files to a branch, and delete the weights that they replace, in one commit.
 
     The commit names its parent, so the Hub accepts it only if nobody else has changed the branch. If a response is
     lost, the branch is checked before the commit is sent again.
 
     Raises:
-        HubError: if somebody else changed the branch, or if it is unknown whether the commit was made.
+        HubError: somebody else changed the branch, or it is unknown whether the commit was made.
         HfHubHTTPError: any other error from the Hub.
     """
-    parent = api.repo_info(repo_id, revision=revision)
+    parent = api.model_info(repo_id, revision=revision)
     operations = _operations(parent, additions)
 
     def made() -> bool:
-        head = api.repo_info(repo_id, revision=revision).sha
+        head = api.model_info(repo_id, revision=revision).sha
         if head == parent.sha:
             return False
         if _holds(api, repo_id, head, operations):
@@ -49,19 +49,19 @@ def commit_once(
         api.create_commit(repo_id, operations, commit_message=message, revision=revision, parent_commit=parent.sha)
         return True
 
-    _once(send, made, repo_id, patience)
+    _once(send, made, repo_id, budget)
 
 
 def propose_once(
     api: HfApi,
     repo_id: str,
-    additions: list[CommitOperationAdd],
+    additions: Sequence[CommitOperationAdd],
     message: str,
     revision: str | None,
-    patience: Patience,
+    budget: RetryBudget,
 ) -> str:
-    """Opens a pull request that adds and deletes as `commit_once`, and returns its address. Raises as that does."""
-    operations = _operations(api.repo_info(repo_id, revision=revision), additions)
+    """Open a pull request that adds and deletes as `commit_once` does; return its address. Raises the same errors."""
+    operations = _operations(api.model_info(repo_id, revision=revision), additions)
     known = {request.num for request in _pull_requests(api, repo_id)}
 
     def made() -> str | None:
@@ -74,13 +74,14 @@ def propose_once(
     def send() -> str:
         commit = api.create_commit(repo_id, operations, commit_message=message, revision=revision, create_pr=True)
         if commit.pr_url is None:  # huggingface_hub sends no commit that changes nothing
-            raise HubError(f"{repo_id} already has all of this, so no pull request was opened")
+            raise HubError(f"{repo_id} already has all of these files, so no pull request was opened")
         return commit.pr_url
 
-    return _once(send, made, repo_id, patience)
+    return _once(send, made, repo_id, budget)
 
 
-def _once(send: Callable, made: Callable, repo_id: str, patience: Patience):
+def _once(send: Callable, made: Callable, repo_id: str, budget: RetryBudget):
+    """Return the result of `send`, or of `made` if an earlier try succeeded although its response was lost."""
     tried, since = 0, None
     while True:
         try:
@@ -95,15 +96,15 @@ def _once(send: Callable, made: Callable, repo_id: str, patience: Patience):
             tried += 1
             since = clock() if since is None else since
             try:
-                patience.wait(error if response is None else response, tried, since)
+                budget.wait(error if response is None else response, tried, since)
                 ended = None
-            except OutOfPatience as out:
-                ended = out
+            except RetriesExhausted as exhausted:
+                ended = exhausted
             try:
                 if result := made():
                     return result
-            except OutOfPatience as out:
-                ended = out
+            except RetriesExhausted as exhausted:
+                ended = exhausted
             if ended is not None:
                 if status == 429:
                     raise ended from error
@@ -117,25 +118,25 @@ def _pull_requests(api: HfApi, repo_id: str) -> list:
     return list(api.get_repo_discussions(repo_id, discussion_type="pull_request", discussion_status="open"))
 
 
-def _operations(parent: ModelInfo, additions: list[CommitOperationAdd]) -> list[Operation]:
-    """Everything that a commit does, on the files that its parent has."""
+def _operations(parent: ModelInfo, additions: Sequence[CommitOperationAdd]) -> list[Operation]:
+    """Return the additions, and the deletions of the weights that they replace in the parent commit."""
     written = {addition.path_in_repo for addition in additions}
-    there = [file.rfilename for file in parent.siblings or ()]
-    return [*additions, *(CommitOperationDelete(path_in_repo=name) for name in replaced(there, written))]
+    existing = [file.rfilename for file in parent.siblings or ()]
+    return [*additions, *(CommitOperationDelete(path_in_repo=name) for name in replaced(existing, written))]
 
 
-def _holds(api: HfApi, repo_id: str, revision: str, operations: list[Operation]) -> bool:
-    """Whether a revision has all of the files that were added, with their content, and none that were deleted."""
+def _holds(api: HfApi, repo_id: str, revision: str | None, operations: list[Operation]) -> bool:
+    """Return whether a revision has all added files, with their content, and none of the deleted ones."""
     paths = [operation.path_in_repo for operation in operations]
-    there = {file.path: file for file in api.get_paths_info(repo_id, paths, revision=revision)}
+    existing = {file.path: file for file in api.get_paths_info(repo_id, paths, revision=revision)}
     for operation in operations:
-        file = there.get(operation.path_in_repo)
+        file = existing.get(operation.path_in_repo)
         if isinstance(operation, CommitOperationDelete):
             if file is not None:
                 return False
             continue
         with operation.as_file() as content:
             sums = sums_of(content)
-        if file is None or not sums.fits(file.blob_id):
+        if not isinstance(file, RepoFile) or not sums.fits(file.blob_id):
             return False
     return True

@@ -8,7 +8,7 @@ from ..output.atomic_folder import output_folder
 
 @dataclass(frozen=True)
 class Pulled:
-    """What `pull` wrote: where, which commit, how many files and bytes."""
+    """The result of `pull`: the folder, the commit, the number of files and their size in bytes."""
 
     directory: Path
     commit: str
@@ -31,11 +31,11 @@ def pull(
     token: str | None = None,
     progress: bool = False,
 ) -> Pulled:
-    """Fetches a repository, and checks every file.
+    """Fetch a repository, and check every file.
 
-    `directory` appears only when all of it is there and correct. The files go through huggingface_hub's cache: what
-    arrived before an interruption is not fetched again (a partial file is: huggingface_hub drops it), and
-    `from_pretrained(repo_id)` finds them there. A cached file with different content is fetched again.
+    `directory` appears only when it is complete and correct. The files go through huggingface_hub's cache, where
+    `from_pretrained(repo_id)` finds them: files that arrived before an interruption are not fetched again (partial ones
+    are). A cached file with different content is fetched again.
 
     Args:
         repo_id: `name/repository`.
@@ -47,9 +47,9 @@ def pull(
         progress: show a bar on stderr.
 
     Raises:
-        FileExistsError: if `directory` is not empty, and `force` is not given.
-        HubError: if the Hub refused, could not be reached, or sent something other than it lists; and offline, if the
-            cache does not have all of it. Nothing has been written then.
+        FileExistsError: `directory` is not empty, and `force` is not given.
+        HubError: the Hub refused, could not be reached, or sent other bytes than it lists; or, offline, the cache does
+            not have all files. Nothing has been written.
 
     Example:
         >>> pull("me/my-model", "my-model").commit

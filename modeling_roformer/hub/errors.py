@@ -1,11 +1,11 @@
-"""What went wrong on the Hub, in one sentence."""
+"""Errors of the Hub, each as one sentence."""
 
 import importlib
 from collections.abc import Iterator
 
 from huggingface_hub.errors import HfHubHTTPError
 
-from ..output.sentence import sentence_of
+from ..output.console import sentence_of
 
 LOG_IN = "log in with `hf auth login`, or set HF_TOKEN to a token that may {verb}"
 
@@ -14,28 +14,28 @@ _http = importlib.import_module(
     next(base for base in HfHubHTTPError.__mro__ if base.__name__ == "HTTPError").__module__.partition(".")[0]
 )
 
-# A connection that was refused, cut or silent for too long; not one that this machine is misconfigured for.
+# A connection that was refused, cut or silent for too long, but not a wrong configuration of this machine.
 BROKEN_CONNECTION = (_http.TimeoutException, _http.NetworkError, _http.RemoteProtocolError)
 
 
 class HubError(OSError):
-    """The Hub did not do what was asked, in one sentence."""
+    """A failure of the Hub, or a request that it refused, in one sentence."""
 
 
 class Unanswered(HubError):
     """A commit was sent and no response came, so it may have been made."""
 
 
-class OutOfPatience(Exception):
-    """A request failed until no more tries or no more time were left; the text says how it failed."""
+class RetriesExhausted(Exception):
+    """A request failed until no tries or no time were left; the text says how it failed."""
 
 
 def hub_error(error: BaseException, repo_id: str, verb: str, consequence: str, token: str | None) -> HubError:
-    """The error to raise in place of whatever a library raised.
+    """Return the error to raise in place of one that a library raised.
 
     Args:
         error: its chain of causes has the Hub's response.
-        repo_id: for the sentence.
+        repo_id: the repository that the sentence names.
         verb: what was tried, `write to` or `read`.
         consequence: what the user can rely on, "nothing was published" for example.
         token: hidden wherever it appears in the sentence.
@@ -46,25 +46,30 @@ def hub_error(error: BaseException, repo_id: str, verb: str, consequence: str, t
 
 
 def shown(error: BaseException, token: str | None) -> BaseException | None:
-    """An error that may be shown as the cause of another; None if it, or what led to it, contains the token."""
+    """Return an error to show as the cause of another; None if it, or one of its own causes, contains the token."""
     return None if token and any(token in f"{link}{link!r}" for link in chain(error)) else error
 
 
 def reason_of(error: BaseException, repo_id: str, verb: str = "write") -> str:
-    """Why it failed, as part of a sentence."""
+    """Return why a request failed, as part of a sentence."""
     links = list(chain(error))
     for link in links:
-        if isinstance(link, OutOfPatience):
+        if isinstance(link, RetriesExhausted):
             return str(link)
         if isinstance(link, HfHubHTTPError) and link.response is not None:
             return _refusal(link, repo_id, verb)
     if broken := next((link for link in links if isinstance(link, _http.TransportError)), None):
-        return f"the Hub could not be reached, or the connection broke ({sentence_of(broken)})"
+        return connection_failure(broken)
     return sentence_of(error)
 
 
+def connection_failure(error: BaseException) -> str:
+    """Return the sentence for a connection that failed."""
+    return f"the Hub could not be reached, or the connection broke ({sentence_of(error)})"
+
+
 def chain(error: BaseException) -> Iterator[BaseException]:
-    """An error, and those that led to it."""
+    """Yield an error, then the errors that caused it."""
     link: BaseException | None = error
     while link is not None:
         yield link
@@ -72,7 +77,7 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _refusal(error: HfHubHTTPError, repo_id: str, verb: str) -> str:
-    """What an error response means."""
+    """Return what an error response means."""
     response = error.response
     status = response.status_code
     said = response.headers.get("X-Error-Message") or f"HTTP {status}"
@@ -84,7 +89,7 @@ def _refusal(error: HfHubHTTPError, repo_id: str, verb: str) -> str:
     if status in (409, 412) and verb != "read":
         return f"{repo_id} was changed by somebody else at the same time: push again"
     reasons = {
-        400: f"the Hub found something wrong with the files ({' '.join((error.server_message or said).split())})",
+        400: f"the Hub rejected the files ({' '.join((error.server_message or said).split())})",
         401: f"{unknown} ({said}): {log_in}",
         403: f"the token may not {verb} {repo_id} ({said}): {log_in}",
         404: f"the Hub does not know {repo_id} ({said}), or the token may not see it",

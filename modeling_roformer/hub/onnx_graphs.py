@@ -1,8 +1,8 @@
-"""Check that graphs for ONNX Runtime are whole, and that the data they keep in other files is there.
+"""Check that graphs for ONNX Runtime are complete, and that the files with their external data are published.
 
-A graph is a protocol buffer, whose messages are read to the innermost; weights are skipped, so that neither the package onnx
-nor memory for them is needed. Weights can lie in a file beside the graph, which names it, an offset and a length: that file
-must be published as well. See https://onnx.ai/onnx/repo-docs/ExternalData.html.
+A graph is a protocol buffer, whose messages are read to the innermost. Weights are skipped, so that neither the package
+onnx nor memory for them is needed. Weights can lie in a file beside the graph, which gives its name, an offset and a
+length: https://onnx.ai/onnx/repo-docs/ExternalData.html.
 """
 
 import mmap
@@ -12,128 +12,68 @@ from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 from pathlib import Path
 
-from .leading_out import leads_out
-from .protocol_buffers import (
-    MANY_DOUBLES,
-    MANY_FLOATS,
-    MANY_INTEGERS,
-    MANY_STRINGS,
-    NUMBER,
-    PLACE,
-    TEXT,
-    DamagedMessage,
-    read_message,
-)
+from .paths import leads_out
+from .protocol_buffers import DamagedMessage, read_message
 
-GRAPH = "onnx/model.onnx"  # where the Hub's tools look for it
-# https://github.com/onnx/onnx/blob/main/onnx/onnx.proto3: every field that holds a message, and of the others what is needed.
-MESSAGES = {
-    "ModelProto": {
-        7: ("graph", "GraphProto"),
-        8: ("opset_import", "OperatorSetIdProto"),
-        14: ("metadata_props", "StringStringEntryProto"),
-        20: ("training_info", "TrainingInfoProto"),
-        25: ("functions", "FunctionProto"),
-        26: ("configuration", "DeviceConfigurationProto"),
-    },
-    "GraphProto": {
-        1: ("node", "NodeProto"),
-        5: ("initializer", "TensorProto"),
-        11: ("input", "ValueInfoProto"),
-        12: ("output", "ValueInfoProto"),
-        13: ("value_info", "ValueInfoProto"),
-        14: ("quantization_annotation", "TensorAnnotation"),
-        15: ("sparse_initializer", "SparseTensorProto"),
-        16: ("metadata_props", "StringStringEntryProto"),
-    },
-    "FunctionProto": {
-        4: ("input", TEXT),
-        5: ("output", TEXT),
-        7: ("node", "NodeProto"),
-        9: ("opset_import", "OperatorSetIdProto"),
-        11: ("attribute_proto", "AttributeProto"),
-        12: ("value_info", "ValueInfoProto"),
-        14: ("metadata_props", "StringStringEntryProto"),
-    },
-    "TrainingInfoProto": {
-        1: ("initialization", "GraphProto"),
-        2: ("algorithm", "GraphProto"),
-        3: ("initialization_binding", "StringStringEntryProto"),
-        4: ("update_binding", "StringStringEntryProto"),
-    },
-    "NodeProto": {
-        1: ("input", TEXT),
-        2: ("output", TEXT),
-        4: ("op_type", TEXT),
-        5: ("attribute", "AttributeProto"),
-        9: ("metadata_props", "StringStringEntryProto"),
-        10: ("device_configurations", "NodeDeviceConfigurationProto"),
-    },
-    "AttributeProto": {
-        5: ("t", "TensorProto"),
-        6: ("g", "GraphProto"),
-        7: ("floats", MANY_FLOATS),
-        8: ("ints", MANY_INTEGERS),
-        10: ("tensors", "TensorProto"),
-        11: ("graphs", "GraphProto"),
-        14: ("tp", "TypeProto"),
-        15: ("type_protos", "TypeProto"),
-        22: ("sparse_tensor", "SparseTensorProto"),
-        23: ("sparse_tensors", "SparseTensorProto"),
-    },
-    "TensorProto": {
-        1: ("dims", NUMBER),
-        2: ("data_type", NUMBER),
-        3: ("segment", "TensorProto.Segment"),
-        4: ("float_data", MANY_FLOATS),
-        5: ("int32_data", MANY_INTEGERS),
-        6: ("string_data", MANY_STRINGS),
-        7: ("int64_data", MANY_INTEGERS),
-        8: ("name", TEXT),
-        9: ("raw_data", PLACE),
-        10: ("double_data", MANY_DOUBLES),
-        11: ("uint64_data", MANY_INTEGERS),
-        13: ("external_data", "StringStringEntryProto"),
-        14: ("data_location", NUMBER),
-        16: ("metadata_props", "StringStringEntryProto"),
-    },
-    "SparseTensorProto": {1: ("values", "TensorProto"), 2: ("indices", "TensorProto")},
-    "StringStringEntryProto": {1: ("key", TEXT), 2: ("value", TEXT)},
-    "ValueInfoProto": {
-        1: ("name", TEXT),
-        2: ("type", "TypeProto"),
-        4: ("metadata_props", "StringStringEntryProto"),
-    },
-    "TypeProto": {
-        1: ("tensor_type", "TypeProto.Tensor"),
-        4: ("sequence_type", "TypeProto.Sequence"),
-        5: ("map_type", "TypeProto.Map"),
-        7: ("opaque_type", "TypeProto.Opaque"),
-        8: ("sparse_tensor_type", "TypeProto.SparseTensor"),
-        9: ("optional_type", "TypeProto.Optional"),
-    },
-    "TypeProto.Tensor": {2: ("shape", "TensorShapeProto")},
-    "TypeProto.SparseTensor": {2: ("shape", "TensorShapeProto")},
-    "TypeProto.Sequence": {1: ("elem_type", "TypeProto")},
-    "TypeProto.Optional": {1: ("elem_type", "TypeProto")},
-    "TypeProto.Map": {2: ("value_type", "TypeProto")},
-    "TypeProto.Opaque": {},
-    "TensorShapeProto": {1: ("dim", "TensorShapeProto.Dimension")},
-    "TensorShapeProto.Dimension": {},
-    "TensorProto.Segment": {},
-    "TensorAnnotation": {2: ("quant_parameter_tensor_names", "StringStringEntryProto")},
-    "OperatorSetIdProto": {2: ("version", NUMBER)},
-    "NodeDeviceConfigurationProto": {2: ("sharding_spec", "ShardingSpecProto")},
-    "ShardingSpecProto": {
-        3: ("index_to_device_group_map", "IntIntListEntryProto"),
-        4: ("sharded_dim", "ShardedDimProto"),
-    },
-    "IntIntListEntryProto": {},
-    "ShardedDimProto": {2: ("simple_sharding", "SimpleShardedDimProto")},
-    "SimpleShardedDimProto": {},
-    "DeviceConfigurationProto": {},
-}
-# Bits of a number of each data_type; not of strings, nor of types that have no whole one in a byte of their own.
+GRAPH = "onnx/model.onnx"  # the path that the Hub's tools expect
+# https://github.com/onnx/onnx/blob/main/onnx/onnx.proto3: number, name and content of every field that holds a message,
+# and of the other fields that are needed.
+FIELDS = """
+ModelProto: 7 graph GraphProto, 8 opset_import OperatorSetIdProto, 14 metadata_props StringStringEntryProto,
+  20 training_info TrainingInfoProto, 25 functions FunctionProto, 26 configuration DeviceConfigurationProto
+GraphProto: 1 node NodeProto, 5 initializer TensorProto, 11 input ValueInfoProto, 12 output ValueInfoProto,
+  13 value_info ValueInfoProto, 14 quantization_annotation TensorAnnotation,
+  15 sparse_initializer SparseTensorProto, 16 metadata_props StringStringEntryProto
+FunctionProto: 4 input text, 5 output text, 7 node NodeProto, 9 opset_import OperatorSetIdProto,
+  11 attribute_proto AttributeProto, 12 value_info ValueInfoProto, 14 metadata_props StringStringEntryProto
+TrainingInfoProto: 1 initialization GraphProto, 2 algorithm GraphProto,
+  3 initialization_binding StringStringEntryProto, 4 update_binding StringStringEntryProto
+NodeProto: 1 input text, 2 output text, 4 op_type text, 5 attribute AttributeProto,
+  9 metadata_props StringStringEntryProto, 10 device_configurations NodeDeviceConfigurationProto
+AttributeProto: 5 t TensorProto, 6 g GraphProto, 7 floats floats, 8 ints integers, 10 tensors TensorProto,
+  11 graphs GraphProto, 14 tp TypeProto, 15 type_protos TypeProto, 22 sparse_tensor SparseTensorProto,
+  23 sparse_tensors SparseTensorProto
+TensorProto: 1 dims number, 2 data_type number, 3 segment TensorProto.Segment, 4 float_data floats,
+  5 int32_data integers, 6 string_data strings, 7 int64_data integers, 8 name text, 9 raw_data place,
+  10 double_data doubles, 11 uint64_data integers, 13 external_data StringStringEntryProto, 14 data_location number,
+  16 metadata_props StringStringEntryProto
+SparseTensorProto: 1 values TensorProto, 2 indices TensorProto
+StringStringEntryProto: 1 key text, 2 value text
+ValueInfoProto: 1 name text, 2 type TypeProto, 4 metadata_props StringStringEntryProto
+TypeProto: 1 tensor_type TypeProto.Tensor, 4 sequence_type TypeProto.Sequence, 5 map_type TypeProto.Map,
+  7 opaque_type TypeProto.Opaque, 8 sparse_tensor_type TypeProto.SparseTensor, 9 optional_type TypeProto.Optional
+TypeProto.Tensor: 2 shape TensorShapeProto
+TypeProto.SparseTensor: 2 shape TensorShapeProto
+TypeProto.Sequence: 1 elem_type TypeProto
+TypeProto.Optional: 1 elem_type TypeProto
+TypeProto.Map: 2 value_type TypeProto
+TypeProto.Opaque:
+TensorShapeProto: 1 dim TensorShapeProto.Dimension
+TensorShapeProto.Dimension:
+TensorProto.Segment:
+TensorAnnotation: 2 quant_parameter_tensor_names StringStringEntryProto
+OperatorSetIdProto: 2 version number
+NodeDeviceConfigurationProto: 2 sharding_spec ShardingSpecProto
+ShardingSpecProto: 3 index_to_device_group_map IntIntListEntryProto, 4 sharded_dim ShardedDimProto
+IntIntListEntryProto:
+ShardedDimProto: 2 simple_sharding SimpleShardedDimProto
+SimpleShardedDimProto:
+DeviceConfigurationProto:
+"""
+
+
+def _tables(text: str) -> dict[str, dict[int, tuple[str, str]]]:
+    """Return the tables that `read_message` takes: kind of message -> number of a field -> its name and content."""
+    tables = {}
+    for message in re.split(r"\n(?! )", text.strip()):
+        kind, _, fields = message.partition(":")
+        numbered = (field.split() for field in fields.split(",") if field)
+        tables[kind] = {int(number): (name, content) for number, name, content in numbered}
+    return tables
+
+
+MESSAGES = _tables(FIELDS)
+# Bits of a number of each data_type but strings.
 BITS = {
     **dict.fromkeys((1, 6, 12), 32),  # float, int32, uint32
     **dict.fromkeys((2, 3, 9, 17, 18, 19, 20, 24), 8),  # uint8, int8, bool, float8
@@ -144,16 +84,16 @@ BITS = {
     **dict.fromkeys((25, 26), 2),  # uint2, int2
 }
 VALUES = ("raw_data", "float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
-EXTERNAL = 1  # of data_location
-MOST_DIMENSIONS = 64  # of numpy, which onnx reads tensors with
+EXTERNAL = 1  # a value of data_location
+MOST_DIMENSIONS = 64  # numpy's limit, with which onnx reads tensors
 BYTE_COUNT = re.compile(r"\d{1,19}", re.ASCII)
 
 
 def check_graphs(files: Mapping[str, Path]) -> None:
-    """Raise ValueError if a graph is damaged, or keeps its weights where they are not published.
+    """Raise ValueError if a graph is damaged, or its weights are not published.
 
     Args:
-        files: what is published, by its path in the repository; each `.onnx` among it is checked.
+        files: the published files, by their path in the repository; each `.onnx` among them is checked.
     """
     for name, path in files.items():
         if not name.lower().endswith(".onnx"):
@@ -164,7 +104,7 @@ def check_graphs(files: Mapping[str, Path]) -> None:
             for tensor in _all_within(model, "ModelProto", "TensorProto"):
                 _check_values(tensor, name, files)
         except DamagedMessage as error:
-            raise ValueError(f"{path} is not a whole ONNX graph ({error}): export the model again") from None
+            raise ValueError(f"{path} is not a complete ONNX graph ({error}): export the model again") from None
 
 
 def _read(path: Path) -> dict[str, list]:
@@ -176,7 +116,7 @@ def _read(path: Path) -> dict[str, list]:
 
 
 def _all_within(message: dict[str, list], kind: str, wanted: str) -> Iterator[dict[str, list]]:
-    """Every message of the wanted kind in a message, at any depth."""
+    """Yield every message of the wanted kind in a message, at any depth."""
     for name, inner in MESSAGES[kind].values():
         if inner in MESSAGES:
             for child in message.get(name, ()):
@@ -187,14 +127,14 @@ def _all_within(message: dict[str, list], kind: str, wanted: str) -> Iterator[di
 
 def _check_model(model: dict[str, list]) -> None:
     if len(model.get("graph", ())) != 1 or not model.get("opset_import"):
-        raise DamagedMessage("it has no graph, or does not say which operators it uses")
+        raise DamagedMessage("it has no graph, or no opset_import")
     _check_graph(model["graph"][0], ())
     for function in model.get("functions", ()):
         _check_names(function, function.get("input", []), function.get("output", []), ())
 
 
 def _check_graph(graph: dict[str, list], outer: tuple[set[str], ...]) -> None:
-    """Check that what a graph and its nodes read is given somewhere; `outer` has the names around a graph in a node."""
+    """Check that the names that a graph and its nodes read are defined; `outer` has the names around a nested graph."""
     tensors = [
         *graph.get("initializer", ()),
         *(t for s in graph.get("sparse_initializer", ()) for t in s.get("values", ())),
@@ -220,15 +160,15 @@ def _check_names(graph: dict[str, list], given: list[str], outputs: list[str], o
 def _check_known(names: Iterable[str], known: tuple[set[str], ...], reader: str) -> None:
     for name in names:
         if not any(name in some for some in known):
-            raise DamagedMessage(f"nothing gives {name[:100]!r}, which {reader} needs")
+            raise DamagedMessage(f"{name[:100]!r}, which {reader} needs, is not defined")
 
 
 def _check_values(tensor: dict[str, list], name: str, files: Mapping[str, Path]) -> None:
-    """Check that a tensor of the graph `name` has as many bytes as its shape and its type take, wherever they are."""
+    """Check that a tensor of the graph `name` has as many bytes as its shape and type imply."""
     called = tensor.get("name", ["without a name"])[0][:100]
     kind, dims = tensor.get("data_type", [0])[-1], tensor.get("dims", [])
     if kind == 0 or len(dims) > MOST_DIMENSIONS or any(size < 0 for size in dims):
-        raise DamagedMessage(f"the tensor {called} has no type, or no possible shape")
+        raise DamagedMessage(f"the tensor {called} has no data_type, or the impossible dims {dims[:MOST_DIMENSIONS]}")
     size = -(-prod(dims) * BITS[kind] // 8) if kind in BITS else None
     if tensor.get("data_location", [0])[-1] == EXTERNAL or "external_data" in tensor:
         _check_external(tensor, called, size or 0, name, files)
@@ -241,32 +181,32 @@ def _check_values(tensor: dict[str, list], name: str, files: Mapping[str, Path])
 
 
 def _check_external(tensor: dict[str, list], called: str, size: int, name: str, files: Mapping[str, Path]) -> None:
-    """Check that the bytes of a tensor are in a file that is published, beside or below its graph."""
+    """Check that the bytes of a tensor are in a published file, beside or below its graph."""
     entries = tensor.get("external_data", [])
     said = {entry.get("key", [""])[-1]: entry.get("value", [""])[-1] for entry in entries}
     location, offset, length = said.get("location", ""), said.get("offset", "0"), said.get("length")
     path = files[name]
     if len(said) < len(entries):
-        raise DamagedMessage(f"the tensor {called} says twice where its bytes are")
+        raise DamagedMessage(f"the tensor {called} has an entry of external_data twice")
     if leads_out(location):
         raise ValueError(
-            f"{path} keeps the tensor {called} in {location!r}, which is not a path within the folder: export the model again, "
-            "with its data beside the graph"
+            f"{path} keeps the tensor {called} in {location!r}, which is not a path within the folder: export the "
+            "model again, with its data beside the graph"
         )
     data = posixpath.normpath(posixpath.join(posixpath.dirname(name), location))
     if data not in files:
         trouble = "not published" if (path.parent / location).exists() else "missing"
         raise ValueError(
-            f"{path} keeps the tensor {called} in {location}, which is {trouble}, so nobody could load this graph: put that "
-            "file beside the graph, or export the model again"
+            f"{path} keeps the tensor {called} in {location}, which is {trouble}: put that file beside the graph, or "
+            "export the model again"
         )
     if not all(BYTE_COUNT.fullmatch(number) for number in (offset, length or "0")):
-        raise DamagedMessage(f"the tensor {called} begins at {offset!r}, with {length!r} bytes")
+        raise DamagedMessage(f"the tensor {called} has the offset {offset!r} and the length {length!r}")
     found, needed = files[data].stat().st_size, size if length is None else int(length)
     if needed < size:
         raise DamagedMessage(f"the tensor {called} has {needed:,} of {size:,} bytes")
     if int(offset) + needed > found:
         raise ValueError(
-            f"{files[data]} is cut off: {path.name} keeps {needed:,} bytes of the tensor {called} there, from byte "
-            f"{int(offset):,}, and the file has {found:,}: export the model again"
+            f"{files[data]} is truncated: {path.name} keeps {needed:,} bytes of the tensor {called} there, from byte "
+            f"{int(offset):,}, but the file has {found:,}: export the model again"
         )

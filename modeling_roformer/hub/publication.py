@@ -1,4 +1,7 @@
-"""What goes to the Hub: the files of a model and its card, in one commit."""
+"""Publish the files of a model and its card in one commit.
+
+The card of a published folder says what a reader needs to load the model.
+"""
 
 import io
 import os
@@ -8,22 +11,38 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, BinaryIO
 
 from huggingface_hub import CommitOperationAdd, HfApi, constants
 from huggingface_hub.errors import EntryNotFoundError
 
 from ..model_cards import card_of_folder
+from ..model_cards.kinds import why_package_is_needed
 from ..output.console import byte_progress
-from .bars import hub_bars
-from .card import with_needs
+from ..tokenization.whole_file import read_json
+from .client import hub_bars, usable_token
 from .commit import commit_once, propose_once
 from .errors import LOG_IN, HubError, Unanswered, hub_error, shown
-from .retries import patience, sending
-from .token import usable_token
+from .retries import retrying, sending
 
 CARD = "README.md"
 # Larger files are sent one after the other, by the thread that pushes, so that Ctrl-C stops at once.
 LARGE = 1 << 20
+NEEDS_PACKAGE = """
+## What it needs
+
+transformers alone does not load this model: install the package `modeling_roformer`, and import it first.
+
+```python
+import modeling_roformer  # registers the classes with transformers
+```
+"""
+HAS_CODE = """
+## What it needs
+
+The code that computes this model is in this repository: where the package `modeling_roformer` is not installed, load it
+with `trust_remote_code=True`.
+"""
 
 
 def publish(
@@ -39,19 +58,19 @@ def publish(
     token: str | None,
     progress: bool,
 ) -> str:
-    """Sends `files`, by their path in the repository, and the card of `directory`; other arguments and errors are `push`'s.
+    """Send files and the card of `directory`; return the address of the repository or of the pull request.
 
     Args:
-        changed: names the files that are not those which were checked.
+        files: by their path in the repository.
+        changed: returns the names of the files that were changed since they were checked.
 
-    Returns:
-        The repository's address, or the pull request's.
+    The other arguments and the errors are those of `push`.
     """
     token = usable_token(token)
     if token is None:
         raise ValueError(f"there is no token for the Hub: {LOG_IN.format(verb='write')}")
     message = commit_message or f"Upload {directory.resolve().name}{' with code' if with_code else ''}"
-    with _sending_bar(progress, sum(_size(content) for content in files.values())) as bar, patience(bar.tell) as kept:
+    with _sending_bar(progress, sum(_size(content) for content in files.values())) as bar, retrying(bar.tell) as budget:
         try:
             api = HfApi(token=token)
             if create_pr:
@@ -61,9 +80,7 @@ def publish(
                 address = api.create_repo(repo_id, private=private or None, exist_ok=True)
                 repo_id = address.repo_id
             if private and not api.model_info(repo_id).private:
-                raise HubError(
-                    f"{repo_id} exists on the Hub and is public: make it private there, or choose another name"
-                )
+                raise HubError(f"{repo_id} is public on the Hub: make it private there, or choose another name")
             if revision and not create_pr:
                 api.create_branch(repo_id, branch=revision, exist_ok=True)
             if card := _card(api, repo_id, revision, directory, with_code):
@@ -71,12 +88,10 @@ def publish(
             additions = [Addition(path_in_repo=name, path_or_fileobj=files[name], bar=bar) for name in sorted(files)]
             _upload(api, repo_id, revision, create_pr, additions)
             if names := changed():
-                raise HubError(
-                    f"{directory / names[0]} was changed while it was sent: push again when nothing writes there"
-                )
+                raise HubError(f"{directory / names[0]} was changed while it was sent: push again")
             if create_pr:
-                return propose_once(api, repo_id, additions, message, revision, kept)
-            commit_once(api, repo_id, additions, message, revision, kept)
+                return propose_once(api, repo_id, additions, message, revision, budget)
+            commit_once(api, repo_id, additions, message, revision, budget)
             return f"{address}/tree/{revision}" if revision else str(address)
         except Unanswered as error:
             raise hub_error(error, repo_id, "write to", "the commit got no response", token) from shown(error, token)
@@ -86,7 +101,7 @@ def publish(
 
 @dataclass
 class Bar:
-    """Where progress goes; by default nowhere."""
+    """The receivers of progress and of messages, which by default do nothing."""
 
     advance: Callable[[int], object] = lambda count: None
     tell: Callable[[str], object] = lambda sentence: None
@@ -99,9 +114,9 @@ class Addition(CommitOperationAdd):
     bar: Bar = field(default_factory=Bar, repr=False)
 
     @contextmanager
-    def as_file(self, with_tqdm: bool = False) -> Iterator[io.BufferedIOBase]:
+    def as_file(self, with_tqdm: bool = False) -> Iterator[BinaryIO]:
         with super().as_file() as content:
-            if not with_tqdm:  # it is read, but not sent
+            if not with_tqdm:  # huggingface_hub reads it, but does not send it
                 yield content
                 return
             with Counted(content, self.bar.advance) as file, sending(file):
@@ -111,7 +126,7 @@ class Addition(CommitOperationAdd):
 class Counted(io.BufferedReader):
     """A file that reports how many bytes were read from it for the first time."""
 
-    def __init__(self, content: io.BufferedIOBase, advance: Callable[[int], object]):
+    def __init__(self, content: Any, advance: Callable[[int], object]):
         super().__init__(content)
         self.furthest, self.advance = 0, advance
 
@@ -124,7 +139,7 @@ class Counted(io.BufferedReader):
 
 
 def _upload(api: HfApi, repo_id: str, revision: str | None, create_pr: bool, additions: list[Addition]) -> None:
-    """Sends large files; the Hub keeps them until a commit names them, and asks only for those that it lacks."""
+    """Send large files. The Hub keeps them until a commit names them, and asks only for those that it lacks."""
     large = [addition for addition in additions if addition.upload_info.size > LARGE]
     small = [addition for addition in additions if addition.upload_info.size <= LARGE]
     for together in [[addition] for addition in large] + [small]:
@@ -132,7 +147,7 @@ def _upload(api: HfApi, repo_id: str, revision: str | None, create_pr: bool, add
 
 
 def _card(api: HfApi, repo_id: str, revision: str | None, directory: Path, with_code: bool) -> str | None:
-    """The card to send, or None if the folder's own, or the repository's, is right as it is."""
+    """Return the card to send, or None if the folder's own, or the repository's, is right as it is."""
     own = directory / CARD
     if own.exists():
         card = own.read_text(encoding="utf-8")
@@ -141,10 +156,21 @@ def _card(api: HfApi, repo_id: str, revision: str | None, directory: Path, with_
             card = Path(api.hf_hub_download(repo_id, CARD, revision=revision)).read_text(encoding="utf-8")
         except EntryNotFoundError:
             card = None
-        if card is None:  # beyond the handler: an error in the folder is not the Hub's
-            return with_needs(card_of_folder(directory), directory, with_code)
-    complete = with_needs(card, directory, with_code)
+        if card is None:  # outside the handler: an error of the folder is not one of the Hub
+            return _with_needs(card_of_folder(directory), directory, with_code)
+    complete = _with_needs(card, directory, with_code)
     return None if complete == card else complete
+
+
+def _with_needs(card: str, directory: Path, with_code: bool) -> str:
+    """Return the card with a section on what the model needs to be loaded, unless the card says it already."""
+    if with_code:
+        return card if "trust_remote_code" in card else f"{card.rstrip()}\n{HAS_CODE}"
+    tokenizer_config = read_json(directory / "tokenizer_config.json", default={})
+    needs_package = why_package_is_needed(read_json(directory / "config.json"), tokenizer_config) is not None
+    if needs_package and "import modeling_roformer" not in card:
+        return f"{card.rstrip()}\n{NEEDS_PACKAGE}"
+    return card
 
 
 def _size(content: Path | bytes) -> int:
@@ -153,7 +179,7 @@ def _size(content: Path | bytes) -> int:
 
 @contextmanager
 def _sending_bar(shown: bool, total: int) -> Iterator[Bar]:
-    if find_spec("hf_xet") and not constants.HF_HUB_DISABLE_XET:  # sends by itself, and shows its own bar
+    if find_spec("hf_xet") and not constants.HF_HUB_DISABLE_XET:  # it sends without Addition, and shows its own bar
         with hub_bars(shown and sys.stderr.isatty()):
             yield Bar()
         return

@@ -1,4 +1,4 @@
-"""Which files of a model folder are published, and which are left out."""
+"""The files of a model folder that are published, and those that are left out."""
 
 import os
 import posixpath
@@ -14,15 +14,17 @@ from .checksums import SUM
 SILENT = (".*", "__pycache__", "*.pyc")
 UNDERSCORE = ("_*",)
 TRAINING_FOLDERS = (
-    "checkpoint-*", "global_step*", "optimizer_[0-9]*", "pytorch_model_fsdp*", "runs", "wandb", "mlruns", "lightning_logs",
+    "checkpoint-*", "global_step*", "optimizer_[0-9]*", "pytorch_model_fsdp*", "runs", "wandb", "mlruns",
+    "lightning_logs",
 )  # fmt: skip
 TRAINING = (
     "checkpoint-*",
     # transformers' Trainer
     "optimizer.pt", "scheduler.pt", "scaler.pt", "rng_state*.pth", "training_args.bin", "trainer_state.json",
     # accelerate's save_state, and its FSDP
-    "optimizer.bin", "optimizer_[0-9]*.bin", "scheduler.bin", "scheduler_[0-9]*.bin", "sampler.bin", "sampler_[0-9]*.bin",
-    "dl_state_dict*.bin", "random_states_*.pkl", "custom_checkpoint_*.pkl", "pytorch_model_fsdp*", "*.distcp",
+    "optimizer.bin", "optimizer_[0-9]*.bin", "scheduler.bin", "scheduler_[0-9]*.bin", "sampler.bin",
+    "sampler_[0-9]*.bin", "dl_state_dict*.bin", "random_states_*.pkl", "custom_checkpoint_*.pkl", "pytorch_model_fsdp*",
+    "*.distcp",
     # DeepSpeed
     "latest", "latest_universal", "zero_to_fp32.py", "*model_states.pt", "*optim_states.pt",
     # TensorBoard
@@ -45,7 +47,7 @@ CREDENTIAL = re.compile(
     """,
     re.VERBOSE | re.IGNORECASE,
 )
-# A private key at the start of a line, or in Google's JSON, PuTTY's, or a token of the Hub alone, whatever the file is called.
+# A private key at the start of a line, in Google's JSON or in PuTTY's format, or a token of the Hub alone, in any file.
 PRIVATE_KEY = re.compile(
     rb"""
       (^|"private_key"\s*:\s*")[ \t]*-----BEGIN[ ][A-Z ]*PRIVATE[ ]KEY([ ]BLOCK)?-----
@@ -54,15 +56,19 @@ PRIVATE_KEY = re.compile(
     """,
     re.VERBOSE | re.MULTILINE,
 )
-# Byte order marks, also doubled ones, and what UTF-16 puts between letters.
+# Byte order marks, also doubled ones, and the zero bytes that UTF-16 puts between letters.
 ENCODING = re.compile(rb"\A(\xef\xbb\xbf|\xff\xfe|\xfe\xff)+|\0")
 KEY_BYTES = 1 << 16  # a larger file is not a key
-# Where a card can name a file: [text](file "title"), ![text](<file>), [label]: file, <img src="file">.
+# The places where a card can name a file: [text](file "title"), ![text](<file>), [label]: file, <img src="file">.
 LINKS = re.compile(
-    r"""\]\(\s*(?:<([^<>\n]*)>|([^\s()<>]+)) | ^[ ]{0,3}\[[^\]\n]+\]:\s*<?([^\s<>]+) | \b(?:src|href)\s*=\s*["']?([^"'\s>]+)""",
+    r"""
+      \]\(\s*(?:<([^<>\n]*)>|([^\s()<>]+))
+    | ^[ ]{0,3}\[[^\]\n]+\]:\s*<?([^\s<>]+)
+    | \b(?:src|href)\s*=\s*["']?([^"'\s>]+)
+    """,
     re.VERBOSE | re.MULTILINE | re.IGNORECASE,
 )
-NAMED = 20  # files named at most for each reason
+NAMED = 20  # at most, files named for each reason
 
 HIDDEN = "hidden"
 CREDENTIALS = "looks like a credential"
@@ -72,9 +78,9 @@ BEGINS_SO = 'begins with "_"'
 
 @dataclass(frozen=True)
 class PublishedFiles:
-    """`files`, by their path in the repository, and what is left out, by the reason for it (a folder's name ends in "/").
+    """The published files by their path in the repository, and the names left out by reason (a folder's ends in "/").
 
-    `identities` says of each file which one was found, and when it was last written.
+    `identities` has device, inode, size and time of the last change of each file, as they were when it was found.
     """
 
     files: dict[str, Path] = field(default_factory=dict)
@@ -82,11 +88,11 @@ class PublishedFiles:
     identities: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def changed(self) -> list[str]:
-        """The files that are not those which were found: written since, removed, or links to others now."""
+        """Return the files that were written, removed or linked elsewhere since they were found."""
         return [name for name, path in self.files.items() if _identity(path) != self.identities[name]]
 
     def note(self) -> str | None:
-        """A sentence on what is left out, None if that is nothing."""
+        """Return a sentence that names the files left out, or None if there are none."""
         parts = []
         for reason, names in self.left_out.items():
             more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
@@ -95,12 +101,12 @@ class PublishedFiles:
 
 
 def published_files(directory: Path, card: str = "") -> PublishedFiles:
-    """The files of a folder that are published.
+    """Return the files of a folder that are published.
 
-    Hidden files and Python's caches are left out silently. What training leaves next to a model, names that begin with
-    "_", and what looks like a credential are left out and named in the note. A file that the card shows or links to
-    belongs to the model, even in a folder that is left out (`![loss](runs/loss.png)`; a link to the folder itself
-    changes nothing), unless it is hidden or looks like a credential.
+    Hidden files and Python's caches are left out silently. Files of training, names that begin with "_", and files that
+    look like credentials are left out and named in the note. A file that the card shows or links to belongs to the
+    model, even in a folder that is left out (`![loss](runs/loss.png)`; a link to the folder itself changes nothing),
+    unless it is hidden or looks like a credential.
 
     Links are followed within the folder, and from a snapshot in huggingface_hub's cache to the blobs of the same
     repository.
@@ -110,7 +116,7 @@ def published_files(directory: Path, card: str = "") -> PublishedFiles:
         card: the text of its README.md.
 
     Raises:
-        ValueError: names a link that leads elsewhere, to nothing, to a folder that contains it, or to a credential.
+        ValueError: a link leads elsewhere, to nothing, to a folder that contains it, or to a credential.
     """
     found = PublishedFiles()
     named = set(_named_by(card))
@@ -149,7 +155,7 @@ def _identity(path: Path) -> tuple[int, ...]:
 
 
 def _reason(path: Path) -> str | None:
-    """Why a file or folder is left out, by its own name or content; a link to a folder, by that folder's name too."""
+    """Return why a file or folder is left out, by its name or content; for a link to a folder, by that name too."""
     is_folder = path.is_dir()
     names = {path.name, os.path.basename(os.path.realpath(path))} if is_folder else {path.name}
     for name in names:
@@ -169,7 +175,7 @@ def _matches(name: str, patterns: tuple[str, ...]) -> bool:
 
 
 def _is_credential(path: Path) -> bool:
-    """Whether a file is a credential, by its name or by what is in it; a link's target is not read."""
+    """Return whether a file is a credential, by its name or its content; a link's target is not read."""
     if CREDENTIAL.fullmatch(path.name):
         return True
     if path.is_symlink() or not path.is_file() or path.stat().st_size > KEY_BYTES:
@@ -179,15 +185,12 @@ def _is_credential(path: Path) -> bool:
 
 
 def _target(path: Path, root: Path, blobs: Path | None) -> Path:
-    """What a path leads to, once links are followed; raises ValueError if that must not be published."""
+    """Return the target of a path, following links; raise ValueError if that must not be published."""
     real = Path(os.path.realpath(path))
     if not real.exists():
         raise ValueError(f"{path} is a link to {real}, which does not exist: remove it, or put the file there")
     if not (real.is_relative_to(root) or (real.parent == blobs and SUM.fullmatch(real.name))):
-        raise ValueError(
-            f"{path} is a link to {real}, which is outside the folder and not published: remove it, or put a copy in "
-            "its place"
-        )
+        raise ValueError(f"{path} is a link to {real}, outside the folder: replace the link by a copy")
     folders = real.relative_to(root).parts if real.is_relative_to(root) else ()
     if path.is_symlink() and (_is_credential(real) or any(part.lower() in SECRET_FOLDERS for part in folders)):
         raise ValueError(f"{path} is a link to {real}, which {CREDENTIALS} and is not published: remove it")
@@ -195,7 +198,7 @@ def _target(path: Path, root: Path, blobs: Path | None) -> Path:
 
 
 def _blobs(root: Path) -> Path | None:
-    """The blobs of the repository that a folder in huggingface_hub's cache, a snapshot or part of one, belongs to."""
+    """Return the folder of blobs for a snapshot, or part of one, in huggingface_hub's cache; None for other folders."""
     for folder in (root, *root.parents):
         if folder.parent.name == "snapshots" and folder.parent.parent.name.startswith("models--"):
             return folder.parent.parent / "blobs"
@@ -203,7 +206,7 @@ def _blobs(root: Path) -> Path | None:
 
 
 def _named_by(card: str) -> Iterator[str]:
-    """The files that a card shows or links to, by their path in the repository."""
+    """Yield the files that a card shows or links to, by their path in the repository."""
     for groups in LINKS.findall(card):
         link = unquote(next(filter(None, groups), "").partition("#")[0].partition("?")[0])
         # The Hub's own address of a file is https://huggingface.co/NAME/REPOSITORY/resolve/main/loss.png.

@@ -1,8 +1,8 @@
 """The code next to a checkpoint, with which `trust_remote_code=True` loads it without this package.
 
-transformers finds the classes through `auto_map` in config.json and tokenizer_config.json, and copies each class's
-file, and all that it imports with `from .name import …`, out of the one folder of the checkpoint. So the files of both
-packages are put side by side under their own names.
+transformers finds the classes through `auto_map` in config.json and tokenizer_config.json. It copies each class's file,
+and the files imported there by `from .name import …`, out of the checkpoint's folder. So the files of both packages lie
+side by side there, under their own names.
 """
 
 import ast
@@ -10,14 +10,15 @@ import inspect
 import json
 from collections.abc import Container, Iterable
 from pathlib import Path
+from typing import Any
 
 # `pipeline` looks for the model of a custom task among transformers' own Auto classes, none of which is for triplets.
-# This one is free: RoFormer has no such head.
+# This one is unused: RoFormer has no such head.
 AUTO_CLASS_FOR_TRIPLETS = "AutoModelForNextSentencePrediction"
 
 
 def files_with_code(directory: str | Path) -> dict[str, bytes]:
-    """The files that a model folder needs besides its own to be loadable without this package.
+    """Return the files that a model folder also needs to be loadable without this package.
 
     Args:
         directory: a saved model with its config.json. It is only read.
@@ -29,7 +30,7 @@ def files_with_code(directory: str | Path) -> dict[str, bytes]:
         sequence get their pipelines too.
 
     Raises:
-        ValueError: if the folder's model is not one that this package computes.
+        ValueError: the folder's model is not one that this package computes.
 
     Example:
         >>> for name, content in files_with_code("my-model").items():
@@ -45,10 +46,10 @@ def files_with_code(directory: str | Path) -> dict[str, bytes]:
     if config_class is None:
         raise ValueError(
             f"{directory / 'config.json'} has model_type {config.get('model_type')!r}, but this package's code "
-            f"computes only {', '.join(CONFIG_CLASSES)}: push it without code"
+            f"computes only {', '.join(CONFIG_CLASSES)}: push it without --with-code"
         )
     tokenizer_file = directory / "tokenizer_config.json"
-    tokenizer_config = {"tokenizer_class": RoFormerTokenizer.__name__}
+    tokenizer_config: dict[str, Any] = {"tokenizer_class": RoFormerTokenizer.__name__}
     if tokenizer_file.exists():
         tokenizer_config = json.loads(tokenizer_file.read_text(encoding="utf-8"))
 
@@ -68,10 +69,10 @@ def files_with_code(directory: str | Path) -> dict[str, bytes]:
     config["auto_map"] = {auto_class: _reference(cls) for auto_class, cls in classes.items()}
     if config_class is RoFormerConfig or tokenizer_config.get("tokenizer_class") in TOKENIZER_NAMES:
         also_needed.append(RoFormerTokenizer)
-        # A pair, once the slow tokenizer and the fast one, of which transformers takes the second.
+        # A pair of the slow tokenizer and the fast one; transformers takes the second.
         tokenizer_config["auto_map"] = {"AutoTokenizer": [None, _reference(RoFormerTokenizer)]}
 
-    sources = source_files(Path(inspect.getsourcefile(cls)) for cls in [*classes.values(), *also_needed])
+    sources = source_files(Path(inspect.getfile(cls)) for cls in [*classes.values(), *also_needed])
     return {
         "config.json": _json(config),
         "tokenizer_config.json": _json(tokenizer_config),
@@ -80,10 +81,10 @@ def files_with_code(directory: str | Path) -> dict[str, bytes]:
 
 
 def source_files(files: Iterable[Path]) -> dict[str, Path]:
-    """These Python files and all siblings that they import, by name.
+    """Return these Python files and all siblings that they import, by name.
 
     Raises:
-        ValueError: if a file imports in a way that does not work once all are in one folder.
+        ValueError: a file has an import that does not work when all files are in one folder.
     """
     found: dict[str, Path] = {}
     waiting = list(files)
@@ -97,7 +98,7 @@ def source_files(files: Iterable[Path]) -> dict[str, Path]:
 
 
 def missing_code(directory: str | Path, files: Container[str]) -> list[str]:
-    """The Python files that `auto_map` and `custom_pipelines` in a folder name and that are not among `files`."""
+    """Return the Python files that `auto_map` and `custom_pipelines` in a folder name and that `files` lacks."""
     directory = Path(directory)
     named: set[str] = set()
     for name in ("config.json", "tokenizer_config.json"):
@@ -112,7 +113,7 @@ def missing_code(directory: str | Path, files: Container[str]) -> list[str]:
 
 
 def _texts(content: object) -> Iterable[str]:
-    """Every string in a piece of JSON: `auto_map` holds names, pairs of names, or is itself a pair."""
+    """Yield every string in a piece of JSON: `auto_map` holds names, pairs of names, or is itself a pair."""
     if isinstance(content, str):
         yield content
     elif isinstance(content, (list, dict)):
@@ -121,7 +122,7 @@ def _texts(content: object) -> Iterable[str]:
 
 
 def _siblings(path: Path) -> set[str]:
-    """Names of the modules that a file imports by `from .name import …`, the one form that transformers follows."""
+    """Return the modules that a file imports by `from .name import …`, the only form that transformers follows."""
     siblings = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
         if isinstance(node, ast.ImportFrom) and node.level:
@@ -136,7 +137,7 @@ def _reference(cls: type) -> str:
 
 
 def _pipeline(cls: type, auto_class: str) -> dict[str, object]:
-    """What a config says of a pipeline whose code lies beside it."""
+    """Return the entry of a config for a pipeline whose code is next to it."""
     return {"impl": _reference(cls), "pt": [auto_class], "type": "text"}
 
 

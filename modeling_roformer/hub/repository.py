@@ -1,8 +1,8 @@
-"""A repository on the Hub, or in the cache; every file is checked as it is copied.
+"""A repository on the Hub or in the cache; every file is checked as it is copied.
 
 huggingface_hub compares only sizes: it accepts, and keeps in its cache, a file whose bytes changed in transit or on
-disk. Here every large file must have the SHA-256 that the Hub lists for it and that its ETag names, and every other
-file the git blob id.
+disk. Here every large file must have the SHA-256 that the Hub lists and that its ETag names, and every other file the
+git blob id.
 """
 
 import glob
@@ -24,13 +24,12 @@ from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils import validate_repo_id
 
 from ..output.console import byte_progress
-from .bars import Advance, bar_class, hub_bars
 from .checksums import SUM, Sums, sums_of
+from .client import Advance, bar_class, hub_bars, usable_token
 from .errors import BROKEN_CONNECTION, HubError, hub_error, shown
 from .model_folder import check_model_folder
-from .names import check_names
-from .retries import Patience, clock, patience
-from .token import usable_token
+from .paths import check_names
+from .retries import RetryBudget, clock, retrying
 
 
 @dataclass(frozen=True)
@@ -45,10 +44,9 @@ class _File:
 def fetch(
     repo_id: str, folder: Path, revision: str | None, local_files_only: bool, token: str | None, progress: bool
 ) -> tuple[str, list[int]]:
-    """Copies every file of a repository into a folder; arguments and errors are those of `pull`.
+    """Copy every file of a repository into a folder; return the commit, and the size of each file in bytes.
 
-    Returns:
-        The commit, and the size of each file in bytes.
+    Arguments and errors are those of `pull`.
     """
     validate_repo_id(repo_id)
     token = usable_token(token)
@@ -56,8 +54,8 @@ def fetch(
     with byte_progress(progress) as bar, hub_bars(False):
         task = bar.add_task("looking", total=None)
         try:
-            with patience(lambda sentence: bar.update(task, description=sentence)) as kept:
-                source = _Cache(repo_id, revision) if offline else _Hub(repo_id, revision, token, kept)
+            with retrying(lambda sentence: bar.update(task, description=sentence)) as budget:
+                source = _Cache(repo_id, revision) if offline else _Hub(repo_id, revision, token, budget)
                 check_names(file.name for file in source.files)
                 size = sum(file.size for file in source.files)
                 bar.update(task, description="fetching and checking", total=2 * size)
@@ -74,8 +72,8 @@ def fetch(
 class _Hub:
     """A repository on the Hub, whose files are fetched through the cache."""
 
-    def __init__(self, repo_id: str, revision: str | None, token: str | None, kept: Patience):
-        self.repo_id, self.api, self.kept = repo_id, HfApi(token=token), kept
+    def __init__(self, repo_id: str, revision: str | None, token: str | None, budget: RetryBudget):
+        self.repo_id, self.api, self.budget = repo_id, HfApi(token=token), budget
         self.commit = self.api.resolve_revision(repo_id, revision=revision).resolved
         tree = self.api.list_repo_tree(repo_id, recursive=True, revision=self.commit)
         self.files = [
@@ -91,7 +89,7 @@ class _Hub:
             advance(file.size)
             if _copy(Path(cached), target, advance).fits(file.sum):
                 return
-        # If the cache has something else, the file was damaged before or after it was cached.
+        # If the cache has another content, the file was damaged before or after it was cached.
         path = self._fetch(file, advance, anew=isinstance(cached, str))
         sums = _copy(path, target, advance)
         if not sums.fits(file.sum):
@@ -102,7 +100,7 @@ class _Hub:
             )
 
     def finish(self) -> None:
-        """Tells the cache what belongs to this commit, so that it can be pulled without a connection."""
+        """Record in the cache which files belong to this commit, so that it can be pulled without a connection."""
         checked = [glob.escape(file.name) for file in self.files]
         self.api.snapshot_download(self.repo_id, revision=self.commit, allow_patterns=checked)
 
@@ -117,21 +115,17 @@ class _Hub:
         while True:
             try:
                 path = self.api.hf_hub_download(
-                    self.repo_id,
-                    file.name,
-                    revision=self.commit,
-                    force_download=anew,
-                    tqdm_class=bar_class(advance),
+                    self.repo_id, file.name, revision=self.commit, force_download=anew, tqdm_class=bar_class(advance)
                 )
                 return Path(path)
             except BROKEN_CONNECTION as error:
                 # huggingface_hub resumes a download that was cut, but not one whose connection was reset.
                 tried += 1
-                self.kept.wait(error, tried, since)
+                self.budget.wait(error, tried, since)
 
 
 class _Cache:
-    """What huggingface_hub's cache holds of a repository."""
+    """The part of a repository that is in huggingface_hub's cache."""
 
     def __init__(self, repo_id: str, revision: str | None):
         self.repo_id, name = repo_id, revision or constants.DEFAULT_REVISION
@@ -145,7 +139,7 @@ class _Cache:
             tree = get_cached_repo_tree(repo_id, revision=self.commit)
             listed = {entry.path: entry.blob_id for entry in tree}
         except CachedRepoTreeNotFoundError:
-            # from_pretrained leaves no list, and only the files that it read: enough, if they are a model.
+            # from_pretrained leaves no list, and only the files that it read. They are enough if they are a model.
             try:
                 check_model_folder(folder)
             except ValueError as error:
@@ -165,7 +159,7 @@ class _Cache:
             raise HubError(f"{file.name} was changed in the cache: pull it again with a connection")
 
     def finish(self) -> None:
-        pass
+        """Do nothing: the cache stays as it is."""
 
 
 def _copy(path: Path, target: Path, advance: Advance) -> Sums:
@@ -174,13 +168,13 @@ def _copy(path: Path, target: Path, advance: Advance) -> Sums:
 
 
 def _sum_in_cache(path: Path) -> str | None:
-    """The ETag of a file in the cache: links point to files named by it."""
+    """Return the ETag of a file in the cache: it is the name of the file that the link points to."""
     name = os.path.basename(os.readlink(path)) if path.is_symlink() else ""
     return name if SUM.fullmatch(name) else None
 
 
 def _forget(path: Path) -> None:
-    """Removes a file from the cache, and what its links point to."""
+    """Remove a file from the cache, and the files that its links point to."""
     while path.is_symlink():
         target = path.parent / os.readlink(path)
         path.unlink()

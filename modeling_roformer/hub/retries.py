@@ -1,9 +1,8 @@
-"""Retry what the Hub could not do for the moment: five tries per request, 90 seconds in all.
+"""Retry requests that the Hub could not serve for the moment: five tries per request, 90 seconds in all.
 
 huggingface_hub itself retries some requests up to six times and others never, sleeps as long as Retry-After says,
-however long that is, and does not read one that is a date. Underneath is one HTTP client that the whole process shares;
-while `patience()` lasts, that client retries by the rules here, and an error that huggingface_hub does not know ends
-the tries.
+however long that is, and cannot read a date there. Its HTTP client is shared by the whole process; inside `retrying()`
+that client retries by the rules here, and an error that huggingface_hub does not know ends the tries.
 """
 
 import logging
@@ -19,72 +18,72 @@ from math import ceil
 from time import monotonic as clock
 from time import sleep
 from time import time as now
+from typing import Any
 
 from huggingface_hub.utils import get_session
 
-from ..output.console import sentence_of
-from .errors import BROKEN_CONNECTION, OutOfPatience
+from .errors import BROKEN_CONNECTION, RetriesExhausted, connection_failure
 
 TRIES = 5
 SECONDS = 90.0
 BUSY = frozenset({408, 429, 500, 502, 503, 504})
-# Used if huggingface_hub sets no timeouts of its own. `read` is the time without a single byte; a commit may take longer.
+# Used if huggingface_hub sets no timeouts of its own. `read` is the time without a single byte; a commit takes longer.
 TIMEOUTS = {"connect": 10.0, "read": 30.0, "write": 60.0, "pool": None}
 COMMIT_READ = 60.0
-# The same for Xet, which transfers large files if hf_xet is installed; it has its own client, set up at its first use.
+# The same limits for Xet, which transfers large files if hf_xet is installed, with a client of its own.
 XET = {
     "HF_XET_CLIENT_RETRY_MAX_ATTEMPTS": f"{TRIES - 1}",
     "HF_XET_CLIENT_RETRY_MAX_DURATION": f"{SECONDS:.0f}s",
     "HF_XET_CLIENT_RETRY_BASE_DELAY": "2s",
 }
-# Not simply retried: a lost response says nothing about whether the commit was made.
+# Not retried here: a lost response does not tell whether the commit was made.
 COMMIT = re.compile(r"/api/models/[^?]+/commit/")
 
 _one_at_a_time = threading.RLock()
-_body = threading.local()  # .file: what this thread is sending, to be sent again from the same position
+_body = threading.local()  # .file: the file that this thread is sending, to be sent again from the same position
 
 
-class Patience:
-    """What one `push` or one `pull` has left for retries.
+class RetryBudget:
+    """The tries and seconds that one `push` or one `pull` has left.
 
     Args:
         tell: called with a sentence before each wait.
     """
 
-    def __init__(self, tell: Callable[[str], None] = lambda sentence: None):
+    def __init__(self, tell: Callable[[str], object] = lambda sentence: None):
         self.tell = tell
-        self.waited = 0.0  # seconds during which anything was waiting, counted once
+        self.waited = 0.0  # seconds in which at least one request was waiting
         self.waiting_until = 0.0
         self.downloads: Counter[str] = Counter()
         self.lock = threading.Lock()
 
     def wait(self, failure: object, tried: int, since: float) -> None:
-        """Waits before a failed request is retried.
+        """Wait before a failed request is retried.
 
         Args:
             failure: the response, or the connection's error.
-            tried: how often it was tried so far.
-            since: when, by `clock`, what must end within 90 seconds began.
+            tried: the number of tries so far.
+            since: the start, by `clock`, of the work that must end within 90 seconds.
 
         Raises:
-            OutOfPatience: if five tries are over, or the wait would go beyond 90 seconds.
+            RetriesExhausted: five tries failed, or the wait would end after the 90 seconds.
         """
-        reason, asked = _meaning(failure)
+        reason, asked = _reason_and_wait(failure)
         if tried >= TRIES:
-            raise OutOfPatience(f"{reason}, {tried} times in a row")
+            raise RetriesExhausted(f"{reason}, {tried} times in a row")
         wait = float(2 ** (tried - 1)) if asked is None else asked
         with self.lock:
             start = clock()
             waited = self.waited + max(0.0, start + wait - max(start, self.waiting_until))
             if waited > SECONDS or start + wait - since > SECONDS:
                 again = f"try again in {ceil(wait):,} seconds" if asked is not None else "try again later"
-                raise OutOfPatience(f"{reason}: {again}")
+                raise RetriesExhausted(f"{reason}: {again}")
             self.waited, self.waiting_until = waited, max(start + wait, self.waiting_until)
         self.tell(f"{reason}; waiting {ceil(wait)} s")
         sleep(wait)
 
     def send(self, plain: Callable, request, **options):
-        """A client's `send` with retries."""
+        """Send a request by a client's own `send`, with retries."""
         limited = any(request.extensions.get("timeout", {}).values())
         if COMMIT.search(str(request.url)):
             request.extensions["timeout"] = TIMEOUTS | {"read": COMMIT_READ}
@@ -108,40 +107,40 @@ class Patience:
                 failure = error
             tried += 1
             if tried == 1 and file is not None:
-                since = clock()  # a file may well take an hour
+                since = clock()  # sending a file may take an hour
             self.wait(failure, tried, since)
             if file is not None:
                 file.seek(start)
 
     def _count_download(self, url: str) -> None:
-        # huggingface_hub resumes a download that breaks off, with another request for the rest.
+        # huggingface_hub resumes a download that broke off with another request for the rest.
         with self.lock:
             self.downloads[url] += 1
             if self.downloads[url] > TRIES:
-                raise OutOfPatience(f"the download broke off {TRIES} times")
+                raise RetriesExhausted(f"the download broke off {TRIES} times")
 
 
 @contextmanager
-def patience(tell: Callable[[str], None] = lambda sentence: None) -> Iterator[Patience]:
-    """While the block lasts, huggingface_hub's requests are retried as this file says.
+def retrying(tell: Callable[[str], object] = lambda sentence: None) -> Iterator[RetryBudget]:
+    """Retry huggingface_hub's requests by the rules of this file while the block runs.
 
-    The client belongs to the whole process, so one thread at a time does this; requests of other threads meanwhile are
-    retried by the same rules.
+    The client belongs to the whole process, so one thread at a time enters the block; meanwhile, requests of other
+    threads are retried by the same rules.
     """
     with _one_at_a_time, _without_warnings(), _xet_settings():
-        kept = Patience(tell)
+        budget = RetryBudget(tell)
         client = get_session()
         plain = client.send
-        client.send = lambda request, **options: kept.send(plain, request, **options)
+        client.send = lambda request, **options: budget.send(plain, request, **options)
         try:
-            yield kept
+            yield budget
         finally:
             del client.send
 
 
 @contextmanager
 def sending(file) -> Iterator[None]:
-    """While the block lasts, this thread's uploads are parts of `file`, which can seek."""
+    """Send parts of `file`, which can seek, in this thread's uploads while the block runs."""
     _body.file = file
     try:
         yield
@@ -149,10 +148,10 @@ def sending(file) -> Iterator[None]:
         _body.file = None
 
 
-def _meaning(failure: object) -> tuple[str, float | None]:
-    """What a failure is called, and how many seconds the server asks to wait, if it does."""
+def _reason_and_wait(failure: Any) -> tuple[str, float | None]:
+    """Return why a request failed, and how many seconds the server asks to wait, if it does."""
     if isinstance(failure, BaseException):
-        return f"the Hub could not be reached, or the connection broke ({sentence_of(failure)})", None
+        return connection_failure(failure), None
     asked = _retry_after(failure.headers)
     if failure.status_code == 429:
         return "the Hub accepts no more requests for now (HTTP 429)", asked
@@ -160,7 +159,7 @@ def _meaning(failure: object) -> tuple[str, float | None]:
 
 
 def _retry_after(headers) -> float | None:
-    """Seconds to wait, from Retry-After (RFC 9110, section 10.2.3: seconds or a date) or from the Hub's own `ratelimit`."""
+    """Return the seconds to wait, by Retry-After (RFC 9110, 10.2.3: seconds or a date) or the Hub's `ratelimit`."""
     text = headers.get("Retry-After", "").strip()
     if re.fullmatch(r"\d{1,9}", text):
         return float(text)
@@ -187,7 +186,7 @@ def _xet_settings() -> Iterator[None]:
 
 @contextmanager
 def _without_warnings() -> Iterator[None]:
-    """Hides huggingface_hub's warnings about failed tries: the last one's failure is an error here."""
+    """Hide huggingface_hub's warnings about failed tries: the failure of the last one raises an error."""
     logger = logging.getLogger("huggingface_hub")
     level = logger.level
     if logger.getEffectiveLevel() == logging.WARNING:

@@ -1,11 +1,11 @@
-"""Publish a model folder on the Hugging Face Hub, after checking that it is complete."""
+"""Publish a model folder on the Hugging Face Hub, after a check that it is complete."""
 
 import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from .local_paths import without_local_paths
 from .model_folder import check_model_folder, shown
+from .paths import without_local_paths
 from .remote_code import files_with_code, missing_code
 
 logger = logging.getLogger(__name__)
@@ -24,39 +24,38 @@ def push(
     progress: bool = False,
     tell: Callable[[str], object] = logger.warning,
 ) -> str:
-    """Publishes a saved model on the Hub, in one commit.
+    """Publish a saved model on the Hub, in one commit.
 
-    The folder is only read. Weights in the repository that those of the folder replace (one file instead of shards, or the
-    other way about, of one variant) are deleted; other files that the repository has and the folder lacks stay there. Temporary
-    failures (429, 500, 502, 503, 504, cut connections) are retried, with at most five tries and 90 seconds; large files
-    that have arrived are not sent again, not even by the next push.
+    The folder is only read. Weights in the repository that those of the folder replace (one file instead of shards, or
+    the reverse, of one variant) are deleted; other files of the repository stay. Temporary failures (429, 500, 502,
+    503, 504, cut connections) are retried, with at most five tries and 90 seconds. Large files that arrived are not
+    sent again, not even by the next push.
 
     Args:
         directory: model and tokenizer as `save_pretrained`, `roformer convert` or `roformer export-onnx` wrote them.
-            Hidden files, what training leaves next to a model (`checkpoint-*`, optimizer.pt, `runs/` …), names that
-            begin with "_", and what looks like a credential (`id_rsa`, `*.pem`, `token` …) are not sent. A file that the card shows or
+            Hidden files, files of training (`checkpoint-*`, optimizer.pt, `runs/` …), names that begin with "_", and
+            files that look like credentials (`id_rsa`, `*.pem`, `token` …) are not sent. A file that the card shows or
             links to is sent even from a folder such as `runs/`, unless it is hidden or a credential. Links are followed
             within the folder, and from a snapshot in huggingface_hub's cache to its blobs. Of a path of this machine in
-            the settings (`_name_or_path` in config.json …) only the last part is sent. If neither the folder nor
-            the repository has a README.md, a card is written from what the folder says about itself; a card that does
-            not say what the model needs to be loaded (this package, or the code next to it) gets a section about it.
+            the settings (`_name_or_path` in config.json …) only the last part is sent. If neither the folder nor the
+            repository has a README.md, a card is written from the folder's files. A card that does not say what the
+            model needs to be loaded (this package, or the code next to it) gets a section about it.
         repo_id: `name/repository`; created if it does not exist.
-        with_code: send the code too, so that `trust_remote_code=True` loads the model without this package.
+        with_code: also send the code, so that `trust_remote_code=True` loads the model without this package.
         private: create a repository that only its owner can see. An existing public one is refused.
         revision: a branch, created if it does not exist; `main` if None.
         create_pr: open a pull request instead, on an existing repository; permission to read it is enough.
         commit_message: one line.
         token: if None, the one from HF_TOKEN or `hf auth login`. It never appears in errors.
         progress: show a bar on stderr.
-        tell: called with a sentence that names what is not sent, if that is more than hidden files.
+        tell: called with a sentence that names the files that are not sent, unless all of them are hidden.
 
     Returns:
         The repository's address, or the pull request's.
 
     Raises:
-        ValueError: if the folder is not a complete model, or has a link that leads out of it; nothing has been sent
-            then.
-        HubError: if the Hub refused, or could not be reached; says whether anything may have been published.
+        ValueError: the folder is not a complete model, or has a link that leads out of it; nothing has been sent.
+        HubError: the Hub refused, or could not be reached; says whether anything may have been published.
 
     Example:
         >>> push("my-model", "me/my-model", with_code=True, private=True)
@@ -74,22 +73,13 @@ def push(
         files |= files_with_code(directory)
     elif absent := missing_code(directory, files):
         raise ValueError(
-            f"auto_map or custom_pipelines in {directory} name {', '.join(map(shown, absent))}, which is missing or not published: "
-            "push it with its code"
+            f"auto_map or custom_pipelines in {directory} name {', '.join(map(shown, absent))}, which is missing or "
+            "not published: put it into the folder, or push with --with-code"
         )
     files |= without_local_paths(files)
     if note := published.note():
         tell(note)
     return publish(
-        directory,
-        files,
-        published.changed,
-        repo_id,
-        with_code,
-        private,
-        revision,
-        create_pr,
-        commit_message,
-        token,
+        directory, files, published.changed, repo_id, with_code, private, revision, create_pr, commit_message, token,
         progress,
-    )
+    )  # fmt: skip

@@ -11,20 +11,22 @@ import h5py
 import numpy as np
 import pytest
 from helpers import command_line
+from helpers.messages import assert_states, refused
 from helpers.paths import REPOSITORY
 from helpers.properties import max_examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from modeling_roformer.cli import main
+from modeling_roformer.conversion.checkpoints.task_layers import HEADS
 from modeling_roformer.conversion.converter import convert
 from modeling_roformer.conversion.errors import CheckpointError
 from modeling_roformer.conversion.formats.keras_bundle import KerasBundle
 from modeling_roformer.conversion.formats.keras_hdf5 import KerasHDF5
 from modeling_roformer.conversion.formats.object_graph import parse_object_graph
-from modeling_roformer.conversion.formats.protobuf import BYTES, VARINT, read_fields, write_field, write_varint
 from modeling_roformer.conversion.formats.tensor_bundle import OBJECT_GRAPH, Entry, TensorBundle
 from modeling_roformer.conversion.formats.tensor_bundle_writer import write_bundle, write_index
+from modeling_roformer.hub.protocol_buffers import BYTES, VARINT, DamagedMessage, read_fields, write_field, write_varint
 
 run = command_line.run  # the fixture
 FIXTURES = REPOSITORY / "tests" / "fixtures" / "keras"
@@ -44,12 +46,11 @@ def folder_with(tmp_path: Path, name: str, file: str) -> Path:
     return folder
 
 
-def refused(tmp_path: Path, sentence: str, **options) -> None:
-    """Conversion fails with that sentence, and leaves nothing."""
+def not_converted(tmp_path: Path, *facts: object, **options) -> None:
+    """Conversion fails with an error that states the facts, and leaves nothing."""
     before = sorted(tmp_path.iterdir())
-    with pytest.raises(CheckpointError, match=sentence) as caught:
+    with refused(CheckpointError, "legacy", *facts):
         convert(tmp_path / "legacy", tmp_path / "output", **options)
-    assert "\n" not in str(caught.value) and "legacy" in str(caught.value)
     assert sorted(tmp_path.iterdir()) == before
 
 
@@ -59,56 +60,59 @@ def text_list(names: list[str]) -> np.ndarray:
 
 # How the task layer is applied.
 
+CHOICES = ["--head classification", "--head triplet", "--head tokens", "--head none"]
+
 
 @pytest.mark.parametrize(
-    ("name", "file", "head", "sentence"),
+    ("name", "file", "head", "facts"),
     [
-        ("classification", "best_model.weights", "auto", "does not say what dense is applied to .*an unnamed layer"),
-        ("v2_classification", "best_model.weights", "auto", "--head classification .*triplet .*tokens .*none"),
-        ("nested", "best_model.h5", "auto", r"does not say what dense is applied to \(between the encoder and it: lambda"),
-        ("triplet", "best_model.h5", "classification", "has dense over the masked mean .*not --head classification"),
-        ("classification", "best_model.h5", "triplet", r"has dense over \[CLS\] .*not --head triplet"),
-        ("tokens", "best_model.weights", "classification", "has dense over every token"),
-        ("classification", "best_model.weights", "triplet", "triplet matching has one output"),
-        ("crf", "best_model.h5", "auto", "no class here supports: dense, conditional_random_field .*--head none"),
-        ("crf", "best_model.weights", "tokens", "no class here supports: dense, .*--head none"),
-        ("pooler", "best_model.h5", "auto", "has a pooler, Pooler-Dense, and dense, .*--head none"),
-        ("pooler", "best_model.h5", "classification", "has a pooler, .*--head pooler means .*with tanh .*--head linear-pooler"),
-        ("pooler", "whole_model.h5", "tokens", "over the pooler .*not --head tokens"),
-        ("pooler", "whole_model.h5", "linear-pooler", r"over the pooler \(tanh\) .*not --head linear-pooler"),
-        ("classification", "best_model.h5", "pooler", r"over \[CLS\] .*not --head pooler"),
-        ("classification", "best_model.weights", "pooler", "without a pooler .*not --head pooler"),
-        ("triplet", "best_model.h5", "tokens", "has dense over the masked mean .*not --head tokens"),
-        ("bert_classification", "best_model.h5", "auto", r"no class computes dense: Dense\(2\) over \[CLS\]; --head tokens"),
-        ("bert_classification", "best_model.h5", "none", "is a BERT without a language-model head"),
-        ("mlm", "best_model.h5", "classification", "has no Keras task layer"),
-        ("mlm", "best_model.h5", "nonsense", "there is no head 'nonsense': choose one of auto, classification") ,
+        ("classification", "best_model.weights", "auto", ["dense", "unnamed layer", *CHOICES]),
+        ("v2_classification", "best_model.weights", "auto", ["dense", *CHOICES]),
+        ("nested", "best_model.h5", "auto", ["dense", "lambda", *CHOICES]),
+        ("triplet", "best_model.h5", "classification", ["dense", "masked mean", "--head classification"]),
+        ("classification", "best_model.h5", "triplet", ["dense", "[CLS]", "--head triplet"]),
+        ("tokens", "best_model.weights", "classification", ["dense", "every token", "--head classification"]),
+        ("classification", "best_model.weights", "triplet", ["Dense(2)", "one output", "--head none"]),
+        ("crf", "best_model.h5", "auto", ["dense", "conditional_random_field", "--head none"]),
+        ("crf", "best_model.weights", "tokens", ["dense", "conditional_random_field", "--head none"]),
+        ("pooler", "best_model.h5", "auto", ["Pooler-Dense", "dense", "--head none"]),
+        ("pooler", "best_model.h5", "classification", ["Pooler-Dense", "--head pooler", "tanh", "--head linear-pooler"]),
+        ("pooler", "whole_model.h5", "tokens", ["dense", "pooler", "--head tokens"]),
+        ("pooler", "whole_model.h5", "linear-pooler", ["dense", "pooler (tanh)", "--head linear-pooler"]),
+        ("classification", "best_model.h5", "pooler", ["dense", "[CLS]", "--head pooler"]),
+        ("classification", "best_model.weights", "pooler", ["dense", "without a pooler", "--head pooler"]),
+        ("triplet", "best_model.h5", "tokens", ["dense", "masked mean", "--head tokens"]),
+        ("bert_classification", "best_model.h5", "auto", ["Dense(2)", "[CLS]", "--head tokens"]),
+        ("bert_classification", "best_model.h5", "none", ["BERT", "language-model head"]),
+        ("mlm", "best_model.h5", "classification", ["no Keras task layer", "--head classification"]),
     ],
 )  # fmt: skip
-def test_what_cannot_be_told_is_asked_for(name, file, head, sentence, tmp_path):
+def test_what_cannot_be_told_is_asked_for(name, file, head, facts, tmp_path):
     folder_with(tmp_path, name, file)
-    if head == "nonsense":
-        with pytest.raises(CheckpointError, match=sentence):
-            convert(tmp_path / "legacy", tmp_path / "output", head=head)
-        return
-    refused(tmp_path, sentence, head=head)
+    not_converted(tmp_path, *facts, head=head)
+
+
+def test_a_head_that_does_not_exist(tmp_path):
+    folder_with(tmp_path, "mlm", "best_model.h5")
+    with refused(CheckpointError, "'nonsense'", *HEADS):
+        convert(tmp_path / "legacy", tmp_path / "output", head="nonsense")
 
 
 @pytest.mark.parametrize(
-    ("layer", "sentence"),
+    ("layer", "facts"),
     [
-        ("lambda_3", "does not say what dense is applied to"),
-        ("global_max_pooling1d", "after global_max_pooling1d, which no class here supports"),
-        ("global_average_pooling1d_1", r"Dense\(2\) over the masked mean, but triplet matching has one output"),
+        ("lambda_3", ["dense", "lambda_3", *CHOICES]),
+        ("global_max_pooling1d", ["dense", "global_max_pooling1d", "--head none"]),
+        ("global_average_pooling1d_1", ["Dense(2)", "masked mean", "one output"]),
     ],
 )
-def test_layers_before_the_last(layer, sentence, tmp_path):
+def test_layers_before_the_last(layer, facts, tmp_path):
     path = folder_with(tmp_path, "classification", "best_model.h5") / "best_model.h5"
     with h5py.File(path, "r+") as file:
         file.move("CLS-token", layer)
         names = [name.decode() if isinstance(name, bytes) else name for name in file.attrs["layer_names"]]
         file.attrs["layer_names"] = text_list([layer if name == "CLS-token" else name for name in names])
-    refused(tmp_path, sentence)
+    not_converted(tmp_path, *facts)
 
 
 def add_layer_after(path: Path, layer: str) -> None:
@@ -120,22 +124,18 @@ def add_layer_after(path: Path, layer: str) -> None:
 
 @pytest.mark.parametrize(("name", "head"), [("classification", "classification"), ("tokens", "tokens")])
 def test_layers_after_the_dense(name, head, tmp_path):
-    """What is made of its outputs is part of the model."""
     path = folder_with(tmp_path, name, "best_model.h5") / "best_model.h5"
     original = path.read_bytes()
-    for layer, sentence in [
-        ("lambda", "does not say what lambda does to the outputs of dense: --head classification .*--head none"),
-        ("cross_entropy_loss", "does not say what cross_entropy_loss does to the outputs"),
-        (
-            "global_average_pooling1d",
-            "has global_average_pooling1d after the task layer dense, which no class here supports",
-        ),
-        ("global_max_pooling1d", "has global_max_pooling1d after the task layer"),
+    for layer, facts in [
+        ("lambda", CHOICES),
+        ("cross_entropy_loss", CHOICES),
+        ("global_average_pooling1d", ["after", "--head none"]),
+        ("global_max_pooling1d", ["after", "--head none"]),
     ]:
         path.write_bytes(original)
         add_layer_after(path, layer)
-        refused(tmp_path, sentence)
-    refused(tmp_path, "after the task layer dense", head=head)
+        not_converted(tmp_path, layer, "dense", *facts)
+    not_converted(tmp_path, "global_max_pooling1d", "after", "dense", head=head)
     for number, (layer, chosen) in enumerate([("lambda", head), ("activation", "auto"), ("dropout_3", "auto")]):
         path.write_bytes(original)
         add_layer_after(path, layer)
@@ -156,19 +156,19 @@ def applied_to(layer: str):
 
 
 @pytest.mark.parametrize(
-    ("name", "change", "sentence"),
+    ("name", "change", "facts"),
     [
-        ("regression", applied_to("Embedding-Norm"), "over Embedding-Norm, which is not the end of its encoder"),
-        ("regression", lambda layers: layers["dense"].update(inbound_nodes=[]), "does not say what dense is applied to"),
-        ("regression", lambda layers: layers["CLS-token"].update(class_name="Flatten"), "after CLS-token, which no class"),
-        ("pooler", lambda layers: layers["Pooler-Dense"]["config"].update(activation="mish"), "activation mish, which is"),
-        ("pooler", lambda layers: layers["Pooler-Dense"].pop("config"), "model_config does not describe a"),
+        ("regression", applied_to("Embedding-Norm"), ["dense", "Embedding-Norm", "--head none"]),
+        ("regression", lambda layers: layers["dense"].update(inbound_nodes=[]), ["dense", *CHOICES]),
+        ("regression", lambda layers: layers["CLS-token"].update(class_name="Flatten"), ["dense", "CLS-token"]),
+        ("pooler", lambda layers: layers["Pooler-Dense"]["config"].update(activation="mish"), ["Pooler-Dense", "mish"]),
+        ("pooler", lambda layers: layers["Pooler-Dense"].pop("config"), ["model_config"]),
     ],
 )  # fmt: skip
-def test_what_the_configuration_of_a_whole_model_says(name, change, sentence, tmp_path):
+def test_what_the_configuration_of_a_whole_model_says(name, change, facts, tmp_path):
     path = folder_with(tmp_path, name, "whole_model.h5") / "whole_model.h5"
     edit_model_config(path, change)
-    refused(tmp_path, sentence)
+    not_converted(tmp_path, "whole_model.h5", *facts)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_an_activation_that_is_a_layer_of_its_own(kind, fields, activation, prob
 
 
 def test_a_mask_that_the_file_tells_is_believed(tmp_path):
-    """Whatever family is asked for."""
+    """The file's mask is used with any --family."""
     folder_with(tmp_path, "unilm", "best_model.h5")
     convert(tmp_path / "legacy", tmp_path / "output", family="gpt", verify=True)
     config = json.loads((tmp_path / "output" / "config.json").read_text())
@@ -202,7 +202,7 @@ def test_a_mask_that_the_file_tells_is_believed(tmp_path):
     for path in (tmp_path / "legacy", tmp_path / "output"):
         shutil.rmtree(path)
     folder_with(tmp_path, "classification", "best_model.h5")
-    refused(tmp_path, "is a RoFormer-GPT that attends in both directions, which cannot be converted", family="gpt")
+    not_converted(tmp_path, "RoFormer-GPT", "both directions", family="gpt")
 
 
 def test_a_mask_that_only_the_configuration_tells(tmp_path):
@@ -224,7 +224,7 @@ def test_a_dense_over_the_hidden_states_beside_an_unused_pooler(tmp_path):
 
 
 def test_head_is_for_keras_only(tmp_path):
-    with pytest.raises(CheckpointError, match="has no Keras task layer for --head triplet"):
+    with refused(CheckpointError, LEGACY / "word" / "bert_model.ckpt", "no Keras task layer", "--head triplet"):
         convert(LEGACY / "word", tmp_path / "output", head="triplet")
 
 
@@ -324,41 +324,41 @@ def drop_layer(file, layer: str) -> None:
 TOKENS = "Embedding-Token/Embedding-Token/embeddings:0"
 GAMMA = "Embedding-Norm/Embedding-Norm/gamma:0"
 SPOILT = {
-    "order": (swap_queries_and_keys, "weights of the layer Transformer-0-MultiHeadSelfAttention in a different order"),
-    "group missing": (lambda file: file.__delitem__("dense"), "no weight_names for its layer dense"),
-    "weight missing": (lambda file: file.__delitem__(GAMMA), f"no weight {GAMMA}"),
-    "layer missing": (lambda file: drop_layer(file, "Transformer-0-FeedForward-Norm"), "has no variable .*LayerNorm"),
-    "no embeddings": (lambda file: drop_layer(file, "Embedding-Token"), "has no layer Embedding-Token"),
-    "layer not listed": (lambda file: unlist_layer(file, "dense"), "has dense/dense/bias:0, which its layer_names leaves out"),
+    "order": (swap_queries_and_keys, ["Transformer-0-MultiHeadSelfAttention", "order"]),
+    "group missing": (lambda file: file.__delitem__("dense"), ["weight_names", "dense"]),
+    "weight missing": (lambda file: file.__delitem__(GAMMA), [GAMMA]),
+    "layer missing": (lambda file: drop_layer(file, "Transformer-0-FeedForward-Norm"), ["bert/encoder/layer_0/output/LayerNorm/gamma"]),
+    "no embeddings": (lambda file: drop_layer(file, "Embedding-Token"), ["no layer Embedding-Token"]),
+    "layer not listed": (lambda file: unlist_layer(file, "dense"), ["dense/dense/bias:0", "layer_names"]),
     "weights not listed": (
         lambda file: file["dense"].attrs.__setitem__("weight_names", text_list([])),
-        "has dense/dense/bias:0, which its weight_names leaves out",
+        ["dense/dense/bias:0", "weight_names"],
     ),
-    "not a number": (lambda file: file[GAMMA].write_direct(np.full(16, np.nan, "f4")), "not finite in .*LayerNorm/gamma"),
-    "infinite": (lambda file: file[TOKENS].__setitem__((3, 4), -np.inf), "not finite in bert/embeddings/word_embeddings"),
-    "names missing": (lambda file: file.attrs.__delitem__("layer_names"), "not from Keras: it has no layer_names"),
-    "names are numbers": (lambda file: file.attrs.__setitem__("layer_names", [1, 2]), "layer_names is not a string"),
+    "not a number": (lambda file: file[GAMMA].write_direct(np.full(16, np.nan, "f4")), ["finite", "bert/embeddings/LayerNorm/gamma"]),
+    "infinite": (lambda file: file[TOKENS].__setitem__((3, 4), -np.inf), ["finite", "bert/embeddings/word_embeddings"]),
+    "names missing": (lambda file: file.attrs.__delitem__("layer_names"), ["Keras", "no layer_names"]),
+    "names are numbers": (lambda file: file.attrs.__setitem__("layer_names", [1, 2]), ["layer_names", "string"]),
     "name twice": (
         lambda file: file.attrs.__setitem__("layer_names", text_list(["dense", "dense"])),
-        "layer_names has a name twice",
+        ["layer_names", "twice"],
     ),
-    "shape": (lambda file: replace_dataset(file, GAMMA, data=np.ones(7, "f4")), r"gamma has shape \(7,\).* implies \(16,\)"),
-    "integers": (lambda file: replace_dataset(file, GAMMA, data=np.ones(16, "i4")), "gamma as int32, which is not a floating-point type"),
-    "complex": (lambda file: replace_dataset(file, GAMMA, data=np.ones(16, "c8")), "as complex64"),
-    "compressed": (lambda file: replace_dataset(file, TOKENS, compression="gzip"), "compressed or chunked"),
-    "never written": (lambda file: replace_dataset(file, GAMMA, data=None, shape=(16,), dtype="f4"), "never written"),
-    "a link": (lambda file: replace_link(file), f"no weight {GAMMA}"),
-    "newer format": (lambda file: newer_kind(file), "newer format .*save the weights again"),
-    "unknown weight": (lambda file: add_weight(file, "Embedding-Norm", "delta:0"), "that bert4keras does not have"),
-    "two embeddings": (lambda file: add_weight(file, "Embedding-Token", "more:0"), "has 2 weights in the layer Embedding-Token"),
-    "two kernels": (lambda file: add_weight(file, "dense", "dense/x/kernel:0"), "no class here supports: dense"),
+    "shape": (lambda file: replace_dataset(file, GAMMA, data=np.ones(7, "f4")), ["bert/embeddings/LayerNorm/gamma", (7,), (16,)]),
+    "integers": (lambda file: replace_dataset(file, GAMMA, data=np.ones(16, "i4")), ["bert/embeddings/LayerNorm/gamma", "int32"]),
+    "complex": (lambda file: replace_dataset(file, GAMMA, data=np.ones(16, "c8")), [GAMMA, "complex64"]),
+    "compressed": (lambda file: replace_dataset(file, TOKENS, compression="gzip"), [TOKENS, "compressed", "chunked"]),
+    "never written": (lambda file: replace_dataset(file, GAMMA, data=None, shape=(16,), dtype="f4"), [GAMMA, "never written"]),
+    "a link": (lambda file: replace_link(file), ["no weight", GAMMA]),
+    "newer format": (lambda file: newer_kind(file), [".weights.h5", "save the weights again"]),
+    "unknown weight": (lambda file: add_weight(file, "Embedding-Norm", "delta:0"), ["Embedding-Norm", "delta:0"]),
+    "two embeddings": (lambda file: add_weight(file, "Embedding-Token", "more:0"), ["2 weights", "Embedding-Token"]),
+    "two kernels": (lambda file: add_weight(file, "dense", "dense/x/kernel:0"), ["dense", "--head none"]),
     "gated": (
         lambda file: add_weight(file, "Transformer-0-FeedForward", "dense_2/kernel:0"),
-        "has 3 of 2 weights called kernel in the layer Transformer-0-FeedForward",
+        ["kernel", 3, 2, "Transformer-0-FeedForward"],
     ),
-    "unknown layer": (lambda file: add_layer(file, "lstm", "kernel:0"), "no class here supports: dense, lstm"),
-    "two encoders": (lambda file: add_layer(file, "B-Embedding-Token", "embeddings:0"), "2 models with a layer Embedding-Token"),
-    "model_config": (lambda file: file.attrs.__setitem__("model_config", "{}"), "model_config does not describe a"),
+    "unknown layer": (lambda file: add_layer(file, "lstm", "kernel:0"), ["dense", "lstm", "--head none"]),
+    "two encoders": (lambda file: add_layer(file, "B-Embedding-Token", "embeddings:0"), ["2 models", "Embedding-Token"]),
+    "model_config": (lambda file: file.attrs.__setitem__("model_config", "{}"), ["model_config"]),
 }  # fmt: skip
 
 
@@ -386,20 +386,20 @@ def add_layer(file, layer: str, weight: str) -> None:
 
 @pytest.mark.parametrize("name", SPOILT)
 def test_spoilt_hdf5(name, tmp_path):
-    change, sentence = SPOILT[name]
+    change, facts = SPOILT[name]
     path = folder_with(tmp_path, "classification", "best_model.h5") / "best_model.h5"
     with h5py.File(path, "r+") as file:
         change(file)
-    refused(tmp_path, sentence)
+    not_converted(tmp_path, "best_model.h5", *facts)
 
 
 def test_the_sizes_of_the_configuration(tmp_path):
     folder = folder_with(tmp_path, "classification", "best_model.h5")
     config = json.loads((folder / "bert_config.json").read_text())
     (folder / "bert_config.json").write_text(json.dumps(config | {"intermediate_size": 64}))
-    refused(tmp_path, "does not match bert_config.json: .*intermediate/dense")
+    not_converted(tmp_path, "bert_config.json", "bert/encoder/layer_0/intermediate/dense/kernel", (16, 32), (16, 64))
     (folder / "bert_config.json").write_text(json.dumps(config | {"num_hidden_layers": 2}))
-    refused(tmp_path, "has 1 layers, but bert_config.json says 2")
+    not_converted(tmp_path, "bert_config.json", "num_hidden_layers", "1 layers", 2)
 
 
 def test_a_bit_that_moves_numbers_elsewhere(tmp_path):
@@ -413,7 +413,7 @@ def test_a_bit_that_moves_numbers_elsewhere(tmp_path):
         changed = bytearray(content)
         changed[where + bit // 8] ^= 1 << bit % 8
         path.write_bytes(changed)
-        refused(tmp_path, "overlap|damaged")
+        not_converted(tmp_path, "best_model.h5", "damaged")
 
 
 def test_a_text_that_is_said_to_be_huge(tmp_path):
@@ -424,7 +424,7 @@ def test_a_text_that_is_said_to_be_huge(tmp_path):
     length = content.index(struct.pack("<QI", heap, 1)) - 4
     content[length + 3] ^= 0x80
     path.write_bytes(content)
-    refused(tmp_path, "layer_names refers to a string that is in no global heap")
+    not_converted(tmp_path, "best_model.h5", "layer_names", "global heap")
 
 
 @pytest.mark.parametrize("share", [0.001, 0.05, 0.5, 0.99])
@@ -432,14 +432,14 @@ def test_cut_off_hdf5(share, tmp_path):
     path = folder_with(tmp_path, "triplet", "best_model.h5") / "best_model.h5"
     content = path.read_bytes()
     path.write_bytes(content[: max(int(len(content) * share), 9)])
-    refused(tmp_path, "best_model.h5 is (damaged|truncated)")
+    not_converted(tmp_path, "best_model.h5", "damaged")
 
 
 def test_a_file_of_no_format(tmp_path):
     folder = folder_with(tmp_path, "triplet", "nothing")
     (folder / "best_model.h5").write_bytes(b"no HDF5")
-    refused(tmp_path, "has no weights: .*no Keras HDF5 file")
-    refused(tmp_path, "best_model.h5 is not in a supported format", checkpoint="best_model.h5")
+    not_converted(tmp_path, "no weights", "TensorFlow", "HDF5", "model.safetensors")
+    not_converted(tmp_path, "best_model.h5", "HDF5", checkpoint="best_model.h5")
 
 
 def test_other_relative_positions_than_nezhas(tmp_path):
@@ -447,10 +447,10 @@ def test_other_relative_positions_than_nezhas(tmp_path):
     place = "Embedding-Relative-Position/Embedding-Relative-Position/embeddings:0"
     with h5py.File(path, "r+") as file:
         file[place][3, 4] += 0.01
-    refused(tmp_path, "not NEZHA's sines and cosines")
+    not_converted(tmp_path, "relative positions", "NEZHA")
     with h5py.File(path, "r+") as file:
         replace_dataset(file, place, data=np.ones((65, 8), "f4"))
-    refused(tmp_path, r"relative positions have shape \(65, 8\)")
+    not_converted(tmp_path, "relative positions", (65, 8), (129, 8))
 
 
 def test_without_h5py(run, tmp_path, monkeypatch):
@@ -487,7 +487,8 @@ def test_any_change_of_an_hdf5_file(tmp_path, edits, same_length):
         for name in source.entries:
             source.read(name)
     except CheckpointError as error:
-        assert "model.h5" in str(error) and "\n" not in str(error)
+        assert_states(error, path)
+        assert "\n" not in str(error)
 
 
 # tf.keras' checkpoints.
@@ -531,15 +532,15 @@ def test_a_graph_written_anew_is_read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "sentence"),
+    ("changes", "facts"),
     [
-        ({"crc": 1}, "the checksum of its object graph is wrong"),
-        ({"shape": (1,)}, "as string"),
-        ({"dtype": "float32"}, "cannot take"),
+        ({"crc": 1}, ["checksum", "object graph"]),
+        ({"shape": (1,)}, [OBJECT_GRAPH, "string"]),
+        ({"dtype": "float32"}, [OBJECT_GRAPH, "float32", "bytes"]),
     ],
 )
-def test_the_entry_of_the_graph(tmp_path, changes, sentence):
-    with pytest.raises(CheckpointError, match=sentence):
+def test_the_entry_of_the_graph(tmp_path, changes, facts):
+    with refused(CheckpointError, tmp_path / "copy.index", *facts):
         KerasBundle(with_graph(TRIPLET, tmp_path / "copy", GRAPH, **changes))
 
 
@@ -551,7 +552,7 @@ def test_a_changed_byte_of_the_graph(tmp_path, at):
     content = bytearray(data.read_bytes())
     content[entry.offset + at if at >= 0 else entry.offset + entry.size + at] ^= 1
     data.write_bytes(content)
-    refused(tmp_path, "(length|checksum) of its object graph is wrong", head="triplet")
+    not_converted(tmp_path, "best_model.weights.index", "object graph", "wrong", head="triplet")
 
 
 def test_other_strings_are_refused_as_before(tmp_path):
@@ -560,7 +561,7 @@ def test_other_strings_are_refused_as_before(tmp_path):
     entries = [*TensorBundle(prefix).entries.values(), TensorBundle(prefix).object_graph]
     write_index(prefix, [Entry(**{**vars(e), "name": e.name.replace(OBJECT_GRAPH, "text")}) for e in entries], 1)
     assert index.is_file()
-    with pytest.raises(CheckpointError, match="text as string"):
+    with refused(CheckpointError, index, "text", "string"):
         TensorBundle(prefix)
 
 
@@ -573,39 +574,45 @@ def graph_of(*nodes: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("graph", "sentence"),
+    ("graph", "fact"),
     [
-        (b"", "object graph is empty"),
+        (b"", "empty"),
         (graph_of(b""), "no Keras models"),
-        (graph_of(reference(7, "layer-0")), "names an object that it does not have"),
-        (graph_of(reference(0, "layer-0")), "a layer of itself"),
-        (graph_of(reference(1, "layer-0"), b""), "has no layer Embedding-Token"),
-        (graph_of(reference(1, "a") + reference(2, "b"), reference(3, "layer-0"), reference(3, "layer-0"), b""), "2 Keras models"),
+        (graph_of(reference(7, "layer-0")), "names an object"),
+        (graph_of(reference(0, "layer-0")), "layer of itself"),
+        (graph_of(reference(1, "layer-0"), b""), "no layer Embedding-Token"),
+        (
+            graph_of(reference(1, "a") + reference(2, "b"), reference(3, "layer-0"), reference(3, "layer-0"), b""),
+            "2 Keras models",
+        ),
         (graph_of(write_field(9, VARINT, 1)), "unknown field 9"),
-        (graph_of(reference(0, "a\nb")), "where a name should be"),
-        (graph_of(write_field(1, BYTES, write_field(2, BYTES, b"\xff"))), "where a name should be"),
-        (GRAPH[:-3], "truncated|damaged"),
-        (GRAPH.replace(b"layer_with_weights-0/embeddings", b"layer_with_weights-0/embeddingz"), "names a variable"),
-        (GRAPH.replace(b"q_dense", b"x_dense"), "names a variable|order|weights"),
+        (graph_of(reference(0, "a\nb")), r"'a\nb'"),
+        (graph_of(write_field(1, BYTES, write_field(2, BYTES, b"\xff"))), "'\ufffd'"),
+        (GRAPH[:-3], "truncated"),
+        (
+            GRAPH.replace(b"layer_with_weights-0/embeddings", b"layer_with_weights-0/embeddingz"),
+            "layer_with_weights-0/embeddingz/.ATTRIBUTES/VARIABLE_VALUE",
+        ),
+        (GRAPH.replace(b"q_dense", b"x_dense"), "variable"),
     ],
-)  # fmt: skip
-def test_object_graphs_whose_checksums_are_right(tmp_path, graph, sentence):
-    with pytest.raises(CheckpointError, match=rf"copy\.index .*({sentence})") as caught:
+)
+def test_object_graphs_whose_checksums_are_right(tmp_path, graph, fact):
+    with refused(CheckpointError, tmp_path / "copy.index", fact):
         KerasBundle(with_graph(TRIPLET, tmp_path / "copy", graph))
-    assert "\n" not in str(caught.value)
 
 
 def test_a_graph_as_deep_as_python_goes(tmp_path):
     depth = 20_000
     nodes = [reference(1, "layer-0"), *(reference(i + 2, "x") for i in range(depth)), b""]
-    with pytest.raises(CheckpointError, match="too deep"):
+    with refused(CheckpointError, tmp_path / "copy.index", "too deep"):
         KerasBundle(with_graph(TRIPLET, tmp_path / "copy", graph_of(*nodes)))
 
 
 def test_a_checkpoint_that_has_the_model_below_its_root(tmp_path):
     """tf.train.Checkpoint(model=…) makes one."""
-    model, *others = (node for _, _, node in read_fields(GRAPH))
-    model = b"".join(write_field(*field) for field in read_fields(model) if not str(field[2]).endswith("root'"))
+    model, *others = (node for _, node in read_fields(GRAPH, None, "graph"))
+    fields = [field for field in read_fields(model, None, "root") if not str(field[1]).endswith("root'")]
+    model = b"".join(write_field(number, BYTES, value) for number, value in fields)
     root = reference(1 + len(others), "model") + reference(2 + len(others), "save_counter")
     prefix = with_graph(TRIPLET, tmp_path / "copy", graph_of(root, *others, model, b""))
     assert KerasBundle(prefix).entries.keys() == KerasBundle(TRIPLET).entries.keys()
@@ -617,7 +624,7 @@ def test_any_change_of_an_object_graph(edits):
     try:
         nodes = parse_object_graph(edited(GRAPH, edits))
         assert nodes
-    except CheckpointError as error:
+    except (CheckpointError, DamagedMessage) as error:
         assert "\n" not in str(error)
 
 
@@ -628,4 +635,5 @@ def test_any_change_of_an_object_graph_with_its_checksum_made_right(tmp_path, ed
         bundle = KerasBundle(with_graph(TRIPLET, tmp_path / "copy", edited(GRAPH, edits)))
         assert "bert/embeddings/word_embeddings" in bundle.entries
     except CheckpointError as error:
-        assert "copy" in str(error) and "\n" not in str(error)
+        assert_states(error, tmp_path / "copy.index")
+        assert "\n" not in str(error)

@@ -77,7 +77,7 @@ def legacy_folder(tmp_path: Path, name: str, file: str, fixtures: Path = FIXTURE
 
 
 def answers(folder: Path, token_ids: np.ndarray, segment_ids: np.ndarray) -> torch.Tensor:
-    """What the class that the folder names gives; id 0 is padding. Triplets are scored text by text."""
+    """Outputs of the class that the folder names; id 0 is padding. Triplets are scored text by text."""
     name = AutoConfig.from_pretrained(folder).architectures[0]
     model = getattr(transformers if name.startswith("Bert") else modeling_roformer, name).from_pretrained(folder).eval()
     tokens, segments = torch.from_numpy(token_ids).long(), torch.from_numpy(segment_ids).long()

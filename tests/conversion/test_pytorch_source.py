@@ -15,6 +15,7 @@ import pytest
 import torch
 import transformers
 from helpers import command_line
+from helpers.messages import assert_states, refused
 from helpers.paths import REPOSITORY
 from helpers.properties import max_examples
 from hypothesis import example, given
@@ -400,7 +401,7 @@ def test_roformer_v2(tmp_path):
 
 
 def save_sim(folder, activation="linear", **fields):
-    """As convert_roformer_original_tf_checkpoint_to_pytorch.py of 0.4.3 leaves a RoFormer-Sim, in the old format."""
+    """A RoFormer-Sim converted by convert_roformer_original_tf_checkpoint_to_pytorch.py of 0.4.3, in the old format."""
     config = RoFormerConfig(
         **SIZES, is_decoder=True, prefix_lm=True, add_pooling_layer=True, pooler_activation="linear", eos_token_id=3
     )
@@ -427,7 +428,7 @@ def test_roformer_sim(fields, tmp_path):
 
 
 def test_roformer_sim_without_its_language_model(tmp_path):
-    """As AutoModel saves it: sentence-transformers finds its pooler, whatever the keys begin with."""
+    """Saved by AutoModel: sentence-transformers finds the pooler with any key prefix."""
     _, folder = save_sim(tmp_path / "old")
     convert(folder, tmp_path / "sim")
     AutoModel.from_pretrained(tmp_path / "sim").save_pretrained(tmp_path / "encoder")
@@ -441,7 +442,7 @@ def test_roformer_sim_without_its_language_model(tmp_path):
 
 def test_a_pooler_whose_activation_nobody_names(tmp_path):
     model, folder = save_sim(tmp_path / "old", activation="missing")
-    with pytest.raises(CheckpointError, match="--family sim .*--family roformer .*pooler_activation"):
+    with refused(CheckpointError, folder, "config.json", "--family sim", "--family roformer", "pooler_activation"):
         convert(folder, tmp_path / "new")
     assert not (tmp_path / "new").exists()
     convert(folder, tmp_path / "sim", family="sim", verify=True)
@@ -501,7 +502,7 @@ def test_a_bert_as_a_start_for_a_roformer(kind, tmp_path):
 
 def test_a_roformer_is_no_start(tmp_path):
     folder = save(made(THEIRS.RoFormerForMaskedLM, transformers.RoFormerConfig(**SIZES)), tmp_path / "old")
-    with pytest.raises(CheckpointError, match="leave it out"):
+    with refused(CheckpointError, folder / "pytorch_model.bin", "--as roformer"):
         convert(folder, tmp_path / "new", as_family="roformer")
 
 
@@ -548,7 +549,7 @@ def test_tokens_that_only_another_file_adds(tmp_path):
 @pytest.mark.parametrize("tokens", [["[新词]", "[新人]"], ["海"], ["海", "[新词]", "[新人]"]])
 @pytest.mark.parametrize("special", [False, True])
 def test_added_tokens_are_found_in_texts_as_before(tokens, special, tmp_path):
-    """Those of the vocabulary too, as scripts make special tokens of [unused1]."""
+    """Also tokens of the vocabulary: scripts make special tokens of [unused1]."""
     folder = save(made(BertForMaskedLM, BertConfig(**{**SIZES, "vocab_size": len(ENTRIES) + 2})), tmp_path / "old")
     tokenizer = RoFormerTokenizer(WORDS, padding_side="left", truncation_side="left", model_max_length=48)
     tokenizer.add_tokens(tokens, special_tokens=special)
@@ -571,7 +572,7 @@ def test_weights_that_are_named_have_the_configuration_of_their_own_kind(tmp_pat
     shutil.copy(WORDS.parent / "bert_config.json", folder)
     for file in WORDS.parent.glob("bert_model.ckpt*"):
         shutil.copy(file, folder)
-    with pytest.raises(CheckpointError, match=r"--checkpoint: bert_model\.ckpt, pytorch_model\.bin"):
+    with refused(CheckpointError, folder, "--checkpoint", "bert_model.ckpt", "pytorch_model.bin"):
         convert(folder, tmp_path / "new")
     assert convert(folder, tmp_path / "new", checkpoint="pytorch_model.bin").family == "RoFormer-V2"
     (folder / "pytorch_model.bin").rename(folder / "best.pt")
@@ -624,9 +625,9 @@ def test_the_family_must_agree(architecture, fields, family, tmp_path):
     folder = save(made(kind, kind.config_class(**SIZES, **fields)), tmp_path / "old")
     convert(folder, tmp_path / "new", family=family)
     for other in {"roformer", "gpt", "sim", "v2", "wobert", "wonezha"} - {family}:
-        with pytest.raises(CheckpointError, match=f"--family {other}.*--family {family}"):
+        with refused(CheckpointError, f"--family {other}", f"--family {family}"):
             convert(folder, tmp_path / "other", family=other)
-    with pytest.raises(CheckpointError, match="no family 'bert'"):
+    with refused(CheckpointError, "'bert'", "wobert"):
         convert(folder, tmp_path / "other", family="bert")
     assert sorted(os.listdir(tmp_path)) == ["new", "old"]
     if family == "gpt":
@@ -716,17 +717,17 @@ def compressed(folder):
 
 
 TROUBLES = {
-    "truncated": (truncate, ["pytorch_model.bin is damaged"]),
-    "a flipped byte": (flip_a_byte, ["pytorch_model.bin is damaged", "CRC"]),
-    "empty": (lambda f: (f / "pytorch_model.bin").write_bytes(b""), ["pytorch_model.bin is damaged"]),
-    "text": (lambda f: (f / "pytorch_model.bin").write_text("<html>404</html>"), ["pytorch_model.bin is damaged"]),
-    "code": (with_code, ["pytorch_model.bin", "could run code"]),
-    "old with code": (old_with_code, ["pytorch_model.bin", "could run code"]),
-    "a bare pickle with code": (bare_pickle, ["pytorch_model.bin", "could run code"]),
-    "compressed": (compressed, ["pytorch_model.bin", "not one that torch.save wrote"]),
-    "a list": (lambda f: torch.save([torch.zeros(2)], f / "pytorch_model.bin"), ["not a state dict"]),
-    "a training state": (edit(lambda s: s.update(model=copy.copy(s))), ["not a state dict"]),
-    "no tensors": (lambda f: torch.save({}, f / "pytorch_model.bin"), ["contains no tensors"]),
+    "truncated": (truncate, ["pytorch_model.bin", "damaged"]),
+    "a flipped byte": (flip_a_byte, ["pytorch_model.bin", "damaged", "CRC"]),
+    "empty": (lambda f: (f / "pytorch_model.bin").write_bytes(b""), ["pytorch_model.bin", "damaged"]),
+    "text": (lambda f: (f / "pytorch_model.bin").write_text("<html>404</html>"), ["pytorch_model.bin", "damaged"]),
+    "code": (with_code, ["pytorch_model.bin", "code"]),
+    "old with code": (old_with_code, ["pytorch_model.bin", "code"]),
+    "a bare pickle with code": (bare_pickle, ["pytorch_model.bin", "code"]),
+    "compressed": (compressed, ["pytorch_model.bin", "torch.save"]),
+    "a list": (lambda f: torch.save([torch.zeros(2)], f / "pytorch_model.bin"), ["pytorch_model.bin", "state dict"]),
+    "a training state": (edit(lambda s: s.update(model=copy.copy(s))), ["pytorch_model.bin", "state dict"]),
+    "no tensors": (lambda f: torch.save({}, f / "pytorch_model.bin"), ["pytorch_model.bin", "no tensors"]),
     "a weight is missing": (edit(lambda s: s.pop(WEIGHT)), ["no tensor", WEIGHT]),
     "no head": (
         edit(lambda s: [s.pop(k) for k in list(s) if k.startswith("cls")]),
@@ -734,15 +735,18 @@ TROUBLES = {
     ),
     "a weight too many": (
         edit(lambda s: s.update(adapter=torch.zeros(2))),
-        ["not part of RoFormerForMaskedLM", "adapter"],
+        ["RoFormerForMaskedLM", "adapter"],
     ),
-    "a layer too many": (edit(lambda s: s.update({WEIGHT.replace("1", "2"): s[WEIGHT]})), ["3 layers", "says 2"]),
+    "a layer too many": (
+        edit(lambda s: s.update({WEIGHT.replace("1", "2"): s[WEIGHT]})),
+        ["3 layers", "config.json", 2, "num_hidden_layers"],
+    ),
     "misshapen": (edit(lambda s: s.update({WEIGHT: torch.zeros(16, 25)})), [WEIGHT, "(16, 25)", "(16, 24)"]),
     "integers": (edit(lambda s: s.update({WEIGHT: torch.zeros(16, 24, dtype=torch.int64)})), [WEIGHT, "int64"]),
     "8 bits": (edit(lambda s: s.update({WEIGHT: torch.zeros(16, 24, dtype=torch.int8)})), [WEIGHT, "int8"]),
     "sparse": (edit(lambda s: s.update({WEIGHT: torch.zeros(16, 24).to_sparse()})), ["pytorch_model.bin"]),
-    "NaN": (edit(lambda s: s[WEIGHT].fill_(float("nan"))), [WEIGHT, "not finite"]),
-    "infinite": (edit(lambda s: s[WEIGHT][3, 4].fill_(-float("inf"))), [WEIGHT, "not finite"]),
+    "NaN": (edit(lambda s: s[WEIGHT].fill_(float("nan"))), [WEIGHT, "finite"]),
+    "infinite": (edit(lambda s: s[WEIGHT][3, 4].fill_(-float("inf"))), [WEIGHT, "finite"]),
     "one weight twice": (
         edit(lambda s: s.update({WEIGHT.removeprefix("roformer."): s[WEIGHT]})),
         ["two tensors", WEIGHT],
@@ -751,22 +755,22 @@ TROUBLES = {
     "no configuration": (lambda f: (f / "config.json").unlink(), ["config.json"]),
     "broken configuration": (lambda f: (f / "config.json").write_text("{"), ["config.json", "JSON"]),
     "no object": (lambda f: (f / "config.json").write_text("[]"), ["config.json"]),
-    "another model": (edit_config(model_type="gpt2"), ["model_type is 'gpt2'"]),
+    "another model": (edit_config(model_type="gpt2"), ["config.json", "model_type", "'gpt2'"]),
     "an unknown class": (edit_config(architectures=["RoFormerForEverything"]), ["RoFormerForEverything"]),
     "a class of another model": (edit_config(architectures=["BertForMaskedLM"]), ["BertForMaskedLM"]),
     "no class at all": (edit_config(architectures="RoFormer"), ["architectures"]),
-    "another width": (edit_config(hidden_size=20), ["does not match config.json", "20"]),
+    "another width": (edit_config(hidden_size=20), ["config.json", "20"]),
     "odd heads": (
         edit_config(num_attention_heads=5),
-        ["config.json does not describe a valid model", "num_attention_heads"],
+        ["config.json", "num_attention_heads"],
     ),
     "text for a number": (
         edit_config(hidden_size="many"),
-        ["config.json does not describe a valid model", "hidden_size"],
+        ["config.json", "hidden_size"],
     ),
     "an unknown activation": (edit_config(hidden_act="magic"), ["config.json", "magic"]),
     "more layers": (edit_config(num_hidden_layers=10**9), ["2 layers", "1000000000"]),
-    "a small vocabulary": (edit_config(vocab_size=7), ["154 entries", "says 7"]),
+    "a small vocabulary": (edit_config(vocab_size=7), ["vocab.txt", "154 entries", "config.json", 7, "vocab_size"]),
     "a broken tokenizer": (
         lambda f: (f / "tokenizer_config.json").write_text("{"),
         ["tokenizer_config.json", "JSON"],
@@ -778,23 +782,23 @@ TROUBLES = {
     "a tokenizer of another kind": (edit_tokenizer(tokenizer_class="BertJapaneseTokenizer"), ["BertJapaneseTokenizer"]),
     "no Chinese characters": (
         edit_tokenizer(tokenizer_class="BertTokenizer", tokenize_chinese_chars=False),
-        ["tokenizer_config.json sets tokenize_chinese_chars to False"],
+        ["tokenizer_config.json", "tokenize_chinese_chars", False],
     ),
-    "a number for a token": (edit_tokenizer(cls_token=3), ["a tokenizer that cannot be read", "cls_token"]),
+    "a number for a token": (edit_tokenizer(cls_token=3), ["tokenizer", "cls_token"]),
     "no ids": (
         lambda f: (f / "added_tokens.json").write_text('{"[新]": null, "[旧]": "a"}'),
-        ["a tokenizer that cannot be read"],
+        ["old", "tokenizer"],
     ),
-    "two tokenizers": (two_tokenizers, ["has two different tokenizers", "'照' is 97 in vocab.txt", "tokenizer.json"]),
+    "two tokenizers": (two_tokenizers, ["old", "'照'", 97, "vocab.txt", "tokenizer.json"]),
     "broken settings": (
         lambda f: (f / "generation_config.json").write_text("{"),
-        ["generation_config.json cannot be read"],
+        ["generation_config.json"],
     ),
     "settings of another kind": (
         lambda f: (f / "generation_config.json").write_text("[1]"),
-        ["generation_config.json cannot be read"],
+        ["generation_config.json"],
     ),
-    "no vocabulary": (lambda f: (f / "vocab.txt").unlink(), ["vocab.txt is missing"]),
+    "no vocabulary": (lambda f: (f / "vocab.txt").unlink(), ["vocab.txt", "missing"]),
     "an empty vocabulary": (lambda f: (f / "vocab.txt").write_text(""), ["vocab"]),
 }
 
@@ -807,11 +811,11 @@ def folder(tmp_path):
 @pytest.mark.parametrize("trouble", TROUBLES)
 def test_bad_input_gets_one_sentence_and_leaves_nothing(run, folder, trouble, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    change, words = TROUBLES[trouble]
+    change, facts = TROUBLES[trouble]
     change(folder)
     code, out, err = run("convert", folder, tmp_path / "new")
     assert code == 1 and out == "" and err.count("\n") == 1 and "Traceback" not in err
-    assert not [word for word in words if word not in err], err
+    assert_states(err, *facts)
     assert os.listdir(tmp_path) == ["old"]
 
 
@@ -822,26 +826,27 @@ def test_shards_that_do_not_belong_together(run, form, tmp_path):
     shard = sorted(folder.glob("*00002-of-00003*"))[0]
     whole, places = shard.read_bytes(), json.loads(index.read_text())
 
-    def said(*words):
+    def said(*facts):
         code, out, err = run("convert", folder, tmp_path / "new")
-        assert code == 1 and out == "" and err.count("\n") == 1 and not [word for word in words if word not in err], err
+        assert code == 1 and out == "" and err.count("\n") == 1
+        assert_states(err, *facts)
         assert os.listdir(tmp_path) == ["old"]
 
     shard.unlink()
-    said(index.name, shard.name, "is missing")
+    said(index.name, shard.name, "missing")
     shard.write_bytes(whole[: len(whole) // 2])
     said(shard.name, "damaged")
     shutil.copy(sorted(folder.glob("*00001-of-00003*"))[0], shard)
-    said("also in another file")
+    said(shard.name, "another file")
     shard.write_bytes(whole)
     index.write_text(json.dumps({"weight_map": {**places["weight_map"], "more": shard.name}}))
-    said("more", "does not hold")
+    said(index.name, "more", shard.name)
     index.write_text(json.dumps({"weight_map": {**places["weight_map"], "more": "../config.json"}}))
-    said("is missing")
+    said(index.name, "../config.json", "missing")
     index.write_text(json.dumps({"weight_map": [1]}))
-    said("not a weights index")
+    said(index.name, "index")
     index.write_text("{")
-    said("not a weights index")
+    said(index.name, "index")
     index.write_text(json.dumps(places))
     assert run("convert", folder, tmp_path / "new")[0] == 0
 
@@ -855,7 +860,8 @@ def test_damaged_safetensors(run, tmp_path):
     for damaged in (whole[:-1], whole[:20], b"", b"\xff" * 8 + whole[8:], whole[:8] + b"[" + whole[9:]):
         path.write_bytes(damaged)
         code, _, err = run("convert", folder, tmp_path / "new")
-        assert code == 1 and "model.safetensors is damaged" in err and err.count("\n") == 1
+        assert code == 1 and err.count("\n") == 1
+        assert_states(err, path, "damaged")
         assert os.listdir(tmp_path) == ["old"]
 
 
@@ -863,7 +869,7 @@ def test_damaged_safetensors(run, tmp_path):
 @given(at=st.integers(0, 1 << 30) | st.integers(-4000, -1), bit=st.integers(0, 7))  # the directory stands at the end
 @example(at=-36, bit=2)  # "spans multiple disks", which zipfile raises while it looks whether a file is a .zip
 def test_any_flipped_bit_is_noticed_or_harmless(tmp_path_factory, at, bit):
-    """Of an archive's bytes: an error in one sentence, or the same model (in what torch.load and zip both ignore)."""
+    """A flipped bit of an archive gives an error on one line, or the same model: torch.load and zip ignore some."""
     tmp_path = tmp_path_factory.mktemp("flipped")
     model = made(THEIRS.RoFormerForMaskedLM, transformers.RoFormerConfig(**{**SIZES, "num_hidden_layers": 1}))
     folder = save(model, tmp_path / "old")

@@ -8,15 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers.messages import assert_states, refused
 from helpers.paths import REPOSITORY
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from modeling_roformer.conversion.errors import CheckpointError
 from modeling_roformer.conversion.formats import crc32c, dtypes, sstable
-from modeling_roformer.conversion.formats.protobuf import BYTES, FIXED32, VARINT, read_varint, write_field, write_varint
-from modeling_roformer.conversion.formats.tensor_bundle import CHUNK, Entry, TensorBundle
+from modeling_roformer.conversion.formats.source import CHUNK
+from modeling_roformer.conversion.formats.tensor_bundle import Entry, TensorBundle
 from modeling_roformer.conversion.formats.tensor_bundle_writer import write_bundle, write_index
+from modeling_roformer.hub.protocol_buffers import BYTES, FIXED32, VARINT, read_varint, write_field, write_varint
 
 LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
 NUMPY_DTYPES = ["float32", "float64", "float16", "int32", "int64"]
@@ -67,7 +69,8 @@ def test_crc32c_of_the_standards_examples():
 
 @given(st.integers(0, 2**64 - 1))
 def test_varints_are_read_back(value):
-    assert read_varint(write_varint(value) + b"\xff", 0) == (value, len(write_varint(value)))
+    data = write_varint(value) + b"\xff"
+    assert read_varint(data, 0, len(data), shortest=True) == (value, len(data) - 1)
 
 
 @st.composite
@@ -113,9 +116,9 @@ def test_an_index_of_several_blocks(tmp_path):
 
 
 def test_names_and_dtypes_that_cannot_be_written(tmp_path):
-    with pytest.raises(ValueError, match="its own name"):
+    with refused(ValueError, "'a'"):
         write_bundle(tmp_path / "m", [("a", np.zeros(1)), ("a", np.zeros(1))])
-    with pytest.raises(ValueError, match="its own name"):
+    with refused(ValueError, "''"):
         write_bundle(tmp_path / "m", [("", np.zeros(1))])
 
 
@@ -207,41 +210,47 @@ def test_missing_files(tmp_path):
     prefix = small_bundle(tmp_path)
     data = tmp_path / "model.ckpt.data-00000-of-00001"
     data.rename(tmp_path / "elsewhere")
-    with pytest.raises(CheckpointError, match="data-00000-of-00001 is missing"):
+    with refused(CheckpointError, data, "missing"):
         TensorBundle(prefix)
-    with pytest.raises(CheckpointError, match=r"other\.index is missing"):
+    with refused(CheckpointError, tmp_path / "other.index", "missing"):
         TensorBundle(tmp_path / "other")
 
 
 @pytest.mark.parametrize(
-    ("entries", "sentence"),
+    ("entries", "facts"),
     [
-        ([(b"a", entry_record())], "no header"),
-        ([(b"", write_field(1, VARINT, 1) + write_field(2, VARINT, 1)), (b"a", entry_record())], "big-endian"),
-        ([(b"", b""), (b"a", entry_record())], "no valid number of data files"),
-        ([(b"", write_field(1, VARINT, 2)), (b"a", entry_record())], "data-00000-of-00002 is missing"),
-        ([(b"", write_field(1, VARINT, 1) + write_field(3, BYTES, write_field(2, VARINT, 9)))], "newer format"),
-        ([(b"", HEADER), (b"a", entry_record(dtype=7))], "as string"),
-        ([(b"", HEADER), (b"a", entry_record(dtype=99))], "as dtype 99"),
-        ([(b"", HEADER), (b"a", entry_record(extra=write_field(7, BYTES, b"")))], "partitioned"),
-        ([(b"", HEADER), (b"a", entry_record(extra=write_field(9, VARINT, 1)))], "unknown field 9"),
-        ([(b"", HEADER), (b"a", entry_record(shape=(3,)))], "cannot take 8 bytes"),
-        ([(b"", HEADER), (b"a", entry_record(shape=(1 << 62, 1 << 62)))], "cannot take 8 bytes"),
-        ([(b"", HEADER), (b"a", entry_record(shape=(1,) * 300))], "an impossible shape"),
-        ([(b"", HEADER), (b"a", entry_record(shape=(1 << 40,), size=1 << 42))], "truncated"),
-        ([(b"", HEADER), (b"a", entry_record(offset=4))], "gap"),
-        ([(b"", HEADER), (b"a", entry_record()), (b"b", entry_record())], "overlap"),
-        ([(b"", HEADER), (b"a", entry_record()), (b"b", entry_record(offset=4))], "overlap"),
-        ([(b"", HEADER)], "belong to no variable"),
-        ([(b"", HEADER), (b"\xff", entry_record())], "not UTF-8"),
-        ([(b"", HEADER), (b"a", entry_record(extra=write_field(3, VARINT, 5)))], "shard 5 of 1"),
-        ([(b"", HEADER), (b"b", entry_record()), (b"a", entry_record())], "out of order"),
-        ([(b"", HEADER), (b"a", b"\x08")], "truncated"),
-        ([], "no header"),
+        ([(b"a", entry_record())], ["model.ckpt.index", "header"]),
+        ([(b"", write_field(1, VARINT, 1) + write_field(2, VARINT, 1)), (b"a", entry_record())], ["big-endian"]),
+        ([(b"", b""), (b"a", entry_record())], ["header", "data files"]),
+        ([(b"", write_field(1, VARINT, 2)), (b"a", entry_record())], ["model.ckpt.data-00000-of-00002", "missing"]),
+        (
+            [(b"", write_field(1, VARINT, 1) + write_field(3, BYTES, write_field(2, VARINT, 9)))],
+            ["newer format", "version 1"],
+        ),
+        ([(b"", HEADER), (b"a", entry_record(dtype=7))], ["a", "string"]),
+        ([(b"", HEADER), (b"a", entry_record(dtype=99))], ["a", "dtype 99"]),
+        ([(b"", HEADER), (b"a", entry_record(extra=write_field(7, BYTES, b"")))], ["a", "partitioned"]),
+        ([(b"", HEADER), (b"a", entry_record(extra=write_field(9, VARINT, 1)))], ["a", "unknown field 9"]),
+        ([(b"", HEADER), (b"a", entry_record(shape=(3,)))], ["a", (3,), "float32", "8 bytes"]),
+        ([(b"", HEADER), (b"a", entry_record(shape=(1 << 62, 1 << 62)))], ["a", (1 << 62, 1 << 62), "8 bytes"]),
+        ([(b"", HEADER), (b"a", entry_record(shape=(1,) * 300))], ["a", "impossible shape"]),
+        (
+            [(b"", HEADER), (b"a", entry_record(shape=(1 << 40,), size=1 << 42))],
+            ["model.ckpt.data-00000-of-00001", f"{1 << 42:,}"],
+        ),
+        ([(b"", HEADER), (b"a", entry_record(offset=4))], ["gap", "a"]),
+        ([(b"", HEADER), (b"a", entry_record()), (b"b", entry_record())], ["overlap", "b"]),
+        ([(b"", HEADER), (b"a", entry_record()), (b"b", entry_record(offset=4))], ["overlap", "b"]),
+        ([(b"", HEADER)], ["model.ckpt.data-00000-of-00001", "8 bytes"]),
+        ([(b"", HEADER), (b"\xff", entry_record())], [r"b'\xff'", "UTF-8"]),
+        ([(b"", HEADER), (b"a", entry_record(extra=write_field(3, VARINT, 5)))], ["a", "shard 5 of 1"]),
+        ([(b"", HEADER), (b"b", entry_record()), (b"a", entry_record())], ["model.ckpt.index", "order"]),
+        ([(b"", HEADER), (b"a", b"\x08")], ["model.ckpt.index", "byte 1"]),
+        ([], ["model.ckpt.index", "header"]),
     ],
 )
-def test_indexes_whose_checksums_are_right(tmp_path, entries, sentence):
-    with pytest.raises(CheckpointError, match=sentence):
+def test_indexes_whose_checksums_are_right(tmp_path, entries, facts):
+    with refused(CheckpointError, *facts):
         read_all(with_index(tmp_path, entries))
 
 
@@ -272,14 +281,14 @@ def table_of_blocks(
 
 def test_compressed_blocks_are_refused(tmp_path):
     (tmp_path / "m.index").write_bytes(table_of_blocks(zlib.compress(b"anything"), compression=1))
-    with pytest.raises(CheckpointError, match="compressed"):
+    with refused(CheckpointError, tmp_path / "m.index", "compressed"):
         TensorBundle(tmp_path / "m")
 
 
 def test_a_metaindex_that_says_something_is_refused(tmp_path):
     entry = b"\0\1\1ab"
     (tmp_path / "m.index").write_bytes(table_of_blocks(metaindex=entry + struct.pack("<II", 0, 1)))
-    with pytest.raises(CheckpointError, match="metaindex"):
+    with refused(CheckpointError, tmp_path / "m.index", "metaindex"):
         TensorBundle(tmp_path / "m")
 
 
@@ -288,27 +297,28 @@ RESTART = struct.pack("<II", 0, 1)
 
 
 @pytest.mark.parametrize(
-    ("table", "sentence"),
+    ("table", "fact"),
     [
-        (table_of_blocks(BLOCK + RESTART, before=b"?"), "a block should begin at byte 0, not at 1"),
-        (table_of_blocks(BLOCK + RESTART, last=0), "does not match its data blocks"),
-        (table_of_blocks(RESTART), "does not match its data blocks"),
+        (table_of_blocks(BLOCK + RESTART, before=b"?"), "byte 0"),
+        (table_of_blocks(BLOCK + RESTART, last=0), "index block"),
+        (table_of_blocks(RESTART), "index block"),
         (table_of_blocks(BLOCK + struct.pack("<II", 1, 1)), "restart point"),
         (table_of_blocks(BLOCK + struct.pack("<II", len(BLOCK) - 4, 1)), "restart point"),
         (table_of_blocks(BLOCK + struct.pack("<III", 0, 1, 2)), "restart point"),
         (table_of_blocks(BLOCK + struct.pack("<III", 0, 0, 2)), "restart point"),
-        (table_of_blocks(BLOCK + struct.pack("<II", 0, 9)), "restart points of a block do not fit"),
-        (table_of_blocks(BLOCK + struct.pack("<I", 0)), "restart points of a block do not fit"),
-        (table_of_blocks(BLOCK[:-1] + RESTART), "does not fit into its block"),
-        (table_of_blocks(b"\1\0\0" + RESTART), "does not fit into its block"),
-        (table_of_blocks(b"\xff" * 9 + b"\2" + RESTART), "number"),
-        (table_of_blocks(b"\xff" * 10 + b"\1" + RESTART), "number"),
-        (table_of_blocks(b"\x80\0\0\0" + RESTART), "number"),
+        (table_of_blocks(BLOCK + struct.pack("<II", 0, 9)), "restart points"),
+        (table_of_blocks(BLOCK + struct.pack("<I", 0)), "restart points"),
+        (table_of_blocks(BLOCK[:-1] + RESTART), "an entry does not fit"),
+        (table_of_blocks(b"\1\0\0" + RESTART), "an entry does not fit"),
+        (table_of_blocks(b"\xff" * 9 + b"\2" + RESTART), "integer at byte 0"),
+        (table_of_blocks(b"\xff" * 10 + b"\1" + RESTART), "integer at byte 0"),
+        (table_of_blocks(b"\x80\0\0\0" + RESTART), "integer at byte 0"),
+        (table_of_blocks(b"\x80\0\1\0" + RESTART), "integer at byte 0"),
     ],
 )
-def test_tables_whose_checksums_are_right(tmp_path, table, sentence):
+def test_tables_whose_checksums_are_right(tmp_path, table, fact):
     (tmp_path / "m.index").write_bytes(table)
-    with pytest.raises(CheckpointError, match=rf"m\.index .*{sentence}"):
+    with refused(CheckpointError, tmp_path / "m.index", fact):
         TensorBundle(tmp_path / "m")
 
 
@@ -328,7 +338,7 @@ def test_names_that_unfold_to_gigabytes_cost_nothing(tmp_path):
     (tmp_path / "m.index").write_bytes(table_of_blocks(bytes(block) + struct.pack("<II", 0, 1)))
     tracemalloc.start()
     try:
-        with pytest.raises(CheckpointError, match="longer than those of any checkpoint"):
+        with refused(CheckpointError, tmp_path / "m.index", "names", "longer"):
             TensorBundle(tmp_path / "m")
         assert tracemalloc.get_traced_memory()[1] < 1 << 28
     finally:
@@ -336,7 +346,7 @@ def test_names_that_unfold_to_gigabytes_cost_nothing(tmp_path):
 
 
 def test_names_of_the_index_that_unfold_to_gigabytes_cost_nothing(tmp_path):
-    """Those of the block that says where the others are: 160 KB of file for 800 MB of names."""
+    """The index block: 160 KB of file for 800 MB of names."""
     handle, restarts = write_varint(0) + write_varint(1), struct.pack("<II", 0, 1)
     index = bytearray(write_varint(0) + write_varint(80_000) + write_varint(len(handle)) + b"\1" * 80_000 + handle)
     for _ in range(10_000):
@@ -347,7 +357,7 @@ def test_names_of_the_index_that_unfold_to_gigabytes_cost_nothing(tmp_path):
     (tmp_path / "m.index").write_bytes(content)
     tracemalloc.start()
     try:
-        with pytest.raises(CheckpointError, match=r"m\.index is damaged"):
+        with refused(CheckpointError, tmp_path / "m.index", "names", "longer"):
             TensorBundle(tmp_path / "m")
         assert tracemalloc.get_traced_memory()[1] < 1 << 28
     finally:
@@ -362,7 +372,8 @@ def survives(prefix: Path, index: bytes) -> None:
     try:
         read_all(prefix)
     except CheckpointError as error:
-        assert "model.ckpt" in str(error) and "\n" not in str(error)
+        assert_states(error, prefix)
+        assert "\n" not in str(error)
 
 
 @pytest.fixture(scope="module")
@@ -429,5 +440,5 @@ def test_entries_of_any_sizes(bundle_to_damage, entries):
 def test_an_entry_describes_itself(tmp_path):
     bundle = TensorBundle(small_bundle(tmp_path))
     entry = bundle.entries["global_step"]
-    assert entry == Entry("global_step", "int64", (), 0, 30, 8, entry.crc)
+    assert entry == Entry("global_step", "int64", (), size=8, offset=30, shard=0, crc=entry.crc)
     assert [each.name for each in bundle.in_file_order()][-1] == "global_step"

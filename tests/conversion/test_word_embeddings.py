@@ -10,6 +10,7 @@ import sys
 import pytest
 import torch
 from helpers import command_line
+from helpers.messages import assert_states, refused
 from helpers.properties import max_examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -173,7 +174,7 @@ def test_the_number_format_stays(checkpoint, new_vocab, tmp_path, dtype):
 
 @pytest.mark.parametrize("kind", ["bert", "roformer"])
 def test_it_loads_and_answers_as_before(checkpoint, new_vocab, tmp_path, kind):
-    """Where a text has no new word its tokens are the same, and so are hidden states and the logits of old entries."""
+    """A text without new words has the same tokens, hidden states and logits of old entries."""
     folder, model = checkpoint(kind)
     initialise_words(folder, new_vocab, tmp_path / "out")
     loaded, info = AutoModelForMaskedLM.from_pretrained(tmp_path / "out", output_loading_info=True)
@@ -339,12 +340,12 @@ TROUBLES = {
 @pytest.mark.parametrize("trouble", TROUBLES)
 def test_a_broken_checkpoint_gets_one_sentence(run, checkpoint, new_vocab, tmp_path, trouble):
     folder, _ = checkpoint()
-    damage, words = TROUBLES[trouble]
+    damage, facts = TROUBLES[trouble]
     damage(folder)
     code, out, err = run("vocab-init", folder, new_vocab, tmp_path / "out")
     assert (code, out) == (1, "")
     assert err.startswith("roformer: ") and err.count("\n") == 1 and "Traceback" not in err
-    assert all(word in err for word in words), err
+    assert_states(err, *facts)
     assert set(os.listdir(tmp_path)) <= {"characters", "words.txt"}
 
 
@@ -352,26 +353,25 @@ def test_a_missing_shard_is_named(checkpoint, new_vocab, tmp_path):
     folder, _ = checkpoint(form="sharded")
     shard = sorted(folder.glob("*.safetensors"))[1]
     shard.unlink()
-    with pytest.raises(CheckpointError, match=shard.name):
+    with refused(CheckpointError, shard.name):
         initialise_words(folder, new_vocab, tmp_path / "out")
 
 
 @pytest.mark.parametrize(
-    ("entries", "words"),
+    ("entries", "facts"),
     [
-        (OLD, ["no entry of two or more Han"]),
+        (OLD, ["two", "Han", "word_segmentation=None"]),
         ([entry for entry in NEW if entry != "[MASK]"], ["[MASK]"]),
         ([entry for entry in NEW if entry != "[UNK]"], ["[UNK]"]),
-        ([*NEW, "天气"], ["'天气'", "twice"]),
+        ([*NEW, "天气"], ["'天气'"]),
         ([], ["empty"]),
     ],
 )
-def test_a_vocabulary_that_cannot_be(checkpoint, tmp_path, entries, words):
+def test_a_vocabulary_that_cannot_be(checkpoint, tmp_path, entries, facts):
     folder, _ = checkpoint()
     path = write_entries(tmp_path / "words.txt", entries)
-    with pytest.raises(VocabularyError) as error:
+    with refused(VocabularyError, *facts):
         initialise_words(folder, path, tmp_path / "out")
-    assert all(word in str(error.value) for word in words), error.value
     assert sorted(os.listdir(tmp_path)) == ["characters", "words.txt"]
 
 
@@ -381,7 +381,7 @@ def test_tokens_added_to_the_tokenizer_are_not_lost(checkpoint, new_vocab, tmp_p
     tokenizer.add_tokens(["<e1>"])
     (folder / "vocab.txt").unlink()
     tokenizer.save_pretrained(folder)
-    with pytest.raises(VocabularyError, match="<e1>"):
+    with refused(VocabularyError, new_vocab, "<e1>"):
         initialise_words(folder, new_vocab, tmp_path / "out")
     key = "bert.embeddings.word_embeddings.weight"
     initialise_words(folder, write_entries(tmp_path / "more.txt", [*NEW, "<e1>"]), tmp_path / "out")
@@ -399,7 +399,12 @@ def test_the_command(run, checkpoint, new_vocab, tmp_path):
     assert files == ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt"]
     assert (tmp_path / "out" / "vocab.txt").read_bytes() == new_vocab.read_bytes()
     code, _, err = run("vocab-init", folder, new_vocab, tmp_path / "out")
-    assert code == 1 and "not empty" in err and sorted(os.listdir(tmp_path / "out")) == files
+    assert (
+        code == 1
+        and str(tmp_path / "out") in err
+        and "--force" in err
+        and sorted(os.listdir(tmp_path / "out")) == files
+    )
     (tmp_path / "out" / "of_the_old_one").touch()
     assert run("vocab-init", folder, new_vocab, tmp_path / "out", "--force")[0] == 0
     assert sorted(os.listdir(tmp_path / "out")) == files
@@ -410,7 +415,7 @@ def test_the_checkpoint_is_not_replaced(run, checkpoint, new_vocab, tmp_path):
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     for output in (folder, tmp_path, f"{folder}/../{folder.name}"):
         code, _, err = run("vocab-init", folder, new_vocab, output, "--force")
-        assert code == 1 and err.count("\n") == 1 and "is or contains the checkpoint" in err
+        assert code == 1 and err.count("\n") == 1 and str(folder) in err
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 

@@ -83,7 +83,7 @@ class Repo:
 
 @dataclass
 class Fault:
-    """What happens to the next `times` requests whose "METHOD /path" the pattern is found in, after `skip` good ones."""
+    """A change of the responses to the next `times` requests whose "METHOD /path" the pattern is found in, after `skip` good ones."""
 
     route: str
     status: int | None = None  # answer with this status

@@ -1,4 +1,4 @@
-"""What the Hub cannot do for the moment is tried again: five tries of a request, 90 seconds in all, nothing done twice."""
+"""Retries of requests that the Hub cannot serve for the moment: five tries each, 90 seconds in all."""
 
 import hashlib
 import json
@@ -15,6 +15,7 @@ import pytest
 from helpers import fake_time, hub_server
 from helpers.fake_time import NOON
 from helpers.hub_server import MODEL, PART_SIZE, ROUTES, Answer, Blob, Fault, Handler
+from helpers.messages import refused
 from helpers.properties import max_examples
 from huggingface_hub import constants
 from hypothesis import given
@@ -110,13 +111,12 @@ def test_a_push_ends_after_five_tries(hub, folder, fake_time, route, fault):
     if route == "card":
         (folder / "README.md").unlink()
     hub.faults.append(replace(FAULTS[fault], route=PUSH_ROUTES[route], times=99))
-    with pytest.raises(HubError) as ended:
+    with refused(HubError, 5) as ended:
         push(folder, REPO, revision="trial")
     message = str(ended.value)
     assert len(asked(hub, PUSH_ROUTES[route])) == 5 and fake_time.slept == [1, 2, 4, 8]
-    assert "5 times in a row" in message and "\n" not in message and hub.token not in message
     uncertain = route == "commit" and fault != "429"
-    assert ("check " in message) == uncertain and ("nothing was published" in message) == (not uncertain)
+    assert (REPO in message) == uncertain and ("nothing" in message) == (not uncertain) and hub.token not in message
     assert REPO not in hub.repos or "trial" not in hub.repos[REPO].branches or not published(hub, "trial")
 
 
@@ -135,17 +135,16 @@ def test_a_pull_ends_after_five_tries(hub, folder, fake_time, tmp_path, route, f
     push(folder, REPO)
     hub.requests.clear()
     hub.faults.append(replace(FAULTS[fault], route=PULL_ROUTES[route], times=999))
-    with pytest.raises(HubError, match="nothing was written") as ended:
+    with refused(HubError, "nothing", 5):
         pull(REPO, tmp_path / "pulled")
     assert len(asked(hub, PULL_ROUTES[route])) <= 5 and sum(fake_time.slept) <= 15
-    assert "5 times" in str(ended.value) and "\n" not in str(ended.value)
     assert [path.name for path in tmp_path.iterdir() if "pulled" in path.name] == []
 
 
 def test_parts_and_files_that_arrived_are_not_sent_again(hub, folder, fake_time):
     hub.faults.append(Fault("PUT /lfs/.*/2$", cut=0, times=3))
     hub.faults.append(Fault("POST /lfs/verify", status=500, times=99))
-    with pytest.raises(HubError, match="nothing was published"):
+    with refused(HubError, "nothing", 500):
         push(folder, REPO)
     assert len(asked(hub, "PUT /lfs/.*/1$")) == 1 and len(asked(hub, "PUT /lfs/.*/2$")) == 4
     hub.faults.clear(), hub.requests.clear()
@@ -174,13 +173,13 @@ def test_the_hub_says_how_long_to_wait(hub, folder, fake_time, header):
 @pytest.mark.parametrize(("route", "status"), [("preupload", 429), ("commit", 429), ("commit", 503)])
 def test_a_wait_beyond_90_seconds_is_not_begun(hub, folder, fake_time, route, status):
     hub.faults.append(Fault(PUSH_ROUTES[route], status=status, headers={"Retry-After": "91"}))
-    with pytest.raises(HubError, match="try again in 91 seconds"):
+    with refused(HubError, status, "91 seconds"):
         push(folder, REPO)
     assert not fake_time.slept and not published(hub)
 
 
 def test_90_seconds_in_all(hub, folder, fake_time):
-    """Of one push, whichever requests are tried again."""
+    """All requests of one push share the 90 seconds."""
     wait = {"Retry-After": "40"}
     for route in ("create", "preupload"):
         hub.faults.append(Fault(PUSH_ROUTES[route], status=429, headers=wait))
@@ -189,7 +188,7 @@ def test_90_seconds_in_all(hub, folder, fake_time):
     (folder / "notes.txt").write_text("new")
     for route in ("create", "preupload", "metadata"):
         hub.faults.append(Fault(PUSH_ROUTES[route], status=429, headers=wait))
-    with pytest.raises(HubError, match="try again in 40 seconds"):
+    with refused(HubError, 429, "40 seconds"):
         push(folder, REPO)
     assert fake_time.slept == [40, 40, 40, 40]
 
@@ -202,7 +201,7 @@ def test_90_seconds_in_all(hub, folder, fake_time):
     )
 )
 def test_no_failures_take_longer(hub, folder, fake_time, failures):
-    """Whatever waits are asked for, it is published once, or ends in a sentence, within 90 seconds."""
+    """With any requested waits, a push publishes once, or fails with one line, within 90 seconds."""
     hub.repos.clear(), hub.requests.clear()
     fake_time.slept.clear()
     hub.faults[:] = [
@@ -262,8 +261,9 @@ def test_what_somebody_else_did_meanwhile_is_not_touched(hub, folder, fake_time)
     theirs = repo.commits[repo.branches["main"]] | {"config.json": Blob(b'{"model_type": "roformer"}')}
     hub.faults.append(Fault("POST .*/commit/", status=503))
     fake_time.meanwhile = lambda: repo.commit("main", theirs, "theirs")
-    with pytest.raises(HubError, match="was changed while the commit got no response"):
+    with refused(HubError, REPO, "response") as ended:
         push(folder, REPO)
+    assert "nothing" not in str(ended.value)
     assert published(hub)["config.json"] == b'{"model_type": "roformer"}'
 
 
@@ -308,7 +308,7 @@ def test_a_hub_that_never_answers_is_left_within_90_seconds(hub, folder, fake_ti
     monkeypatch.setattr(type(get_session()), "send", send)
     hub.before = silent
     hub.faults.append(Fault(PUSH_ROUTES["preupload"], cut=0, times=99))
-    with pytest.raises(HubError, match="nothing was published"):
+    with refused(HubError, "nothing"):
         push(folder, REPO)
     assert fake_time.passed <= 91
 
@@ -328,9 +328,9 @@ def test_xet_keeps_the_same_limits(hub, folder, fake_time, monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", False)
     monkeypatch.setitem(hub_retries.XET, "HF_XET_CLIENT_RETRY_BASE_DELAY", "10ms")
     before = dict(os.environ)
-    with pytest.raises(HubError, match="nothing was published: .*503") as ended:
+    with refused(HubError, "nothing", 503):
         push(folder, REPO)
-    assert "\n" not in str(ended.value) and dict(os.environ) == before and not published(hub)
+    assert dict(os.environ) == before and not published(hub)
     tries = Counter(asked(hub, " /cas/"))
     assert tries and max(tries.values()) == 5
 

@@ -18,6 +18,7 @@ import pytest
 import torch
 from helpers import fake_time, hub_server
 from helpers.hub_server import PART_SIZE, Fault
+from helpers.messages import assert_states, refused
 from helpers.properties import max_examples
 from huggingface_hub import ModelCard, snapshot_download
 from hypothesis import given
@@ -54,7 +55,7 @@ def content(folder):
 
 
 def published(hub):
-    """What the repository holds beside the file that the Hub makes by itself."""
+    """The files of a repository without the one that the Hub makes itself."""
     repo = hub.repos.get(REPO)
     return {} if repo is None else {name: d for name, d in repo.files().items() if name != ".gitattributes"}
 
@@ -99,10 +100,10 @@ def test_a_graph_that_was_cut_off_is_not_sent(hub, folder):
     whole = (folder / "onnx" / "model.onnx").read_bytes()
     for length in range(size):
         (folder / "onnx" / "model.onnx").write_bytes(whole[:length])
-        with pytest.raises(ValueError, match=r"onnx/model\.onnx is not a whole ONNX graph .*export the model again"):
+        with refused(ValueError, "model.onnx", "ONNX"):
             push(folder, REPO)
     (folder / "onnx" / "model.onnx").write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
-    with pytest.raises(ValueError, match="not a whole ONNX graph"):
+    with refused(ValueError, "model.onnx", "ONNX"):
         push(folder, REPO)
     assert not hub.repos
 
@@ -123,7 +124,7 @@ SETTINGS = {
 
 @pytest.mark.parametrize("with_code", [False, True])
 def test_paths_of_this_machine_stay_here(hub, folder, with_code):
-    """Of a path in the settings its last part is published; names on the Hub, and all other fields, are sent as they are."""
+    """Only the last part of a path in the settings is published; names on the Hub, and all other fields, are sent as they are."""
     for name, fields in SETTINGS.items():
         path = folder / name
         known = json.loads(path.read_text()) if path.exists() else {}
@@ -247,9 +248,8 @@ def test_what_training_and_tools_leave_behind_stays_here(hub, folder):
     arrived = set(published(hub)) - before - {"README.md"}
     assert arrived == set(OF_THE_MODEL)
     (sentence,) = told
-    assert "optimizer.pt, " in sentence and "runs/, " in sentence and "and 6 more (left by training)" in sentence
-    assert "credentials.json, " in sentence and "(looks like a credential)" in sentence
-    assert '_draft.txt (begins with "_")' in sentence
+    assert_states(sentence, "optimizer.pt, ", "runs/, ", "6 more", "training")
+    assert_states(sentence, "credentials.json, ", "credential", "_draft.txt", '"_"')
     assert "DS_Store" not in sentence and ".git" not in sentence and "\n" not in sentence
 
 
@@ -296,7 +296,9 @@ def test_a_key_is_known_by_its_content(hub, folder, name, encoding):
     (folder / "how-to.md").write_text("A key begins with -----BEGIN PRIVATE KEY-----\n")
     push(folder, REPO, tell=told.append)
     assert name not in published(hub) and "how-to.md" in published(hub)
-    assert told == [f"not published: {name} (looks like a credential)"]
+    (sentence,) = told
+    assert_states(sentence, name, "credential")
+    assert "how-to.md" not in sentence
 
 
 def test_what_training_leaves_is_known_in_any_case_of_letters(hub, folder):
@@ -332,7 +334,7 @@ def test_what_changes_while_it_is_sent_is_not_published(hub, folder, tmp_path, w
                 notes.write_text("another")
 
     hub.before = change
-    with pytest.raises(HubError, match=r"nothing was published: .*notes\.txt"):
+    with refused(HubError, "nothing", folder / "notes.txt"):
         push(folder, REPO, create_pr=create_pr)
     assert published(hub) == before and not hub.repos[REPO].pull_requests
 
@@ -345,9 +347,9 @@ def test_a_folder_that_breaks_while_it_is_sent_is_not_the_hubs_fault(hub, folder
             (folder / "model.safetensors").write_bytes(b"cut")
 
     hub.before = cut
-    with pytest.raises(HubError, match="nothing was published") as raised:
+    with refused(HubError, "nothing") as caught:
         push(folder, REPO)
-    assert "404" not in str(raised.value)
+    assert "404" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -368,7 +370,9 @@ def test_what_the_card_shows_belongs_to_the_model(hub, folder, link):
     add(folder, "runs/loss.png", "runs/events.out.tfevents.1.host", "runs/loss.png.txt")
     push(folder, REPO, tell=told.append)
     assert {name for name in published(hub) if name.startswith("runs")} == {"runs/loss.png"}
-    assert told == ["not published: runs/events.out.tfevents.1.host, runs/loss.png.txt (left by training)"]
+    (sentence,) = told
+    assert_states(sentence, "runs/events.out.tfevents.1.host", "runs/loss.png.txt", "training")
+    assert not re.search(r"runs/loss\.png\b(?!\.txt)", sentence)
 
 
 def test_the_card_publishes_no_folder_and_no_credential(hub, folder):
@@ -402,25 +406,28 @@ def link_to(target, name="notes.txt"):
 
 
 BAD_LINKS = {
-    "a file elsewhere": (link_to("../outside/secret.txt"), "notes.txt is a link to .*secret.txt, which is outside"),
-    "by its whole path": (lambda f: link_to(f.parent / "outside" / "secret.txt")(f), "notes.txt is a link .* outside"),
+    "a file elsewhere": (link_to("../outside/secret.txt"), ["notes.txt", "secret.txt", "outside"]),
+    "by its whole path": (
+        lambda f: link_to(f.parent / "outside" / "secret.txt")(f),
+        ["notes.txt", "secret.txt", "outside"],
+    ),
     "over another link": (
         lambda f: (link_to("second.txt")(f), link_to("../outside/secret.txt", "second.txt")(f)),
-        "notes.txt is a link .* outside",
+        ["notes.txt", "secret.txt", "outside"],
     ),
-    "a folder elsewhere": (link_to("../outside", "docs"), "docs is a link .* outside"),
+    "a folder elsewhere": (link_to("../outside", "docs"), ["docs", "outside"]),
     "the config": (
         lambda f: ((f / "config.json").rename(f.parent / "c.json"), link_to("../c.json", "config.json")(f)),
-        "config.json is a link .* outside",
+        ["config.json", "c.json", "outside"],
     ),
-    "in a folder": (lambda f: ((f / "sub").mkdir(), link_to("../../outside", "sub/docs")(f)), "docs is a link"),
-    "the folder itself": (link_to(".", "docs"), "docs is a link to a folder that contains it"),
-    "nowhere": (link_to("nothing.txt"), "notes.txt is a link to .*nothing.txt, which does not exist"),
-    "itself": (link_to("notes.txt"), "notes.txt is a link to .*notes.txt, which does not exist"),
-    "a credential": (lambda f: (add(f, ".env"), link_to(".env")(f)), "notes.txt is a link to .*.env, which looks"),
+    "in a folder": (lambda f: ((f / "sub").mkdir(), link_to("../../outside", "sub/docs")(f)), ["sub/docs", "outside"]),
+    "the folder itself": (link_to(".", "docs"), ["docs", "contains"]),
+    "nowhere": (link_to("nothing.txt"), ["notes.txt", "nothing.txt", "exist"]),
+    "itself": (link_to("notes.txt"), ["notes.txt", "exist"]),
+    "a credential": (lambda f: (add(f, ".env"), link_to(".env")(f)), ["notes.txt", "/.env", "credential"]),
     "one in a folder": (
         lambda f: (add(f, "secrets/a"), link_to("secrets/a")(f)),
-        "notes.txt is a link to .*, which looks",
+        ["notes.txt", "secrets/a", "credential"],
     ),
     "another cache's blob": (
         lambda f: (
@@ -428,19 +435,19 @@ BAD_LINKS = {
             (f.parent / "blobs" / ("a" * 40)).write_text("x"),
             link_to(f"../blobs/{'a' * 40}")(f),
         ),
-        "notes.txt is a link .* outside",
+        ["notes.txt", "a" * 40, "outside"],
     ),
 }
 
 
 @pytest.mark.parametrize("case", BAD_LINKS)
 def test_links_out_of_the_folder_are_refused(hub, folder, case):
-    make, says = BAD_LINKS[case]
+    make, facts = BAD_LINKS[case]
     add(folder.parent, "outside/secret.txt")
     make(folder)
-    with pytest.raises(ValueError, match=says) as refused:
+    with refused(ValueError, *facts):
         push(folder, REPO)
-    assert "\n" not in str(refused.value) and not hub.requests
+    assert not hub.requests
 
 
 def test_links_that_are_left_out_lead_anywhere(hub, folder):
@@ -454,7 +461,7 @@ def test_links_that_are_left_out_lead_anywhere(hub, folder):
 
 @pytest.mark.parametrize("below", ["", "sub"])
 def test_a_snapshot_of_the_cache_is_pushed(hub, folder, tmp_path, below):
-    """As huggingface_hub keeps a repository: the files of a snapshot are links to blobs beside it."""
+    """A repository as huggingface_hub keeps it: the files of a snapshot are links to blobs beside it."""
     repository = tmp_path / "models--somebody--other"
     snapshot = repository / "snapshots" / ("c" * 40) / below
     snapshot.mkdir(parents=True), (repository / "blobs").mkdir()
@@ -469,7 +476,7 @@ def test_a_snapshot_of_the_cache_is_pushed(hub, folder, tmp_path, below):
     for target in (repository / "blobs" / ("d" * 40), tmp_path / "models--a--b" / "blobs" / ("0" * 40), repository):
         (snapshot / "notes.txt").unlink(missing_ok=True)
         (snapshot / "notes.txt").symlink_to(target)
-        with pytest.raises(ValueError, match="notes.txt is a link"):
+        with refused(ValueError, snapshot / "notes.txt", os.path.realpath(target)):
             push(snapshot, REPO)
     assert not hub.requests
 
@@ -504,7 +511,7 @@ def test_a_branch_and_a_private_repository(hub, folder):
 def test_private_is_not_promised_of_a_public_repository(hub, folder):
     push(folder, REPO)
     (folder / "unpublished.txt").write_text("x")
-    with pytest.raises(HubError, match="is public"):
+    with refused(HubError, REPO, "public", "private"):
         push(folder, REPO, private=True)
     assert "unpublished.txt" not in published(hub)
 
@@ -553,85 +560,94 @@ def shard(name):
 
 
 BROKEN = {
-    "no config": (drop("config.json"), "config.json"),
-    "config that is no JSON": (write("config.json", "{"), "config.json cannot be read as JSON"),
-    "config that is no object": (write("config.json", "[]"), "config.json is not a JSON object"),
-    "config with a field twice": (write("config.json", '{"a": {"b": 1, "b": 2}}'), "the field 'b' appears twice"),
-    "config of no model": (write("config.json", "{}"), "model_type"),
-    "config in Latin-1": (lambda f: (f / "config.json").write_bytes(b'{"a": "\xe9"}'), "config.json cannot be read"),
-    "no weights": (drop("model.safetensors"), "has no weights"),
-    "weights cut off": (cut("model.safetensors", 3000), "model.safetensors is not a whole safetensors file"),
-    "empty weights": (cut("model.safetensors", 0), "model.safetensors is not a whole safetensors file"),
-    "missing shard": (index({"a": "model-00002-of-00002.safetensors"}), "lacks model-00002-of-00002.safetensors"),
-    "shard without its tensor": (index({"a.b": "model-00001-of-00002.safetensors"}), "lacks a.b"),
+    "no config": (drop("config.json"), ["config.json"]),
+    "config that is no JSON": (write("config.json", "{"), ["config.json", "JSON"]),
+    "config that is no object": (write("config.json", "[]"), ["config.json", "JSON object"]),
+    "config with a field twice": (write("config.json", '{"a": {"b": 1, "b": 2}}'), ["config.json", "'b'"]),
+    "config of no model": (write("config.json", "{}"), ["config.json", "model_type"]),
+    "config in Latin-1": (lambda f: (f / "config.json").write_bytes(b'{"a": "\xe9"}'), ["config.json", "utf-8"]),
+    "no weights": (drop("model.safetensors"), ["model.safetensors", "model.safetensors.index.json"]),
+    "weights cut off": (cut("model.safetensors", 3000), ["model.safetensors", "header"]),
+    "empty weights": (cut("model.safetensors", 0), ["model.safetensors", "safetensors file"]),
+    "missing shard": (
+        index({"a": "model-00002-of-00002.safetensors"}),
+        ["model-00002-of-00002.safetensors", "model.safetensors.index.json"],
+    ),
+    "shard without its tensor": (
+        index({"a.b": "model-00001-of-00002.safetensors"}),
+        ["model-00001-of-00002.safetensors", "a.b", "model.safetensors.index.json"],
+    ),
     "broken weights beside whole shards": (
         lambda f: (index({"a": "x"})(f), write("model.safetensors", "rest")(f)),
-        "model.safetensors is not a whole safetensors file",
+        ["model.safetensors", "safetensors file"],
     ),
-    "empty index": (index({}), "weight_map"),
-    "shard that is left out": (shard("_shard.safetensors"), "names _shard.safetensors, which is not published"),
-    "shard elsewhere": (shard("../out.safetensors"), "names ../out.safetensors, which is not published"),
-    "shard of a checkpoint": (shard("checkpoint-1/x.safetensors"), "names checkpoint-1/x.safetensors, which is not"),
-    "hidden shard": (shard(".cache/x.safetensors"), "names .cache/x.safetensors, which is not published"),
-    "shard under another name": (shard("./x.safetensors"), "names ./x.safetensors, which is not published"),
+    "empty index": (index({}), ["model.safetensors.index.json", "weight_map"]),
+    "shard that is left out": (shard("_shard.safetensors"), ["_shard.safetensors", "published"]),
+    "shard elsewhere": (shard("../out.safetensors"), ["../out.safetensors", "published"]),
+    "shard of a checkpoint": (shard("checkpoint-1/x.safetensors"), ["checkpoint-1/x.safetensors", "published"]),
+    "hidden shard": (shard(".cache/x.safetensors"), [".cache/x.safetensors", "published"]),
+    "shard under another name": (shard("./x.safetensors"), ["./x.safetensors", "published"]),
     "vocabulary too long": (
         write("vocab.txt", "\n".join([*VOCABULARY, "多"])),
-        "vocab.txt gives '多' the id 10, but the embeddings have 10 rows",
+        ["vocab.txt", "'多'", "id 10", "10 rows", "resize_token_embeddings"],
     ),
     "tokenizer.json too long": (
         write("tokenizer.json", json.dumps({"model": {"type": "WordPiece", "vocab": {"a": 0, "多": 10}}})),
-        "tokenizer.json gives '多' the id 10, but the embeddings have 10 rows",
+        ["tokenizer.json", "'多'", "id 10", "10 rows"],
     ),
     "added token": (
         write("tokenizer.json", json.dumps({"model": {}, "added_tokens": [{"id": 11, "content": "[NEW]"}]})),
-        "tokenizer.json gives '[NEW]' the id 11",
+        ["tokenizer.json", "'[NEW]'", "id 11", "10 rows"],
     ),
-    "added token, in its old place": (write("added_tokens.json", '{"[NEW]": 10}'), "added_tokens.json gives '[NEW]'"),
-    "config of blanks": (write("config.json", " " * (17 << 20)), "it has more than 16,777,216 bytes"),
-    "card of blanks": (write("README.md", " " * (17 << 20)), "it has more than 16,777,216 bytes"),
+    "added token, in its old place": (
+        write("added_tokens.json", '{"[NEW]": 10}'),
+        ["added_tokens.json", "'[NEW]'", "id 10", "10 rows"],
+    ),
+    "config of blanks": (write("config.json", " " * (17 << 20)), ["config.json", "16,777,216 bytes"]),
+    "card of blanks": (write("README.md", " " * (17 << 20)), ["README.md", "16,777,216 bytes"]),
     "index of blanks": (
         lambda f: (index({})(f), os.truncate(f / "model.safetensors.index.json", 65 << 20)),
-        "it has more than 67,108,864 bytes",
+        ["model.safetensors.index.json", "67,108,864 bytes"],
     ),
     "tokenizer of blanks": (
         lambda f: ((f / "tokenizer.json").touch(), os.truncate(f / "tokenizer.json", 65 << 20)),
-        "it has more than 67,108,864 bytes",
+        ["tokenizer.json", "67,108,864 bytes"],
     ),
-    "vocabulary of lines": (write("vocab.txt", "\n" * 2_200_000), "has more than 2,097,152 entries"),
-    "entry twice": (write("vocab.txt", "\n".join([*VOCABULARY, "好"])), "has the entry '好' twice"),
-    "no vocabulary": (drop("vocab.txt"), "has no tokenizer"),
-    "broken tokenizer_config": (write("tokenizer_config.json", "nothing"), "tokenizer_config.json cannot be read"),
-    "broken card": (write("README.md", "---\na: [\n---\n"), "README.md: the metadata is not YAML"),
+    "vocabulary of lines": (write("vocab.txt", "\n" * 2_200_000), ["vocab.txt", "2,097,152 entries"]),
+    "entry twice": (write("vocab.txt", "\n".join([*VOCABULARY, "好"])), ["vocab.txt", "'好'"]),
+    "no vocabulary": (drop("vocab.txt"), ["tokenizer", "vocab.txt", "tokenizer.json"]),
+    "broken tokenizer_config": (write("tokenizer_config.json", "nothing"), ["tokenizer_config.json", "JSON"]),
+    "broken card": (write("README.md", "---\na: [\n---\n"), ["README.md", "YAML"]),
     "card with an unknown license": (
         write("README.md", "---\nlicense: qwertz\n---\n"),
-        "README.md: license is 'qwertz'",
+        ["README.md", "license", "'qwertz'"],
     ),
     "code of a pipeline that is not there": (
         write("config.json", '{"model_type": "roformer", "custom_pipelines": {"x": {"impl": "model.X"}}}'),
-        "model.py, which is missing",
+        ["custom_pipelines", "model.py", "--with-code"],
     ),
     "code that is left out": (
         lambda f: (
             add(f, "_model.py"),
             write("config.json", '{"model_type": "x", "auto_map": {"AutoModel": "_model.A"}}')(f),
         ),
-        "_model.py, which is missing or not published",
+        ["auto_map", "_model.py", "--with-code"],
     ),
     "code that is not there": (
         write("config.json", '{"model_type": "roformer", "auto_map": {"AutoModel": "model.RoFormerModel"}}'),
-        "model.py, which is missing",
+        ["auto_map", "model.py", "--with-code"],
     ),
 }
 
 
 @pytest.mark.parametrize("case", BROKEN)
 def test_an_incomplete_folder_causes_no_traffic(hub, folder, case):
-    break_it, says = BROKEN[case]
+    break_it, facts = BROKEN[case]
     break_it(folder)
-    with pytest.raises(ValueError) as refused:
+    with pytest.raises(ValueError) as caught:
         push(folder, REPO)
-    assert says in str(refused.value) and "\n" not in str(refused.value)
-    assert not hub.requests
+    assert_states(caught.value, *facts)
+    assert "\n" not in str(caught.value) and not hub.requests
 
 
 def test_shards_of_a_vocabulary_that_is_too_long(hub, folder):
@@ -639,7 +655,7 @@ def test_shards_of_a_vocabulary_that_is_too_long(hub, folder):
     (folder / "model.safetensors").unlink()
     model.save_pretrained(folder, max_shard_size="2KB")
     (folder / "vocab.txt").write_text("\n".join([*VOCABULARY, "多"]))
-    with pytest.raises(ValueError, match="the embeddings have 10 rows"):
+    with refused(ValueError, "vocab.txt", "'多'", "id 10", "10 rows"):
         push(folder, REPO)
     assert not hub.requests
 
@@ -674,8 +690,8 @@ def test_any_json_is_published_or_refused_in_a_sentence(hub, folder, data, name)
     (folder / name).write_text(json.dumps(data.draw(changes | JSON)))
     try:
         push(folder, REPO)
-    except ValueError as refused:
-        assert "\n" not in str(refused) and str(refused)
+    except ValueError as error:
+        assert "\n" not in str(error) and str(error)
     finally:
         for path in folder.iterdir():
             path.unlink()
@@ -690,52 +706,49 @@ def test_any_json_is_published_or_refused_in_a_sentence(hub, folder, data, name)
 def test_a_name_with_a_line_break_is_shown_escaped(hub, folder, name, fields):
     path = folder / name
     path.write_text(json.dumps((json.loads(path.read_text()) if path.exists() else {}) | fields))
-    with pytest.raises(ValueError, match=r"'\\n") as refused:
+    with refused(ValueError, r"'\n"):
         push(folder, REPO)
-    assert "\n" not in str(refused.value)
 
 
 def test_other_bad_arguments_cause_no_traffic(hub, folder, monkeypatch):
-    with pytest.raises(ValueError, match="is not a folder"):
+    with refused(ValueError, folder / "nothing"):
         push(folder / "nothing", REPO)
     with pytest.raises(ValueError, match="Repo id"):
         push(folder, "a/b/c")
     (folder / "config.json").write_text('{"model_type": "bert"}')
-    with pytest.raises(ValueError, match="model_type 'bert'"):
+    with refused(ValueError, folder / "config.json", "model_type", "'bert'", "--with-code"):
         push(folder, REPO, with_code=True)
     monkeypatch.delenv("HF_TOKEN")
-    with pytest.raises(ValueError, match="no token"):
+    with refused(ValueError, "token", "HF_TOKEN", "hf auth login"):
         push(folder, REPO)
     assert not hub.requests
 
 
 @pytest.mark.parametrize(
-    ("fault", "says"),
+    ("fault", "facts"),
     [
-        (Fault("POST .*/repos/create", status=401), "does not accept the token"),
-        (Fault("POST .*/preupload", status=403), "may not write"),
-        (Fault("POST .*/preupload", status=404), "does not know"),
-        (Fault("POST .*/objects/batch", status=409), "push again"),
-        (Fault("POST .*/objects/batch", status=413), "too large"),
-        (Fault("POST .*/commit/", status=400), "injected 400"),
-        (Fault("POST .*/commit/", status=401), "does not accept the token"),
-        (Fault("POST .*/commit/", status=403), "may not write"),
-        (Fault("POST .*/commit/", status=404), "does not know"),
-        (Fault("POST .*/commit/", status=409), "push again"),
-        (Fault("POST .*/commit/", status=412), "push again"),
-        (Fault("POST .*/commit/", status=413), "too large"),
-        (Fault("PUT /lfs/", status=400), "something wrong with the files"),
-        (Fault("PUT /lfs/", status=403), "may not write"),
+        (Fault("POST .*/repos/create", status=401), ["token", "hf auth login", 401]),
+        (Fault("POST .*/preupload", status=403), ["token", f"write to {REPO}", 403]),
+        (Fault("POST .*/preupload", status=404), [REPO, 404]),
+        (Fault("POST .*/objects/batch", status=409), [REPO, "push again"]),
+        (Fault("POST .*/objects/batch", status=413), ["too large", 413]),
+        (Fault("POST .*/commit/", status=400), ["injected 400"]),
+        (Fault("POST .*/commit/", status=401), ["token", "hf auth login", 401]),
+        (Fault("POST .*/commit/", status=403), ["token", f"write to {REPO}", 403]),
+        (Fault("POST .*/commit/", status=404), [REPO, 404]),
+        (Fault("POST .*/commit/", status=409), [REPO, "push again"]),
+        (Fault("POST .*/commit/", status=412), [REPO, "push again"]),
+        (Fault("POST .*/commit/", status=413), ["too large", 413]),
+        (Fault("PUT /lfs/", status=400), ["files", 400]),
+        (Fault("PUT /lfs/", status=403), ["token", f"write to {REPO}", 403]),
     ],
     ids=lambda value: f"{value.route} {value.status or 'cut'}" if isinstance(value, Fault) else "",
 )
-def test_what_the_hub_refuses_is_told_in_one_sentence_at_once(hub, folder, fake_time, fault, says):
+def test_what_the_hub_refuses_is_told_in_one_sentence_at_once(hub, folder, fake_time, fault, facts):
     hub.faults.append(replace(fault))
-    with pytest.raises(HubError) as refused:
+    with refused(HubError, "nothing", *facts) as caught:
         push(folder, REPO)
-    message = str(refused.value)
-    assert says in message and "nothing was published" in message and "\n" not in message
-    assert hub.token not in message and not published(hub)
+    assert hub.token not in str(caught.value) and not published(hub)
     assert not fake_time.slept and hub.faults[0].times == 0
 
 
@@ -743,10 +756,10 @@ REFUSED = {"errors": [{"message": '"pipeline_tag" must be str'}], "warnings": []
 
 
 def test_what_the_hub_finds_in_a_card_is_told(hub, folder, monkeypatch):
-    """What cannot be known here: the check before a push passes, and the Hub's own does not."""
+    """The check before a push passes, but the Hub's own check does not."""
     (folder / "README.md").write_text("---\nlicense: mit\n---\n# Mine\n")
     monkeypatch.setattr(hub_server.Handler, "validate_yaml", lambda _: hub_server.Answer(400, REFUSED))
-    with pytest.raises(HubError, match='nothing was published: .*"pipeline_tag" must be str'):
+    with refused(HubError, "nothing", '"pipeline_tag" must be str'):
         push(folder, REPO)
     assert not published(hub)
 
@@ -754,13 +767,11 @@ def test_what_the_hub_finds_in_a_card_is_told(hub, folder, monkeypatch):
 def test_tokens_that_may_not_write(hub, folder):
     hub.tokens["hf_reader"] = "somebody"
     hub.read_only.add("hf_reader")
-    for token, says in {
-        "hf_reader": "may not write to somebody/model",
-        "hf_unknown": "does not accept the token",
-    }.items():
-        with pytest.raises(HubError) as refused:
+    cases = {"hf_reader": [f"write to {REPO}", "HF_TOKEN"], "hf_unknown": ["token", "Authorization"]}
+    for token, facts in cases.items():
+        with refused(HubError, *facts) as caught:
             push(folder, REPO, token=token)
-        assert says in str(refused.value) and token not in str(refused.value)
+        assert token not in str(caught.value)
     assert not published(hub)
 
 
@@ -768,14 +779,14 @@ def test_no_error_holds_the_token(hub, folder, fake_time):
     told = {"X-Error-Message": f"{hub.token} may not do this"}
     for fault in (Fault("POST .*/commit/", status=403, headers=told), Fault("POST .*/commit/", status=503, times=9)):
         hub.faults[:] = [fault]
-        with pytest.raises(HubError) as refused:
+        with pytest.raises(HubError) as caught:
             push(folder, REPO)
-        assert hub.token not in "".join(traceback.format_exception(refused.value))
+        assert hub.token not in "".join(traceback.format_exception(caught.value))
     # httpx shows such a header in its error; an umlaut is what is left of a token copied from a formatted text.
     for token in (f"{hub.token}\nX-Other: 1", f"{hub.token}ü", f"{hub.token} x"):
-        with pytest.raises(ValueError, match="not allowed in tokens") as refused:
+        with refused(ValueError, "token", "character") as caught:
             push(folder, REPO, token=token)
-        assert hub.token not in "".join(traceback.format_exception(refused.value))
+        assert hub.token not in "".join(traceback.format_exception(caught.value))
 
 
 def test_a_token_comes_from_the_login_file_too(hub, folder, monkeypatch):
@@ -798,9 +809,9 @@ def test_a_pull_request_changes_no_branch(hub, folder):
     assert hub.repos[REPO].files("refs/pr/1")["notes.txt"] == b"new"
     assert hub.repos[REPO].pull_requests[0]["title"] == "Add notes"
     (folder / "notes.txt").unlink()
-    with pytest.raises(HubError, match="already has all of this"):
+    with refused(HubError, REPO, "no pull request"):
         push(folder, REPO, create_pr=True)
-    with pytest.raises(HubError, match="does not know"):
+    with refused(HubError, f"{REPO}-missing", 404):
         push(folder, f"{REPO}-missing", create_pr=True)
 
 
@@ -842,7 +853,7 @@ def test_code_that_a_pipeline_names_must_be_there(hub, folder):
     config = json.loads((folder / "config.json").read_text())
     config["custom_pipelines"] = {"task": {"impl": "my_pipeline.MyPipeline", "pt": ["AutoModel"]}, "other": 3}
     (folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ValueError, match=r"my_pipeline\.py, which is missing"):
+    with refused(ValueError, "custom_pipelines", "my_pipeline.py"):
         push(folder, REPO)
     assert not hub.requests
     (folder / "my_pipeline.py").write_text("class MyPipeline: ...\n")
@@ -892,7 +903,7 @@ def test_an_interrupted_push_goes_on(hub, folder, default_signals):
     finally:
         running.kill()
     assert running.returncode == 130 and not out and "Traceback" not in err and hub.token not in err
-    assert "interrupted; nothing was left half-written" in err
+    assert "interrupted" in err
     assert content(folder) == before and not published(hub)
     hub.before = lambda request: None
     push(folder, REPO)
@@ -918,4 +929,5 @@ def test_the_command_says_what_is_missing(hub, folder, monkeypatch, capsys):
     out, err = capsys.readouterr()
     assert ended.value.code == 1 and not out
     (line,) = [line for line in err.splitlines() if line.startswith("roformer: ")]
-    assert "has no tokenizer" in line and "Traceback" not in err and not hub.requests
+    assert_states(line, folder, "vocab.txt", "tokenizer.json")
+    assert "Traceback" not in err and not hub.requests

@@ -1,4 +1,4 @@
-"""What `push` asks of graphs for ONNX Runtime: every message is whole, and data in other files is there and published."""
+"""Checks of graphs for ONNX Runtime before a push: messages are complete, and external data is published."""
 
 import shutil
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from helpers.messages import assert_states, refused
 from onnx import TensorProto, helper, numpy_helper
 
 from modeling_roformer.hub import onnx_graphs, push
@@ -52,10 +53,9 @@ def folder(tmp_path):
     return tmp_path
 
 
-def refused(folder: Path) -> str:
-    with pytest.raises(ValueError) as caught:
+def assert_refused(folder: Path, *facts: object) -> None:
+    with refused(ValueError, *facts):
         push(folder, "somebody/model", token="hf_never_sent")
-    return str(caught.value)
 
 
 def check(path: Path) -> None:
@@ -121,7 +121,7 @@ def test_a_number_that_does_not_end(tmp_path, length):
     """A varint has at most 10 bytes: reading further took time that grew with the square of the file's length."""
     path = tmp_path / "model.onnx"
     path.write_bytes(b"\xff" * length)
-    with pytest.raises(ValueError, match=r"model\.onnx is not a whole ONNX graph .*at byte 0"):
+    with refused(ValueError, path, "byte 0"):
         check(path)
     Counted.read = 0
     with pytest.raises(DamagedMessage):
@@ -149,7 +149,7 @@ def test_a_graph_that_was_cut_off_within_a_whole_file(tmp_path):
     check(path)
     for length in range(len(graph)):
         path.write_bytes(around.SerializeToString() + sealed(7, graph[:length]))
-        with pytest.raises(ValueError, match=r"model\.onnx is not a whole ONNX graph"):
+        with refused(ValueError, path, "ONNX"):
             check(path)
     # And the second branch of the node `If`: field 6 of its attribute, in field 5 of the node, in field 1 of the graph.
     node = whole.graph.node[1]
@@ -162,7 +162,7 @@ def test_a_graph_that_was_cut_off_within_a_whole_file(tmp_path):
         if length == len(inner):
             check(path)
         else:
-            with pytest.raises(ValueError, match=r"model\.onnx is not a whole ONNX graph"):
+            with refused(ValueError, path, "ONNX"):
                 check(path)
 
 
@@ -178,7 +178,7 @@ def test_what_is_accepted_is_read_by_the_package_onnx(tmp_path):
             try:
                 check(path)
             except ValueError as error:
-                assert str(path) in str(error)
+                assert_states(error, path)
             else:
                 accepted += 1
                 onnx.load(path)
@@ -190,20 +190,20 @@ def test_messages_that_are_nested_without_end(tmp_path):
     for _ in range(1000):
         content = sealed(1, sealed(5, sealed(6, content)))
     path.write_bytes(sealed(7, content))
-    with pytest.raises(ValueError, match="more than 100 messages are nested"):
+    with refused(ValueError, path, 100):
         check(path)
 
 
 def test_weights_that_are_not_there(tmp_path):
-    for change, named in {
-        "no table": "rows",
-        "no inner table": "'one'",
-        "no input": "ids",
-        "no outputs": "outputs",
-        "half of the bytes": "128 of 256",
-        "no bytes": "256",
-        "no type": "no type",
-        "no shape": "no possible shape",
+    for change, facts in {
+        "no table": ["'rows'", "Gather"],
+        "no inner table": ["'one'"],
+        "no input": ["'ids'"],
+        "no outputs": ["outputs"],
+        "half of the bytes": ["rows", 128, 256],
+        "no bytes": ["rows", 256],
+        "no type": ["rows", "data_type"],
+        "no shape": ["rows", "[-4, 16]"],
     }.items():
         model = network()
         table = model.graph.initializer[0]
@@ -225,9 +225,8 @@ def test_weights_that_are_not_there(tmp_path):
             table.dims[0] = -4
         path = tmp_path / "model.onnx"
         path.write_bytes(model.SerializeToString())
-        with pytest.raises(ValueError, match=r"not a whole ONNX graph") as caught:
+        with refused(ValueError, path, *facts):
             check(path)
-        assert named in str(caught.value), change
 
 
 def test_numbers_in_fields_of_their_own_are_values_too(tmp_path):
@@ -265,55 +264,55 @@ OUTSIDE = ["../../../../etc/passwd", "/etc/passwd", "../config.json", "C:\\table
 @pytest.mark.parametrize("location", OUTSIDE)
 def test_data_outside_of_the_folder(folder, location):
     external(folder, location=location)
-    said = refused(folder)
-    assert "model.onnx" in said and repr(location) in said and "rows" in said
+    assert_refused(folder, "model.onnx", repr(location), "rows")
 
 
 def test_data_that_is_missing_or_not_published(folder):
     (folder / "onnx" / DATA).rename(folder / "onnx" / ".table")
-    assert DATA in (said := refused(folder)) and "missing" in said
+    assert_refused(folder, "rows", DATA, "missing")
     external(folder, location=".table")
-    assert ".table" in (said := refused(folder)) and "not published" in said
+    assert_refused(folder, "rows", ".table", "published")
     (folder / "onnx" / "model.onnx").rename(folder / "model.onnx")  # elsewhere than the Hub's tools look for it
     shutil.copy(folder / "onnx" / ".table", folder / "onnx" / DATA)
     external_of = onnx.load(folder / "model.onnx", load_external_data=False)
     assert external_of.graph.initializer[0].external_data
-    assert str(folder / "model.onnx") in refused(folder)
+    assert_refused(folder, folder / "model.onnx", ".table")
 
 
 def test_a_link_to_data_outside_of_the_folder(folder, tmp_path_factory):
     elsewhere = tmp_path_factory.mktemp("elsewhere") / "table"
     (folder / "onnx" / DATA).rename(elsewhere)
     (folder / "onnx" / DATA).symlink_to(elsewhere)
-    assert str(elsewhere) in refused(folder)
+    assert_refused(folder, elsewhere)
 
 
 @pytest.mark.parametrize(
-    ("changes", "named"),
+    ("changes", "facts"),
     [
-        ({"offset": "1"}, "cut off"),
-        ({"length": "257"}, "cut off"),
-        ({"offset": "9" * 19}, "cut off"),
-        ({"length": "252"}, "252 of 256"),
-        ({"offset": "-4"}, "'-4'"),
-        ({"offset": "0x0"}, "'0x0'"),
-        ({"length": "9" * 5000}, "9999"),
-        ({"length": "all"}, "'all'"),
+        ({"offset": "1"}, ["byte 1", 256]),
+        ({"length": "257"}, ["byte 0", 257, 256]),
+        ({"offset": "9" * 19}, [f"byte {10**19 - 1:,}", 256]),
+        ({"length": "252"}, [252, 256]),
+        ({"offset": "-4"}, ["'-4'"]),
+        ({"offset": "0x0"}, ["'0x0'"]),
+        ({"length": "9" * 5000}, ["9" * 5000]),
+        ({"length": "all"}, ["'all'"]),
     ],
+    ids=lambda value: str(value)[:20],
 )
-def test_data_that_does_not_have_the_bytes(folder, changes, named):
+def test_data_that_does_not_have_the_bytes(folder, changes, facts):
     external(folder, **changes)
-    assert named in refused(folder)
+    assert_refused(folder, "rows", *facts)
 
 
 def test_data_that_was_cut_off(folder):
     data = (folder / "onnx" / DATA).read_bytes()
     for length in (0, 1, len(data) - 1):
         (folder / "onnx" / DATA).write_bytes(data[:length])
-        assert DATA in (said := refused(folder)) and "cut off" in said
+        assert_refused(folder, folder / "onnx" / DATA, "rows", 256, length)
 
 
 def test_a_graph_of_any_name_is_checked(folder):
     onnx.save(network(), folder / "decoder.ONNX")
     (folder / "decoder.ONNX").write_bytes((folder / "decoder.ONNX").read_bytes()[:-1])
-    assert str(folder / "decoder.ONNX") in refused(folder)
+    assert_refused(folder, folder / "decoder.ONNX")

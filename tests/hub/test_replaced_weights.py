@@ -1,4 +1,4 @@
-"""What a push replaces is deleted in the same commit, so that the weights that were sent last are those that are loaded."""
+"""A push deletes the weights that it replaces in the same commit, so that the weights sent last are loaded."""
 
 import pytest
 import torch

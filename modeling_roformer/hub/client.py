@@ -1,16 +1,29 @@
-"""huggingface_hub's own progress bars, which must not mix with ours."""
+"""The settings of huggingface_hub's client: its token and its progress bars, which must not mix with ours."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from huggingface_hub import get_token
 from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars, tqdm
 
 Advance = Callable[[int], object]
 
 
+def usable_token(token: str | None) -> str | None:
+    """Return the given token, or the one from HF_TOKEN or the login file.
+
+    Raises:
+        ValueError: the token has a character that tokens cannot have; libraries would show the token in their errors.
+    """
+    token = token or get_token()
+    if token and not (token.isascii() and token.isprintable() and " " not in token):
+        raise ValueError("the token for the Hub has a character that is not allowed in tokens: copy it again")
+    return token
+
+
 @contextmanager
 def hub_bars(shown: bool) -> Iterator[None]:
-    """Whether huggingface_hub shows its bars; if its user disabled them before, they stay so."""
+    """Show or hide huggingface_hub's bars while the block runs; bars that the user disabled stay disabled."""
     if shown or are_progress_bars_disabled():
         yield
         return
@@ -22,7 +35,7 @@ def hub_bars(shown: bool) -> Iterator[None]:
 
 
 def bar_class(advance: Advance) -> type[tqdm]:
-    """What huggingface_hub reports a download to."""
+    """Return a bar class that shows nothing, and calls `advance` with the number of bytes of each piece."""
 
     class Bytes(tqdm):
         def __init__(self, *args, name: str | None = None, **options):
