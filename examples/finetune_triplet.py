@@ -119,9 +119,9 @@ def compare_models(chosen: argparse.Namespace, console: Console) -> None:
     split_of = split_by_seed(**triplets)
     splits = {seed: split_of(seed) for seed in chosen.seeds}
     recipe = Recipe(**{name: getattr(chosen, name) for name in asdict(Recipe())})
-    starts = [load_starting_model(place) for place in chosen.models]
+    split, starts = splits[chosen.seeds[0]], [load_starting_model(place) for place in chosen.models]
     for start in starts:  # find invalid triplets before the first training
-        encode_triplets(splits[chosen.seeds[0]].all, start.tokenizer, recipe.scorer, min(chosen.max_length))
+        encode_triplets(split.known + split.test, start.tokenizer, recipe.scorer, min(chosen.max_length))
     if len({start.name for start in starts}) < len(starts):
         repeated = ", ".join(start.name for start in starts)
         raise TrainingError(f"two of --models have the same name ({repeated}): rename or link a folder")

@@ -21,10 +21,7 @@ class FieldError(TrainingError):
 
 
 class StoppedBySignal(TrainingError):
-    """Error that ends a run after a signal, when everything has been saved.
-
-    signal: the signal's number.
-    """
+    """Error that ends a run after a signal, whose number is `signal`, when everything has been saved."""
 
     def __init__(self, sentence: str, signal: int):
         super().__init__(sentence)
@@ -36,9 +33,6 @@ def exit_on_error(program: str) -> Iterator[None]:
     """Exit with a one-line message on stderr if the block raises: with code 1, or 128 + the number of a signal.
 
     With ROFORMER_DEBUG=1, show the traceback instead.
-
-    >>> with exit_on_error("pretrain_mlm"):
-    ...     main()
     """
     try:
         yield

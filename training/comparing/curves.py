@@ -24,7 +24,7 @@ def draw_panels(
     picture: Path,
     panels: Mapping[str, Mapping[str, Points]],
     xlabel: str | Mapping[str, str] = "step",
-    borders: Iterable[float] = (),
+    borders: Sequence[float] = (),
 ) -> Path:
     """Draw curves into a PNG file, written atomically.
 
@@ -38,7 +38,6 @@ def draw_panels(
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(5 * len(panels), 4), layout="constrained")
-    borders = list(borders)
     handles = {}  # name of a curve that all panels have -> its handle
     common = len({tuple(curves) for curves in panels.values()}) == 1
     for axes, (title, curves) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):

@@ -38,8 +38,7 @@ def paired_bootstrap(
         draws: number of draws.
         seed: seed of the draws.
 
-    Raises:
-        ValueError: the numbers of results differ, or there are fewer than two cases.
+    Raises a ValueError if the numbers of results differ, or for fewer than two cases.
 
     ```python
     >>> print(paired_bootstrap([1, 1, 1, 0] * 20, [1, 0, 1, 0] * 20))

@@ -82,9 +82,8 @@ def read_task(name: str, source: str | Path) -> datasets.DatasetDict:
 
 def _file(folder: Path, *names: str) -> Path:
     candidates = [folder / f"{name}.{suffix}" for name in names for suffix in ("tsv", "csv")]
-    for path in candidates:
-        if path.is_file():
-            return path
+    if found := next(filter(Path.is_file, candidates), None):
+        return found
     raise TrainingError(f"{folder} has no file {' or '.join(path.name for path in candidates)}")
 
 

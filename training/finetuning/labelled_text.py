@@ -24,9 +24,8 @@ def read_labelled(
         text, label: fields of JSON Lines, columns of a data set, or column names in the first line of a TAB file.
         names: names of the classes; if None, all labels in the source, sorted.
 
-    Raises:
-        TrainingError: the source has no labelled text, only one label, or a label that is not in `names`.
-        CorpusError: a file is not UTF-8 text, or not JSON Lines although its name says so.
+    Raises a TrainingError or a CorpusError that names file and line: no labelled text, only one label, a label that is not in
+    `names`, or a file that is not UTF-8 or not JSON Lines.
     """
     path = Path(source)
     if path.is_file():

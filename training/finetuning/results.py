@@ -145,8 +145,5 @@ def _with_lines(text: str, scores: Sequence[EvalResult]) -> str:
     lines = [line for line in after.removeprefix(_NOTHING).splitlines(keepends=True) if not line.startswith(tuple(new))]
     end = next((i for i, line in enumerate(lines) if not line.startswith("- ")), len(lines))
     gap = "\n" * bool("".join(lines[end : end + 1]).strip())  # a blank line before text that people wrote
-    return (
-        before
-        + heading
-        + "".join([*lines[:end], *(f"{start}{value:.4g}\n" for start, value in new.items()), gap, *lines[end:]])
-    )
+    added = [f"{start}{value:.4g}\n" for start, value in new.items()]
+    return before + heading + "".join([*lines[:end], *added, gap, *lines[end:]])

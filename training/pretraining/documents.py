@@ -44,9 +44,7 @@ def read_documents(
         field: field of JSON Lines, or column of data sets, with the text.
         num_proc: number of processes. Each reads files of its own.
 
-    Raises:
-        TrainingError: the corpus has no text, or there is no data set with that name.
-        CorpusError: a file cannot be read.
+    Raises a TrainingError if there is no text or no data set with that name, a CorpusError if a file cannot be read.
     """
     if not sources:
         raise TrainingError("the corpus is empty: name files, folders or data sets")
@@ -191,8 +189,7 @@ def tokenize_documents(
 def cut_documents(tokens: datasets.Dataset, length: int, num_proc: int | None = None) -> datasets.Dataset:
     """Cut each document into pieces of at most `length` tokens, including [CLS] and [SEP], which are added later.
 
-    Return a row of numpy arrays per piece: the number of the `document`, that of the `piece` in it, `input_ids` and
-    `word_starts`.
+    A row per piece has the number of the `document`, that of the `piece` in it, `input_ids` and `word_starts`, in numpy arrays.
     """
     features = datasets.Features(
         document=datasets.Value("int64"),

@@ -78,9 +78,8 @@ class MaskingCollator:
         starts = np.asarray(piece["word_starts"], dtype=bool).copy()
         starts[:1] = True  # a piece may begin inside a word, if that is longer than a piece
         of_words = of_words[starts]
-        words = np.cumsum(starts) - 1
-        chosen = (of_words < piece.get("share", self.share)) | (of_words == of_words.min())
-        chosen = chosen[words]
+        chosen_words = (of_words < piece.get("share", self.share)) | (of_words == of_words.min())
+        chosen = chosen_words[np.cumsum(starts) - 1]
         labels = np.where(chosen, ids, IGNORED)
         ids[chosen & (what < self.replaced)] = self.mask_id
         swapped = chosen & (what >= self.replaced) & (what < self.replaced + self.random)

@@ -26,18 +26,17 @@ class MuonAndAdamW(torch.optim.Optimizer):
         decayed: Collection[str],
         lr: float,
         weight_decay: float,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
+        betas: tuple[float, float],
+        eps: float,
     ):
         named = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-        within = {id(p) for module in model.modules() if isinstance(module, nn.Linear) for p in [module.weight]}
-        matrices = [name for name, p in named.items() if ".encoder." in name and id(p) in within]
-        rest = [name for name in named if name not in set(matrices)]
-        groups = [
-            {"params": [named[name] for name in rest if name in decayed], "weight_decay": weight_decay},
-            {"params": [named[name] for name in rest if name not in decayed], "weight_decay": 0.0},
-        ]
-        matrices = [named[name] for name in matrices]
+        weights = {id(module.weight) for module in model.modules() if isinstance(module, nn.Linear)}
+        matrices, groups = [], [{"params": [], "weight_decay": weight_decay}, {"params": [], "weight_decay": 0.0}]
+        for name, parameter in named.items():
+            if ".encoder." in name and id(parameter) in weights:
+                matrices.append(parameter)
+            else:
+                groups[name not in decayed]["params"].append(parameter)
         self.parts = [torch.optim.AdamW([group for group in groups if group["params"]], lr, betas, eps)]
         if matrices:
             self.parts.append(torch.optim.Muon(matrices, lr, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw"))

@@ -49,9 +49,8 @@ def near_duplicates(texts: Iterable[str], similarity: float = 0.5, progress: boo
     console = Console(stderr=True)
     bar = dict(console=console, transient=True, disable=not (progress and console.is_terminal))
     numbers: dict[bytes, int] = {}  # texts with equal shingles share a set
-    set_of_text = [
-        numbers.setdefault(_shingles(text).tobytes(), len(numbers)) for text in track(texts, "shingles", **bar)
-    ]
+    shingles = map(_shingles, track(texts, "shingles", **bar))
+    set_of_text = [numbers.setdefault(of_text.tobytes(), len(numbers)) for of_text in shingles]
     if not numbers:
         return np.zeros(0, dtype=np.int32)
     sets = [np.frombuffer(shingles, dtype=np.uint64) for shingles in numbers]
@@ -75,12 +74,11 @@ def _shingles(text: str) -> np.ndarray:
 
 
 class _Join:
-    """Sets of shingles, and the groups of similar ones found so far.
+    """Sets of shingles, and the groups of similar ones found so far. All arrays have the shape (sets,).
 
-    order: int64 of shape (sets,), the order of the sets here: group by group, first the groups that are already large.
-    groups: int32 of shape (sets,), the group of each set.
-    meetings: int64 of shape (sets,), the number of comparisons of each set: shingles that the prefixes of the set and of a
-        set of an earlier group share.
+    order: int64, the order of the sets here: group by group, first the groups that are already large.
+    groups: int32, the group of each set.
+    meetings: int64, the number of comparisons of each set: shingles that prefixes of it and of sets of earlier groups share.
     """
 
     def __init__(self, sets: list[np.ndarray], similarity: float):

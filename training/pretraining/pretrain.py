@@ -96,15 +96,11 @@ def pretrain(
             f"the tokenizer has {len(tokenizer):,} entries, but the model {model.config.vocab_size:,}: give the model the "
             "tokenizer's vocabulary with `roformer vocab-init`"
         )
-    if is_fsdp_asked_for(arguments) and any(stage.optimizer == "muon" for stage in stages):
+    is_sharded = arguments.get("fsdp") or os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
+    if is_sharded and any(stage.optimizer == "muon" for stage in stages):
         raise TrainingError("the optimizer muon does not work with FSDP: start with torchrun, or use adamw")
     with no_transformers_bar():
         return _Run(model, tokenizer, stages, corpus, output, held_out, seed, device_tokens, arguments).train()
-
-
-def is_fsdp_asked_for(arguments: dict) -> bool:
-    """Return whether `accelerate launch` or an argument of `TrainingArguments` asks for FSDP."""
-    return bool(arguments.get("fsdp")) or os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
 
 
 class _Run:

@@ -54,13 +54,10 @@ class StageTrainer(CheckpointingTrainer):
         if self.is_fsdp_enabled:
             shard(model, self.accelerator)
         if self.optimizer is None and self.train_dataset.stage.optimizer == "muon":
+            args, decayed = self.args, self.get_decay_parameter_names(model)
+            betas = args.adam_beta1, args.adam_beta2
             self.optimizer = MuonAndAdamW(
-                model,
-                self.get_decay_parameter_names(model),
-                self.args.learning_rate,
-                self.args.weight_decay,
-                (self.args.adam_beta1, self.args.adam_beta2),
-                self.args.adam_epsilon,
+                model, decayed, args.learning_rate, args.weight_decay, betas, args.adam_epsilon
             )
         return super().create_optimizer(model)
 

@@ -70,10 +70,7 @@ class Stage:
 
 
 def read_stages(path: str | Path) -> list[Stage]:
-    """Read the stages of a YAML file.
-
-    Raises a TrainingError that names the file, and the line, stage and field if there are; an OSError if it cannot be read.
-    """
+    """Read the stages of a YAML file. Raise a TrainingError that names file, line, stage and field, or an OSError."""
     found, lines = read_yaml(path)
     if not isinstance(found, dict) or not isinstance(found.get("stages"), list) or not found["stages"]:
         raise TrainingError(f"{path}: expected a list with the name stages")

@@ -23,10 +23,6 @@ class Checkpointing(FiniteTraining):
 
     The latest `args.save_total_limit` checkpoints are kept, and at least two. Weights are saved only if they are finite (see
     `FiniteTraining`).
-
-    ```python
-    >>> class MyTrainer(Checkpointing, Trainer): pass
-    ```
     """
 
     @property
@@ -36,17 +32,12 @@ class Checkpointing(FiniteTraining):
 
     @cached_property
     def checkpoint(self) -> Path | None:
-        """The checkpoint from which training resumes, or None. All processes must read this property together.
-
-        The main process verifies it for all. Raises a TrainingError if every checkpoint is damaged.
-        """
+        """The checkpoint from which training resumes, or None. All processes must read this property together, since the main
+        process verifies it for all."""
         return on_main_process(lambda: checkpoint_to_resume(self.folder))
 
     def train_or_resume(self) -> None:
-        """Train to the last step, from the last undamaged checkpoint if there is one.
-
-        Raises a TrainingError if every checkpoint is damaged or one cannot be written; the message says what is left.
-        """
+        """Train to the last step, from the last undamaged checkpoint if there is one."""
         state = None
         if self.checkpoint is not None:
             state = TrainerState.load_from_json(str(self.checkpoint / TRAINER_STATE_NAME))

@@ -84,10 +84,8 @@ def _read_manifest(folder: Path) -> dict[str, _FileRecord]:
     manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     if not isinstance(manifest, dict) or not manifest:
         raise ValueError("no files are listed")
-    return {
-        name: _FileRecord(**entry) if isinstance(entry, dict) else _FileRecord(int(entry))
-        for name, entry in manifest.items()
-    }
+    records = ((name, entry if isinstance(entry, dict) else {"size": int(entry)}) for name, entry in manifest.items())
+    return {name: _FileRecord(**record) for name, record in records}
 
 
 def is_complete(folder: Path) -> bool:

@@ -10,8 +10,7 @@ from ...output.console import sentence_of
 from ...tokenization.vocabulary_maker.corpus import CorpusError, corpus_files
 from ..errors import TrainingError
 
-# `NAME` or `OWNER/NAME`.
-_DATA_SET = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*", re.ASCII)
+_DATA_SET = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*", re.ASCII)  # NAME or OWNER/NAME
 _FILES = (
     ".txt", ".text", ".json", ".jsonl", ".gz", ".bz2", ".xz", ".zst", ".zip", ".7z", ".tar", ".csv", ".tsv", ".parquet",
     ".arrow", ".feather", ".xlsx", ".xls", ".md", ".html", ".xml", ".pdf", ".doc", ".docx",

@@ -24,8 +24,7 @@ def on_main_process(compute: Callable[[], T]) -> T:
     state = processes()
     if state.num_processes == 1:
         return compute()
-    found: list = [None, None]
-    failure = None
+    found, failure = [None, None], None  # found: the result and the message of an error
     if state.is_main_process:
         try:
             found[0] = compute()

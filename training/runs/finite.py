@@ -25,10 +25,6 @@ class FiniteTraining:
 
     The loss and the gradient norm of each step are checked before the step changes a weight; parameters and buffers are
     checked at the end.
-
-    ```python
-    >>> class MyTrainer(FiniteTraining, Trainer): pass
-    ```
     """
 
     def __init__(self, *args, **kwargs):

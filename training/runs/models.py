@@ -16,7 +16,7 @@ _SPECIAL = ("cls_token", "sep_token", "mask_token", "pad_token")
 
 
 def load_tokenizer(place: str | Path, **options) -> PreTrainedTokenizerBase:
-    """Load the tokenizer of a saved model's folder, or of a vocab.txt. `options` are those of `RoFormerTokenizer`.
+    """Load the tokenizer of a saved model's folder, or of a vocab.txt, with options of `RoFormerTokenizer`.
 
     Raises a TrainingError if it lacks a special token that masking needs.
     """

@@ -122,10 +122,8 @@ class ResultsFile:
         earlier: Callable[[dict], dict] = dict,
         without_file: Container[str] = (),
     ):
-        self.path = Path(folder) / FILE
-        self.settings = json.loads(json.dumps(settings))
-        self.earlier = earlier
-        self.without_file = without_file
+        self.path, self.settings = Path(folder) / FILE, json.loads(json.dumps(settings))
+        self.earlier, self.without_file = earlier, without_file
 
     def read(self, parse: Callable[[dict], T]) -> T | None:
         """Read the file in the main process and return the result of `parse`, or None if there is no file.

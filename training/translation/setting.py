@@ -62,10 +62,7 @@ class Setting:
 
 
 def read_setting(path: str | Path) -> Setting:
-    """Read the settings of a YAML file.
-
-    Raises a TrainingError that names the file, the line and the field, or an OSError.
-    """
+    """Read the settings of a YAML file. Raise a TrainingError that names the file, the line and the field, or an OSError."""
     found, lines = read_yaml(path)
     if not isinstance(found, dict):
         raise TrainingError(f"{path}: expected fields, such as steps: 1000")

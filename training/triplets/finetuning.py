@@ -37,7 +37,7 @@ from .results import Row, percent
 
 @dataclass(frozen=True)
 class Recipe:
-    """Hyperparameters of all runs; each run has also a length and a seed.
+    """Hyperparameters that all runs share.
 
     scorer: "cross" or "bi"; see `RoFormerForTripletMatching`.
     epochs: maximum number of epochs.
@@ -183,8 +183,7 @@ def _arguments(length: int, seed: int, recipe: Recipe, work: str | Path) -> Trai
 
 
 def _accuracy(answers) -> dict[str, float]:
-    predictions = decide(answers.predictions)
-    return metric("triplet_accuracy").compute(predictions=predictions, references=answers.label_ids)
+    return metric("triplet_accuracy").compute(predictions=decide(answers.predictions), references=answers.label_ids)
 
 
 class _ProgressBar(ProgressCallback):

@@ -46,10 +46,6 @@ class Split:
         """All triplets whose labels may be used before the test."""
         return self.train + self.validation
 
-    @property
-    def all(self) -> list[Triplet]:
-        return self.known + self.test
-
     def test_overlap(self) -> tuple[int, int]:
         """Return how many texts of the test are also known texts, and how many texts the test has."""
         known = {text for triplet in self.known for text in triplet.texts.values()}
