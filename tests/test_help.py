@@ -1,4 +1,4 @@
-"""`help` of a head is complete by itself: it names every argument, and says what it is."""
+"""`help` of a head describes every argument."""
 
 import inspect
 import re
@@ -16,7 +16,7 @@ HEADS.remove("RoFormerForConditionalGeneration")  # reads two texts: see test_se
 
 
 def entries(text):
-    """The arguments that a docstring describes: name -> words."""
+    """Return the arguments that a docstring describes: name -> description."""
     section = re.search(r"^Args:\n(.*?)\n\n", inspect.cleandoc(text), re.DOTALL | re.MULTILINE)[1]
     found = re.findall(r"^ +([\w*, ]+): (.*(?:\n +(?![\w*, ]+: ).*)*)", section, re.MULTILINE)
     return {name.strip(): words for names, words in found for name in names.split(",")}
@@ -44,7 +44,7 @@ def test_an_argument_that_nobody_describes_is_an_error():
 
         @described_as_in(RoFormerModel.forward, "", "s sequence length")
         def forward(self, input_ids, new_one):
-            """A sum.
+            """Return a sum.
 
             Args:
                 old_one: a number.
@@ -65,10 +65,10 @@ def test_without_docstrings_there_is_no_help(module):
             assert list(inspect.signature(head.forward).parameters) == list(inspect.signature(ours.forward).parameters)
 
     def documented(self, input_ids):
-        """A sum."""
+        """Return a sum."""
 
     describe = described_as_in(lambda self, input_ids: None, "", "s sequence length")
-    assert describe(documented).__doc__ == "A sum."
+    assert describe(documented).__doc__ == "Return a sum."
 
 
 def test_no_model_of_transformers_is_imported():

@@ -44,7 +44,7 @@ STAND_INS = {
 
 
 def fetch() -> Path:
-    """The folder that goes on `sys.path`; downloads and unpacks where it is not there yet.
+    """Return the folder to put on `sys.path`; download and unpack it if it does not exist yet.
 
     The folder lies in `.cache/transformers-tests` of the repository, or where ROFORMER_TESTS_CACHE says.
 
@@ -74,7 +74,7 @@ def fetch() -> Path:
 
 
 def _download(version: str, folder: Path) -> Path:
-    """The archive of transformers' source release."""
+    """Return the archive of transformers' source release."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
     command += ["--no-binary", "transformers", "--dest", str(folder), f"transformers=={version}"]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -88,7 +88,7 @@ def _download(version: str, folder: Path) -> Path:
 
 
 def _unpack(archive: Path, folder: Path) -> None:
-    """Writes the files of `tests/` that are needed, and nothing else, into the folder."""
+    """Write the files of `tests/` that are needed, and no others, into the folder."""
     folder.mkdir(parents=True)
     with tarfile.open(archive) as release:
         for member in release:

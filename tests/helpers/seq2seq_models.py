@@ -44,7 +44,7 @@ NAMES = {
 
 
 def randomise(model):
-    """Weights of the size that training leaves, so that a wrong position shows."""
+    """Initialise weights as large as trained ones, so that a wrong position shows."""
     generator = torch.Generator().manual_seed(4)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -62,7 +62,7 @@ def make_model(model_class=RoFormerForConditionalGeneration, **fields):
 
 
 def marian_and_ours(**fields):
-    """transformers' Marian, and the same weights in ours with sinusoidal positions."""
+    """Return transformers' Marian, and ours with the same weights and sinusoidal positions."""
     marian = randomise(MarianMTModel(MarianConfig(**{**SIZES, "forced_eos_token_id": None, **fields})))
     ours = RoFormerForConditionalGeneration(
         RoFormerSeq2SeqConfig(**{**SIZES, "position_encoding": "sinusoidal", **fields})
@@ -83,7 +83,7 @@ def make_ids(*shape, seed=0):
 
 
 def padded(texts, side="right"):
-    """Texts of several lengths in a batch: ids and mask."""
+    """Pad texts of several lengths to a batch: ids and mask."""
     length = max(len(text) for text in texts)
     ids = torch.full((len(texts), length), PAD)
     mask = torch.zeros_like(ids)
@@ -118,7 +118,7 @@ WORDS = [
 
 
 def make_tokenizer():
-    """Words, and the end of a text after them: an ordinary fast tokenizer."""
+    """Make an ordinary fast tokenizer of words, which ends each text with </s>."""
     words = dict.fromkeys(["</s>", "<pad>", "<s>", "<unk>", *WORDS])
     tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()

@@ -68,7 +68,7 @@ def logits(model, ids):
 
 
 def train_adapters(model, steps=3):
-    """Steps of training, after which the adapters are no longer the identity as which they start."""
+    """Train some steps, so that the adapters are no longer the identity."""
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=1.0)
     ids = make_ids()
     for _ in range(steps):
@@ -196,7 +196,7 @@ def test_the_classes_that_are_not_split_are_there(variant):
 
 @pytest.fixture
 def mesh(tmp_path):
-    """A group of one process, this one."""
+    """Make a process group of this process alone."""
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/meeting", rank=0, world_size=1)
     yield init_device_mesh("cpu", (1,))
     dist.destroy_process_group()

@@ -1,4 +1,4 @@
-"""A batch in accumulated steps teaches what it teaches in one: transformers' Trainer, with every head that has a loss."""
+"""Accumulated steps of transformers' Trainer equal one step over the whole batch, for every head that has a loss."""
 
 import pytest
 import torch
@@ -31,7 +31,7 @@ HEADS = [
     ("NezhaForMultipleChoice", {}),
     ("NezhaForNextSentencePrediction", {}),
 ]
-# Trainer counts `labels` alone, so that the parts of these are to be equal.
+# Trainer counts `labels` only, so these heads need parts with equal numbers of labels.
 EQUAL_PARTS = [
     ("RoFormerForQuestionAnswering", {}),
     ("NezhaForQuestionAnswering", {}),
@@ -45,7 +45,7 @@ def make_model(head, fields):
 
 
 def make_labels(head, fields, ids, equal):
-    """Of one text; the first texts have more of them than the last, unless all have as many."""
+    """Return the labels of one text; the first texts have more labels than the last, unless `equal`."""
     row = int(ids.flatten()[0])  # texts begin with their number
     if head.endswith(("MaskedLM", "CausalLM", "TokenClassification", "PreTraining")):
         labels = ids % fields.get("num_labels", SIZES["vocab_size"])
@@ -76,7 +76,7 @@ def make_examples(head, fields, equal=False):
 
 
 def one_update(head, fields, examples, folder, batch_size):
-    """The loss that is logged, and the weights, after one step over all examples."""
+    """Return the logged loss and the weights after one step over all examples."""
     model = make_model(head, fields)
     arguments = TrainingArguments(
         str(folder), max_steps=1, per_device_train_batch_size=batch_size, logging_steps=1, optim="sgd",

@@ -67,7 +67,7 @@ SERVED = {
 
 
 def make_model(head=NezhaForMaskedLM, **fields):
-    """With weights of the size that training leaves, so that a wrong position shows."""
+    """Make a model with weights as large as trained ones, so that a wrong position shows."""
     torch.manual_seed(4)
     model = head(NezhaConfig(**{**SIZES, **fields})).eval()
     with torch.no_grad():
@@ -245,7 +245,7 @@ def test_numbers_are_bert4keras():
 
 
 def save_as_transformers_4(folder, model, **changes):
-    """The files that transformers 4 wrote: positions in every layer, a config without fields of ours."""
+    """Write the files of transformers 4: positions in every layer, a config without fields of ours."""
     weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     prefix = "" if isinstance(model, NezhaModel) else "nezha."
     for i in range(model.config.num_hidden_layers):
@@ -283,7 +283,7 @@ def save_as_transformers_4(folder, model, **changes):
 
 @pytest.fixture
 def said(caplog):
-    """What transformers says while something loads."""
+    """Record the log messages of transformers."""
     logger = logging.getLogger("transformers")
     propagates, logger.propagate = logger.propagate, True
     with caplog.at_level(logging.WARNING):

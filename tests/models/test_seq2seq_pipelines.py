@@ -1,4 +1,4 @@
-"""The pipelines that transformers 5 has removed: old names, old calls, old answers."""
+"""The pipelines that transformers 5 has removed work as in its version 4."""
 
 from string import ascii_letters
 
@@ -28,7 +28,7 @@ def folder(tmp_path_factory):
 
 
 def written(folder, text, **settings):
-    """What `generate` writes, one text after the other."""
+    """Return the texts that `generate` writes, one call per text."""
     tokenizer, model = AutoTokenizer.from_pretrained(folder), RoFormerForConditionalGeneration.from_pretrained(folder)
     ids = model.generate(**tokenizer(text, return_tensors="pt"), **{**SETTINGS, "num_beams": 4, **settings})
     return tokenizer.decode(ids, skip_special_tokens=True)

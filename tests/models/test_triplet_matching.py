@@ -119,7 +119,7 @@ def folder(request, tokenizer, tmp_path_factory):
 
 
 def expected_answers(folder, tokenizer, triplets, max_length=1024):
-    """What the pipeline should say, from the model and the tokenizer alone."""
+    """Compute the pipeline's expected output with the model and the tokenizer alone."""
     model = RoFormerForTripletMatching.from_pretrained(folder).double()
     answers = []
     for triplet in triplets:
