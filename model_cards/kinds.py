@@ -35,10 +35,7 @@ WOBERT_REPORT = """@techreport{zhuiyiwobert,
   url    = {https://github.com/ZhuiyiTechnology/WoBERT}
 }"""
 
-_ANY_LENGTH = (
-    "{}, so inputs can have any length; how well the model understands inputs longer than those in training\n  is not"
-    " published."
-)
+_ANY_LENGTH = "{}, so inputs can have any length; results on inputs longer than those in training\n  are not published."
 NO_LONGEST = _ANY_LENGTH.format("RoPE has no table of positions")
 RELATIVE = _ANY_LENGTH.format("Positions are relative and clipped at a distance")
 SINUSOIDAL = _ANY_LENGTH.format("Positions are computed, without a table")
@@ -48,79 +45,59 @@ TABLE = "It has a table of positions, and inputs cannot be longer than that (`ma
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of model: its name, a summary, how long its inputs may be, tags of the Hub, and the work to cite."""
+    """A kind of model: its name, a summary, tags of the Hub, how long its inputs may be, and the work to cite."""
 
     title: str
     summary: str
-    length: str
-    tags: tuple[str, ...]
-    citation: str
+    tags: tuple[str, ...] = ROPE
+    length: str = NO_LONGEST
+    citation: str = ROFORMER_PAPER
 
 
+_NEZHA = "A [NEZHA](https://arxiv.org/abs/1909.00204), a BERT with relative positions"
+_WOBERT = "https://github.com/ZhuiyiTechnology/WoBERT"
 KINDS = {
     "roformer": Kind(
         "RoFormer",
-        "A Transformer encoder with rotary position embedding (RoPE) of the [RoFormer](https://arxiv.org/abs/2104.09864) family.",
-        NO_LONGEST,
-        ROPE,
-        ROFORMER_PAPER,
+        "A Transformer encoder with rotary position embedding (RoPE) of the"
+        " [RoFormer](https://arxiv.org/abs/2104.09864) family.",
     ),
     "v2": Kind(
         "RoFormer-V2",
         "A Transformer encoder with rotary position embedding (RoPE), without biases and with norms without"
         " parameters, like [RoFormer-V2](https://github.com/ZhuiyiTechnology/roformer-v2).",
-        NO_LONGEST,
         (*ROPE, "roformer-v2"),
-        ROFORMER_PAPER,
     ),
     "gpt": Kind(
         "RoFormer-GPT",
         "A causal language model: a Transformer decoder with rotary position embedding (RoPE) of"
         " the [RoFormer](https://arxiv.org/abs/2104.09864) family.",
-        NO_LONGEST,
         (*ROPE, "roformer-gpt"),
-        ROFORMER_PAPER,
     ),
     "sim": Kind(
         "RoFormer-Sim",
         "A sentence model with rotary position embedding (RoPE), built like"
         " [RoFormer-Sim](https://github.com/ZhuiyiTechnology/roformer-sim): its pooled first token is the vector of a"
         " sentence, and its prefix language model generates a similar sentence.",
-        NO_LONGEST,
         (*ROPE, "roformer-sim"),
-        ROFORMER_PAPER,
     ),
     "seq2seq": Kind(
         "RoFormer for sequence to sequence",
         "A Transformer that generates one text from another, such as a translation: an encoder and a decoder with rotary"
         " position embedding (RoPE), as in section 4.1 of the [RoFormer paper](https://arxiv.org/abs/2104.09864).",
-        NO_LONGEST,
-        ROPE,
-        ROFORMER_PAPER,
     ),
     "wobert": Kind(
-        "WoBERT",
-        "A BERT with a vocabulary of words, like [WoBERT](https://github.com/ZhuiyiTechnology/WoBERT).",
-        TABLE,
-        ("wobert",),
-        WOBERT_REPORT,
+        "WoBERT", f"A BERT with a vocabulary of words, like [WoBERT]({_WOBERT}).", ("wobert",), TABLE, WOBERT_REPORT
     ),
-    "bert": Kind("BERT", "A [BERT](https://arxiv.org/abs/1810.04805).", TABLE, ("bert",), BERT_PAPER),
+    "bert": Kind("BERT", "A [BERT](https://arxiv.org/abs/1810.04805).", ("bert",), TABLE, BERT_PAPER),
     "wonezha": Kind(
         "WoNEZHA",
-        "A [NEZHA](https://arxiv.org/abs/1909.00204), a BERT with relative positions, and with a vocabulary of words,"
-        " like [WoNEZHA](https://github.com/ZhuiyiTechnology/WoBERT).",
-        RELATIVE,
+        f"{_NEZHA}, and with a vocabulary of words, like [WoNEZHA]({_WOBERT}).",
         ("nezha", "wonezha"),
-        NEZHA_PAPER,
-    ),
-    "nezha": Kind(
-        "NEZHA",
-        "A [NEZHA](https://arxiv.org/abs/1909.00204), a BERT with relative positions.",
         RELATIVE,
-        ("nezha",),
         NEZHA_PAPER,
     ),
+    "nezha": Kind("NEZHA", f"{_NEZHA}.", ("nezha",), RELATIVE, NEZHA_PAPER),
 }
 
 # Other position encodings of a RoFormer: their names in a card, and how long inputs may be.
