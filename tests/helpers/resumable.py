@@ -1,4 +1,4 @@
-"""Small inputs of each script that resumes, and the command that reads them."""
+"""Small inputs of each script that can resume, and its command line."""
 
 import json
 import shutil
@@ -41,7 +41,7 @@ def write(path: Path, text: str) -> None:
 
 
 def write_inputs(folder: Path) -> None:
-    """All inputs of all scripts."""
+    """Write the inputs of all scripts."""
     save_model(folder / "a" / "model")
     write(folder / "text.txt", "".join(f"{i} times {i} is {i * i}.\n" for i in range(120)))
     write(folder / "corpus.txt", "\n".join(DOCUMENTS))
@@ -60,7 +60,7 @@ def write_inputs(folder: Path) -> None:
 
 
 def command(script: str, inputs: Path) -> list:
-    """The arguments of a script, but for --output."""
+    """Return the arguments of a script but --output."""
     place = {path.name: path for path in inputs.iterdir()}
     model = inputs / "a" / "model"
     if script == "char_lm":

@@ -1,11 +1,11 @@
-"""Scripts of examples/, run in this process, which saves the imports."""
+"""Runner for the scripts of examples/ in this process, which saves importing everything again."""
 
 import runpy
 import sys
 
 
 def run_script(script, arguments, monkeypatch, capfd) -> tuple[int, str, str]:
-    """Its exit code, stdout and the last line of stderr, on which there was no traceback."""
+    """Run a script. Return its exit code, stdout and the last line of stderr, and assert that there is no traceback."""
     monkeypatch.setattr(sys, "argv", [str(script), *map(str, arguments)])
     code = 0
     try:

@@ -1,6 +1,6 @@
-"""What each of the processes does that test_processes.py has torchrun start: `two_processes.py FOLDER`.
+"""Program of each process that test_processes.py starts with torchrun: `two_processes.py FOLDER`.
 
-Each writes what it saw into FOLDER/RANK.json.
+Each process writes its observations into FOLDER/RANK.json.
 """
 
 import json
@@ -24,7 +24,7 @@ training_step = StageTrainer.training_step
 
 
 def run_script(arguments: list[str]) -> int:
-    """The exit code of examples/pretrain_mlm.py in this process."""
+    """Run examples/pretrain_mlm.py in this process and return its exit code."""
     sys.argv = [str(SCRIPT), *arguments]
     try:
         runpy.run_path(str(SCRIPT), run_name="__main__")
@@ -34,9 +34,9 @@ def run_script(arguments: list[str]) -> int:
 
 
 def stopped_and_continued(arguments: list[str]) -> dict:
-    """Exit codes of a run that the last process is asked to end in step 2 of stage 2, and of the same command after it.
+    """Stop a run by a signal to the last process in step 2 of stage 2, resume it, and run it again. Return the exit codes.
 
-    In between a damaged checkpoint is put beside the last one. In the end it is asked for again, with a damaged model.
+    A damaged checkpoint is added before resuming, and a model is damaged before the last run.
     """
     seen = {"are_sharded": set(), "kinds": set()}
 
@@ -68,7 +68,7 @@ def stopped_and_continued(arguments: list[str]) -> dict:
 
 
 def damage_a_later_checkpoint(stage: Path) -> None:
-    """Have the run find a checkpoint of a later step, in which one bit of the last process's random state is another one."""
+    """Add a checkpoint of a later step with one wrong bit in the last process's random state."""
     later = shutil.copytree(stage / "checkpoint-2", stage / "checkpoint-3")
     file = later / "rng_state_1.pth"
     content = bytearray(file.read_bytes())
@@ -77,7 +77,7 @@ def damage_a_later_checkpoint(stage: Path) -> None:
 
 
 def on_cpus_too() -> None:
-    """Have accelerate take processes on a CPU for such with a GPU each: otherwise it runs DDP there in place of FSDP."""
+    """Make accelerate treat CPU processes as GPU processes: otherwise it runs DDP in place of FSDP."""
     begin = PartialState.__init__
 
     def patched(self, *args, **kwargs):

@@ -1,4 +1,4 @@
-"""What all tests of training share."""
+"""Fixtures of all tests of training."""
 
 import gc
 
@@ -8,7 +8,7 @@ from transformers import Trainer
 
 @pytest.fixture(autouse=True, scope="module")
 def quick_collection():
-    """Trainer collects garbage before each training: not among all that was imported, which takes longer than training."""
+    """Freeze imported objects: Trainer collects garbage before each training, which would take longer than the training."""
     gc.freeze()
     yield
     gc.unfreeze()
@@ -16,13 +16,13 @@ def quick_collection():
 
 @pytest.fixture
 def no_pictures(monkeypatch):
-    """Curves of runs are not drawn, which takes longer than a small training: for tests that do not look at them."""
+    """Skip drawing curves, which takes longer than a small training."""
     monkeypatch.setattr("modeling_roformer.training.comparing.curves.draw_panels", lambda picture, *_, **__: picture)
 
 
 @pytest.fixture
 def failing(monkeypatch):
-    """Has Trainer see a loss that is not a number, in the second step of runs whose folder has this name."""
+    """Make the loss NaN in the second step of runs whose folder has a given name."""
     step = Trainer.training_step
 
     def fail(name):

@@ -90,7 +90,7 @@ def test_a_finished_run_takes_no_further_step(whole_run, monkeypatch):
 
 @pytest.fixture(scope="module")
 def stopped_run(tmp_path_factory):
-    """The folder of a run that ended with its checkpoint of step 4."""
+    """Return the folder of a run that ended with its checkpoint of step 4."""
     save, trainer = CheckpointingTrainer._save_checkpoint, make_trainer(tmp_path_factory.mktemp("stopped"))
 
     def stop(self, *arguments):
@@ -128,7 +128,7 @@ def spoil(file, how):
 
 
 def without_digests(checkpoint):
-    """As an earlier version has written it."""
+    """Rewrite the manifest as an earlier version wrote it, without digests."""
     manifest = checkpoint / "whole.json"
     sizes = {name: file["size"] for name, file in json.loads(manifest.read_text()).items()}
     manifest.write_text(json.dumps(sizes))
@@ -233,7 +233,7 @@ def test_a_checkpoint_of_another_model_is_named(folder):
 
 
 def test_weights_under_other_names_are_not_taken_for_these(folder):
-    """As a flipped bit in a header makes them, where no digest shows it."""
+    """A flipped bit in a header can rename weights, and a folder without digests does not show it."""
     file = folder / "checkpoint-4" / "model.safetensors"
     weights = load_file(file)
     weights["layers.9.weight"] = weights.pop("layers.0.weight")

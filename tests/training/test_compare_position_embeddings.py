@@ -38,7 +38,7 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def run(folder, monkeypatch, capfd):
-    """The script with arguments; gives its exit code, stdout and the last line of stderr."""
+    """Run the script with arguments. Return its exit code, stdout and the last line of stderr."""
     # The picture of each run, which takes longer than the run.
     monkeypatch.setattr("modeling_roformer.training.pretraining.pretrain.draw_curves", lambda *_: None)
 
@@ -52,7 +52,7 @@ def run(folder, monkeypatch, capfd):
 
 @pytest.fixture
 def seen(monkeypatch):
-    """What each run reads, by its folder: batches, and the weights before the first."""
+    """Record the inputs of each run, by its folder: batches, and the weights before the first."""
     seen = {}
     training_step = StageTrainer.training_step
 

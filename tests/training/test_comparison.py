@@ -1,4 +1,4 @@
-"""When one run is where another ended, against curves made by hand."""
+"""Comparison of runs, against curves made by hand."""
 
 import json
 
@@ -44,7 +44,7 @@ def test_smoothing_is_a_mean_of_the_last_values():
 
 @pytest.fixture
 def output(tmp_path):
-    """A run's folder: two stages of 20 and 40 steps."""
+    """Write a run's folder with two stages of 20 and 40 steps."""
     for stage, steps, start in (1, 20, 9.0), (2, 40, 5.0):
         entries = [{"step": s, "loss": start - s / 100, "accuracy": s / 100} for s in range(1, steps + 1)]
         entries += [{"step": steps, "eval_loss": start, "eval_accuracy": stage / 10}]

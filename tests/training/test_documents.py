@@ -51,7 +51,7 @@ def write(tmp_path):
 
 @pytest.fixture
 def corpus(tmp_path):
-    """A corpus of given texts."""
+    """Return a function that writes a corpus of given texts."""
 
     def corpus(texts):
         return datasets.Dataset.from_dict({"text": texts}, features=datasets.Features(text=datasets.Value("string")))

@@ -42,7 +42,7 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def run(folder, monkeypatch, capfd):
-    """The script with arguments; gives its exit code, stdout and the last line of stderr."""
+    """Run the script with arguments. Return its exit code, stdout and the last line of stderr."""
 
     def run(*arguments):
         words = ["start", "--output", "run", "--learning-rate", "3e-2", "--batch-size", "4", *arguments]
@@ -81,7 +81,7 @@ def test_one_file_is_split_and_learned(run, folder):
 
 
 def test_seeds_and_going_on(run, folder, monkeypatch, no_pictures):
-    """What a seed has given stays, and the model is that of the best seed by validation, not by test."""
+    """Results of a seed are kept, and the model is that of the best seed by validation, not by test."""
     accuracies = {0: (0.5, 1.0), 1: (0.9, 0.3), 2: (0.6, 0.6)}  # of validation and test
     trained = []
     train = Trainer.train

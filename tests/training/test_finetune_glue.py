@@ -67,7 +67,7 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def run(folder, monkeypatch, capfd):
-    """Runs the script on the models named, with these options: exit code, output, last line of errors."""
+    """Run the script on the named models with options: exit code, output, last line of errors."""
 
     def run(models, *options):
         arguments = ["--models", *models, "--data", "glue", "--output", "runs", *options]

@@ -36,7 +36,7 @@ def save_model(folder, **fields):
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """A RoFormer, and a BERT of our classes: characters, 32 learned positions."""
+    """Save a RoFormer, and a BERT of our classes with character tokens and 32 learned positions."""
     folder = tmp_path_factory.mktemp("models")
     save_model(folder / "roformer")
     save_model(folder / "bert", characters=True, position_encoding="learned", max_position_embeddings=32)
@@ -54,7 +54,7 @@ def folder(tmp_path, models, monkeypatch):
 
 @pytest.fixture
 def run(folder, monkeypatch, capfd):
-    """The script with arguments; gives its exit code, stdout and the last line of stderr."""
+    """Run the script with arguments. Return its exit code, stdout and the last line of stderr."""
 
     def run(*arguments):
         words = ["--epochs", 2, "--learning-rate", 1e-3, "--output", "run", *arguments]

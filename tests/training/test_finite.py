@@ -1,4 +1,4 @@
-"""Where a loss, a gradient, a weight or a score is not finite, Trainer stops and says which, before it has changed a weight."""
+"""Trainer stops if a loss, a gradient, a weight or a score is not finite, before it changes a weight, and names it."""
 
 import json
 
@@ -60,7 +60,7 @@ def test_a_loss(tmp_path):
 
 
 def test_a_gradient_behind_a_finite_loss(tmp_path):
-    """Which Trainer clips to NaN, and logs beside a loss of 0."""
+    """transformers' Trainer clips such a gradient to NaN and logs a loss of 0."""
     trainer = make_trainer(tmp_path)
     at_step(trainer, 3, lambda: trainer.model.layer.bias.register_hook(lambda gradient: gradient * torch.inf))
     before = trainer.model.layer.bias.clone()
@@ -71,7 +71,7 @@ def test_a_gradient_behind_a_finite_loss(tmp_path):
 
 @pytest.mark.parametrize("name", ["layer.bias", "scale"])
 def test_a_weight_after_the_last_update(name, tmp_path):
-    """Of which no loss was computed."""
+    """No loss is computed after the last update."""
     trainer = make_trainer(tmp_path)
     step = trainer.create_optimizer().step
 

@@ -1,4 +1,4 @@
-"""Labelled texts: the files they are read from, and what is said of a file that holds none."""
+"""Labelled texts: forms of files, and errors."""
 
 import gzip
 import json
@@ -63,7 +63,7 @@ def test_classes_of_a_data_set_keep_their_names(tmp_path):
 
 @pytest.mark.parametrize("lines", [["太差\t差"], ["差\t太差"]])
 def test_known_labels_say_which_side_they_are_on(lines, tmp_path):
-    """Where there are as many labels as texts."""
+    """There are as many labels as texts."""
     assert read_labelled(write(tmp_path / "a.tsv", lines), names=["差", "好"])[:] == {"text": ["太差"], "label": [0]}
 
 

@@ -43,7 +43,7 @@ def jaccard(a, b):
 
 
 def groups_by_hand(texts, similarity):
-    """The same numbers: groups in the order of their first texts."""
+    """Return the same numbers: groups in the order of their first texts."""
     groups = list(range(len(texts)))
     for i, j in combinations(range(len(texts)), 2):
         if jaccard(texts[i], texts[j]) >= similarity:

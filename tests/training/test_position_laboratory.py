@@ -202,7 +202,7 @@ def test_everything_that_an_encoding_learns_gets_a_gradient(name):
 
 @pytest.fixture
 def run(tmp_path, monkeypatch, capfd):
-    """The script with arguments; gives its exit code, stdout and the last line of stderr."""
+    """Run the script with arguments. Return its exit code, stdout and the last line of stderr."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.txt").write_text("明月几时有，把酒问青天。\n" * 60, encoding="utf-8")
     small = ["--layers", 1, "--hidden-size", 8, "--heads", 2, "--length", 8, "--batch-size", 4, "--steps", 4]

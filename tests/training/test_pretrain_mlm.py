@@ -39,7 +39,7 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def run(folder, monkeypatch, capfd):
-    """The script with arguments; gives its exit code, stdout and the last line of stderr."""
+    """Run the script with arguments. Return its exit code, stdout and the last line of stderr."""
 
     def run(*arguments):
         words = ["stages.yaml", "--corpus", "corpus.txt", "--logging-steps", "1", *arguments]

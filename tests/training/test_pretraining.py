@@ -59,7 +59,7 @@ def run(tokenizer, corpus):
 
 @pytest.fixture(scope="module")
 def uninterrupted(tokenizer, corpus, tmp_path_factory):
-    """The folder of a run that nothing has stopped."""
+    """Return the folder of an uninterrupted run."""
     output = tmp_path_factory.mktemp("runs") / "uninterrupted"
     options = {"device_tokens": 128, "save_steps": 2, "logging_steps": 1, "disable_tqdm": True}
     pretrain(make_model(), tokenizer, STAGES, corpus, output, **options)
@@ -68,7 +68,7 @@ def uninterrupted(tokenizer, corpus, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def logged_seldom(tokenizer, corpus, tmp_path_factory):
-    """The same, with an entry for four steps."""
+    """Return the same, with a log entry every four steps."""
     output = tmp_path_factory.mktemp("runs") / "seldom"
     pretrain(make_model(), tokenizer, STAGES, corpus, output, device_tokens=128, logging_steps=4, disable_tqdm=True)
     return output
@@ -92,7 +92,7 @@ def assert_same_run(output, other):
 
 
 def at_step(monkeypatch, stage, step, action):
-    """Does something in the middle of a step: before the last part of its batch."""
+    """Do something in the middle of a step: before the last part of its batch."""
     training_step = StageTrainer.training_step
     parts = []
 
@@ -268,7 +268,7 @@ def test_a_signal_saves_and_ends(run, logged_seldom, tmp_path, monkeypatch, numb
 
 
 def test_an_ignored_signal_stays_ignored(default_signals):
-    """As Ctrl-C is by the background jobs of a shell script, and everything by what `nohup` starts."""
+    """Background jobs of a shell script ignore Ctrl-C, for example."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         stop = StopSignal()

@@ -43,7 +43,7 @@ FSDP = ["--use_fsdp", "--fsdp_version", "2"]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Where inputs lie; `one` in it is the run of one process."""
+    """Return the folder of the inputs; `one` in it is the run of one process."""
     folder = tmp_path_factory.mktemp("processes")
     (folder / "fsdp.yaml").write_text(f"stages:{STAGES}", encoding="utf-8")
     (folder / "ddp.yaml").write_text(f"stages:{STAGES}{MUON}", encoding="utf-8")
@@ -58,7 +58,7 @@ def folder(tmp_path_factory):
 
 
 def arguments(folder, stages, output):
-    """Of pretrain_mlm.py: `device_tokens` has one process accumulate what two compute at once."""
+    """Return arguments of pretrain_mlm.py, with `--device-tokens` such that one process accumulates two batches."""
     places = {"--corpus": "corpus.txt", "--eval": "held-out.txt", "--cache": "cache", "--config": "config.json"}
     options = {name: folder / place for name, place in [*places.items(), ("--output", output)]}
     options |= {"--tokenizer": MODEL, "--device-tokens": 128, "--save-steps": 2, "--logging-steps": 1}
@@ -66,7 +66,7 @@ def arguments(folder, stages, output):
 
 
 def fsdp_environment():
-    """What `accelerate launch` with `FSDP` sets for the processes that it starts."""
+    """Return the environment that `accelerate launch` with `FSDP` sets for its processes."""
     launched = launch_command_parser().parse_args([*FSDP, "--num_processes", "2", "--num_machines", "1", str(SCRIPT)])
     launched.mixed_precision, launched.dynamo_backend = "no", "no"
     return {name: value for name, value in prepare_multi_gpu_env(launched).items() if "FSDP" in name}
@@ -74,7 +74,7 @@ def fsdp_environment():
 
 @pytest.fixture(scope="module")
 def seen(folder):
-    """What both processes saw; `ddp` and `fsdp` in the folder are their runs."""
+    """Return the observations of both processes; `ddp` and `fsdp` in the folder are their runs."""
     plan = {name: arguments(folder, name, name) for name in ("ddp", "fsdp")} | {"environment": fsdp_environment()}
     (folder / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -87,7 +87,7 @@ def seen(folder):
 
 
 def logged(output, stage):
-    """What was logged of learning, in order."""
+    """Return the logged losses and accuracies, in order."""
     names = ("loss", "accuracy", "eval_loss", "eval_accuracy")
     entries = json.loads((output / f"stage-{stage}" / "log.json").read_text(encoding="utf-8"))
     return [(entry["step"], name, entry[name]) for entry in entries for name in names if name in entry]

@@ -1,4 +1,4 @@
-"""Whose results a folder holds: the same run is resumed, wherever its data lie now, and any other is refused by name."""
+"""Resuming: the same run is resumed, even if its data have moved, and any other run is refused."""
 
 import gzip
 import json
@@ -61,7 +61,7 @@ def folder(tmp_path, inputs, monkeypatch):
 
 @pytest.fixture
 def trained(monkeypatch):
-    """An entry for each training that has begun."""
+    """Record each training that has begun."""
     trained, train = [], transformers.Trainer.train
 
     def counted(self, *arguments, **options):
@@ -74,7 +74,7 @@ def trained(monkeypatch):
 
 @pytest.fixture
 def run(folder, trained, no_pictures, monkeypatch, capfd):
-    """A script on the inputs in a folder: how many trainings it began, and the last line of stderr."""
+    """Run a script on the inputs in a folder. Return its exit code, the number of trainings, and the last line of stderr."""
     monkeypatch.setattr("modeling_roformer.training.pretraining.pretrain.draw_curves", lambda *_: None)
 
     def run(script, place, *options):
@@ -87,22 +87,22 @@ def run(folder, trained, no_pictures, monkeypatch, capfd):
 
 
 def contents(folder):
-    """Of all files but those of a corpus, which must be read before it can be compared."""
+    """Return the bytes of all files, except those of a corpus: it must be read before it can be compared."""
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and "corpus" not in path.parts}
 
 
 def warnings(caplog):
-    """Ours of what could not be checked."""
+    """Return our warnings about settings that could not be compared."""
     return " ".join(record.getMessage() for record in caplog.records if record.name.endswith("runs.resuming"))
 
 
 def names_of(named):
-    """The settings in a list such as "text, seed and rate"."""
+    """Return the settings in a list such as "text, seed and rate"."""
     return re.split(", | and ", named)
 
 
 def file_of(script):
-    """Where a script writes down what was begun."""
+    """Return the file in which a script records its settings."""
     of_run = {"pretrain_mlm": "run.json", "compare_position_embeddings": "rotary/run.json"}
     return Path("runs") / of_run.get(script, "results.json")
 
@@ -117,12 +117,12 @@ def other_model(folder):
 
 
 def other_config(folder):
-    """Of the same weights."""
+    """Change the config of the model, with the same weights."""
     replace_in(folder / "a" / "model" / "config.json", '"position_encoding": "rotary"', '"position_encoding": "none"')
 
 
 def other_tokenizer(folder):
-    """Of the same vocabulary."""
+    """Change the tokenizer of the model, with the same vocabulary."""
     RoFormerTokenizer(str(VOCAB), do_lower_case=False).save_pretrained(folder / "a" / "model")
 
 
@@ -273,7 +273,7 @@ def test_a_model_that_was_removed_is_made_again(script, model, rows, trainings, 
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_folder_of_an_earlier_version_is_resumed_and_claimed(script, run, folder, caplog):
-    """What that had written is compared, what it had not is said, and is compared from then on."""
+    """Recorded settings are compared; the others are named in a warning and recorded for the next time."""
     assert run(script, "first")[:2] == (0, 1)
     earlier, file = EARLIER / f"{Path(script).name}.json", file_of(script)
     if script == "char_lm":
@@ -318,7 +318,7 @@ def test_what_an_earlier_version_has_written_is_compared(change, run, folder):
 
 
 def test_a_grid_grows_and_belongs_to_the_weights(run, folder):
-    """Of GLUE: rates, seeds and models are rows; a model is known by what it holds, not by what its folder is called."""
+    """In GLUE, rates, seeds and models are rows. A model is identified by its content, not by the name of its folder."""
     assert run("finetune_glue", "first")[:2] == (0, 1)
     assert run("finetune_glue", "first", "--learning-rates", "1e-3", "1e-2", "--seeds", 0, 1)[:2] == (0, 3)
     save_model(folder / "b" / "model", seed=1)

@@ -1,4 +1,4 @@
-"""Scores seed by seed: which is best, what is written, and going on."""
+"""Scores per seed: the best one, results.json, and resuming."""
 
 import json
 import re
@@ -78,7 +78,7 @@ def test_a_failed_run_is_never_the_best(tmp_path):
 
 @pytest.mark.parametrize(("first", "left"), [(0.9, ["0"]), (0.1, ["0", "1"])])
 def test_runs_that_an_earlier_version_wrote_with_nan(first, left, tmp_path):
-    """If such a run was the best, its model was kept, and no other's."""
+    """The earlier version kept only the model of the best run, which may be such a run."""
     results = SeedResults(tmp_path / "run", SETTINGS)
     results.add(0, scores(first, 0.6), [{"step": 1, "grad_norm": 1.0}])
     results.add(1, scores(0.5, 0.6), [])
