@@ -67,7 +67,7 @@ def test_the_option_takes_an_address_always(run, tmp_path, monkeypatch, typed, c
 
 
 def test_a_token_that_others_can_read_is_refused(tmp_path, monkeypatch):
-    """Where they can also reach it, and where it is this user's that would be given to a cluster."""
+    """Only if they can reach it, and if it is the token that this user sends to a cluster."""
     for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
         monkeypatch.delenv(name, raising=False)
     with tempfile.TemporaryDirectory(dir="/tmp") as home:

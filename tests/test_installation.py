@@ -25,7 +25,7 @@ ROOMS = sorted(set(FOLDERS) - {NAME})
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory) -> Path:
-    """The tree as git would fetch it, under the name that a clone has."""
+    """Return a copy of the tree, as git would clone it."""
     clone = tmp_path_factory.mktemp("clone") / NAME
     ignored = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "tests", "benchmarks")
     shutil.copytree(REPOSITORY, clone, ignore=ignored)
@@ -37,7 +37,7 @@ def ordinary_place(room: str, site_packages: Path) -> Path:
 
 
 def install(clone: Path, target: Path, *how: str) -> Path:
-    """What pip makes of the clone in another folder, without a connection."""
+    """Install the clone with pip into another folder, without a connection."""
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     offline = ["--no-index", "--no-deps", "--no-build-isolation", "--no-compile"]
     done = subprocess.run([*pip, *offline, "--target", target, *how, clone], capture_output=True, text=True)
@@ -56,7 +56,7 @@ def editable(clone, tmp_path_factory) -> Path:
 
 
 def python(code: str, folder: Path, installation: Path) -> str:
-    """Runs code in a folder, with an installation that is not this environment's own, and this one's dependencies."""
+    """Run code in a folder, with another installation of the package and this environment's dependencies."""
     add = (
         f"import site, sys; site.addsitedir({str(installation)!r}); sys.path.append({sysconfig.get_path('purelib')!r})"
     )

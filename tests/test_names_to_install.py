@@ -24,7 +24,7 @@ def normal(name: str) -> str:
 
 
 def names_in(requirements: str) -> set[str]:
-    """Of requirements, one a line."""
+    """Return the names in requirements, one per line."""
     lines = (line.partition("#")[0].strip() for line in requirements.splitlines())
     return {
         normal(NAME.match(line)[0]) for line in lines if line and "@" not in line and not line.startswith(("-", "."))
@@ -38,7 +38,7 @@ KNOWN = PLAIN.union(*EXTRAS.values()) - {OURS}
 
 
 def commands(text: str) -> list[list[str]]:
-    """The words after each `pip install` and the like: options, names and paths."""
+    """Return the words after each `pip install` or similar: options, names and paths."""
     found = []
     for command in COMMAND.finditer(text):
         words = re.findall(r"'[^'\n]*'|\"[^\"\n]*\"|[^\s'\"]+", command["words"].replace("\\\n", " "))
@@ -47,7 +47,7 @@ def commands(text: str) -> list[list[str]]:
 
 
 def named(words: list[str]) -> set[str]:
-    """What a command looks for in a registry: not what lies at a path or an address."""
+    """Return the names that a command looks up in a registry, without paths and addresses."""
     found, words = set(), iter(words)
     for word in words:
         if word in WITH_VALUE:

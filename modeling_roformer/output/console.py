@@ -1,4 +1,4 @@
-"""What commands print: progress bars, summaries, and errors as one line."""
+"""Console output of commands: progress bars, summaries, and errors as one line."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -415,7 +415,7 @@ def test_plain_transformers_loads_or_refuses_each_kind_as_its_card_says(tmp_path
 
 
 def test_others_v2_is_not_said_to_load_in_plain_transformers():
-    """Which would compute a checkpoint of that name as a RoFormer with biases, fresh ones."""
+    """transformers would compute it as a RoFormer with new, random biases."""
     config = released_config("chinese_roformer-v2-char_L-6_H-384_A-6", model_type="roformer")
     reason = why_package_is_needed(config)
     assert_states(reason, "roformer_v2")
@@ -559,7 +559,7 @@ def test_refreshing_measures_anew_and_keeps_what_people_wrote(folder):
 
 
 def test_the_card_of_a_release_stays_one_under_another_name(tmp_path, converted, monkeypatch):
-    """What a folder was converted from counts, not what it is called now."""
+    """The source of the conversion decides, not the folder's present name."""
     name = "chinese_roformer_L-6_H-384_A-6"
     config = modeling_roformer.RoFormerConfig(**released_config(name, architectures=None))
     folder = tmp_path / "renamed"

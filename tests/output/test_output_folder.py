@@ -1,4 +1,4 @@
-"""Where a command is told to write: an awkward name, somebody in the way, the folder that one is in."""
+"""Output folders of commands: unusual names, existing files, and the current folder."""
 
 import errno
 import io
@@ -53,7 +53,7 @@ def test_a_name_may_be_as_long_as_the_file_system_allows(convert, tmp_path):
 
 
 def test_a_name_that_the_terminal_cannot_show(convert, tmp_path, monkeypatch):
-    """What was done is reported as done."""
+    """The command succeeds, and escapes the name."""
     terminal = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     monkeypatch.setattr(sys, "stdout", terminal)
     assert convert(LEGACY, tmp_path / "模型🤗") == (0, "")

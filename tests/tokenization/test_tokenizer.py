@@ -247,7 +247,7 @@ SIMPLE = [text for text in ALL_TEXTS[:20] if re.fullmatch(r"[\u4e00-\u9fff，。
 
 @pytest.fixture(scope="module")
 def plain_transformers(tmp_path_factory, words, characters):
-    """What a Python without this package answers for each of our folders: a function of the folder's name."""
+    """Return a function from a folder's name to the output of a Python without this package."""
     root = tmp_path_factory.mktemp("saved")
     tokenizers = {"words": words, "characters": characters}
     for number, options in enumerate(BEYOND):

@@ -167,7 +167,7 @@ def test_any_user_dictionary(words, many):
 
 
 def test_every_character_is_cut_as_jieba_cuts_it():
-    """What rjieba takes for a part of a word, jieba does too, and the other way round."""
+    """jieba and rjieba agree on the characters of words."""
     from modeling_roformer.tokenization.segmentation import JiebaSegmenter
 
     segment = JiebaSegmenter()
@@ -213,7 +213,7 @@ def test_chains_of_words_are_cut_as_jieba_cuts_them(user_words):
     "character", ["㐀", "䶿", "鿖", "鿿", "豈", "﫿", "𠀀", "𪛟", "𪜀", "𮯯", "丽", "𯨟", "𯿿", "🀄"]
 )
 def test_equally_likely_paths_are_told_apart_as_jieba_does(character):
-    """Where the same words stand in another order, the last digit of a sum decides, and what follows is in the sum."""
+    """The last digit of a sum decides between two orders of the same words, and later words are part of the sum."""
     from modeling_roformer.tokenization.segmentation import JiebaSegmenter
 
     segment = JiebaSegmenter()

@@ -34,7 +34,7 @@ def tokenizer():
 
 
 def entities(tokenizer, strategy, marked, text, **options):
-    """What the pipeline finds where exactly the tokens with ids `marked` are entities."""
+    """Return the pipeline's result if exactly the tokens with ids `marked` are entities."""
     config = RoFormerConfig(
         vocab_size=len(tokenizer),
         hidden_size=16,

@@ -62,7 +62,7 @@ def make(base, tmp_path):
 
 
 def written(path, documents):
-    """The documents in a file of the format that its name tells."""
+    """Write documents into a file, in the format of its name."""
     stem = path.with_suffix("") if path.suffix == ".gz" else path
     if stem.suffix == ".jsonl":
         data = "".join(json.dumps({"text": text}, ensure_ascii=len(text) % 2 == 0) + "\n" for text in documents)
@@ -124,7 +124,7 @@ def test_the_report_says_what_the_tokenizers_do(make, base, tmp_path):
 )
 @max_examples(60)
 def test_any_text_in_any_form(make, tmp_path, documents):
-    """The same documents as text, as JSON Lines, compressed or not, by one process: the same as by hand."""
+    """Text and JSON Lines, compressed or not, give the same vocabulary in one process as counting by hand."""
     documents = [*documents, "天气天气"]
     expected = naive_entries(documents)
     for name in ("a.txt", "a.jsonl", "a.txt.gz", "a.jsonl.gz"):
@@ -153,7 +153,7 @@ def test_the_same_for_any_number_of_processes_and_any_chunks(make, tmp_path, mon
 
 @pytest.mark.slow
 def test_processes_that_are_not_forked(base, tmp_path):
-    """Where a platform starts its processes anew, they get what they need as well."""
+    """Processes that are spawned, not forked, get their data too."""
     written(tmp_path / "corpus.txt", DOCUMENTS)
     script = (
         "import multiprocessing, sys\n"
@@ -184,7 +184,7 @@ def test_lines_end_at_newlines_only(make, tmp_path):
 
 
 def test_a_word_vocabulary_can_be_extended(make, base, tmp_path):
-    """The words of the base stay, where they are."""
+    """The words of the base keep their ids."""
     base.write_text(base.read_text(encoding="utf-8") + "公园\n判决\n", encoding="utf-8")
     entries, report = make(written(tmp_path / "corpus.txt", DOCUMENTS))
     assert entries[: len(KEPT) + 2] == [*KEPT, "公园", "判决"]
