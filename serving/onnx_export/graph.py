@@ -37,7 +37,7 @@ def quiet() -> Iterator[None]:
 
 
 def sequences_of(model: PreTrainedModel) -> int | None:
-    """Return the number of sequences in an example of the model; 0 for any number, None if there is no such dimension."""
+    """Return the number of sequences per example: 0 for any number, None if the inputs have no such dimension."""
     name = type(model).__name__
     if name.endswith("ForMultipleChoice"):
         return 0
@@ -72,7 +72,7 @@ def encode(
 
 
 def outputs_of(model: PreTrainedModel, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return the outputs of the model that the graph has, by transformers' names."""
+    """Return the model's outputs by transformers' names: all tensors except LEFT_OUT."""
     import torch
 
     with torch.no_grad():

@@ -25,8 +25,8 @@ from .saved_model import SavedModel
 
 FLOAT32, INT8, FLOAT16 = "model.onnx", "model_quantized.onnx", "model_fp16.onnx"
 PYTHON_IDS = (
-    "from Python, where modeling_roformer segments words; no tokenizer.json holds a segmenter, and programs that read one "
-    "would compute other ids, so there is none"
+    "only from Python, with the segmenter of modeling_roformer; there is no tokenizer.json, because it cannot hold a "
+    "segmenter, and other programs would compute other ids from it"
 )
 LEFT_IN_FLOAT32 = "attention's values and products, norms and softmax"
 CARD = "README.md"

@@ -84,7 +84,9 @@ def load_model(saved: SavedModel) -> PreTrainedModel:
 
     kind = getattr(public, saved.architecture, None) or getattr(transformers, saved.architecture, None)
     if not (isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)):
-        raise ServingError(f"{saved.folder / 'config.json'}: {saved.architecture} is not a class of models here")
+        raise ServingError(
+            f"{saved.folder / 'config.json'}: {saved.architecture} is not a model class of this package or of transformers"
+        )
     with no_transformers_bar(), no_transformers_report():
         try:
             model, loading = kind.from_pretrained(

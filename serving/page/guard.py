@@ -83,9 +83,9 @@ class Origins:
 class Guard:
     """ASGI middleware that refuses requests.
 
-    Refused are requests that `origins` refuses, paths that the page does not need, and bodies of more than `longest_body`
-    bytes. A long body is discarded unparsed, and answered with `sentence`, which the page shows. Incomplete bodies hold at
-    most `MOST_HELD` bytes together.
+    It refuses requests that `origins` refuses, paths that the page does not need, and bodies of more than `longest_body`
+    bytes. It discards a long body unparsed and responds with `sentence`, which the page shows. Incomplete bodies hold at most
+    `MOST_HELD` bytes together.
     """
 
     def __init__(self, app, longest_body: int, sentence: str, origins: Origins):

@@ -73,7 +73,7 @@ class ServedModel:
 
     @cached_property
     def is_chinese(self) -> bool:
-        """Language of the examples."""
+        """True if the examples should be in Chinese."""
         return "的" in self.tokenizer.get_vocab()
 
     @cached_property

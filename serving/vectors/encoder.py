@@ -136,7 +136,9 @@ class TextEncoder:
             if wanted < least:
                 raise ServingError(f"max_length is {wanted}; expected at least {least}")
             if ends is not None and wanted > ends:
-                raise ServingError(f"max_length is {wanted}, but {folder} has positions for only {ends:,} tokens")
+                raise ServingError(
+                    f"{folder} has positions for {ends:,} tokens, fewer than max_length, {wanted} (--max-length)"
+                )
             return wanted
         longest = 10**9 if longest is None else longest
         if self.pooling == "bi":

@@ -203,17 +203,17 @@ class Texts:
 
     def _line_pieces(self, path: Path, name: str) -> Pieces:
         """Read a text file or JSON Lines."""
-        are_records = is_json_lines(path)
+        are_records, where = is_json_lines(path), f"{path}, line"
         for chunk in read_chunks(path, _PIECE):
             if are_records:
-                yield (self._record(path, name, number, record) for number, record in chunk.records()), chunk.consumed
+                yield (self._record(name, where, number, record) for number, record in chunk.records()), chunk.consumed
             elif self.id_field is not None:
                 raise ServingError(f"{path} is a text file, without a field {self.id_field!r} (--id-field)")
             else:
                 yield ((f"{name}:{number}", text) for number, text in chunk.lines() if _has_text(text)), chunk.consumed
 
-    def _record(self, path: Path, name: str, number: int, record: dict) -> Row:
-        text, where = record.get(self.field), f"{path}, line"
+    def _record(self, name: str, where: str, number: int, record: dict) -> Row:
+        text = record.get(self.field)
         if self.field not in record:
             raise CorpusError(f"{where} {number}: no field {self.field!r}: name the field of the text with --field")
         if text is not None and not isinstance(text, str):
@@ -226,10 +226,10 @@ class Texts:
         return self._row(name, where, number, text, record.get(self.id_field))
 
     def _csv_pieces(self, path: Path, name: str, columns: list[str]) -> Pieces:
-        before = 0
+        before, where = 0, f"{path}, row"
         for number, (fields, position) in enumerate(csv_rows(path, columns), 1):
             text, id_ = fields[0], fields[-1] or None
-            yield [self._row(name, f"{path}, row", number, text, id_)], position - before
+            yield [self._row(name, where, number, text, id_)], position - before
             before = position
 
     def _table_pieces(
@@ -249,9 +249,9 @@ class Texts:
     def _table_rows(
         self, where: str, name: str, columns: list[str], batch: pyarrow.RecordBatch | pyarrow.Table, at: int
     ) -> Iterator[Row]:
-        values = [_values(batch[column], column, where, at) for column in columns]
+        values, where_row = [_values(batch[column], column, where, at) for column in columns], f"{where}, row"
         for number, row in enumerate(zip(*values, strict=True), at + 1):
-            yield self._row(name, f"{where}, row", number, *row)
+            yield self._row(name, where_row, number, *row)
 
 
 def _values(values: pyarrow.Array | pyarrow.ChunkedArray, column: str, where: str, at: int) -> list:
