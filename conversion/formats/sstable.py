@@ -115,9 +115,9 @@ def _read_entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
     starts, at, key, key_bytes = {0}, 0, b"", 0
     while at < end:
         start = at
-        shared, at = read_varint(block, at, len(block), shortest=True)
-        added, at = read_varint(block, at, len(block), shortest=True)
-        length, at = read_varint(block, at, len(block), shortest=True)
+        shared, at = read_varint(block, at, end, True)
+        added, at = read_varint(block, at, end, True)
+        length, at = read_varint(block, at, end, True)
         if shared > len(key) or added + length > end - at:
             raise CheckpointError("is damaged: an entry does not fit into its block")
         if shared == 0:

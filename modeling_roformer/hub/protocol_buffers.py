@@ -35,14 +35,19 @@ def read_varint(data: Data, at: int, end: int, shortest: bool = False) -> tuple[
     >>> read_varint(b"\\xac\\x02", 0, 2)
     (300, 2)
     """
-    value = 0
-    for count in range(min(LONGEST_VARINT, end - at)):
-        byte = data[at + count]
-        value |= (byte & 0x7F) << 7 * count
+    byte = data[at] if at < end else 0x80
+    if byte < 0x80:  # most are of one byte
+        return byte, at + 1
+    value, shift = byte & 0x7F, 7
+    for place in range(at + 1, min(at + LONGEST_VARINT, end)):
+        byte = data[place]
         if byte < 0x80:
-            if value >> 64 or (shortest and count and byte == 0):
+            value |= byte << shift
+            if value >> 64 or (shortest and byte == 0):
                 break
-            return value, at + count + 1
+            return value, place + 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
     raise DamagedMessage(f"there is no integer at byte {at:,}")
 
 
@@ -55,15 +60,15 @@ def _read_records(
         begin = at
         tag, at = read_varint(data, at, end, shortest)
         number, wire_type = tag >> 3, tag & 7
-        if number and wire_type == VARINT:
-            value, at = read_varint(data, at, end, shortest)
-        elif number and wire_type in (FIXED64, BYTES, FIXED32):
-            length, at = (SIZES[wire_type], at) if wire_type in SIZES else read_varint(data, at, end, shortest)
-            if length > end - at:
-                raise DamagedMessage(f"a record of {kind} at byte {begin:,} is truncated")
-            value, at = (at, at + length), at + length
-        else:
+        if not number or wire_type not in (VARINT, FIXED64, BYTES, FIXED32):
             raise DamagedMessage(f"there is no record of {kind} at byte {begin:,}")
+        value = SIZES.get(wire_type)
+        if value is None:
+            value, at = read_varint(data, at, end, shortest)
+        if wire_type != VARINT:
+            if value > end - at:
+                raise DamagedMessage(f"a record of {kind} at byte {begin:,} is truncated")
+            value, at = (at, at + value), at + value
         yield begin, number, wire_type, value
 
 
@@ -111,11 +116,11 @@ def read_fields(message: bytes, kinds: Mapping[int, int] | None, where: str) -> 
     >>> list(read_fields(b"\\x08\\x01\\x1a\\x02\\x08\\x01", {1: VARINT, 3: BYTES}, "the header"))
     [(1, 1), (3, b'\\x08\\x01')]
     """
-    for _, number, wire_type, value in _read_records(message, 0, len(message), where, shortest=True):
+    for _, number, wire_type, value in _read_records(message, 0, len(message), where, True):
         if kinds is not None and kinds.get(number) != wire_type:
             raise DamagedMessage(f"{where} has the unknown field {number}")
         if wire_type != VARINT:
-            value = message[slice(*value)]
+            value = message[value[0] : value[1]]
             value = value if wire_type == BYTES else int.from_bytes(value, "little")
         yield number, value
 
