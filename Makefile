@@ -14,7 +14,7 @@ STAMPS := $(PACKAGE) $(TOOLS) $(RAY) $(BROWSER) $(DIST) $(SITE)
 
 ROOMS := modeling_roformer tokenization model_cards conversion training serving
 
-.PHONY: demo test test-random test-slow test-ray test-page test-js test-common examples lint ruff schemas contracts dist site clean
+.PHONY: demo test test-random test-slow test-ray test-page test-js test-common examples lint ruff schemas contracts types dist site clean
 
 demo: $(PACKAGE)
 	$(VENV)/bin/python examples/demo.py
@@ -54,7 +54,7 @@ test-js: $(TOOLS)
 examples: $(TOOLS)
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" bash examples/run_all.sh
 
-lint: ruff schemas contracts
+lint: ruff schemas contracts types
 
 ruff: $(TOOLS)
 	$(VENV)/bin/ruff check .
@@ -69,13 +69,20 @@ schemas: $(TOOLS)
 	$(SCHEMA) vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml
 	$(SCHEMA) vendor.citation-file-format --force-filetype yaml CITATION.cff
 
-# The contracts of pyproject.toml. They need an ordinary installation: in an editable one, import-linter misses packages.
-contracts: $(TOOLS)
-	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && mkdir "$$folder/tree" \
-	&& cp -r setup.cfg pyproject.toml README.md LICENSE $(ROOMS) "$$folder/tree" \
+# Make an ordinary installation in the folder `site` of a temporary folder, and go there: in an editable one, the tools
+# below miss packages.
+INSTALLED = folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && mkdir "$$folder/tree" \
+	&& cp -r setup.cfg pyproject.toml README.md LICENSE $(ROOMS) "$$folder/tree" && cp pyproject.toml "$$folder" \
 	&& $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-index --no-deps --no-build-isolation \
-		--target "$$folder/site" "$$folder/tree" \
-	&& cd "$$folder" && PYTHONPATH="$$folder/site" '$(CURDIR)/$(VENV)/bin/lint-imports' --no-cache --config '$(CURDIR)/pyproject.toml'
+		--target "$$folder/site" "$$folder/tree" && cd "$$folder"
+
+# The contracts of pyproject.toml.
+contracts: $(TOOLS)
+	@$(INSTALLED) && PYTHONPATH="$$folder/site" '$(CURDIR)/$(VENV)/bin/lint-imports' --no-cache
+
+# The types of the models and the tokenizer, and of what they use.
+types: $(TOOLS)
+	@$(INSTALLED) && '$(CURDIR)/$(VENV)/bin/basedpyright' --pythonpath '$(CURDIR)/$(VENV)/bin/python'
 
 # Build the sdist and the wheel into dist/, and check them. Nothing is uploaded. TAG=v1.2.3 requires the version 1.2.3.
 dist: $(DIST)

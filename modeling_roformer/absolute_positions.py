@@ -53,10 +53,11 @@ class SinusoidalPositionEmbeddings(nn.Module):
 
 def make_position_embeddings(config: RoFormerConfig) -> nn.Module | None:
     """Return the module of position embeddings, or None if the config adds none."""
+    width = config.embedding_size or config.hidden_size
     if config.position_encoding == "learned":
-        return LearnedPositionEmbeddings(config.max_position_embeddings, config.embedding_size)
+        return LearnedPositionEmbeddings(config.max_position_embeddings, width)
     if config.position_encoding == "sinusoidal":
-        return SinusoidalPositionEmbeddings(config.embedding_size)
+        return SinusoidalPositionEmbeddings(width)
     return None
 
 

@@ -6,6 +6,7 @@ Dimensions in the shapes: b batch, s sequence length, k length of the keys, h he
 """
 
 from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
@@ -161,7 +162,7 @@ class RoFormerCrossAttention(MultiHeadAttention):
         query = query.transpose(1, 2)
         cached = isinstance(past_key_values, EncoderDecoderCache)
         if cached and past_key_values.is_updated.get(self.layer_idx):
-            layer = past_key_values.cross_attention_cache.layers[self.layer_idx]
+            layer: Any = past_key_values.cross_attention_cache.layers[self.layer_idx]
             key, value = layer.keys, layer.values
         else:
             key = self.by_head(self.key(encoder_hidden_states)).transpose(1, 2)

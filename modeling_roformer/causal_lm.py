@@ -4,6 +4,7 @@ Dimensions in the shapes: b batch, s sequence length.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.nn import functional as F
@@ -11,8 +12,8 @@ from transformers.cache_utils import Cache
 from transformers.generation import GenerationMixin
 from transformers.loss.loss_utils import ForCausalLMLoss
 from transformers.modeling_outputs import CausalLMOutputWithCrossAttentions
-from transformers.utils.generic import can_return_tuple
 
+from .docstrings import can_return_tuple
 from .heads import LanguageModel
 from .linear_cache import LinearAttentionCache
 from .masks import self_attention_mask
@@ -65,7 +66,7 @@ class RoFormerForCausalLM(LanguageModel, GenerationMixin):
             `logits` of shape (b, s, vocab_size), and `loss`, the mean cross-entropy over the next words.
         """
         check_token_labels(labels, input_ids, inputs_embeds, self.config.vocab_size)
-        next_words = kwargs.get("shift_labels")
+        next_words: Any = kwargs.get("shift_labels")
         if labels is not None and next_words is None:
             next_words = F.pad(labels, (0, 1), value=-100)[:, 1:]
         inputs = (input_ids, attention_mask, token_type_ids, inputs_embeds)
@@ -111,7 +112,7 @@ class RoFormerForCausalLM(LanguageModel, GenerationMixin):
             if getattr(settings, "is_assistant", False) and "token_type_ids" in kwargs:
                 # These are the main model's segments and one more (see `_get_candidate_generator`).
                 kwargs["token_type_ids"] = kwargs["token_type_ids"][:, : kwargs["input_ids"].shape[1]]
-        return super().generate(inputs, generation_config, *args, **kwargs)
+        return super().generate(inputs, generation_config, *args, **kwargs)  # pyright: ignore[reportAttributeAccessIssue]
 
     def prepare_inputs_for_generation(
         self, input_ids, *args, inputs_embeds=None, is_first_iteration=False, prompt_length=None, **kwargs
@@ -120,7 +121,7 @@ class RoFormerForCausalLM(LanguageModel, GenerationMixin):
             # Without a cache, each step reads the whole text: the embedded prompt and the words generated so far.
             new = self.get_input_embeddings()(input_ids[:, prompt_length:])
             inputs_embeds, is_first_iteration = torch.cat([inputs_embeds, new.to(inputs_embeds)], dim=1), True
-        return super().prepare_inputs_for_generation(
+        return super().prepare_inputs_for_generation(  # pyright: ignore[reportAttributeAccessIssue]
             input_ids, *args, inputs_embeds=inputs_embeds, is_first_iteration=is_first_iteration, **kwargs
         )
 
@@ -143,7 +144,9 @@ class RoFormerForCausalLM(LanguageModel, GenerationMixin):
             if generation_config.use_cache is not False:
                 model_kwargs["past_key_values"] = LinearAttentionCache(self.config)
             return
-        super()._prepare_cache_for_generation(generation_config, model_kwargs, *args, **kwargs)
+        super()._prepare_cache_for_generation(  # pyright: ignore[reportAttributeAccessIssue]
+            generation_config, model_kwargs, *args, **kwargs
+        )
 
     def _update_model_kwargs_for_generation(self, outputs, model_kwargs, is_encoder_decoder=False, num_new_tokens=1):
         # transformers repeats the last segment; generated tokens of a prefix language model are segment 1.
@@ -160,10 +163,14 @@ class RoFormerForCausalLM(LanguageModel, GenerationMixin):
         # it repeats the segment of the generated text.
         if self.config.prefix_lm:
             model_kwargs["token_type_ids"] = F.pad(model_kwargs["token_type_ids"], (0, 1), value=1)
-        return super()._get_candidate_generator(*args, model_kwargs=model_kwargs, **kwargs)
+        return super()._get_candidate_generator(  # pyright: ignore[reportAttributeAccessIssue]
+            *args, model_kwargs=model_kwargs, **kwargs
+        )
 
     def _prepare_model_inputs(self, inputs=None, bos_token_id=None, model_kwargs=None):
-        inputs, name, model_kwargs = super()._prepare_model_inputs(inputs, bos_token_id, model_kwargs)
+        inputs, name, model_kwargs = super()._prepare_model_inputs(  # pyright: ignore[reportAttributeAccessIssue]
+            inputs, bos_token_id, model_kwargs
+        )
         if self.config.prefix_lm:
             token_type_ids = model_kwargs.get("token_type_ids")
             if token_type_ids is None:

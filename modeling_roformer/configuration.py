@@ -254,7 +254,7 @@ class RoFormerConfig(ConfigurationMixin, PreTrainedConfig):
         encoding = self.position_encoding
         if encoding == "learned":
             check_at_least_1(self, "max_position_embeddings")
-        if encoding == "sinusoidal" and (self.embedding_size or 0) % 2:
+        if encoding == "sinusoidal" and (self.embedding_size or self.hidden_size) % 2:
             raise ValueError(
                 f"embedding_size is {self.embedding_size}, but must be even: sinusoidal positions are pairs of a sine and "
                 "a cosine"

@@ -3,9 +3,22 @@
 import inspect
 import re
 from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+Function = TypeVar("Function", bound=Callable)
+if TYPE_CHECKING:  # decorators that hide the type of a function
+
+    def can_return_tuple(function: Function) -> Function: ...
+    def capture_outputs(function: Function) -> Function: ...
+    def wraps(function: Function) -> Callable[[Callable], Function]: ...
+else:
+    from functools import wraps  # noqa: F401
+
+    from transformers.utils.generic import can_return_tuple  # noqa: F401
+    from transformers.utils.output_capturing import capture_outputs  # noqa: F401
 
 
-def described_as_in(source: Callable, keywords: str, dimensions: str) -> Callable[[Callable], Callable]:
+def described_as_in(source: Callable, keywords: str, dimensions: str) -> Callable[[Function], Function]:
     """Return a decorator that adds to a function's docstring the arguments that it passes on to `source`.
 
     Arguments are in the order of the signature, followed by those of `**kwargs`. The function's own docstring overrides
@@ -31,7 +44,7 @@ def described_as_in(source: Callable, keywords: str, dimensions: str) -> Callabl
     ```
     """
 
-    def describe(function: Callable) -> Callable:
+    def describe(function: Function) -> Function:
         if not function.__doc__ or not source.__doc__:
             return function
         summary, own, rest = _parts(function)
@@ -49,7 +62,7 @@ def described_as_in(source: Callable, keywords: str, dimensions: str) -> Callabl
 
 def _parts(function: Callable) -> tuple[str, dict[str, str], str]:
     """Return a docstring's text before `Args`, the entry of each argument by name, and the text after."""
-    summary, _, rest = inspect.getdoc(function).partition("\n\nArgs:\n")
+    summary, _, rest = (inspect.getdoc(function) or "").partition("\n\nArgs:\n")
     entries, _, rest = rest.partition("\n\n")
     return summary, _by_name(entries), rest
 

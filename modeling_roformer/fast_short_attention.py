@@ -10,7 +10,7 @@ for a chunk of the batch at a time and computed again in the backward pass, so t
 Dimensions in the shapes: b batch, s sequence length, k length of the keys, h heads, d head_dim.
 """
 
-from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch.nn import functional as F
@@ -38,7 +38,7 @@ def short_attention_forward(
     attention_mask: torch.Tensor | None,
     scaling: float,
     dropout: float = 0.0,
-    eager: Callable | None = None,
+    eager: Any = None,
     **kwargs,
 ) -> tuple[torch.Tensor, None]:
     """Compute what transformers' function for "sdpa" computes, with its arguments: `attention_mask` is boolean, False
@@ -89,6 +89,7 @@ def _chunks(mask: torch.Tensor | None, query: torch.Tensor, key: torch.Tensor, *
     """Yield the mask, query, key and other tensors in chunks of the batch."""
     b, h, s, _ = query.shape
     texts = max(1, ELEMENTS // (h * s * key.shape[-2]))
-    per_text = mask is not None and mask.ndim == 4 and mask.shape[0] == b
-    masks = mask.split(texts) if per_text else [mask] * -(-b // texts)
+    masks = [mask] * -(-b // texts)
+    if mask is not None and mask.ndim == 4 and mask.shape[0] == b:
+        masks = mask.split(texts)
     return zip(masks, *(x.split(texts) for x in (query, key, *others)), strict=True)

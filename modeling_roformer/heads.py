@@ -3,6 +3,8 @@
 Dimensions in the shapes: b batch, s sequence length.
 """
 
+from typing import Any
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -10,15 +12,14 @@ from transformers.activations import ACT2FN
 from transformers.cache_utils import Cache
 from transformers.modeling_outputs import (
     MaskedLMOutput,
-    ModelOutput,
     MultipleChoiceModelOutput,
     QuestionAnsweringModelOutput,
     SequenceClassifierOutput,
     TokenClassifierOutput,
 )
-from transformers.utils.generic import can_return_tuple
 
 from .configuration import RoFormerConfig
+from .docstrings import can_return_tuple
 from .input_checks import check_range, check_tokens, is_wrapped
 from .task_head import (
     RoFormerHead,
@@ -35,9 +36,10 @@ class RoFormerPredictionHeadTransform(nn.Module):
 
     def __init__(self, config: RoFormerConfig):
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.embedding_size)
+        width = config.embedding_size or config.hidden_size
+        self.dense = nn.Linear(config.hidden_size, width)
         self.transform_act_fn = ACT2FN[config.hidden_act]
-        self.LayerNorm = nn.LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
+        self.LayerNorm = nn.LayerNorm(width, eps=config.layer_norm_eps)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         return self.LayerNorm(self.transform_act_fn(self.dense(hidden_states)))
@@ -49,7 +51,7 @@ class RoFormerLMPredictionHead(nn.Module):
     def __init__(self, config: RoFormerConfig):
         super().__init__()
         self.transform = RoFormerPredictionHeadTransform(config)
-        self.decoder = nn.Linear(config.embedding_size, config.vocab_size)
+        self.decoder = nn.Linear(self.transform.dense.out_features, config.vocab_size)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))  # tied with decoder.bias
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
@@ -61,10 +63,11 @@ class RoFormerV2LMPredictionHead(nn.Module):
 
     def __init__(self, config: RoFormerConfig):
         super().__init__()
+        width = config.embedding_size or config.hidden_size
         self.mapping = nn.Identity()
-        if config.embedding_size != config.hidden_size:
-            self.mapping = nn.Linear(config.hidden_size, config.embedding_size, bias=False)
-        self.decoder = nn.Linear(config.embedding_size, config.vocab_size, bias=False)
+        if width != config.hidden_size:
+            self.mapping = nn.Linear(config.hidden_size, width, bias=False)
+        self.decoder = nn.Linear(width, config.vocab_size, bias=False)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         return self.decoder(self.mapping(hidden_states))
@@ -115,7 +118,7 @@ class LanguageModel(RoFormerHead):
     def get_output_embeddings(self) -> nn.Module:
         return self.cls.predictions.decoder
 
-    def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
+    def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
         self.cls.predictions.decoder = new_embeddings
         if new_embeddings.bias is not None:
             self.cls.predictions.bias = new_embeddings.bias
@@ -241,7 +244,7 @@ class RoFormerForSequenceClassification(RoFormerHead):
         outputs = self.base_outputs(*inputs, past_key_values=past_key_values, **kwargs)
         return self.make_output(SequenceClassifierOutput, outputs, self.logits_of(outputs), labels, **kwargs)
 
-    def logits_of(self, outputs: ModelOutput) -> torch.Tensor:
+    def logits_of(self, outputs: Any) -> torch.Tensor:
         """Return the logits from the bare model's outputs."""
         return self.classifier(outputs.last_hidden_state)
 
@@ -423,8 +426,7 @@ class RoFormerForMultipleChoice(RoFormerHead):
         Returns:
             `logits` of shape (b, choices), and `loss`, the mean cross-entropy over the choices.
         """
-        check_tokens(input_ids, inputs_embeds, ("batch", "choices"))
-        choices = (input_ids if input_ids is not None else inputs_embeds).shape[1]
+        choices = check_tokens(input_ids, inputs_embeds, ("batch", "choices")).shape[1]
         check_range("labels", labels, choices, ignored=-100)
         if getattr(self.config, "summary_type", "last") != "first":
             kwargs["unpad_inputs"] = False  # as in transformers, the others read padding, too
@@ -433,6 +435,6 @@ class RoFormerForMultipleChoice(RoFormerHead):
         logits = self.logits_of(outputs).view(-1, choices)
         return self.make_output(MultipleChoiceModelOutput, outputs, logits, labels, **kwargs)
 
-    def logits_of(self, outputs: ModelOutput) -> torch.Tensor:
+    def logits_of(self, outputs: Any) -> torch.Tensor:
         """Return a score for each choice from the bare model's outputs."""
         return self.classifier(self.sequence_summary(outputs.last_hidden_state))

@@ -138,24 +138,19 @@ def check_ranges(
     ValueError: token_type_ids has the value 2, but must lie from 0 to 1
     ```
     """
-    readable = [
-        (name, tensor, end, ignored)
-        for name, tensor, end, ignored in checks
-        if tensor is not None and not tensor.is_floating_point() and can_be_read(tensor)
-    ]
-    bounds = [
-        bound
-        for _, tensor, _, ignored in readable
-        for bound in (tensor if ignored is None else tensor.masked_fill(tensor == ignored, 0)).aminmax()
-    ]
-    values = read_together(*bounds, *questions)
-    bounds, answers = values[: len(bounds)], values[len(bounds) :]
-    for (name, _, end, ignored), low, high in zip(readable, bounds[0::2], bounds[1::2], strict=True):
+    ranges: list[tuple[str, int | None, int | None]] = []
+    bounds: list[torch.Tensor] = []
+    for name, tensor, end, ignored in checks:
+        if tensor is not None and not tensor.is_floating_point() and can_be_read(tensor):
+            ranges.append((name, end, ignored))
+            bounds += (tensor if ignored is None else tensor.masked_fill(tensor == ignored, 0)).aminmax()
+    values, n = read_together(*bounds, *questions), len(bounds)
+    for (name, end, ignored), low, high in zip(ranges, values[:n:2], values[1:n:2], strict=True):
         if low < 0 or (end is not None and high >= end):
             allowed = "not be negative" if end is None else f"lie from 0 to {end - 1}"
             besides = "" if ignored is None else f", or be {ignored}"
             raise ValueError(f"{name} has the value {low if low < 0 else high}, but must {allowed}{besides}")
-    return answers
+    return values[n:]
 
 
 def check_range(name: str, tensor: torch.Tensor | None, end: int | None, ignored: int | None = None) -> None:
@@ -169,7 +164,7 @@ def check_is_tensor(name: str, value: object) -> None:
         raise ValueError(f"{name} is a {type(value).__name__}; expected a tensor")
 
 
-def check_same_shape(name: str, tensor: torch.Tensor | None, shape: tuple[int, ...]) -> None:
+def check_same_shape(name: str, tensor: torch.Tensor | None, shape: tuple[int | None, ...]) -> None:
     """Raise a ValueError unless a tensor, if it is not None, has that shape."""
     check_is_tensor(name, tensor)
     if tensor is not None and tuple(tensor.shape) != tuple(shape):

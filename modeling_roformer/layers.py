@@ -19,10 +19,11 @@ class RoFormerEmbeddings(nn.Module):
 
     def __init__(self, config: RoFormerConfig):
         super().__init__()
-        self.word_embeddings = nn.Embedding(config.vocab_size, config.embedding_size, padding_idx=config.pad_token_id)
-        self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.embedding_size)
+        width = config.embedding_size or config.hidden_size
+        self.word_embeddings = nn.Embedding(config.vocab_size, width, padding_idx=config.pad_token_id)
+        self.token_type_embeddings = nn.Embedding(config.type_vocab_size, width)
         self.position_embeddings = make_position_embeddings(config)
-        self.LayerNorm = make_norm(config, config.embedding_size)
+        self.LayerNorm = make_norm(config, width)
         self.dropout = Dropout(config.hidden_dropout_prob)
 
     def forward(
@@ -32,14 +33,13 @@ class RoFormerEmbeddings(nn.Module):
         inputs_embeds: torch.Tensor | None = None,
         position_ids: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        if inputs_embeds is None:
-            inputs_embeds = self.word_embeddings(input_ids)
+        embeddings = self.word_embeddings(input_ids) if inputs_embeds is None else inputs_embeds
         if token_type_ids is None:
             # Every token is in segment 0.
             segments = self.token_type_embeddings.weight[0]
         else:
             segments = self.token_type_embeddings(token_type_ids)
-        embeddings = inputs_embeds + segments
+        embeddings = embeddings + segments
         if self.position_embeddings is not None:
             embeddings = embeddings + self.position_embeddings(position_ids).to(embeddings.dtype)
         return self.dropout(self.LayerNorm(embeddings))
@@ -111,6 +111,8 @@ class RoFormerLayer(GradientCheckpointingLayer):
 
 class RoFormerEncoder(nn.Module):
     """Stack of layers."""
+
+    training_steps: torch.Tensor
 
     def __init__(self, config: RoFormerConfig, self_attention: type[MultiHeadAttention]):
         super().__init__()

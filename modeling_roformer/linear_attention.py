@@ -19,7 +19,7 @@ Dimensions in the shapes: b batch, s sequence length, h heads, d head_dim.
 
 from contextlib import nullcontext
 from itertools import repeat
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from transformers.cache_utils import Cache
@@ -28,7 +28,7 @@ from .attention import MultiHeadAttention
 from .configuration import RoFormerConfig
 from .input_checks import is_traced
 from .linear_chunks import CHUNK, last_of_group
-from .linear_feature_maps import CosineMap, Features, make_feature_map
+from .linear_feature_maps import CosineMap, Features, Positions, make_feature_map
 from .linear_state import RunningSums, add_sums, attend_causally, attend_to_sums, sum_keys
 from .rotary import rotate
 from .unpadding import Packing
@@ -76,7 +76,8 @@ class RoFormerLinearSelfAttention(MultiHeadAttention):
         **kwargs,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         query, key, value = self.project(hidden_states)
-        weights = layer = None
+        layer: Any = None
+        weights = None
         if past_key_values is not None:
             layer = getattr(past_key_values, "self_attention_cache", past_key_values).layers[self.layer_idx]
         with _without_autocast(query.device.type):
@@ -98,7 +99,7 @@ class RoFormerLinearSelfAttention(MultiHeadAttention):
         query: torch.Tensor,
         key: torch.Tensor,
         value: torch.Tensor,
-        position_embeddings: tuple[torch.Tensor, ...],
+        position_embeddings: Positions,
         keep: torch.Tensor | None = None,
         groups: torch.Tensor | None = None,
         sums: RunningSums | None = None,
@@ -130,8 +131,9 @@ class RoFormerLinearSelfAttention(MultiHeadAttention):
                 outputs.append(output)
             return _joined(outputs), sums, None
         for part in parts:
-            key, value = self.map_keys(part)
-            sums = sum_keys(key, value) if sums is None else add_sums(sums, sum_keys(key, value))
+            own = sum_keys(*self.map_keys(part))
+            sums = own if sums is None else add_sums(sums, own)
+        assert sums is not None  # there is at least one part
         count = sums.denominator[:, :1, -1] if self.counts_keys else None
         for part in parts:
             numerators, denominators = attend_to_sums(self.map_queries(part), sums)
@@ -145,7 +147,7 @@ class RoFormerLinearSelfAttention(MultiHeadAttention):
         query = self.map_queries(part)
         key, value = self.map_keys(part, None if sums is None else sums.log_scale)
         count = number_of_keys(value, True, part.keep, groups) if self.counts_keys else None
-        if self.counts_keys and sums is not None:
+        if count is not None and sums is not None:
             count = count + sums.denominator[:, :1, -1]
         numerators, denominators, sums = attend_causally(query, key, value, sums, groups)
         return self.divide(numerators, denominators, count).to(part.query.dtype), sums
@@ -185,7 +187,7 @@ class Part(NamedTuple):
     query: torch.Tensor
     key: torch.Tensor
     value: torch.Tensor
-    positions: tuple[torch.Tensor, ...]
+    positions: Positions
     keep: torch.Tensor | None
 
     def split(self, tokens: int) -> list["Part"]:

@@ -1,6 +1,7 @@
 """The cache of linear attention, two sums of constant size per layer, and the choice of a model's cache."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, EncoderDecoderCache
@@ -76,7 +77,8 @@ class LinearAttentionLayerCache(CacheLayerMixin):
 
     def _replace(self, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
         if self.sums is not None:
-            self.sums = RunningSums(*(None if x is None else change(x) for x in self.sums))
+            changed: Any = (None if x is None else change(x) for x in self.sums)
+            self.sums = RunningSums(*changed)
 
 
 class LinearAttentionCache(Cache):

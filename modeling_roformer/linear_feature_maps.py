@@ -8,7 +8,8 @@ identity without rotary positions.
 Dimensions in the shapes: b batch, s sequence length, h heads, d head_dim, f features.
 """
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -19,7 +20,7 @@ from .input_checks import can_be_read, is_transformed
 from .linear_chunks import running_maximum
 from .rotary import rotate
 
-Positions = tuple[torch.Tensor, ...]  # cos and sin of `rotary_position_embeddings` for f dimensions, or nothing
+Positions = Sequence[torch.Tensor]  # cos and sin of `rotary_position_embeddings` for f dimensions, or nothing
 
 
 class Features(NamedTuple):
@@ -33,7 +34,7 @@ class Features(NamedTuple):
 
     numerator: torch.Tensor
     denominator: torch.Tensor
-    log_scale: torch.Tensor | None = None
+    log_scale: Any = None
 
 
 def _features(features: torch.Tensor, positions: Positions, log_scale: torch.Tensor | None = None) -> Features:
@@ -160,7 +161,7 @@ class CosineMap(FeatureMap):
             direction = rotate(direction, *positions)
         return F.pad(direction, (0, 1), value=1.0)
 
-    def least_denominator(self, dtype: torch.dtype, count: torch.Tensor | None = None) -> torch.Tensor:
+    def least_denominator(self, dtype: torch.dtype, count: Any = None) -> torch.Tensor:
         """Return the rounding error of `count` terms, each at most 2. `count` has the shape (b, s or 1)."""
         return count[..., None] * (8 * torch.finfo(dtype).eps)
 
@@ -181,6 +182,8 @@ class FavorMap(ExponentialMap):
 
     but depends on differences of positions only in the mean over ω.
     """
+
+    projection: torch.Tensor
 
     def __init__(self, config: RoFormerConfig, layer_idx: int):
         super().__init__()
@@ -240,7 +243,7 @@ def _seed(*numbers: int) -> int:
     return seed
 
 
-def is_redrawing(model: nn.Module) -> bool:
+def is_redrawing(model: Any) -> bool:
     """Return whether this call of a `RoFormerModel` may redraw random features: in training, unless it is frozen."""
     return (
         hasattr(model.encoder, "training_steps")
@@ -252,7 +255,7 @@ def is_redrawing(model: nn.Module) -> bool:
     )
 
 
-def redraw_features(model: nn.Module, steps: int) -> None:
+def redraw_features(model: Any, steps: int) -> None:
     """Redraw the random features if that is due after `steps` training steps, and count this step.
 
     They change only if the weights have changed since the previous call: until then a backward pass may recompute
@@ -279,6 +282,6 @@ def _sums_of_weights(model: nn.Module) -> torch.Tensor:
     sums = []
     for weight in model.parameters():
         if weight.requires_grad:
-            total = weight.sum(dtype=torch.float32 if weight.device.type == "mps" else torch.float64)
+            total: Any = weight.sum(dtype=torch.float32 if weight.device.type == "mps" else torch.float64)
             sums.append(total.full_tensor() if hasattr(total, "full_tensor") else total)  # of a sharded weight
     return torch.stack([total.to(sums[0]) for total in sums])

@@ -7,7 +7,7 @@ Dimensions in the shapes: b batch, s sequence length, h heads, f features, e wid
 positions of queries and keys within a chunk.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -26,7 +26,7 @@ class RunningSums(NamedTuple):
 
     numerator: torch.Tensor
     denominator: torch.Tensor
-    log_scale: torch.Tensor | None = None
+    log_scale: Any = None
 
 
 class Chunks(NamedTuple):
@@ -43,9 +43,9 @@ class Chunks(NamedTuple):
     query_below: torch.Tensor
     key_below: torch.Tensor
     value: torch.Tensor
-    log_scale: torch.Tensor | None
-    own_log_scale: torch.Tensor | None
-    groups: torch.Tensor | None
+    log_scale: Any
+    own_log_scale: Any
+    groups: Any
 
 
 def sum_keys(key: Features, value: torch.Tensor) -> RunningSums:
@@ -195,9 +195,7 @@ def _attend_to_rest_of_group(x: Chunks) -> tuple[torch.Tensor, torch.Tensor]:
     return numerators, torch.matmul(x.query_below, after_below[..., None]).squeeze(-1) * in_last
 
 
-def _pair_scales(
-    query: torch.Tensor | None, key: torch.Tensor | None, visible: torch.Tensor, dtype: torch.dtype
-) -> torch.Tensor:
+def _pair_scales(query: Any, key: Any, visible: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Return e^(key − query) for each pair of log-scales, shape (…, i, n), or 1 without them; 0 for masked pairs."""
     if key is None:
         return visible.to(dtype)

@@ -88,7 +88,7 @@ def self_attention_mask(
             f"({b}, {s + past}), 0 for padding"
         )
     if isinstance(attention_mask, torch.Tensor):
-        # With a cache of fixed size, the mask is as long as the cache, and `past` is a tensor.
+        # With a cache of fixed size, the mask is as long as the cache and `past` is a tensor.
         fixed = getattr(past_key_values, "is_compileable", False)
         if attention_mask.ndim == 4 and (
             fixed or _broadcasts(attention_mask, (b, config.num_attention_heads, s, s + past))
@@ -106,7 +106,7 @@ def self_attention_mask(
         return None if attention_mask is None or all_ones else attention_mask[:, -s:] != 0
     config = _with_implementation(config, implementation)
     attention_mask = None if all_ones else attention_mask
-    # Otherwise transformers would read the mask, which fails under vmap and on the meta device.
+    # Decided here: transformers would read the mask, which fails under vmap and on the meta device.
     can_be_skipped = attention_mask is None
     if config.prefix_lm:
         return create_causal_mask(

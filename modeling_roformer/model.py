@@ -3,7 +3,7 @@
 Dimensions in the shapes: b batch, s sequence length.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -14,11 +14,11 @@ from transformers.modeling_outputs import (
     BaseModelOutputWithPastAndCrossAttentions,
     BaseModelOutputWithPoolingAndCrossAttentions,
 )
-from transformers.utils.output_capturing import capture_outputs
 
 from .absolute_positions import check_length, longest_text
 from .attention import MultiHeadAttention, RoFormerCrossAttention, RoFormerSelfAttention
 from .configuration import RoFormerConfig, check_activations
+from .docstrings import capture_outputs
 from .input_checks import can_be_read, check_is_tensor, check_ranges, check_same_shape, check_tokens, warn_of_unread
 from .layers import RoFormerEmbeddings, RoFormerEncoder, RoFormerLayer, RoFormerPooler
 from .linear_attention import RoFormerLinearSelfAttention, check_matrix
@@ -34,7 +34,7 @@ from .masks import (
     self_attention_mask,
 )
 from .prefix_cache import PrefixCache
-from .rope_scaling import depends_on_length, scaled_inverse_frequencies
+from .rope_scaling import depends_on_length, parameters_of, scaled_inverse_frequencies
 from .rotary import inverse_frequencies, rotary_position_embeddings
 from .saving import SavedOver
 from .strict_loading import LoadedWhole
@@ -77,12 +77,12 @@ class RoFormerPreTrainedModel(LoadedWhole, SavedOver, PreTrainedModel):
             # bert4keras' RoFormerV2: smaller with depth; 1.1368 compensates the truncation at two standard deviations.
             std = 1.13684723 / (module.weight.shape[1] * self.config.num_hidden_layers) ** 0.5
             init.trunc_normal_(module.weight, std=std, a=-2 * std, b=2 * std)
-            if getattr(module, "padding_idx", None) is not None:
+            if isinstance(module, nn.Embedding) and module.padding_idx is not None:
                 init.zeros_(module.weight[module.padding_idx])
         elif isinstance(module, RoFormerEncoder) and self.config.trainable_rope:
             init.copy_(module.inv_freq, self.initial_frequencies())
         elif type(module).__name__ == "RoFormerLMPredictionHead":
-            init.zeros_(module.bias)
+            init.zeros_(module.get_parameter("bias"))
         elif isinstance(module, FavorMap):
             init.copy_(module.projection, module.draw())
         if isinstance(module, RoFormerEncoder) and hasattr(module, "training_steps"):
@@ -91,7 +91,7 @@ class RoFormerPreTrainedModel(LoadedWhole, SavedOver, PreTrainedModel):
     def initial_frequencies(self) -> torch.Tensor:
         """Return the initial values of trainable frequencies: the paper's, or those of `rope_parameters`."""
         if depends_on_length(self.config):
-            return inverse_frequencies(self.config.rotary_dim, self.config.rope_parameters["rope_theta"])
+            return inverse_frequencies(self.config.rotary_dim, parameters_of(self.config)["rope_theta"])
         return scaled_inverse_frequencies(self.config, 1, torch.device("cpu"))[0]
 
 
@@ -151,9 +151,9 @@ class RoFormerModel(RoFormerPreTrainedModel):
         super().__init__(config)
         self.gradient_checkpointing = False
         self.weights_before_redrawing: torch.Tensor | None = None  # see `redraw_features`
-        self.embeddings = self.embeddings_class(config)
+        self.embeddings: Any = self.embeddings_class(config)
         if config.embedding_size != config.hidden_size:
-            self.embeddings_project = nn.Linear(config.embedding_size, config.hidden_size)
+            self.embeddings_project = nn.Linear(config.embedding_size or config.hidden_size, config.hidden_size)
         is_linear = config.attention_type == "linear"
         self.encoder = RoFormerEncoder(config, RoFormerLinearSelfAttention if is_linear else self.self_attention)
         if config.add_pooling_layer:
@@ -181,7 +181,7 @@ class RoFormerModel(RoFormerPreTrainedModel):
         output_attentions: bool | None = None,
         unpad_inputs: bool | None = None,
         **kwargs,
-    ) -> BaseModelOutputWithPastAndCrossAttentions:
+    ) -> BaseModelOutputWithPastAndCrossAttentions | BaseModelOutputWithPoolingAndCrossAttentions:
         """Encode token ids, or embeddings in their place.
 
         Args:
@@ -265,9 +265,7 @@ class RoFormerModel(RoFormerPreTrainedModel):
         if not self.config.is_decoder:
             encoder_hidden_states = None  # as in transformers
         elif encoder_hidden_states is not None and not self.config.add_cross_attention:
-            raise ValueError(
-                "encoder_hidden_states is given, but the model has no cross-attention: set add_cross_attention=True"
-            )
+            raise ValueError("encoder_hidden_states needs a model with cross-attention: set add_cross_attention=True")
         b, s = tokens.shape[:2]
         check_is_tensor("position_ids", position_ids)
         check_same_shape("token_type_ids", token_type_ids, (b, s))
@@ -336,6 +334,7 @@ class RoFormerModel(RoFormerPreTrainedModel):
             (config.unpad_inputs if unpad is None else unpad)
             and not inputs.all_ones
             and inputs.past_key_values is None
+            and inputs.attention_mask is not None
             and self.self_attention.supports_unpadding
             and can_be_unpadded(config, implementation, inputs.attention_mask, (b, s))
         ):

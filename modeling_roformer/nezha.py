@@ -4,14 +4,14 @@ Layers and heads are RoFormer's; only the positions differ.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import nn
 from transformers.cache_utils import Cache
 from transformers.modeling_outputs import ModelOutput, NextSentencePredictorOutput
-from transformers.utils.generic import can_return_tuple
 
+from .docstrings import can_return_tuple
 from .heads import (
     RoFormerForMaskedLM,
     RoFormerForMultipleChoice,
@@ -31,6 +31,10 @@ POOLER = {"pooler.dense.weight", "pooler.dense.bias"}
 
 class NezhaPreTrainedModel(RoFormerPreTrainedModel):
     """Base of all NEZHA models. Their positions need the attention probabilities, which fused kernels do not return."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, config: NezhaConfig): ...
 
     config: NezhaConfig
     config_class = NezhaConfig
@@ -124,8 +128,8 @@ class NezhaForMaskedLM(NezhaHead, RoFormerForMaskedLM):
 class NezhaForPreTrainingOutput(ModelOutput):
     """Output of `NezhaForPreTraining`."""
 
-    loss: torch.FloatTensor | None = None
-    prediction_logits: torch.FloatTensor | None = None
+    loss: torch.Tensor | None = None
+    prediction_logits: torch.Tensor | None = None
     seq_relationship_logits: torch.FloatTensor | None = None
     hidden_states: tuple[torch.FloatTensor, ...] | None = None
     attentions: tuple[torch.FloatTensor, ...] | None = None
@@ -172,7 +176,8 @@ class NezhaForPreTraining(NezhaForMaskedLM):
         inputs = (input_ids, attention_mask, token_type_ids, inputs_embeds)
         outputs = self.base_outputs(*inputs, past_key_values=past_key_values, **kwargs)
         prediction_logits, labels = self.predict(outputs.last_hidden_state, labels, count)
-        seq_relationship_logits = self.cls.seq_relationship(outputs.pooler_output)
+        head: Any = self.cls
+        seq_relationship_logits = head.seq_relationship(outputs.pooler_output)
         loss = None
         if labels is not None and next_sentence_label is not None:
             loss = self.loss_of(prediction_logits, labels) + self.loss_of(seq_relationship_logits, next_sentence_label)
@@ -243,7 +248,7 @@ class NezhaForSequenceClassification(NezhaHead, RoFormerForSequenceClassificatio
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
         self.post_init()
 
-    def logits_of(self, outputs: ModelOutput) -> torch.Tensor:
+    def logits_of(self, outputs: Any) -> torch.Tensor:
         return self.classifier(self.dropout(outputs.pooler_output))
 
 
@@ -257,7 +262,7 @@ class NezhaForMultipleChoice(NezhaHead, RoFormerForMultipleChoice):
         del self.sequence_summary  # the pooler replaces it
         self.dropout = self.classifier_dropout()
 
-    def logits_of(self, outputs: ModelOutput) -> torch.Tensor:
+    def logits_of(self, outputs: Any) -> torch.Tensor:
         return self.classifier(self.dropout(outputs.pooler_output))
 
 

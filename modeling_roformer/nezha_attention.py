@@ -12,11 +12,14 @@ are gathered by distance; the probabilities are summed by distance before they w
 Dimensions in the shapes: b batch, s sequence length, h heads, d head_dim, K max_relative_position.
 """
 
+from typing import cast
+
 import torch
 from torch import nn
 from transformers.cache_utils import Cache
 
 from .attention import MultiHeadAttention
+from .configuration import RoFormerConfig
 from .nezha_configuration import NezhaConfig
 from .rotary import inverse_frequencies
 
@@ -60,7 +63,7 @@ class NezhaSelfAttention(MultiHeadAttention):
     supports_unpadding = False
 
     def __init__(self, config: NezhaConfig, layer_idx: int):
-        super().__init__(config, layer_idx)
+        super().__init__(cast(RoFormerConfig, config), layer_idx)
         self.register_load_state_dict_pre_hook(drop_positions_encoding)
 
     def forward(

@@ -2,7 +2,6 @@
 
 import inspect
 import os
-from functools import wraps
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ import torch
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 from transformers import PreTrainedModel
 
+from .docstrings import wraps
 from .weight_files import is_index, replaced
 
 Model = PreTrainedModel if TYPE_CHECKING else object

@@ -7,6 +7,7 @@ Dimensions in the shapes: b batch, s length of the source, t length of the targe
 """
 
 from math import sqrt
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -15,9 +16,9 @@ from transformers import initialization as init
 from transformers.cache_utils import Cache
 from transformers.generation import GenerationMixin
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2SeqModelOutput
-from transformers.utils.generic import can_return_tuple
 
 from .absolute_positions import SinusoidalPositionEmbeddings
+from .docstrings import can_return_tuple
 from .fast_dropout import Dropout
 from .input_checks import can_be_read, check_same_shape, is_wrapped
 from .model import RoFormerModel, RoFormerPreTrainedModel
@@ -45,9 +46,8 @@ class RoFormerSeq2SeqEmbeddings(nn.Module):
         inputs_embeds: torch.Tensor | None = None,
         position_ids: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        if inputs_embeds is None:
-            inputs_embeds = self.word_embeddings(input_ids)
-        embeddings = inputs_embeds * self.scale
+        embeddings = self.word_embeddings(input_ids) if inputs_embeds is None else inputs_embeds
+        embeddings = embeddings * self.scale
         if self.position_embeddings is not None:
             embeddings = embeddings + self.position_embeddings(position_ids).to(embeddings.dtype)
         return self.dropout(embeddings)
@@ -55,6 +55,10 @@ class RoFormerSeq2SeqEmbeddings(nn.Module):
 
 class RoFormerSeq2SeqPreTrainedModel(RoFormerPreTrainedModel):
     """Base of all RoFormer models for sequence to sequence."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, config: RoFormerSeq2SeqConfig): ...
 
     config: RoFormerSeq2SeqConfig
     config_class = RoFormerSeq2SeqConfig
@@ -128,7 +132,7 @@ class RoFormerSeq2SeqModel(RoFormerSeq2SeqPreTrainedModel):
     def get_input_embeddings(self) -> nn.Module:
         return self.encoder.get_input_embeddings()
 
-    def set_input_embeddings(self, value: nn.Module) -> None:
+    def set_input_embeddings(self, value: nn.Embedding) -> None:
         self.encoder.set_input_embeddings(value)
         self.decoder.set_input_embeddings(value)
         self.decoder.config.vocab_size = value.num_embeddings
@@ -187,8 +191,9 @@ class RoFormerSeq2SeqModel(RoFormerSeq2SeqPreTrainedModel):
         kwargs["return_dict"] = True
         kwargs.setdefault("output_hidden_states", self.config.output_hidden_states)
         kwargs.setdefault("output_attentions", self.config.output_attentions)
-        if encoder_outputs is None:
-            encoder_outputs = self.encoder(
+        encoded: Any = encoder_outputs
+        if encoded is None:
+            encoded = self.encoder(
                 input_ids,
                 attention_mask,
                 token_type_ids=token_type_ids,
@@ -196,9 +201,9 @@ class RoFormerSeq2SeqModel(RoFormerSeq2SeqPreTrainedModel):
                 position_ids=position_ids,
                 **kwargs,
             )
-        elif isinstance(encoder_outputs, tuple):
-            encoder_outputs = BaseModelOutput(*encoder_outputs)
-        texts = encoder_outputs.last_hidden_state.shape[:2]
+        elif isinstance(encoded, tuple):
+            encoded = BaseModelOutput(*encoded)
+        texts = encoded.last_hidden_state.shape[:2]
         check_same_shape("attention_mask", attention_mask, texts)
         for name, target in (("_input_ids", decoder_input_ids), ("_inputs_embeds", decoder_inputs_embeds)):
             if target is not None and (target.ndim < 2 or target.shape[0] != texts[0]):
@@ -209,7 +214,7 @@ class RoFormerSeq2SeqModel(RoFormerSeq2SeqPreTrainedModel):
             decoder_input_ids,
             decoder_attention_mask,
             inputs_embeds=decoder_inputs_embeds,
-            encoder_hidden_states=encoder_outputs.last_hidden_state,
+            encoder_hidden_states=encoded.last_hidden_state,
             encoder_attention_mask=attention_mask,
             past_key_values=past_key_values,
             use_cache=self.config.use_cache if use_cache is None else use_cache,
@@ -222,9 +227,9 @@ class RoFormerSeq2SeqModel(RoFormerSeq2SeqPreTrainedModel):
             decoder_hidden_states=decoder_outputs.hidden_states,
             decoder_attentions=decoder_outputs.attentions,
             cross_attentions=decoder_outputs.cross_attentions,
-            encoder_last_hidden_state=encoder_outputs.last_hidden_state,
-            encoder_hidden_states=encoder_outputs.hidden_states,
-            encoder_attentions=encoder_outputs.attentions,
+            encoder_last_hidden_state=encoded.last_hidden_state,
+            encoder_hidden_states=encoded.hidden_states,
+            encoder_attentions=encoded.attentions,
         )
 
 
@@ -238,6 +243,9 @@ class RoFormerForConditionalGeneration(RoFormerSeq2SeqPreTrainedModel, Generatio
     ```
     """
 
+    if TYPE_CHECKING:
+        final_logits_bias: torch.Tensor
+
     _tied_weights_keys = {"lm_head.weight": "model.encoder.embeddings.word_embeddings.weight"}
 
     def __init__(self, config: RoFormerSeq2SeqConfig):
@@ -250,7 +258,7 @@ class RoFormerForConditionalGeneration(RoFormerSeq2SeqPreTrainedModel, Generatio
     def get_output_embeddings(self) -> nn.Module:
         return self.lm_head
 
-    def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
+    def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
         self.lm_head = new_embeddings
 
     def resize_token_embeddings(self, *args, **kwargs) -> nn.Module:
@@ -334,7 +342,7 @@ class RoFormerForConditionalGeneration(RoFormerSeq2SeqPreTrainedModel, Generatio
             return logits
         return logits + bias.to(logits.dtype)
 
-    def _reorder_cache(self, past_key_values: Cache, beam_idx: torch.Tensor) -> Cache:
+    def _reorder_cache(self, past_key_values: Cache, beam_idx: torch.LongTensor) -> Cache:
         """Reorder the beams of the target's cache; all beams of a text have the same source, whose cache stays."""
         getattr(past_key_values, "self_attention_cache", past_key_values).reorder_cache(beam_idx)
         return past_key_values
@@ -347,4 +355,5 @@ class RoFormerForConditionalGeneration(RoFormerSeq2SeqPreTrainedModel, Generatio
                     f"{name} is None, but is needed to make decoder_input_ids from labels: set it in the config"
                 )
         shifted = F.pad(labels, (1, 0), value=self.config.decoder_start_token_id)[:, :-1]
-        return shifted.masked_fill(shifted == -100, self.config.pad_token_id)
+        pad: Any = self.config.pad_token_id
+        return shifted.masked_fill(shifted == -100, pad)

@@ -1,7 +1,7 @@
 """Configuration of RoFormer for sequence to sequence."""
 
 import copy
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
@@ -153,7 +153,7 @@ class RoFormerSeq2SeqConfig(ConfigurationMixin, PreTrainedConfig):
 
     def decoder_config(self) -> "RoFormerSeq2SeqConfig":
         """Return a configuration for the decoder alone, whose fields the shared modules then read."""
-        config = copy.deepcopy(self)
+        config: Any = copy.deepcopy(self)
         config.is_encoder_decoder, config.is_decoder, config.add_cross_attention = False, True, True
         config.encoder_layers = self.decoder_layers
         config.encoder_attention_heads = self.decoder_attention_heads

@@ -4,8 +4,9 @@ transformers 5 has removed them; they work as in its version 4.
 """
 
 import re
+from typing import TYPE_CHECKING, Any
 
-from transformers import GenerationConfig, Pipeline
+from transformers import GenerationConfig, Pipeline, PreTrainedTokenizerBase
 from transformers.tokenization_utils_base import TruncationStrategy
 
 TRANSLATION = re.compile(r"translation_(?P<src_lang>[^_]+)_to_(?P<tgt_lang>[^_]+)")
@@ -32,6 +33,10 @@ class Text2TextGenerationPipeline(Pipeline):
     ```
     """
 
+    if TYPE_CHECKING:
+        model: Any
+        tokenizer: PreTrainedTokenizerBase
+
     return_name = "generated"
 
     _pipeline_calls_generate = True
@@ -50,7 +55,7 @@ class Text2TextGenerationPipeline(Pipeline):
         super().__init__(model, *args, **kwargs)
 
     def __call__(self, inputs, **kwargs):
-        results = super().__call__(inputs, **kwargs)
+        results: Any = super().__call__(inputs, **kwargs)
         if isinstance(inputs, list) and all(len(result) == 1 for result in results):
             return [result[0] for result in results]
         return results

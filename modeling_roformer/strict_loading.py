@@ -19,6 +19,9 @@ class ShapeMismatchError(ValueError, RuntimeError):
 class LoadedWhole(Model):
     """Base of models, before `PreTrainedModel`, that never fills a backbone with random weights."""
 
+    if TYPE_CHECKING:
+        config_class: type[PreTrainedConfig]
+
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, *args, **kwargs) -> "Self":
         """Load a checkpoint as in transformers, but raise an error unless the backbone is complete.

@@ -4,9 +4,9 @@ Dimensions in the shapes: b batch, s sequence length.
 """
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
-from transformers.modeling_outputs import ModelOutput
 
 from .configuration import RoFormerConfig
 from .docstrings import described_as_in
@@ -23,12 +23,13 @@ _NUM_ITEMS_IN_BATCH = """
     num_items_in_batch: number of labels in the whole batch, if this call gets a part of it: the losses of the parts
         then add up to the mean over the batch. Trainer passes it, so that accumulated steps equal one step.
 """
+Output = TypeVar("Output")
 _DIMENSIONS = "b batch, s sequence length, k length of the keys, h heads"
 describes_inputs = described_as_in(RoFormerModel.forward, _RETURN_DICT, _DIMENSIONS)
 describes_inputs_and_parts = described_as_in(RoFormerModel.forward, _RETURN_DICT + _NUM_ITEMS_IN_BATCH, _DIMENSIONS)
 
 
-def flatten_examples(*inputs: torch.Tensor | None) -> list[torch.Tensor | None]:
+def flatten_examples(*inputs: torch.Tensor | None) -> list[Any]:
     """Reshape inputs of n sequences per example from (b, n, …) to (b·n, …)."""
     return [None if x is None else x.flatten(0, 1) for x in inputs]
 
@@ -99,12 +100,14 @@ class RoFormerHead(RoFormerPreTrainedModel):
     """Base of models with a head; the bare model is the attribute `base_model_prefix`, as in checkpoints."""
 
     base_model_class = RoFormerModel
+    if TYPE_CHECKING:
+        roformer: RoFormerModel
 
     def __init__(self, config: RoFormerConfig):
         super().__init__(config)
         setattr(self, self.base_model_prefix, self.base_model_class(config))
 
-    def base_outputs(self, *inputs, token_labels=None, num_items_in_batch=None, **kwargs) -> ModelOutput:
+    def base_outputs(self, *inputs, token_labels=None, num_items_in_batch=None, **kwargs) -> Any:
         """Return the bare model's outputs for the arguments of a head.
 
         Args:
@@ -118,7 +121,9 @@ class RoFormerHead(RoFormerPreTrainedModel):
             unpad_inputs = not reads_padding(inputs[1], token_labels)
         return self.base_model(*inputs, **{**kwargs, "unpad_inputs": unpad_inputs, "return_dict": True})
 
-    def make_output(self, output_class, outputs, logits, labels, num_items_in_batch=None, **kwargs) -> ModelOutput:
+    def make_output(
+        self, output_class: Callable[..., Output], outputs, logits, labels, num_items_in_batch=None, **kwargs
+    ) -> Output:
         """Return the output of a head with one loss, over `labels`, from its logits and the bare model's outputs."""
         loss = None if labels is None else self.loss_of(logits, labels, num_items_in_batch)
         return output_class(

@@ -6,6 +6,7 @@ Dimensions in the shapes: b batch, n texts or pairs of a triplet, s sequence len
 from collections import OrderedDict
 from collections.abc import Sequence
 from numbers import Integral
+from typing import Any
 
 import torch
 from torch import nn
@@ -16,9 +17,9 @@ from transformers.modeling_outputs import MultipleChoiceModelOutput
 from transformers.models.auto.auto_factory import _BaseAutoModelClass, _LazyAutoMapping
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 from transformers.utils import logging
-from transformers.utils.generic import can_return_tuple
 
 from .configuration import TRIPLET_LOSSES, RoFormerConfig
+from .docstrings import can_return_tuple
 from .input_checks import can_be_read, check_same_shape, read_together
 from .task_head import RoFormerHead, describes_inputs_and_parts, flatten_examples, mean_loss, mean_over_tokens
 
@@ -88,7 +89,8 @@ class RoFormerForTripletMatching(RoFormerHead):
         """
         past = past_key_values.get_seq_length() if isinstance(past_key_values, Cache) else 0
         self.check_inputs(input_ids, attention_mask, token_type_ids, inputs_embeds, labels, position_ids, past)
-        b, n = (input_ids if input_ids is not None else inputs_embeds).shape[:2]
+        given: Any = inputs_embeds if input_ids is None else input_ids
+        b, n = given.shape[:2]
         *inputs, position_ids = flatten_examples(input_ids, attention_mask, token_type_ids, inputs_embeds, position_ids)
         outputs = self.base_outputs(*inputs, position_ids=position_ids, past_key_values=past_key_values, **kwargs)
         mask = None if attention_mask is None else inputs[1][:, past:]
@@ -156,7 +158,7 @@ class RoFormerForTripletMatching(RoFormerHead):
         fit, filled = read_together(labels_fit, None if has_token is None else has_token.all())
         if fit == 0:
             raise ValueError("labels must be 0 (B is closer to A) or 1 (C is)")
-        if filled == 0:
+        if has_token is not None and filled == 0:
             i, text = (~has_token).nonzero()[0].tolist()
             raise ValueError(f"attention_mask leaves no token of {texts[text]} in triplet {i}")
 
@@ -278,7 +280,7 @@ def longest_input(tokenizer: PreTrainedTokenizerBase, max_length: int | None) ->
         raise ValueError(f"max_length is {max_length!r}, but must be a whole number of tokens")
     if max_length < least:
         raise ValueError(f"max_length is {max_length}, but a pair needs at least {least} tokens")
-    return max_length
+    return int(max_length)
 
 
 class AutoModelForTripletMatching(_BaseAutoModelClass):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from transformers import Pipeline, PreTrainedTokenizerBase
@@ -32,6 +33,9 @@ class TripletMatchingPipeline(Pipeline):
     {'label': 'B', 'score': 0.97}
     ```
     """
+
+    if TYPE_CHECKING:
+        tokenizer: PreTrainedTokenizerBase
 
     _load_tokenizer = True
     _load_processor = False

@@ -24,6 +24,9 @@ from .vocabulary import VocabularyError, check_vocabulary, has_words, read_vocab
 from .whole_file import read_json
 from .wordpiece import LONGEST_WORD, PREFIX, WordPiece
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 logger = logging.get_logger(__name__)
 
 # The saved class name of a tokenizer for which transformers' own class would give other ids ...
@@ -73,6 +76,12 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
     model = models.WordPiece
 
     if TYPE_CHECKING:
+
+        @classmethod
+        def from_pretrained(
+            cls, pretrained_model_name_or_path: str | os.PathLike, *init_inputs: Any, **kwargs: Any
+        ) -> Self: ...
+
         cls_token: str | None
         sep_token: str | None
         pad_token: str | None

@@ -52,7 +52,7 @@ def private_session() -> Iterator[Path]:
 
 def _read_anew() -> None:
     """Make Ray read the token and the mode from the environment again, which it does only once per process."""
-    from ray._raylet import AuthenticationTokenLoader, Config
+    from ray._raylet import AuthenticationTokenLoader, Config  # pyright: ignore[reportAttributeAccessIssue]
 
     AuthenticationTokenLoader.instance().reset_cache()
     Config.initialize("")

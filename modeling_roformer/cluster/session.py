@@ -6,6 +6,7 @@ import socket
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from ..output.console import sentence_of
 from ..output.extras import needs_extra
@@ -50,7 +51,8 @@ def ray_session(address: str = LOCAL) -> Iterator[None]:
     if ray.is_initialized():
         yield
     elif here:
-        ray._private.ray_constants.ENABLE_RAY_CLUSTER = False  # if Ray was imported before the environment was set
+        private: Any = ray._private
+        private.ray_constants.ENABLE_RAY_CLUSTER = False  # if Ray was imported before the environment was set
         with private_session() as folder:
             options = {"include_dashboard": False, "object_store_memory": _OBJECT_STORE, "_temp_dir": str(folder)}
             with _joined(address, "Ray does not start on this machine (--ray local)", options):

@@ -82,7 +82,7 @@ def map_on_ray(
         context = DataContext.get_current()
         context.enable_progress_bars = False
         context.target_max_block_size = 1  # byte: each item is a block, and each block a task
-        results = (
+        results: Any = (
             read_datasource(Items(), override_num_blocks=1, num_cpus=0, label_selector=here)
             .map_batches(
                 _Worker,
@@ -103,7 +103,7 @@ def map_on_ray(
             yield pickle.loads(row["data"])
 
 
-def _share(workers: int | None, on_gpus: bool, cores: int | None) -> tuple[int, dict[str, float]]:
+def _share(workers: int | None, on_gpus: bool, cores: int | None) -> tuple[int, dict[str, Any]]:
     """Return the number of workers, and the resources of each."""
     import ray
 

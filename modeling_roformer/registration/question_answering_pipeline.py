@@ -1,7 +1,10 @@
 """Pipeline for extractive question answering, which transformers 5 has removed."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import torch
+from transformers import PreTrainedTokenizerBase
 from transformers.pipelines.base import ChunkPipeline
 
 QUESTION_ANSWERING = "extractive-question-answering"
@@ -30,6 +33,9 @@ class ExtractiveQuestionAnsweringPipeline(ChunkPipeline):
     '苏剑林'
     ```
     """
+
+    if TYPE_CHECKING:
+        tokenizer: PreTrainedTokenizerBase
 
     _load_tokenizer = True
     _load_processor = False

@@ -88,7 +88,9 @@ def _register_pipelines() -> None:
     TripletMatchingPipeline.files_with_code = staticmethod(files_with_code)
     RoFormerConfig.installed_pipelines |= {TASK, QUESTION_ANSWERING}
     RoFormerSeq2SeqConfig.installed_pipelines |= set(PIPELINES)
-    tasks = {task: (pipeline_class, AutoModelForSeq2SeqLM) for task, pipeline_class in PIPELINES.items()}
+    tasks: dict[str, tuple] = {
+        task: (pipeline_class, AutoModelForSeq2SeqLM) for task, pipeline_class in PIPELINES.items()
+    }
     tasks[QUESTION_ANSWERING] = (ExtractiveQuestionAnsweringPipeline, AutoModelForQuestionAnswering)
     tasks[TASK] = (TripletMatchingPipeline, AutoModelForTripletMatching)
     registry = pipelines.PIPELINE_REGISTRY
