@@ -85,17 +85,17 @@ def find_checkpoints(parent: str | Path, output_dir: Path) -> dict[str, list[Pat
         raise CheckpointError(f"{parent} is not a folder")
     found: dict[str, list[Path]] = {}
     for path in sorted(parent.iterdir()):
-        if path.is_dir() and _is_looked_into(path, output_dir):
+        if path.is_dir() and _is_searched(path, output_dir):
             inner = [path] if _is_checkpoint(path) else sorted(filter(Path.is_dir, path.iterdir()))
             for folder in inner:
-                if _is_checkpoint(folder) and _is_looked_into(folder, output_dir):
+                if _is_checkpoint(folder) and _is_searched(folder, output_dir):
                     found.setdefault(folder.name, []).append(folder)
         elif path.is_file() and path.suffix.lower() == ZIP:
             found.setdefault(path.name[: -len(ZIP)], []).append(path)
     return found
 
 
-def _is_looked_into(folder: Path, output_dir: Path) -> bool:
+def _is_searched(folder: Path, output_dir: Path) -> bool:
     return not folder.name.startswith(".") and folder.resolve() != output_dir.resolve()
 
 

@@ -69,9 +69,9 @@ def read_pytorch(files: LegacyFiles, family: str = AUTO, target: str | None = No
     base = _base(files.config, fields, source)
     architecture = _architecture(files.config, fields, base, source)
     found = _recognise(base, fields, architecture, source)
-    name = _agreed(family, found, base, source)
+    name = _checked_family(family, found, base, source)
     if base == "roformer":
-        architecture = _settle_pooler(fields, name, found, architecture, files, source)
+        architecture = _set_pooler_fields(fields, name, found, architecture, files, source)
     config = _config(files.config, base, {**fields, "architectures": [architecture]})
     changes: dict[str, object] = {}
     if name == "gpt" and family == name:
@@ -139,7 +139,7 @@ def _recognise(base: str, fields: dict, architecture: str, source: PyTorchSource
     return "gpt" if architecture == "RoFormerForCausalLM" else "roformer"
 
 
-def _agreed(family: str, found: str, base: str, source: PyTorchSource) -> str:
+def _checked_family(family: str, found: str, base: str, source: PyTorchSource) -> str:
     """Return the requested family, if the checkpoint can be one: only the user knows the use of a pooler."""
     pooled = base == "roformer" and found != "v2" and _has_pooler(source)
     if family in (AUTO, found) or (pooled and family in ("sim", "roformer")):
@@ -154,7 +154,7 @@ def _has_pooler(source: PyTorchSource) -> bool:
     return any(_POOLER.match(name) for name in source.entries)
 
 
-def _settle_pooler(
+def _set_pooler_fields(
     fields: dict, name: str, found: str, architecture: str, files: LegacyFiles, source: PyTorchSource
 ) -> str:
     """Set a RoFormer's fields that describe its pooler; return the name of its class.

@@ -77,9 +77,9 @@ def recognise(variables: Collection[str], settings: Settings, source: str, where
     exported = settings.ignored.get(EXPORTED_AS)
     if isinstance(exported, str) and exported in FAMILIES:
         return exported, "its configuration says so"
-    told, sign = _told(settings, source)
-    if told in (found.family, *found.others) and not (told == "roformer" and found is POOLED):
-        return told, sign
+    named, sign = _named_family(settings, source)
+    if named in (found.family, *found.others) and not (named == "roformer" and found is POOLED):
+        return named, sign
     if found is PLAIN:
         return found.family, f"{found.sign}, and nothing says GPT or NEZHA"
     return found.family, found.sign
@@ -100,7 +100,7 @@ def structure(variables: Collection[str], where: str) -> Structure:
     return POOLED if any(name.startswith("bert/pooler/") for name in variables) else PLAIN
 
 
-def _told(settings: Settings, source: str) -> tuple[str | None, str]:
+def _named_family(settings: Settings, source: str) -> tuple[str | None, str]:
     """Return the family named by the configuration or by the name of the folder or archive, and the sign."""
     fields = settings.ignored
     for name in RELATIVE_POSITIONS:

@@ -100,7 +100,7 @@ def _find(folder: Path, checkpoint: str | None) -> LegacyFiles:
     config = next((folder / name for name in CONFIGS if (folder / name).is_file()), None)
     if config is None:
         raise CheckpointError(f"{folder} has no {' or '.join(CONFIGS)}")
-    weights = _only(folder) if checkpoint is None else _without_index(folder, checkpoint)
+    weights = _only_weights(folder) if checkpoint is None else _without_index(folder, checkpoint)
     is_pytorch = weights in PYTORCH or Path(weights).suffix in PYTORCH_SUFFIXES
     if is_pytorch and (folder / CONFIGS[1]).is_file():
         config = folder / CONFIGS[1]  # transformers' own
@@ -111,7 +111,7 @@ def _find(folder: Path, checkpoint: str | None) -> LegacyFiles:
     return LegacyFiles(config, vocab, folder / weights)
 
 
-def _only(folder: Path) -> str:
+def _only_weights(folder: Path) -> str:
     """Return the name of the only weights in a folder."""
     found = _weights(folder)
     if not found:

@@ -365,7 +365,7 @@ def test_several_checkpoints_need_a_choice(output, source):
         convert(source, output, checkpoint="other")
 
 
-def test_config_json_serves_as_well(output, source):
+def test_config_json_is_read_without_an_error(output, source):
     (source / "bert_config.json").rename(source / "config.json")
     convert(source, output)
 

@@ -399,7 +399,7 @@ def test_a_checkpoint_is_not_replaced_by_what_it_becomes(run, tmp_path):
     assert (source / "bert_model.ckpt.index").exists()
 
 
-def test_force_where_nothing_is_there(output):
+def test_force_for_a_new_folder_without_an_error(output):
     convert(LEGACY / "word", output, force=True)
     AutoModelForMaskedLM.from_pretrained(output)
 
