@@ -2,38 +2,14 @@
 
 import functools
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from ..model_types import MODEL_TYPE, MODEL_TYPE_SEQ2SEQ, MODEL_TYPES, saved_model_type
 
 ROPE = ("roformer", "rope", "rotary-position-embedding")
-ROFORMER_PAPER = """@misc{su2021roformer,
-  title         = {RoFormer: Enhanced Transformer with Rotary Position Embedding},
-  author        = {Jianlin Su and Yu Lu and Shengfeng Pan and Bo Wen and Yunfeng Liu},
-  year          = {2021},
-  eprint        = {2104.09864},
-  archivePrefix = {arXiv},
-  primaryClass  = {cs.CL}
-}"""
-BERT_PAPER = """@inproceedings{devlin2019bert,
-  title     = {BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding},
-  author    = {Jacob Devlin and Ming-Wei Chang and Kenton Lee and Kristina Toutanova},
-  booktitle = {NAACL},
-  year      = {2019}
-}"""
-NEZHA_PAPER = """@misc{wei2019nezha,
-  title         = {NEZHA: Neural Contextualized Representation for Chinese Language Understanding},
-  author        = {Junqiu Wei and Xiaozhe Ren and Xiaoguang Li and Wenyong Huang and others},
-  year          = {2019},
-  eprint        = {1909.00204},
-  archivePrefix = {arXiv},
-  primaryClass  = {cs.CL}
-}"""
-WOBERT_REPORT = """@techreport{zhuiyiwobert,
-  title  = {WoBERT: Word-based Chinese BERT model - ZhuiyiAI},
-  author = {Jianlin Su},
-  year   = {2020},
-  url    = {https://github.com/ZhuiyiTechnology/WoBERT}
-}"""
+# Key of each entry of citations.bib -> the entry.
+_ENTRIES = (Path(__file__).parent / "citations.bib").read_text(encoding="utf-8").strip().split("\n\n")
+CITATIONS = {entry.partition("{")[2].partition(",")[0]: entry for entry in _ENTRIES}
 
 _ANY_LENGTH = "{}, so inputs can have any length; results on inputs longer than those in training\n  are not published."
 NO_LONGEST = _ANY_LENGTH.format("RoPE has no table of positions")
@@ -51,7 +27,7 @@ class Kind:
     summary: str
     tags: tuple[str, ...] = ROPE
     length: str = NO_LONGEST
-    citation: str = ROFORMER_PAPER
+    citation: str = CITATIONS["su2021roformer"]
 
 
 _NEZHA = "A [NEZHA](https://arxiv.org/abs/1909.00204), a BERT with relative positions"
@@ -87,17 +63,21 @@ KINDS = {
         " position embedding (RoPE), as in section 4.1 of the [RoFormer paper](https://arxiv.org/abs/2104.09864).",
     ),
     "wobert": Kind(
-        "WoBERT", f"A BERT with a vocabulary of words, like [WoBERT]({_WOBERT}).", ("wobert",), TABLE, WOBERT_REPORT
+        "WoBERT",
+        f"A BERT with a vocabulary of words, like [WoBERT]({_WOBERT}).",
+        ("wobert",),
+        TABLE,
+        CITATIONS["zhuiyiwobert"],
     ),
-    "bert": Kind("BERT", "A [BERT](https://arxiv.org/abs/1810.04805).", ("bert",), TABLE, BERT_PAPER),
+    "bert": Kind("BERT", "A [BERT](https://arxiv.org/abs/1810.04805).", ("bert",), TABLE, CITATIONS["devlin2019bert"]),
     "wonezha": Kind(
         "WoNEZHA",
         f"{_NEZHA}, and with a vocabulary of words, like [WoNEZHA]({_WOBERT}).",
         ("nezha", "wonezha"),
         RELATIVE,
-        NEZHA_PAPER,
+        CITATIONS["wei2019nezha"],
     ),
-    "nezha": Kind("NEZHA", f"{_NEZHA}.", ("nezha",), RELATIVE, NEZHA_PAPER),
+    "nezha": Kind("NEZHA", f"{_NEZHA}.", ("nezha",), RELATIVE, CITATIONS["wei2019nezha"]),
 }
 
 # Other position encodings of a RoFormer: their names in a card, and how long inputs may be.

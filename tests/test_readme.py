@@ -20,12 +20,12 @@ import typer.main
 from helpers import hub_server, pages
 from helpers.pages import PAGES, blocks
 from helpers.paths import REPOSITORY
+from readme_table import with_released_table
 from transformers import set_seed
 
 from modeling_roformer.cli import app
 from modeling_roformer.conversion import convert, export_tf
 from modeling_roformer.conversion.folder_converter import convert_all
-from modeling_roformer.model_cards.readme_table import with_released_table
 from modeling_roformer.model_cards.releases import RELEASES
 
 hub = hub_server.hub  # the fixture
@@ -261,7 +261,7 @@ DIRECT = {"roformer": "v1", "v2": "v2"}
 
 
 def test_the_table_of_released_checkpoints_is_the_generated_one():
-    assert with_released_table(README) == README, "python -m modeling_roformer.model_cards.readme_table README.md"
+    assert with_released_table(README) == README, "python site_tools/readme_table.py README.md"
     assert {release.kind for release in RELEASES.values() if release.loads_from_hub} == set(DIRECT)
 
 

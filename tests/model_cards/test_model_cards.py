@@ -24,6 +24,7 @@ from helpers.properties import max_examples
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from hypothesis import example, given
 from hypothesis import strategies as st
+from readme_table import END, START, released_table, with_released_table
 from safetensors.numpy import load_file
 from typer.testing import CliRunner
 
@@ -40,7 +41,6 @@ from modeling_roformer.model_cards import (
 from modeling_roformer.model_cards.cards import NOT_PUBLISHED
 from modeling_roformer.model_cards.facts import facts_table, loads_with, read_facts
 from modeling_roformer.model_cards.kinds import why_package_is_needed
-from modeling_roformer.model_cards.readme_table import END, START, released_table, with_released_table
 from modeling_roformer.model_cards.releases import RELEASES
 
 LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"

@@ -1,12 +1,12 @@
 """The README's table of released checkpoints.
 
-`python -m modeling_roformer.model_cards.readme_table README.md` writes it from `releases.py`, between two comments.
+`python site_tools/readme_table.py README.md` writes it from `model_cards/releases.py`, between two comments.
 """
 
 import sys
 from pathlib import Path
 
-from .releases import RELEASES
+from modeling_roformer.model_cards.releases import RELEASES
 
 START = "<!-- released checkpoints -->"
 END = "<!-- /released checkpoints -->"
