@@ -82,7 +82,7 @@ contracts: $(TOOLS)
 
 # The types of the models and the tokenizer, and of what they use.
 types: $(TOOLS)
-	@$(INSTALLED) && '$(CURDIR)/$(VENV)/bin/basedpyright' --pythonpath '$(CURDIR)/$(VENV)/bin/python'
+	@$(INSTALLED) && '$(CURDIR)/$(VENV)/bin/basedpyright' --project pyproject.toml --pythonpath '$(CURDIR)/$(VENV)/bin/python'
 
 # Build the sdist and the wheel into dist/, and check them. Nothing is uploaded. TAG=v1.2.3 requires the version 1.2.3.
 dist: $(DIST)
