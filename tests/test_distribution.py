@@ -58,7 +58,7 @@ def wheel(sdist, tmp_path_factory) -> Path:
 
 
 def package_files(tree: Path) -> set[tuple[str, str]]:
-    """Where each file of the package lies in the tree, and where an installation has it."""
+    """Return the place of each file of the package in the tree, and where an installation has it."""
     found = set()
     for package, folder in FOLDERS.items():
         for file in (tree / folder).rglob("*"):

@@ -53,7 +53,7 @@ def test_an_argument_that_nobody_describes_is_an_error():
 
 @pytest.mark.parametrize("module", [heads, nezha])
 def test_without_docstrings_there_is_no_help(module):
-    """As `python -OO` compiles them."""
+    """Compiled as by `python -OO`."""
     path = Path(module.__file__)
     stripped = types.ModuleType(module.__name__)
     stripped.__package__ = module.__package__

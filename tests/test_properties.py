@@ -29,7 +29,7 @@ def test_of_a_number(value):
 
 @pytest.fixture
 def drawn(tmp_path):
-    """What two property tests draw, with the conftest.py of this folder."""
+    """Function that runs two property tests with the conftest.py of this folder, and returns what they draw."""
     (tmp_path / "test_two.py").write_text(PROPERTY_TESTS)
 
     def drawn(*options, **variables) -> tuple[list[str], list[str]]:

@@ -36,7 +36,7 @@ if not PEER:
 
 
 class RoFormerModelTester:
-    """What the mixin asks about a model: a small config, and inputs for it."""
+    """Answers to the mixin's questions about a model: a small config, and inputs for it."""
 
     batch_size = 5
     seq_length = 7
@@ -122,7 +122,7 @@ class CommonTests(ModelTesterMixin):
 
 
 class GenerativeTests(CommonTests, GenerationTesterMixin):
-    """Of variants with a class that generates; the mixin asks for the second base, which is empty here."""
+    """Generation by variants with a class that generates; the mixin asks for the second base, which is empty here."""
 
 
 class PlainTest(GenerativeTests, unittest.TestCase):

@@ -1,4 +1,4 @@
-"""What tests ask of a message: the facts in it, not its words, so that the words can change."""
+"""Checks of a message: the facts in it, not its words, so that the words can change."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Where tests find the files that are not part of this repository."""
+"""Paths of the files that are not part of this repository."""
 
 import os
 from pathlib import Path

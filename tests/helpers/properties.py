@@ -1,4 +1,4 @@
-"""Which examples the property tests draw: two profiles of Hypothesis, and the number that a test sets itself."""
+"""Examples that the property tests draw: two profiles of Hypothesis, and the number that a test sets itself."""
 
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers

@@ -148,7 +148,7 @@ def test_dropout_is_off_in_evaluation_and_on_in_training(batch):
 
 
 def test_a_registered_implementation_is_used(batch):
-    """As transformers' AttentionInterface promises; what arrives is already rotated."""
+    """Checked as transformers' AttentionInterface promises; what arrives is already rotated."""
     from transformers import AttentionInterface
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
@@ -195,7 +195,7 @@ def test_gradients_in_bfloat16(form, changes, batch):
 
 
 def gradients(model, ids, mask, weights):
-    """Of all weights but the keys' biases, which cancel, and the norms', whose sums over tokens torch rounds."""
+    """Return the gradients of all weights but the keys' biases, which cancel, and the norms', whose sums over tokens torch rounds."""
     model.zero_grad()
     (model(ids, mask).last_hidden_state.float() * weights).sum().backward()
     return {

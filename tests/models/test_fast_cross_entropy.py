@@ -129,7 +129,7 @@ def test_a_label_out_of_range_is_torchs_error(label, reduction):
 
 
 def outcome(function, logits, labels, reduction, how):
-    """What a function returns and its gradient, or the type of its error."""
+    """Return a function's result and its gradient, or the type of its error."""
     if how == "detached":
         logits = logits.detach()
     elif how == "a view":

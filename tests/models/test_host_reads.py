@@ -1,4 +1,4 @@
-"""How often a forward pass waits for the device, to read a value on the host: at most twice in training."""
+"""Number of times that a forward pass waits for the device, to read a value on the host: at most twice in training."""
 
 from collections import Counter
 

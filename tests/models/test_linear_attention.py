@@ -87,7 +87,7 @@ def pair_weights(name, q, k, positions, projection=None, rotary=True):
 
 
 def visible_pairs(s, direction, keep=None, segments=None):
-    """Which query (row) has which key (column)."""
+    """Return a matrix that is 1 where a query (row) sees a key (column)."""
     visible = torch.ones(s, s, dtype=torch.bool)
     if direction == "causal":
         visible = visible.tril()
@@ -108,7 +108,7 @@ def projected(layer, hidden_states):
 
 
 def written_out(model, hidden_states, name, direction, attention_mask=None, segments=None, rotary=True, value=False):
-    """What the first layer's self-attention should give, shape (b, s, hidden_size), float64."""
+    """Return the expected output of the first layer's self-attention, shape (b, s, hidden_size), float64."""
     layer = model.base_model.encoder.layer[0].attention.self
     q, k, v = projected(layer, hidden_states)
     projection = layer.feature_map.projection.double() if name.startswith("favor") else None
@@ -125,7 +125,7 @@ def written_out(model, hidden_states, name, direction, attention_mask=None, segm
 
 
 def allowed_error(model, hidden_states, name, direction, attention_mask, segments):
-    """How far "favor" in float32 may be from `written_out`, for each number of its output.
+    """Return how far "favor" in float32 may be from `written_out`, for each number of its output.
 
     An exponent ω·x - |x|²/2 has the rounding of its terms, by which its feature is off as a share. Rotated products of
     features add up to W, which may be small beside Σ|W|, or large beside Z: the error is that of Σ|W||v| / Z. Of so many

@@ -37,7 +37,7 @@ def make_attention(m, rotation, longest=3.0, **fields):
 
 
 def error_of(m, rotation, seeds=4, **fields):
-    """Of favor's output against softmax attention's, over many draws, as a share of its size."""
+    """Return the error of favor's output against softmax attention's, over many draws, as a share of its size."""
     total = size = 0.0
     for seed in range(seeds):
         ids, softmax, favor = make_attention(m, rotation, linear_seed=seed, **fields)
@@ -303,7 +303,7 @@ def test_a_cosine_without_weights_is_zero_and_a_vector_without_length_weighs_one
 @pytest.mark.parametrize("fields", [{}, {"is_decoder": True}])
 @pytest.mark.parametrize("name", ["elu", "softmax", "favor"])
 def test_large_and_small_numbers(name, fields):
-    """Where exponentials by themselves would overflow, or sums of them vanish."""
+    """Exponentials by themselves would overflow here, or sums of them vanish."""
     generator = torch.Generator().manual_seed(0)
     for size in (1e-6, 1e3, 1e4):
         q, k, v = (size * torch.randn(70, 16, generator=generator) for _ in range(3))
@@ -335,7 +335,7 @@ def test_bfloat16_on_long_texts(name, direction):
 @pytest.mark.parametrize("direction", [{}, {"is_decoder": True}], ids=["bidirectional", "causal"])
 @pytest.mark.parametrize("name", MAPS)
 def test_a_long_text_is_computed_in_parts(name, direction):
-    """Of fewer tokens the more texts there are: the sums of one part go on in the next, and gradients come back."""
+    """A part has fewer tokens the more texts there are: the sums of one part go on in the next, and gradients come back."""
     model = make_model(name, **direction, hidden_size=16, num_attention_heads=1)
     ids = make_ids(1, 600)
     mask = torch.ones(1, 600, dtype=torch.long)

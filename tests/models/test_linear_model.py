@@ -171,7 +171,7 @@ def test_saved_and_loaded(name, tmp_path):
 
 @pytest.fixture
 def warnings_of_loading(caplog):
-    """What loading warns of, as a function: a class and arguments in, text out."""
+    """Warnings of loading, as a function: a class and arguments in, text out."""
 
     def warnings(model_class, folder, **kwargs) -> str:
         logging.get_logger("modeling_roformer.strict_loading").warning_once.cache_clear()

@@ -1,4 +1,4 @@
-"""What tools written for transformers' own models expect of a config and of loading, and once did not find here."""
+"""Properties that tools written for transformers' own models expect of a config and of loading, and once did not find here."""
 
 import json
 

@@ -160,7 +160,7 @@ def attention_and_input(h, d, k, b, s):
 @max_examples(40)
 @given(st.data())
 def test_any_positions(data):
-    """What counts are the distances between `position_ids`, whatever their order."""
+    """Only the distances between `position_ids` count, whatever their order."""
     h, d, k, b, s = (data.draw(st.integers(1, n), name) for n, name in zip((3, 4, 9, 3, 12), "hdkbs", strict=True))
     attention, hidden_states = attention_and_input(h, 2 * d, k, b, s)
     shared = data.draw(st.booleans(), "shared")
@@ -331,7 +331,7 @@ def test_pretraining_checkpoints_go_into_every_model(tmp_path, said):
 
 @pytest.mark.parametrize("written", [True, False])
 def test_the_decoder_is_tied_to_the_embeddings(written, tmp_path):
-    """Whether the checkpoint holds it under a name of its own, as transformers 4 wrote it, or not."""
+    """Tied, whether the checkpoint holds it under a name of its own, as transformers 4 wrote it, or not."""
     model = make_model()
     weights = save_as_transformers_4(tmp_path, model)
     if not written:

@@ -83,7 +83,7 @@ def test_generation_takes_the_settings_of_the_call_then_of_the_pipeline_then_of_
 
 
 def test_it_stops_after_a_sequence():
-    """Of letters, which are several tokens."""
+    """The sequence is of letters, which are several tokens."""
     vocabulary = {letter: i for i, letter in enumerate(["</s>", "<pad>", "<s>", *ascii_letters])}
     letters = Tokenizer(models.BPE(vocabulary, []))
     letters.decoder = decoders.Fuse()

@@ -1,4 +1,4 @@
-"""What a training step keeps until its backward pass: no more than BERT's, under every kind of activation checkpointing."""
+"""Memory that a training step keeps until its backward pass: no more than BERT's, under every kind of activation checkpointing."""
 
 from functools import partial
 
@@ -77,7 +77,7 @@ WAYS = {
 
 
 def away(tensor: torch.Tensor):
-    """What `save_on_cpu` does, with memory of which torch does not know in place of a CPU's."""
+    """Move a tensor as `save_on_cpu` does, with memory of which torch does not know in place of a CPU's."""
     return tensor if tensor.requires_grad and tensor.is_leaf else (tensor.detach().numpy().copy(),)
 
 

@@ -438,7 +438,7 @@ def test_lists_generators_and_datasets_in_batches(folder, tokenizer, batch_size)
 
 
 def test_padding_on_the_left_is_not_the_pipelines_way(folder):
-    """Where values are rotated too, positions matter, and not only their differences."""
+    """Values are rotated too here, so positions matter, and not only their differences."""
     config = RoFormerConfig.from_pretrained(folder, rotary_value=True)
     model = RoFormerForTripletMatching.from_pretrained(folder, config=config)
     left = RoFormerTokenizer.from_pretrained(folder, padding_side="left")

@@ -40,7 +40,7 @@ def make_batch(mask):
 
 
 def tokens_computed(model, **inputs):
-    """How many tokens the first layer sees."""
+    """Return the number of tokens that the first layer sees."""
     seen = []
     layer = next(module for module in model.modules() if type(module).__name__ == "RoFormerIntermediate")
     hook = layer.register_forward_pre_hook(lambda module, args: seen.append(args[0].shape[:-1].numel()))
@@ -147,7 +147,7 @@ def test_embeddings_may_come_instead_of_ids():
 @pytest.mark.parametrize("mask", [RIGHT, LEFT, HOLES, torch.ones(2, 5, dtype=torch.long)])
 @pytest.mark.parametrize("asked", [{}, {"output_attentions": True}, {"output_hidden_states": True}])
 def test_whatever_is_asked_for_is_right(fields, mask, asked):
-    """Where padding cannot be left out, the call is computed with it."""
+    """A call whose padding cannot be left out is computed with it."""
     batch = make_batch(mask)
     outputs = []
     for unpad in (True, False):

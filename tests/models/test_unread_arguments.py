@@ -30,7 +30,7 @@ def make_model(name, **fields):
 
 @pytest.fixture
 def warnings(monkeypatch):
-    """What is warned of from here on, by the models and all that run them."""
+    """Warnings from here on, by the models and all that run them."""
     texts = []
     logger = logging.getLogger("transformers.roformer")
     monkeypatch.setattr(logger, "warning", texts.append)
