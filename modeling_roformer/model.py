@@ -3,6 +3,7 @@
 Dimensions in the shapes: b batch, s sequence length.
 """
 
+import inspect
 from typing import Any, NamedTuple
 
 import torch
@@ -59,6 +60,18 @@ class RoFormerPreTrainedModel(LoadedWhole, SavedOver, PreTrainedModel):
         "attentions": [RoFormerSelfAttention, RoFormerLinearSelfAttention],
         "cross_attentions": RoFormerCrossAttention,
     }
+
+    def __new__(cls, *args, **kwargs):
+        # Python's own error would name the class that defines the constructor, which may be private.
+        _, *known = inspect.signature(cls.__init__).parameters.values()
+        names = [parameter.name for parameter in known]
+        unknown = [name for name in kwargs if name not in names]
+        if unknown and not any(parameter.kind is parameter.VAR_KEYWORD for parameter in known):
+            raise TypeError(
+                f"{cls.__name__} has no argument {unknown[0]}: it takes {', '.join(names)}, and from_pretrained also the "
+                f"fields of {cls.config_class.__name__}"
+            )
+        return super().__new__(cls)
 
     def __init__(self, config: RoFormerConfig, *args, **kwargs):
         config.check()
@@ -359,7 +372,7 @@ class RoFormerModel(RoFormerPreTrainedModel):
         return torch.arange(s, device=device)[None] + past
 
     def has_padding_at_an_end(self, input_ids: torch.Tensor | None) -> torch.Tensor | None:
-        """Return a 0-d tensor: does a text start or end with padding? None if the values cannot be read."""
+        """Return whether a text starts or ends with padding, as a 0-d tensor; None if the values cannot be read."""
         if input_ids is None or self.config.pad_token_id is None or not can_be_read(input_ids):
             return None
         return (input_ids[:, :: max(input_ids.shape[1] - 1, 1)] == self.config.pad_token_id).any()
@@ -373,9 +386,7 @@ class RoFormerModel(RoFormerPreTrainedModel):
             return ()
         config, s, device = self.config, position_ids.shape[1], position_ids.device
         embeddings = rotary_position_embeddings(position_ids, self.frequencies(attention_mask, s, device))
-        if (
-            config.rotary_value and config.rotary_dim != config.head_dim
-        ):  # features rotate in other dimensions than values
+        if config.rotary_value and config.rotary_dim != config.head_dim:  # values are narrower than rotated features
             frequencies = self.frequencies(attention_mask, s, device, config.head_dim)
             embeddings += rotary_position_embeddings(position_ids, frequencies)
         return embeddings
