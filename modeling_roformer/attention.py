@@ -15,10 +15,8 @@ from transformers.cache_utils import Cache, EncoderDecoderCache
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .configuration import RoFormerConfig
-from .fast_dropout import Dropout
 from .fast_short_attention import is_short_training, short_attention_forward
 from .masks import implementation_for
-from .norm import make_norm
 from .rope_scaling import attention_factor
 from .rotary import rotate
 from .unpadding import Packing
@@ -172,29 +170,3 @@ class RoFormerCrossAttention(MultiHeadAttention):
                 past_key_values.is_updated[self.layer_idx] = True
         context, probabilities = self.attend(query, key, value, attention_mask, output_attentions, **kwargs)
         return context if packing is None else packing.pack(context), probabilities
-
-
-class RoFormerSelfOutput(nn.Module):
-    """Projection of the heads' output, with residual and norm."""
-
-    def __init__(self, config: RoFormerConfig):
-        super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size, bias=config.use_bias)
-        self.LayerNorm = make_norm(config, config.hidden_size)
-        self.dropout = Dropout(config.hidden_dropout_prob)
-
-    def forward(self, hidden_states: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
-        return self.LayerNorm(self.dropout(self.dense(hidden_states)) + residual)
-
-
-class RoFormerAttention(nn.Module):
-    """Attention sub-layer: self-attention or cross-attention, then projection, residual and norm."""
-
-    def __init__(self, config: RoFormerConfig, layer_idx: int, attention: type[MultiHeadAttention]):
-        super().__init__()
-        self.self = attention(config, layer_idx)
-        self.output = RoFormerSelfOutput(config)
-
-    def forward(self, hidden_states: torch.Tensor, *args, **kwargs) -> torch.Tensor:
-        context, _ = self.self(hidden_states, *args, **kwargs)
-        return self.output(context, hidden_states)

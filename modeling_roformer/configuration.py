@@ -105,7 +105,7 @@ class RoFormerConfig(ConfigurationMixin, PreTrainedConfig):
 
     Args:
         vocab_size: number of entries in the vocabulary.
-        embedding_size: width of the embeddings; `hidden_size` where None. Another width adds a projection
+        embedding_size: width of the embeddings; `hidden_size` if None. Another width adds a projection
             (`embeddings_project`), as ALBERT has.
         hidden_size: width of the hidden states, a multiple of `num_attention_heads`.
         num_hidden_layers: number of transformer layers.
@@ -156,7 +156,7 @@ class RoFormerConfig(ConfigurationMixin, PreTrainedConfig):
             has labels.
         classifier_layers: layers of the classification head over the first token: 2 as in transformers, or 1, without
             the hidden layer, as in bert4keras' scripts.
-        classifier_activation: activation between the two, a name in `ACT2FN`; `hidden_act` where None.
+        classifier_activation: activation between the two, a name in `ACT2FN`; `hidden_act` if None.
         triplet_scorer: how triplet matching compares A with B and C: `"cross"` reads the pairs (A, B) and (A, C), as
             in the paper; `"bi"` encodes each text separately.
         triplet_loss: `"binary_cross_entropy"` on each pair (default of "cross", the paper's script),
@@ -347,7 +347,7 @@ class RoFormerConfig(ConfigurationMixin, PreTrainedConfig):
         """Do nothing: `convert_rope_params_to_dict` does it."""
 
     def validate_rope(self) -> None:
-        """Do nothing: `check_rope` does it."""
+        """Do nothing: `complete_rope` does it."""
 
     @property
     def rotary_dim(self) -> int:

@@ -1,4 +1,5 @@
-"""Complete docstrings: a head's also describes the arguments that it passes on to the bare model."""
+"""Complete docstrings, where a head's also describes the arguments that it passes on to the bare model; and decorators of
+transformers, typed so that they keep the type of a function."""
 
 import inspect
 import re
@@ -6,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 Function = TypeVar("Function", bound=Callable)
-if TYPE_CHECKING:  # decorators that hide the type of a function
+if TYPE_CHECKING:  # the originals hide the type
 
     def can_return_tuple(function: Function) -> Function: ...
     def capture_outputs(function: Function) -> Function: ...

@@ -1,7 +1,7 @@
 """Attention that materialises the probabilities, for short texts in bfloat16 on a CPU.
 
 When: training on a CPU in bfloat16 with "sdpa", up to 512 tokens.
-Gain: torch's fused kernel (2.13) takes 3 to 4 times as long at 16 tokens, 1.3 to 1.5 times at 512, as long at 1,024.
+Gain: 3 to 4 times as fast as torch's fused kernel (2.13) at 16 tokens, 1.3 to 1.5 times at 512, equal at 1,024.
 Benchmark: benchmarks/short_attention.py, two threads.
 
 The fused kernel's backward pass works in tiles too small for the matrix units. Here the products are whole matrices,
@@ -81,7 +81,7 @@ class _ShortAttention(torch.autograd.Function):
 
 
 def _probabilities(q, k, mask, scaling):
-    scores = torch.matmul(q * scaling, k.mT)  # scaling q takes d products per token, scaling the scores k
+    scores = torch.matmul(q * scaling, k.mT)  # d products per token; scaling the scores would take k
     return F.softmax(scores if mask is None else scores.add_(mask), dim=-1)
 
 

@@ -20,7 +20,7 @@ from transformers.modeling_outputs import (
 
 from .configuration import RoFormerConfig
 from .docstrings import can_return_tuple
-from .input_checks import check_range, check_tokens, is_wrapped
+from .input_checks import check_ranges, check_tokens
 from .task_head import (
     RoFormerHead,
     check_token_labels,
@@ -28,6 +28,7 @@ from .task_head import (
     describes_inputs_and_parts,
     flatten_examples,
     mean_loss,
+    select_labelled,
 )
 
 
@@ -168,23 +169,8 @@ class RoFormerForMaskedLM(LanguageModel):
         inputs = (input_ids, attention_mask, token_type_ids, inputs_embeds)
         encoder_inputs = (encoder_hidden_states, encoder_attention_mask)
         outputs = self.base_outputs(*inputs, *encoder_inputs, past_key_values, token_labels=labels, **kwargs)
-        logits, labels = self.predict(outputs.last_hidden_state, labels, count)
-        return self.make_output(MaskedLMOutput, outputs, logits, labels, **kwargs)
-
-    def predict(
-        self, hidden_states: torch.Tensor, labels: torch.Tensor | None, count: int | None
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return the logits of `forward` and their labels; `count` is the number of labels that are not -100, if known."""
-        if labels is not None and self.config.sparse_prediction and self.training and not is_wrapped(labels):
-            # The vocabulary is by far the widest layer, and about a sixth of the words have a label.
-            labels = labels.flatten().to(hidden_states.device)
-            has_label = labels != -100
-            if count is None:
-                where = has_label.nonzero().squeeze(-1)
-            else:  # `nonzero` would need a device sync for the number of labels
-                where = has_label.byte().argsort(descending=True, stable=True)[:count]
-            hidden_states, labels = hidden_states.flatten(0, 1)[where], labels[where]
-        return self.cls(hidden_states), labels
+        hidden_states, labels = select_labelled(self, outputs.last_hidden_state, labels, count)
+        return self.make_output(MaskedLMOutput, outputs, self.cls(hidden_states), labels, **kwargs)
 
 
 class RoFormerClassificationHead(nn.Module):
@@ -239,7 +225,7 @@ class RoFormerForSequenceClassification(RoFormerHead):
             `logits` of shape (b, num_labels), and `loss`.
         """
         if self.num_labels > 1 and self.config.problem_type in (None, "single_label_classification"):
-            check_range("labels", labels, self.num_labels, ignored=-100)
+            check_ranges(("labels", labels, self.num_labels, -100))
         inputs = (input_ids, attention_mask, token_type_ids, inputs_embeds)
         outputs = self.base_outputs(*inputs, past_key_values=past_key_values, **kwargs)
         return self.make_output(SequenceClassifierOutput, outputs, self.logits_of(outputs), labels, **kwargs)
@@ -417,17 +403,17 @@ class RoFormerForMultipleChoice(RoFormerHead):
         Args:
             input_ids: shape (b, choices, s).
             attention_mask: shape (b, choices, s), 0 for padding.
-            token_type_ids: segments, shape (b, choices, s); all 0 where None.
+            token_type_ids: segments, shape (b, choices, s); all 0 if None.
             inputs_embeds: shape (b, choices, s, embedding_size), instead of `input_ids`.
             labels: index of the right choice, shape (b,), -100 for examples to ignore.
-            position_ids: integers, shape (b, choices, s); 0, 1, 2, … where None.
+            position_ids: integers, shape (b, choices, s); 0, 1, 2, … if None.
             past_key_values: a prefix of b·choices texts; see `RoFormerModel.forward`.
 
         Returns:
             `logits` of shape (b, choices), and `loss`, the mean cross-entropy over the choices.
         """
         choices = check_tokens(input_ids, inputs_embeds, ("batch", "choices")).shape[1]
-        check_range("labels", labels, choices, ignored=-100)
+        check_ranges(("labels", labels, choices, -100))
         if getattr(self.config, "summary_type", "last") != "first":
             kwargs["unpad_inputs"] = False  # as in transformers, the others read padding, too
         *inputs, position_ids = flatten_examples(input_ids, attention_mask, token_type_ids, inputs_embeds, position_ids)

@@ -153,11 +153,6 @@ def check_ranges(
     return values[n:]
 
 
-def check_range(name: str, tensor: torch.Tensor | None, end: int | None, ignored: int | None = None) -> None:
-    """Raise a ValueError if one tensor has a value out of range; see `check_ranges`."""
-    check_ranges((name, tensor, end, ignored))
-
-
 def check_is_tensor(name: str, value: object) -> None:
     """Raise a ValueError unless an argument is a tensor or None."""
     if not (value is None or isinstance(value, torch.Tensor)):

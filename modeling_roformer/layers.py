@@ -1,4 +1,4 @@
-"""The layers of a RoFormer: embeddings, post-norm transformer layers and the pooler."""
+"""The layers of a RoFormer: norms, embeddings, post-norm transformer layers and the pooler."""
 
 import torch
 from torch import nn
@@ -7,11 +7,31 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.pytorch_utils import apply_chunking_to_forward
 
 from .absolute_positions import make_position_embeddings
-from .attention import MultiHeadAttention, RoFormerAttention, RoFormerCrossAttention
+from .attention import MultiHeadAttention, RoFormerCrossAttention
 from .configuration import RoFormerConfig
 from .fast_dropout import Dropout
-from .norm import make_norm
 from .unpadding import Packing
+
+
+class RMSNorm(nn.Module):
+    """RoFormer-V2's norm, as in bert4keras: x / √(mean(x²) + ε), without parameters."""
+
+    def __init__(self, eps: float):
+        super().__init__()
+        self.eps = eps
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        wide = hidden_states.float() if hidden_states.dtype in (torch.float16, torch.bfloat16) else hidden_states
+        return nn.functional.rms_norm(wide, (wide.shape[-1],), eps=self.eps).to(hidden_states.dtype)
+
+    def extra_repr(self) -> str:
+        return f"eps={self.eps}"
+
+
+def make_norm(config: RoFormerConfig, size: int) -> nn.Module:
+    """Return the norm of the config over a last dimension of `size`."""
+    eps = config.layer_norm_eps
+    return RMSNorm(eps) if config.norm_type == "rms_norm" else nn.LayerNorm(size, eps)
 
 
 class RoFormerEmbeddings(nn.Module):
@@ -45,6 +65,32 @@ class RoFormerEmbeddings(nn.Module):
         return self.dropout(self.LayerNorm(embeddings))
 
 
+class RoFormerOutput(nn.Module):
+    """End of the attention and of the feed-forward sub-layer: a projection from `width`, with residual and norm."""
+
+    def __init__(self, config: RoFormerConfig, width: int):
+        super().__init__()
+        self.dense = nn.Linear(width, config.hidden_size, bias=config.use_bias)
+        self.LayerNorm = make_norm(config, config.hidden_size)
+        self.dropout = Dropout(config.hidden_dropout_prob)
+
+    def forward(self, hidden_states: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
+        return self.LayerNorm(self.dropout(self.dense(hidden_states)) + residual)
+
+
+class RoFormerAttention(nn.Module):
+    """Attention sub-layer: self-attention or cross-attention, then projection, residual and norm."""
+
+    def __init__(self, config: RoFormerConfig, layer_idx: int, attention: type[MultiHeadAttention]):
+        super().__init__()
+        self.self = attention(config, layer_idx)
+        self.output = RoFormerOutput(config, config.hidden_size)
+
+    def forward(self, hidden_states: torch.Tensor, *args, **kwargs) -> torch.Tensor:
+        context, _ = self.self(hidden_states, *args, **kwargs)
+        return self.output(context, hidden_states)
+
+
 class RoFormerIntermediate(nn.Module):
     """First linear layer of the feed-forward sub-layer, with its activation."""
 
@@ -55,19 +101,6 @@ class RoFormerIntermediate(nn.Module):
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         return self.intermediate_act_fn(self.dense(hidden_states))
-
-
-class RoFormerOutput(nn.Module):
-    """Second linear layer of the feed-forward sub-layer, with residual and norm."""
-
-    def __init__(self, config: RoFormerConfig):
-        super().__init__()
-        self.dense = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.use_bias)
-        self.LayerNorm = make_norm(config, config.hidden_size)
-        self.dropout = Dropout(config.hidden_dropout_prob)
-
-    def forward(self, wide: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
-        return self.LayerNorm(self.dropout(self.dense(wide)) + residual)
 
 
 class RoFormerLayer(GradientCheckpointingLayer):
@@ -83,7 +116,7 @@ class RoFormerLayer(GradientCheckpointingLayer):
         if config.add_cross_attention:
             self.crossattention = RoFormerAttention(config, layer_idx, RoFormerCrossAttention)
         self.intermediate = RoFormerIntermediate(config)
-        self.output = RoFormerOutput(config)
+        self.output = RoFormerOutput(config, config.intermediate_size)
 
     def forward(
         self,

@@ -27,9 +27,17 @@ from transformers.cache_utils import Cache
 from .attention import MultiHeadAttention
 from .configuration import RoFormerConfig
 from .input_checks import is_traced
-from .linear_chunks import CHUNK, last_of_group
-from .linear_feature_maps import CosineMap, Features, Positions, make_feature_map
-from .linear_state import RunningSums, add_sums, attend_causally, attend_to_sums, sum_keys
+from .linear_feature_maps import CosineMap, Positions, make_feature_map
+from .linear_state import (
+    CHUNK,
+    Features,
+    RunningSums,
+    add_sums,
+    attend_causally,
+    attend_to_sums,
+    last_of_group,
+    sum_keys,
+)
 from .rotary import rotate
 from .unpadding import Packing
 
@@ -117,7 +125,7 @@ class RoFormerLinearSelfAttention(MultiHeadAttention):
         Returns:
             The output, shape (b, s, h, d); in a causal model the sums over all tokens so far; and with
             `output_attentions` the weights of all pairs, shape (b, h, s, s). A query's weights add up to 1 only if
-            numerator and denominator have the same weights.
+            both sums of equation 19 have the same weights.
         """
         whole = Part(query, key, value, position_embeddings, keep)
         if output_attentions:

@@ -37,7 +37,7 @@ class LinearAttentionLayerCache(CacheLayerMixin):
         return self.length
 
     def get_max_length(self) -> int:
-        return -1  # there is none
+        return -1  # no maximum
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         return self.length + query_length, 0

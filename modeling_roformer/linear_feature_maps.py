@@ -9,7 +9,7 @@ Dimensions in the shapes: b batch, s sequence length, h heads, d head_dim, f fea
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
@@ -17,24 +17,10 @@ from torch.nn import functional as F
 
 from .configuration import RoFormerConfig
 from .input_checks import can_be_read, is_transformed
-from .linear_chunks import running_maximum
+from .linear_state import Features, running_maximum
 from .rotary import rotate
 
 Positions = Sequence[torch.Tensor]  # cos and sin of `rotary_position_embeddings` for f dimensions, or nothing
-
-
-class Features(NamedTuple):
-    """Features of queries or keys.
-
-    numerator, denominator: for the two sums of equation 19, both of shape (b, s, h, f); the same tensor if both sums
-        have the same weights.
-    log_scale: logarithm of the number that the features were divided by, shape (b, s, h), non-decreasing along s, or
-        (b, 1, h); None if they were not divided.
-    """
-
-    numerator: torch.Tensor
-    denominator: torch.Tensor
-    log_scale: Any = None
 
 
 def _features(features: torch.Tensor, positions: Positions, log_scale: torch.Tensor | None = None) -> Features:

@@ -106,19 +106,20 @@ def self_attention_mask(
         return None if attention_mask is None or all_ones else attention_mask[:, -s:] != 0
     config = _with_implementation(config, implementation)
     attention_mask = None if all_ones else attention_mask
-    # Decided here: transformers would read the mask, which fails under vmap and on the meta device.
-    can_be_skipped = attention_mask is None
     if config.prefix_lm:
         return create_causal_mask(
             config, hidden_states, attention_mask, past_key_values, or_mask_function=_prefix(token_type_ids, b, s, past)
         )
+    # Where there is padding, the mask is never skipped: to find out whether it can be, transformers would read the
+    # values, which fails under vmap and on the meta device.
     if config.is_decoder:
+        is_skippable = attention_mask is None
         return create_causal_mask(
-            config, hidden_states, attention_mask, past_key_values, allow_is_causal_skip=can_be_skipped
+            config, hidden_states, attention_mask, past_key_values, allow_is_causal_skip=is_skippable
         )
     if attention_mask is None:
         return None
-    return create_bidirectional_mask(config, hidden_states, attention_mask, allow_is_bidirectional_skip=can_be_skipped)
+    return create_bidirectional_mask(config, hidden_states, attention_mask, allow_is_bidirectional_skip=False)
 
 
 def cross_attention_mask(
@@ -142,7 +143,8 @@ def cross_attention_mask(
 
 
 def is_all_ones(attention_mask: torch.Tensor | None) -> torch.Tensor | None:
-    """Return a 0-d tensor: has a mask of shape (b, k) no padding? None for other masks. The caller syncs once."""
+    """Return whether a mask of shape (b, k) has no padding, as a 0-d tensor, which the caller reads in its one device sync.
+    None for other masks."""
     if not isinstance(attention_mask, torch.Tensor) or attention_mask.ndim != 2 or not can_be_read(attention_mask):
         return None
     return (attention_mask != 0).all()

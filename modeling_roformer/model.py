@@ -311,18 +311,9 @@ class RoFormerModel(RoFormerPreTrainedModel):
         if has_padding:
             # Pass one pad token: padding was detected above, so this avoids a second sync.
             self.warn_if_padding_and_no_attention_mask(torch.tensor([[self.config.pad_token_id]]), None)
-        return CheckedInputs(
-            attention_mask,
-            all_ones,
-            token_type_ids,
-            position_ids,
-            encoder_hidden_states,
-            encoder_attention_mask,
-            encoder_all_ones,
-            past_key_values,
-            past,
-            training_steps,
-        )
+        own = attention_mask, all_ones, token_type_ids, position_ids
+        source = encoder_hidden_states, encoder_attention_mask, encoder_all_ones
+        return CheckedInputs(*own, *source, past_key_values, past, training_steps)
 
     def _prepare_attention(
         self, hidden_states: torch.Tensor, inputs: CheckedInputs, output_attentions: bool | None, unpad: bool | None
@@ -334,15 +325,8 @@ class RoFormerModel(RoFormerPreTrainedModel):
         implementation = implementation_for(config, output_attentions)
         check_implementation(config, implementation, hidden_states, self.training)
         positions = self.position_embeddings(inputs.position_ids, inputs.attention_mask, inputs.past)
-        encoder_mask = cross_attention_mask(
-            config,
-            implementation,
-            hidden_states,
-            inputs.encoder_attention_mask,
-            inputs.encoder_hidden_states,
-            inputs.encoder_all_ones,
-        )
-        encoder = inputs.encoder_hidden_states, encoder_mask
+        source = inputs.encoder_attention_mask, inputs.encoder_hidden_states, inputs.encoder_all_ones
+        encoder = inputs.encoder_hidden_states, cross_attention_mask(config, implementation, hidden_states, *source)
         if (
             (config.unpad_inputs if unpad is None else unpad)
             and not inputs.all_ones
@@ -353,15 +337,8 @@ class RoFormerModel(RoFormerPreTrainedModel):
         ):
             packing = Packing(inputs.attention_mask)
             return AttentionInputs(None, tuple(packing.pack(x) for x in positions), *encoder, packing, None)
-        mask = self_attention_mask(
-            config,
-            implementation,
-            hidden_states,
-            inputs.attention_mask,
-            inputs.token_type_ids,
-            inputs.past_key_values,
-            inputs.all_ones,
-        )
+        own = inputs.attention_mask, inputs.token_type_ids, inputs.past_key_values, inputs.all_ones
+        mask = self_attention_mask(config, implementation, hidden_states, *own)
         groups = prefix_groups(config, hidden_states, inputs.token_type_ids)
         return AttentionInputs(mask, positions, *encoder, None, groups)
 

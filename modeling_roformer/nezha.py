@@ -19,12 +19,12 @@ from .heads import (
     RoFormerForSequenceClassification,
     RoFormerForTokenClassification,
 )
-from .input_checks import check_range
+from .input_checks import check_ranges
 from .layers import RoFormerLayer
 from .model import RoFormerModel, RoFormerPreTrainedModel
 from .nezha_attention import NezhaSelfAttention, relative_position_embeddings
 from .nezha_configuration import NezhaConfig
-from .task_head import RoFormerHead, check_token_labels, describes_inputs, describes_inputs_and_parts
+from .task_head import RoFormerHead, check_token_labels, describes_inputs, describes_inputs_and_parts, select_labelled
 
 POOLER = {"pooler.dense.weight", "pooler.dense.bias"}
 
@@ -175,8 +175,9 @@ class NezhaForPreTraining(NezhaForMaskedLM):
         count = check_token_labels(labels, input_ids, inputs_embeds, self.config.vocab_size, next_sentence_range)
         inputs = (input_ids, attention_mask, token_type_ids, inputs_embeds)
         outputs = self.base_outputs(*inputs, past_key_values=past_key_values, **kwargs)
-        prediction_logits, labels = self.predict(outputs.last_hidden_state, labels, count)
+        hidden_states, labels = select_labelled(self, outputs.last_hidden_state, labels, count)
         head: Any = self.cls
+        prediction_logits = head(hidden_states)
         seq_relationship_logits = head.seq_relationship(outputs.pooler_output)
         loss = None
         if labels is not None and next_sentence_label is not None:
@@ -231,7 +232,7 @@ class NezhaForNextSentencePrediction(NezhaHead):
         Returns:
             `logits` of shape (b, 2), and `loss`, the mean cross-entropy.
         """
-        check_range("labels", labels, 2, ignored=-100)
+        check_ranges(("labels", labels, 2, -100))
         inputs = (input_ids, attention_mask, token_type_ids, inputs_embeds)
         outputs = self.base_outputs(*inputs, past_key_values=past_key_values, **kwargs)
         return self.make_output(NextSentencePredictorOutput, outputs, self.cls(outputs.pooler_output), labels, **kwargs)

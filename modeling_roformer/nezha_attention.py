@@ -6,8 +6,8 @@ With p the position vector of the distance j − i, clipped to ±K (K is `max_re
 
     p_ij = a[clip(j − i, −K, K) + K],   a[t]_2n = sin(t / 10000^(2n / d)),   a[t]_2n+1 = cos(t / 10000^(2n / d)).
 
-All p_ij are never materialised, since there are only 2K + 1 vectors: each query is multiplied by these, and the products
-are gathered by distance; the probabilities are summed by distance before they weight the vectors.
+The p_ij of all pairs are never materialised: there are only 2K + 1 vectors. Each query is multiplied by these, and the
+products are gathered by distance; the probabilities are summed by distance before they weight the vectors.
 
 Dimensions in the shapes: b batch, s sequence length, h heads, d head_dim, K max_relative_position.
 """

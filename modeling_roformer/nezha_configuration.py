@@ -32,7 +32,7 @@ class NezhaConfig(ConfigurationMixin, PreTrainedConfig):
         type_vocab_size: number of segments (`token_type_ids`).
         initializer_range: standard deviation of newly initialised weights.
         layer_norm_eps: epsilon of the layer norms.
-        classifier_dropout: dropout probability before the classifiers of the task heads; `hidden_dropout_prob` where None.
+        classifier_dropout: dropout probability before the classifiers of the task heads; `hidden_dropout_prob` if None.
         tie_word_embeddings: tie the weights of the MLM head's decoder to the word embeddings.
         add_pooling_layer: a pooler (tanh) over the first token. Models with a head set it: True if the head reads it.
         sparse_prediction: in training, the MLM head computes logits only where there are labels.

@@ -19,20 +19,14 @@ def rope_of(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {**PAPER_ROPE, **parameters}
 
 
-def complete_rope(parameters: dict[str, Any] | None) -> dict[str, Any]:
-    """Return `rope_parameters` with the paper's as defaults; raise a ValueError if they are invalid."""
-    parameters = rope_of({"rope_parameters": parameters})
-    check_rope(parameters)
-    return parameters
-
-
 def is_paper_rope(parameters: Mapping[str, Any]) -> bool:
     """Return whether complete `rope_parameters` are the paper's."""
     return all(parameters[name] == PAPER_ROPE[name] for name in PAPER_ROPE)
 
 
-def check_rope(parameters: dict[str, Any]) -> None:
-    """Raise a ValueError that names the invalid field of `rope_parameters`."""
+def complete_rope(parameters: dict[str, Any] | None) -> dict[str, Any]:
+    """Return `rope_parameters` with the paper's as defaults; raise a ValueError that names an invalid field."""
+    parameters = rope_of({"rope_parameters": parameters})
     rope_type = parameters["rope_type"]
     if rope_type not in ROPE_TYPES:
         raise ValueError(f"rope_type is {rope_type!r}, but must be one of {', '.join(ROPE_TYPES)}")
@@ -55,3 +49,4 @@ def check_rope(parameters: dict[str, Any]) -> None:
         raise ValueError(f"rope_parameters of type {rope_type!r} have unknown fields: {', '.join(unknown)}")
     if not parameters["rope_theta"] > 1:
         raise ValueError(f"rope_theta is {parameters['rope_theta']!r}, but must be greater than 1")
+    return parameters

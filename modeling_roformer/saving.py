@@ -18,7 +18,7 @@ SIGNATURE = inspect.signature(PreTrainedModel.save_pretrained)
 
 
 class SavedOver(Model):
-    """Base of models, before `PreTrainedModel`, that removes the weights which a save replaces."""
+    """Mixin, listed before `PreTrainedModel`, that removes the weights which a save replaces."""
 
     @wraps(PreTrainedModel.save_pretrained)
     def save_pretrained(self, save_directory, *args, **kwargs):
@@ -48,19 +48,11 @@ class SavedOver(Model):
             save(push_to_hub=True)
 
     def _upload_modified_files(
-        self,
-        working_dir,
-        repo_id,
-        files_timestamps,
-        commit_message=None,
-        token=None,
-        create_pr=False,
-        revision=None,
-        commit_description=None,
+        self, working_dir, repo_id, files_timestamps, commit_message=None, token=None, revision=None, **options
     ):
         """Upload the files that transformers wrote into a folder, and delete those they replace, in one commit."""
         api = HfApi(token=token)
-        if revision and not create_pr and not revision.startswith("refs/pr/"):
+        if revision and not options.get("create_pr") and not revision.startswith("refs/pr/"):
             api.create_branch(repo_id, branch=revision, exist_ok=True)
         folder = Path(working_dir)
         files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
@@ -70,9 +62,8 @@ class SavedOver(Model):
             repo_id,
             [*operations, *map(CommitOperationDelete, replaced(there, files))],
             commit_message=commit_message or "Upload model",
-            commit_description=commit_description,
-            create_pr=create_pr,
             revision=revision,
+            **options,
         )
 
 

@@ -20,10 +20,10 @@ from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2
 from .absolute_positions import SinusoidalPositionEmbeddings
 from .docstrings import can_return_tuple
 from .fast_dropout import Dropout
-from .input_checks import can_be_read, check_same_shape, is_wrapped
+from .input_checks import can_be_read, check_same_shape
 from .model import RoFormerModel, RoFormerPreTrainedModel
 from .seq2seq_configuration import RoFormerSeq2SeqConfig
-from .task_head import check_token_labels, mean_cross_entropy
+from .task_head import check_token_labels, mean_cross_entropy, select_labelled
 from .unpadding import up_to_last_label
 
 
@@ -169,15 +169,15 @@ class RoFormerSeq2SeqModel(RoFormerSeq2SeqPreTrainedModel):
             past_key_values: keys and values of source and target so far, an `EncoderDecoderCache`.
             inputs_embeds: shape (b, s, d), instead of `input_ids`; scaled as word embeddings are.
             decoder_inputs_embeds: shape (b, t, d), instead of `decoder_input_ids`; scaled likewise.
-            use_cache: return `past_key_values`; the config's where None.
+            use_cache: return `past_key_values`; the config's if None.
             token_type_ids: segments of the source, as some tokenizers return them; all 0.
-            position_ids: integer positions of the source, shape (b, s) or (1, s); 0, 1, 2, … where None.
+            position_ids: integer positions of the source, shape (b, s) or (1, s); 0, 1, 2, … if None.
             decoder_position_ids: those of the target, shape (b, t) or (1, t).
             **kwargs: by name:
                 output_attentions, output_hidden_states: return those of encoder and decoder.
                 unpad_inputs: leave padding and target tokens after the last label out of the computation; the config's
-                where None.
-                return_dict: False for a tuple in place of the output; the config's where None.
+                if None.
+                return_dict: False for a tuple in place of the output; the config's if None.
 
         Returns:
             `last_hidden_state` of the decoder, shape (b, t, d), `encoder_last_hidden_state` of shape (b, s, d), and if
@@ -265,7 +265,7 @@ class RoFormerForConditionalGeneration(RoFormerSeq2SeqPreTrainedModel, Generatio
         """Resize as in transformers, and the bias of the logits, whose new entries are 0."""
         embeddings = super().resize_token_embeddings(*args, **kwargs)
         new = embeddings.num_embeddings - self.final_logits_bias.shape[1]
-        self.final_logits_bias = F.pad(self.final_logits_bias, (0, new))  # cuts the bias if negative
+        self.final_logits_bias = F.pad(self.final_logits_bias, (0, new))  # truncates if negative
         return embeddings
 
     @can_return_tuple
@@ -302,7 +302,7 @@ class RoFormerForConditionalGeneration(RoFormerSeq2SeqPreTrainedModel, Generatio
             outputs. In training with `config.sparse_prediction`, `logits` has shape (n, vocab_size), a row for each of the
             n labels.
         """
-        check_token_labels(labels, decoder_input_ids, decoder_inputs_embeds, self.config.vocab_size)
+        count = check_token_labels(labels, decoder_input_ids, decoder_inputs_embeds, self.config.vocab_size)
         if labels is not None:
             use_cache = False
             if decoder_input_ids is None and decoder_inputs_embeds is None:
@@ -314,7 +314,7 @@ class RoFormerForConditionalGeneration(RoFormerSeq2SeqPreTrainedModel, Generatio
         inputs += (past_key_values, inputs_embeds, decoder_inputs_embeds, use_cache)
         inputs += (token_type_ids, position_ids, decoder_position_ids)
         outputs = self.model(*inputs, **kwargs)
-        hidden_states, labels = self.select_labelled(outputs.last_hidden_state, labels)
+        hidden_states, labels = select_labelled(self, outputs.last_hidden_state, labels, count)
         logits = self.logits_of(hidden_states)
         loss = None if labels is None else mean_cross_entropy(logits, labels, num_items_in_batch)
         others = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
@@ -324,15 +324,6 @@ class RoFormerForConditionalGeneration(RoFormerSeq2SeqPreTrainedModel, Generatio
         """Return a decoder's mask that leaves out what follows the last label, if inputs are to be unpadded."""
         unpad_inputs = self.config.unpad_inputs if unpad_inputs is None else unpad_inputs
         return up_to_last_label(labels) if unpad_inputs and can_be_read(labels) else None
-
-    def select_labelled(
-        self, hidden_states: torch.Tensor, labels: torch.Tensor | None
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return only the hidden states that have a label, and these labels, if the prediction is sparse; else all."""
-        if labels is None or not (self.config.sparse_prediction and self.training) or is_wrapped(labels):
-            return hidden_states, labels
-        has_label = (labels != -100).to(hidden_states.device)
-        return hidden_states[has_label], labels.to(hidden_states.device)[has_label]
 
     def logits_of(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """Return logits, shape (…, vocab_size), from the decoder's hidden states, shape (…, d)."""

@@ -17,7 +17,7 @@ class ShapeMismatchError(ValueError, RuntimeError):
 
 
 class LoadedWhole(Model):
-    """Base of models, before `PreTrainedModel`, that never fills a backbone with random weights."""
+    """Mixin, listed before `PreTrainedModel`, that never fills a backbone with random weights."""
 
     if TYPE_CHECKING:
         config_class: type[PreTrainedConfig]
@@ -69,14 +69,14 @@ class LoadedWhole(Model):
         return True
 
     def warn_of_other_attention(self, source: str, *args, **kwargs) -> None:
-        """Warn if the caller chose another attention than the weights were trained with, which load all the same."""
+        """Warn if the caller chose another attention than the weights were trained with; they load in any case."""
         config = kwargs.pop("config", None)
         given_config = any(isinstance(given, PreTrainedConfig) for given in (config, *args))
         if not given_config and "attention_type" not in kwargs and "linear_feature_map" not in kwargs:
             return
         try:
             saved, _ = self.config_class.get_config_dict(source, **kwargs)
-        except OSError:  # there are weights alone
+        except OSError:  # weights without a config
             return
         trained, chosen = attention_of(saved), attention_of(vars(self.config))
         if trained != chosen:
@@ -86,7 +86,7 @@ class LoadedWhole(Model):
             )
 
     def missing_weights(self, report: dict) -> set[str]:
-        """Return the missing weights, without Performer's random features if all are missing, which are then drawn."""
+        """Return the missing weights. Performer's random features do not count if all are missing: they are then drawn."""
         missing = set(report["missing_keys"])
         features = {
             name for name in self.state_dict() if name.endswith(("feature_map.projection", "encoder.training_steps"))

@@ -11,13 +11,13 @@ import torch
 from .configuration import RoFormerConfig
 from .docstrings import described_as_in
 from .fast_cross_entropy import cross_entropy
-from .input_checks import can_be_read, check_ranges, check_same_shape
+from .input_checks import can_be_read, check_ranges, check_same_shape, is_wrapped
 from .model import RoFormerModel, RoFormerPreTrainedModel
 from .unpadding import reads_padding
 
 # Arguments of heads besides the bare model's; the second is for heads whose loss is over `labels` alone.
 _RETURN_DICT = """
-    return_dict: False for a tuple in place of the output; the config's where None.
+    return_dict: False for a tuple in place of the output; the config's if None.
 """
 _NUM_ITEMS_IN_BATCH = """
     num_items_in_batch: number of labels in the whole batch, if this call gets a part of it: the losses of the parts
@@ -84,6 +84,23 @@ def check_token_labels(
     is_known = labels is not None and can_be_read(labels)
     count = (labels != -100).sum() if is_known else None
     return check_ranges(("labels", labels, classes, -100), *others, questions=(count,))[0]
+
+
+def select_labelled(
+    model: RoFormerPreTrainedModel, hidden_states: torch.Tensor, labels: torch.Tensor | None, count: int | None
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Return the hidden states and labels of a language model: in training with `sparse_prediction` only the tokens that
+    have a label, shape (n, hidden_size) and (n,), else all. `count` is the result of `check_token_labels`."""
+    if labels is None or not (model.config.sparse_prediction and model.training) or is_wrapped(labels):
+        return hidden_states, labels
+    # The vocabulary is by far the widest layer, and about a sixth of the words have a label.
+    labels = labels.flatten().to(hidden_states.device)
+    has_label = labels != -100
+    if count is None:
+        where = has_label.nonzero().squeeze(-1)
+    else:  # `nonzero` would need a device sync for the number of labels
+        where = has_label.byte().argsort(descending=True, stable=True)[:count]
+    return hidden_states.flatten(0, 1)[where], labels[where]
 
 
 def mean_over_tokens(hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:

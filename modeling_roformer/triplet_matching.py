@@ -6,7 +6,6 @@ Dimensions in the shapes: b batch, n texts or pairs of a triplet, s sequence len
 from collections import OrderedDict
 from collections.abc import Sequence
 from numbers import Integral
-from typing import Any
 
 import torch
 from torch import nn
@@ -20,7 +19,7 @@ from transformers.utils import logging
 
 from .configuration import TRIPLET_LOSSES, RoFormerConfig
 from .docstrings import can_return_tuple
-from .input_checks import can_be_read, check_same_shape, read_together
+from .input_checks import can_be_read, check_same_shape, check_tokens, read_together
 from .task_head import RoFormerHead, describes_inputs_and_parts, flatten_examples, mean_loss, mean_over_tokens
 
 # As in the paper's RoFormer-1024. The model has no limit, so without a default a tokenizer that has none would not truncate.
@@ -73,9 +72,9 @@ class RoFormerForTripletMatching(RoFormerHead):
         Args:
             input_ids: shape (b, 2, s), the pairs (A, B) and (A, C); or (b, 3, s), the texts A, B and C.
             attention_mask: shape (b, n, s), 0 for padding.
-            token_type_ids: segments, shape (b, n, s); all 0 where None.
+            token_type_ids: segments, shape (b, n, s); all 0 if None.
             inputs_embeds: shape (b, n, s, embedding_size), instead of `input_ids`.
-            position_ids: integers, shape (b, n, s); 0, 1, 2, … where None.
+            position_ids: integers, shape (b, n, s); 0, 1, 2, … if None.
             past_key_values: a prefix of b·n sequences, of length p; see `RoFormerModel.forward`. The shape of
                 `attention_mask` then is (b, n, p + s).
             labels: 0 if B is closer to A, 1 if C is, shape (b,).
@@ -88,9 +87,7 @@ class RoFormerForTripletMatching(RoFormerHead):
             ValueError: naming the argument that does not fit, before anything is computed.
         """
         past = past_key_values.get_seq_length() if isinstance(past_key_values, Cache) else 0
-        self.check_inputs(input_ids, attention_mask, token_type_ids, inputs_embeds, labels, position_ids, past)
-        given: Any = inputs_embeds if input_ids is None else input_ids
-        b, n = given.shape[:2]
+        b, n = self.check_inputs(input_ids, attention_mask, token_type_ids, inputs_embeds, labels, position_ids, past)
         *inputs, position_ids = flatten_examples(input_ids, attention_mask, token_type_ids, inputs_embeds, position_ids)
         outputs = self.base_outputs(*inputs, position_ids=position_ids, past_key_values=past_key_values, **kwargs)
         mask = None if attention_mask is None else inputs[1][:, past:]
@@ -129,20 +126,18 @@ class RoFormerForTripletMatching(RoFormerHead):
 
     def check_inputs(
         self, input_ids, attention_mask, token_type_ids, inputs_embeds, labels, position_ids, past: int = 0
-    ) -> None:
-        """Raise a ValueError that names the argument of `forward` that does not fit; `past` is the length of a prefix."""
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("expected either input_ids or inputs_embeds, and not both")
-        name, inputs = ("input_ids", input_ids) if inputs_embeds is None else ("inputs_embeds", inputs_embeds)
-        scorer = self.config.triplet_scorer
-        texts = _INPUTS[scorer]
-        expected = ("batch", len(texts), "length", "embedding_size")[: 3 if inputs_embeds is None else 4]
-        if inputs.ndim != len(expected) or inputs.shape[1] != len(texts) or 0 in inputs.shape:
+    ) -> torch.Size:
+        """Return b and n; raise a ValueError that names the argument of `forward` that does not fit. `past` is the length
+        of a prefix."""
+        texts = _INPUTS[self.config.triplet_scorer]
+        tokens = check_tokens(input_ids, inputs_embeds, ("batch", str(len(texts))))
+        shape = tuple(tokens.shape[:3])
+        if shape[1] != len(texts):
+            name = "input_ids" if inputs_embeds is None else "inputs_embeds"
             raise ValueError(
-                f"{name} has shape {tuple(inputs.shape)}; expected ({', '.join(map(str, expected))}) with "
-                f"triplet_scorer={scorer!r}: {', '.join(texts)}"
+                f"{name} has shape {tuple(tokens.shape)}; with triplet_scorer={self.config.triplet_scorer!r} expected "
+                f"(batch, {len(texts)}, length): {', '.join(texts)}"
             )
-        shape = tuple(inputs.shape[:3])
         check_same_shape("attention_mask", attention_mask, (*shape[:2], past + shape[2]))
         check_same_shape("token_type_ids", token_type_ids, shape)
         check_same_shape("position_ids", position_ids, shape)
@@ -161,6 +156,7 @@ class RoFormerForTripletMatching(RoFormerHead):
         if has_token is not None and filled == 0:
             i, text = (~has_token).nonzero()[0].tolist()
             raise ValueError(f"attention_mask leaves no token of {texts[text]} in triplet {i}")
+        return tokens.shape[:2]
 
     @torch.no_grad()
     def encode(
@@ -181,7 +177,7 @@ class RoFormerForTripletMatching(RoFormerHead):
             tokenizer: the model's.
             batch_size: number of texts in a batch.
             max_length: truncate texts to this many tokens; see `longest_input`.
-            progress: show a progress bar; where None, for more than 20 batches.
+            progress: show a progress bar; if None, for more than 20 batches.
 
         Returns:
             Shape (len(texts), hidden_size), each row of length 1, float32 on the CPU, in the order of `texts`.
@@ -231,7 +227,7 @@ class RoFormerForTripletMatching(RoFormerHead):
         Args:
             vector: the text's, shape (hidden_size,), from `encode`; of any floating type.
             vectors: those of the other texts, shape (n, hidden_size).
-            top_k: number of texts to return; all where None.
+            top_k: number of texts to return; all if None.
 
         Returns:
             `values`, their cosines with the text, and `indices`, their rows; each of shape (min(top_k, n),).

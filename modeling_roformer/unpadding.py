@@ -67,18 +67,9 @@ class Packing:
             Shape (1, n, h, d).
         """
         if "flash" in module.config._attn_implementation:
-            return attention(
-                module,
-                query,
-                key,
-                value,
-                None,
-                cu_seq_lens_q=self.cu_seqlens,
-                cu_seq_lens_k=self.cu_seqlens,
-                max_length_q=self.max_length,
-                max_length_k=self.max_length,
-                **kwargs,
-            )[0]
+            kwargs |= {"cu_seq_lens_q": self.cu_seqlens, "cu_seq_lens_k": self.cu_seqlens}
+            kwargs |= {"max_length_q": self.max_length, "max_length_k": self.max_length}
+            return attention(module, query, key, value, None, **kwargs)[0]
         outputs = []
         for texts in self.by_length(*(x.transpose(1, 2) for x in (query, key, value))):
             texts = (x.transpose(1, 2) for x in texts)

@@ -44,7 +44,5 @@ class AddedTokenSplitter:
             if not any(content in normalized for content in self.normalized):
                 return None
         found = self.finder.encode(_SURROGATE.sub("\ufffd", text), add_special_tokens=False)
-        parts = []
-        for token, (start, end) in zip(found.ids, found.offsets, strict=True):
-            parts.append((self.contents.get(token), start, end))
-        return parts
+        places = zip(found.ids, found.offsets, strict=True)
+        return [(self.contents.get(token), start, end) for token, (start, end) in places]

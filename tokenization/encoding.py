@@ -117,7 +117,6 @@ class Assembler:
 
         Args:
             sequences: list of one or two `Tokens`, whose lists are changed in place.
-            with_special_tokens_mask: whether to make the mask.
         """
         lengths = self.lengths(sequences)
         for sequence, length in zip(sequences, lengths, strict=True):

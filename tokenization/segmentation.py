@@ -3,8 +3,7 @@
 jieba without its hidden Markov model (HMM) searches for the likeliest path through the words of its dictionary. rjieba
 has the same dictionary and search in Rust, an order of magnitude faster. The two agree on every text (the tests compare
 them over all of Unicode), except that texts with rare characters must be passed to rjieba in jieba's blocks. jieba
-itself
-is used for what rjieba does not support: lone surrogates, and user words of frequency 0.
+itself is used for what rjieba does not support: lone surrogates, and user words of frequency 0.
 """
 
 import functools
@@ -178,13 +177,8 @@ class JiebaSegmenter:
                 pass
         words = []
         for block in _WORD_BLOCK.split(text):
-            if not block:
-                continue
             if _WORD_BLOCK.match(block):
-                if self._cut is not None:
-                    words.extend(self._cut(block, False))
-                else:
-                    words.extend(_jieba(self.user_words).cut(block, HMM=False))
+                words.extend(self._cut(block, False) if self._cut else _jieba(self.user_words).cut(block, HMM=False))
             else:
                 for piece in _SPACE_BLOCK.split(block):
                     words.extend([piece] if _SPACE_BLOCK.match(piece) else piece)

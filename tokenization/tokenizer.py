@@ -257,7 +257,7 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
 
     # From text to tokens
 
-    def _ids(self, text):
+    def _encode_without_added_tokens(self, text):
         words = self._segment(self._normalizer(text))
         return list(chain.from_iterable(map(self._word_piece.ids.__getitem__, words)))
 
@@ -292,7 +292,7 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
     def _encode_text(self, text, split_special_tokens, with_offsets):
         parts = self._splitters[bool(split_special_tokens)](text)
         if parts is None:
-            return self._tokens(text) if with_offsets else Tokens(self._ids(text))
+            return self._tokens(text) if with_offsets else Tokens(self._encode_without_added_tokens(text))
         ids, offsets, words = [], [], []
         for token, start, end in parts:
             if token is not None:
@@ -300,7 +300,7 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
             elif with_offsets:
                 part = self._tokens(text[start:end])
             else:
-                part = Tokens(self._ids(text[start:end]), [], [])
+                part = Tokens(self._encode_without_added_tokens(text[start:end]), [], [])
             ids += part.ids
             offsets += [(start + first, start + last) for first, last in part.offsets]
             number = words[-1] + 1 if words else 0
@@ -319,9 +319,6 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
                 offsets += part.offsets
                 words += [number] * len(part.ids)
         return Tokens(ids, offsets, words) if with_offsets else Tokens(ids)
-
-    def _encode_without_added_tokens(self, text):
-        return self._ids(text)
 
     # From tokens to text
 

@@ -13,10 +13,8 @@ SMALL = 16 << 20
 
 def most_bytes(name):
     """Return the maximum size of a file with this name: LARGE for vocabularies and indexes, SMALL for all others."""
-    is_large = os.path.basename(name) in ("vocab.txt", "tokenizer.json") or str(name).endswith(
-        (".index", ".index.json")
-    )
-    return LARGE if is_large else SMALL
+    is_index = str(name).endswith((".index", ".index.json"))
+    return LARGE if is_index or os.path.basename(name) in ("vocab.txt", "tokenizer.json") else SMALL
 
 
 def read_whole(path, encoding="utf-8", **decoding):
