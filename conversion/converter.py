@@ -16,11 +16,11 @@ from ..tokenization.characters import is_cjk
 from ..tokenization.whole_file import read_whole
 from .checkpoints.checkpoint import Checkpoint, Plan
 from .checkpoints.legacy_checkpoint import read_legacy
-from .checkpoints.task_layers import check_head, check_no_choice
+from .checkpoints.task_layers import HEADS, check_no_choice
 from .errors import CheckpointError
 from .families.family import Weight
-from .families.registry import AUTO, check_family
-from .families.roformer_start import check_target
+from .families.registry import AUTO, FAMILIES
+from .families.roformer_start import TARGETS
 from .folder.legacy_folder import VOCABULARY, LegacyFiles, checked_output, legacy_files, name_of
 from .folder.vocabulary import read_vocabulary
 from .formats.dtypes import FLOATS, STORAGE, cast
@@ -64,8 +64,8 @@ def convert(
         family: "auto", or the checkpoint's family (`registry.FAMILIES`).
         as_family: "roformer" turns a BERT (WoBERT, WoNEZHA) into a RoFormer to train further, without its positions.
         checkpoint: name of the weights, if the folder has several.
-        head: what a Keras model's task layer is applied to, if its file does not say ("classification", "pooler",
-            "linear-pooler", "triplet", "tokens"), or "none" to leave it out.
+        head: the input of a Keras model's task layer, if it is not in the file ("classification", "pooler",
+            "linear-pooler", "triplet", "tokens"), or "none" to leave the layer out.
         dtype: dtype of the written weights: float32, float16, bfloat16 or float64.
         max_shard_size: maximum bytes of tensors per file ("5GB", "500MB" or a number); larger models get several files
             and an index.
@@ -112,18 +112,38 @@ def convert(
             from .verify import verify_weights
 
             verify_weights(folder, found.source, found.plan, dtype, progress)
-        return _report(found, folder, origin, Path(output_dir), dtype, verify, time.perf_counter() - started)
+        return ConversionReport(
+            source=origin,
+            output=Path(output_dir),  # as the caller gave it
+            family=found.title,
+            sign=found.sign,
+            written_as=found.note,
+            word_level=found.vocabulary.word_level,
+            vocab_size=len(found.vocabulary.ids),
+            words=found.vocabulary.words,
+            layers=found.config.num_hidden_layers,
+            parameters=sum(prod(weight.shape) for weight in found.plan.weights),
+            dtype=dtype,
+            variables=len(found.plan.weights),
+            extras=found.plan.extras,
+            ignored_settings=found.ignored_settings,
+            files=sorted(file.name for file in folder.iterdir()),
+            verified=verify,
+            seconds=time.perf_counter() - started,
+            rows=found.rows,
+        )
 
 
 def _check_options(family: str, as_family: str | None, head: str, dtype: str, max_shard_size: int | str) -> int:
     """Return the shard size in bytes; raise ValueError if an option is not one of its choices."""
     if dtype not in FLOATS:
         raise ValueError(f"weights cannot be written as {dtype!r}: choose one of {', '.join(FLOATS)}")
-    shard_size = parse_size(max_shard_size)
-    check_family(family)
-    check_head(head)
-    check_target(as_family)
-    return shard_size
+    for name, value, choices in (("family", family, (AUTO, *FAMILIES)), ("head", head, HEADS)):
+        if value not in choices:
+            raise CheckpointError(f"there is no {name} {value!r}: choose one of {', '.join(choices)}")
+    if as_family not in (None, *TARGETS):
+        raise CheckpointError(f"a checkpoint cannot be written as {as_family!r}: choose {' or '.join(TARGETS)}")
+    return parse_size(max_shard_size)
 
 
 def _write_model_files(folder: Path, found: Checkpoint, files: LegacyFiles) -> None:
@@ -155,31 +175,6 @@ def _write_card(folder: Path, name: str, found: Checkpoint, files: LegacyFiles, 
         language="zh" if any(is_cjk(entry) for entry in found.vocabulary.ids if len(entry) == 1) else None,
     )
     (folder / "README.md").write_text(card, encoding="utf-8")
-
-
-def _report(
-    found: Checkpoint, folder: Path, origin: Path, output: Path, dtype: str, verified: bool, seconds: float
-) -> ConversionReport:
-    return ConversionReport(
-        source=origin,
-        output=output,
-        family=found.title,
-        sign=found.sign,
-        written_as=found.note,
-        word_level=found.vocabulary.word_level,
-        vocab_size=len(found.vocabulary.ids),
-        words=found.vocabulary.words,
-        layers=found.config.num_hidden_layers,
-        parameters=sum(prod(weight.shape) for weight in found.plan.weights),
-        dtype=dtype,
-        variables=len(found.plan.weights),
-        extras=found.plan.extras,
-        ignored_settings=found.ignored_settings,
-        files=sorted(file.name for file in folder.iterdir()),
-        verified=verified,
-        seconds=seconds,
-        rows=found.rows,
-    )
 
 
 def _copy_generation_config(old: Path, new: Path) -> None:

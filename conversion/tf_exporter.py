@@ -121,9 +121,6 @@ def export_tf(
         fields = bert4keras_support.configuration(checkpoint)
         (folder / CONFIGS[0]).write_text(json.dumps(fields, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         unused = bert4keras_support.write_vocabulary(folder / VOCABULARY, files.vocab, tokenizer, config.vocab_size)
-        kinds = {
-            weight.variable: checkpoint.source.entries[name].dtype for weight, name in _tensors(checkpoint, weights)
-        }
         return ExportReport(
             source=origin,
             output=Path(legacy_dir),  # as the caller gave it
@@ -133,7 +130,7 @@ def export_tf(
             tokenizer=bert4keras_support.tokenizer_call(tokenizer),
             variables=len(weights),
             parameters=sum(prod(weight.shape) for weight in weights),
-            dtypes=sorted(set(kinds.values())),
+            dtypes=sorted({checkpoint.source.entries[name].dtype for _, name in _tensors(checkpoint, weights)}),
             task=[weight.variable for weight in weights if weight.variable.startswith(TASK)],
             notes=bert4keras_support.notes(tokenizer, has_language_model, unused),
             files=sorted(file.name for file in folder.iterdir()),

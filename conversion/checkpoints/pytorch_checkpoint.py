@@ -18,8 +18,8 @@ from ...output.console import sentence_of
 from ...tokenization.tokenizer import RoFormerTokenizer
 from ..errors import CheckpointError
 from ..families.family import Weight
-from ..families.registry import AUTO, FAMILIES, check_family
-from ..families.roformer_start import NOTE, check_target
+from ..families.registry import AUTO, FAMILIES
+from ..families.roformer_start import NOTE
 from ..families.roformer_v1 import PLAIN_TRANSFORMERS_POSITIONS
 from ..folder.legacy_folder import LegacyFiles
 from ..folder.saved_tokenizer import read_tokenizer, written_anew
@@ -63,7 +63,6 @@ def read_pytorch(files: LegacyFiles, family: str = AUTO, target: str | None = No
 
     Raises CheckpointError, one sentence, if configuration, vocabulary and tensors do not belong to one model.
     """
-    check_family(family)
     source = PyTorchSource(files.weights)
     fields = read_fields(files.config)
     base = _base(files.config, fields, source)
@@ -140,7 +139,7 @@ def _recognise(base: str, fields: dict, architecture: str, source: PyTorchSource
 
 
 def _checked_family(family: str, found: str, base: str, source: PyTorchSource) -> str:
-    """Return the requested family, if the checkpoint can be one: only the user knows the use of a pooler."""
+    """Return the requested family, if the checkpoint can be of it: the use of a pooler is not in the files."""
     pooled = base == "roformer" and found != "v2" and _has_pooler(source)
     if family in (AUTO, found) or (pooled and family in ("sim", "roformer")):
         return found if family == AUTO else family
@@ -192,7 +191,6 @@ def _config(path: Path, base: str, fields: dict) -> PreTrainedConfig:
 
 def _as_roformer(bert: PreTrainedConfig, target: str, title: str, source: PyTorchSource) -> tuple[RoFormerConfig, str]:
     """Return configuration and class of the RoFormer that starts from a BERT's weights; see roformer_start.py."""
-    check_target(target)
     if isinstance(bert, RoFormerConfig):
         raise CheckpointError(f"--as {target} needs a BERT (WoBERT, WoNEZHA), but {source.path} is a {title}")
     same = (

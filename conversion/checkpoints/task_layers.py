@@ -3,7 +3,7 @@
 One Dense is supported: over [CLS] as a classification head without a hidden layer (or with the pooler as its hidden
 layer), over the masked mean with one output as triplet matching, over every token as token classification. Its
 activation, its own or that of a following layer, belongs to the loss, not to the logits. The names of the layers around
-a Dense show what it is applied to; if they do not, the user is asked, and nothing is guessed.
+a Dense show its input. If they do not, the error names the choices of --head: nothing is guessed.
 """
 
 from collections.abc import Collection, Mapping
@@ -163,7 +163,6 @@ def find_task(source: Source, choice: str = AUTO) -> Task:
     Raises CheckpointError, one sentence that names the layers, if the input of a layer is unclear, if `choice`
     contradicts the file, or if no class here supports the layers.
     """
-    check_head(choice)
     model: KerasModel | None = getattr(source, "model", None)
     layers = [layer for layer in model.task_layers if layer.weights] if model else []
     if not layers and choice != NONE:
@@ -204,12 +203,6 @@ def find_task(source: Source, choice: str = AUTO) -> Task:
     if task.kind == TRIPLET and task.classes != 1:
         raise CheckpointError(f"{source.path} has {task.title}, but triplet matching has one output; use --head none")
     return task
-
-
-def check_head(choice: str) -> None:
-    """Raise CheckpointError unless the choice is one of HEADS."""
-    if choice not in HEADS:
-        raise CheckpointError(f"there is no head {choice!r}: choose one of {', '.join(HEADS)}")
 
 
 def check_no_choice(choice: str, path: Path) -> None:

@@ -3,25 +3,18 @@
 from .family import Config, Weight, dense, layer_norm
 
 
-def embeddings(config: Config, width: int, model: str = "roformer") -> list[Weight]:
-    """Return word and segment embeddings, which every family has."""
-    key, variable = f"{model}.embeddings", "bert/embeddings"
-    return [
-        Weight(f"{key}.{name}.weight", f"{variable}/{name}", (rows, width))
-        for name, rows in (("word_embeddings", config.vocab_size), ("token_type_embeddings", config.type_vocab_size))
-    ]
-
-
 def bert_weights(config: Config, width: int, model: str = "roformer") -> list[Weight]:
     """Return every untied weight; embeddings of another `width` than the hidden states are projected.
 
     `model` is the prefix of the class's keys.
     """
     hidden, inner = config.hidden_size, config.intermediate_size
+    tables = {"word_embeddings": config.vocab_size, "token_type_embeddings": config.type_vocab_size}
     found = [
-        *embeddings(config, width, model),
-        *layer_norm(f"{model}.embeddings.LayerNorm", "bert/embeddings/LayerNorm", width),
+        Weight(f"{model}.embeddings.{name}.weight", f"bert/embeddings/{name}", (rows, width))
+        for name, rows in tables.items()
     ]
+    found += layer_norm(f"{model}.embeddings.LayerNorm", "bert/embeddings/LayerNorm", width)
     if width != hidden:
         found += dense(f"{model}.embeddings_project", "bert/encoder/embedding_hidden_mapping_in", width, hidden)
     for i in range(config.num_hidden_layers):
@@ -33,7 +26,6 @@ def bert_weights(config: Config, width: int, model: str = "roformer") -> list[We
         found += dense(f"{key}.intermediate.dense", f"{variable}/intermediate/dense", hidden, inner)
         found += dense(f"{key}.output.dense", f"{variable}/output/dense", inner, hidden)
         found += layer_norm(f"{key}.output.LayerNorm", f"{variable}/output/LayerNorm", hidden)
-    head = "cls.predictions.transform", "cls/predictions/transform"
-    found += dense(f"{head[0]}.dense", f"{head[1]}/dense", hidden, width)
-    found += layer_norm(f"{head[0]}.LayerNorm", f"{head[1]}/LayerNorm", width)
+    found += dense("cls.predictions.transform.dense", "cls/predictions/transform/dense", hidden, width)
+    found += layer_norm("cls.predictions.transform.LayerNorm", "cls/predictions/transform/LayerNorm", width)
     return [*found, Weight("cls.predictions.bias", "cls/predictions/output_bias", (config.vocab_size,))]

@@ -88,10 +88,10 @@ class Head:
 OWN_HEAD = "cls."  # the key prefix of the families' own heads
 
 
-def dense(key: str, variable: str, inputs: int, outputs: int, bias: bool = True) -> list[Weight]:
+def dense(key: str, variable: str, inputs: int, outputs: int) -> list[Weight]:
     """Return a dense layer's kernel and bias."""
     kernel = Weight(f"{key}.weight", f"{variable}/kernel", (inputs, outputs), transpose=True)
-    return [kernel, Weight(f"{key}.bias", f"{variable}/bias", (outputs,))] if bias else [kernel]
+    return [kernel, Weight(f"{key}.bias", f"{variable}/bias", (outputs,))]
 
 
 def layer_norm(key: str, variable: str, width: int) -> list[Weight]:

@@ -47,24 +47,17 @@ def choose(
     """Return the requested family or, for "auto", the detected one and its sign.
 
     `source` is the name of the folder or archive. Raises CheckpointError, which names the checkpoint as `where`, if the
-    family does not exist or has other variables.
+    family has other variables.
     """
     if name == AUTO:
         name, sign = recognise(variables, settings, source, where)
         return FAMILIES[name], sign
-    check_family(name)
     found = structure(variables, where)
     if name != found.family and name not in found.others:
         fitting = " or ".join(f"--family {other}" for other in (found.family, *found.others))
         sign = "its layers have biases and layer norms" if name == "v2" else found.sign
         raise CheckpointError(f"{where} is not a {FAMILIES[name].title} (--family {name}): {sign}; use {fitting}")
     return FAMILIES[name], None
-
-
-def check_family(name: str) -> None:
-    """Raise CheckpointError unless the name is "auto" or a family's."""
-    if name not in (AUTO, *FAMILIES):
-        raise CheckpointError(f"there is no family {name!r}: choose one of {', '.join((AUTO, *FAMILIES))}")
 
 
 def recognise(variables: Collection[str], settings: Settings, source: str, where: str) -> tuple[str, str]:

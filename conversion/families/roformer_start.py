@@ -13,18 +13,11 @@ NOTE = "a starting point, not a trained RoFormer: the weights of {title} without
 _FAMILY = replace(roformer_v1.FAMILY, dropped={"bert/embeddings/position_embeddings": "table of positions", **POOLER})
 
 
-def check_target(target: str | None) -> None:
-    """Raise CheckpointError unless the target is None or one of TARGETS."""
-    if target not in (None, *TARGETS):
-        raise CheckpointError(f"a checkpoint cannot be written as {target!r}: choose {' or '.join(TARGETS)}")
-
-
 def start_from(family: Family, target: str, where: str) -> Family:
     """Return the family as which `--as target` writes a checkpoint of `family`.
 
     Raises CheckpointError, which names the checkpoint as `where`, for families that are not a BERT.
     """
-    check_target(target)
     if family.name not in BERTS:
         raise CheckpointError(f"--as {target} needs a BERT (WoBERT, WoNEZHA), but {where} is a {family.title}")
     return _FAMILY

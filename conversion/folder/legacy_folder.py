@@ -140,7 +140,9 @@ def _without_index(folder: Path, name: str) -> str:
 
 
 def is_hdf5(path: Path) -> bool:
-    """Return whether a file starts like HDF5; Keras writes it under any name."""
+    """Return whether there is a file that starts like HDF5; Keras writes it under any name."""
+    if not path.is_file():
+        return False
     with open(path, "rb") as file:
         return file.read(len(HDF5_SIGNATURE)) == HDF5_SIGNATURE
 

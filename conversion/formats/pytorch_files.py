@@ -25,11 +25,6 @@ def is_pytorch(path: Path) -> bool:
     return is_zip(path) or start[:1] == b"\x80"  # the start of a pickle of protocol 2 or later
 
 
-def is_safetensors(path: Path) -> bool:
-    """Return whether a weights file is safetensors, by its name."""
-    return path.suffix == ".safetensors"
-
-
 def read_index(path: Path) -> dict[str, str]:
     """Return name of each tensor -> its file; raise CheckpointError if the index has no such map."""
     try:

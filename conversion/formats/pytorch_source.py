@@ -21,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 
 from ..errors import CheckpointError, not_finite
 from .dtypes import STORAGE
-from .pytorch_files import is_safetensors, read_index
+from .pytorch_files import read_index
 from .source import CHUNK, Source, Tensor
 from .zip_archive import is_zip, open_zip
 
@@ -59,7 +59,7 @@ class PyTorchSource(Source):
             file = path.parent / name
             if Path(name).name != name or not file.is_file():
                 raise CheckpointError(f"{path} names the file {name}, which is missing")
-            if is_safetensors(file):
+            if file.suffix == ".safetensors":
                 self._open_safetensors(file)
             else:
                 self._open_pickle(file)
@@ -133,12 +133,8 @@ class PyTorchSource(Source):
     def read(self, name: str) -> np.ndarray:
         """Return one tensor in the storage of its dtype (bfloat16 as uint16)."""
         entry = self.entries[name]
-        array = np.empty(entry.shape, STORAGE[entry.dtype])
-        flat, at = array.reshape(-1).view(np.uint8), 0
-        for chunk in self.chunks(name):
-            flat[at : at + len(chunk)] = chunk
-            at += len(chunk)
-        return array
+        data = np.concatenate([np.empty(0, np.uint8), *self.chunks(name)])  # an empty tensor has no chunks
+        return data.view(STORAGE[entry.dtype]).reshape(entry.shape)
 
     def check(self, name: str) -> None:
         """Read one tensor only to check its checksum."""

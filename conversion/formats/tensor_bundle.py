@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
+import google_crc32c
 import numpy as np
 
 from ...hub.protocol_buffers import BYTES, FIXED32, VARINT, DamagedMessage, read_fields, read_varint
@@ -128,7 +129,7 @@ class TensorBundle(Source):
     def _read_into(self, entry: Entry, buffer: np.ndarray) -> Iterator[np.ndarray]:
         path, crc = self.shard(entry.shard), 0
         for chunk in read_pieces(path, entry, buffer):
-            crc = crc32c.extend(crc, chunk)
+            crc = google_crc32c.extend(crc, chunk)
             yield chunk
         if crc32c.mask(crc) != entry.crc:
             raise CheckpointError(f"{path} is damaged: the checksum of {entry.name} is wrong")

@@ -29,12 +29,9 @@ def open_zip(path: Path, complaint: str = "is damaged") -> Iterator[zipfile.ZipF
     try:
         with zipfile.ZipFile(path) as archive:
             yield archive
-    except CheckpointError:
-        raise
-    except _DAMAGE as error:
-        raise CheckpointError(f"{path} {complaint}: {error}") from None
-    except OSError as error:
-        if error.errno != errno.EINVAL:  # seeking before the file's start is EINVAL; any other error is not damage
+    except (*_DAMAGE, OSError) as error:
+        is_damage = not isinstance(error, OSError) or error.errno == errno.EINVAL  # a seek before the file's start
+        if isinstance(error, CheckpointError) or not is_damage:
             raise
         raise CheckpointError(f"{path} {complaint}: {error}") from None
 

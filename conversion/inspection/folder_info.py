@@ -20,9 +20,7 @@ def folder_info(folder: Path, sizes: dict[str, int], shown: str, name: str, unpa
     """
     indices = sorted(file.removesuffix(INDEX) for file in sizes if file.endswith(INDEX) and "/" not in file)
     data = tuple(f"{prefix}.data-" for prefix in indices)
-    keras = [
-        file for file in sorted(sizes) if "/" not in file and not file.startswith(data) and _is_keras(folder / file)
-    ]
+    keras = [file for file in sorted(sizes) if "/" not in file and not file.startswith(data) and is_hdf5(folder / file)]
     saved = [file for file in PYTORCH if file in sizes]
     config = next((folder / file for file in CONFIGS if file in sizes), None)
     files = sorted(sizes.items())
@@ -39,7 +37,3 @@ def folder_info(folder: Path, sizes: dict[str, int], shown: str, name: str, unpa
             found.notes.append(f"it has several checkpoints; this is the first of: {', '.join(indices + keras)}")
     found.files = files
     return found
-
-
-def _is_keras(path: Path) -> bool:
-    return path.is_file() and is_hdf5(path)

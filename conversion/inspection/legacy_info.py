@@ -81,7 +81,7 @@ def legacy_info(
 
 def _open(weights: Path, unpacked: bool, notes: list[str]) -> tuple[Source, str]:
     """Return the variables, and the kind of their files; problems with their data are added to `notes`."""
-    if weights.is_file() and is_hdf5(weights):
+    if is_hdf5(weights):
         return KerasHDF5(weights), "Keras weights, HDF5"
     bundle = TensorBundle(weights, data=False)
     kind = "TensorFlow checkpoint"

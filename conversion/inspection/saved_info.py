@@ -48,7 +48,8 @@ def saved_info(
         entries = {}
         notes.append(str(error))
     word_level = has_words(entries)
-    facts = read_facts(_card(folder))
+    card = folder / "README.md"
+    facts = read_facts(read_whole(card, errors="replace") if card.is_file() else "")
     family, sign = _family(config, word_level, tensors)
     reason = why_package_is_needed(config, tokenizer)
     counted = _counted(config, tensors)
@@ -172,8 +173,3 @@ def _trained_length(config: dict, word_level: bool, name: str) -> int | None:
 def _table_length(config: dict) -> int:
     """Return the number of learned positions of a RoFormer; the default is that of `RoFormerConfig`."""
     return config.get("max_position_embeddings", 1536)
-
-
-def _card(folder: Path) -> str:
-    path = folder / "README.md"
-    return read_whole(path, errors="replace") if path.is_file() else ""
