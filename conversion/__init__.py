@@ -9,8 +9,9 @@ The subpackages, from the bottom up: `formats` reads and writes files, `folder` 
 commands are next to this file.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from ..output.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from .converter import convert
@@ -33,7 +34,6 @@ __all__ = [
     "initialise_words",
 ]
 
-# The module of each name, imported when the name is first used: torch and transformers take seconds.
 _MODULES = {
     "CheckpointError": "errors",
     "CheckpointInfo": "inspection.checkpoint_info",
@@ -44,13 +44,4 @@ _MODULES = {
     "info": "inspection.info",
     "initialise_words": "word_embeddings",
 }
-
-
-def __getattr__(name: str):
-    if name in _MODULES:
-        return getattr(import_module(f".{_MODULES[name]}", __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(__name__, _MODULES)

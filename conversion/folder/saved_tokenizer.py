@@ -1,11 +1,8 @@
 """A saved checkpoint's tokenizer of any class as a RoFormerTokenizer; the classes differ in word segmentation."""
 
-import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from ...output.console import sentence_of
+from ...output.console import no_warnings, sentence_of
 from ...tokenization import RoFormerTokenizer
 from ..errors import CheckpointError
 from .legacy_folder import TOKENIZER, VOCABULARY
@@ -34,7 +31,7 @@ def read_tokenizer(folder: Path) -> RoFormerTokenizer:
         if name == CONFIG:
             _check_class(folder / name, fields)
     try:
-        with _no_warnings():
+        with no_warnings("transformers.tokenization_utils_base"):  # that another class saved it, as is intended
             tokenizer = RoFormerTokenizer.from_pretrained(folder)
         entries = tokenizer.get_vocab()
         if not all(type(number) is int for number in entries.values()):
@@ -86,15 +83,3 @@ def written_anew(old: RoFormerTokenizer, **changes: object) -> RoFormerTokenizer
             new.add_tokens(token, special_tokens=token.special)
     # If tokens were added in another order, their ids must be kept.
     return new if new.get_vocab() == old.get_vocab() else old
-
-
-@contextmanager
-def _no_warnings() -> Iterator[None]:
-    """Hide transformers' warning that another class saved the tokenizer, which is intended here."""
-    logger = logging.getLogger("transformers.tokenization_utils_base")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)

@@ -1,11 +1,10 @@
 """Retry requests that the Hub could not serve for the moment: five tries per request, 90 seconds in all.
 
-huggingface_hub itself retries some requests up to six times and others never, sleeps as long as Retry-After says,
-however long that is, and cannot read a date there. Its HTTP client is shared by the whole process; inside `retrying()`
-that client retries by the rules here, and an error that huggingface_hub does not know ends the tries.
+huggingface_hub itself retries some requests up to six times and others never. It sleeps for any number of seconds in
+Retry-After, and cannot read a date there. The whole process shares its HTTP client. Inside `retrying()` that client
+retries by the rules here. RetriesExhausted, which huggingface_hub does not catch, ends the tries.
 """
 
-import logging
 import os
 import re
 import threading
@@ -22,6 +21,7 @@ from typing import Any
 
 from huggingface_hub.utils import get_session
 
+from ..output.console import no_warnings
 from .errors import BROKEN_CONNECTION, RetriesExhausted, connection_failure
 
 TRIES = 5
@@ -36,7 +36,7 @@ XET = {
     "HF_XET_CLIENT_RETRY_MAX_DURATION": f"{SECONDS:.0f}s",
     "HF_XET_CLIENT_RETRY_BASE_DELAY": "2s",
 }
-# Not retried here: a lost response does not tell whether the commit was made.
+# Not retried here: without a response, it is unknown whether the commit was made.
 COMMIT = re.compile(r"/api/models/[^?]+/commit/")
 
 _one_at_a_time = threading.RLock()
@@ -127,7 +127,8 @@ def retrying(tell: Callable[[str], object] = lambda sentence: None) -> Iterator[
     The client belongs to the whole process, so one thread at a time enters the block; meanwhile, requests of other
     threads are retried by the same rules.
     """
-    with _one_at_a_time, _without_warnings(), _xet_settings():
+    # The failure of the last try raises an error, so the warnings about failed tries are hidden.
+    with _one_at_a_time, no_warnings("huggingface_hub"), _xet_settings():
         budget = RetryBudget(tell)
         client = get_session()
         plain = client.send
@@ -149,13 +150,13 @@ def sending(file) -> Iterator[None]:
 
 
 def _reason_and_wait(failure: Any) -> tuple[str, float | None]:
-    """Return why a request failed, and how many seconds the server asks to wait, if it does."""
+    """Return why a request failed, and the seconds to wait that the response has, or None."""
     if isinstance(failure, BaseException):
         return connection_failure(failure), None
     asked = _retry_after(failure.headers)
     if failure.status_code == 429:
         return "the Hub accepts no more requests for now (HTTP 429)", asked
-    return f"the Hub answered HTTP {failure.status_code}", asked
+    return f"the Hub returned HTTP {failure.status_code}", asked
 
 
 def _retry_after(headers) -> float | None:
@@ -182,16 +183,3 @@ def _xet_settings() -> Iterator[None]:
     finally:
         for name in chosen:
             os.environ.pop(name, None)
-
-
-@contextmanager
-def _without_warnings() -> Iterator[None]:
-    """Hide huggingface_hub's warnings about failed tries: the failure of the last one raises an error."""
-    logger = logging.getLogger("huggingface_hub")
-    level = logger.level
-    if logger.getEffectiveLevel() == logging.WARNING:
-        logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)

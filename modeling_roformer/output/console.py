@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from logging import ERROR, WARNING, getLogger
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -45,6 +46,19 @@ def byte_progress(shown: bool) -> "Progress":
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     return Progress(*columns, console=console, disable=not (shown and console.is_terminal), transient=True)
+
+
+@contextmanager
+def no_warnings(library: str) -> Iterator[None]:
+    """Hide the warnings of a library's logger, unless the user chose another level than the default."""
+    logger = getLogger(library)
+    level = logger.level
+    if logger.getEffectiveLevel() == WARNING:
+        logger.setLevel(ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 @contextmanager

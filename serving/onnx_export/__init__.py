@@ -8,8 +8,9 @@ from modeling_roformer.serving.onnx_export import export_onnx
 graphs, `agreement.py` compares their outputs with PyTorch's, and `report.py` has the summary and the model card.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from ...output.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from .export import export_onnx
@@ -17,15 +18,4 @@ if TYPE_CHECKING:
 
 __all__ = ["OnnxReport", "export_onnx"]
 
-# The module of each name, imported on first use: torch and transformers take seconds.
-_MODULES = {"OnnxReport": "report", "export_onnx": "export"}
-
-
-def __getattr__(name: str):
-    if name in _MODULES:
-        return getattr(import_module(f".{_MODULES[name]}", __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(__name__, {"OnnxReport": "report", "export_onnx": "export"})

@@ -1,7 +1,8 @@
 """`roformer embed` and `roformer rank`: vectors of a corpus, and search among them. Needs the extra `embed`."""
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from ...output.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from .embedding import EmbedReport, embed
@@ -10,16 +11,5 @@ if TYPE_CHECKING:
 
 __all__ = ["EmbedReport", "Match", "Ranking", "TextEncoder", "embed", "rank"]
 
-# Names of each module, which is imported on their first use: torch and transformers take seconds.
-_NAMES = {"embedding": ("EmbedReport", "embed"), "encoder": ("TextEncoder",), "ranking": ("Match", "Ranking", "rank")}
-
-
-def __getattr__(name: str):
-    for module, names in _NAMES.items():
-        if name in names:
-            return getattr(import_module(f".{module}", __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+_MODULES = dict.fromkeys(("EmbedReport", "embed"), "embedding") | dict.fromkeys(("Match", "Ranking", "rank"), "ranking")
+__getattr__, __dir__ = lazy_names(__name__, {**_MODULES, "TextEncoder": "encoder"})

@@ -1,12 +1,11 @@
 """Data sets of `datasets`, by a name on the Hub or a folder on this machine."""
 
-import logging
 import re
 from pathlib import Path
 
 import datasets
 
-from ...output.console import sentence_of
+from ...output.console import no_warnings, sentence_of
 from ...tokenization.vocabulary_maker.corpus import CorpusError, corpus_files
 from ..errors import TrainingError
 
@@ -20,16 +19,12 @@ _FILES = (
 def load_data_set(name: str, split: str = "train", cache: str | Path | None = None) -> datasets.Dataset:
     """Load a split of the data set `NAME` or `NAME:CONFIG`. Raise a TrainingError if it cannot be read."""
     path, _, config = name.partition(":")
-    hub_logger = logging.getLogger("huggingface_hub")
-    level = hub_logger.level
-    hub_logger.setLevel(logging.ERROR)  # it logs a line for each attempt to reach the Hub
     try:
-        return datasets.load_dataset(path, config or None, split=split, cache_dir=cache and str(cache))
+        with no_warnings("huggingface_hub"):  # one for each attempt to reach the Hub
+            return datasets.load_dataset(path, config or None, split=split, cache_dir=cache and str(cache))
     except Exception as error:
         reason = sentence_of(error).rstrip(".")
         raise TrainingError(f"{name} is neither a file nor a data set that can be read: {reason}") from None
-    finally:
-        hub_logger.setLevel(level)
 
 
 def is_data_set(source: str | Path, also: tuple[str, ...] = ()) -> bool:
