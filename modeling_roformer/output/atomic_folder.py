@@ -42,7 +42,10 @@ def output_folder(path: str | Path, force: bool = False) -> Iterator[Path]:
     ...     (folder / "config.json").write_text("{}")
     """
     path = Path(path).resolve()
-    _check_name(path)
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{str(path)!a} is not valid UTF-8: name another folder, or set a UTF-8 locale") from None
     _is_replaced(path, force)
     with temporary_sibling(path) as folder:
         try:
@@ -56,13 +59,6 @@ def output_folder(path: str | Path, force: bool = False) -> Iterator[Path]:
                 error.filename = str(error.filename).replace(str(folder), str(path))
             raise
         sync(path.parent)
-
-
-def _check_name(path: Path) -> None:
-    try:
-        str(path).encode()
-    except UnicodeEncodeError:
-        raise ValueError(f"{str(path)!a} is not valid UTF-8: name another folder, or set a UTF-8 locale") from None
 
 
 def _put_in_place(folder: Path, path: Path, force: bool) -> None:

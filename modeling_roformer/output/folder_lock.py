@@ -13,22 +13,22 @@ except ImportError:  # Windows
 
 
 @contextmanager
-def only_writer(path: str | Path) -> Iterator[None]:
+def only_writer(path: str | Path, error: type[Exception]) -> Iterator[None]:
     """Hold the lock of a folder while the block runs. The folder is made if needed, and removed if it stays empty.
 
-    On a file system without locks, nothing is locked. Raises BlockingIOError if another process of this machine holds
-    the lock, FileExistsError if `path` is a file.
+    On a file system without locks, nothing is locked. Raises `error` if another process of this machine holds the lock,
+    or if `path` is a file.
     """
     path = Path(path)
     made = [folder for folder in (path.absolute(), *path.absolute().parents) if not folder.exists()]
     try:
         path.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
-        raise FileExistsError(f"{path} is not a folder") from None
+        raise error(f"{path} is not a folder") from None
     try:
         lock = lock_folder(path.resolve())  # a link cannot be locked, its target can
     except BlockingIOError:
-        raise BlockingIOError(f"{path} is being written by another process: wait until it has ended") from None
+        raise error(f"{path} is being written by another process: wait until it has ended") from None
     except PermissionError:
         raise
     except OSError:  # a file system without locks

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from ...conversion.folder.legacy_folder import checked_output
 from ...output.atomic_folder import output_folder
 from ...output.extras import not_installed
 from ..errors import ServingError
@@ -63,9 +64,8 @@ def export_onnx(
     started = time.perf_counter()
     if lacking := [name for name in NEEDED if find_spec(name) is None]:
         raise ServingError(not_installed("export", *lacking))
-    saved, target = saved_model(directory), Path(output).resolve()
-    if target in (saved.folder.resolve(), *saved.folder.resolve().parents):
-        raise FileExistsError(f"{target} is or contains the model to export: name a folder next to it")
+    saved = saved_model(directory)
+    target = checked_output(saved.folder, output)
     sentences = read_texts(texts)
     with (
         output_folder(target, force) as folder,

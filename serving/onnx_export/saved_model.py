@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...conversion.formats.pytorch_files import PYTORCH
 from ...model_cards.kinds import architecture_of, kind_of
 from ...output.console import no_transformers_bar, no_transformers_report, sentence_of
 from ..errors import ServingError
@@ -14,7 +15,6 @@ from ..model_folder import read_model_folder
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 # A protocol buffer, such as an ONNX file, has at most 2 GiB; 16 MiB of it are reserved for the graph.
 MOST_BYTES = 2**31 - 2**24
 
@@ -37,8 +37,8 @@ def saved_model(directory: str | Path) -> SavedModel:
     """Check a folder; raise ServingError if its model cannot be exported."""
     folder = Path(directory)
     config = read_model_folder(folder)
-    if not any((folder / name).is_file() for name in WEIGHTS):
-        raise ServingError(f"{folder} has no weights ({WEIGHTS[0]}): save the model there first")
+    if not any((folder / name).is_file() for name in PYTORCH):
+        raise ServingError(f"{folder} has no weights ({PYTORCH[0]}): save the model there first")
     return SavedModel(folder, config, *_class_to_export(folder / "config.json", config))
 
 

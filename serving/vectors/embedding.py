@@ -15,11 +15,12 @@ from rich.table import Table
 
 from ...cluster.address import host_and_port
 from ...output.console import byte_progress, summary_table
+from ...output.folder_lock import only_writer
 from ..errors import ServingError
 from .encoder import BATCH_TOKENS, DTYPES, LONGEST, TextEncoder, check_model, model_identity
 from .source_names import source_names
 from .texts import Shard, Texts
-from .vector_folder import VECTOR_DTYPES, Made, VectorFolder, repeated_ids, shard_file
+from .vector_folder import VECTOR_DTYPES, Made, VectorFolder, make_shard, repeated_ids
 
 SHARD_SIZE = 4096
 _PAUSE = 1.0  # seconds between two writes of run.json, which grows with the number of shards
@@ -97,7 +98,7 @@ def embed(
         directory: a saved encoder with its tokenizer; see `TextEncoder`.
         texts: files, folders and names of data sets; see `Texts`.
         output: folder of vectors; see `VectorFolder`. Each file appears only when it is complete.
-        field, id_field: of the text and its id in JSON Lines, CSV, Parquet and data sets.
+        field, id_field: names of the text and of its id in JSON Lines, CSV, Parquet and data sets.
         max_length: truncate texts to this number of tokens; by default to what the model reads, at most 8,192.
         dtype, batch_tokens, device: see `TextEncoder`.
         vector_dtype: of the stored vectors, float32 or float16.
@@ -130,7 +131,7 @@ def embed(
     if not all(sources):
         raise ServingError("the name of the texts is empty: give files, folders or names of data sets")
     _check_apart(folder.path, sources)
-    with folder.writing(), byte_progress(progress) as bar:
+    with only_writer(folder.path, ServingError), byte_progress(progress) as bar:
         begun = folder.run() or {}
         settings = {
             "model": model_identity(model), "field": field, "id_field": id_field, "max_length": max_length, "dtype": dtype,
@@ -150,7 +151,7 @@ def embed(
             TextEncoder, model.resolve(), max_length=max_length, longest=longest, dtype=dtype, device=device,
             batch_tokens=batch_tokens,
         )  # fmt: skip
-        make_file = partial(shard_file, dtype=vector_dtype, keep_text=keep_text)
+        make_file = partial(make_shard, dtype=vector_dtype, keep_text=keep_text)
         before = {path.name for path in folder.files()}
         records = begun.get("shards") or {}
         kept, left_out = {}, 0
@@ -287,7 +288,7 @@ def shards_to_do(corpus: Texts, shard_size: int, kept: frozenset[str]) -> Iterat
 
 
 def compute_here(
-    shards: Iterator[Shard], make_encoder: Callable[[], TextEncoder], make_file: Callable[..., memoryview]
+    shards: Iterator[Shard], make_encoder: Callable[[], TextEncoder], make_file: Callable[..., Made]
 ) -> Iterator[Made]:
     """Compute shards in this process. A thread reads and tokenizes the next shard meanwhile."""
     shard = next(shards, None)
@@ -304,4 +305,4 @@ def compute_here(
             coming = ahead.submit(lambda: tokenized(next(shards, None)))
             shard, ids, cut = found
             vectors = encoder.vectors(ids, shard.ids)
-            yield Made.of(shard, cut, encoder.max_length, make_file(shard, vectors, cut, encoder.max_length))
+            yield make_file(shard, vectors, cut, encoder.max_length)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...model_cards.facts import hash_file
+from ...output.console import no_transformers_bar, no_transformers_report
 from ..errors import ServingError
 from ..model_folder import TOKENIZER_FILES, read_model_folder
 
@@ -98,12 +99,14 @@ class TextEncoder:
         if batch_tokens < 1:
             raise ServingError(f"batch_tokens is {batch_tokens}; expected at least 1")
         import torch
-        from transformers import AutoTokenizer
+        from transformers import AutoModel, AutoTokenizer
 
         from ...model import RoFormerModel  # noqa: F401
 
         self.device = _device(device)
-        self.model = _load(folder, getattr(torch, dtype)).to(self.device).eval()
+        with no_transformers_bar(), no_transformers_report():  # the weights of heads are unused
+            model = AutoModel.from_pretrained(folder, dtype=getattr(torch, dtype))
+        self.model = model.to(self.device).eval()
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
         config = self.model.config
         if len(self.tokenizer) > config.vocab_size:
@@ -264,13 +267,3 @@ def _device(name: str | None) -> "torch.device":
         reason = str(error).strip().split("\n")[0].rstrip(".")
         raise ServingError(f"the device {name!r} cannot be used: {reason}") from None
     return device
-
-
-def _load(folder: Path, dtype: "torch.dtype"):
-    """Load the bare model, without messages about unused weights of heads."""
-    from transformers import AutoModel
-
-    from ...output.console import no_transformers_bar, no_transformers_report
-
-    with no_transformers_bar(), no_transformers_report():
-        return AutoModel.from_pretrained(folder, dtype=dtype)

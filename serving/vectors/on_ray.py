@@ -1,7 +1,7 @@
 """Vectors of a corpus, computed by Ray workers."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,7 +17,7 @@ class ShardWork:
     """Work of a Ray worker on a shard; `make_encoder` and `make_file` as in `compute_here`."""
 
     make_encoder: Callable[[], TextEncoder]
-    make_file: Callable[..., memoryview]
+    make_file: Callable[..., Made]
     model: str  # folder
     identity: str  # of the model
 
@@ -44,8 +44,8 @@ class ShardWork:
             ids, is_cut = self.encoder.tokenize_and_count([shard.texts[i]])
             vectors[i] = self.encoder.vectors(ids, [shard.ids[i]])[0]
             cut += is_cut
-        longest = self.encoder.max_length
-        return Made.of(shard, cut, longest, bytes(self.make_file(shard, vectors, cut, longest)))
+        made = self.make_file(shard, vectors, cut, self.encoder.max_length)
+        return replace(made, data=bytes(made.data))  # a memoryview cannot be sent
 
 
 def name_texts(shard: Shard, places: Sequence[int]) -> str:

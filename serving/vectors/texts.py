@@ -37,9 +37,7 @@ class Shard:
     ids: list[str]
     texts: list[str]
     read: float = field(default=0, compare=False)  # bytes of the input
-    left_out: int = field(
-        default=0, compare=False
-    )  # rows without a text before its end; in the last shard also after it
+    left_out: int = field(default=0, compare=False)  # rows without a text; the last shard counts those after it too
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -11,7 +11,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,6 @@ import numpy as np
 from ...output.atomic_folder import sync
 from ...output.console import sentence_of
 from ...output.extras import needs_extra
-from ...output.folder_lock import only_writer
 from ...tokenization.whole_file import unique_fields
 from ..errors import ServingError
 from .encoder import check_finite
@@ -56,10 +55,6 @@ class Made:
     cut: int  # texts truncated to `longest` tokens
     longest: int
     data: bytes | memoryview  # content of its file
-
-    @classmethod
-    def of(cls, shard: Shard, cut: int, longest: int, data: bytes | memoryview) -> "Made":
-        return cls(shard.name, len(shard), shard.read, shard.left_out, cut, longest, data)
 
     def record(self) -> dict:
         """Return the shard's entry in `run.json`."""
@@ -106,7 +101,7 @@ class VectorFolder:
         )
 
     def check(self, run: dict) -> None:
-        """Raise ServingError if the folder has vectors with other settings than `run`. Call it within `writing`."""
+        """Raise ServingError if the folder has vectors with other settings than `run`. Call it while the folder is locked."""
         begun = self.run()
         if begun is None or not self.files():
             return
@@ -135,16 +130,6 @@ class VectorFolder:
         if done and (more := sorted(there - expected)):
             raise _is_foreign(self.path / more[0])
         return files
-
-    @contextmanager
-    def writing(self) -> Iterator[None]:
-        """Lock the folder against other processes. If it is empty at the end, it is removed."""
-        with ExitStack() as stack:
-            try:
-                stack.enter_context(only_writer(self.path))
-            except (BlockingIOError, FileExistsError) as error:
-                raise ServingError(str(error)) from None
-            yield
 
     def write_run(self, run: dict) -> None:
         run = run | {"shards": dict(sorted(run["shards"].items()))}
@@ -193,8 +178,8 @@ def _is_foreign(path: Path) -> ServingError:
     return ServingError(f"{path} does not belong to these vectors: take it out of the folder")
 
 
-def shard_file(shard: Shard, vectors: np.ndarray, cut: int, longest: int, *, dtype: str, keep_text: bool) -> memoryview:
-    """Return the content of a shard's file.
+def make_shard(shard: Shard, vectors: np.ndarray, cut: int, longest: int, *, dtype: str, keep_text: bool) -> Made:
+    """Return a computed shard with the content of its file.
 
     Args:
         vectors: float32 of shape (len(shard), width).
@@ -220,7 +205,7 @@ def shard_file(shard: Shard, vectors: np.ndarray, cut: int, longest: int, *, dty
         table, sink, row_group_size=len(shard), compression=compression, use_dictionary=False, write_statistics=False,
         write_page_checksum=True,
     )  # fmt: skip
-    return memoryview(sink.getvalue())
+    return Made(shard.name, len(shard), shard.read, shard.left_out, cut, longest, memoryview(sink.getvalue()))
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from helpers.messages import assert_states, refused
 from helpers.small_texts import TEXTS
 from helpers.vector_folders import as_older_versions_wrote
 
+from modeling_roformer.output.folder_lock import only_writer
 from modeling_roformer.serving.errors import ServingError
 from modeling_roformer.serving.vectors import TextEncoder, embed
 from modeling_roformer.serving.vectors import texts as texts_module
@@ -210,7 +211,7 @@ def test_repeated_ids_are_kept_and_named(saved, run, tmp_path, at_once):
 
 def test_two_commands_do_not_write_at_once_and_a_moved_model_is_the_same(saved, texts, tmp_path):
     out = tmp_path / "out"
-    with VectorFolder(out).writing(), refused(ServingError, out, "another process"):
+    with only_writer(out, ServingError), refused(ServingError, out, "another process"):
         embed(saved("word"), texts, out)
     embed(saved("word"), texts, out, shard_size=4)
     (out / "000001.parquet").unlink()

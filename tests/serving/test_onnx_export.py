@@ -255,8 +255,8 @@ def test_paths_and_texts_that_do_not_fit(run, exported, tmp_path):
     for arguments, facts in {
         (tmp_path / "missing", tmp_path / "out"): [tmp_path / "missing", "does not exist"],
         (tmp_path / "file", tmp_path / "out"): [tmp_path / "file", "not a folder"],
-        (folder, folder): [folder, "is or contains the model"],
-        (folder, folder.parent): [folder.parent, "is or contains the model"],
+        (folder, folder): [folder, "is or contains the input"],
+        (folder, folder.parent): [folder.parent, "is or contains the input"],
         (folder, tmp_path): [tmp_path, "not empty"],
         (folder, tmp_path, "--force"): [tmp_path, "not a saved model"],
         (folder, tmp_path / "file"): [tmp_path / "file", "not a folder"],

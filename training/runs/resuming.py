@@ -28,14 +28,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 def run_lock(folder: str | Path) -> Iterator[None]:
     """Lock a folder in the main process while the block runs. Raise a TrainingError if another run holds the lock."""
     with ExitStack() as stack:
-
-        def enter() -> None:
-            try:
-                stack.enter_context(only_writer(folder))
-            except (BlockingIOError, FileExistsError) as error:
-                raise TrainingError(str(error)) from None
-
-        on_main_process(enter)
+        on_main_process(lambda: stack.enter_context(only_writer(folder, TrainingError)))
         yield
 
 
