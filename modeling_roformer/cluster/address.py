@@ -8,7 +8,7 @@ _HOST_AND_PORT = re.compile(r"(?P<host>[\w.-]+|\[[\da-fA-F:]+\]):(?P<port>\d+)")
 
 
 class ClusterError(ValueError):
-    """Ray cannot do what was asked; the message says why, and what to do."""
+    """A failure of Ray; the message has the reason and the remedy."""
 
 
 def host_and_port(address: str) -> tuple[str, int] | None:

@@ -13,8 +13,8 @@ from ..output.extras import needs_extra
 from .address import LOCAL, ClusterError, host_and_port
 from .private_session import check_token_file, private_session
 
-_TIMEOUT = 5  # seconds in which an address answers
-# HTTP/2's preface and settings. Ray's gRPC server answers with its own settings (frame type 4).
+_TIMEOUT = 5  # seconds in which an address must respond
+# HTTP/2's preface and settings. Ray's gRPC server responds with its own settings (frame type 4).
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 _OBJECT_STORE = 1 << 30  # most bytes, of a local Ray
 # Ray and its processes read these when they start.
@@ -37,7 +37,7 @@ def ray_session(address: str = LOCAL) -> Iterator[None]:
             `private_session`).
 
     Raises:
-        ClusterError: Ray is not installed or does not answer, or other users can read this user's token.
+        ClusterError: Ray is not installed or does not respond, or other users can read this user's token.
     """
     place = host_and_port(address)
     here = address == LOCAL
@@ -61,7 +61,7 @@ def ray_session(address: str = LOCAL) -> Iterator[None]:
         check_token_file()
         if place is not None:
             _check_answers(address, *place)
-        with _joined(address, f"no Ray answers at {address}", {}):
+        with _joined(address, f"no Ray responds at {address}", {}):
             yield
 
 
@@ -80,14 +80,14 @@ def _joined(address: str, failure: str, options: dict) -> Iterator[None]:
 
 
 def _check_answers(address: str, host: str, port: int) -> None:
-    """Raise ClusterError if no Ray answers; Ray itself would try for minutes."""
+    """Raise ClusterError if no Ray responds; Ray itself would try for minutes."""
     try:
         with socket.create_connection((host, port), _TIMEOUT) as connection:
             connection.sendall(_HELLO)
             if connection.recv(9)[3:4] != b"\4":
-                raise OSError("another program answers")
+                raise OSError("another program responds")
     except OSError as error:
         reason = error.strerror or str(error)
         raise ClusterError(
-            f"no Ray answers at {address} ({reason}): start it there with `ray start --head`, or use --ray local"
+            f"no Ray responds at {address} ({reason}): start it there with `ray start --head`, or use --ray local"
         ) from None

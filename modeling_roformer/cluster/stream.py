@@ -139,7 +139,7 @@ def _rows(items: Callable[[], Iterator], folder: str) -> Iterator:
 
 
 class Attempts:
-    """Actor that knows the items that were begun and are not done; it outlives the workers."""
+    """Actor with the items that were begun and are not done; it outlives the workers."""
 
     def __init__(self):
         self.now: dict[int, list[int]] = {}

@@ -23,11 +23,11 @@ class HubError(OSError):
 
 
 class Unanswered(HubError):
-    """A commit was sent and no response came, so it may have been made."""
+    """A commit that was sent and got no response, so it may have been made."""
 
 
 class RetriesExhausted(Exception):
-    """A request failed until no tries or no time were left; the text says how it failed."""
+    """The end of the tries or of the time for a request; the text is the reason for the last failure."""
 
 
 def hub_error(error: BaseException, repo_id: str, verb: str, consequence: str, token: str | None) -> HubError:
@@ -77,7 +77,7 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _refusal(error: HfHubHTTPError, repo_id: str, verb: str) -> str:
-    """Return what an error response means."""
+    """Return the meaning of an error response."""
     response = error.response
     status = response.status_code
     said = response.headers.get("X-Error-Message") or f"HTTP {status}"
@@ -92,7 +92,7 @@ def _refusal(error: HfHubHTTPError, repo_id: str, verb: str) -> str:
         400: f"the Hub rejected the files ({' '.join((error.server_message or said).split())})",
         401: f"{unknown} ({said}): {log_in}",
         403: f"the token may not {verb} {repo_id} ({said}): {log_in}",
-        404: f"the Hub does not know {repo_id} ({said}), or the token may not see it",
+        404: f"the Hub has no {repo_id} ({said}), or the token may not see it",
         413: f"the files are too large for the Hub ({said})",
     }
-    return reasons.get(status) or f"the Hub answered {said}"
+    return reasons.get(status) or f"the Hub returned {said}"

@@ -6,9 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 GIT = {".git", "git~1"}  # the second is the short name of the first on Windows
-IGNORED_ON_HFS = re.compile(
-    r"[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]"
-)  # code points that HFS+ ignores in names
+IGNORED_ON_HFS = re.compile(r"[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]")  # code points, in names
 SETTINGS = ("config.json", "generation_config.json", "tokenizer_config.json", "adapter_config.json")
 PATH_FIELD = re.compile(r".*name_or_path|(vocab|merges|tokenizer|special_tokens_map)_file|user_dict")
 

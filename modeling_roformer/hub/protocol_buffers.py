@@ -15,7 +15,7 @@ LONGEST_VARINT = 10  # bytes: 64 bits, 7 in each
 MOST_NESTED = 100  # messages, as for every parser of protocol buffers
 
 # The content of a field that is not a message: integers, a string, or bytes, whose place is returned. For the repeated
-# values, the result only says that they exist.
+# values, the result is only [True].
 NUMBER, TEXT, PLACE = "number", "text", "place"
 MANY_INTEGERS, MANY_FLOATS, MANY_DOUBLES, MANY_STRINGS = "integers", "floats", "doubles", "strings"
 WIDTHS = {MANY_INTEGERS: 1, MANY_FLOATS: 4, MANY_DOUBLES: 8, MANY_STRINGS: 1}

@@ -1,6 +1,6 @@
 """Publish the files of a model and its card in one commit.
 
-The card of a published folder says what a reader needs to load the model.
+The card of a published folder lists what is needed to load the model.
 """
 
 import io
@@ -93,10 +93,9 @@ def publish(
                 return propose_once(api, repo_id, additions, message, revision, budget)
             commit_once(api, repo_id, additions, message, revision, budget)
             return f"{address}/tree/{revision}" if revision else str(address)
-        except Unanswered as error:
-            raise hub_error(error, repo_id, "write to", "the commit got no response", token) from shown(error, token)
         except Exception as error:
-            raise hub_error(error, repo_id, "write to", "nothing was published", token) from shown(error, token)
+            outcome = "the commit got no response" if isinstance(error, Unanswered) else "nothing was published"
+            raise hub_error(error, repo_id, "write to", outcome, token) from shown(error, token)
 
 
 @dataclass
@@ -139,7 +138,7 @@ class Counted(io.BufferedReader):
 
 
 def _upload(api: HfApi, repo_id: str, revision: str | None, create_pr: bool, additions: list[Addition]) -> None:
-    """Send large files. The Hub keeps them until a commit names them, and asks only for those that it lacks."""
+    """Send large files. The Hub keeps them until a commit names them, and gets only those that it lacks."""
     large = [addition for addition in additions if addition.upload_info.size > LARGE]
     small = [addition for addition in additions if addition.upload_info.size <= LARGE]
     for together in [[addition] for addition in large] + [small]:
@@ -163,7 +162,7 @@ def _card(api: HfApi, repo_id: str, revision: str | None, directory: Path, with_
 
 
 def _with_needs(card: str, directory: Path, with_code: bool) -> str:
-    """Return the card with a section on what the model needs to be loaded, unless the card says it already."""
+    """Return the card with a section on what is needed to load the model, unless the card has one."""
     if with_code:
         return card if "trust_remote_code" in card else f"{card.rstrip()}\n{HAS_CODE}"
     tokenizer_config = read_json(directory / "tokenizer_config.json", default={})

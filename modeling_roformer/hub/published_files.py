@@ -155,7 +155,7 @@ def _identity(path: Path) -> tuple[int, ...]:
 
 
 def _reason(path: Path) -> str | None:
-    """Return why a file or folder is left out, by its name or content; for a link to a folder, by that name too."""
+    """Return why a file or folder is left out, by its name or content. A link to a folder has two names."""
     is_folder = path.is_dir()
     names = {path.name, os.path.basename(os.path.realpath(path))} if is_folder else {path.name}
     for name in names:

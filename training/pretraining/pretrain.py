@@ -160,7 +160,7 @@ class _Run:
         write_whole(path.resolve(), json.dumps(run, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
     def _read_recorded(self, path: Path) -> dict:
-        """Return the recorded settings with the current names, whatever version wrote them."""
+        """Return the recorded settings with the current names, also if an earlier version wrote them."""
         try:
             begun = json.loads(path.read_text(encoding="utf-8"))
             begun["model"] = non_default_fields(begun["model"], self.model.config)

@@ -41,7 +41,7 @@ class StageTrainer(CheckpointingTrainer):
         super().__init__(*args, eval_dataset=held_out, **kwargs)
         self.held_out = held_out
         self.saved_fields = saved_fields or {}
-        self.sums = [0.0, 0.0, 0.0]  # since the last entry: loss, right answers, number of labels
+        self.sums = [0.0, 0.0, 0.0]  # since the last entry: loss, right predictions, number of labels
         self.add_callback(_StopAndSave(stop, self))
 
     def fail(self, what: str) -> None:

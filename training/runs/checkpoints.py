@@ -130,7 +130,7 @@ def find_damage(folder: Path) -> str | None:
 
 
 def _fault(path: Path) -> str | None:
-    """Return what is wrong with a file that has no recorded digest, as far as its format tells."""
+    """Return what is wrong with a file that has no recorded digest, as far as its format shows it."""
     try:
         if path.suffix == ".safetensors":
             with safe_open(path, "pt"):  # compares the header with the size

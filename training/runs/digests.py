@@ -19,6 +19,16 @@ from ..errors import TrainingError
 from .models import has_tokenizer, saved_config
 
 _THREADS = 4  # hashing releases the GIL
+_AT_ONCE = 1000  # rows
+# Fields of a config that do not change what the model computes, or that training sets.
+_NOT_COMPARED = {
+    "_name_or_path", "architectures", "dtype", "max_position_embeddings", "sparse_prediction", "transformers_version",
+    "unpad_inputs",
+}  # fmt: skip
+_OF_TOKENIZER = (
+    "add_sep_token", "do_lower_case", "strip_accents", "tokenize_chinese_chars", "truncation_side", "user_dict",
+    "word_segmentation",
+)  # fmt: skip
 
 
 def file_digests(files: Iterable[Path], title: str | None = None) -> list[str]:
@@ -30,18 +40,6 @@ def file_digests(files: Iterable[Path], title: str | None = None) -> list[str]:
     with byte_progress(title is not None) as bar, ThreadPoolExecutor(_THREADS) as pool:
         task = bar.add_task(title or "", total=sum(file.stat().st_size for file in files))
         return list(pool.map(lambda file: sha256_of(file, lambda size: bar.advance(task, size)), files))
-
-
-_AT_ONCE = 1000  # rows
-# Fields of a config that do not change what the model computes, or that training sets.
-_NOT_COMPARED = {
-    "_name_or_path", "architectures", "dtype", "max_position_embeddings", "sparse_prediction", "transformers_version",
-    "unpad_inputs",
-}  # fmt: skip
-_OF_TOKENIZER = (
-    "add_sep_token", "do_lower_case", "strip_accents", "tokenize_chinese_chars", "truncation_side", "user_dict",
-    "word_segmentation",
-)  # fmt: skip
 
 
 def digest_of_rows(rows: datasets.Dataset) -> str:
