@@ -3,7 +3,6 @@
 Dimensions in the shapes: b batch, s sequence length.
 """
 
-import inspect
 from typing import Any, NamedTuple
 
 import torch
@@ -60,18 +59,6 @@ class RoFormerPreTrainedModel(LoadedWhole, SavedOver, PreTrainedModel):
         "attentions": [RoFormerSelfAttention, RoFormerLinearSelfAttention],
         "cross_attentions": RoFormerCrossAttention,
     }
-
-    def __new__(cls, *args, **kwargs):
-        # Python's own error would name the class that defines the constructor, which may be private.
-        _, *known = inspect.signature(cls.__init__).parameters.values()
-        names = [parameter.name for parameter in known]
-        unknown = [name for name in kwargs if name not in names]
-        if unknown and not any(parameter.kind is parameter.VAR_KEYWORD for parameter in known):
-            raise TypeError(
-                f"{cls.__name__} has no argument {unknown[0]}: it takes {', '.join(names)}, and from_pretrained also the "
-                f"fields of {cls.config_class.__name__}"
-            )
-        return super().__new__(cls)
 
     def __init__(self, config: RoFormerConfig, *args, **kwargs):
         config.check()
