@@ -560,13 +560,13 @@ def shard(name):
 
 
 BROKEN = {
-    "no config": (drop("config.json"), ["config.json"]),
+    "no config": (drop("config.json"), ["no config.json"]),
     "config that is no JSON": (write("config.json", "{"), ["config.json", "JSON"]),
     "config that is no object": (write("config.json", "[]"), ["config.json", "JSON object"]),
     "config with a field twice": (write("config.json", '{"a": {"b": 1, "b": 2}}'), ["config.json", "'b'"]),
-    "config of no model": (write("config.json", "{}"), ["config.json", "model_type"]),
+    "config of no model": (write("config.json", "{}"), ["config.json", "no model_type"]),
     "config in Latin-1": (lambda f: (f / "config.json").write_bytes(b'{"a": "\xe9"}'), ["config.json", "utf-8"]),
-    "no weights": (drop("model.safetensors"), ["model.safetensors", "model.safetensors.index.json"]),
+    "no weights": (drop("model.safetensors"), ["no weights", "model.safetensors", "model.safetensors.index.json"]),
     "weights cut off": (cut("model.safetensors", 3000), ["model.safetensors", "header"]),
     "empty weights": (cut("model.safetensors", 0), ["model.safetensors", "safetensors file"]),
     "missing shard": (

@@ -435,7 +435,7 @@ GOOD = [
 ]
 BAD = {
     "license: apache2": ["license", "'apache2'", "apache-2.0"],
-    "license: 2.0": ["license", "2.0"],
+    "license: 2.0": ["license", "2.0", "string"],
     "license:\n- mit\n- qwertz": ["license", "'qwertz'"],
     "pipeline_tag: fill_mask": ["pipeline_tag", "'fill_mask'", "fill-mask"],
     "pipeline_tag:\n- fill-mask": ["pipeline_tag", "['fill-mask']"],

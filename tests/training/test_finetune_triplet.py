@@ -228,7 +228,7 @@ def test_bad_arguments_are_named(run, folder):
     convert(legacy / "wonezha", "wonezha")
     assert_states(refusal("triplets.jsonl", "--models", "wonezha"), "wonezha", "nezha", "RoFormer")
     RoFormerForMaskedLM(RoFormerConfig(vocab_size=20, **TINY)).save_pretrained("bare")
-    assert_states(refusal("triplets.jsonl", "--models", "bare"), "bare", "tokenizer", "vocab.txt")
+    assert_states(refusal("triplets.jsonl", "--models", "bare"), "bare", "no tokenizer", "vocab.txt")
     shutil.copy(VOCAB, "bare")
     assert_states(refusal("triplets.jsonl", "--models", "bare"), "bare", "12,000", 20)
     assert_states(refusal("triplets.jsonl", *roformer, folder / "models" / "roformer"), "same name", "roformer")

@@ -32,9 +32,9 @@ def test_a_stage_list(read):
 @pytest.mark.parametrize(
     ("text", "facts"),
     [
-        ("", ["stages"]),
-        ("stages: []", ["stages"]),
-        ("- length: 512", ["stages"]),
+        ("", ["list", "stages"]),
+        ("stages: []", ["list", "stages"]),
+        ("- length: 512", ["list", "stages"]),
         ("stages: [", ["line 1", "YAML"]),
         (GOOD + "epochs: 3", ["epochs", "defaults", "stages"]),
         (GOOD.replace("512", "0"), ["stage 1", "length", 0, 3]),
@@ -54,7 +54,7 @@ def test_a_stage_list(read):
         (GOOD.replace("1e-4}", "1e-4, schedule: x}"), ["schedule", "'x'", "linear, cosine, constant"]),
         (GOOD.replace("1e-4}", "1e-4, optimizer: sgd}"), ["optimizer", "'sgd'", "adamw, muon"]),
         (GOOD.replace("steps", "step"), ["stage 1", "step", "length", "steps"]),
-        (GOOD.replace(", learning_rate: 1e-4", ""), ["stage 1", "learning_rate"]),
+        (GOOD.replace(", learning_rate: 1e-4", ""), ["stage 1", "learning_rate", "missing"]),
         (GOOD + "  - 512", ["stage 2", 512]),
         (GOOD + "defaults: 512", ["stage 1", "defaults", 512]),
     ],

@@ -141,9 +141,9 @@ FIELDS = json.loads(GOOD[0])
     ("line", "facts"),
     [
         ("{'A': 1}", ["JSON"]),
-        ("[1, 2]", ["object"]),
-        (json.dumps({name: FIELDS[name] for name in ("A", "B", "label")}), ["C"]),
-        (json.dumps({name: FIELDS[name] for name in "ABC"}), ["label"]),
+        ("[1, 2]", ["not an object"]),
+        (json.dumps({name: FIELDS[name] for name in ("A", "B", "label")}), ["key C"]),
+        (json.dumps({name: FIELDS[name] for name in "ABC"}), ["key label"]),
         (json.dumps({**FIELDS, "B": 5}), ['text "B"', "int", "string"]),
         (json.dumps({**FIELDS, "B": " "}), ['text "B"', "empty"]),
         (json.dumps({**FIELDS, "label": "A"}), ["label", '"A"', '"B"', '"C"']),
@@ -171,7 +171,7 @@ def test_a_bad_file_is_named(tmp_path):
 
     assert_states(refusal("\n\n"), "no triplet")
     assert_states(refusal("\n".join(GOOD[:9])), 9, 10)
-    assert_states(refusal("\n".join(GOOD[::2])), "label", "B")
+    assert_states(refusal("\n".join(GOOD[::2])), "every label", "B")
     assert_states(refusal("\n".join(GOOD).encode("gb18030")), "line 1", "UTF-8")
     assert_states(refusal("\n".join(GOOD), "bad.jsonl.gz"), "gzip")
     whole = gzip.compress("\n".join(GOOD).encode())

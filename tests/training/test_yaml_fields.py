@@ -96,15 +96,15 @@ def test_lines(write):
         ("steps", "\0steps", 4, ["U+0000"]),
         ("length", "2026-01-01", 2, ["name", "2026-01-01"]),
         ("length", "12", 2, ["name", "'12'"]),
-        ("length", "? [1, 2]\n    ", 2, ["name"]),
+        ("length", "? [1, 2]\n    ", 2, ["name", "list", "text"]),
         ("    learning_rate: 1e-4\n", "    learning_rate: 1e-4\n---\n", 6, ["document"]),
         ("1e-4", "'1e-4'", 5, ["learning_rate", "'1e-4'", "number"]),
         ("1e-4", "１e-4", 5, ["learning_rate", "'１e-4'", "number"]),
-        ("steps: ", "step: ", 4, ["step", "unknown"]),
-        ("    steps: 200_000\n", "", 2, ["steps", "stage 1"]),
-        ("stages:", "stage: 1\nstages:", 1, ["stage", "unknown"]),
-        ("stages:", "defaults: []\nstages:", 1, ["defaults", "fields"]),
-        ("stages:", "defaults: false\nstages:", 1, ["defaults", "fields"]),
+        ("steps: ", "step: ", 4, ["unknown field step"]),
+        ("    steps: 200_000\n", "", 2, ["steps", "stage 1", "missing"]),
+        ("stages:", "stage: 1\nstages:", 1, ["unknown field stage"]),
+        ("stages:", "defaults: []\nstages:", 1, ["defaults", "[]", "fields"]),
+        ("stages:", "defaults: false\nstages:", 1, ["defaults", False, "fields"]),
         ("length", '"\\e[2J"', 2, ["name", "'\\x1b[2J'"]),
         ("length", '"\\ud800"', 2, ["name", "'\\ud800'"]),
     ],
@@ -127,7 +127,7 @@ def test_a_file_that_is_no_list_of_stages(write):
     path = write(b"a" * (1 << 20) + b"a")
     assert_states(refusal(read_stages, path), "1,048,576")
     for text in ("", "# nothing", "stages", "[stages]", "stages: {length: 512}"):
-        assert_states(refusal(read_stages, write(text)), "stages")
+        assert_states(refusal(read_stages, write(text)), "list", "stages")
 
 
 @pytest.mark.parametrize(
