@@ -148,5 +148,6 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown: str, page, config, files) -> str:
-    """Change the links of a page of docs/ that leave it."""
+    """Change the links of a page of docs/ that leave it, and drop `extra=` of blocks, which would be shown as text."""
+    markdown = re.sub(r"^(```\w+) extra=[\w-]+$", r"\1", markdown, flags=re.MULTILINE)
     return markdown if page.file.generated_by else with_site_links(markdown, f"docs/{page.file.src_uri}")

@@ -55,6 +55,12 @@ def test_every_page_of_the_documentation_is_there(pages):
     assert {SITE / name / "index.html" for name in names} | {SITE / "index.html"} <= pages.keys()
 
 
+def test_no_fence_of_a_block_is_shown_as_text(pages):
+    for file in pages:
+        text = re.sub(r"<(pre|code)\b.*?</\1>", "", file.read_text(encoding="utf-8"), flags=re.DOTALL)
+        assert "```" not in text, file
+
+
 def test_every_public_name_is_in_the_reference(pages):
     anchors = set().union(*(page.anchors for file, page in pages.items() if file.parent.parent == SITE / "api"))
     public = {f"{package}.{name}" for package in PACKAGES for name in import_module(package).__all__}
