@@ -262,7 +262,11 @@ def test_one_graph(scorer):
 @pytest.mark.parametrize(
     ("scorer", "changes", "facts"),
     [
-        ("cross", {"input_ids": torch.ones(3, 3, 11).long()}, ["input_ids", (3, 3, 11), "'cross'", "(batch, 2, length)"]),
+        (
+            "cross",
+            {"input_ids": torch.ones(3, 3, 11).long()},
+            ["input_ids", (3, 3, 11), "'cross'", "(batch, 2, length)"],
+        ),
         ("bi", {"input_ids": torch.ones(3, 2, 11).long()}, ["input_ids", (3, 2, 11), "'bi'", "(batch, 3, length)"]),
         ("cross", {"input_ids": torch.ones(3, 11).long()}, ["input_ids", (3, 11), "(batch, 2, length)"]),
         ("cross", {"input_ids": torch.ones(0, 2, 11).long()}, ["input_ids", (0, 2, 11), "(batch, 2, length)"]),
