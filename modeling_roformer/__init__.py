@@ -14,8 +14,8 @@ from pathlib import Path
 
 __version__ = "0.2.0"
 
-# In a source tree these folders lie beside this one; an installation has them inside. A Python that is started in the tree
-# finds this folder before any installation.
+# In a source tree these folders lie beside this one; an installation has them inside. A Python that is started in the
+# tree finds this folder before any installation.
 _TREE = Path(__file__).resolve().parent.parent
 _ROOMS = {f"{__name__}.{room}" for room in ("conversion", "model_cards", "serving", "tokenization", "training")}
 
@@ -33,7 +33,7 @@ if not Path(__file__).with_name("tokenization").exists() and (_TREE / "setup.cfg
 
 
 def _is_the_command() -> bool:
-    """Return whether this process is the command: a program `roformer` that imports it, or `-m modeling_roformer.cli`."""
+    """Return whether this process is the command: the program `roformer`, or `-m modeling_roformer.cli`."""
     program = Path((getattr(sys, "argv", None) or [""])[0])
     if str(program) == "-m":  # Python sets the module's path only after importing its package
         return f"{__name__}.cli" in sys.orig_argv[sys.orig_argv.index("-m") :][1:2]

@@ -23,7 +23,7 @@ from .task_head import check_token_labels, describes_inputs_and_parts, mean_cros
 
 @dataclass
 class RoFormerCausalLMOutput(CausalLMOutputWithCrossAttentions):
-    """Output of transformers' causal language models, with `pooler_output` of shape (b, hidden_size) if there is a pooler."""
+    """Output of transformers' causal language models; a pooler adds `pooler_output`, shape (b, hidden_size)."""
 
     pooler_output: torch.FloatTensor | None = None
 
@@ -31,7 +31,7 @@ class RoFormerCausalLMOutput(CausalLMOutputWithCrossAttentions):
 class RoFormerForCausalLM(LanguageModel, GenerationMixin):
     """Causal language model: predicts the next word. RoFormer-GPT, and with `prefix_lm` RoFormer-Sim.
 
-    In a prefix language model the prompt is segment 0, whose tokens all see each other; the generated text is segment 1.
+    In a prefix language model the tokens of the prompt, segment 0, see each other; the generated text is segment 1.
 
     ```python
     >>> from transformers import pipeline
@@ -106,8 +106,8 @@ class RoFormerForCausalLM(LanguageModel, GenerationMixin):
             settings = generation_config or self.generation_config
             if kwargs.get("prefill_chunk_size", getattr(settings, "prefill_chunk_size", None)) is not None:
                 raise ValueError(
-                    "prefill_chunk_size does not work with prefix_lm=True, where all tokens of the prompt see each other: "
-                    "leave it out"
+                    "prefill_chunk_size does not work with prefix_lm=True, where all tokens of the prompt see each "
+                    "other: leave it out"
                 )
             if getattr(settings, "is_assistant", False) and "token_type_ids" in kwargs:
                 # These are the main model's segments and one more (see `_get_candidate_generator`).
@@ -138,8 +138,8 @@ class RoFormerForCausalLM(LanguageModel, GenerationMixin):
             kind = generation_config.cache_implementation
             if kind not in (None, "dynamic"):
                 raise ValueError(
-                    f'cache_implementation="{kind}" does not work with attention_type="linear", whose state has a constant '
-                    "size: leave it out"
+                    f'cache_implementation="{kind}" does not work with attention_type="linear", whose state has a '
+                    "constant size: leave it out"
                 )
             if generation_config.use_cache is not False:
                 model_kwargs["past_key_values"] = LinearAttentionCache(self.config)
@@ -159,8 +159,8 @@ class RoFormerForCausalLM(LanguageModel, GenerationMixin):
         return model_kwargs
 
     def _get_candidate_generator(self, *args, model_kwargs, **kwargs):
-        # Assisted decoding truncates the segments to prompt and candidates, or repeats the last one: append a 1, so that
-        # it repeats the segment of the generated text.
+        # Assisted decoding truncates the segments to prompt and candidates, or repeats the last one: append a 1, so
+        # that it repeats the segment of the generated text.
         if self.config.prefix_lm:
             model_kwargs["token_type_ids"] = F.pad(model_kwargs["token_type_ids"], (0, 1), value=1)
         return super()._get_candidate_generator(  # pyright: ignore[reportAttributeAccessIssue]

@@ -41,15 +41,15 @@ class ConfigurationMixin:
 
     @output_attentions.setter
     def output_attentions(self, value: bool | None) -> None:
-        # transformers refuses this unless attention is eager. Here attention.py computes such a call eagerly, so both are
-        # allowed together.
+        # transformers refuses this unless attention is eager. Here attention.py computes such a call eagerly, so both
+        # are allowed together.
         self._output_attentions = value
 
     def validate_output_attentions(self) -> None:
         """Allow every value: see `output_attentions`."""
 
     def drop_installed_pipelines(self, kwargs: dict[str, Any]) -> None:
-        """Remove the `custom_pipelines` that the installed package has, so that their code beside a checkpoint is not used."""
+        """Remove `custom_pipelines` that the installed package has: their code beside a checkpoint is not used."""
         custom_pipelines = kwargs.pop("custom_pipelines", None) or {}
         kept = {task: info for task, info in custom_pipelines.items() if task not in self.installed_pipelines}
         if kept:
@@ -76,7 +76,7 @@ def check_sizes(config: PreTrainedConfig, why_even: str) -> None:
     check_at_least_1(config, *sizes)
     if config.hidden_size % config.num_attention_heads:
         raise ValueError(
-            f"hidden_size ({config.hidden_size}) is not a multiple of num_attention_heads ({config.num_attention_heads})"
+            f"hidden_size {config.hidden_size} is not a multiple of num_attention_heads {config.num_attention_heads}"
         )
     if config.head_dim % 2:
         raise ValueError(f"hidden_size / num_attention_heads is {config.head_dim}, but must be even: {why_even}")
@@ -115,8 +115,8 @@ class RoFormerConfig(ConfigurationMixin, PreTrainedConfig):
         hidden_act: activation of the feed-forward layer, a name in `transformers.activations.ACT2FN`.
         hidden_dropout_prob: dropout probability of the embeddings and of each sub-layer's output.
         attention_probs_dropout_prob: dropout probability of the attention probabilities.
-        max_position_embeddings: written for other software; this model has no length limit, since positions are computed
-            (except with `position_encoding="learned"`). Plain transformers stops at this length.
+        max_position_embeddings: written for other software; this model has no length limit, since positions are
+            computed (except with `position_encoding="learned"`). Plain transformers stops at this length.
         type_vocab_size: number of segments (`token_type_ids`).
         initializer_range: standard deviation of newly initialised weights.
         layer_norm_eps: epsilon of the layer norms.
@@ -133,30 +133,30 @@ class RoFormerConfig(ConfigurationMixin, PreTrainedConfig):
         prefix_lm: UniLM's mask (arXiv:1905.03197): tokens of segment 0 see each other, tokens of segment 1 see all
             tokens before them.
         position_encoding: `"rotary"`, or a baseline: `"learned"` adds BERT's table of `max_position_embeddings` vectors
-            to the input embeddings, and limits the length of texts; `"sinusoidal"` adds the vectors of equation 4, at any
-            length; `"none"` has no positions. The fields of RoPE are for `"rotary"` alone.
+            to the input embeddings, and limits the length of texts; `"sinusoidal"` adds the vectors of equation 4, at
+            any length; `"none"` has no positions. The fields of RoPE are for `"rotary"` alone.
         attention_type: `"softmax"`, or `"linear"`: equation 19, whose cost is linear in the length of a text. Linear
             attention has no dropout on attention probabilities. Cross-attention is always softmax.
-        linear_feature_map: feature map of linear attention (see linear_feature_maps.py): `"elu"`, `"softmax"`, `"cosine"`,
-            or `"favor"`, Performer's random features.
+        linear_feature_map: feature map of linear attention (see linear_feature_maps.py): `"elu"`, `"softmax"`,
+            `"cosine"`, or `"favor"`, Performer's random features.
         linear_num_features: number of random features of "favor" per head, an even number.
         linear_rotation: for "favor", rotate `"after"` the map, as in equation 19, or `"before"` it, which approximates
             softmax attention with RoPE.
-        linear_redraw_interval: number of training steps (calls in training mode with gradients) after which "favor" draws
-            new features, once the weights have changed; None for never. Compiled models neither count nor redraw.
+        linear_redraw_interval: number of training steps (calls in training mode with gradients) after which "favor"
+            draws new features, once the weights have changed; None for never. Compiled models neither count nor redraw.
         linear_seed: seed of the random features of "favor"; the features are saved with the weights.
-        rope_parameters: settings for texts longer than in training: a dict with `rope_type` ("default", "linear", "dynamic"
-            or "yarn"), `rope_theta`, `factor` and, for "dynamic" and "yarn", `original_max_position_embeddings`, the
-            trained length. None is the paper's RoPE, and is read back as its dict, which every tool expects.
+        rope_parameters: settings for texts longer than in training: a dict with `rope_type` ("default", "linear",
+            "dynamic" or "yarn"), `rope_theta`, `factor` and, for "dynamic" and "yarn",
+            `original_max_position_embeddings`, the trained length. None sets the paper's dict.
         trainable_rope: make the frequencies parameters, initialised with the formula's values.
         sparse_prediction: in training, the MLM head computes logits only where there are labels.
-        unpad_inputs: leave the padding of mixed batches out of the computation; its `last_hidden_state` is then 0. Ignored
-            (same result, slower) when a text starts with padding, with a key-value cache, `prefix_lm` or flex attention,
-            in compiled and exported models, when layers' outputs are requested, in question answering, and when padding
-            has labels.
+        unpad_inputs: leave the padding of mixed batches out of the computation; its `last_hidden_state` is then 0.
+            Ignored (same result, slower) when a text starts with padding, with a key-value cache, `prefix_lm` or flex
+            attention, in compiled and exported models, when layers' outputs are requested, in question answering, and
+            when padding has labels.
         classifier_layers: layers of the classification head over the first token: 2 as in transformers, or 1, without
             the hidden layer, as in bert4keras' scripts.
-        classifier_activation: activation between the two, a name in `ACT2FN`; `hidden_act` if None.
+        classifier_activation: activation of the hidden layer of that head, a name in `ACT2FN`; `hidden_act` if None.
         triplet_scorer: how triplet matching compares A with B and C: `"cross"` reads the pairs (A, B) and (A, C), as
             in the paper; `"bi"` encodes each text separately.
         triplet_loss: `"binary_cross_entropy"` on each pair (default of "cross", the paper's script),
@@ -256,8 +256,8 @@ class RoFormerConfig(ConfigurationMixin, PreTrainedConfig):
             check_at_least_1(self, "max_position_embeddings")
         if encoding == "sinusoidal" and (self.embedding_size or self.hidden_size) % 2:
             raise ValueError(
-                f"embedding_size is {self.embedding_size}, but must be even: sinusoidal positions are pairs of a sine and "
-                "a cosine"
+                f"embedding_size is {self.embedding_size}, but must be even: sinusoidal positions are pairs of a sine "
+                "and a cosine"
             )
         if encoding != "rotary":
             rotary_fields = {
@@ -267,8 +267,8 @@ class RoFormerConfig(ConfigurationMixin, PreTrainedConfig):
             }
             if given := [field for field, is_set in rotary_fields.items() if is_set]:
                 raise ValueError(
-                    f'{given[0]} is for position_encoding="rotary", but position_encoding is {encoding!r}: leave one of '
-                    "them out"
+                    f'{given[0]} is for position_encoding="rotary", but position_encoding is {encoding!r}: leave one '
+                    "of them out"
                 )
 
     def check_linear_attention(self) -> None:
@@ -287,7 +287,7 @@ class RoFormerConfig(ConfigurationMixin, PreTrainedConfig):
             return
         if self.linear_rotation == "before" and self.linear_feature_map != "favor":
             raise ValueError(
-                f'linear_rotation="before" is for linear_feature_map="favor", not {self.linear_feature_map!r}: leave it out'
+                f'linear_rotation="before" needs linear_feature_map="favor", not {self.linear_feature_map!r}: leave it out'
             )
         rope = self.rope_parameters or {}
         if rope.get("rope_type") == "yarn" and rope.get("attention_factor") != 1:
@@ -317,8 +317,8 @@ class RoFormerConfig(ConfigurationMixin, PreTrainedConfig):
     def convert_rope_params_to_dict(self, **kwargs) -> dict[str, Any]:
         """Move `rope_scaling` and `rope_theta` of older configs into `rope_parameters`.
 
-        transformers calls this. Its own version takes a missing trained length from `max_position_embeddings`, which has
-        no meaning for this model.
+        transformers calls this. Its own version takes a missing trained length from `max_position_embeddings`, which
+        has no meaning for this model.
         """
         older = {name: kwargs.pop(name, None) for name in ROPE_FIELDS[1:]}
         self.rope_parameters = rope_of({"rope_parameters": self.rope_parameters, **older})

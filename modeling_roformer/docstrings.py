@@ -1,5 +1,5 @@
-"""Complete docstrings, where a head's also describes the arguments that it passes on to the bare model; and decorators of
-transformers, typed so that they keep the type of a function."""
+"""Complete docstrings, where a head's also describes the arguments that it passes on to the bare model; and decorators
+of transformers, typed so that they keep the type of a function."""
 
 import inspect
 import re

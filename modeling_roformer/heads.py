@@ -235,7 +235,7 @@ class RoFormerForSequenceClassification(RoFormerHead):
         return self.classifier(outputs.last_hidden_state)
 
     def loss_of(self, logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch=None) -> torch.Tensor:
-        """Return the loss of `config.problem_type`, a mean over texts, and over the labels of a text if it has several."""
+        """Return the loss of `config.problem_type`, a mean over texts, and over a text's labels if it has several."""
         labels = labels.to(logits.device)
         if self.config.problem_type is None:
             if self.num_labels == 1:

@@ -143,8 +143,8 @@ def cross_attention_mask(
 
 
 def is_all_ones(attention_mask: torch.Tensor | None) -> torch.Tensor | None:
-    """Return whether a mask of shape (b, k) has no padding, as a 0-d tensor, which the caller reads in its one device sync.
-    None for other masks."""
+    """Return whether a mask of shape (b, k) has no padding, as a 0-d tensor, which the caller reads in its one device
+    sync. None for other masks."""
     if not isinstance(attention_mask, torch.Tensor) or attention_mask.ndim != 2 or not can_be_read(attention_mask):
         return None
     return (attention_mask != 0).all()

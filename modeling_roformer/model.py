@@ -195,9 +195,10 @@ class RoFormerModel(RoFormerPreTrainedModel):
             past_key_values: keys and values of the preceding tokens. A decoder appends those of its input. An encoder
                 takes a `DynamicCache` with keys and values of shape (b, h, p, d) for a prefix that every token sees, as
                 prefix tuning trains it, and does not change it; these keys are not rotated, and positions start at p.
-            use_cache: return `past_key_values`, created if None; the config's if None. An encoder returns none.
-            position_ids: integers, shape (b, s) or (1, s); if None, 0, 1, 2, … counted on from the cache. Only their
-                differences matter (equation 16), unless `rotary_value` or another `position_encoding` is set.
+            use_cache: return `past_key_values`, and create them if they are None. The default is the config's. An
+                encoder returns none.
+            position_ids: integers, shape (b, s) or (1, s); if None, 0, 1, 2, …, continued after cached tokens. Only
+                their differences matter (equation 16), unless `rotary_value` or another `position_encoding` is set.
             output_attentions: return the attention probabilities, one tensor of shape (b, h, s, k) per layer. The call
                 is then computed eagerly, whatever the attention implementation.
             unpad_inputs: remove padding from the computation (see `RoFormerConfig`); the config's if None.
@@ -332,7 +333,7 @@ class RoFormerModel(RoFormerPreTrainedModel):
     def default_position_ids(
         self, attention_mask: torch.Tensor | None, s: int, past: int | torch.Tensor, device: torch.device
     ) -> torch.Tensor:
-        """Return the positions of a call without `position_ids`, shape (b or 1, s), counted on from the cache."""
+        """Return the positions of a call without `position_ids`, shape (b or 1, s), continued after cached tokens."""
         return torch.arange(s, device=device)[None] + past
 
     def has_padding_at_an_end(self, input_ids: torch.Tensor | None) -> torch.Tensor | None:
@@ -368,7 +369,7 @@ class RoFormerModel(RoFormerPreTrainedModel):
         return scaled_inverse_frequencies(self.config, lengths, device, width)[0]
 
     def _extends_cache(self) -> bool:
-        """Return whether layers may extend a cache: not in an encoder or if gradient checkpointing recomputes them."""
+        """Return whether layers may extend a cache: in decoders, unless gradient checkpointing recomputes layers."""
         if not self.config.is_decoder or not self.training or not torch.is_grad_enabled():
             return self.config.is_decoder
         return not any(layer.gradient_checkpointing for layer in self.encoder.layer)

@@ -51,8 +51,8 @@ class NezhaPreTrainedModel(RoFormerPreTrainedModel):
         """Return "eager"; raise a ValueError if another implementation is requested."""
         if requested_attention not in (None, "eager"):
             raise ValueError(
-                f'attn_implementation="{requested_attention}" does not work for NEZHA, whose positions need the attention '
-                'probabilities: use "eager", or leave it out'
+                f'attn_implementation="{requested_attention}" does not work for NEZHA, whose positions need the '
+                'attention probabilities: use "eager", or leave it out'
             )
         return "eager"
 
@@ -74,8 +74,8 @@ class NezhaPreTrainedModel(RoFormerPreTrainedModel):
 class NezhaModel(NezhaPreTrainedModel, RoFormerModel):
     """Bare transformer: token ids in, hidden states out. Inputs and outputs are those of `RoFormerModel.forward`.
 
-    It returns `pooler_output` if `config.add_pooling_layer` is set; `from_pretrained` unsets it for a checkpoint without a
-    pooler.
+    It returns `pooler_output` if `config.add_pooling_layer` is set; `from_pretrained` unsets it for a checkpoint
+    without a pooler.
 
     ```python
     >>> from modeling_roformer import NezhaConfig, NezhaModel

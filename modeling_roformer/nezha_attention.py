@@ -34,8 +34,8 @@ def relative_position_embeddings(
         past: length of a prefix, whose keys are at the positions 0 to past − 1.
 
     Returns:
-        The vectors a, shape (2K + 1, d), float32, computed in float64 in each call, as rotary positions are; and the row
-        of each pair, clip(j − i, −K, K) + K, shape (b or 1, 1, s, past + s).
+        The vectors a, shape (2K + 1, d), float32, computed in float64 in each call, as rotary positions are; and the
+        row of each pair, clip(j − i, −K, K) + K, shape (b or 1, 1, s, past + s).
 
     ```python
     >>> vectors, rows = relative_position_embeddings(torch.arange(4)[None], head_dim=2, max_relative_position=2)

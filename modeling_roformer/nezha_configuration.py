@@ -26,8 +26,8 @@ class NezhaConfig(ConfigurationMixin, PreTrainedConfig):
         hidden_act: activation of the feed-forward layer, a name in `transformers.activations.ACT2FN`.
         hidden_dropout_prob: dropout probability of the embeddings and of each sub-layer's output.
         attention_probs_dropout_prob: dropout probability of the attention probabilities.
-        max_position_embeddings: written for other software; this model has no length limit. transformers 4 stops at this
-            length.
+        max_position_embeddings: written for other software; this model has no length limit. transformers 4 stops at
+            this length.
         max_relative_position: largest distance, in tokens; larger ones are treated as this one.
         type_vocab_size: number of segments (`token_type_ids`).
         initializer_range: standard deviation of newly initialised weights.
@@ -93,7 +93,7 @@ class NezhaConfig(ConfigurationMixin, PreTrainedConfig):
             raise ValueError("position_encoding is a field of RoFormerConfig: NEZHA's positions are relative")
         if kwargs.pop("attention_type", "softmax") != "softmax":
             raise ValueError(
-                'attention_type="linear" is for RoFormer: NEZHA\'s positions need the probabilities of softmax attention'
+                "attention_type=\"linear\" is for RoFormer: NEZHA's positions need softmax's probabilities"
             )
         super().__post_init__(**kwargs)
         self.check()

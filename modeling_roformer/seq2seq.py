@@ -1,7 +1,7 @@
 """RoFormer for sequence to sequence, such as machine translation (section 4.1 and Table 1 of arXiv:2104.09864).
 
-Two RoFormers, an encoder and a decoder with cross-attention, share their embeddings. With sinusoidal positions instead of
-rotation, this is the transformer of arXiv:1706.03762, as transformers' Marian computes it.
+Two RoFormers, an encoder and a decoder with cross-attention, share their embeddings. With sinusoidal positions instead
+of rotation, this is the transformer of arXiv:1706.03762, as transformers' Marian computes it.
 
 Dimensions in the shapes: b batch, s length of the source, t length of the target, d d_model.
 """
@@ -295,12 +295,12 @@ class RoFormerForConditionalGeneration(RoFormerSeq2SeqPreTrainedModel, Generatio
             labels: the target's ids, shape (b, t), -100 for tokens to ignore. Without `decoder_input_ids`, the decoder
                 reads the labels shifted right by one.
             num_items_in_batch: number of labels in the whole batch, if this call gets a part of it: the losses of the
-                parts then add up to the mean over the batch. Trainer passes it, so that accumulated steps equal one step.
+                parts then add up to the mean over the batch. Trainer passes it: accumulated steps equal one step.
 
         Returns:
-            `logits` of shape (b, t, vocab_size), `loss`, the mean cross-entropy over the labels, and the bare model's other
-            outputs. In training with `config.sparse_prediction`, `logits` has shape (n, vocab_size), a row for each of the
-            n labels.
+            `logits` of shape (b, t, vocab_size), `loss`, the mean cross-entropy over the labels, and the bare model's
+            other outputs. In training with `config.sparse_prediction`, `logits` has shape (n, vocab_size), a row for
+            each of the n labels.
         """
         count = check_token_labels(labels, decoder_input_ids, decoder_inputs_embeds, self.config.vocab_size)
         if labels is not None:
@@ -328,7 +328,7 @@ class RoFormerForConditionalGeneration(RoFormerSeq2SeqPreTrainedModel, Generatio
     def logits_of(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """Return logits, shape (…, vocab_size), from the decoder's hidden states, shape (…, d)."""
         logits, bias = self.lm_head(hidden_states), self.final_logits_bias
-        # The bias is not trained; it is 0 unless Marian's weights were loaded. Skip the addition: it would copy the logits.
+        # The bias is not trained, and 0 unless it is Marian's. Skip the addition then: it would copy the logits.
         if bias.device.type == "cpu" and can_be_read(bias) and not bias.any():
             return logits
         return logits + bias.to(logits.dtype)
@@ -339,7 +339,7 @@ class RoFormerForConditionalGeneration(RoFormerSeq2SeqPreTrainedModel, Generatio
         return past_key_values
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
-        """Return the decoder's input for labels of shape (b, t): `decoder_start_token_id`, then all labels but the last."""
+        """Return the decoder's input for labels (b, t): `decoder_start_token_id`, then all labels but the last."""
         for name in ("decoder_start_token_id", "pad_token_id"):
             if getattr(self.config, name) is None:
                 raise ValueError(

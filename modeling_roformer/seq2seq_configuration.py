@@ -45,9 +45,9 @@ class RoFormerSeq2SeqConfig(ConfigurationMixin, PreTrainedConfig):
         position_encoding: `"rotary"`, in the self-attention of encoder and decoder; or for a baseline `"sinusoidal"`:
             vectors added to the embeddings, all sines before all cosines, as in Marian.
         use_cache: return the key-value cache.
-        tie_word_embeddings: tie the weights of the output layer to the embeddings, which encoder and decoder always share.
-        unpad_inputs: leave the padding of mixed batches (see `RoFormerConfig`) and target tokens after the last label out
-            of the computation.
+        tie_word_embeddings: tie the output layer's weights to the embeddings, which encoder and decoder always share.
+        unpad_inputs: leave the padding of mixed batches (see `RoFormerConfig`) and target tokens after the last label
+            out of the computation.
         sparse_prediction: in training, compute logits only where there are labels.
         pad_token_id: replaces labels of -100 in the decoder's input.
         bos_token_id, eos_token_id: first and last token of a text.
@@ -143,8 +143,8 @@ class RoFormerSeq2SeqConfig(ConfigurationMixin, PreTrainedConfig):
                 raise ValueError(f"d_model ({self.d_model}) is not a multiple of {name} ({heads})")
             if self.position_encoding == "rotary" and self.d_model // heads % 2:
                 raise ValueError(
-                    f"d_model / {name} is {self.d_model // heads}, but must be even: rotary position embedding rotates pairs "
-                    "of dimensions"
+                    f"d_model / {name} is {self.d_model // heads}, but must be even: rotary position embedding rotates "
+                    "pairs of dimensions"
                 )
         if self.d_model % 2:
             raise ValueError(

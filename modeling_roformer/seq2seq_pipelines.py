@@ -20,11 +20,11 @@ class Text2TextGenerationPipeline(Pipeline):
         return_tensors: return token ids in place of texts.
         truncation: argument of the tokenizer; by default, texts are not truncated.
         stop_sequence: text after which generation ends.
-        **generate_kwargs: for the model's `generate`, such as `num_beams` (default 4) or `max_new_tokens` (default 256).
+        **generate_kwargs: for the model's `generate`: `num_beams` (default 4), `max_new_tokens` (default 256), …
 
     Returns:
-        For a text, a list of `num_return_sequences` dicts `{"generated_text": str}`; for a list of texts, a list of dicts,
-        or of lists of dicts if there are several per text.
+        For a text, a list of `num_return_sequences` dicts `{"generated_text": str}`; for a list of texts, a list of
+        dicts, or of lists of dicts if there are several per text.
 
     ```python
     >>> rewrite = pipeline("text2text-generation", model=DIR)
@@ -50,7 +50,7 @@ class Text2TextGenerationPipeline(Pipeline):
     def __init__(self, model, *args, **kwargs):
         if not (model.can_generate() and model.config.is_encoder_decoder):
             raise ValueError(
-                f"{type(model).__name__} is not an encoder-decoder that generates: load the model with AutoModelForSeq2SeqLM"
+                f"{type(model).__name__} is no encoder-decoder that generates: load the model with AutoModelForSeq2SeqLM"
             )
         super().__init__(model, *args, **kwargs)
 
@@ -119,8 +119,8 @@ class TranslationPipeline(Text2TextGenerationPipeline):
     """Pipeline that translates each text: a `Text2TextGenerationPipeline` whose output's key is `"translation_text"`.
 
     Args (of a call):
-        src_lang, tgt_lang: source and target language, for models of several languages whose tokenizer supports them; the
-            task "translation_en_to_de" sets both.
+        src_lang, tgt_lang: source and target language, for models of several languages whose tokenizer supports them;
+            the task "translation_en_to_de" sets both.
     """
 
     return_name = "translation"

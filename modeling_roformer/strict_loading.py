@@ -86,7 +86,7 @@ class LoadedWhole(Model):
             )
 
     def missing_weights(self, report: dict) -> set[str]:
-        """Return the missing weights. Performer's random features do not count if all are missing: they are then drawn."""
+        """Return the missing weights, except Performer's random features if all are missing: they are drawn."""
         missing = set(report["missing_keys"])
         features = {
             name for name in self.state_dict() if name.endswith(("feature_map.projection", "encoder.training_steps"))

@@ -41,7 +41,7 @@ def mean_loss(function: Callable, num_items_in_batch: torch.Tensor | int | None,
     of its parts, which may have different numbers of labels.
 
     Args:
-        function: a loss with a `reduction` argument, as in `torch.nn.functional`, called with `arguments` and `options`.
+        function: a loss with a `reduction` argument, as in `torch.nn.functional`; it gets `arguments` and `options`.
         num_items_in_batch: number of terms of the mean over the whole batch; None if this call has the whole batch.
 
     ```python
@@ -89,8 +89,8 @@ def check_token_labels(
 def select_labelled(
     model: RoFormerPreTrainedModel, hidden_states: torch.Tensor, labels: torch.Tensor | None, count: int | None
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Return the hidden states and labels of a language model: in training with `sparse_prediction` only the tokens that
-    have a label, shape (n, hidden_size) and (n,), else all. `count` is the result of `check_token_labels`."""
+    """Return the hidden states and labels of a language model: in training with `sparse_prediction` only the tokens
+    that have a label, shape (n, hidden_size) and (n,), else all. `count` is the result of `check_token_labels`."""
     if labels is None or not (model.config.sparse_prediction and model.training) or is_wrapped(labels):
         return hidden_states, labels
     # The vocabulary is by far the widest layer, and about a sixth of the words have a label.
@@ -104,7 +104,7 @@ def select_labelled(
 
 
 def mean_over_tokens(hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
-    """Return the mean of hidden states (b, s, hidden_size) over the tokens of each text, without padding: (b, hidden_size)."""
+    """Return the mean of hidden states (b, s, hidden_size) over each text's tokens, no padding: (b, hidden_size)."""
     if attention_mask is None:
         return hidden_states.mean(dim=1)
     is_token = (attention_mask != 0).to(torch.promote_types(hidden_states.dtype, torch.float32))

@@ -22,7 +22,7 @@ from .docstrings import can_return_tuple
 from .input_checks import can_be_read, check_same_shape, check_tokens, read_together
 from .task_head import RoFormerHead, describes_inputs_and_parts, flatten_examples, mean_loss, mean_over_tokens
 
-# As in the paper's RoFormer-1024. The model has no limit, so without a default a tokenizer that has none would not truncate.
+# As in the paper's RoFormer-1024. Without a default, a tokenizer without a limit would truncate nothing.
 DEFAULT_MAX_LENGTH = 1024
 _ROWS = 1 << 16  # vectors that `rank` converts to float64 at once
 _INPUTS = {"cross": ("(A, B)", "(A, C)"), "bi": ("A", "B", "C")}
@@ -34,10 +34,10 @@ class RoFormerForTripletMatching(RoFormerHead):
     `config.triplet_scorer` is one of:
 
     - `"cross"`: reads the pairs (A, B) and (A, C), as in the paper. One logit per pair, from the mean over its tokens
-      without padding. The loss is binary cross-entropy on each pair, as in the original script, or softmax over the two.
+      without padding. The loss is binary cross-entropy on each pair, as in the original, or softmax over the two.
     - `"bi"`: encodes A, B and C separately, each as the mean over its tokens. The logits are the cosines of (A, B) and
-      (A, C), divided by `config.triplet_temperature`; the loss is softmax over the two, or the margin between the cosines.
-      `encode` computes vectors once, and `rank` compares them with any text's.
+      (A, C), divided by `config.triplet_temperature`; the loss is softmax over the two, or the margin between the
+      cosines. `encode` computes vectors once, and `rank` compares them with any text's.
 
     ```python
     >>> from transformers import pipeline
@@ -127,8 +127,7 @@ class RoFormerForTripletMatching(RoFormerHead):
     def check_inputs(
         self, input_ids, attention_mask, token_type_ids, inputs_embeds, labels, position_ids, past: int = 0
     ) -> torch.Size:
-        """Return b and n; raise a ValueError that names the argument of `forward` that does not fit. `past` is the length
-        of a prefix."""
+        """Return b and n; raise a ValueError that names the argument that does not fit. `past`: length of a prefix."""
         texts = _INPUTS[self.config.triplet_scorer]
         tokens = check_tokens(input_ids, inputs_embeds, ("batch", str(len(texts))))
         shape = tuple(tokens.shape[:3])

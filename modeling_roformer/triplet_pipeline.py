@@ -19,13 +19,13 @@ class TripletMatchingPipeline(Pipeline):
     Args (of a call):
         inputs: a dict with the texts "A", "B" and "C" (other keys are ignored); or a list, generator or dataset of such
             dicts.
-        max_length: truncate inputs to this many tokens, special ones included; the longer text of a pair first. If None,
-            the tokenizer's `model_max_length`, or if that is not set, 1,024 as in the paper's RoFormer-1024. The model
-            itself has no limit.
+        max_length: truncate inputs to this many tokens, special ones included; the longer text of a pair first. If
+            None, the tokenizer's `model_max_length`, or if that is not set, 1,024 as in the paper's RoFormer-1024. The
+            model itself has no limit.
         batch_size: number of triplets in a batch.
 
     Returns:
-        `{"label": "B" or "C", "score": float}` for each; the score is the label's probability, a softmax over both logits.
+        `{"label": "B" or "C", "score": float}` for each; the score is its probability, a softmax over both logits.
 
     ```python
     >>> match = pipeline("triplet-matching", model=DIR)
@@ -43,7 +43,7 @@ class TripletMatchingPipeline(Pipeline):
     _load_video_processor = False
     _load_feature_extractor = False
 
-    # Returns the files of code to save beside a model, given its folder; None in a copy of this file beside a checkpoint.
+    # Returns the code to save beside a model, given its folder; None in a copy of this file beside a checkpoint.
     files_with_code: Callable[[Path], dict[str, bytes]] | None = None
 
     def __init__(self, model, *args, **kwargs):
@@ -66,8 +66,8 @@ class TripletMatchingPipeline(Pipeline):
         return {"encoded": encode_triplet(self.tokenizer, triplet, scorer, max_length)}
 
     def _forward(self, batch: dict) -> dict:
-        # One triplet, or with a batch_size above 1 a list of them. Pad on the right, whatever the tokenizer's side, so that
-        # positions do not shift.
+        # One triplet, or with a batch_size above 1 a list of them. Pad on the right, whatever the tokenizer's side, so
+        # that positions do not shift.
         triplets = batch["encoded"] if isinstance(batch["encoded"], list) else [batch["encoded"]]
         flat = {name: [row for triplet in triplets for row in triplet[name]] for name in triplets[0]}
         inputs = self.tokenizer.pad(flat, return_tensors="pt", padding_side="right").to(self.device)

@@ -82,9 +82,9 @@ def can_be_unpadded(
 ) -> bool:
     """Return whether a batch of that shape has padding that can be removed without changing what is read of the output.
 
-    Not if a text starts with padding, because classification heads and poolers read its first position. UniLM's mask
-    and flex attention do not take packed texts, eager attention is causal by its mask only, chunks of the feed-forward
-    layer must divide the number of tokens, and compilers need shapes that do not depend on the values of a mask.
+    False if a text starts with padding (classification heads and poolers read the first position), with UniLM's mask or
+    flex attention (neither takes packed texts), in an eager decoder (only its mask makes it causal), with chunks of the
+    feed-forward layer (they must divide the number of tokens), and in a compiler (shapes must not depend on values).
     """
     if not isinstance(attention_mask, torch.Tensor) or attention_mask.shape != shape or not can_be_read(attention_mask):
         return False

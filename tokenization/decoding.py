@@ -159,7 +159,7 @@ class _Text:
         return _is_foreign_letter(self.token) and _is_foreign_letter(token)
 
     def _ends_before(self, token, first):
-        """Return whether the final stop of the text ends something: `token` does not continue its number or address."""
+        """Return whether the text's final stop ends a phrase: `token` does not continue a number or address."""
         kinds = self.kind_before, first
         if self.token == ".":
             if first is Kind.DIGIT and self.kind_before in (Kind.DIGIT, Kind.LETTER):

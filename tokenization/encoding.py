@@ -24,7 +24,7 @@ def truncated_lengths(first, second, room, strategy) -> tuple[int, int | None]:
 
     Args:
         first, second: lengths of the sequences; None for no second one.
-        room: most tokens of both together.
+        room: maximum number of tokens of both together.
         strategy: "longest_first", "only_first" or "only_second".
 
     Raises:
@@ -59,7 +59,7 @@ class Assembler:
         post_processor: the `tokenizers` post-processor that adds the special tokens.
         add_special_tokens: whether to add them.
         strategy: "longest_first", "only_first", "only_second"; None truncates nothing.
-        max_length: most tokens of an input, with special tokens; None for no limit.
+        max_length: maximum number of tokens of an input, special tokens included; None for no limit.
         stride: tokens that neighbouring overflowing parts of a sequence share.
         side: "right" or "left", the end to truncate.
     """
@@ -163,7 +163,7 @@ class Assembler:
 class Padding(NamedTuple):
     """Padding of a batch.
 
-    length: of the padded rows, None for no padding; side: "right" or "left"; token_id, type_id, token: what pads
+    length: that of the padded rows, None for no padding; side: "right" or "left"; token_id, type_id, token: what pads
         encodings.
     """
 

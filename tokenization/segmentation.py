@@ -30,7 +30,7 @@ _END_OF_PART = re.compile("\r\n|[^\u4e00-\u9fd5a-zA-Z0-9+#&\\._%\\-]")
 # A word that takes up surplus frequency. It is outside the blocks above, so it is never found in a text.
 _NOWHERE = "\U0010fffd"
 
-# jieba's dictionary has one word twice, and only jieba's total counts it twice.
+# Frequency of the word that jieba's dictionary has twice; only jieba's total counts it twice.
 _COUNTED_TWICE = 3
 
 
@@ -113,7 +113,7 @@ def _jieba(user_words):
 
 @functools.lru_cache(maxsize=4)
 def _rjieba(user_words):
-    """Return the `cut` of an rjieba that equals `_jieba(user_words)`; None if there is none."""
+    """Return the `cut` of an rjieba with the same words as `_jieba(user_words)`; None if rjieba cannot give them."""
     try:
         import rjieba
 

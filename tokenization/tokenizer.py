@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 logger = logging.get_logger(__name__)
 
-# The saved class name of a tokenizer for which transformers' own class would give other ids ...
+# Saved class name if transformers' own class would give other ids: one that transformers does not have.
 _BEYOND_TRANSFORMERS = "RoFormerWordTokenizer"
-# ... but for an unknown name AutoTokenizer reads tokenizer.json and gives other ids without an error. Every tokenizer
-# of transformers refuses an unknown truncation side, and shows it, so this message is saved as the truncation side.
+# For an unknown class, AutoTokenizer reads tokenizer.json and gives other ids without an error. So this message is
+# saved as the truncation side: every tokenizer of transformers refuses an unknown side, and its error shows it.
 _REFUSAL = "none: this tokenizer segments words as only the package modeling_roformer can; import it first"
 
 _NAMED_WORDS = 5  # words that a warning names
@@ -422,7 +422,7 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
         return Assembler(processor, add_special_tokens, strategy, max_length, stride, side)
 
     def _padding(self, ids, strategy, max_length, multiple, side):
-        """Return how to pad a batch with these rows of ids; rows that are longer stay as they are."""
+        """Return the `Padding` of a batch with these rows of ids; longer rows stay as they are."""
         if strategy == PaddingStrategy.DO_NOT_PAD:
             return Padding()
         length = max_length

@@ -32,7 +32,7 @@ def read_vocabulary(path):
     except ValueError as error:
         raise VocabularyError(f"{path} cannot be read as a vocabulary: {error}") from None
     if data.count(b"\n") > MOST_ENTRIES:
-        raise VocabularyError(f"{path} has more than {MOST_ENTRIES:,} entries, the most of a vocabulary")
+        raise VocabularyError(f"{path} has more than {MOST_ENTRIES:,} entries, the maximum of a vocabulary")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
