@@ -287,7 +287,8 @@ class RoFormerConfig(ConfigurationMixin, PreTrainedConfig):
             return
         if self.linear_rotation == "before" and self.linear_feature_map != "favor":
             raise ValueError(
-                f'linear_rotation="before" needs linear_feature_map="favor", not {self.linear_feature_map!r}: leave it out'
+                f'linear_rotation="before" needs linear_feature_map="favor", not {self.linear_feature_map!r}: leave '
+                "it out"
             )
         rope = self.rope_parameters or {}
         if rope.get("rope_type") == "yarn" and rope.get("attention_factor") != 1:
