@@ -76,11 +76,11 @@ class RoFormerForCausalLM(LanguageModel, GenerationMixin):
         logits = self.cls(outputs.last_hidden_state[:, keep])
         loss = None
         if labels is not None:
-            loss = self.next_word_loss(logits, labels, next_words, **kwargs)
+            loss = self._next_word_loss(logits, labels, next_words, **kwargs)
         others = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
         return RoFormerCausalLMOutput(loss=loss, logits=logits, **others)
 
-    def next_word_loss(
+    def _next_word_loss(
         self, logits: torch.Tensor, labels: torch.Tensor, next_words: torch.Tensor, **kwargs
     ) -> torch.Tensor:
         """Return the loss of `loss_function`; if that is transformers' default, computed by `mean_cross_entropy`."""

@@ -48,7 +48,7 @@ class ConfigurationMixin:
     def validate_output_attentions(self) -> None:
         """Allow every value: see `output_attentions`."""
 
-    def drop_installed_pipelines(self, kwargs: dict[str, Any]) -> None:
+    def _drop_installed_pipelines(self, kwargs: dict[str, Any]) -> None:
         """Remove `custom_pipelines` that the installed package has: their code beside a checkpoint is not used."""
         custom_pipelines = kwargs.pop("custom_pipelines", None) or {}
         kept = {task: info for task, info in custom_pipelines.items() if task not in self.installed_pipelines}
@@ -225,7 +225,7 @@ class RoFormerConfig(ConfigurationMixin, PreTrainedConfig):
 
     def __post_init__(self, **kwargs):
         kwargs.pop("model_type", None)  # `to_dict` writes the one that follows from the fields
-        self.drop_installed_pipelines(kwargs)
+        self._drop_installed_pipelines(kwargs)
         self.embedding_size = self.hidden_size if self.embedding_size is None else self.embedding_size
         super().__post_init__(**kwargs)
         self.check()

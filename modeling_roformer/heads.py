@@ -170,7 +170,7 @@ class RoFormerForMaskedLM(LanguageModel):
         encoder_inputs = (encoder_hidden_states, encoder_attention_mask)
         outputs = self.base_outputs(*inputs, *encoder_inputs, past_key_values, token_labels=labels, **kwargs)
         hidden_states, labels = select_labelled(self, outputs.last_hidden_state, labels, count)
-        return self.make_output(MaskedLMOutput, outputs, self.cls(hidden_states), labels, **kwargs)
+        return self._make_output(MaskedLMOutput, outputs, self.cls(hidden_states), labels, **kwargs)
 
 
 class RoFormerClassificationHead(nn.Module):
@@ -228,7 +228,7 @@ class RoFormerForSequenceClassification(RoFormerHead):
             check_ranges(("labels", labels, self.num_labels, -100))
         inputs = (input_ids, attention_mask, token_type_ids, inputs_embeds)
         outputs = self.base_outputs(*inputs, past_key_values=past_key_values, **kwargs)
-        return self.make_output(SequenceClassifierOutput, outputs, self.logits_of(outputs), labels, **kwargs)
+        return self._make_output(SequenceClassifierOutput, outputs, self.logits_of(outputs), labels, **kwargs)
 
     def logits_of(self, outputs: Any) -> torch.Tensor:
         """Return the logits from the bare model's outputs."""
@@ -286,7 +286,7 @@ class RoFormerForTokenClassification(RoFormerHead):
         inputs = (input_ids, attention_mask, token_type_ids, inputs_embeds)
         outputs = self.base_outputs(*inputs, past_key_values=past_key_values, token_labels=labels, **kwargs)
         logits = self.classifier(self.dropout(outputs.last_hidden_state))
-        return self.make_output(TokenClassifierOutput, outputs, logits, labels, **kwargs)
+        return self._make_output(TokenClassifierOutput, outputs, logits, labels, **kwargs)
 
 
 class RoFormerForQuestionAnswering(RoFormerHead):
@@ -419,7 +419,7 @@ class RoFormerForMultipleChoice(RoFormerHead):
         *inputs, position_ids = flatten_examples(input_ids, attention_mask, token_type_ids, inputs_embeds, position_ids)
         outputs = self.base_outputs(*inputs, position_ids=position_ids, past_key_values=past_key_values, **kwargs)
         logits = self.logits_of(outputs).view(-1, choices)
-        return self.make_output(MultipleChoiceModelOutput, outputs, logits, labels, **kwargs)
+        return self._make_output(MultipleChoiceModelOutput, outputs, logits, labels, **kwargs)
 
     def logits_of(self, outputs: Any) -> torch.Tensor:
         """Return a score for each choice from the bare model's outputs."""

@@ -235,7 +235,9 @@ class NezhaForNextSentencePrediction(NezhaHead):
         check_ranges(("labels", labels, 2, -100))
         inputs = (input_ids, attention_mask, token_type_ids, inputs_embeds)
         outputs = self.base_outputs(*inputs, past_key_values=past_key_values, **kwargs)
-        return self.make_output(NextSentencePredictorOutput, outputs, self.cls(outputs.pooler_output), labels, **kwargs)
+        return self._make_output(
+            NextSentencePredictorOutput, outputs, self.cls(outputs.pooler_output), labels, **kwargs
+        )
 
 
 class NezhaForSequenceClassification(NezhaHead, RoFormerForSequenceClassification):

@@ -308,7 +308,7 @@ class RoFormerForConditionalGeneration(RoFormerSeq2SeqPreTrainedModel, Generatio
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
             if decoder_attention_mask is None:
-                decoder_attention_mask = self.mask_after_last_label(labels, kwargs.get("unpad_inputs"))
+                decoder_attention_mask = self._mask_after_last_label(labels, kwargs.get("unpad_inputs"))
         kwargs["return_dict"] = True
         inputs = (input_ids, attention_mask, decoder_input_ids, decoder_attention_mask, encoder_outputs)
         inputs += (past_key_values, inputs_embeds, decoder_inputs_embeds, use_cache)
@@ -320,7 +320,7 @@ class RoFormerForConditionalGeneration(RoFormerSeq2SeqPreTrainedModel, Generatio
         others = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
         return Seq2SeqLMOutput(loss=loss, logits=logits, **others)
 
-    def mask_after_last_label(self, labels: torch.Tensor, unpad_inputs: bool | None) -> torch.Tensor | None:
+    def _mask_after_last_label(self, labels: torch.Tensor, unpad_inputs: bool | None) -> torch.Tensor | None:
         """Return a decoder's mask that leaves out what follows the last label, if inputs are to be unpadded."""
         unpad_inputs = self.config.unpad_inputs if unpad_inputs is None else unpad_inputs
         return up_to_last_label(labels) if unpad_inputs and can_be_read(labels) else None

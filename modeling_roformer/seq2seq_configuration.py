@@ -128,7 +128,7 @@ class RoFormerSeq2SeqConfig(ConfigurationMixin, PreTrainedConfig):
             raise ValueError(f"{given[0]} is a field of RoFormerConfig, not of RoFormerSeq2SeqConfig: leave it out")
         for name in ("is_decoder", "add_cross_attention"):
             kwargs.pop(name, None)  # fields of a MarianConfig
-        self.drop_installed_pipelines(kwargs)
+        self._drop_installed_pipelines(kwargs)
         super().__post_init__(**kwargs)
         self.check()
 

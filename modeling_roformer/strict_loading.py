@@ -53,7 +53,7 @@ class LoadedWhole(Model):
             args = args[1:] if args and isinstance(args[0], cls.config_class) else args
             model, report = load(pretrained_model_name_or_path, *args, **quiet)
         model.check_loaded(report, pretrained_model_name_or_path)
-        model.warn_of_other_attention(pretrained_model_name_or_path, *args, **kwargs)
+        model._warn_of_other_attention(pretrained_model_name_or_path, *args, **kwargs)
         return model
 
     def has_pooler_weights(self, report: dict, source: str) -> bool:
@@ -68,7 +68,7 @@ class LoadedWhole(Model):
             )
         return True
 
-    def warn_of_other_attention(self, source: str, *args, **kwargs) -> None:
+    def _warn_of_other_attention(self, source: str, *args, **kwargs) -> None:
         """Warn if the caller chose another attention than the weights were trained with; they load in any case."""
         config = kwargs.pop("config", None)
         given_config = any(isinstance(given, PreTrainedConfig) for given in (config, *args))

@@ -138,7 +138,7 @@ class RoFormerHead(RoFormerPreTrainedModel):
             unpad_inputs = not reads_padding(inputs[1], token_labels)
         return self.base_model(*inputs, **{**kwargs, "unpad_inputs": unpad_inputs, "return_dict": True})
 
-    def make_output(
+    def _make_output(
         self, output_class: Callable[..., Output], outputs, logits, labels, num_items_in_batch=None, **kwargs
     ) -> Output:
         """Return the output of a head with one loss, over `labels`, from its logits and the bare model's outputs."""

@@ -92,7 +92,7 @@ class RoFormerForTripletMatching(RoFormerHead):
         outputs = self.base_outputs(*inputs, position_ids=position_ids, past_key_values=past_key_values, **kwargs)
         mask = None if attention_mask is None else inputs[1][:, past:]
         vectors = mean_over_tokens(outputs.last_hidden_state, mask).unflatten(0, (b, n))
-        return self.make_output(MultipleChoiceModelOutput, outputs, self.scores(vectors), labels, **kwargs)
+        return self._make_output(MultipleChoiceModelOutput, outputs, self.scores(vectors), labels, **kwargs)
 
     def scores(self, vectors: torch.Tensor) -> torch.Tensor:
         """Return logits, shape (b, 2), of vectors of shape (b, n, hidden_size)."""
