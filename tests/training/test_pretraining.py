@@ -124,7 +124,7 @@ t.pretrain(
 
 @pytest.mark.slow
 def test_a_killed_run_goes_on_with_the_losses_of_one_that_was_not(run, uninterrupted, corpus, tmp_path):
-    path = os.pathsep.join([str(REPOSITORY / "tests"), str(REPOSITORY / "tests" / "helpers")])
+    path = os.pathsep.join([str(REPOSITORY / "tests"), str(REPOSITORY / "tests" / "training")])
     done = subprocess.run(
         [sys.executable, "-c", KILLED, corpus.cache, tmp_path / "run"],
         env={**os.environ, "PYTHONPATH": path},
