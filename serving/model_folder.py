@@ -1,8 +1,11 @@
 """Checks of a saved model's folder that need no torch."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from ..conversion.folder.legacy_folder import missing
+from ..output.console import sentence_of
 from ..tokenization.whole_file import read_json
 from .errors import ServingError
 
@@ -33,3 +36,12 @@ def read_model_folder(folder: Path) -> dict:
             f"{folder} has no tokenizer ({' or '.join(TOKENIZER_FILES)}): save the model's tokenizer there"
         )
     return config
+
+
+@contextmanager
+def named_when_unreadable(folder: Path) -> Iterator[None]:
+    """Turn any error in the block into a ServingError that names the folder: not all loaders' errors name a file."""
+    try:
+        yield
+    except Exception as error:  # of any type, for example for damaged weights
+        raise ServingError(f"{folder} cannot be loaded: {sentence_of(error)}") from None

@@ -19,6 +19,9 @@ from .checkpoint_info import CheckpointInfo
 COMPUTED = ("embed_positions.weight", "position_ids", "token_type_ids", "positions_encoding")
 TIED = {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias"}
 PROVENANCE = ("source", "converted", "note")
+SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "embedding_size")
+SIZES += ("max_position_embeddings", "max_relative_position")
+EXPECTED = dict.fromkeys(SIZES, int) | dict.fromkeys(("rope_parameters", "rope_scaling"), dict)
 
 
 def saved_info(
@@ -38,6 +41,9 @@ def saved_info(
     if "model_type" not in config and "hidden_size" not in config:
         raise ValueError(f"{shown} has no recognisable checkpoint: {config_file.name} has no model_type and no sizes")
     notes: list[str] = []
+    for field, expected in EXPECTED.items():
+        if not isinstance(config.get(field), (expected, type(None))):
+            notes.append(f"{config_file.name}: {field} is {config.pop(field)!r}; expected {expected.__name__}")
     if tensors is None:
         tensors, trouble = _tensors(folder, weights, unpacked)
         notes += [trouble] if trouble else []

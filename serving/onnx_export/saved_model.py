@@ -10,7 +10,7 @@ from ...conversion.formats.pytorch_files import PYTORCH
 from ...model_cards.kinds import architecture_of, kind_of
 from ...output.console import no_transformers_bar, no_transformers_report, sentence_of
 from ..errors import ServingError
-from ..model_folder import read_model_folder
+from ..model_folder import named_when_unreadable, read_model_folder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -87,13 +87,10 @@ def load_model(saved: SavedModel) -> PreTrainedModel:
         raise ServingError(
             f"{saved.folder / 'config.json'}: {saved.architecture} is not a model class of this package or of transformers"
         )
-    with no_transformers_bar(), no_transformers_report():
-        try:
-            model, loading = kind.from_pretrained(
-                saved.folder, dtype=torch.float32, local_files_only=True, output_loading_info=True
-            )
-        except Exception as error:  # of any type, for example for damaged weights
-            raise ServingError(f"{saved.folder} cannot be loaded: {sentence_of(error)}") from None
+    with named_when_unreadable(saved.folder), no_transformers_bar(), no_transformers_report():
+        model, loading = kind.from_pretrained(
+            saved.folder, dtype=torch.float32, local_files_only=True, output_loading_info=True
+        )
     if absent := sorted(loading["missing_keys"]):
         more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
         raise ServingError(

@@ -10,6 +10,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from ...triplet_matching import AutoModelForTripletMatching
 from ..errors import ServingError
+from ..model_folder import named_when_unreadable
 from .abilities import TRIPLET, WRITE, Abilities, abilities_of
 
 LONGEST = 4096
@@ -50,14 +51,15 @@ class ServedModel:
             `model_max_length` may be shorter.
 
     Raises:
-        ServingError: the page cannot show the folder's model; raised before anything is loaded.
+        ServingError: the page cannot show the folder's model (raised before anything is loaded), or it cannot be loaded.
     """
 
     def __init__(self, folder: str | Path, max_length: int = LONGEST):
         folder = Path(folder)
         self.abilities: Abilities = abilities_of(folder)
-        self.tokenizer = AutoTokenizer.from_pretrained(folder)
-        self.model = self._auto_class().from_pretrained(folder).eval()
+        with named_when_unreadable(folder):
+            self.tokenizer = AutoTokenizer.from_pretrained(folder)
+            self.model = self._auto_class().from_pretrained(folder).eval()
         if torch.accelerator.is_available():
             self.model.to(torch.accelerator.current_accelerator())
         limits = (max_length, self.abilities.positions, self.tokenizer.model_max_length)

@@ -12,7 +12,7 @@ import numpy as np
 from ...model_cards.facts import hash_file
 from ...output.console import no_transformers_bar, no_transformers_report
 from ..errors import ServingError
-from ..model_folder import TOKENIZER_FILES, read_model_folder
+from ..model_folder import TOKENIZER_FILES, named_when_unreadable, read_model_folder
 
 if TYPE_CHECKING:
     import torch
@@ -104,10 +104,11 @@ class TextEncoder:
         from ...model import RoFormerModel  # noqa: F401
 
         self.device = _device(device)
-        with no_transformers_bar(), no_transformers_report():  # the weights of heads are unused
+        # The weights of heads are unused.
+        with named_when_unreadable(folder), no_transformers_bar(), no_transformers_report():
             model = AutoModel.from_pretrained(folder, dtype=getattr(torch, dtype))
+            self.tokenizer = AutoTokenizer.from_pretrained(folder)
         self.model = model.to(self.device).eval()
-        self.tokenizer = AutoTokenizer.from_pretrained(folder)
         config = self.model.config
         if len(self.tokenizer) > config.vocab_size:
             raise ServingError(

@@ -383,6 +383,18 @@ def test_a_damaged_file_of_a_saved_model_is_told_or_noted(name, tmp_path, conver
         assert any(name in note for note in found.notes)
 
 
+@pytest.mark.parametrize(("field", "value"), [("hidden_size", "x"), ("vocab_size", [1]), ("rope_parameters", 3)])
+def test_a_field_of_another_type_is_noted(field, value, tmp_path, converted, monkeypatch):
+    folder = shutil.copytree(converted("character"), tmp_path / "character")
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    (folder / "config.json").write_text(json.dumps(config | {field: value}), encoding="utf-8")
+    monkeypatch.chdir(folder)
+    result = run("")  # the current folder, without a name
+    assert result.exit_code == 0
+    assert_states(result.output, "config.json", field, repr(value))
+    assert info("").path == "."
+
+
 def test_another_model_is_said_to_be_none_of_ours(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "gpt2", "n_layer": 2}')
     found = info(tmp_path)

@@ -20,6 +20,7 @@ from helpers.vector_folders import as_older_versions_wrote
 
 from modeling_roformer.output.folder_lock import only_writer
 from modeling_roformer.serving.errors import ServingError
+from modeling_roformer.serving.page.served_model import ServedModel
 from modeling_roformer.serving.vectors import TextEncoder, embed
 from modeling_roformer.serving.vectors import texts as texts_module
 from modeling_roformer.serving.vectors.encoder import model_identity
@@ -256,6 +257,15 @@ def test_a_command_with_other_settings_does_not_resume(saved, run, texts, tmp_pa
     error_of(run, saved("word"), texts, tmp_path / "full", states=[tmp_path / "full", "not empty"])
     error_of(run, saved("word"), texts, other, states=[other, "not a folder"])
     error_of(run, saved("word"), tmp_path, tmp_path / "inside", states=[tmp_path / "inside", "in the folder", tmp_path])
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "tokenizer_config.json"])
+def test_a_model_that_cannot_be_read_is_named(file, saved, run, texts, tmp_path):
+    folder = shutil.copytree(saved("word"), tmp_path / "damaged")
+    (folder / file).write_text("")
+    error_of(run, folder, texts, tmp_path / "out", states=[folder])
+    with refused(ServingError, folder):
+        ServedModel(folder)
 
 
 def test_texts_that_cannot_be_read(saved, run, tmp_path):
