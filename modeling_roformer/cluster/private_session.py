@@ -19,7 +19,7 @@ from .address import ClusterError
 
 _TOKEN, _TOKEN_FILE, _MODE = "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"
 _LONGEST_TEMPORARY = 16  # bytes of the temporary folder's path, since a socket's path has at most 107 bytes
-_SHUTDOWN = 5  # seconds in which Ray's processes end after a shutdown
+_SHUTDOWN = 10  # seconds in which Ray's processes end after a shutdown
 
 
 @contextmanager
@@ -46,7 +46,6 @@ def private_session() -> Iterator[Path]:
                 if value is not None:
                     os.environ[name] = value
             _read_anew()
-            _end_processes(private)
             _remove(private)
 
 
@@ -59,12 +58,12 @@ def _read_anew() -> None:
 
 
 def _end_processes(folder: Path) -> None:
-    """End the processes that an interrupted start left; Ray would end them only after this process."""
+    """End the processes that still use the folder; Ray would end those of an interrupted start after this process."""
     import psutil  # comes with Ray
 
-    for process in psutil.Process().children(recursive=True):
+    for process in psutil.process_iter():  # not only children: the raylet's workers are orphans once it has ended
         with suppress(psutil.Error):
-            if any(str(folder) in word for word in process.cmdline()):
+            if process.pid != os.getpid() and any(str(folder) in word for word in process.cmdline()):
                 process.kill()
 
 
@@ -72,6 +71,7 @@ def _remove(folder: Path) -> None:
     """Remove a folder into which ending processes may still write."""
     end = time.monotonic() + _SHUTDOWN
     while folder.exists() and time.monotonic() < end:
+        _end_processes(folder)
         shutil.rmtree(folder, ignore_errors=True)
         if folder.exists():
             time.sleep(0.05)
