@@ -14,7 +14,7 @@ STAMPS := $(PACKAGE) $(TOOLS) $(RAY) $(BROWSER) $(DIST) $(SITE)
 
 ROOMS := modeling_roformer tokenization model_cards conversion training serving
 
-.PHONY: demo test test-random test-slow test-ray test-page test-js test-common examples lint ruff schemas contracts types dist site clean
+.PHONY: demo test test-random test-slow test-ray test-page test-js test-common test-clients examples lint ruff schemas contracts types dist site clean
 
 demo: $(PACKAGE)
 	$(VENV)/bin/python examples/demo.py
@@ -24,7 +24,7 @@ test: $(TOOLS)
 
 # The property tests on new random examples, 20 times as many as in `test`, which draws the same examples in every run.
 test-random: $(TOOLS)
-	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2 -m 'hypothesis and not js and not ray and not page' --hypothesis-profile=random
+	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2 -m 'hypothesis and not js and not ray and not page and not clients' --hypothesis-profile=random
 
 # The tests that compile, export or start processes. They take as long as the others together.
 test-slow: $(TOOLS)
@@ -49,6 +49,18 @@ test-js: $(TOOLS)
 		echo "installing transformers.js into $(JS)"; mkdir -p $(JS) \
 		&& npm install --prefix $(JS) --ignore-scripts --no-audit --no-fund --loglevel=error @huggingface/transformers@4.3.1; fi
 	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -m js -rs
+
+# The tools of docs/elsewhere.md, in an environment of their own: they bring some 300 packages.
+CLIENTS := .venv-clients
+test-clients: $(CLIENTS)/installed
+	OMP_NUM_THREADS=1 $(CLIENTS)/bin/python -m pytest -m clients -rs tests/clients
+
+$(CLIENTS)/installed: setup.cfg pyproject.toml constraints.txt tests/clients/requirements.txt
+	@echo "installing into $(CLIENTS), which takes a few minutes"
+	@test -x $(CLIENTS)/bin/python || $(PYTHON) -m venv $(CLIENTS)
+	@$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint '$(CONSTRAINTS)' \
+		--requirement tests/clients/requirements.txt --editable '.[train,embed,sentence-transformers]'
+	@touch $@
 
 # Every script of examples/, with a setting that takes seconds.
 examples: $(TOOLS)
@@ -117,4 +129,4 @@ $(STAMPS): setup.cfg pyproject.toml constraints.txt
 	@touch $(PACKAGE) $@
 
 clean:
-	rm -rf $(VENV) .cache .pytest_cache .ruff_cache .hypothesis *.egg-info build dist
+	rm -rf $(VENV) $(CLIENTS) .cache .pytest_cache .ruff_cache .hypothesis *.egg-info build dist
