@@ -25,11 +25,12 @@ from transformers import (
     set_seed,
 )
 
+from modeling_roformer.model_cards.trained_card import published_name, write_trained_card
 from modeling_roformer.output.atomic_folder import output_folder
 from modeling_roformer.training.comparing.curves import draw_learning_curves
 from modeling_roformer.training.errors import TrainingError, exit_on_error
 from modeling_roformer.training.finetuning.labelled_text import read_labelled
-from modeling_roformer.training.finetuning.results import SeedResults, write_scored_card
+from modeling_roformer.training.finetuning.results import SeedResults
 from modeling_roformer.training.metrics import metric
 from modeling_roformer.training.runs.device import ON_CPU
 from modeling_roformer.training.runs.digests import digest_of_model, digest_of_rows
@@ -40,6 +41,7 @@ from modeling_roformer.training.runs.resuming import run_lock
 LEAST = 5  # minimum number of texts to split
 SCORES = ("accuracy", "macro_f1")
 PARTS = ("train", "validation", "test")
+HYPERPARAMETERS = ("learning_rate", "batch_size", "epochs", "patience", "length", "bf16")
 # Options that may change when a run resumes. The texts are compared by content.
 NOT_COMPARED = ("output", "seeds", *PARTS, "text", "label")
 
@@ -186,7 +188,7 @@ def fine_tune_seeds(chosen: argparse.Namespace) -> None:
         print(f"{model} is missing, so seed {results.best} is trained again")
         again = [int(results.best)]
     tested = "test" if "test" in parts else "validation"
-    data = f"{Path(getattr(chosen, tested) or chosen.train).name} ({tested})"
+    data = published_name(getattr(chosen, tested) or chosen.train)
     for seed in [*again, *chosen.seeds]:
         is_lost = seed in again and not model.exists()
         if seed in results and not is_lost:
@@ -205,8 +207,19 @@ def fine_tune_seeds(chosen: argparse.Namespace) -> None:
             with output_folder(model, force=True) as folder:
                 trainer.model.save_pretrained(folder)
                 tokenizer.save_pretrained(folder)
-                measured = [EvalResult("text-classification", data, data, *score) for score in scores[tested].items()]
-                write_scored_card(folder, measured, chosen.output.resolve().name)
+                write_trained_card(
+                    folder,
+                    chosen.output.resolve().name,
+                    f"Fine-tuned to classify texts, on {parts.num_rows['train']:,} texts of {published_name(chosen.train)}; the "
+                    f"epoch was chosen by the accuracy on {parts.num_rows['validation']:,} others.",
+                    base=chosen.model,
+                    data=[chosen.train],
+                    hyperparameters={name: getattr(chosen, name) for name in HYPERPARAMETERS} | {"seed": seed},
+                    scores=[
+                        EvalResult("text-classification", data, data, *score, dataset_split=tested)
+                        for score in scores[tested].items()
+                    ],
+                )
         results.add(seed, scores, trainer.state.log_history)
 
     Console().print(results.table())

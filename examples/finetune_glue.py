@@ -29,10 +29,10 @@ from transformers import (
     set_seed,
 )
 
+from modeling_roformer.model_cards.trained_card import published_name, write_trained_card
 from modeling_roformer.output.atomic_folder import output_folder
 from modeling_roformer.training.errors import TrainingError, exit_on_error
 from modeling_roformer.training.finetuning.glue import TASKS, read_task
-from modeling_roformer.training.finetuning.results import write_scored_card
 from modeling_roformer.training.metrics import metric
 from modeling_roformer.training.runs.device import ON_CPU
 from modeling_roformer.training.runs.digests import digest_of_model, digest_of_rows
@@ -251,12 +251,21 @@ def compare(chosen: argparse.Namespace) -> None:
             with output_folder(place, force=True) as folder:
                 trainer.model.save_pretrained(folder)
                 trainer.processing_class.save_pretrained(folder)
-                measured = [
-                    EvalResult("text-classification", "glue", f"GLUE {TASKS[task].title} ({part})", *score)
-                    for part, value in run["scores"].items()
-                    for score in [(TASKS[task].score, value / 100)]
-                ]
-                write_scored_card(folder, measured, f"{name}-{task}")
+                title = f"GLUE {TASKS[task].title}"
+                write_trained_card(
+                    folder,
+                    f"{name}-{task}",
+                    f"Fine-tuned on {tasks[task].num_rows['train']:,} texts or pairs of {title} ({published_name(chosen.data)}).",
+                    base=places[name],
+                    data=[chosen.data],
+                    hyperparameters={**recipe, "learning_rate": rate, "seed": seed},
+                    scores=[
+                        EvalResult(
+                            "text-classification", "glue", title, TASKS[task].score, value / 100, dataset_split=part
+                        )
+                        for part, value in run["scores"].items()
+                    ],
+                )
         if done:
             runs[runs.index(done)] = run
         else:

@@ -183,7 +183,8 @@ def compare_models(chosen: argparse.Namespace, console: Console) -> None:
                     save_trained(folder, start, trained, length)
                 results.add(row, run)
             if row.runs and folder.exists():
-                describe_trained(folder, row, split_of(row.best.seed), recipe, data, results.rows.get(TEXT_BLIND))
+                split, blind = split_of(row.best.seed), results.rows.get(TEXT_BLIND)
+                describe_trained(folder, start, row, split, recipe, data, blind)
 
     console.print(accuracy_table(rows))
     compared = compare(rows)

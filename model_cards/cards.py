@@ -22,6 +22,7 @@ UNITS = {
     "character": "Every Chinese character is a token; there is no word segmentation.",
 }
 NOT_PUBLISHED = "Not published."
+OWNER = '\nThe owner of the checkpoint can replace "not published" by what is missing there.'
 NO_KIND = "A checkpoint of a kind that modeling-roformer does not support."
 
 
@@ -51,7 +52,8 @@ def card_for(source_name: str, config: dict, word_level: bool, **facts: object) 
     card = published_checkpoints().get(name)
     metadata = {key: facts.pop(key, None) for key in ("license", "language", "title", "training", "results")}
     rows = facts_of(name, config, word_level, facts)
-    if card is not None and is_published(name, config, word_level):
+    is_trained = metadata["training"] is not None  # since then; it may have the name of its base model
+    if card is not None and not is_trained and is_published(name, config, word_level):
         return card.read_text(encoding="utf-8").replace(START, f"## This copy\n\n{facts_table(rows)}")
     return generic_card(name, config, word_level, rows, **metadata)
 
@@ -136,6 +138,7 @@ def generic_card(
     body = Template((CARDS / "template.md").read_text(encoding="utf-8")).substitute(
         title=cell(title or name),
         summary=kind.summary if kind else NO_KIND,
+        owner="" if training and results else OWNER,
         training=training or NOT_PUBLISHED,
         results=results or NOT_PUBLISHED,
         usage=example(name, config, word_level),

@@ -118,7 +118,7 @@ def _problems(metadata: dict):
             yield f"language is {value!r}; expected {allowed} (BCP 47 goes into language_bcp47)"
     for name in REPOSITORIES:
         for value in _strings(metadata, name):
-            if isinstance(value, str) and not _is_repository(value):
+            if isinstance(value, str) and not is_repository(value):
                 yield f"{name} is {value!r}; expected the name of a repository (OWNER/NAME)"
 
 
@@ -135,7 +135,8 @@ def _unknown(metadata: dict, name: str, known: list[str]):
             yield f"{name} is {value!r}, which the Hub does not know{meant}"
 
 
-def _is_repository(name: str) -> bool:
+def is_repository(name: str) -> bool:
+    """Return whether a string can be the name of a repository on the Hub, without a connection."""
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id
 

@@ -72,9 +72,11 @@ def test_one_file_is_split_and_learned(run, folder):
     assert [answer["label"] for answer in classify(["明月几时有", "天上"])] == ["月", "天"]
     assert AutoTokenizer.from_pretrained("run/model").get_vocab() == RoFormerTokenizer(str(VOCAB)).get_vocab()
     card = ModelCard.load("run/model/README.md")
-    assert [(r.dataset_name, r.metric_type, r.metric_value) for r in card.data.eval_results] == [
-        ("texts.tsv (test)", name, value) for name, value in scores["test"].items()
+    assert [(r.dataset_name, r.dataset_split, r.metric_type, r.metric_value) for r in card.data.eval_results] == [
+        ("texts.tsv", "test", name, value) for name, value in scores["test"].items()
     ]
+    assert card.data.base_model == "start" and str(folder) not in str(card)
+    assert_states(card.text, "24 texts of texts.tsv", "8 others", "learning rate: 0.03", "batch size: 4", "seed: 0")
     assert (
         "\n# run\n" in card.text and f"- accuracy on texts.tsv (test): {scores['test']['accuracy']:.4g}\n" in card.text
     )
@@ -127,7 +129,8 @@ def test_validation_alone(run, folder, no_pictures):
     (folder / "other.jsonl").write_text('{"text": "明月", "label": "月"}\n{"text": "天上", "label": "天"}\n')
     code, out, err = run("--train", "texts.tsv", "--validation", "other.jsonl", "--epochs", "1")
     assert code == 0 and "train: 40 texts, validation: 2 texts\n" in out and "test" not in out.partition("seed")[2], err
-    assert ModelCard.load("run/model/README.md").data.eval_results[0].dataset_name == "other.jsonl (validation)"
+    score = ModelCard.load("run/model/README.md").data.eval_results[0]
+    assert (score.dataset_name, score.dataset_split) == ("other.jsonl", "validation")
 
 
 def test_a_failed_seed_is_named_and_never_best(run, folder, monkeypatch, no_pictures):

@@ -145,6 +145,7 @@ def test_models_are_compared_and_the_best_kept(folder, run, monkeypatch):
     assert saved.config.position_encoding == "learned" and saved.config.id2label[2] == "contradiction"
     card = ModelCard((folder / "runs/roformer-stsb/README.md").read_text(encoding="utf-8"))
     score = card.data.eval_results[0]
+    assert card.data.base_model == "roformer" and "- learning rate: " in card.text and str(folder) not in str(card)
     best = max(
         entry["scores"]["validation"] for entry in runs if (entry["model"], entry["task"]) == ("roformer", "stsb")
     )

@@ -125,6 +125,7 @@ def test_table_5(run, folder, monkeypatch, request, hub):  # noqa: F811
         card = ModelCard.load(f"run/{name}/README.md")
         (score,) = card.data.eval_results
         assert (score.metric_type, score.metric_value) == ("accuracy", pytest.approx(best["accuracy"], abs=1e-4))
+        assert card.data.base_model == name.rpartition("-")[0] and "- learning rate: " in card.text
         assert "](curves.png)" in card.text and len(imread(f"run/{name}/curves.png")) > 100
         assert str(write_card(f"run/{name}")).endswith("up to date")
     assert sorted(path.name for path in (folder / "run").iterdir()) == sorted([*trained, "results.json"])

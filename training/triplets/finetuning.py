@@ -19,12 +19,12 @@ from transformers import (
 )
 
 from ...absolute_positions import longest_text
+from ...model_cards.trained_card import write_trained_card
 from ...output.atomic_folder import output_folder
 from ...output.console import no_transformers_bar, no_transformers_report
 from ...triplet_matching import RoFormerForTripletMatching
 from ..comparing.curves import draw_learning_curves
 from ..errors import TrainingError
-from ..finetuning.results import write_scored_card
 from ..metrics import metric
 from ..runs.device import ON_CPU, device_batch_size
 from ..runs.digests import digest_of_model
@@ -209,9 +209,8 @@ class _ProgressBar(ProgressCallback):
                 bar.close()
 
 
-_METHOD = """Fine-tuned on {train} triplets of {data.train}; the epoch was chosen by the accuracy on {validation} others. Inputs were \
-truncated to {length:,}
-tokens, with the scorer `{scorer}`; batches of {batch_size}, learning rate {learning_rate:g}, at most {epochs} epochs, seed {seed}.
+_METHOD = """Fine-tuned to decide which of two texts is closer to a third, on {train} triplets of {data.train}; the epoch was
+chosen by the accuracy on {validation} others.
 
 ![Loss and accuracy against epochs](curves.png)"""
 _SCORES = """Accuracy on {test} triplets of {data.test}:
@@ -240,7 +239,9 @@ def save_trained(folder: str | Path, start: StartingModel, trained: Trained, len
         start.tokenizer.save_pretrained(new)
 
 
-def describe_trained(folder: str | Path, row: Row, split: Split, recipe: Recipe, data: Data, blind: Row | None) -> None:
+def describe_trained(
+    folder: str | Path, start: StartingModel, row: Row, split: Split, recipe: Recipe, data: Data, blind: Row | None
+) -> None:
     """Write curves and card into the folder of a row's best model.
 
     `split` has the triplets of the best run; `blind` is the row of the text-blind baseline, if there is one.
@@ -265,11 +266,12 @@ def describe_trained(folder: str | Path, row: Row, split: Split, recipe: Recipe,
         metric_type="accuracy",
         metric_value=round(best.accuracy, 4),
     )
-    write_scored_card(
+    write_trained_card(
         folder,
-        [score],
         row.name,
-        training=_METHOD.format(length=row.length, seed=best.seed, **sizes, **vars(recipe)),
+        _METHOD.format(**sizes),
+        base=start.place,
+        hyperparameters={**vars(recipe), "device_tokens": None, "length": row.length, "seed": best.seed},
+        scores=[score],
         results=_SCORES.format(lines="\n".join(lines), known=known, asked=asked, **sizes),
-        fine_tuned_from=row.model,
     )

@@ -1,0 +1,113 @@
+"""Card of a model that a script has trained: its base model, data, hyperparameters and scores.
+
+The card is complete when it is written, so that the folder can be pushed as it is. It names files and folders without their
+paths.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from huggingface_hub import EvalResult, ModelCard
+
+from ..tokenization.whole_file import write_whole
+from .folder_card import CARD, card_of_folder
+from .metadata import YAML_BLOCK, check_metadata, is_repository, read_metadata
+
+
+def write_trained_card(
+    folder: str | Path,
+    name: str,
+    training: str,
+    *,
+    base: str | Path | None = None,
+    data: Sequence[str | Path] = (),
+    hyperparameters: Mapping[str, object] | None = None,
+    scores: Sequence[EvalResult] = (),
+    results: str | None = None,
+    **facts: object,
+) -> None:
+    """Write the card of a model that was trained, in place of an earlier card of the same folder.
+
+    Args:
+        folder: folder of the saved model.
+        name: name of the model, for the title and the `model-index`.
+        training: Markdown for the section on training: what the model was trained to do, on how many texts of which data.
+        base: model from which training started, as given on the command line: a folder, or a name on the Hub. None for random
+            weights.
+        data: sources of the training data, as given on the command line. Those on the Hub become the field `datasets`.
+        hyperparameters: settings of the training by name, listed after `training`; None leaves one out.
+        scores: scores for the `model-index` and the section on results. Their `dataset_name` is a `published_name`, and
+            `dataset_split` says which split they were measured on.
+        results: Markdown for the section on results, in place of a line per score.
+        **facts: further facts for `card_of_folder`, such as `language` and `license`.
+
+    Raises a ValueError, and writes nothing, if a score is not finite, or if the Hub would refuse the card.
+
+    >>> source = published_name("data/reviews.csv")
+    >>> score = EvalResult("text-classification", source, source, "accuracy", 0.925, dataset_split="test")
+    >>> write_trained_card(
+    ...     "classifier/model",
+    ...     "reviews",
+    ...     f"Fine-tuned to classify texts, on 24 texts of {source}.",
+    ...     base="roformer-mini-zh",
+    ...     data=["data/reviews.csv"],
+    ...     hyperparameters={"learning rate": 1e-3, "epochs": 4, "seed": 0},
+    ...     scores=[score],
+    ... )
+    """
+    for score in scores:
+        if not math.isfinite(score.metric_value):
+            raise ValueError(f"{score.metric_type} on {score.dataset_name} is {score.metric_value}: the run has failed")
+    known = {key: value for key, value in (hyperparameters or {}).items() if value is not None}
+    settings = [f"- {key.replace('_', ' ')}: {_shown(value)}" for key, value in known.items()]
+    training = "\n\n".join([training, *(["\n".join(settings)] if settings else [])])
+    results = results or "\n".join(f"- {_line(score)}" for score in scores)
+    facts = {"base_model": published_name(base) if base else None, **facts}
+    card = ModelCard(card_of_folder(folder, name, training=training, results=results, **facts))
+    base = published_base(base) if base else None
+    card.data.base_model = base if base and is_repository(base) else None
+    on_hub = [str(source).partition(":")[0] for source in data if "/" in str(source) and not Path(source).exists()]
+    card.data.datasets = [source for source in on_hub if is_repository(source)] or None
+    if scores:
+        card.data.model_name = name
+        card.data.eval_results = list(scores)
+        card.data.metrics = sorted({score.metric_type for score in scores})
+    check_metadata(str(card))
+    write_whole((Path(folder) / CARD).resolve(), str(card))
+
+
+def published_name(source: str | Path) -> str:
+    """Return the name of a file, a folder or a data set without its path; a name on the Hub as it is.
+
+    The folder `model` of a run is called like the run.
+
+    >>> published_name("/home/me/reviews.csv"), published_name("nyu-mll/glue:sst2")
+    ('reviews.csv', 'nyu-mll/glue:sst2')
+    """
+    path = Path(source)
+    if not path.exists() and not path.is_absolute():
+        return str(source)
+    path = path.absolute()
+    return path.parent.name if path.name == "model" else path.name
+
+
+def published_base(base: str | Path) -> str:
+    """Return the base model for a card: a name on the Hub, or that in the card of a folder, or the name of the folder."""
+    card = Path(base) / CARD
+    block = YAML_BLOCK.search(card.read_text(encoding="utf-8")) if card.is_file() else None
+    known = read_metadata(block[2]).get("base_model") if block else None
+    return str((known[0] if isinstance(known, list) else known) or published_name(base))
+
+
+def _line(score: EvalResult) -> str:
+    split = f" ({score.dataset_split})" if score.dataset_split else ""
+    return f"{score.metric_type} on {score.dataset_name}{split}: {score.metric_value:.4g}"
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Path):
+        return published_name(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
