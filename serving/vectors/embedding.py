@@ -23,7 +23,7 @@ from .texts import Shard, Texts
 from .vector_folder import VECTOR_DTYPES, Made, VectorFolder, make_shard, repeated_ids
 
 SHARD_SIZE = 4096
-_PAUSE = 1.0  # seconds between two writes of run.json, which grows with the number of shards
+_PAUSE = 1.0  # seconds between two writes of the settings, which grow with the number of shards
 
 
 @dataclass(frozen=True)
@@ -215,13 +215,13 @@ def embed(
 
 
 def _note(run: dict, made: Made) -> None:
-    """Add a finished shard to the content of `run.json`."""
+    """Add a finished shard to the settings."""
     run["shards"][made.name] = made.record()
     run["cut_at"] = made.longest or run["cut_at"]
 
 
 def _unchanged(make_encoder: Callable[[], TextEncoder], model: Path, identity: str) -> TextEncoder:
-    """Make the encoder; raise ServingError if the model on disk is no longer the one of `run.json`."""
+    """Make the encoder; raise ServingError if the model on disk is no longer that of the settings."""
     encoder = make_encoder()
     if model_identity(model) != identity:
         raise ServingError(f"{model} has changed since this command began: run it again once the model is complete")
@@ -229,7 +229,7 @@ def _unchanged(make_encoder: Callable[[], TextEncoder], model: Path, identity: s
 
 
 def _digest_of_paths(sources: Sequence[str]) -> str:
-    """Return a hash of where the texts are, so that `run.json` does not have the caller's paths."""
+    """Return a hash of where the texts are, so that the settings do not have the caller's paths."""
     places = [os.path.abspath(source) if os.path.exists(source) else source for source in sources]
     return hashlib.sha256(json.dumps(places).encode()).hexdigest()
 
@@ -254,7 +254,7 @@ def _complete(
 
 
 def _written(results: Iterator[Made], folder: VectorFolder, run: dict) -> Iterator[Made]:
-    """Yield the results. A thread writes each to disk while the next is computed; `run.json` is written first."""
+    """Yield the results. A thread writes each to disk while the next is computed; the settings are written first."""
     last = time.monotonic()
 
     def write(made: Made) -> None:
@@ -262,7 +262,7 @@ def _written(results: Iterator[Made], folder: VectorFolder, run: dict) -> Iterat
         folder.write(made.name, made.data)
         _note(run, made)
         if time.monotonic() - last >= _PAUSE:
-            folder.write_run(run)
+            folder.write_run(run, made)
             last = time.monotonic()
 
     with closing(results), ThreadPoolExecutor(1) as writer:
@@ -270,7 +270,7 @@ def _written(results: Iterator[Made], folder: VectorFolder, run: dict) -> Iterat
         try:
             for result in results:
                 if writing is None:
-                    folder.write_run(run)
+                    folder.write_run(run, result)
                     last = time.monotonic()
                 else:
                     writing.result()
@@ -279,7 +279,7 @@ def _written(results: Iterator[Made], folder: VectorFolder, run: dict) -> Iterat
         finally:
             if writing is not None:
                 writing.result()
-                folder.write_run(run)
+                folder.write_run(run, result)
 
 
 def shards_to_do(corpus: Texts, shard_size: int, kept: frozenset[str]) -> Iterator[Shard]:

@@ -127,7 +127,7 @@ def rank(
 
 
 class _Order:
-    """Check of shards that `run.json` does not list: their ids must be lines or rows of the sources, in order."""
+    """Check of shards that the settings do not list: their ids must be lines or rows of the sources, in order."""
 
     def __init__(self):
         self.source, self.row, self.seen = "", 0, set()

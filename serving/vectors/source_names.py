@@ -1,4 +1,4 @@
-"""Names of sources in ids and in `run.json`, without the folders of the user's machine."""
+"""Names of sources in ids and settings of vectors, without the folders of the user's machine."""
 
 import os
 from collections.abc import Sequence

@@ -1,8 +1,11 @@
-"""A folder of vectors: `run.json` with the settings, and a Parquet file for each shard of the input.
+"""A folder of vectors: a Parquet file for each shard of the input, and `_run.parquet` with the settings.
 
-A file has the columns `id`, `vector` (a list of fixed size) and, if texts are kept, `text`. It appears only when it is
+A shard has the columns `id`, `vector` (a list of fixed size) and, if texts are kept, `text`. It appears only when it is
 complete. Its metadata have its name and the digest of its texts, to detect damaged files and files of other texts.
-`run.json` lists the finished files with their SHA-256. Neither has a path of the machine that made them.
+
+`_run.parquet` has the same columns and no rows, so that readers of Parquet take the folder for one table: some of them read
+every file in it, whatever its name. The settings are JSON in its metadata, with a list of the finished shards and their
+SHA-256. Older versions wrote `run.json`. No file has a path of the machine that made it.
 """
 
 import hashlib
@@ -29,13 +32,14 @@ with needs_extra("embed", ServingError):
     import pyarrow
     import pyarrow.parquet
 
-RUN = "run.json"
+RUN, _OLD_RUN = "_run.parquet", "run.json"
 VECTOR_DTYPES = ("float32", "float16")
 _DIGEST, _NAME, _CUT = b"modeling_roformer.texts", b"modeling_roformer.shard", b"modeling_roformer.cut"
+_SETTINGS = b"modeling_roformer.run"
 _SHARD = re.compile(r"\d{6,}" + re.escape(PARQUET))
 _UNFINISHED = ".unfinished"
 _HASHES = 1 << 22  # hashes of ids in memory at once
-# Fields of `run.json`, in every version, and their types.
+# Settings of a run, in every version, and their types.
 _FIELDS = {
     "model": str, "texts": list, "max_length": int | None, "dtype": str, "shard_size": int, "shards": dict | None,
     "done": dict | None, "model_name": str | None, "model_path": str | None, "longest": int | None, "id_field": str | None,
@@ -57,7 +61,7 @@ class Made:
     data: bytes | memoryview  # content of its file
 
     def record(self) -> dict:
-        """Return the shard's entry in `run.json`."""
+        """Return the shard's entry in the settings."""
         return {"texts": self.texts, "cut": self.cut, "sha256": hashlib.sha256(self.data).hexdigest()}
 
 
@@ -68,17 +72,17 @@ class VectorFolder:
         self.path = Path(path)
 
     def run(self) -> dict | None:
-        """Read `run.json`; return None if the folder is missing or empty."""
+        """Read the settings; return None if the folder is missing or empty."""
         try:
-            found = json.loads((self.path / RUN).read_text(encoding="utf-8"), object_pairs_hook=unique_fields)
+            found = json.loads(self._settings(), object_pairs_hook=unique_fields)
         except FileNotFoundError:
             if self.path.is_dir() and any(not path.name.endswith(_UNFINISHED) for path in self.path.iterdir()):
                 raise ServingError(f"{self.path} is not empty and holds no vectors: name a new folder") from None
             return None
         except NotADirectoryError:
             raise ServingError(f"{self.path} is not a folder") from None
-        except (ValueError, RecursionError) as error:
-            raise self._broken(f"it cannot be read as JSON ({sentence_of(error)})") from None
+        except (ValueError, RecursionError, pyarrow.ArrowException) as error:
+            raise self._broken(f"it cannot be read ({sentence_of(error)})") from None
         if not isinstance(found, dict):
             raise self._broken("it is not a JSON object")
         for name, kind in _FIELDS.items():
@@ -95,9 +99,15 @@ class VectorFolder:
             raise self._broken(f"done is {_brief(done)}")
         return found
 
+    def _settings(self) -> bytes:
+        if (self.path / RUN).exists():
+            return (pyarrow.parquet.read_schema(self.path / RUN).metadata or {}).get(_SETTINGS, b"")
+        return (self.path / _OLD_RUN).read_bytes()
+
     def _broken(self, reason: str) -> ServingError:
+        name = RUN if (self.path / RUN).exists() else _OLD_RUN
         return ServingError(
-            f"{self.path / RUN} is damaged: {reason}. Restore a copy, or embed the texts into a new folder"
+            f"{self.path / name} is damaged: {reason}. Restore a copy, or embed the texts into a new folder"
         )
 
     def check(self, run: dict) -> None:
@@ -131,9 +141,16 @@ class VectorFolder:
             raise _is_foreign(self.path / more[0])
         return files
 
-    def write_run(self, run: dict) -> None:
+    def write_run(self, run: dict, made: Made | None = None) -> None:
+        """Write the settings. The columns are those of `made`, or of the first shard on disk."""
         run = run | {"shards": dict(sorted(run["shards"].items()))}
-        self.write(RUN, (json.dumps(run, indent=2, ensure_ascii=False) + "\n").encode())
+        columns = pyarrow.parquet.read_schema(pyarrow.BufferReader(made.data) if made else self.files()[0])
+        sink = pyarrow.BufferOutputStream()
+        settings = {_SETTINGS: json.dumps(run, indent=2, ensure_ascii=False)}
+        # Without a row group: `datasets` refuses an empty one.
+        pyarrow.parquet.ParquetWriter(sink, columns.with_metadata(settings)).close()
+        self.write(RUN, memoryview(sink.getvalue()))
+        (self.path / _OLD_RUN).unlink(missing_ok=True)
 
     def write(self, name: str, data: bytes | memoryview) -> None:
         """Write a file that appears only when it is complete; overwrite what a killed process left of it."""
@@ -148,7 +165,7 @@ class VectorFolder:
 
     def files(self) -> list[Path]:
         """Return the files of the shards on disk, in the order of the input."""
-        return sorted(path for path in self.path.glob(f"*{PARQUET}") if not path.name.startswith("."))
+        return sorted(path for path in self.path.glob(f"*{PARQUET}") if path.name != RUN and path.name[0] != ".")
 
     def width(self) -> int:
         """Return the width of a vector."""
@@ -156,7 +173,7 @@ class VectorFolder:
             return file.schema_arrow.field("vector").type.list_size
 
     def made(self, name: str, texts: int) -> Made:
-        """Read a complete file that `run.json` does not list yet."""
+        """Read a complete file that the settings do not list yet."""
         data = (self.path / name).read_bytes()
         with open_shard(self.path / name, pyarrow.BufferReader(data)) as file:
             cut, longest = (file.schema_arrow.metadata or {}).get(_CUT, b"0 0").split()  # older versions counted none
@@ -224,7 +241,7 @@ def open_shard(path: Path, source: object = None) -> Iterator[pyarrow.parquet.Pa
 
 @contextmanager
 def read_shard(path: Path, record: dict | None) -> Iterator[pyarrow.parquet.ParquetFile]:
-    """Open a shard's file; raise ServingError if it is damaged, or not the one that `run.json` lists in `record`.
+    """Open a shard's file; raise ServingError if it is damaged, or not the one that the settings list in `record`.
 
     Without a record, its own metadata decide: its name, the checksums of its pages and, if it has its texts, their digest.
     """

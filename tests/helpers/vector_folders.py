@@ -1,4 +1,4 @@
-"""Folders of vectors in the format of older versions."""
+"""Folders of vectors: their settings, and the formats of older versions."""
 
 import json
 from pathlib import Path
@@ -9,13 +9,41 @@ import pyarrow.parquet
 from modeling_roformer.serving.vectors.texts import digest_of
 
 
+SETTINGS = b"modeling_roformer.run"
+
+
+def shards_of(folder: Path) -> list[Path]:
+    """Return the files with vectors."""
+    return sorted(path for path in folder.glob("*.parquet") if path.name[0] != "_")
+
+
+def read_settings(folder: Path) -> dict:
+    """Return the settings of a run, from the metadata of its empty table."""
+    return json.loads(pyarrow.parquet.read_schema(folder / "_run.parquet").metadata[SETTINGS])
+
+
+def write_settings(folder: Path, settings: dict | str) -> None:
+    """Replace the settings of a run by a dict or by JSON."""
+    text = settings if isinstance(settings, str) else json.dumps(settings)
+    schema = pyarrow.parquet.read_schema(folder / "_run.parquet")
+    pyarrow.parquet.ParquetWriter(folder / "_run.parquet", schema.with_metadata({SETTINGS: text})).close()
+
+
+def with_run_json(folder: Path) -> Path:
+    """Convert a folder of vectors to the format that had its settings in `run.json`; return that file."""
+    path = folder / "run.json"
+    path.write_text(json.dumps(read_settings(folder), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    (folder / "_run.parquet").unlink()
+    return path
+
+
 def as_older_versions_wrote(folder: Path, model: Path, texts: Path) -> None:
     """Convert a folder of vectors with texts to an older format.
 
     There, `run.json` has the whole paths of model and texts and no list of shards, ids have whole paths, and shards lack
     their names.
     """
-    path = folder / "run.json"
+    path = with_run_json(folder)
     run = json.loads(path.read_text(encoding="utf-8"))
     for name in ("shards", "paths", "longest", "model_name", "cut_at"):
         del run[name]

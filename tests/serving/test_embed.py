@@ -16,7 +16,7 @@ import torch
 from helpers import command_line
 from helpers.messages import assert_states, refused
 from helpers.small_texts import TEXTS
-from helpers.vector_folders import as_older_versions_wrote
+from helpers.vector_folders import as_older_versions_wrote, read_settings, shards_of, with_run_json, write_settings
 
 from modeling_roformer.output.folder_lock import only_writer
 from modeling_roformer.serving.errors import ServingError
@@ -39,7 +39,7 @@ def texts(tmp_path):
 
 def read(folder):
     """Return the ids, vectors, and texts or None, of all shards."""
-    tables = [pyarrow.parquet.read_table(path) for path in sorted(folder.glob("*.parquet"))]
+    tables = [pyarrow.parquet.read_table(path) for path in shards_of(folder)]
     table = pyarrow.concat_tables(tables)
     vectors = np.array(table["vector"].to_pylist(), dtype=np.float32)
     return table["id"].to_pylist(), vectors, table["text"].to_pylist() if "text" in table.column_names else None
@@ -156,7 +156,7 @@ def test_a_stopped_run_resumes_and_ends_as_one_that_was_not(saved, texts, tmp_pa
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(TextEncoder, "vectors", until_the_third)
         embed(saved("word"), texts, out, **arguments)
-    assert 1 <= len(list(out.glob("*.parquet"))) <= 3 and "done" not in json.loads((out / "run.json").read_text())
+    assert 1 <= len(shards_of(out)) <= 3 and "done" not in read_settings(out)
     # One of those there is damaged: a bit of a vector.
     damaged = out / "000000.parquet"
     data = bytearray(damaged.read_bytes())
@@ -164,7 +164,7 @@ def test_a_stopped_run_resumes_and_ends_as_one_that_was_not(saved, texts, tmp_pa
     data[place] ^= 1
     damaged.write_bytes(data)
     (out / ".000004.parquet.unfinished").write_bytes(b"what a killed process left")
-    kept = len(list(out.glob("*.parquet"))) - 1
+    kept = len(shards_of(out)) - 1
     report = embed(saved("word"), texts, out, **arguments)
     assert (report.kept, report.again, report.texts, report.shards) == (kept, 1, 10, 5)
     assert contents(out) == contents(tmp_path / "whole")
@@ -197,6 +197,31 @@ def test_only_texts_that_changed_are_embedded_again(saved, naive, texts, tmp_pat
         embed(saved("word"), texts, tmp_path / "out", shard_size=3)
 
 
+@pytest.mark.parametrize("keep_text", [False, True])
+def test_readers_take_the_folder_for_one_table(saved, texts, tmp_path, keep_text):
+    out = tmp_path / "out"
+    embed(saved("word"), texts, out, shard_size=4, keep_text=keep_text)
+    ids, vectors, _ = read(out)
+    table = pyarrow.parquet.read_table(out)
+    loaded = datasets.load_dataset("parquet", data_dir=str(out), cache_dir=str(tmp_path / "cache"), split="train")
+    for found in (table, loaded.with_format("arrow")[:]):
+        assert found.column_names == ["id", "vector", *["text"] * keep_text]
+        assert found["id"].to_pylist() == ids
+        np.testing.assert_array_equal(np.array(found["vector"].to_pylist(), dtype=np.float32), vectors)
+    assert loaded.features["vector"].length == vectors.shape[1]
+    assert not [path.name for path in out.iterdir() if path.suffix != ".parquet"]
+
+
+def test_a_run_begun_with_run_json_resumes(saved, texts, tmp_path):
+    out = tmp_path / "out"
+    embed(saved("word"), texts, out, shard_size=4)
+    before = contents(out)
+    with_run_json(out)
+    (out / "000001.parquet").unlink()
+    assert embed(saved("word"), texts, out, shard_size=4).kept == 2
+    assert contents(out) == before
+
+
 @pytest.mark.parametrize("at_once", [2, 100])
 def test_repeated_ids_are_kept_and_named(saved, run, tmp_path, at_once):
     path = tmp_path / "texts.jsonl"
@@ -218,7 +243,7 @@ def test_two_commands_do_not_write_at_once_and_a_moved_model_is_the_same(saved, 
     (out / "000001.parquet").unlink()
     shutil.copytree(saved("word"), tmp_path / "moved")
     assert embed(tmp_path / "moved", texts, out, shard_size=4).kept == 2
-    assert json.loads((out / "run.json").read_text())["model_name"] == "moved"
+    assert read_settings(out)["model_name"] == "moved"
 
 
 def test_the_summary_of_the_command(saved, run, texts, tmp_path):
@@ -370,7 +395,7 @@ def test_a_second_process_that_was_slow_to_read_does_not_take_the_vectors_of_the
     os.write(writer, "今天\n".encode())
     os.close(writer)
     thread.join(60)
-    found = json.loads((out / "run.json").read_text(encoding="utf-8"))
+    found = read_settings(out)
     done = [name for name, report in ended.items() if not isinstance(report, ServingError)]
     assert len(done) == 1, ended
     kind, pooling = {"first": ("word", "mean"), "second": ("sim", "pooler")}[done[0]]
@@ -379,9 +404,9 @@ def test_a_second_process_that_was_slow_to_read_does_not_take_the_vectors_of_the
 
 
 def everything(folder) -> str:
-    """Return all text of a folder of vectors: run.json, the tables and their metadata."""
-    found = [(folder / "run.json").read_text(encoding="utf-8")]
-    for path in folder.glob("*.parquet"):
+    """Return all text of a folder of vectors: the settings, the tables and their metadata."""
+    found = []
+    for path in folder.iterdir():
         table = pyarrow.parquet.read_table(path)
         found.append(f"{table.select(['id', 'text']).to_pylist()} {table.schema.metadata}")
     return "\n".join(found)
@@ -398,7 +423,7 @@ def test_nothing_that_is_saved_holds_the_folders_of_the_caller(saved, tmp_path, 
     out = tmp_path / "out"
     embed(model, [corpus, corpus / "a.txt", other], out, keep_text=True)
     assert read(out)[0] == ["corpus/a.txt:1", "more/a.txt:1"]
-    run_ = json.loads((out / "run.json").read_text(encoding="utf-8"))
+    run_ = read_settings(out)
     assert (run_["model"], run_["model_name"]) == (model_identity(model), "word")
     monkeypatch.chdir(corpus)
     embed("../models/word", ["../more/a.txt", "."], tmp_path / "typed", keep_text=True)
@@ -500,6 +525,7 @@ def test_a_folder_of_an_older_version_is_resumed_as_it_was(saved, naive, texts, 
     assert read(out)[0] == ids == [f"{texts}:{line}" for line in (1, 2, 3, 4, 6, 7, 8, 9, 10, 11)]
     np.testing.assert_allclose(read(out)[1], naive(saved("word"), TEXTS, "mean"), atol=2e-6)
     assert embed(saved("word"), texts, out, shard_size=4, keep_text=True).kept == 3
+    assert pyarrow.parquet.read_table(out).num_rows == 10
     with refused(ServingError, out, "model", model_identity(saved("sim"))[:56]):
         embed(saved("sim"), texts, out, shard_size=4, keep_text=True)
 
@@ -629,18 +655,21 @@ def test_a_row_of_parquet_that_cannot_be_read_is_named(saved, run, tmp_path):
         "twice",
     ],
 )
-def test_a_damaged_run_is_named(saved, run, texts, tmp_path, content):
+@pytest.mark.parametrize("name", ["_run.parquet", "run.json"])
+def test_a_damaged_run_is_named(saved, run, texts, tmp_path, content, name):
     out = tmp_path / "out"
     embed(saved("word"), texts, out)
-    path = out / "run.json"
-    whole = path.read_text(encoding="utf-8")
-    if content == "twice":
-        content = whole.replace('"dtype"', '"dtype": "float16", "dtype"', 1).encode()
-    if isinstance(content, str):  # a field that is something else
-        content = {content: "else"}
-    if isinstance(content, dict):
-        content = json.dumps(json.loads(whole) | content).encode()
-    path.write_bytes(content)
+    path, settings = out / name, read_settings(out)
+    if name == "run.json":
+        with_run_json(out)
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        changed = {content: "else"} if isinstance(content, str) else content  # a field that is something else
+        text = json.dumps(settings | changed)
+        if content == "twice":
+            text = json.dumps(settings).replace('"dtype"', '"dtype": "float16", "dtype"', 1)
+        path.write_text(text) if name == "run.json" else write_settings(out, text)
     before = contents(out)
     error_of(run, saved("word"), texts, out, states=[path, "damaged"])
     code, stdout, err = run("rank", "今天", out)

@@ -39,9 +39,8 @@ def texts(tmp_path):
 
 def read(folder):
     """Return the ids and vectors of all shards."""
-    tables = [pyarrow.parquet.read_table(path) for path in sorted(folder.glob("*.parquet"))]
-    ids = [id_ for table in tables for id_ in table["id"].to_pylist()]
-    return ids, np.concatenate([np.array(table["vector"].to_pylist(), dtype=np.float32) for table in tables])
+    table = pyarrow.parquet.read_table(folder)
+    return table["id"].to_pylist(), np.array(table["vector"].to_pylist(), dtype=np.float32)
 
 
 def workers() -> list[int]:

@@ -11,7 +11,7 @@ import pytest
 from helpers import command_line
 from helpers.messages import assert_states, refused
 from helpers.small_texts import TEXTS
-from helpers.vector_folders import as_older_versions_wrote
+from helpers.vector_folders import as_older_versions_wrote, read_settings, shards_of, with_run_json, write_settings
 from safetensors.numpy import load_file, save_file
 from transformers import AutoTokenizer
 
@@ -89,14 +89,13 @@ def test_the_table_of_the_command(run, vectors):
 
 
 def test_unfinished_vectors_are_ranked_with_a_note(run, vectors):
-    path = vectors / "run.json"
-    begun = json.loads(path.read_text(encoding="utf-8"))
+    begun = read_settings(vectors)
     del (
         begun["done"],
         begun["shards"]["000001.parquet"],
         begun["shards"]["000002.parquet"],
     )  # the second is not listed yet
-    path.write_text(json.dumps(begun), encoding="utf-8")
+    write_settings(vectors, begun)
     (vectors / "000002.parquet").unlink()
     code, out, err = run("rank", QUERY, vectors, "--top-k", 100)
     assert code == 0 and out.count("texts.txt:") == 8
@@ -114,9 +113,11 @@ def error_of(run, vectors, query=QUERY, *options, states) -> None:
     assert_states(err, *states)
 
 
-@pytest.fixture(params=["these days", "older"])
+@pytest.fixture(params=["these days", "run.json", "older"])
 def folder(request, vectors, tmp_path):
     """Finished vectors, as written by this version and by older ones."""
+    if request.param == "run.json":
+        with_run_json(vectors)
     if request.param == "older":
         as_older_versions_wrote(vectors, tmp_path / "word", tmp_path / "texts.txt")
     return vectors
@@ -170,10 +171,9 @@ def test_damaged_missing_and_foreign_files_are_named(run, folder, harm, named):
     ],
 )
 def test_a_foreign_file_that_is_not_listed_yet_is_named(run, vectors, change, facts):
-    path = vectors / "run.json"
-    begun = json.loads(path.read_text(encoding="utf-8"))
+    begun = read_settings(vectors)
     del begun["done"], begun["shards"]["000002.parquet"]
-    path.write_text(json.dumps(begun), encoding="utf-8")
+    write_settings(vectors, begun)
     bare = lambda table: table.select(["id", "vector"]).replace_schema_metadata(None)  # noqa: E731
     rewrite(vectors / "000002.parquet", lambda table: change(bare(table)))
     error_of(run, vectors, states=["000002.parquet", *facts])
@@ -197,7 +197,7 @@ def test_older_vectors_without_their_texts(saved, run, tmp_path, monkeypatch):
     Path("texts.txt").write_text("".join(text + "\n" for text in TEXTS), encoding="utf-8")
     embed(saved("word"), "texts.txt", "vectors", shard_size=4, keep_text=True)
     as_older_versions_wrote(Path("vectors"), saved("word"), Path("texts.txt"))
-    for path in Path("vectors").glob("*.parquet"):
+    for path in shards_of(Path("vectors")):
         rewrite(path, lambda table: table.drop_columns(["text"]))
     assert run("rank", QUERY, "vectors")[0] == 0
     rewrite(Path("vectors/000001.parquet"), lambda table: table.slice(0, 3))
