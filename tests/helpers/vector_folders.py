@@ -8,7 +8,6 @@ import pyarrow.parquet
 
 from modeling_roformer.serving.vectors.texts import digest_of
 
-
 SETTINGS = b"modeling_roformer.run"
 
 
