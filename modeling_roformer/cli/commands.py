@@ -152,6 +152,18 @@ def push(
 
 
 @app.command()
+def bundle(
+    directory: SavedModel,
+    output: Annotated[Path, Argument(metavar="OUT", help="Folder to create.")],
+    force: Force = False,
+) -> None:
+    """Copy a saved model with its code, for programs that load it with trust_remote_code, without this package."""
+    from ..hub import bundle as bundle_folder
+
+    print(bundle_folder(directory, output, force=force, tell=show_note))
+
+
+@app.command()
 def pull(
     repo_id: Annotated[str, Argument(metavar="REPO_ID", help="OWNER/NAME on the Hub.")],
     directory: Annotated[Path, Argument(metavar="DIR", help="Folder to create.")],

@@ -1,16 +1,28 @@
-"""The Hugging Face Hub: `push` publishes a model folder, `pull` fetches one and checks every byte."""
+"""The Hugging Face Hub: `push` publishes a model folder, `pull` fetches one and checks every byte.
+
+`bundle` makes locally what `push` publishes with code.
+"""
 
 from typing import TYPE_CHECKING
 
 from ..output.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from .bundling import Bundled, bundle
     from .download import Pulled, pull
     from .errors import HubError
     from .upload import push
 
-__all__ = ["HubError", "Pulled", "pull", "push"]
+__all__ = ["Bundled", "HubError", "Pulled", "bundle", "pull", "push"]
 
 __getattr__, __dir__ = lazy_names(
-    __name__, {"HubError": "errors", "Pulled": "download", "pull": "download", "push": "upload"}
+    __name__,
+    {
+        "Bundled": "bundling",
+        "HubError": "errors",
+        "Pulled": "download",
+        "bundle": "bundling",
+        "pull": "download",
+        "push": "upload",
+    },
 )

@@ -1,7 +1,4 @@
-"""Publish the files of a model and its card in one commit.
-
-The card of a published folder lists what is needed to load the model.
-"""
+"""Publish the files of a model and its card in one commit."""
 
 import io
 import os
@@ -17,32 +14,15 @@ from huggingface_hub import CommitOperationAdd, HfApi, constants
 from huggingface_hub.errors import EntryNotFoundError
 
 from ..model_cards import card_of_folder
-from ..model_cards.kinds import why_package_is_needed
 from ..output.console import byte_progress
-from ..tokenization.whole_file import read_json
 from .client import hub_bars, usable_token
 from .commit import commit_once, propose_once
 from .errors import LOG_IN, HubError, Unanswered, hub_error, shown
+from .published_content import CARD, with_needs
 from .retries import retrying, sending
 
-CARD = "README.md"
 # Larger files are sent one after the other, by the thread that pushes, so that Ctrl-C stops at once.
 LARGE = 1 << 20
-NEEDS_PACKAGE = """
-## What it needs
-
-transformers alone does not load this model: install the package `modeling_roformer`, and import it first.
-
-```python
-import modeling_roformer  # registers the classes with transformers
-```
-"""
-HAS_CODE = """
-## What it needs
-
-The code that computes this model is in this repository: where the package `modeling_roformer` is not installed, load it
-with `trust_remote_code=True`.
-"""
 
 
 def publish(
@@ -156,20 +136,9 @@ def _card(api: HfApi, repo_id: str, revision: str | None, directory: Path, with_
         except EntryNotFoundError:
             card = None
         if card is None:  # outside the handler: an error of the folder is not one of the Hub
-            return _with_needs(card_of_folder(directory), directory, with_code)
-    complete = _with_needs(card, directory, with_code)
+            return with_needs(card_of_folder(directory), directory, with_code)
+    complete = with_needs(card, directory, with_code)
     return None if complete == card else complete
-
-
-def _with_needs(card: str, directory: Path, with_code: bool) -> str:
-    """Return the card with a section on what is needed to load the model, unless the card has one."""
-    if with_code:
-        return card if "trust_remote_code" in card else f"{card.rstrip()}\n{HAS_CODE}"
-    tokenizer_config = read_json(directory / "tokenizer_config.json", default={})
-    needs_package = why_package_is_needed(read_json(directory / "config.json"), tokenizer_config) is not None
-    if needs_package and "import modeling_roformer" not in card:
-        return f"{card.rstrip()}\n{NEEDS_PACKAGE}"
-    return card
 
 
 def _size(content: Path | bytes) -> int:

@@ -97,7 +97,7 @@ class PublishedFiles:
         for reason, names in self.left_out.items():
             more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
             parts.append(f"{', '.join(names[:NAMED])}{more} ({reason})")
-        return f"not published: {'; '.join(parts)}" if parts else None
+        return f"left out: {'; '.join(parts)}" if parts else None
 
 
 def published_files(directory: Path, card: str = "") -> PublishedFiles:

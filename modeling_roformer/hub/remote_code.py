@@ -46,7 +46,7 @@ def files_with_code(directory: str | Path) -> dict[str, bytes]:
     if config_class is None:
         raise ValueError(
             f"{directory / 'config.json'} has model_type {config.get('model_type')!r}, but this package's code "
-            f"computes only {', '.join(CONFIG_CLASSES)}: push it without --with-code"
+            f"computes only {', '.join(CONFIG_CLASSES)}; `roformer push` without --with-code publishes it"
         )
     tokenizer_file = directory / "tokenizer_config.json"
     tokenizer_config: dict[str, Any] = {"tokenizer_class": RoFormerTokenizer.__name__}

@@ -4,9 +4,7 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from .model_folder import check_model_folder, shown
-from .paths import without_local_paths
-from .remote_code import files_with_code, missing_code
+from .published_content import published_content
 
 logger = logging.getLogger(__name__)
 
@@ -62,24 +60,12 @@ def push(
         'https://huggingface.co/me/my-model'
     """
     directory = Path(directory)
-    published = check_model_folder(directory)
+    files, changed = published_content(directory, with_code, tell)
     from huggingface_hub.utils import validate_repo_id  # a bad folder need not wait for it
 
     from .publication import publish
 
     validate_repo_id(repo_id)
-    files: dict[str, Path | bytes] = {**published.files}
-    if with_code:
-        files |= files_with_code(directory)
-    elif absent := missing_code(directory, files):
-        raise ValueError(
-            f"auto_map or custom_pipelines in {directory} name {', '.join(map(shown, absent))}, which is missing or "
-            "not published: put it into the folder, or push with --with-code"
-        )
-    files |= without_local_paths(files)
-    if note := published.note():
-        tell(note)
     return publish(
-        directory, files, published.changed, repo_id, with_code, private, revision, create_pr, commit_message, token,
-        progress,
+        directory, files, changed, repo_id, with_code, private, revision, create_pr, commit_message, token, progress
     )  # fmt: skip

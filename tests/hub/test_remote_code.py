@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import hub_server
+from helpers.absent_package import ABSENT
 from helpers.messages import refused
 from helpers.small_models import small_config
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoTokenizer
@@ -32,17 +33,6 @@ TEXTS = [
     "[MASK]的首都是北京",
     "",
 ]
-# Run before anything else: a machine on which this package is not installed.
-ABSENT = """
-import sys
-
-class Absent:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] == "modeling_roformer":
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-sys.meta_path.insert(0, Absent())
-"""
 COMPUTE = """
 def compute(model, tokenizer, texts):
     import torch

@@ -1,0 +1,72 @@
+"""A model folder with its code, as `push --with-code` publishes it, for programs that do not import this package."""
+
+import logging
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..model_cards import card_of_folder
+from ..output.atomic_folder import output_folder
+from .published_content import CARD, published_content, with_needs
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Bundled:
+    """The result of `bundle`: the folder, the number of files and their size in bytes."""
+
+    directory: Path
+    files: int
+    size: int
+
+    def __str__(self) -> str:
+        return f"{self.directory}: {self.files} files, {self.size:,} bytes; load it with trust_remote_code=True"
+
+
+def bundle(
+    directory: str | Path, output: str | Path, *, force: bool = False, tell: Callable[[str], object] = logger.warning
+) -> Bundled:
+    """Copy a saved model together with its code, so that `trust_remote_code=True` loads it without this package.
+
+    Args:
+        directory: a model folder, as for `push`. It is only read, and the same files are left out.
+        output: the folder to create. It appears only when it is complete.
+        force: replace the saved model at `output`, in one step.
+        tell: called with a sentence that names the files that are left out, unless all of them are hidden.
+
+    Raises:
+        ValueError: the folder is not a complete model, has a link that leads out of it, or was changed while it was
+            copied; or one of the two folders is inside the other.
+        FileExistsError: `output` is not empty, and may not be replaced.
+
+    Example:
+        >>> bundle("my-model", "my-model-with-code")
+        >>> AutoModel.from_pretrained("my-model-with-code", trust_remote_code=True)  # in another environment
+    """
+    directory, output = Path(directory), Path(output)
+    if _is_in(directory, output) or _is_in(output, directory):
+        raise ValueError(f"{output} and {directory} are the same folder, or one is inside the other: name another one")
+    with output_folder(output, force=force) as folder:
+        files, changed = published_content(directory, True, tell)
+        card = directory / CARD
+        text = card.read_text(encoding="utf-8") if card.exists() else card_of_folder(directory)
+        files[CARD] = with_needs(text, directory, with_code=True).encode("utf-8")
+        for name, content in files.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if isinstance(content, bytes):
+                path.write_bytes(content)
+            else:
+                shutil.copyfile(content, path)
+        if names := changed():
+            raise ValueError(f"{directory / names[0]} was changed while it was copied: bundle again")
+        size = sum((folder / name).stat().st_size for name in files)
+    return Bundled(output, len(files), size)
+
+
+def _is_in(inner: Path, outer: Path) -> bool:
+    """Return whether a path is that of an existing folder, or lies in it, by whatever names."""
+    inner = inner.resolve()
+    return outer.exists() and any(path.exists() and path.samefile(outer) for path in (inner, *inner.parents))

@@ -1,0 +1,186 @@
+"""`roformer bundle`: a folder with its code, made locally, which loads where this package cannot be imported."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from helpers import command_line, hub_server
+from helpers.absent_package import ABSENT
+from helpers.messages import assert_states, refused
+from helpers.paths import REPOSITORY
+from sentence_transformers import SentenceTransformer
+from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, pipeline
+
+from modeling_roformer.conversion import convert
+from modeling_roformer.hub import Bundled, bundle, push
+from modeling_roformer.tokenization import RoFormerTokenizer
+
+hub, run = hub_server.hub, command_line.run  # the fixtures
+LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
+TEXTS = ["今天[MASK]很好，我想去公园玩。", "苹果公司在北京召开了新闻发布会，介绍iPhone 12。", "[MASK]"]
+
+
+@pytest.fixture
+def word(tmp_path):
+    """A word-level model in several files."""
+    convert(LEGACY / "word", tmp_path / "word", max_shard_size="20KB")
+    return tmp_path / "word"
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def published(hub) -> dict[str, bytes]:
+    files = hub.repos["somebody/model"].files()
+    return {name: data for name, data in files.items() if name != ".gitattributes"}
+
+
+def graph(folder: Path) -> None:
+    """Write a graph for ONNX Runtime with its weights in a file of their own."""
+    rows = onnx.numpy_helper.from_array(np.ones((9, 16), np.float32), "rows")
+    values = onnx.helper.make_node("Gather", ["rows", "input_ids"], ["last_hidden_state"])
+    ids = onnx.helper.make_tensor_value_info("input_ids", onnx.TensorProto.INT64, ["batch", "length"])
+    out = onnx.helper.make_tensor_value_info("last_hidden_state", onnx.TensorProto.FLOAT, ["batch", "length", 16])
+    model = onnx.helper.make_model(onnx.helper.make_graph([values], "model", [ids], [out], [rows]))
+    (folder / "onnx").mkdir()
+    path = folder / "onnx" / "model.onnx"
+    onnx.save(model, path, save_as_external_data=True, location="model.onnx_data", size_threshold=0)
+
+
+def test_it_is_what_push_publishes_with_code(hub, word, tmp_path, run):
+    graph(word)
+    (word / "runs").mkdir()
+    (word / "optimizer.pt").write_text("of training")
+    config = json.loads((word / "config.json").read_text())
+    (word / "config.json").write_text(json.dumps(config | {"_name_or_path": "/home/me/secret/word"}))
+    before = content(word)
+    code, out, err = run("bundle", word, tmp_path / "new" / "out")
+    assert code == 0 and content(word) == before
+    push(word, "somebody/model", with_code=True, tell=lambda sentence: None)
+    bundled = content(tmp_path / "new" / "out")
+    assert bundled == published(hub)
+    assert {"onnx/model.onnx", "onnx/model.onnx_data", "model.safetensors.index.json", "model.py"} <= set(bundled)
+    assert_states(out, tmp_path / "new" / "out", len(bundled), f"{sum(map(len, bundled.values())):,}")
+    assert_states(err, "optimizer.pt")
+    # A bundle is a model folder too.
+    assert bundle(tmp_path / "new" / "out", tmp_path / "again") == Bundled(
+        tmp_path / "again", len(bundled), sum(map(len, bundled.values()))
+    )
+    assert content(tmp_path / "again") == bundled
+
+
+def test_a_card_is_written_where_there_is_none(word, tmp_path):
+    (word / "README.md").unlink()
+    bundle(word, tmp_path / "out")
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert card.startswith("---\n") and "trust_remote_code=True" in card
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_what_is_there_is_not_lost(word, tmp_path, force):
+    (tmp_path / "link").symlink_to(word, target_is_directory=True)
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "mine.txt").write_text("mine")
+    before = content(tmp_path)
+    for output in (word, tmp_path / "link", word / "inside" / "deep", tmp_path / "link" / "inside", tmp_path):
+        with refused(ValueError, output, word, "inside"):
+            bundle(word, output, force=force)
+    with refused(FileExistsError, tmp_path / "notes"):
+        bundle(word, tmp_path / "notes", force=force)
+    assert content(tmp_path) == before
+    bundle(word, tmp_path / "out")
+    (tmp_path / "out" / "model.py").unlink()
+    if not force:
+        with refused(FileExistsError, tmp_path / "out", "--force"):
+            bundle(word, tmp_path / "out")
+        assert not (tmp_path / "out" / "model.py").exists()
+    else:
+        bundle(word, tmp_path / "out", force=True)
+        assert (tmp_path / "out" / "model.py").exists()
+    assert {path.name for path in tmp_path.iterdir()} == {"word", "link", "notes", "out"}
+
+
+def test_refusals_leave_nothing(word, tmp_path, run, monkeypatch):
+    with refused(ValueError, tmp_path / "none"):
+        bundle(tmp_path / "none", tmp_path / "out")
+    copyfile = shutil.copyfile
+
+    def changing(source, target):
+        copyfile(source, target)
+        (word / "vocab.txt").write_text("changed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "copyfile", changing)
+        with refused(ValueError, word / "vocab.txt", "changed"):
+            bundle(word, tmp_path / "out")
+    convert(LEGACY / "word", word, force=True)
+    (word / "config.json").write_text('{"model_type": "bert"}')
+    code, out, err = run("bundle", word, tmp_path / "out")
+    assert code == 1 and not out and err.count("\n") == 1
+    assert_states(err, word / "config.json", "bert", "roformer")
+    assert os.listdir(tmp_path) == ["word"]
+
+
+ELSEWHERE = """
+import json
+import sys
+import numpy
+import torch
+from sentence_transformers import SentenceTransformer
+from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, pipeline
+
+_, words, sim, texts, output = sys.argv
+texts, trust = json.loads(texts), {"trust_remote_code": True}
+tokenizer = AutoTokenizer.from_pretrained(words, **trust)
+batch = tokenizer(texts, padding=True, return_tensors="pt")
+results = {"ids": batch["input_ids"]}
+with torch.no_grad():
+    for auto in (AutoModel, AutoModelForMaskedLM):
+        results[auto.__name__] = auto.from_pretrained(words, **trust).eval()(**batch)[0]
+guesses = pipeline("fill-mask", model=words, **trust)(texts[0])
+results["scores"], results["tokens"] = [g["score"] for g in guesses], [g["token"] for g in guesses]
+results["vectors"] = SentenceTransformer(sim, device="cpu", **trust).encode(texts)
+numpy.savez(output, **results)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("package", ["present", "absent"])
+def test_outputs_are_those_of_the_original_folder(word, tmp_path, package):
+    """In a process of its own, with and without this package: model, tokenizer, pipeline and sentence vectors."""
+    convert(LEGACY / "sim", tmp_path / "sim", family="sim")
+    for name in ("word", "sim"):
+        bundle(tmp_path / name, tmp_path / "out" / name)
+    script = {
+        "present": f"import modeling_roformer\n{ELSEWHERE}",
+        "absent": f"{ABSENT}{ELSEWHERE}assert 'modeling_roformer' not in sys.modules",
+    }[package]
+    folders = [tmp_path / "out" / "word", tmp_path / "out" / "sim"]
+    command = [sys.executable, "-c", script, *folders, json.dumps(TEXTS), tmp_path / "results.npz"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "cache")}
+    done = subprocess.run(
+        [*map(str, command)], env=environment, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL
+    )
+    assert done.returncode == 0, done.stderr
+    found = np.load(tmp_path / "results.npz")
+
+    tokenizer = AutoTokenizer.from_pretrained(word)
+    assert type(tokenizer) is RoFormerTokenizer
+    batch = tokenizer(TEXTS, padding=True, return_tensors="pt")
+    assert np.array_equal(found["ids"], batch["input_ids"])
+    guesses = pipeline("fill-mask", model=str(word))(TEXTS[0])
+    assert found["tokens"].tolist() == [guess["token"] for guess in guesses]
+    with torch.no_grad():
+        expected = {auto.__name__: auto.from_pretrained(word)(**batch)[0] for auto in (AutoModel, AutoModelForMaskedLM)}
+    expected["scores"] = [guess["score"] for guess in guesses]
+    expected["vectors"] = SentenceTransformer(str(tmp_path / "sim"), device="cpu").encode(TEXTS)
+    for name, values in expected.items():
+        np.testing.assert_allclose(found[name], values, rtol=0, atol=1e-6, err_msg=name)
