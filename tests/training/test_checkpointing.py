@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 from itertools import product
 
@@ -32,7 +33,7 @@ class Regression(nn.Module):
         return {"loss": (predictions - labels).square().mean(), "logits": predictions}
 
 
-def make_trainer(folder, steps=6, keep=2):
+def make_trainer(folder, steps=6, keep=2, bar=False):
     some = torch.Generator().manual_seed(1)
     rows = [{"x": x, "labels": x.sum()} for x in torch.randn(40, 4, generator=some)]
     arguments = TrainingArguments(
@@ -45,7 +46,7 @@ def make_trainer(folder, steps=6, keep=2):
         learning_rate=0.1,
         use_cpu=True,
         report_to=[],
-        disable_tqdm=True,
+        disable_tqdm=not bar,
     )
     return CheckpointingTrainer(Regression(), arguments, train_dataset=rows)
 
@@ -182,6 +183,12 @@ def test_damage_that_formats_show_where_there_are_no_digests(name, how, folder, 
     trainer.train_or_resume()
     assert_states(caplog.text, f"{folder}/checkpoint-4/{name}")
     assert_same(trainer, whole_run)
+
+
+def test_the_bar_of_a_resumed_run_begins_at_the_checkpoint(folder, capfd):
+    make_trainer(folder, bar=True).train_or_resume()
+    shown = [int(step) for step in re.findall(r"(\d+)/6 ", capfd.readouterr().err)]
+    assert shown[0] == 4 and shown[-1] == 6 and shown == sorted(shown)
 
 
 def test_files_that_are_missing(folder, whole_run, caplog):

@@ -6,7 +6,8 @@ from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 
-from transformers import Trainer, TrainerState
+from tqdm.auto import tqdm
+from transformers import ProgressCallback, Trainer, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME, TRAINING_ARGS_NAME
 
 from ...output.console import sentence_of
@@ -24,6 +25,11 @@ class Checkpointing(FiniteTraining):
     The latest `args.save_total_limit` checkpoints are kept, and at least two. Weights are saved only if they are finite (see
     `FiniteTraining`).
     """
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        if self.pop_callback(ProgressCallback):
+            self.add_callback(_ProgressBar)
 
     @property
     def folder(self) -> Path:
@@ -123,6 +129,15 @@ def _naming(checkpoint: str | None, what: str) -> Iterator[None]:
     except Exception as error:
         then = "Move that folder away to resume from the checkpoint before it"
         raise TrainingError(f"{checkpoint}: cannot load {what}: {sentence_of(error)}. {then}") from error
+
+
+class _ProgressBar(ProgressCallback):
+    """Progress bar that begins at the checkpoint. Trainer's begins at 0, and counts the steps before as steps of a moment."""
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        self.current_step = state.global_step
+        if state.is_world_process_zero:
+            self.training_bar = tqdm(total=state.max_steps, initial=state.global_step, dynamic_ncols=True)
 
 
 class CheckpointingTrainer(Checkpointing, Trainer):
