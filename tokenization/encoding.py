@@ -71,6 +71,7 @@ class Assembler:
         self.max_length = None if strategy is None else max_length
         self.stride = stride
         self.side = side
+        self.truncated = False
         self._layouts = {}
 
     def _layout(self, n_sequences):
@@ -122,6 +123,7 @@ class Assembler:
         for sequence, length in zip(sequences, lengths, strict=True):
             excess = len(sequence.ids) - length
             if excess:
+                self.truncated = True
                 dropped = slice(length, None) if self.side == "right" else slice(excess)
                 del sequence.ids[dropped]
                 if sequence.offsets is not None:

@@ -57,7 +57,8 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
             characters, and a warning names it.
         tokenize_chinese_chars: ignored, as by transformers' RoFormerTokenizer: Han characters are always split.
         strip_accents: drop accents; None means the value of `do_lower_case`.
-        add_sep_token: end texts with [SEP]; False for RoFormer-GPT, which continues its prompts.
+        add_sep_token: end texts with [SEP]; False for RoFormer-GPT, which continues its prompts. `bos_token` is then
+            [CLS] and `eos_token` is [SEP] by default, for tools that ask for them.
 
     Raises:
         VocabularyError (a ValueError): [UNK] is missing, an entry occurs twice, or "jieba" is asked of a vocabulary
@@ -131,6 +132,8 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
         self._tokenizer = _backend(self._vocabulary, str(unk_token), do_lower_case, strip_accents)
         if kwargs.get("truncation_side") == _REFUSAL:
             kwargs["truncation_side"] = kwargs.pop("saved_truncation_side", "right")
+        if not add_sep_token:
+            kwargs = {"bos_token": cls_token, "eos_token": sep_token} | kwargs
 
         super().__init__(
             do_lower_case=do_lower_case, word_segmentation=self.word_segmentation, user_dict=self.user_dict,
@@ -387,6 +390,8 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
         else:
             inputs = (self._tokenize(sample, split, return_offsets_mapping) for sample in samples)
             rows = [assembler.assemble(sequences, return_special_tokens_mask) for sequences in inputs]
+            if assembler.truncated and verbose:
+                self._warn_of_a_limit_that_was_not_saved(max_length)
         ids, types, specials, offsets = map(list, zip(*rows, strict=True)) if rows else ([], [], [], [])
         for row in ids:
             self._eventual_warn_about_too_long_sequence(row, max_length, verbose)
@@ -411,6 +416,18 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
             if not is_batched and return_tensors is None:
                 data = {name: rows[0] for name, rows in data.items()}
         return BatchEncoding(data, encodings, return_tensors, n_sequences=len(samples[0]) if samples else None)
+
+    def _warn_of_a_limit_that_was_not_saved(self, max_length):
+        """Warn once if a text was truncated at a `model_max_length` that was set after loading.
+
+        sentence-transformers sets it to the configuration's `max_position_embeddings`, though RoFormer reads longer texts.
+        """
+        if max_length == self.model_max_length != self.init_kwargs.get("model_max_length"):
+            logger.warning_once(
+                f"texts are truncated to {max_length:,} tokens, the model_max_length that was set after loading "
+                "(sentence-transformers sets the configuration's max_position_embeddings). To change that, set "
+                "max_seq_length of the SentenceTransformer, or model_max_length of the tokenizer"
+            )
 
     def _tokenize(self, sample, split_special_tokens, with_offsets):
         """Return the `Tokens` of each sequence of a sample."""

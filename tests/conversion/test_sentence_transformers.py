@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import hub_server
-from helpers.messages import refused
+from helpers.messages import assert_states, refused
 from helpers.paths import REPOSITORY, SHARED, needs_shared
 from helpers.properties import max_examples
 from hypothesis import given
@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging
 
 from modeling_roformer import RoFormerForCausalLM
 from modeling_roformer.conversion.converter import convert
@@ -109,6 +110,46 @@ def test_the_user_may_say_where_texts_are_cut(folder):
     encoder = SentenceTransformer(str(folder), device="cpu")
     encoder.max_seq_length = 64
     assert encoder.preprocess(["明月" * 1500])["input_ids"].shape == (1, 64)
+
+
+@pytest.fixture(scope="module")
+def word_folder(tmp_path_factory):
+    return convert(LEGACY / "word", tmp_path_factory.mktemp("word") / "word").output
+
+
+def warnings_of(caplog, texts, encoder):
+    caplog.clear()
+    logging.warning_once.cache_clear()
+    for text in texts:
+        encoder.preprocess([text])
+    return [record.message for record in caplog.records if "max_position_embeddings" in record.message]
+
+
+def test_a_limit_that_no_one_chose_warns_once_when_it_truncates(word_folder, caplog):
+    """sentence-transformers takes the limit of other encoders from `max_position_embeddings`."""
+    encoder = SentenceTransformer(str(word_folder), device="cpu")
+    assert warnings_of(caplog, ["明月", "明月山" * 500], encoder) == []
+    (warning,) = warnings_of(caplog, ["明月山" * 800, "山明月" * 800], encoder)
+    assert_states(warning, "1,536", "max_seq_length")
+    encoder.max_seq_length = 8192
+    assert warnings_of(caplog, ["明月山" * 800], encoder) == []
+
+
+def test_a_limit_that_was_saved_or_given_does_not_warn(word_folder, encoder, tmp_path, caplog):
+    assert warnings_of(caplog, ["明月" * 1500], encoder) == []  # RoFormer-Sim's files say that there is no limit
+    tokenizer = AutoTokenizer.from_pretrained(word_folder)
+    tokenizer(["明月山" * 100], truncation=True, max_length=20)
+    tokenizer.model_max_length = 30
+    tokenizer.save_pretrained(tmp_path)
+    saved = AutoTokenizer.from_pretrained(tmp_path)
+    assert len(saved(["明月山" * 100], truncation=True)["input_ids"][0]) == 30
+    assert "max_position_embeddings" not in caplog.text
+
+
+def test_the_longest_texts_of_training_are_read_whole(tmp_path):
+    """The small model's last stage had 4,096 tokens, which its configuration says."""
+    convert(REPOSITORY / "examples" / "roformer-mini-zh", tmp_path / "mini")
+    assert SentenceTransformer(str(tmp_path / "mini"), device="cpu").max_seq_length == 4096
 
 
 def test_the_folder_is_a_causal_model_as_before(folder):
