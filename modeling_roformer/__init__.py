@@ -33,10 +33,11 @@ if not Path(__file__).with_name("tokenization").exists() and (_TREE / "setup.cfg
 
 
 def _is_the_command() -> bool:
-    """Return whether this process is the command: the program `roformer`, or `-m modeling_roformer.cli`."""
+    """Return whether this process is the command: the program `roformer`, or `-m modeling_roformer`."""
     program = Path((getattr(sys, "argv", None) or [""])[0])
     if str(program) == "-m":  # Python sets the module's path only after importing its package
-        return f"{__name__}.cli" in sys.orig_argv[sys.orig_argv.index("-m") :][1:2]
+        module = sys.orig_argv[sys.orig_argv.index("-m") :][1:2]
+        return module in ([__name__], [f"{__name__}.cli"])
     try:
         return program.name == "roformer" and b"modeling_roformer.cli" in program.read_bytes()
     except OSError:

@@ -86,6 +86,8 @@ def test_the_wheel_holds_the_package_and_its_metadata(tree, wheel):
     assert len(names) > 150 and "modeling_roformer/py.typed" in names
     assert metadata["Version"] == __version__
     assert metadata["License"] == "Apache-2.0"
+    assert metadata["Author"] == "The modeling_roformer developers"  # as the citation
+    assert metadata.get_all("Project-URL") == ["Paper, https://arxiv.org/abs/2104.09864"]
     assert metadata["Requires-Python"] == SETTINGS["options"]["python_requires"]
     assert set(metadata.get_all("Provides-Extra")) == set(SETTINGS["options.extras_require"])
 

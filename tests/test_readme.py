@@ -196,8 +196,9 @@ def test_every_command_is_shown():
 
 
 def test_options_in_running_text_exist():
-    options = {option for command in COMMANDS.values() for parameter in command.params for option in parameter.opts}
-    known = options | {"--help", "--version", "--editable"}  # the last is pip's
+    commands = [typer.main.get_command(app), *COMMANDS.values()]
+    options = {option for command in commands for parameter in command.params for option in parameter.opts}
+    known = options | {"--help", "--editable"}  # the last is pip's
     for script in [*(REPOSITORY / "examples").rglob("*.py"), *(REPOSITORY / "training" / "pretraining").glob("*.py")]:
         known |= set(re.findall(r'"(--[\w-]+)"', script.read_text(encoding="utf-8")))
     for page, text in PAGES.items():

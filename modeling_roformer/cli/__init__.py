@@ -1,4 +1,4 @@
-"""The command line: `roformer COMMAND …`, or `python -m modeling_roformer.cli COMMAND …`."""
+"""The command line: `roformer COMMAND …`, or `python -m modeling_roformer COMMAND …`."""
 
 from .commands import app, main
 

@@ -1,4 +1,4 @@
-"""The command line: `roformer COMMAND …`.
+"""The command line: `roformer COMMAND …`, or `python -m modeling_roformer COMMAND …`.
 
 A command prints its result on stdout and exits with code 0, or prints one sentence on stderr and exits with code 1 (2
 for a mistyped command). ROFORMER_DEBUG=1 shows the traceback of an error.
@@ -12,15 +12,15 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.console import Console
-from typer import Argument, Option
+from typer import Argument, Exit, Option
 
 from .. import __version__
 from ..output.console import sentence_of
+from .plain_flags import App
 
-app = typer.Typer(name="roformer", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
-plot = typer.Typer(help="Draw figures of the paper, as a PNG.", no_args_is_help=True)
+app = App(name="roformer", pretty_exceptions_enable=False)
+plot = App(help="Draw figures of the paper, as a PNG.")
 app.add_typer(plot, name="plot")
 stdout = Console()
 stderr = Console(stderr=True)
@@ -29,7 +29,7 @@ stderr = Console(stderr=True)
 def show_version(wanted: bool) -> None:
     if wanted:
         print(__version__)
-        raise typer.Exit
+        raise Exit
 
 
 def check_address(address: str | None) -> str | None:
@@ -58,7 +58,7 @@ def commands(
         bool, Option("--version", help="Show the version.", callback=show_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Convert, publish and inspect RoFormer checkpoints."""
+    """Convert, inspect, publish, export and serve RoFormer models, make vocabularies, and search with vectors."""
 
 
 @app.command()
@@ -332,7 +332,7 @@ def main() -> None:
     if reconfigure := getattr(sys.stdout, "reconfigure", None):  # a terminal's encoding may lack characters
         reconfigure(errors="backslashreplace")
     try:
-        app()
+        app(prog_name="roformer")  # also for `python -m`, and for the shell's completion
     except (SystemExit, KeyboardInterrupt) as ended:
         if getattr(ended, "code", 130) != 130:  # typer turns Ctrl-C into 130, once it has started
             raise

@@ -1,0 +1,90 @@
+"""`--help` of the command line, its name, and the completion of shells."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer.main
+from helpers import command_line
+
+import modeling_roformer
+from modeling_roformer.cli import app
+
+run = command_line.run  # the fixture
+COMMAND = Path(sys.executable).with_name("roformer")
+
+
+def paths(group, before=()):
+    """Yield the words of each command, and of each group of them."""
+    yield before
+    for name, command in getattr(group, "commands", {}).items():
+        yield from paths(command, (*before, name))
+
+
+@pytest.mark.parametrize(
+    "words", [*paths(typer.main.get_command(app))], ids=lambda words: "-".join(words) or "roformer"
+)
+def test_help_shows_each_option_and_no_type_beside_a_flag(run, words):
+    code, out, err = run(*words, "--help")
+    assert code == 0 and not err
+    rows = {found[1]: found[2] for found in re.finditer(r"^│\s+\*?\s*(--[\w-]+)(.*)│$", out, re.MULTILINE)}
+    assert "--help" in rows
+    assert "bool" not in out.lower()
+    # A flag's help begins where the others have their type, or after it.
+    assert all(re.fullmatch(r"\s+(\S+\s+)?[A-Z`\w].*", row) for row in rows.values())
+
+
+def test_help_names_what_the_commands_do(run):
+    _, out, _ = run("--help")
+    summary = out.split("╭")[0].lower()
+    for verb in ("convert", "inspect", "publish", "export", "vocabular", "vectors"):
+        assert verb in summary
+    assert "--install-completion" in out and "--show-completion" in out
+
+
+def test_the_package_is_the_command_too():
+    """Started as a module, it has the same name, and imports no models."""
+
+    def start(*arguments):
+        command = [sys.executable, "-X", "importtime", "-m", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        imported = set(re.findall(r"\| +([\w.]+)$", done.stderr, re.MULTILINE))
+        assert "modeling_roformer.cli" in imported and not imported & {"torch", "transformers"}
+        return done.returncode, done.stdout
+
+    assert start("modeling_roformer", "--version") == (0, f"{modeling_roformer.__version__}\n")
+    code, out = start("modeling_roformer", "plot", "--help")
+    assert code == 0 and "Usage: roformer plot " in out
+    assert start("modeling_roformer.cli", "--version") == (0, f"{modeling_roformer.__version__}\n")
+    assert start("modeling_roformer", "pull")[0] == 2
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
+@pytest.mark.parametrize(
+    ("words", "found"), [("bun", "bundle"), ("pull --local", "--local-files-only"), ("plot d", "decay")]
+)
+def test_bash_completes_after_the_installation(tmp_path, words, found):
+    script = f"""
+    "{COMMAND}" --install-completion || exit 1
+    source ~/.bashrc
+    COMP_WORDS=(roformer {words}) COMP_CWORD={len(words.split())}
+    _roformer_completion "{COMMAND}"
+    echo "completed: ${{COMPREPLY[@]}}"
+    """
+    environment = os.environ | {"HOME": str(tmp_path)}
+    done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith(f"completed: {found}\n")
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
+def test_completion_is_shown_without_writing_anything(tmp_path):
+    script = f'"{COMMAND}" --show-completion; true'  # two commands, so that bash stays the parent
+    environment = os.environ | {"HOME": str(tmp_path)}
+    done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, timeout=60)
+    assert "complete -o default -F _roformer_completion roformer" in done.stdout and not done.stderr
+    assert not os.listdir(tmp_path)
