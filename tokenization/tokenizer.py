@@ -335,6 +335,11 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
         `clean_up_tokenization_spaces=False` returns the text that the saved tokenizer.json gives, with a space on both
         sides of every mark that is not Chinese, except before . , ? ! behind a word.
         """
+        if token_ids is None:
+            raise ValueError(
+                "token_ids is None; expected ids. If it is an eos_token_id or a bos_token_id: only the tokenizers of "
+                "RoFormer-GPT have them, so set eos_token and bos_token of this one, or use a RoFormer-GPT"
+            )
         if clean_up_tokenization_spaces is False:
             return super()._decode(token_ids, skip_special_tokens, clean_up_tokenization_spaces, **kwargs)
         if isinstance(token_ids, dict):

@@ -7,9 +7,14 @@ from .family import Config, Family
 
 
 def config(settings: Settings, vocabulary: Vocabulary) -> Config:
-    """Return the configuration of a decoder whose texts end with [SEP]."""
+    """Return the configuration of a decoder whose texts begin with [CLS] and end with [SEP]."""
     return roformer_v1.config(
-        settings, vocabulary, "RoFormerForCausalLM", is_decoder=True, eos_token_id=vocabulary.id_of("[SEP]")
+        settings,
+        vocabulary,
+        "RoFormerForCausalLM",
+        is_decoder=True,
+        bos_token_id=vocabulary.id_of("[CLS]"),
+        eos_token_id=vocabulary.id_of("[SEP]"),
     )
 
 

@@ -12,7 +12,7 @@ import torch
 import transformers
 from helpers.paths import REPOSITORY, SHARED, needs_shared
 from safetensors.torch import load_file
-from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer, pipeline
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer, pipeline
 
 from modeling_roformer import NezhaForMaskedLM, RoFormerForCausalLM, RoFormerForMaskedLM
 from modeling_roformer.conversion.converter import convert
@@ -93,13 +93,20 @@ def test_greedy_decoding_gives_bert4keras_tokens(family, use_cache, tmp_path):
 
 def test_configurations_say_what_they_are(family, folder):
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    separator = (LEGACY / family / "vocab.txt").read_text(encoding="utf-8").split("\n").index("[SEP]")
+    vocabulary = (LEGACY / family / "vocab.txt").read_text(encoding="utf-8").split("\n")
+    start, separator = vocabulary.index("[CLS]"), vocabulary.index("[SEP]")
     padding = {"pad_token_id": 0}
     expected = (
         padding
         | {
             "v2": {"model_type": "roformer_v2", "norm_type": "rms_norm", "use_bias": False, "hidden_act": "relu"},
-            "gpt": {"model_type": "roformer", "is_decoder": True, "prefix_lm": False, "eos_token_id": separator},
+            "gpt": {
+                "model_type": "roformer",
+                "is_decoder": True,
+                "prefix_lm": False,
+                "bos_token_id": start,
+                "eos_token_id": separator,
+            },
             "sim": {
                 "model_type": "roformer_x",
                 "is_decoder": True,
@@ -125,6 +132,19 @@ def test_configurations_say_what_they_are(family, folder):
     )
     assert {name: config[name] for name in expected} == expected
     assert config["architectures"] == [ARCHITECTURES[family][1].__name__]
+
+
+def test_a_gpt_and_its_tokenizer_name_the_same_first_and_last_token(tmp_path):
+    """Trainers and servers read them from either: trl ends texts with `eos_token`, lm-eval begins them with `bos_token`."""
+    convert(LEGACY / "gpt", tmp_path / "gpt")
+    config, tokenizer = AutoConfig.from_pretrained(tmp_path / "gpt"), AutoTokenizer.from_pretrained(tmp_path / "gpt")
+    assert (tokenizer.bos_token, tokenizer.eos_token) == ("[CLS]", "[SEP]")
+    assert (tokenizer.bos_token_id, tokenizer.eos_token_id) == (config.bos_token_id, config.eos_token_id)
+    assert tokenizer("天气[SEP]").input_ids == [
+        config.bos_token_id,
+        *tokenizer("天气").input_ids[1:],
+        config.eos_token_id,
+    ]
 
 
 def test_the_pooler_of_sim_comes_from_automodel_too(tmp_path):

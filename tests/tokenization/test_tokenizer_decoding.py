@@ -5,6 +5,7 @@ import random
 import re
 
 import pytest
+from helpers.messages import refused
 from helpers.paths import REPOSITORY, SHARED, needs_shared
 from helpers.properties import max_examples
 from hypothesis import given
@@ -94,6 +95,13 @@ def test_every_way_to_decode_is_the_same(tokenizer):
     assert tokenizer.decode(ids[0]) == "covid"
     assert tokenizer.decode([]) == tokenizer.convert_tokens_to_string([]) == ""
     assert tokenizer.decode([len(tokenizer) + 5, *ids]) == text  # an id that a model has and the vocabulary has not
+
+
+def test_the_last_token_of_an_encoder_has_no_id_to_decode(tokenizer):
+    """lm-eval decodes `eos_token_id`, which only a RoFormer-GPT has."""
+    assert tokenizer.eos_token_id is tokenizer.bos_token_id is None
+    with refused(ValueError, "token_ids", "eos_token_id", "RoFormer-GPT"):
+        tokenizer.decode(tokenizer.eos_token_id)
 
 
 def test_added_tokens(tokenizer):
