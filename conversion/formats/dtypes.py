@@ -33,7 +33,7 @@ def cast(array: np.ndarray, source: str, target: str) -> np.ndarray:
     """
     if source == target:
         return array
-    wide = (array.astype("<u4") << 16).view("<f4") if source == "bfloat16" else array
+    wide = np.left_shift(array, 16, dtype="<u4").view("<f4") if source == "bfloat16" else array
     with np.errstate(over="ignore", invalid="ignore"):
         if target == "bfloat16":
             wide = wide.astype("<f4", copy=False)

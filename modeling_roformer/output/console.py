@@ -44,8 +44,9 @@ def byte_progress(shown: bool) -> "Progress":
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
+    console.quiet = not (shown and console.is_terminal)  # up to rich 14.2, a hidden bar ends with an empty line
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=console, disable=not (shown and console.is_terminal), transient=True)
+    return Progress(*columns, console=console, disable=console.quiet, transient=True)
 
 
 @contextmanager
