@@ -62,7 +62,7 @@ def conversion_facts(source_files: Iterable[str | Path], fact: Callable[[Path], 
     made_with = ", ".join(f"{name} {version(name)}" for name in ("modeling-roformer", "transformers", "torch"))
     sources = {f"source file {Path(path).name}": (fact or file_fact)(path) for path in source_files}
     return sources | {
-        "converted on": f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d}",
+        "converted on": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}",
         "converted with": made_with,
     }
 

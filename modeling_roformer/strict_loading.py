@@ -6,7 +6,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 logger = logging.get_logger(__name__)
 Model = PreTrainedModel if TYPE_CHECKING else object
@@ -84,6 +84,18 @@ class LoadedWhole(Model):
                 f"{source} was trained with {trained} attention, but is loaded with {chosen} attention: train it "
                 "further before using it, for instance with examples/pretrain_mlm.py"
             )
+
+    def tie_weights(self, missing_keys: set[str] | None = None, recompute_mapping: bool = True) -> None:
+        """Tie as transformers does. Of two tied weights whose shapes in the checkpoint are wrong, one has no values yet.
+
+        transformers would compare them, and raise a NotImplementedError; here that one counts as missing.
+        """
+        if missing_keys is not None:
+            for pair in self.all_tied_weights_keys.items():
+                without_values = [name for name in pair if self.get_parameter(name).is_meta]
+                if len(without_values) == 1:
+                    missing_keys.update(without_values)
+        super().tie_weights(missing_keys, recompute_mapping)
 
     def missing_weights(self, report: dict) -> set[str]:
         """Return the missing weights, except Performer's random features if all are missing: they are drawn."""

@@ -59,7 +59,7 @@ def test_python_versions_begin_with_the_lowest_that_the_package_takes():
     job = WORKFLOWS["ci.yml"]["jobs"]["test"]
     versions = job["strategy"]["matrix"]["python"]
     assert settings["options"]["python_requires"] == f">={versions[0]}"
-    assert versions == ["3.10", "3.11", "3.12", "3.13", "3.14"]
+    assert versions == ["3.11", "3.12", "3.13", "3.14"]
     assert job["continue-on-error"] == "${{ matrix.python == '3.14' }}"
 
 

@@ -25,7 +25,7 @@ from .whole_file import read_json
 from .wordpiece import LONGEST_WORD, PREFIX, WordPiece
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 logger = logging.get_logger(__name__)
 

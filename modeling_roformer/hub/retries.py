@@ -11,7 +11,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timezone
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 from math import ceil
 from time import monotonic as clock
@@ -167,7 +167,7 @@ def _retry_after(headers) -> float | None:
     if text:
         try:
             date = parsedate_to_datetime(text)
-            return max(0.0, (date if date.tzinfo else date.replace(tzinfo=timezone.utc)).timestamp() - now())
+            return max(0.0, (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - now())
         except (ValueError, TypeError, OverflowError):
             return None
     match = re.search(r";\s*r\s*=\s*0\s*;\s*t\s*=\s*(\d{1,9})", headers.get("ratelimit", ""))

@@ -108,7 +108,7 @@ def card_of(saved: SavedModel, report: OnnxReport, folder: Path) -> str:
     rows |= {f"file onnx/{file}": file_fact(folder / "onnx" / file) for file in report.agreements}
     made_with = ("modeling-roformer", "torch", "onnx", "onnxscript", "onnxruntime")
     rows |= {
-        "exported on": f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d}",
+        "exported on": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}",
         "exported with": ", ".join(f"{package} {version(package)}" for package in made_with),
     }
     text = (Path(__file__).parent / "card.md").read_text(encoding="utf-8")

@@ -7,7 +7,7 @@ import os
 import re
 from collections import Counter
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from email.utils import format_datetime
 
 import numpy as np
@@ -158,7 +158,7 @@ def test_parts_and_files_that_arrived_are_not_sent_again(hub, folder, fake_time)
 @pytest.mark.parametrize("header", ["seconds", "date", "ratelimit"])
 def test_the_hub_says_how_long_to_wait(hub, folder, fake_time, header):
     fault = Fault("POST .*/preupload/", status=429, times=2)
-    when = format_datetime(datetime.fromtimestamp(NOON + 30, timezone.utc), usegmt=True)
+    when = format_datetime(datetime.fromtimestamp(NOON + 30, UTC), usegmt=True)
     fault.headers = {
         "seconds": {"Retry-After": "30"},
         "date": {"Retry-After": when},
