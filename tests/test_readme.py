@@ -78,8 +78,8 @@ PAGES_AND_EXTRAS = [(page, None) for page in DOCS] + [
     pytest.param(page, extra, marks=getattr(pytest.mark, extra))
     for page in DOCS
     for extra in sorted(
-        {block.extra for block in blocks(page)} - {None, "page"}
-    )  # a page is served until it is stopped
+        {block.extra for block in blocks(page)} - {None, "page", "clients"}
+    )  # a page is served until it is stopped; tests/clients runs its blocks
 ]
 
 
