@@ -188,8 +188,11 @@ def vocab(
         list[Path],
         Argument(metavar="CORPUS...", help="Text (a document per line), JSON Lines, .gz of them, or folders."),
     ],
-    base: Annotated[Path, Option(metavar="VOCAB_TXT", help="Character vocabulary, for example Chinese BERT's.")],
     output: Annotated[Path, Option(metavar="VOCAB_TXT", help="File to write.")],
+    base: Annotated[
+        Path | None,
+        Option(metavar="VOCAB_TXT", help="Start from this vocabulary; by default from the corpus' characters."),
+    ] = None,
     size: Annotated[int, Option(help="Maximum number of entries.")] = 50_000,
     min_count: Annotated[int, Option(help="Minimum occurrences of a word.")] = 5,
     max_length: Annotated[int, Option(help="Maximum characters of a word.")] = 16,
@@ -198,7 +201,7 @@ def vocab(
     ray: RayAddress = None,
     force: Annotated[bool, Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
-    """Make a word vocabulary from a character vocabulary and the most frequent words of a corpus."""
+    """Make a vocabulary of the most frequent words of a corpus, from nothing or from a character vocabulary."""
     from ..tokenization.vocabulary_maker.word_vocabulary import make_word_vocabulary
 
     report = make_word_vocabulary(

@@ -112,11 +112,11 @@ def test_a_stopped_run_resumes_on_ray_with_relative_paths(saved, texts, tmp_path
     np.testing.assert_allclose(read(tmp_path / "out")[1], here[1], atol=1e-6)
 
 
-def test_words_are_the_same(tmp_path):
+@pytest.mark.parametrize("base", [LEGACY / "character" / "vocab.txt", None])
+def test_words_are_the_same(tmp_path, base):
     for part in range(6):  # one task each
         lines = "".join(text + "\n" for text in MANY[part::6])
         (tmp_path / f"{part}.txt").write_text(lines, encoding="utf-8")
-    base = LEGACY / "character" / "vocab.txt"
     made = {}
     for name, options in {"here": {"num_proc": 1}, "ray": {"ray": "local"}}.items():
         files = [tmp_path / f"{part}.txt" for part in range(6)]

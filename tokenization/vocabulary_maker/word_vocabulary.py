@@ -1,7 +1,9 @@
-"""Word vocabulary made from a character vocabulary and a corpus, as WoBERT's was made from Chinese BERT's.
+"""Word vocabulary made from a corpus and a character vocabulary, as WoBERT's was made from Chinese BERT's, or from a corpus
+alone.
 
 The recipe is https://kexue.fm/archives/7758: remove the entries that tokenization never gives, keep the others, and add
-the most frequent words. WoBERT took the frequencies of jieba; here words are counted in the corpus.
+the most frequent words. WoBERT took the frequencies of jieba; here words are counted in the corpus. Without a character
+vocabulary, the first entries are those of `new_vocabulary`.
 """
 
 import os
@@ -9,7 +11,7 @@ import re
 import signal
 import time
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,8 +25,9 @@ from ..characters import is_cjk, is_punctuation
 from ..normalization import Normalizer
 from ..segmentation import JiebaSegmenter, cut_characters
 from ..vocabulary import VocabularyError, check_vocabulary, has_words, read_vocabulary, write_vocabulary
-from ..wordpiece import PREFIX, WordPiece
+from ..wordpiece import LONGEST_WORD, PREFIX, WordPiece, basic_words
 from .corpus import Chunk, CorpusError, corpus_files, read_chunks
+from .new_vocabulary import first_entries, word_pieces
 
 UNKNOWN = "[UNK]"
 _RESERVED = re.compile(r"\[[^\[\]]+\]")  # special tokens, and [unused1] ... for users' own tokens
@@ -36,11 +39,13 @@ class Counts:
 
     words: occurrences of each word of two or more Han characters: at most 340,000 words, since jieba without HMM finds
         only words of its dictionary.
+    others: without a base, occurrences of all other words of basic tokenization.
     documents, characters: of the normalized text.
-    tokens_before: tokens under the base vocabulary; other_tokens: tokens of the text outside `words`.
+    tokens_before: tokens under the base vocabulary; other_tokens: tokens of the text outside `words` and `others`.
     """
 
     words: Counter = field(default_factory=Counter)
+    others: Counter = field(default_factory=Counter)
     documents: int = 0
     characters: int = 0
     tokens_before: int = 0
@@ -49,25 +54,29 @@ class Counts:
     def add(self, other: "Counts") -> None:
         """Add the counts of another part."""
         self.words.update(other.words)
+        self.others.update(other.others)
         self.documents += other.documents
         self.characters += other.characters
         self.tokens_before += other.tokens_before
         self.other_tokens += other.other_tokens
 
 
+Base = dict[str, int] | None  # the base vocabulary, if there is one
 Results = Generator[tuple[int, Counts], None, None]  # bytes of the corpus, and their counts
 
 
 class WordCounter:
     """Counter of the words of a chunk, segmented as by RoFormerTokenizer.
 
-    base: dict of entry -> id; text_field: the field of JSON Lines with the text.
+    base: dict of entry -> id, or None; text_field: the field of JSON Lines with the text.
     """
 
-    def __init__(self, base: dict[str, int], text_field: str):
-        self.text_field = text_field
+    def __init__(self, base: Base, text_field: str):
+        self.base, self.text_field = base, text_field
         self.normalize = Normalizer(lowercase=True, strip_accents=True)
         self.segment = JiebaSegmenter()
+        if base is None:
+            return
         self.cut_before = self.segment if has_words(base) else cut_characters
         self.pieces_before = WordPiece(base, base[UNKNOWN], self.normalize, whole_words=has_words(base))
         kept = {entry: base[entry] for entry in kept_entries(base)}
@@ -79,15 +88,22 @@ class WordCounter:
             text = self.normalize(text)
             counts.documents += 1
             counts.characters += len(text)
-            parts_before.update(self.cut_before(text))
+            if self.base is not None:
+                parts_before.update(self.cut_before(text))
             parts.update(self.segment(text))
         # Equal parts have equal tokens, so each is looked up once.
         counts.tokens_before = sum(n * len(self.pieces_before.ids[part]) for part, n in parts_before.items())
         for part, n in parts.items():
             if is_word(part):
                 counts.words[part] = n
-            else:
+            elif self.base is not None:
                 counts.other_tokens += n * len(self.pieces_after.ids[part])
+            else:
+                for word, _ in basic_words(self.normalize(part)):
+                    if len(word) > LONGEST_WORD:
+                        counts.other_tokens += n  # [UNK]
+                    else:
+                        counts.others[word] += n
         return counts
 
 
@@ -110,26 +126,28 @@ def _is_redundant(entry: str) -> bool:
     return len(entry) > 1 and any(is_cjk(c) or is_punctuation(c) for c in entry.removeprefix(PREFIX))
 
 
-def make_entries(base: Iterable[str], words: dict[str, int], size: int, min_count: int, max_length: int) -> list[str]:
-    """Return the new vocabulary: the kept entries of the base, then words, the most frequent first.
+def make_entries(kept: list[str], words: Mapping[str, int], size: int, min_count: int, max_length: int) -> list[str]:
+    """Return the new vocabulary: the entries that are kept, then words, the most frequent first.
 
     `words` has the occurrences of each word; equally frequent words are in the order of their code points. The other
     arguments are those of `make_word_vocabulary`.
     """
-    kept = kept_entries(base)
-    if size < len(kept):
-        raise VocabularyError(
-            f"size is {size:,}; expected at least {len(kept):,}, the entries that are kept from the base"
-        )
     known = set(kept)
-    new = [w for w, n in words.items() if n >= min_count and len(w) <= max_length and w not in known]
+    new = [
+        w for w, n in words.items() if n >= min_count and len(w.removeprefix(PREFIX)) <= max_length and w not in known
+    ]
     new.sort(key=lambda word: (-words[word], word))
     return kept + new[: size - len(kept)]
 
 
+def _check_size(size: int, kept: list[str], called: str) -> None:
+    if size < len(kept):
+        raise VocabularyError(f"size is {size:,}; expected at least {len(kept):,}, {called} (--size)")
+
+
 def count_words(
     paths: Iterable[str | Path],
-    base: dict[str, int],
+    base: Base,
     *,
     field: str = "text",
     num_proc: int | None = None,
@@ -140,7 +158,7 @@ def count_words(
 
     Args:
         paths: files and folders (see `corpus_files`), read in chunks, so that memory does not depend on their size.
-        base: dict of entry -> id.
+        base: dict of entry -> id, or None to make a vocabulary without one.
         field: the field of JSON Lines with the text.
         num_proc: processes; None for one per core. The counts do not depend on it.
         ray: address of a Ray to count on (see `ray_session`), with a process for each of its cores.
@@ -178,13 +196,13 @@ def _chunks(files: Iterable[Path]) -> Iterator[Chunk]:
     return (chunk for file in files for chunk in read_chunks(file))
 
 
-def _in_turn(base: dict[str, int], field: str, chunks: Iterator[Chunk]) -> Results:
+def _in_turn(base: Base, field: str, chunks: Iterator[Chunk]) -> Results:
     counter = WordCounter(base, field)
     for chunk in chunks:
         yield chunk.consumed, counter(chunk)
 
 
-def _in_parallel(base: dict[str, int], field: str, chunks: Iterator[Chunk], num_proc: int) -> Results:
+def _in_parallel(base: Base, field: str, chunks: Iterator[Chunk], num_proc: int) -> Results:
     """Yield the results in the order of the chunks, with only a few chunks in memory."""
     JiebaSegmenter()("")  # forked processes share the dictionary that this reads
     pool = ProcessPoolExecutor(num_proc, initializer=_begin_process, initargs=(base, field))
@@ -201,7 +219,7 @@ def _in_parallel(base: dict[str, int], field: str, chunks: Iterator[Chunk], num_
         pool.shutdown(cancel_futures=True)
 
 
-def _begin_process(base: dict[str, int], field: str) -> None:
+def _begin_process(base: Base, field: str) -> None:
     global _counter
     _counter = WordCounter(base, field)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C the parent ends the workers
@@ -211,7 +229,7 @@ def _count_here(chunk: Chunk) -> Counts:
     return _counter(chunk)
 
 
-def _on_ray(base: dict[str, int], field: str, files: list[Path], address: str, workers: int | None) -> Results:
+def _on_ray(base: Base, field: str, files: list[Path], address: str, workers: int | None) -> Results:
     """Yield the results in any order."""
     from ...cluster.stream import map_on_ray
 
@@ -224,7 +242,7 @@ def _on_ray(base: dict[str, int], field: str, files: list[Path], address: str, w
 class _CountOnRay:
     """Work of one worker of Ray."""
 
-    def __init__(self, base: dict[str, int], field: str):
+    def __init__(self, base: Base, field: str):
         self.counter = WordCounter(base, field)
 
     def __call__(self, chunk: Chunk, watch: object) -> tuple[int, Counts]:
@@ -239,8 +257,9 @@ def _place(chunk: Chunk, parts: object) -> str:
 class WordVocabularyReport:
     """Report on a new vocabulary and its tokens for the corpus.
 
-    kept, dropped, added: entries; covered: share of the corpus' characters in words of the new vocabulary; rarest:
-        occurrences of the rarest word; tokens_before, tokens_after: tokens under the base and the new vocabulary.
+    kept, dropped, added: entries; without a base, special tokens and characters are kept. covered: share of the corpus'
+        characters in words of the new vocabulary; rarest: occurrences of the rarest word; tokens_before, tokens_after:
+        tokens under the base (None without one) and the new vocabulary.
     """
 
     output: Path
@@ -251,24 +270,28 @@ class WordVocabularyReport:
     characters: int
     covered: float
     rarest: int
-    tokens_before: int
+    tokens_before: int | None
     tokens_after: int
     seconds: float
 
     def table(self) -> Table:
         """Return the summary as a rich table."""
-        before, after = self.characters / self.tokens_before, self.characters / self.tokens_after
+        tokens, per_token = f"{self.tokens_after:,}", f"{self.characters / self.tokens_after:.3f}"
+        if self.tokens_before is not None:
+            tokens += f" (base: {self.tokens_before:,})"
+            per_token += f" (base: {self.characters / self.tokens_before:.3f})"
+        has_base = self.tokens_before is not None
         rows = {
             "output": str(self.output),
             "entries": f"{self.kept + self.added:,}",
-            "kept from the base": f"{self.kept:,}",
-            "dropped as redundant": f"{self.dropped:,}",
-            "words added": f"{self.added:,}, each at least {self.rarest:,} times in the corpus",
+            "kept from the base" if has_base else "special tokens and characters": f"{self.kept:,}",
+            "dropped as redundant": f"{self.dropped:,}" if has_base else None,
+            "words added": f"{self.added:,}, each at least {self.rarest:,} times in the corpus" if self.added else "0",
             "documents": f"{self.documents:,}",
             "characters": f"{self.characters:,}",
             "of them in words": f"{self.covered:.1%}",
-            "tokens": f"{self.tokens_after:,} (base: {self.tokens_before:,})",
-            "characters per token": f"{after:.3f} (base: {before:.3f})",
+            "tokens": tokens,
+            "characters per token": per_token,
             "seconds": f"{self.seconds:.1f}",
         }
         return summary_table(rows)
@@ -276,7 +299,7 @@ class WordVocabularyReport:
 
 def make_word_vocabulary(
     corpus: Iterable[str | Path],
-    base: str | Path,
+    base: str | Path | None,
     output: str | Path,
     *,
     size: int = 50_000,
@@ -292,7 +315,8 @@ def make_word_vocabulary(
 
     Args:
         corpus: text and JSON Lines files, also as .gz, and folders of them.
-        base: vocab.txt to start from, for example Chinese BERT's.
+        base: vocab.txt to start from, for example Chinese BERT's; None for the special tokens and the characters of the
+            corpus.
         output: vocab.txt to write, atomically.
         size: maximum number of entries.
         min_count, max_length: minimum occurrences and maximum characters of a word.
@@ -301,8 +325,8 @@ def make_word_vocabulary(
         progress: show a progress bar on stderr.
 
     Raises:
-        VocabularyError: the base is not a vocabulary, or larger than `size`.
-        CorpusError: the corpus cannot be read, or has no word to add.
+        VocabularyError: the base is not a vocabulary, or the first entries are more than `size`.
+        CorpusError: the corpus cannot be read, or has no word to add to the base.
         FileExistsError: `output` exists, or is one of the inputs.
 
     >>> make_word_vocabulary(["laws.jsonl.gz"], "bert/vocab.txt", "words.txt", size=30_000).added
@@ -316,19 +340,30 @@ def make_word_vocabulary(
     if output.is_dir() or (output.exists() and not force):
         trouble = "is a folder: name a file" if output.is_dir() else "already exists: --force replaces it"
         raise FileExistsError(f"{output} {trouble}")
-    if output.resolve() in [file.resolve() for file in (Path(base), *corpus_files(corpus))]:
+    if output.resolve() in [file.resolve() for file in (Path(base or corpus[0]), *corpus_files(corpus))]:
         raise FileExistsError(f"{output} is the base or part of the corpus: name another file")
-    entries = read_vocabulary(base)
-    check_vocabulary(entries, UNKNOWN, str(base))
-    make_entries(entries, {}, size, min_count, max_length)  # refuses too small a size before hours of counting
+    # Too small a size is refused before hours of counting.
+    if base is None:
+        entries, kept = None, first_entries({}, {})
+        _check_size(size, kept, "the special tokens and the characters of ASCII")
+    else:
+        entries = read_vocabulary(base)
+        check_vocabulary(entries, UNKNOWN, str(base))
+        kept = kept_entries(entries)
+        _check_size(size, kept, "the entries that are kept from the base")
 
     with temporary_sibling(output) as folder:
         counts = count_words(corpus, entries, field=field, num_proc=num_proc, ray=ray, progress=progress)
         if not counts.documents:
             raise CorpusError("the corpus has no text")
-        vocabulary = make_entries(entries, counts.words, size, min_count, max_length)
-        added = vocabulary[len(kept_entries(entries)) :]
-        if not added:
+        words = counts.words
+        if base is None:
+            kept = first_entries(words, counts.others)
+            _check_size(size, kept, "the special tokens and the characters of the corpus")
+            words = words | word_pieces(counts.others, kept, size, min_count, max_length)
+        vocabulary = make_entries(kept, words, size, min_count, max_length)
+        added = vocabulary[len(kept) :]
+        if not added and base is not None:
             raise CorpusError(
                 f"no word to add: no new word of at most {max_length} characters (--max-length) occurs at least "
                 f"{min_count} times (--min-count) in the corpus, or {size:,} entries (--size) leave no room"
@@ -336,21 +371,26 @@ def make_word_vocabulary(
         write_vocabulary({entry: number for number, entry in enumerate(vocabulary)}, folder / output.name)
         os.replace(folder / output.name, output)
 
-    known = set(vocabulary)
-    found = {word: n for word, n in counts.words.items() if word in known}
-    unbroken = sum(found.values())
-    in_words = sum(n * len(word) for word, n in found.items())
-    broken = sum(n * len(word) for word, n in counts.words.items()) - in_words
+    ids = {entry: number for number, entry in enumerate(vocabulary)}
+    split = WordPiece(ids, ids[UNKNOWN], None, whole_words=False).split
+    tokens, in_words = counts.other_tokens, 0
+    for word, n in counts.words.items():
+        tokens += n if word in ids else n * len(word)
+        in_words += n * len(word) * (word in ids)
+    for word, n in counts.others.items():
+        pieces = split(word)
+        tokens += n * len(pieces)
+        in_words += n * sum(end - start for _, start, end in pieces if end - start > 1)
     return WordVocabularyReport(
         output=output,
-        kept=len(vocabulary) - len(added),
-        dropped=len(entries) - len(vocabulary) + len(added),
+        kept=len(kept),
+        dropped=len(entries or kept) - len(kept),
         added=len(added),
         documents=counts.documents,
         characters=counts.characters,
         covered=in_words / counts.characters,
-        rarest=counts.words[added[-1]],
-        tokens_before=counts.tokens_before,
-        tokens_after=counts.other_tokens + unbroken + broken,
+        rarest=words[added[-1]] if added else 0,
+        tokens_before=None if base is None else counts.tokens_before,
+        tokens_after=tokens,
         seconds=time.perf_counter() - started,
     )
