@@ -91,7 +91,7 @@ class LoadedWhole(Model):
         transformers would compare them, and raise a NotImplementedError; here that one counts as missing.
         """
         if missing_keys is not None:
-            for pair in self.all_tied_weights_keys.items():
+            for pair in filter(missing_keys.isdisjoint, self.all_tied_weights_keys.items()):
                 without_values = [name for name in pair if self.get_parameter(name).is_meta]
                 if len(without_values) == 1:
                     missing_keys.update(without_values)

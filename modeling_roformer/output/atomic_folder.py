@@ -18,7 +18,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from .folder_lock import lock_folder
+from ..file_modes import give_new_modes
+from ..locks import lock_folder, remove_abandoned, remove_folder
 
 # Of Linux's renameat2.
 _AT_FDCWD = -100  # paths are relative to the current folder
@@ -50,9 +51,7 @@ def output_folder(path: str | Path, force: bool = False) -> Iterator[Path]:
     with temporary_sibling(path) as folder:
         try:
             yield folder
-            for file in folder.rglob("*"):
-                sync(file)
-            sync(folder)
+            complete(folder)
             _put_in_place(folder, path, force)
         except OSError as error:
             if isinstance(error.filename, (str, Path)):
@@ -103,6 +102,13 @@ def is_saved_model(path: Path) -> bool:
     if not isinstance(config, dict) or (name == "bert_config.json" and "exported_from" not in config):
         return False  # an original checkpoint, perhaps the only copy
     return isinstance(config.get("model_type"), str)
+
+
+def complete(folder: Path) -> None:
+    """Give the files of a folder the permissions of new files, and sync the folder with them to disk."""
+    give_new_modes(folder)
+    for path in [*folder.rglob("*"), folder]:
+        sync(path)
 
 
 def sync(path: Path) -> None:
@@ -158,7 +164,7 @@ def temporary_sibling(path: Path, mode: int = 0o777) -> Iterator[Path]:
     """
     made = [folder for folder in path.parents if not folder.exists()]
     _make(path.parent, path, parents=True, exist_ok=True)
-    _remove_leftovers(path)
+    remove_abandoned(_leftovers(path))
     folder, lock = _temporary_name(path), None
     with _terminable():
         try:
@@ -172,7 +178,7 @@ def temporary_sibling(path: Path, mode: int = 0o777) -> Iterator[Path]:
                     break
             yield folder
         finally:
-            _remove(folder)
+            remove_folder(folder)
             if lock is not None:
                 os.close(lock)
             for parent in made:
@@ -197,24 +203,10 @@ def _short_name(path: Path) -> str:
     return path.name[:50]  # a file name has at most 255 bytes
 
 
-def _remove_leftovers(path: Path) -> None:
-    """Remove the temporary folders next to `path` that killed processes left; locked ones are in use."""
+def _leftovers(path: Path) -> list[Path]:
+    """Return the temporary folders next to `path`."""
     name = re.compile(rf"\.{re.escape(_short_name(path))}\.[0-9a-f]{{8}}\.unfinished")
-    for folder in [entry for entry in path.parent.iterdir() if name.fullmatch(entry.name)]:
-        try:
-            lock = lock_folder(folder)
-        except OSError:
-            continue
-        _remove(folder)
-        os.close(lock)
-
-
-def _remove(folder: Path) -> None:
-    try:
-        shutil.rmtree(folder, ignore_errors=True)
-    except BaseException:  # an interruption must leave nothing either
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
+    return [entry for entry in path.parent.iterdir() if name.fullmatch(entry.name)]
 
 
 @contextmanager

@@ -1,15 +1,11 @@
 """Locks of folders: one process writes into a folder at a time."""
 
-import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None
+from ..locks import lock_folder
 
 
 @contextmanager
@@ -41,24 +37,3 @@ def only_writer(path: str | Path, error: type[Exception]) -> Iterator[None]:
         with suppress(OSError):  # the folder is not empty
             for folder in made:
                 folder.rmdir()
-
-
-def lock_folder(folder: Path) -> int:
-    """Return a descriptor that holds the lock of a folder until it is closed.
-
-    Raises BlockingIOError if another process holds the lock or has removed the folder, OSError if there are no locks.
-    """
-    if fcntl is None:
-        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
-    try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
-    except FileNotFoundError:
-        raise BlockingIOError from None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not folder.is_dir():
-            raise BlockingIOError
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor

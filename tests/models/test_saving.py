@@ -8,7 +8,7 @@ import pytest
 import torch
 from helpers.small_models import TINY, small_config
 from safetensors.torch import load_file
-from transformers import AutoModel
+from transformers import AutoModel, PreTrainedModel
 
 from modeling_roformer import (
     NezhaConfig,
@@ -17,6 +17,7 @@ from modeling_roformer import (
     RoFormerSeq2SeqConfig,
     RoFormerSeq2SeqModel,
 )
+from modeling_roformer.locks import lock_folder
 
 CLASSES = {
     RoFormerModel: small_config(**TINY),
@@ -165,3 +166,46 @@ def test_what_is_saved_for_pipelines_and_by_position(models, tmp_path):
     assert "model.fp16.safetensors" not in weights(tmp_path)
     assert_same(models[1], RoFormerModel.from_pretrained(tmp_path, variant="fp16"))
     assert load_file(tmp_path / weights(tmp_path)[0])
+
+
+def left_behind(folder):
+    """The hidden folder that a killed process leaves in the middle of a save."""
+    (folder / ".saving-killed").mkdir(parents=True)
+    (folder / ".saving-killed" / "model.safetensors").write_bytes(b"half of a model")
+    return folder / ".saving-killed"
+
+
+def test_what_a_killed_process_left_is_removed(models, tmp_path):
+    old = left_behind(tmp_path)
+    (tmp_path / "notes").mkdir()
+    models[0].save_pretrained(tmp_path)
+    assert not old.exists() and {"notes", "config.json", "model.safetensors"} == set(os.listdir(tmp_path))
+
+
+def test_what_another_process_is_writing_stays(models, tmp_path):
+    used = left_behind(tmp_path)
+    lock = lock_folder(used)
+    models[0].save_pretrained(tmp_path)
+    os.close(lock)
+    assert (used / "model.safetensors").read_bytes() == b"half of a model"
+    models[0].save_pretrained(tmp_path)
+    assert not used.exists()
+
+
+def test_two_saves_into_one_folder_leave_each_other_whole(models, tmp_path, monkeypatch):
+    """The second begins and ends in the middle of the first."""
+    first, second = models
+    save, begun = PreTrainedModel.save_pretrained, []
+
+    def saving(self, save_directory, *args, **kwargs):
+        begun.append(save_directory)
+        if self is first:
+            second.save_pretrained(tmp_path)
+            assert os.path.isdir(save_directory)
+        return save(self, save_directory, *args, **kwargs)
+
+    monkeypatch.setattr(PreTrainedModel, "save_pretrained", saving)
+    first.save_pretrained(tmp_path)
+    assert len(set(begun)) == 2
+    assert_same(first, RoFormerModel.from_pretrained(tmp_path))
+    assert set(os.listdir(tmp_path)) == {"config.json", "model.safetensors"}

@@ -66,6 +66,32 @@ def test_a_misshapen_weight_of_the_backbone_is_named(folder, load):
         load.from_pretrained(folder)
 
 
+@pytest.mark.parametrize("fields", [{}, {"norm_type": "rms_norm", "use_bias": False}])
+def test_both_of_two_tied_weights_are_misshapen(fields, tmp_path):
+    """As `torch.save` writes them, each under its own name. transformers 5.23 fails on a BERT like that."""
+    RoFormerForMaskedLM(small_config(**fields)).save_pretrained(tmp_path)
+    tied = {
+        "cls.predictions.decoder.weight": "roformer.embeddings.word_embeddings.weight",
+        "cls.predictions.decoder.bias": "cls.predictions.bias",
+    }
+
+    def both(weights):
+        weights |= {name: weights[source].clone() for name, source in tied.items() if source in weights}
+
+    change(tmp_path, both)
+    assert AutoModelForMaskedLM.from_pretrained(tmp_path).config.vocab_size == 100
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"vocab_size": 99}))
+    with refused(ShapeMismatchError, tmp_path, 100, 99, "ignore_mismatched_sizes=True"):
+        AutoModelForMaskedLM.from_pretrained(tmp_path)
+    model, report = AutoModelForMaskedLM.from_pretrained(
+        tmp_path, ignore_mismatched_sizes=True, output_loading_info=True
+    )
+    assert {name for name, *_ in report["mismatched_keys"]} > {"cls.predictions.decoder.weight"}
+    decoder = model.cls.predictions.decoder.weight
+    assert decoder is model.get_input_embeddings().weight and decoder.shape[0] == 99 and decoder.isfinite().all()
+
+
 def test_more_layers_than_the_config_says(folder):
     change(folder, lambda weights: weights.update({WEIGHT.replace("1", "2"): weights[WEIGHT].clone()}))
     with refused(ValueError, folder, "roformer.encoder.layer.2.output.dense.weight"):

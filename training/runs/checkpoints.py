@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from transformers.trainer_pt_utils import safe_globals
 
-from ...output.atomic_folder import exchange, sync
+from ...output.atomic_folder import complete, exchange, sync
 from ...output.console import sentence_of
 from ..errors import TrainingError
 from .digests import file_digests
@@ -57,8 +57,7 @@ def atomic_checkpoint(path: Path, is_main: bool = True, barrier: Callable[[], No
         barrier()
         if is_main:
             _write_manifest(folder)
-            for file in [*folder.rglob("*"), folder]:
-                sync(file)
+            complete(folder)
             if path.exists():
                 exchange(folder, path)
             else:

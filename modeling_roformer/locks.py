@@ -1,0 +1,53 @@
+"""Locks of folders. The system releases those of a process that has ended, even if it was killed."""
+
+import errno
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
+
+def lock_folder(folder: Path) -> int:
+    """Return a descriptor that holds the lock of a folder until it is closed.
+
+    Raises BlockingIOError if another process holds the lock or has removed the folder, OSError if there are no locks.
+    """
+    if fcntl is None:
+        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
+    except FileNotFoundError:
+        raise BlockingIOError from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not folder.is_dir():
+            raise BlockingIOError
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def remove_abandoned(folders: Iterable[Path]) -> None:
+    """Remove the temporary folders that killed processes left; locked ones are in use."""
+    for folder in folders:
+        try:
+            lock = lock_folder(folder)
+        except OSError:
+            continue
+        remove_folder(folder)
+        os.close(lock)
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder as far as possible, also if Ctrl-C is pressed meanwhile."""
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+    except BaseException:  # an interruption must leave nothing either
+        shutil.rmtree(folder, ignore_errors=True)
+        raise

@@ -1,0 +1,87 @@
+"""Saved files and folders have the permissions that the umask gives to new ones, whoever writes them."""
+
+import os
+from pathlib import Path
+from stat import S_IMODE
+
+import numpy as np
+import pytest
+from helpers import command_line
+from helpers.paths import REPOSITORY
+from helpers.small_models import TINY, small_config
+from safetensors.numpy import save_file
+
+from modeling_roformer import RoFormerForMaskedLM
+from modeling_roformer.conversion import convert
+from modeling_roformer.output.atomic_folder import output_folder
+from modeling_roformer.training.runs.checkpoints import atomic_checkpoint
+
+run = command_line.run  # the fixture
+LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
+
+
+@pytest.fixture(params=[0o022, 0o077, 0o002], ids=oct)
+def umask(request):
+    before = os.umask(request.param)
+    yield request.param
+    os.umask(before)
+
+
+def assert_as_new(folder: Path, umask: int, least: int) -> None:
+    """Assert that a folder, and everything in it, has the permissions of what is made by open() and mkdir()."""
+    paths = [folder, *folder.rglob("*")]
+    assert sum(path.is_file() for path in paths) >= least
+    modes = {str(path): oct(S_IMODE(path.stat().st_mode)) for path in paths}
+    assert modes == {str(path): oct((0o777 if path.is_dir() else 0o666) & ~umask) for path in paths}
+
+
+@pytest.mark.parametrize("size", ["50GB", "5KB"])
+def test_a_saved_model(umask, tmp_path, size):
+    model = RoFormerForMaskedLM(small_config(**TINY))
+    for _ in range(2):  # the second replaces the first
+        model.save_pretrained(tmp_path / "a" / "model", max_shard_size=size)
+        assert_as_new(tmp_path / "a", umask, 2)
+
+
+def test_checkpoints_of_a_run(umask, tmp_path):
+    """Also those of a model that is not ours, and of an adapter: safetensors gives its files to their owner alone."""
+    with atomic_checkpoint(tmp_path / "run" / "checkpoint-5") as folder:
+        save_file({"weight": np.zeros(3)}, folder / "adapter_model.safetensors")
+        assert S_IMODE((folder / "adapter_model.safetensors").stat().st_mode) == 0o600
+        (folder / "state").mkdir()
+        (folder / "state" / "trainer_state.json").write_text("{}")
+    assert_as_new(tmp_path / "run", umask, 3)
+
+
+def test_output_folders(umask, tmp_path):
+    (tmp_path / "secret").write_text("")
+    (tmp_path / "secret").chmod(0o600)
+    with output_folder(tmp_path / "a" / "out") as folder:
+        save_file({"weight": np.zeros(3)}, folder / "model.safetensors")
+        (folder / "inner").mkdir()
+        save_file({"weight": np.zeros(3)}, folder / "inner" / "model.safetensors")
+        (folder / "inner" / "link").symlink_to(tmp_path / "secret")
+    assert S_IMODE((tmp_path / "secret").stat().st_mode) == 0o600  # a link's target is not ours
+    (tmp_path / "a" / "out" / "inner" / "link").unlink()
+    assert_as_new(tmp_path / "a", umask, 2)
+
+
+def test_the_commands(umask, tmp_path, run):
+    """With a model that has files for sentence-transformers, written by safetensors itself."""
+    texts, out = tmp_path / "texts.txt", tmp_path / "out"
+    texts.write_text("今天天气很好\n我想去公园玩\n", encoding="utf-8")
+    convert(LEGACY / "sim", out / "sim", family="sim")
+    for command in (
+        ("convert", LEGACY / "word", out / "word", "--max-shard-size", "20KB"),
+        ("bundle", out / "sim", out / "bundle"),
+        ("export-tf", out / "word", out / "tf"),
+        ("embed", out / "word", texts, out / "vectors"),
+        ("vocab", texts, "--base", out / "word" / "vocab.txt", "--output", out / "new.txt", "--min-count", "1"),
+        ("vocab-init", out / "word", out / "new.txt", out / "longer"),
+        ("plot", "decay", "--output", out / "decay.png"),
+    ):
+        code, _, err = run(*command)
+        assert code == 0, err
+    (out / "word" / "README.md").unlink()
+    assert run("card", out / "word")[0] == 0
+    assert_as_new(out, umask, 80)
