@@ -66,7 +66,7 @@ class EmbedReport:
             "vectors": f"{self.width:,} × {self.dtype}",
             "shards": shards,
             "left out": f"{self.left_out:,} rows without a text" if self.left_out else None,
-            "cut": f"{self.cut:,} texts, at {self.longest:,} tokens (--max-length)" if self.cut else None,
+            "truncated": f"{self.cut:,} texts, at {self.longest:,} tokens (--max-length)" if self.cut else None,
             "note": repeated if self.repeated else None,
             "texts/s": f"{self.computed / self.seconds:,.0f}" if self.computed else None,
             "seconds": f"{self.seconds:.1f}",

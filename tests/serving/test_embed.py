@@ -685,7 +685,7 @@ def test_long_texts_are_truncated_and_counted(saved, naive, run, tmp_path):
     for _ in range(2):  # the second time all are kept
         code, out, err = run("embed", saved("sim"), path, tmp_path / "out")
         assert code == 0, err
-        assert_states(out.partition("│ cut ")[2].partition("\n")[0], "1 texts", "8,192 tokens", "--max-length")
+        assert_states(out.partition("│ truncated ")[2].partition("\n")[0], "1 texts", "8,192 tokens", "--max-length")
     expected = naive(saved("sim"), ["今天", long], "pooler", 8192)
     np.testing.assert_allclose(read(tmp_path / "out")[1], expected, atol=2e-6)
     encoder = TextEncoder(saved("sim"), device="cpu")
