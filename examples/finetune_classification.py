@@ -2,9 +2,9 @@
 
     python examples/finetune_classification.py MODEL --train reviews.tsv --output classifier --seeds 0 1 2
 
-A file has a text, a TAB and a label in each line, in either order, or is JSON Lines; both may be compressed (.gz). Data sets,
-NAME or NAME:CONFIG, are on the Hub or on this machine. With --train alone, the texts are split 6:2:2; if only --validation is
-missing, a fifth of --train replaces it. See docs/fine-tuning.md.
+Texts are in .csv, .tsv, .jsonl or .parquet files, or in data sets: NAME or NAME:CONFIG on the Hub, or a folder. A .tsv file may
+also have a text, a TAB and a label in each line, in either order. With --train alone, the texts are split 6:2:2; if only
+--validation is missing, a fifth of --train replaces it. See docs/fine-tuning.md.
 """
 
 import argparse
@@ -35,7 +35,9 @@ from modeling_roformer.training.metrics import metric
 from modeling_roformer.training.runs.device import ON_CPU
 from modeling_roformer.training.runs.digests import digest_of_model, digest_of_rows
 from modeling_roformer.training.runs.finite import FiniteTrainer, NotFinite, positive_rate, show_failed
+from modeling_roformer.training.runs.learning_rate import fine_tuning_rate
 from modeling_roformer.training.runs.models import saved_config
+from modeling_roformer.training.runs.nothing_learned import NothingLearned
 from modeling_roformer.training.runs.resuming import run_lock
 
 LEAST = 5  # minimum number of texts to split
@@ -53,14 +55,14 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--validation", help="texts for early stopping and for choosing the best seed")
     parser.add_argument("--test", help="texts for the scores of the best model; default: those of --validation")
     parser.add_argument("--output", type=Path, required=True, help="folder for the model, its scores and its curves")
-    parser.add_argument("--text", default="text", help="field of JSON Lines, or column of data sets, with the text")
-    parser.add_argument("--label", default="label", help="the same, for the label")
+    parser.add_argument("--text", help="column with the texts; default: one with a usual name, such as text")
+    parser.add_argument("--label", help="column with the labels; default: one with a usual name, such as label")
     parser.add_argument("--most", type=int, metavar="N", help="train on N of the texts; default: all")
     parser.add_argument("--split-seed", type=int, default=0, help="seed of the split, and of the choice of --most")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="seeds of the head, the order and dropout")
     parser.add_argument("--length", type=int, default=512, help="maximum number of tokens of a text")
     parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--learning-rate", type=positive_rate, default=3e-5)
+    parser.add_argument("--learning-rate", type=positive_rate, help="default: chosen by the width of the model")
     parser.add_argument("--epochs", type=float, default=10, help="maximum number of epochs")
     parser.add_argument("--patience", type=int, default=2, help="epochs without a better accuracy after which it stops")
     parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast")
@@ -144,7 +146,7 @@ def fine_tune(
         data_collator=DataCollatorWithPadding(tokenizer),
         processing_class=tokenizer,
         compute_metrics=scores,
-        callbacks=[EarlyStoppingCallback(chosen.patience)],
+        callbacks=[EarlyStoppingCallback(chosen.patience), NothingLearned(parts["validation"]["label"])],
     )
     trainer.train()
     return trainer
@@ -169,9 +171,11 @@ def main() -> None:
 
 def fine_tune_seeds(chosen: argparse.Namespace) -> None:
     """Fine-tune with each seed, keep the best model, and show the results."""
-    saved_config(chosen.model)  # raises an error if it is not a RoFormer
+    config = saved_config(chosen.model)  # raises an error if it is not a RoFormer
     tokenizer = AutoTokenizer.from_pretrained(chosen.model)
     parts = read_data(chosen)
+    if chosen.learning_rate is None:
+        chosen.learning_rate = fine_tuning_rate(config)
     settings = {name: value for name, value in vars(chosen).items() if name not in NOT_COMPARED}
     settings |= {"model": digest_of_model(chosen.model), "texts": parts.num_rows}
     settings |= {f"{part}_texts": digest_of_rows(parts[part]) if part in parts else None for part in PARTS}

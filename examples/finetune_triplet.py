@@ -3,10 +3,11 @@
     python examples/finetune_triplet.py triplets.jsonl --models DIR... --output RUN --baselines
     python examples/finetune_triplet.py --train train.jsonl --test test.jsonl --models DIR... --output RUN
 
-Each line of a file is {"A": text, "B": text, "C": text, "label": "B" or "C"}. A single file is split 6:2:2 by each seed. With
---train and --test but no --validation, a fifth of the training triplets is for validation. RUN gets results.json and, for each
-model and length, the model with the best validation accuracy, ready for `roformer push`. The same command resumes a stopped
-run, seed by seed. See docs/triplets.md.
+Each line of a .jsonl file is {"A": text, "B": text, "C": text, "label": "B" or "C"}. A .csv, .tsv or .parquet file has these
+columns; --a, --b, --c and --label name others. A single file is split 6:2:2 by each seed. With --train and --test but no
+--validation, a fifth of the training triplets is for validation. RUN gets results.json and, for each model and length, the
+model with the best validation accuracy, ready for `roformer push`. The same command resumes a stopped run, seed by seed. See
+docs/triplets.md.
 """
 
 import argparse
@@ -20,6 +21,8 @@ from modeling_roformer.model_cards import file_fact
 from modeling_roformer.training.errors import TrainingError, exit_on_error
 from modeling_roformer.training.metrics import metric
 from modeling_roformer.training.runs.finite import NotFinite, positive_rate, show_failed
+from modeling_roformer.training.runs.learning_rate import fine_tuning_rate
+from modeling_roformer.training.runs.models import saved_config
 from modeling_roformer.training.runs.resuming import run_lock
 from modeling_roformer.training.triplets.baselines import TEXT_BLIND, WITHOUT_MODEL, mean_vectors, nearest
 from modeling_roformer.training.triplets.finetuning import (
@@ -31,6 +34,7 @@ from modeling_roformer.training.triplets.finetuning import (
     save_trained,
 )
 from modeling_roformer.training.triplets.reading import (
+    COLUMNS,
     Split,
     digest_of_triplets,
     encode_triplets,
@@ -48,6 +52,8 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--train", type=Path, help="training triplets")
     parser.add_argument("--validation", type=Path, help="triplets for choosing the best epoch")
     parser.add_argument("--test", type=Path, help="test triplets")
+    for option, column in COLUMNS.items():
+        parser.add_argument(option, default=column, metavar="COLUMN", help=f"column of {column}; default: {column}")
     parser.add_argument("--output", type=Path, required=True, help="folder of the run")
     parser.add_argument("--models", nargs="+", default=[], metavar="DIR", help="saved RoFormers to fine-tune")
     parser.add_argument("--max-length", type=int, nargs="+", default=[512], help="maximum number of tokens")
@@ -70,7 +76,7 @@ def read_arguments() -> argparse.Namespace:
         help="epochs without a better accuracy after which training stops",
     )
     parser.add_argument("--batch-size", type=int, default=recipe.batch_size, help="triplets per step")
-    parser.add_argument("--learning-rate", type=positive_rate, default=recipe.learning_rate)
+    parser.add_argument("--learning-rate", type=positive_rate, help="default: chosen by the width of the model")
     parser.add_argument(
         "--device-tokens", type=int, default=recipe.device_tokens, help="maximum number of tokens computed at once"
     )
@@ -115,7 +121,8 @@ def compare_models(chosen: argparse.Namespace, console: Console) -> None:
     """Fine-tune each model at each length with all seeds, and show the results."""
     named = {"whole": chosen.triplets, "train": chosen.train, "validation": chosen.validation, "test": chosen.test}
     files = [file for file in named.values() if file]
-    triplets = {name: read_triplets(file) for name, file in named.items() if file}
+    columns = [getattr(chosen, option.removeprefix("--")) for option in COLUMNS]
+    triplets = {name: read_triplets(file, columns) for name, file in named.items() if file}
     split_of = split_by_seed(**triplets)
     splits = {seed: split_of(seed) for seed in chosen.seeds}
     recipe = Recipe(**{name: getattr(chosen, name) for name in asdict(Recipe())})
@@ -159,6 +166,8 @@ def compare_models(chosen: argparse.Namespace, console: Console) -> None:
                 except NotFinite as error:
                     results.add_failed(row, seed, str(error))
     for start in starts if chosen.epochs else ():
+        rate = chosen.learning_rate or fine_tuning_rate(saved_config(start.place))
+        own = replace(recipe, learning_rate=rate)
         for length in chosen.max_length:
             rows.append(row := results.row(f"{start.name}-{length}", start.name, length, start.weights))
             if row.exceeds_positions(start.longest, length):
@@ -174,7 +183,7 @@ def compare_models(chosen: argparse.Namespace, console: Console) -> None:
                     continue
                 split, title = split_of(seed), f"{row.name}, seed {seed}"
                 try:
-                    trained = fine_tune(start, split, length, seed, recipe, chosen.output / "checkpoints", title)
+                    trained = fine_tune(start, split, length, seed, own, chosen.output / "checkpoints", title)
                 except NotFinite as error:
                     results.add_failed(row, seed, str(error))
                     continue
@@ -184,7 +193,7 @@ def compare_models(chosen: argparse.Namespace, console: Console) -> None:
                 results.add(row, run)
             if row.runs and folder.exists():
                 split, blind = split_of(row.best.seed), results.rows.get(TEXT_BLIND)
-                describe_trained(folder, start, row, split, recipe, data, blind)
+                describe_trained(folder, start, row, split, own, data, blind)
 
     console.print(accuracy_table(rows))
     compared = compare(rows)

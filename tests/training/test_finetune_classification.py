@@ -4,12 +4,14 @@ import json
 import os
 import re
 
+import pandas
 import pytest
 import torch
 from helpers.messages import assert_states
 from helpers.paths import REPOSITORY
 from helpers.scripts import run_script
 from huggingface_hub import ModelCard
+from tqdm.auto import tqdm
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, Trainer, pipeline
 
 from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM, RoFormerTokenizer
@@ -163,6 +165,24 @@ def test_where_all_seeds_fail(run, folder):
     json.loads((folder / "run" / "results.json").read_text(), parse_constant=pytest.fail)
 
 
+def test_a_table_at_the_default_rate(folder, monkeypatch, capfd, no_pictures):
+    """Nothing is learned in one epoch; a hint says so, and what to try."""
+    hints = []
+    monkeypatch.setattr(tqdm, "write", staticmethod(lambda line, **_: hints.append(str(line))))
+    rows = [line.split("\t") for line in LINES]
+    pandas.DataFrame(rows, columns=["comment", "about"]).to_csv("texts.csv", index=False)
+    words = ["start", "--train", "texts.csv", "--label", "about", "--output", "run", "--epochs", "1"]
+    code, out, err = run_script(SCRIPT, words, monkeypatch, capfd)
+    assert code == 0 and "learning rate 0.001, chosen for a model of width 16" in out, err
+    scores = json.loads((folder / "run" / "results.json").read_text())["seeds"]["0"]["scores"]
+    labels = [row[1] for row in rows]
+    assert scores["validation"]["accuracy"] <= max(map(labels.count, labels)) / len(labels)
+    (hint,) = [line for line in hints if line.startswith("hint")]
+    assert_states(
+        hint, f"{scores['validation']['accuracy']:.3f}", "--learning-rate", "0.001", "--epochs", "--batch-size"
+    )
+
+
 def test_bad_arguments_are_named(run, folder):
     def refusal(*arguments):
         code, _, err = run(*arguments)
@@ -172,7 +192,7 @@ def test_bad_arguments_are_named(run, folder):
     (folder / "empty.tsv").touch()
     assert_states(refusal("--train", "empty.tsv"), "empty.tsv", "no labelled text")
     (folder / "bad.tsv").write_text("明月\t月\n天上 天\n", encoding="utf-8")
-    assert_states(refusal("--train", "bad.tsv"), "bad.tsv", "line 2", "TAB")
+    assert_states(refusal("--train", "bad.tsv"), "bad.tsv", "line 2", "'column 2'")
     (folder / "few.tsv").write_text("明月\t月\n天上\t天\n", encoding="utf-8")
     assert_states(refusal("--train", "few.tsv"), "few.tsv", "2 texts", 5)
     (folder / "more.tsv").write_text("明月\t月\n天上\t地\n", encoding="utf-8")

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from helpers.hub_server import hub  # noqa: F401  (the fixture)
@@ -204,6 +205,19 @@ def test_a_given_test_file_is_only_tested(run, folder, no_pictures):
     assert AutoTokenizer.from_pretrained("three/roformer-24").model_max_length == 24
 
 
+def test_a_table_with_other_names_at_the_default_rate(folder, monkeypatch, capfd, no_pictures):
+    frame = pandas.DataFrame(read_lines()).rename(columns={"A": "case", "B": "first", "C": "second", "label": "closer"})
+    frame.to_csv("cases.csv", index=False)
+    names = ["--a", "case", "--b", "first", "--c", "second", "--label", "closer"]
+    words = ["cases.csv", *names, "--models", "models/roformer", "--max-length", 24, "--epochs", 1, "--output", "run"]
+    code, out, err = run_script(SCRIPT, words, monkeypatch, capfd)
+    assert code == 0, err
+    assert_states(out.splitlines()[0], "learning rate 0.001", f"width {TINY['hidden_size']}", "--learning-rate")
+    card = ModelCard.load("run/roformer-24/README.md")
+    assert card.data.eval_results[0].dataset_name == "cases.csv" and str(folder) not in str(card)
+    assert "- learning rate: 0.001\n" in card.text
+
+
 def test_bad_arguments_are_named(run, folder):
     def refusal(*arguments):
         code, _, err = run(*arguments)
@@ -219,7 +233,7 @@ def test_bad_arguments_are_named(run, folder):
     assert_states(refusal("--train", "triplets.jsonl", "--test", "few.jsonl", *roformer), "few.jsonl", "3 triplets")
     write_lines(folder / "bad.jsonl", [*lines[:6], {"A": "甲", "B": "乙", "label": "B"}])
     assert_states(refusal("bad.jsonl", *roformer), "bad.jsonl", "line 7", "C")
-    assert "none.jsonl: No such file" in refusal("none.jsonl", *roformer)
+    assert "none.jsonl does not exist" in refusal("none.jsonl", *roformer)
 
     assert_states(refusal("triplets.jsonl", "--models", "./nowhere"), "./nowhere")
     legacy = REPOSITORY / "tests" / "fixtures" / "legacy"

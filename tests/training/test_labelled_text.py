@@ -1,8 +1,11 @@
-"""Labelled texts: forms of files, and errors."""
+"""Labelled texts: forms of files, columns that are guessed, and errors."""
 
 import gzip
 import json
+import os
 
+import datasets
+import pandas
 import pytest
 from helpers.messages import refused
 
@@ -11,11 +14,17 @@ from modeling_roformer.training.errors import TrainingError
 from modeling_roformer.training.finetuning.labelled_text import read_labelled
 
 TEXTS, LABELS = ["很好", "太差了", "不错", "失望", "一般"], ["10", "9", "10", "9", "1"]
+FRAME = pandas.DataFrame({"text": TEXTS, "label": LABELS})
+NUMBERS = FRAME.astype({"label": int})
 
 
-def write(path, lines):
-    with gzip.open(path, "wt", encoding="utf-8") if path.suffix == ".gz" else open(path, "w", encoding="utf-8") as file:
-        file.write("\n".join(lines) + "\n")
+def write(path, lines, encoding="utf-8"):
+    if isinstance(lines, pandas.DataFrame):
+        lines.to_parquet(path)
+        return path
+    text = "\n".join(lines) + "\n" if isinstance(lines, list) else lines
+    with gzip.open(path, "wb") if path.suffix == ".gz" else open(path, "wb") as file:
+        file.write(text.encode(encoding))
     return path
 
 
@@ -23,13 +32,30 @@ def json_lines(records):
     return [json.dumps(record, ensure_ascii=False) for record in records]
 
 
+def lines(form):
+    return [form.format(text, label) for text, label in zip(TEXTS, LABELS, strict=True)]
+
+
 FORMS = {
-    "text first.tsv": [f"{text}\t{label}" for text, label in zip(TEXTS, LABELS, strict=True)],
-    "label first.txt": [f"{label}\t{text}" for text, label in zip(TEXTS, LABELS, strict=True)],
-    "blank lines.tsv.gz": [f"{text}\t{label}\r\n" for text, label in zip(TEXTS, LABELS, strict=True)],
-    "headings.tsv": ["label\ttext", *(f"{label}\t{text}" for text, label in zip(TEXTS, LABELS, strict=True))],
-    "strings.jsonl": json_lines({"text": text, "label": label} for text, label in zip(TEXTS, LABELS, strict=True)),
+    "text first.tsv": lines("{}\t{}"),
+    "label first.txt": lines("{1}\t{0}"),
+    "blank lines.tsv.gz": lines("{}\t{}\r\n"),
+    "headings.tsv": ["label\ttext", *lines("{1}\t{0}")],
+    "strings.jsonl": json_lines(FRAME.to_dict("records")),
     "numbers.jsonl.gz": json_lines({"label": int(y), "text": x, "id": 1} for x, y in zip(TEXTS, LABELS, strict=True)),
+    "mixed.json": json_lines(
+        {"label": y if i % 2 else int(y), "text": x} for i, (x, y) in enumerate(zip(TEXTS, LABELS, strict=True))
+    ),
+    "plain.csv": ["text,label", *lines("{},{}")],
+    "three columns.csv": ["id,label,text", *lines("7,{1},{0}")],
+    "windows.csv": "\ufeff" + "".join(f"{line}\r\n" for line in ["text,label", *lines('"{}","{}"')]),
+    "blank lines.csv.gz": ["text, label", "", *lines("{}, {}\n")],
+    "other names.csv": ["comment,stars", *lines("{},{}")],
+    "one known name.csv": ["stars,content", *lines("{1},{0}")],
+    "doubled.csv": ["text,label,text", *lines("{},{},x")],
+    "strings.parquet": FRAME,
+    "numbers.parquet": NUMBERS,
+    "floats.parquet": FRAME.astype({"label": float}),
 }
 
 
@@ -40,7 +66,32 @@ def test_every_form(form, tmp_path):
     assert found["text"][:] == TEXTS and found.features["label"].int2str(found["label"][:]) == LABELS
 
 
-def test_other_fields_and_a_data_set(tmp_path):
+def test_values_of_a_csv_file_stay_as_they_are(tmp_path):
+    """NA is no missing value, 01 is not 1, and a field in quotes has any character."""
+    rows = 'text,label\n"两行\n""引号"", 逗号",01\nNA,NA\nnull,01\n3.0,NA\n'
+    found = read_labelled(write(tmp_path / "a.csv", rows))
+    assert found["text"][:] == ['两行\n"引号", 逗号', "NA", "null", "3.0"]
+    assert found.features["label"].int2str(found["label"][:]) == ["01", "NA", "01", "NA"]
+
+
+def test_quotes_in_a_tsv_file_belong_to_the_text(tmp_path):
+    assert read_labelled(write(tmp_path / "a.tsv", ['"好\t1', "差\t0"]))["text"][:] == ['"好', "差"]
+
+
+@pytest.mark.parametrize(
+    ("name", "first"), [("a.csv", "id,stars,review"), ("a.tsv", "id\tstars\treview"), ("b.tsv", "id\tstars\tnotes")]
+)
+def test_columns_by_name(name, first, tmp_path):
+    """In a TSV file too, whose first line is then no text. One of the names may be a usual one."""
+    form = "7,{1},{0}" if name.endswith("csv") else "7\t{1}\t{0}"
+    text = first.replace("\t", ",").split(",")[2]
+    found = read_labelled(write(tmp_path / name, [first, *lines(form)]), text=text, label="stars")
+    assert found["text"][:] == TEXTS
+    if text == "review":
+        assert read_labelled(tmp_path / name, label="stars")["text"][:] == TEXTS
+
+
+def test_a_folder_is_a_data_set(tmp_path):
     records = [{"review": text, "stars": label} for text, label in zip(TEXTS, LABELS, strict=True)]
     (tmp_path / "folder").mkdir()
     write(tmp_path / "folder" / "train.jsonl", json_lines(records))
@@ -53,12 +104,41 @@ def test_other_fields_and_a_data_set(tmp_path):
         read_labelled(tmp_path / "folder", "validation", "review", "stars", names)
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.parquet", "folder/train.csv", "folder/train.parquet"])
+def test_a_file_that_has_changed_is_read_again(name, tmp_path):
+    """Even if it has the time and the size that it had: no cache compares by them."""
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    place = tmp_path / name.partition("/")[0]
+    for texts in ["好"], ["差"]:
+        frame = pandas.DataFrame({"text": [*texts, "一般"], "label": ["1", "0"]})
+        if name.endswith("parquet"):
+            frame.to_parquet(path)
+        else:
+            path.write_text(
+                frame.to_csv(index=False) if name.endswith("csv") else "\n".join(json_lines(frame.to_dict("records")))
+            )
+        os.utime(path, (1e9, 1e9))
+        assert read_labelled(place)["text"][:] == [*texts, "一般"]
+
+
 def test_classes_of_a_data_set_keep_their_names(tmp_path):
     found = read_labelled(write(tmp_path / "a.tsv", ["很好\t好", "太差\t差"]))
     (tmp_path / "parquet").mkdir()
     found.to_parquet(tmp_path / "parquet" / "train.parquet")
-    again = read_labelled(tmp_path / "parquet")
-    assert again.features["label"].names == found.features["label"].names and again[:] == found[:]
+    for place in tmp_path / "parquet", tmp_path / "parquet" / "train.parquet":
+        again = read_labelled(place)
+        assert again.features["label"].names == found.features["label"].names and again[:] == found[:]
+
+
+def test_a_data_set_without_labels(tmp_path):
+    """The test splits of GLUE have -1, which is no class."""
+    features = datasets.Features(text=datasets.Value("string"), label=datasets.ClassLabel(names=["差", "好"]))
+    (tmp_path / "set").mkdir()
+    rows = datasets.Dataset.from_dict({"text": TEXTS, "label": [0, 1, -1, -1, 0]}, features=features)
+    rows.to_parquet(tmp_path / "set" / "train.parquet")
+    with refused(TrainingError, tmp_path / "set", "row 3", "'label'", "1 more"):
+        read_labelled(tmp_path / "set")
 
 
 @pytest.mark.parametrize("lines", [["太差\t差"], ["差\t太差"]])
@@ -68,38 +148,56 @@ def test_known_labels_say_which_side_they_are_on(lines, tmp_path):
 
 
 REFUSED = {
-    "empty.tsv": ([], ["no labelled text"]),
+    "empty.tsv": ("", ["no labelled text"]),
+    "empty.csv": ("", ["no labelled text"]),
+    "empty.csv.gz": ("", ["no labelled text"]),
     "empty.jsonl": ([""], ["no labelled text"]),
+    "blank.tsv": (["", ""], ["no labelled text"]),
+    "empty.parquet": (FRAME[:0], ["no labelled text"]),
     "headings.tsv": (["text\tlabel"], ["no labelled text"]),
-    "space.tsv": (["很好\t1", "", "太差 0"], ["line 3", "TAB"]),
-    "tabs.tsv": (["很\t好\t1"], ["line 1", "2 TAB"]),
+    "headings.csv": (["text,label"], ["no labelled text"]),
+    "no headings.csv": (lines("{},{}"), ["first line", "columns"]),
+    "headings unknown.tsv": (["comment\tstars", *lines("{}\t{}")], ["'stars'", "--text 'comment' --label 'stars'"]),
+    "space.tsv": (["很好\t1", "", "太差 0"], ["line 3", "'column 2'"]),
+    "tabs.tsv": (["很\t好\t1"], ["column 1, column 2, column 3", "--text", "--label"]),
+    "more tabs.tsv": (["很好\t1", "很\t好\t1"], ["line 2", 2, 3]),
+    "comma.csv": (["text,label", "很好,真的,1"], ["line 2", 2, 3]),
+    "quote.csv": (["text,label", '"很好,1'], ["row 1"]),
+    "semicolons.csv": (["text;label", "很好;1"], ["one column", "text;label", "commas"]),
     "alike.tsv": (["很好\t1", "太差\t1"], ["label", "'1'"]),
-    "no label.tsv": (["很好\t1", "太差\t"], ["line 2", "label"]),
-    "no text.tsv": (["很好\t1", "太差\t0", "\t0"], ["line 3", "text"]),
+    "no label.tsv": (["很好\t1", "太差\t"], ["line 2", "'column 2'"]),
+    "no label.csv": (["text,label", "很好,1", "一般,0", "太差,", "更差,"], ["row 4", "'label'", "1 more"]),
+    "short.csv": (["text,label", "很好,1", "太差"], ["row 3", "'label'"]),
+    "no label.parquet": (FRAME.replace("1", None), ["row 5", "'label'"]),
+    "no number.parquet": (NUMBERS.replace(1, float("nan")), ["row 5", "'label'"]),
+    "no text.tsv": (["很好\t1", "太差\t0", "\t0"], ["line 3", "'column 1'"]),
+    "names.csv": (["id,comment,stars", "7,很好,1"], ["id, comment, stars", "--text", "--label"]),
+    "all different.csv": (["text,label", *(f"{i}好,{i}" for i in range(30))], ["label", "30 different", "--label"]),
     "list.jsonl": (["[1]"], ["line 1", "object"]),
     "broken.jsonl": (['{"text": '], ["line 1", "JSON"]),
-    "fields.jsonl": (
-        ['{"text": "很好", "label": 1}', '{"text": "太差", "stars": 1}'],
-        ["line 2", "'label'", "text, stars", "--label"],
-    ),
-    "content.jsonl": (
-        ['{"content": "很好", "label": 1}'],
-        ["line 1", "'text'", "content, label", "--text"],
-    ),
-    "number.jsonl": (['{"text": 1, "label": 1}'], ["line 1", "'text'", "string"]),
-    "share.jsonl": (
-        ['{"text": "好", "label": 0.5}'],
-        ["line 1", "'label'", "string", "integer"],
-    ),
+    "fields.jsonl": (['{"text": "很好", "label": 1}', '{"text": "太差", "stars": 1}'], ["line 2", "'label'"]),
+    "null.jsonl": (['{"text": "很好", "label": 1}', '{"text": "太差", "label": null}'], ["line 2", "'label'"]),
+    "tags.jsonl": (['{"text": "很好", "label": ["1"]}'], ["line 1", "'label'", "list"]),
+    "book.xlsx": ("PK", ["workbook", ".csv"]),
+    "broken.parquet": ("PAR1", ["cannot be read"]),
+    "table.csv.gz": (FRAME, ["cannot be read"]),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_be_learned_from(name, tmp_path):
-    lines, facts = REFUSED[name]
+    content, facts = REFUSED[name]
     error = CorpusError if name in ("list.jsonl", "broken.jsonl") else TrainingError
     with refused(error, name, *facts):
-        read_labelled(write(tmp_path / name, lines))
+        read_labelled(write(tmp_path / name, content))
+
+
+@pytest.mark.parametrize(
+    ("options", "facts"), [({"text": "评论"}, ["'评论'", "--text"]), ({"label": "x"}, ["'x'", "--label"])]
+)
+def test_a_column_that_is_not_there(options, facts, tmp_path):
+    with refused(TrainingError, "a.csv", "text, label", *facts):
+        read_labelled(write(tmp_path / "a.csv", ["text,label", *lines("{},{}")]), **options)
 
 
 def test_a_label_that_training_lacks(tmp_path):
@@ -112,6 +210,6 @@ def test_files_that_are_not_there_or_not_text(tmp_path):
     for name in "missing.tsv", str(tmp_path / "missing"):
         with refused(TrainingError, name, "does not exist"):
             read_labelled(name)
-    (tmp_path / "gbk.tsv").write_bytes("很好\t1\n".encode("gb18030"))
-    with refused(CorpusError, "gbk.tsv", "line 1", "UTF-8"):
-        read_labelled(tmp_path / "gbk.tsv")
+    for name in "gbk.tsv", "gbk.csv":
+        with refused(TrainingError, name, "UTF-8", "GB18030"):
+            read_labelled(write(tmp_path / name, ["text,label", "很好,1", "太差\t1"], "gb18030"))

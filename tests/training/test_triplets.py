@@ -5,6 +5,7 @@ import json
 from collections import Counter
 
 import numpy as np
+import pandas
 import pytest
 import rjieba
 import torch
@@ -15,7 +16,14 @@ from modeling_roformer import RoFormerConfig, RoFormerForTripletMatching, RoForm
 from modeling_roformer.tokenization.vocabulary_maker.corpus import CorpusError
 from modeling_roformer.training.errors import TrainingError
 from modeling_roformer.training.triplets.baselines import decide, mean_vectors, nearest, text_blind, tf_idf
-from modeling_roformer.training.triplets.reading import Split, Triplet, encode_triplets, read_triplets, split_triplets
+from modeling_roformer.training.triplets.reading import (
+    Split,
+    Triplet,
+    digest_of_triplets,
+    encode_triplets,
+    read_triplets,
+    split_triplets,
+)
 from modeling_roformer.training.triplets.results import Run
 
 EXAMPLE = REPOSITORY / "examples" / "triplets.jsonl"
@@ -142,13 +150,13 @@ FIELDS = json.loads(GOOD[0])
     [
         ("{'A': 1}", ["JSON"]),
         ("[1, 2]", ["not an object"]),
-        (json.dumps({name: FIELDS[name] for name in ("A", "B", "label")}), ["key C"]),
-        (json.dumps({name: FIELDS[name] for name in "ABC"}), ["key label"]),
-        (json.dumps({**FIELDS, "B": 5}), ['text "B"', "int", "string"]),
-        (json.dumps({**FIELDS, "B": " "}), ['text "B"', "empty"]),
+        (json.dumps({name: FIELDS[name] for name in ("A", "B", "label")}), ["'C'", "empty"]),
+        (json.dumps({name: FIELDS[name] for name in "ABC"}), ["'label'", "empty"]),
+        (json.dumps({**FIELDS, "B": ["5"]}), ["'B'", "list", "string"]),
+        (json.dumps({**FIELDS, "B": " "}), ["'B'", "empty"]),
         (json.dumps({**FIELDS, "label": "A"}), ["label", '"A"', '"B"', '"C"']),
         (json.dumps({**FIELDS, "label": 0}), ["label", 0, '"B"', '"C"']),
-        (json.dumps({**FIELDS, "label": None}), ["label", "null", '"B"', '"C"']),
+        (json.dumps({**FIELDS, "label": None}), ["'label'", "empty"]),
     ],
 )
 def test_a_bad_line_is_named(tmp_path, line, facts):
@@ -176,8 +184,24 @@ def test_a_bad_file_is_named(tmp_path):
     assert_states(refusal("\n".join(GOOD), "bad.jsonl.gz"), "gzip")
     whole = gzip.compress("\n".join(GOOD).encode())
     assert_states(refusal(whole[: len(whole) // 2], "bad.jsonl.gz"), "gzip")
-    with pytest.raises(FileNotFoundError):
+    assert_states(refusal("A,B,C\n一,二,三\n", "bad.csv"), "'label'", "A, B, C", "--label")
+    with refused(TrainingError, "none.jsonl", "does not exist"):
         read_triplets(tmp_path / "none.jsonl")
+
+
+@pytest.mark.parametrize("name", ["other.csv", "other.tsv", "no names.tsv", "other.parquet"])
+def test_other_files_and_columns(tmp_path, triplets, name):
+    columns = ["case", "first", "second", "closer"]
+    frame = pandas.DataFrame([(t.a, t.b, t.c, "BC"[t.label]) for t in triplets], columns=columns)
+    path = tmp_path / name
+    if name.endswith("parquet"):
+        frame.to_parquet(path)
+    else:
+        frame.to_csv(path, index=False, sep="\t" if name.endswith("tsv") else ",", header=name.startswith("other"))
+    assert digest_of_triplets(read_triplets(path, columns)) == digest_of_triplets(triplets)
+    if not name.endswith("tsv"):  # there, the first line could be a triplet
+        with refused(TrainingError, path, "'A'", "case", "--a"):
+            read_triplets(path)
 
 
 def test_the_example_cannot_be_decided_unread(triplets):

@@ -30,6 +30,7 @@ from ..runs.device import ON_CPU, device_batch_size
 from ..runs.digests import digest_of_model
 from ..runs.finite import FiniteTrainer
 from ..runs.models import has_tokenizer, saved_config
+from ..runs.nothing_learned import NothingLearned
 from .baselines import TEXT_BLIND, decide
 from .reading import Split, encode_triplets
 from .results import Row, percent
@@ -43,7 +44,8 @@ class Recipe:
     epochs: maximum number of epochs.
     patience: epochs without a better validation accuracy after which training stops; the best epoch is kept.
     batch_size: triplets per step.
-    learning_rate: maximum learning rate, after a tenth of the steps; then it falls linearly.
+    learning_rate: maximum learning rate, after a tenth of the steps; then it falls linearly. None stands for that of
+        `fine_tuning_rate`, which depends on the model.
     device_tokens: maximum number of tokens that a device computes at once; larger batches are accumulated.
     bf16: bfloat16 autocast.
     """
@@ -52,7 +54,7 @@ class Recipe:
     epochs: int = 10
     patience: int = 3
     batch_size: int = 16
-    learning_rate: float = 5e-5
+    learning_rate: float | None = None
     device_tokens: int = 16_384
     bf16: bool = False
 
@@ -136,7 +138,7 @@ def fine_tune(
         eval_dataset=validation,
         data_collator=DataCollatorForMultipleChoice(start.tokenizer),
         compute_metrics=_accuracy,
-        callbacks=[EarlyStoppingCallback(recipe.patience)],
+        callbacks=[EarlyStoppingCallback(recipe.patience), NothingLearned(one.label for one in split.validation)],
     )
     trainer.remove_callback(ProgressCallback)
     bar = _ProgressBar(title)

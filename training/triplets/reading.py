@@ -1,4 +1,4 @@
-"""Triplets of texts: reading JSON Lines, splitting and encoding."""
+"""Triplets of texts: reading, splitting and encoding."""
 
 import json
 from collections.abc import Sequence
@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from ...tokenization.vocabulary_maker.corpus import read_chunks
-from ...triplet_matching import check_text
 from ...triplet_pipeline import encode_triplet
 from ..errors import TrainingError
 from ..runs.digests import digest_of_text
+from ..runs.tables import UNNAMED, read_table, require_columns, texts_in
 
 LABELS = "BC"
+COLUMNS = {"--a": "A", "--b": "B", "--c": "C", "--label": "label"}  # option -> column that it names by default
 LEAST = 10  # triplets in a file, so that each split has at least two
 
 
@@ -53,18 +53,25 @@ class Split:
         return sum(text in known for text in asked), len(asked)
 
 
-def read_triplets(path: str | Path) -> list[Triplet]:
-    """Read the triplets of a JSON Lines file, .gz or not: objects with the texts A, B and C, and the label "B" or "C".
+def read_triplets(path: str | Path, columns: Sequence[str] = tuple(COLUMNS.values())) -> list[Triplet]:
+    """Read triplets from a .csv, .tsv, .jsonl or .parquet file: three texts, and the label "B" or "C".
 
-    Raises an error that names file and line: a CorpusError for a file that is not UTF-8 or JSON, a TrainingError for a missing
-    key, an empty text or an invalid label. Also for fewer than ten triplets, or the same label in all of them.
+    Args:
+        path: see `read_table`; a file with TABs may lack the names of the columns.
+        columns: columns of A, B, C and the label.
+
+    Raises a CorpusError or a TrainingError that names the file, and the line if only one is wrong: a file that cannot be read, a
+    missing column, an empty text or an invalid label. Also for fewer than ten triplets, or the same label in all of them.
     """
-    path = Path(path)
-    triplets = [
-        _triplet(record, f"{path}, line {number}") for chunk in read_chunks(path) for number, record in chunk.records()
-    ]
-    if not triplets:
+    table = read_table(path, is_header=lambda fields: {*columns} <= {*fields})
+    if table.empty:
         raise TrainingError(f"{path} has no triplet")
+    if len(table.columns) == len(columns) and table.columns[0] == f"{UNNAMED} 1":
+        table.columns = columns
+    require_columns(table, dict(zip(COLUMNS, columns, strict=True)), path)
+    places = [f"{path}, {table.index.name} {number}" for number in table.index]
+    values = zip(*(texts_in(table, name, path) for name in columns), places, strict=True)
+    triplets = [_triplet(*row) for row in values]
     if len(triplets) < LEAST:
         raise TrainingError(f"{path} has {len(triplets)} triplets; expected at least {LEAST}")
     if len({triplet.label for triplet in triplets}) == 1:
@@ -74,17 +81,10 @@ def read_triplets(path: str | Path) -> list[Triplet]:
     return triplets
 
 
-def _triplet(read: dict, place: str) -> Triplet:
-    if missing := [key for key in ("A", "B", "C", "label") if key not in read]:
-        raise TrainingError(f"{place}: the key {missing[0]} is missing")
-    try:
-        for name in "ABC":
-            check_text(read[name], f'text "{name}"')
-    except ValueError as error:
-        raise TrainingError(f"{place}: {error}") from None
-    if not isinstance(read["label"], str) or read["label"] not in ("B", "C"):
-        raise TrainingError(f'{place}: the label is {json.dumps(read["label"])}; expected "B" or "C"')
-    return Triplet(read["A"], read["B"], read["C"], LABELS.index(read["label"]), place)
+def _triplet(a: str, b: str, c: str, label: str, place: str) -> Triplet:
+    if label not in ("B", "C"):
+        raise TrainingError(f'{place}: the label is {json.dumps(label)}; expected "B" or "C"')
+    return Triplet(a, b, c, LABELS.index(label), place)
 
 
 def digest_of_triplets(triplets: Sequence[Triplet]) -> str:
