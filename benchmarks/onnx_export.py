@@ -4,7 +4,7 @@
 
 Each file is a source: text with one document per line, or JSON Lines. It is split into pieces of 128 tokens at sentence ends,
 15 % of whose words are replaced by [MASK] (a fixed seed), up to 4,000 masks in all. Pieces are run one at a time. The table
-has the share of masks with the same top prediction as PyTorch in float32, the least and the mean cosine of the vectors (the
+has the share of masks with the same top prediction as PyTorch in float32, the minimum and the mean cosine of the vectors (the
 mean over tokens of the bare model's last hidden states), the graph's size, and its time for all pieces on one thread relative
 to the float32 graph, as the median of alternating rounds.
 """
@@ -129,7 +129,7 @@ def main() -> None:
     vectors = [in_pytorch(model.base_model, inputs) for inputs, _ in track(pieces, "PyTorch")]
 
     table = Table(f"{sum(map(len, answers)):,} masks in {len(pieces):,} pieces")
-    for name in ("", "same answers", "least cosine", "mean cosine", "MB", "time"):
+    for name in ("", "same answers", "minimum cosine", "mean cosine", "MB", "time"):
         table.add_column(name, justify="right" if name else "left")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

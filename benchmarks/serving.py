@@ -5,7 +5,7 @@
 TEXTS is text with one document per line, or JSON Lines, also as .gz. MODEL is a saved masked language model or encoder, such as
 the output of `roformer convert examples/roformer-mini-zh roformer-mini-zh`. DIR is a trained classifier. Each way of serving
 has its own process, and they run in turns. Times are from texts to vectors or classes, tokenization included. Agreement is the
-least cosine with the float32 model's vectors, or the share of texts with the same class. The peers are sentence-transformers
+minimum cosine with the float32 model's vectors, or the share of texts with the same class. The peers are sentence-transformers
 with its defaults, on a BERT of equal size with random weights, and transformers' own RoFormer.
 """
 

@@ -53,7 +53,9 @@ def rotary_position_embeddings(position_ids: torch.Tensor, inv_freq: torch.Tenso
     inv_freq = inv_freq.to(device=position_ids.device, dtype=torch.float64)
     inv_freq = inv_freq[:, None] if inv_freq.ndim == 2 else inv_freq
     angles = (position_ids.to(torch.float64)[..., None] * inv_freq)[..., None, :]
-    return angles.cos().to(device=device, dtype=torch.float32), angles.sin().to(device=device, dtype=torch.float32)
+    # ONNX Runtime before 1.29 computes sines in float64, but no cosines: cos x = 1 − 2 sin² (x / 2).
+    cos = 1 - 2 * (angles / 2).sin() ** 2 if torch.compiler.is_exporting() else angles.cos()
+    return cos.to(device=device, dtype=torch.float32), angles.sin().to(device=device, dtype=torch.float32)
 
 
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:

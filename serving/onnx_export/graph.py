@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 # Names of the dynamic dimensions.
 BATCH, CHOICES, LENGTH = "batch_size", "num_choices", "sequence_length"
 TEXTS = ("今天天气很好，我想去公园玩。", "很短。")
+OPSET = 20  # on ONNX Runtime since 1.17; torch writes it with IR version 10, on ONNX Runtime since 1.18
 LEFT_OUT = ("past_key_values", "hidden_states", "attentions", "cross_attentions", "loss")
 
 
@@ -98,7 +99,14 @@ def write_graph(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, path
     with quiet():
         try:
             program = torch.onnx.export(
-                model, (), kwargs=example, output_names=outputs, dynamic_shapes=shapes, dynamo=True, verbose=False
+                model,
+                (),
+                kwargs=example,
+                output_names=outputs,
+                dynamic_shapes=shapes,
+                opset_version=OPSET,
+                dynamo=True,
+                verbose=False,
             )
         except torch.onnx.OnnxExporterError as error:
             cause = sentence_of(error.__cause__ or error)

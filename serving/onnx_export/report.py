@@ -32,6 +32,8 @@ LEFT_IN_FLOAT32 = "attention's values and products, norms and softmax"
 CARD = "README.md"
 KEPT = ("license", "license_name", "license_link", "language", "base_model", "datasets")  # from the model's own card
 WEIGHTS = {FLOAT32: "float32", INT8: "int8", FLOAT16: "float16"}
+# The oldest ONNX Runtime that runs each graph: 1.18 reads IR version 10, and 1.22 has MatMulNBits with 8 bits.
+OLDEST = {FLOAT32: "1.18", INT8: "1.22", FLOAT16: "1.18"}
 # Suffix of the class -> its pipeline in transformers.js 4, for the model_types KNOWN. All others need `AutoModel` there.
 PIPELINES = {
     "Model": "feature-extraction",
@@ -120,7 +122,8 @@ def card_of(saved: SavedModel, report: OnnxReport, folder: Path) -> str:
         what=_contents(report),
         texts=report.texts,
         measured="\n".join(
-            f"| `onnx/{file}` | {WEIGHTS[file]} | {_found(report, file)} |" for file in report.agreements
+            f"| `onnx/{file}` | {WEIGHTS[file]} | {_found(report, file)} | {OLDEST[file]} |"
+            for file in report.agreements
         ),
         int8=IN_INT8 if INT8 in report.agreements else "",
         name=quoted,

@@ -5,6 +5,8 @@ import pytest
 import torch
 from helpers.small_models import small_model
 
+from modeling_roformer.rotary import inverse_frequencies, rotary_position_embeddings
+
 HEADS = ["RoFormerModel", "RoFormerForMaskedLM", "RoFormerForSequenceClassification"]
 VARIANTS = {
     "plain": {},
@@ -77,6 +79,20 @@ def test_onnx_runtime_gives_the_same_logits(head, variant, tmp_path):
             shape,
             atol=1e-4,
         )
+
+
+def test_exported_angles_are_exact_at_any_position():
+    """Graphs have no cosine in float64, which older versions of ONNX Runtime lack; PyTorch computes one."""
+
+    class Angles(torch.nn.Module):
+        def forward(self, position_ids):
+            return rotary_position_embeddings(position_ids, inverse_frequencies(64))
+
+    position_ids = torch.cat([torch.arange(16384), torch.arange(2**20, 2**20 + 512)])[None]
+    program = torch.export.export(Angles(), (position_ids,))
+    assert torch.ops.aten.cos.default not in {node.target for node in program.graph.nodes}
+    for found, expected in zip(program.module()(position_ids), Angles()(position_ids), strict=True):
+        assert torch.equal(found, expected)
 
 
 def test_a_decoder_is_exported_without_its_cache():

@@ -97,6 +97,20 @@ def test_every_graph_is_valid_onnx_and_sorted(exported):
             known.update(node.output)
 
 
+def test_the_card_names_the_oldest_onnx_runtime_that_runs_each_graph(exported):
+    """1.18 runs opset 20 and IR version 10 and, in float64, sines but no cosines; 1.22 runs MatMulNBits with 8 bits."""
+    _, output, _ = exported
+    card = (output / "README.md").read_text(encoding="utf-8")
+    named = dict(re.findall(r"^\| `onnx/(\S+)` \|.*\| ([\d.]+) \|$", card, re.MULTILINE))
+    assert named == {"model.onnx": "1.18", "model_fp16.onnx": "1.18", "model_quantized.onnx": "1.22"}
+    for file in named:
+        model = onnx.load(output / "onnx" / file)
+        assert model.ir_version == 10 and {opset.domain: opset.version for opset in model.opset_import}[""] == 20
+        operations = {node.op_type for node in model.graph.node}
+        assert "Sin" in operations and "Cos" not in operations
+        assert ("MatMulNBits" in operations) == (named[file] == "1.22")
+
+
 def test_weights_that_stay_in_float32_need_no_cast(exported):
     _, output, _ = exported
     network = onnx.load(output / "onnx" / "model_fp16.onnx").graph
