@@ -37,7 +37,7 @@ IMPORTS = {
 VECTORS = {
     "SentenceTransformer": "model.encode(texts)",
     "SetFitModel": "model.encode(texts)",
-    "BERTopic": "model._extract_embeddings(texts)",
+    "BERTopic": "import_module('bertopic.backend._utils').select_backend(model.embedding_model).embed(texts)",
     "KeyBERT": "model.model.embed(texts)",
     "Embeddings": "model.batchtransform(texts)",
     "HuggingFaceEmbeddings": "model.embed_documents(texts)",
@@ -58,7 +58,8 @@ CALLS = {call.partition("(")[0].partition(".")[0]: (call, code, longer) for call
 def script(call, texts):
     """Return code that computes `found`, the vectors that a call's object gives to texts."""
     name = call.partition("(")[0].partition(".")[0]
-    return f"from {IMPORTS[name]} import {name}\ntexts = {texts!r}\nmodel = {call}\nfound = {VECTORS[name]}\n"
+    imports = f"from importlib import import_module\nfrom {IMPORTS[name]} import {name}\n"
+    return f"{imports}texts = {texts!r}\nmodel = {call}\nfound = {VECTORS[name]}\n"
 
 
 def vectors(code):
