@@ -33,6 +33,7 @@ ENCODINGS = ("rotary", "learned", "sinusoidal", "none")
 
 def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("stages", metavar="STAGES.yaml", help="list of stages")
     add_arguments(parser)
     parser.add_argument("--tokenizer", required=True, help="a vocab.txt, or a saved model's folder")
     parser.add_argument(
@@ -51,10 +52,10 @@ def equal_models(
     """Return a fresh model for each encoding, with the same weights except for a table of positions.
 
     Args:
-        config: JSON file with fields of RoFormerConfig.
+        config: size of the models, or a JSON file with fields of RoFormerConfig.
         longest: maximum number of tokens of a text; the minimum number of positions.
     """
-    first = fresh_model(tokenizer, config, seed)
+    first = fresh_model(tokenizer, config or "mini", seed)
     fields = first.config.to_dict()
     fields["max_position_embeddings"] = max(fields["max_position_embeddings"], longest)
     models = {}

@@ -17,10 +17,10 @@ from typer import Argument, Exit, Option
 
 from .. import __version__
 from ..output.console import sentence_of
-from .plain_flags import App
+from .plain_flags import App, Group
 
-app = App(name="roformer", pretty_exceptions_enable=False)
-plot = App(help="Draw figures of the paper, as a PNG.")
+app = App(name="roformer", cls=Group, no_args_is_help=True, pretty_exceptions_enable=False)
+plot = App(help="Draw figures of the paper, as a PNG.", cls=Group, no_args_is_help=True)
 app.add_typer(plot, name="plot")
 stdout = Console()
 stderr = Console(stderr=True)
@@ -47,7 +47,7 @@ def show_note(sentence: str) -> None:
 
 SavedModel = Annotated[Path, Argument(metavar="DIR", help="A saved model with its tokenizer.")]
 Force = Annotated[bool, Option("--force", help="Replace an existing model, in one step.")]
-TextField = Annotated[str, Option(help="Field or column with the text.")]
+TextField = Annotated[str, Option("--field", "--text", help="Field or column with the text.")]
 RAY_HELP = "Run on Ray: a cluster's HOST:PORT, auto for this machine's cluster, or local to start Ray on this machine."
 RayAddress = Annotated[str | None, Option(metavar="ADDRESS", callback=check_address, help=RAY_HELP)]
 
@@ -160,7 +160,8 @@ def bundle(
     """Copy a saved model with its code, for programs that load it with trust_remote_code, without this package."""
     from ..hub import bundle as bundle_folder
 
-    print(bundle_folder(directory, output, force=force, tell=show_note))
+    bundle_folder(directory, output, force=force, tell=show_note)
+    print(f"{output}: load it with trust_remote_code=True")
 
 
 @app.command()

@@ -16,7 +16,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from ...tokenization.segmentation import JiebaSegmenter
-from ...tokenization.vocabulary_maker.corpus import CorpusError, corpus_files, read_chunks
+from ...tokenization.vocabulary_maker.corpus import CorpusError, corpus_files, is_json_lines, read_chunks
 from ...tokenization.wordpiece import PREFIX
 from ..errors import TrainingError
 from ..runs.data_sets import is_data_set, load_data_set
@@ -28,42 +28,54 @@ LONGEST_PIECE = 1.5  # maximum number of characters per token of the length, as 
 CHINESE = 3  # maximum number of characters per token of a Chinese text
 _SENTENCE_END = re.compile("[\n。]")
 _BATCH = 100  # documents in memory at once
+_TABLES = {".csv": ",", ".tsv": "\t", ".parquet": None}  # and the character between two columns
+SAMPLE_BY = ("line", "document")
 _FORMAT = 1  # of the files in the cache; with another number they are written again
 _FORMAT_OF_PIECES = 2  # the same, of the files with pieces
 
 
 def read_documents(
-    sources: Sequence[str | Path], cache: str | Path, field: str = "text", num_proc: int | None = None
+    sources: Sequence[str | Path],
+    cache: str | Path,
+    field: str = "text",
+    num_proc: int | None = None,
+    sample_by: str = "line",
 ) -> datasets.Dataset:
     """Read all documents of a corpus, in order, into the column `text`.
 
     Args:
-        sources: text files with a document per line, JSON Lines, either as .gz, or folders of them. Other names are data sets
-            for `datasets.load_dataset`, on this machine or on the Hub: `NAME` or `NAME:CONFIG`.
+        sources: text files, JSON Lines, CSV, TSV, all also as .gz, Parquet, or folders of them. Other names are data sets for
+            `datasets.load_dataset`, on this machine or on the Hub: `NAME` or `NAME:CONFIG`.
         cache: folder for the Arrow files.
-        field: field of JSON Lines, or column of data sets, with the text.
+        field: field of JSON Lines, or column of tables and data sets, with the text.
         num_proc: number of processes. Each reads files of its own.
+        sample_by: what is a document in a text file: "line", or "document" for the whole file.
 
     Raises a TrainingError if there is no text or no data set with that name, a CorpusError if a file cannot be read.
     """
     if not sources:
         raise TrainingError("the corpus is empty: name files, folders or data sets")
+    if sample_by not in SAMPLE_BY:
+        raise TrainingError(f"sample_by is {sample_by!r}; expected one of {', '.join(SAMPLE_BY)}")
     parts: list[datasets.Dataset] = []
-    for are_data_sets, group in groupby(sources, is_data_set):
-        if are_data_sets:
+    for are_tables, group in groupby(sources, lambda source: _is_table(source) or is_data_set(source)):
+        if are_tables:
             parts += [_read_data_set(str(name), field, cache) for name in group]
         else:
-            parts += _read_files(corpus_files(group), field, cache, num_proc)
+            parts += _read_files(corpus_files(group), field, cache, num_proc, sample_by)
     if not any(map(len, parts)):
         raise TrainingError(f"the corpus has no text: {', '.join(map(str, sources))}")
     return datasets.concatenate_datasets(parts)
 
 
-def _read_files(files: list[Path], field: str, cache: str | Path, num_proc: int | None) -> list[datasets.Dataset]:
+def _read_files(
+    files: list[Path], field: str, cache: str | Path, num_proc: int | None, sample_by: str
+) -> list[datasets.Dataset]:
     """Return a data set of all files in a list, or an empty list if they have no text."""
     # The cache is keyed by content: a changed file is read again, even if its size and time are the same.
     contents = file_digests(files, "checking the corpus")
-    stamped = [(str(file), content, field, _FORMAT) for file, content in zip(files, contents, strict=True)]
+    whole = [sample_by] if sample_by != "line" else []  # older versions read lines
+    stamped = [(str(file), content, field, _FORMAT, *whole) for file, content in zip(files, contents, strict=True)]
     if next(_documents(stamped), None) is None:
         return []
     try:
@@ -81,10 +93,15 @@ def _read_files(files: list[Path], field: str, cache: str | Path, num_proc: int 
 
 
 def _documents(files: list[tuple]) -> Iterator[dict[str, str]]:
-    for path, _content, field, _format in files:
-        for chunk in read_chunks(Path(path)):
-            for text in chunk.documents(field):
-                yield {"text": text.encode("utf-8", "replace").decode("utf-8")}  # Arrow cannot store lone surrogates
+    for path, _content, field, _format, *whole in files:
+        chunks = read_chunks(Path(path))
+        if whole and not is_json_lines(Path(path)):
+            text = "\n".join(line for chunk in chunks for _, line in chunk.lines())
+            texts = [text] if text and not text.isspace() else []
+        else:
+            texts = (text for chunk in chunks for text in chunk.documents(field))
+        for text in texts:
+            yield {"text": text.encode("utf-8", "replace").decode("utf-8")}  # Arrow cannot store lone surrogates
 
 
 def _cause(error: BaseException) -> BaseException:
@@ -94,18 +111,35 @@ def _cause(error: BaseException) -> BaseException:
     return error
 
 
+def _is_table(source: str | Path) -> bool:
+    path = Path(source)
+    return path.is_file() and _table_kind(path) in _TABLES
+
+
+def _table_kind(path: Path) -> str:
+    return (path.with_suffix("") if path.suffix == ".gz" else path).suffix.lower()
+
+
 def _read_data_set(name: str, field: str, cache: str | Path) -> datasets.Dataset:
-    found = load_data_set(name, cache=cache)
+    """Read a table or a data set. Rows without a text are left out."""
+    if _is_table(name):
+        separator = _TABLES[_table_kind(Path(name))]
+        options = {"sep": separator, "keep_default_na": False} if separator else {}
+        found = load_data_set("csv" if separator else "parquet", cache=cache, data_files=name, **options)
+    else:
+        found = load_data_set(name, cache=cache)
     if field not in found.column_names:
         raise TrainingError(
-            f"the data set {name} has no column {field!r}, only {', '.join(found.column_names)}: name the one with the text "
+            f"{name} has no column {field!r}, only {', '.join(found.column_names)}: name the one with the text "
             "with --field"
         )
     found = found.select_columns(field)
     if field != "text":
         found = found.rename_column(field, "text")
     if not isinstance(found.features["text"], datasets.Value) or "string" not in found.features["text"].dtype:
-        raise TrainingError(f"the column {field!r} of the data set {name} is not text")
+        raise TrainingError(f"the column {field!r} of {name} is not text")
+    if found.data["text"].null_count:
+        found = found.filter(lambda text: text is not None, input_columns="text")
     return found.cast_column("text", datasets.Value("large_string"))
 
 
@@ -268,6 +302,7 @@ class Corpus:
     cache: str | Path
     field: str = "text"
     num_proc: int | None = None
+    sample_by: str = "line"
 
     def __post_init__(self) -> None:
         self._tokens: tuple[PreTrainedTokenizerBase | None, datasets.Dataset | None] = None, None
@@ -278,7 +313,7 @@ class Corpus:
         if self._documents is None:
             # The main process writes the files, and the other processes find them.
             with processes().main_process_first():
-                self._documents = read_documents(self.sources, self.cache, self.field, self.num_proc)
+                self._documents = read_documents(self.sources, self.cache, self.field, self.num_proc, self.sample_by)
         return self._documents
 
     def tokens(self, tokenizer: PreTrainedTokenizerBase) -> datasets.Dataset:

@@ -9,7 +9,7 @@ stage-1/model/               the model after the stage, written atomically: if i
 stage-1/log.json             the log of the stage
 stage-2/checkpoint-1000/     the last two checkpoints of the current stage, with optimizer and random number generators
 tensorboard/                 events for TensorBoard
-model/, curves.png           the results
+model/, curves.png           the results; the card in model/ has stages, data and scores
 ```
 
 A stage starts from the weights of the stage before, with a new optimizer and schedule. Its random number generators are
@@ -20,31 +20,35 @@ import argparse
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
 
 import torch
 from accelerate.utils import set_seed
+from huggingface_hub import EvalResult
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
 from transformers.integrations import TensorBoardCallback, is_tensorboard_available
 
 from ...configuration import RoFormerConfig
+from ...model_cards.trained_card import published_name, write_trained_card
 from ...output.atomic_folder import output_folder
 from ...output.console import no_transformers_bar
 from ...tokenization.whole_file import write_whole
-from ..comparing.curves import draw_curves
+from ..comparing.curves import draw_curves, read_logs
 from ..errors import StoppedBySignal, TrainingError
 from ..runs.checkpoints import remove_all_but, require_undamaged
 from ..runs.device import ON_CPU, device_batch_size, on_main_process, processes
 from ..runs.digests import digest_of_rows, digest_of_tokenizer, digests_of_weights, non_default_fields
 from ..runs.finite import first_not_finite
+from ..runs.models import SIZES
 from ..runs.resuming import check_same, run_lock
-from .documents import Corpus
+from .documents import SAMPLE_BY, Corpus
 from .masking import HeldOutBatches, MaskingCollator, StageExamples
 from .stage_trainer import StageTrainer, StopSignal
-from .stages import Stage
+from .stages import USUAL_LENGTH, Stage, usual_stage
 
 # Prefixes of the arguments of Trainer that do not change the trained weights.
 _NOT_COMPARED = (
@@ -53,17 +57,20 @@ _NOT_COMPARED = (
     "push_to_hub", "report_to", "run_name", "save_", "skip_memory_metrics", "torch_compile", "torch_empty_cache_steps",
     "trackio_", "use_cpu",
 )  # fmt: skip
+_SHOWN = ("length", "batch_size", "steps", "learning_rate")  # of a stage, besides what differs from the defaults
 
 
 def pretrain(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    stages: Sequence[Stage],
+    stages: Sequence[Stage] | None,
     corpus: Corpus,
     output: str | Path,
     held_out: Corpus | None = None,
     seed: int = 0,
     device_tokens: int = 16_384,
+    epochs: int | None = None,
+    tell: Callable[[str], None] = lambda sentence: None,
     **arguments,
 ) -> PreTrainedModel:
     """Train a masked language model stage by stage. The same call resumes a stopped run.
@@ -74,12 +81,13 @@ def pretrain(
     Args:
         model: a RoFormerForMaskedLM or a similar model, fresh or trained.
         tokenizer: the tokenizer of the model.
-        stages: the stages, in order.
+        stages: the stages, in order; None for a `usual_stage`, of `epochs` epochs.
         corpus: training documents.
         output: folder of the run; see the module's docstring.
         held_out: documents for `eval_loss` and `eval_accuracy`; 15 % of their words are replaced by [MASK].
         seed: seed of order, masks and dropout.
         device_tokens: maximum number of tokens that a device computes at once; larger batches are accumulated.
+        tell: function that is called with the stage that was chosen.
         arguments: fields of `TrainingArguments`: `bf16`, `torch_compile`, `save_steps`, `logging_steps` …
 
     Returns:
@@ -96,11 +104,22 @@ def pretrain(
             f"the tokenizer has {len(tokenizer):,} entries, but the model {model.config.vocab_size:,}: give the model the "
             "tokenizer's vocabulary with `roformer vocab-init`"
         )
+    if epochs is not None and (stages is not None or epochs < 1):
+        reason = "the stages have their steps" if stages is not None else "expected at least 1"
+        raise TrainingError(f"epochs is {epochs}, but {reason}")
     is_sharded = arguments.get("fsdp") or os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
-    if is_sharded and any(stage.optimizer == "muon" for stage in stages):
+    if is_sharded and any(stage.optimizer == "muon" for stage in stages or ()):
         raise TrainingError("the optimizer muon does not work with FSDP: start with torchrun, or use adamw")
     with no_transformers_bar():
-        return _Run(model, tokenizer, stages, corpus, output, held_out, seed, device_tokens, arguments).train()
+        run = _Run(model, tokenizer, stages or [], corpus, output, held_out, seed, device_tokens, arguments)
+        return run.train(epochs, tell)
+
+
+def held_out_scores(output: str | Path) -> dict[str, float]:
+    """Return `eval_loss` and `eval_accuracy` at the end of a finished run, or an empty dict without held-out documents."""
+    entries, _ = read_logs(output)
+    last = next((entry for entry in reversed(entries) if "eval_loss" in entry), {})
+    return {name: last[name] for name in ("eval_loss", "eval_accuracy") if name in last}
 
 
 class _Run:
@@ -110,19 +129,38 @@ class _Run:
         self.model, self.tokenizer, self.stages = model, tokenizer, stages
         self.corpus, self.output, self.held_out = corpus, output, held_out
         self.seed, self.device_tokens, self.arguments = seed, device_tokens, arguments
+        self.base = model.name_or_path or None
         self.stop = StopSignal()
         self.state = processes()
         # Training sets these fields to True; a saved model must return all logits by default.
         self.saved_fields = {name: getattr(model.config, name) for name in ("unpad_inputs", "sparse_prediction")}
 
-    def train(self) -> PreTrainedModel:
+    def train(self, epochs: int | None, tell: Callable[[str], None]) -> PreTrainedModel:
         for stage in self.stages:  # check all stages before the first begins
             _device_batch(stage, self.device_tokens, self.state.num_processes)
         with run_lock(self.output):
-            for corpus in filter(None, (self.held_out, self.corpus)):
-                corpus.documents()
-            on_main_process(self._record_or_compare)
+            with self._nothing_left():
+                for corpus in filter(None, (self.held_out, self.corpus)):
+                    corpus.documents()
+                if not self.stages:
+                    pieces = len(self.corpus.pieces(self.tokenizer, USUAL_LENGTH))
+                    self.stages = [usual_stage(pieces, self.model.config.hidden_size, epochs)]
+                    _device_batch(self.stages[0], self.device_tokens, self.state.num_processes)
+                    on_main_process(partial(tell, f"{pieces:,} pieces; stage: {_in_yaml(self.stages[0])}"))
+                on_main_process(self._record_or_compare)
             return self._train_stages()
+
+    @contextmanager
+    def _nothing_left(self) -> Iterator[None]:
+        """If the run is refused, remove what was read into its folder."""
+        before = set(self.output.rglob("*"))
+        try:
+            yield
+        except Exception:
+            if self.state.is_main_process:
+                for path in sorted(set(self.output.rglob("*")) - before, reverse=True):
+                    path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+            raise
 
     def _train_stages(self) -> PreTrainedModel:
         for number, stage in enumerate(self.stages, 1):
@@ -145,9 +183,33 @@ class _Run:
             with output_folder(self.output / "model", force=True) as folder:
                 self.model.save_pretrained(folder)
                 self.tokenizer.save_pretrained(folder)
+                self._write_card(folder)
             draw_curves(self.output)
         self.state.wait_for_everyone()
         return self.model
+
+    def _write_card(self, folder: Path) -> None:
+        """Write the card of the trained model. It has names of the data, without their folders."""
+        sources = [str(source) for source in self.corpus.sources]
+        names = ", ".join(map(published_name, sources))
+        scores = held_out_scores(self.output)
+        data = ", ".join(map(published_name, self.held_out.sources)) if self.held_out else ""
+        write_trained_card(
+            folder,
+            self.output.resolve().name,
+            f"Pre-trained to predict masked words, on {len(self.corpus.documents()):,} documents of {names}.",
+            base=self.base,
+            data=sources,
+            hyperparameters={
+                **{f"stage {number}": _in_yaml(stage) for number, stage in enumerate(self.stages, 1)},
+                "seed": self.seed,
+                "bf16": self.arguments.get("bf16"),
+            },
+            scores=[
+                EvalResult("fill-mask", data, data, name.removeprefix("eval_"), value, dataset_split="held out")
+                for name, value in scores.items()
+            ],
+        )
 
     def _record_or_compare(self) -> None:
         """Record the settings of a new run in run.json, or compare them with the recorded ones."""
@@ -272,6 +334,14 @@ class _Run:
         trainer.add_callback(TensorBoardCallback(writer))
 
 
+def _in_yaml(stage: Stage) -> str:
+    """Return the fields of a stage that differ from the defaults, as in a file of stages."""
+    default = Stage(stage.length, stage.batch_size, stage.steps, 1).to_dict()
+    shown = {name: value for name, value in stage.to_dict().items() if name in _SHOWN or value != default[name]}
+    values = (f"{name}: {value:g}" if isinstance(value, float) else f"{name}: {value}" for name, value in shown.items())
+    return f"{{{', '.join(values)}}}"
+
+
 def _device_batch(stage: Stage, device_tokens: int, devices: int) -> int:
     """Return how many pieces a device computes at once: the most that its tokens allow and that divide the batch."""
     if stage.batch_size % devices:
@@ -304,12 +374,22 @@ def _compared_arguments(arguments: dict) -> dict:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add all options of a pre-training script but --from and --tokenizer."""
-    parser.add_argument("stages", metavar="STAGES.yaml", help="list of stages")
+    """Add all options of a pre-training script but --from, --tokenizer and --epochs."""
     parser.add_argument("--corpus", nargs="+", required=True, help="files, folders or names of data sets")
-    parser.add_argument("--field", default="text", help="field of JSON Lines, or column of data sets, with the text")
+    parser.add_argument(
+        "--field",
+        "--text",
+        default="text",
+        help="field of JSON Lines, or column of tables and data sets, with the text",
+    )
+    parser.add_argument(
+        "--sample-by", choices=SAMPLE_BY, default="line", help="what is a document in a text file; default: a line"
+    )
     parser.add_argument("--output", type=Path, required=True, help="folder of the run")
-    parser.add_argument("--config", help="JSON file with fields of RoFormerConfig for a fresh model")
+    parser.add_argument(
+        "--config",
+        help=f"size of a fresh model ({', '.join(SIZES)}), or a JSON file with fields of RoFormerConfig; default: mini",
+    )
     parser.add_argument("--characters", action="store_true", help="one token per character; jieba's words are masked")
     parser.add_argument("--eval", nargs="+", help="held-out documents, in the same forms as --corpus")
     parser.add_argument("--cache", type=Path, help="folder for the tokenized corpus; default: in --output")
@@ -335,7 +415,8 @@ def pretraining_options(chosen: argparse.Namespace) -> dict:
     """Return the arguments of `pretrain` but model, tokenizer, stages and output."""
 
     def corpus(sources: list[str]) -> Corpus:
-        return Corpus(sources, chosen.cache or chosen.output / "corpus", chosen.field, chosen.num_proc)
+        cache = chosen.cache or chosen.output / "corpus"
+        return Corpus(sources, cache, chosen.field, chosen.num_proc, chosen.sample_by)
 
     return {
         "corpus": corpus(chosen.corpus),

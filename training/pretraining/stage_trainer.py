@@ -183,8 +183,9 @@ class _StopAndSave(TrainerCallback):
         if number:
             self.stop.number = self.stop.number or signal.SIGTERM
             control.should_save = control.should_training_stop = True
-        if state.global_step >= state.max_steps:  # log the last steps too
+        if state.global_step >= state.max_steps:  # log and evaluate the last steps too
             control.should_log = True
+            control.should_evaluate = self.trainer.held_out is not None
         return control
 
 

@@ -9,6 +9,7 @@ stages:
 ```
 """
 
+import math
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from ..runs.yaml_fields import LARGEST_RATE, Lines, check_integer, check_known, 
 
 SCHEDULES = ("linear", "cosine", "constant")
 OPTIMIZERS = ("adamw", "muon")
+USUAL_LENGTH = 512
+USUAL_STEPS, USUAL_EPOCHS = 1_000, 10  # fewer steps teach a fresh model little
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,18 @@ class Stage:
     def to_dict(self) -> dict:
         """Return the fields as JSON values."""
         return {**asdict(self), "masked": list(self.masked)}
+
+
+def usual_stage(pieces: int, hidden_size: int, epochs: int | None = None) -> Stage:
+    """Return a stage for a corpus with a number of pieces of USUAL_LENGTH tokens, and a model of a width.
+
+    Wider models need lower learning rates: 1e-3 up to a width of 256, and 1.1e-4 for 768. Without `epochs`, it has 10 epochs,
+    and at least 1,000 steps.
+    """
+    batch_size = 32
+    steps = math.ceil((epochs or USUAL_EPOCHS) * pieces / batch_size)
+    rate = float(f"{min(1e-3, 1e-3 * (256 / hidden_size) ** 2):.1e}")
+    return Stage(USUAL_LENGTH, batch_size, steps if epochs else max(steps, USUAL_STEPS), rate)
 
 
 def read_stages(path: str | Path) -> list[Stage]:

@@ -16,14 +16,19 @@ _FILES = (
 )  # fmt: skip
 
 
-def load_data_set(name: str, split: str = "train", cache: str | Path | None = None) -> datasets.Dataset:
-    """Load a split of the data set `NAME` or `NAME:CONFIG`. Raise a TrainingError if it cannot be read."""
+def load_data_set(name: str, split: str = "train", cache: str | Path | None = None, **options) -> datasets.Dataset:
+    """Load a split of the data set `NAME` or `NAME:CONFIG`, with further options of `datasets.load_dataset`.
+
+    Raise a TrainingError if it cannot be read.
+    """
     path, _, config = name.partition(":")
     try:
         with no_warnings("huggingface_hub"):  # one for each attempt to reach the Hub
-            return datasets.load_dataset(path, config or None, split=split, cache_dir=cache and str(cache))
+            return datasets.load_dataset(path, config or None, split=split, cache_dir=cache and str(cache), **options)
     except Exception as error:
         reason = sentence_of(error).rstrip(".")
+        if "data_files" in options:
+            raise TrainingError(f"{options['data_files']} cannot be read as a table: {reason}") from None
         raise TrainingError(f"{name} is neither a file nor a data set that can be read: {reason}") from None
 
 

@@ -11,6 +11,8 @@ from ...tokenization.tokenizer import RoFormerTokenizer
 from ...tokenization.whole_file import read_json
 from ..errors import TrainingError
 
+# The sizes of https://github.com/google-research/bert: layers and width. A head has 64 dimensions.
+SIZES = {"tiny": (2, 128), "mini": (4, 256), "small": (4, 512), "medium": (8, 512), "base": (12, 768)}
 _TOKENIZER_FILES = ("vocab.txt", "tokenizer.json")
 _SPECIAL = ("cls_token", "sep_token", "mask_token", "pad_token")
 
@@ -37,8 +39,16 @@ def fresh_model(
 ) -> RoFormerForMaskedLM:
     """Return a RoFormerForMaskedLM with random weights from `seed`, and the vocabulary size of a tokenizer.
 
-    `fields` are fields of `RoFormerConfig` that replace its defaults, or a JSON file with them.
+    `fields` are fields of `RoFormerConfig` that replace its defaults, a JSON file with them, or a name in `SIZES`.
     """
+    if isinstance(fields, str) and fields in SIZES:
+        layers, width = SIZES[fields]
+        fields = {
+            "num_hidden_layers": layers,
+            "hidden_size": width,
+            "num_attention_heads": width // 64,
+            "intermediate_size": 4 * width,
+        }
     if isinstance(fields, (str, Path)):
         try:
             fields = read_json(fields, encoding="utf-8-sig")
