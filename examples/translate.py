@@ -1,13 +1,15 @@
-"""Train translation models that differ in their positions only, as in Table 1 of the RoFormer paper.
+"""Train a translation model, or models that differ in their positions only, as in Table 1 of the RoFormer paper.
 
+    python examples/translate.py --train pairs.csv --encodings rotary --output RUNS
     python examples/translate.py examples/translation/multi30k.yaml --train train.de train.en --validation val.de val.en \
         --test test.de test.en --output RUNS
     python examples/translate.py --score RUNS/rotary-0/model --test test.de test.en
 
-Line i of the second file of a pair is the translation of line i of the first. Both languages share a vocabulary. "rotary" is the
-RoFormer, "sinusoidal" the Transformer; each seed trains both on the same batches. The model is the average of the last
-checkpoints. BLEU is computed by sacrebleu on plain text. RUNS gets results.json, losses.png and a folder for each model. The
-same command resumes a stopped run.
+Sentence pairs are a table (CSV, TSV, JSON Lines, Parquet, or a data set's NAME or NAME:CONFIG), or two text files: line i of the
+second is the translation of line i of the first. Without --validation or --test, a tenth of --train, at most 1,000 pairs,
+replaces it. Both languages share a vocabulary. "rotary" is the RoFormer, "sinusoidal" the Transformer; each seed trains both on
+the same batches. The model is the average of the last checkpoints. BLEU is computed by sacrebleu on plain text. RUNS gets
+results.json, losses.png and a folder for each model. The same command resumes a stopped run. See docs/translation.md.
 """
 
 import argparse
@@ -17,6 +19,7 @@ from pathlib import Path
 import datasets
 import sacrebleu
 import torch
+from huggingface_hub import EvalResult
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -32,6 +35,7 @@ from transformers import (
 )
 
 from modeling_roformer import RoFormerForConditionalGeneration, RoFormerSeq2SeqConfig
+from modeling_roformer.model_cards.trained_card import published_name, write_trained_card
 from modeling_roformer.output.atomic_folder import output_folder
 from modeling_roformer.training.comparing.curves import draw_panels, points, smooth
 from modeling_roformer.training.errors import TrainingError, exit_on_error
@@ -41,20 +45,25 @@ from modeling_roformer.training.runs.device import ON_CPU
 from modeling_roformer.training.runs.digests import digest_of_rows
 from modeling_roformer.training.runs.finite import EARLIER, NotFinite, has_null, show_failed
 from modeling_roformer.training.runs.resuming import ResultsFile, run_lock
-from modeling_roformer.training.translation.pairs import TokenBatches, read_pairs, train_tokenizer
+from modeling_roformer.training.translation.pairs import COLUMNS, TokenBatches, read_pairs, train_tokenizer
 from modeling_roformer.training.translation.setting import Setting, read_setting
 
 NAMES = {"rotary": "RoFormer", "sinusoidal": "Transformer"}
+SETTING = Path(__file__).with_name("translation") / "small.yaml"
+PARTS = ("train", "validation", "test")
+HELD_OUT, MOST_HELD_OUT = 0.1, 1000  # share and number of pairs
 LONGER = 50  # a translation has at most this many more tokens than its source, as in arXiv:1706.03762
 
 
 def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("setting", nargs="?", metavar="SETTING.yaml", help="sizes and hyperparameters of the model")
-    for part in ("train", "validation", "test"):
-        parser.add_argument(
-            f"--{part}", nargs=2, metavar=("SOURCE", "TARGET"), help="text files, compressed (.gz) or not"
-        )
+    parser.add_argument(
+        "setting", nargs="?", default=SETTING, metavar="SETTING.yaml", help=f"hyperparameters; default: {SETTING.name}"
+    )
+    for part in PARTS:
+        parser.add_argument(f"--{part}", nargs="+", metavar="FILE", help="a table, or a file of each language")
+    for side in COLUMNS:
+        parser.add_argument(f"--{side}", metavar="COLUMN", help="column of a table; default: the only two, or " + side)
     parser.add_argument("--output", type=Path, help="folder of the runs")
     parser.add_argument(
         "--encodings", nargs="+", choices=NAMES, default=list(NAMES), help="position encodings to compare"
@@ -63,43 +72,61 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast")
     parser.add_argument("--score", metavar="MODEL", help="only translate --test with a saved model")
     chosen = parser.parse_args()
-    needed = ["test"] if chosen.score else ["setting", "train", "validation", "test", "output"]
-    for name in needed:
+    for name in ["test"] if chosen.score else ["train", "output"]:
         if getattr(chosen, name) is None:
-            parser.error(f"{name if name == 'setting' else '--' + name} is missing")
+            parser.error(f"--{name} is missing")
+    for part in PARTS:
+        if len(getattr(chosen, part) or [""]) > 2:
+            parser.error(f"--{part} has more than two files; write SETTING.yaml first")
     return chosen
 
 
-def tokenize(files: list[str], tokenizer: PreTrainedTokenizerBase, longest: int) -> datasets.Dataset:
-    """Read sentence pairs and return their `input_ids` and `labels`."""
-    pairs = read_pairs(*files)
-    pairs = pairs.map(
+def read_part(chosen: argparse.Namespace, part: str) -> datasets.Dataset:
+    """Read the sentence pairs of a split."""
+    columns = [getattr(chosen, side) or side for side in COLUMNS] if chosen.source or chosen.target else None
+    files = getattr(chosen, part)
+    return read_pairs(files[0], files[1] if files[1:] else None, columns, part)
+
+
+def read_parts(chosen: argparse.Namespace) -> dict[str, datasets.Dataset]:
+    """Read the sentence pairs of all splits, and hold out those that are not given."""
+    parts = {part: read_part(chosen, part) for part in PARTS if getattr(chosen, part)}
+    for part in PARTS:
+        if part not in parts:
+            pairs = parts["train"]
+            count = min(int(len(pairs) * HELD_OUT), MOST_HELD_OUT)
+            if not count:
+                raise TrainingError(
+                    f"{chosen.train[0]} has {len(pairs)} pairs; expected at least 10 to hold out --{part}"
+                )
+            parts["train"], parts[part] = pairs.train_test_split(count, seed=0).values()
+    return parts
+
+
+def tokenize(pairs: datasets.Dataset, files: list[str], tokenizer: PreTrainedTokenizerBase, longest: int):
+    """Return the `input_ids` and `labels` of sentence pairs. `files` are named in errors."""
+    ids = pairs.map(
         lambda batch: tokenizer(batch["source"], text_target=batch["target"], return_attention_mask=False),
         batched=True,
-        remove_columns=["source", "target"],
+        remove_columns=list(COLUMNS),
     )
-    for path, column in zip(files, ("input_ids", "labels"), strict=True):
-        for number, ids in enumerate(pairs[column], 1):
-            if len(ids) > longest:
+    for side, column in zip(COLUMNS, ("input_ids", "labels"), strict=True):
+        for number, tokens in enumerate(ids[column]):
+            if len(tokens) > longest:
+                sentence = f"{pairs[number][side][:30]!r}…"
                 raise TrainingError(
-                    f"{path}, line {number}: the sentence has {len(ids)} tokens, but longest is {longest}: raise it, or "
-                    "remove the line from both files"
+                    f"{' and '.join(files)}: {sentence} has {len(tokens)} tokens, but longest is {longest}: raise it, or "
+                    "remove the pair"
                 )
-    return pairs
+    return ids
 
 
 class CheckpointingSeq2SeqTrainer(Checkpointing, Seq2SeqTrainer):
     """Seq2SeqTrainer with atomic checkpoints."""
 
 
-def train(
-    setting: Setting, parts: dict, tokenizer, encoding: str, seed: int, chosen: argparse.Namespace
-) -> Seq2SeqTrainer:
-    """Train, from the last checkpoint if there is one. Return the Trainer, with the average of the last checkpoints.
-
-    Raises NotFinite if the run fails.
-    """
-    set_seed(seed)
+def config_of(setting: Setting, tokenizer: PreTrainedTokenizerBase, encoding: str) -> RoFormerSeq2SeqConfig:
+    """Return the configuration of a model. Raise a ValueError if a field of the setting's model is invalid."""
     fields = {
         "vocab_size": len(tokenizer),
         "pad_token_id": tokenizer.pad_token_id,
@@ -109,13 +136,22 @@ def train(
         "decoder_start_token_id": tokenizer.pad_token_id,
         "max_position_embeddings": setting.longest + LONGER + 1,
     }
-    model = RoFormerForConditionalGeneration(
-        RoFormerSeq2SeqConfig(**fields | dict(setting.model) | {"position_encoding": encoding})
-    )
+    return RoFormerSeq2SeqConfig(**fields | dict(setting.model) | {"position_encoding": encoding})
+
+
+def train(
+    setting: Setting, parts: dict, tokenizer, config: RoFormerSeq2SeqConfig, seed: int, chosen: argparse.Namespace
+) -> Seq2SeqTrainer:
+    """Train, from the last checkpoint if there is one. Return the Trainer, with the average of the last checkpoints.
+
+    Raises NotFinite if the run fails.
+    """
+    set_seed(seed)
+    model = RoFormerForConditionalGeneration(config)
     model.generation_config.update(num_beams=setting.beams)
     if setting.beams > 1:  # transformers does not save length_penalty without beam search
         model.generation_config.update(length_penalty=setting.length_penalty)
-    folder = chosen.output / f"{encoding}-{seed}"
+    folder = chosen.output / f"{config.position_encoding}-{seed}"
     arguments = Seq2SeqTrainingArguments(
         str(folder),
         seed=seed,
@@ -176,9 +212,10 @@ def translate(
     return [translations[number].strip() for number in range(len(sentences))]
 
 
-def score(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, files: list[str]) -> tuple[float, str, list[str]]:
+def score(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, pairs: datasets.Dataset
+) -> tuple[float, str, list[str]]:
     """Return BLEU, its signature, and the translations."""
-    pairs = read_pairs(*files)
     translations = translate(model, tokenizer, pairs["source"][:])
     bleu = sacrebleu.BLEU()
     return bleu.corpus_score(translations, [pairs["target"][:]]).score, str(bleu.get_signature()), translations
@@ -188,7 +225,7 @@ def main() -> None:
     chosen, console = read_arguments(), Console()
     if chosen.score:
         model = AutoModelForSeq2SeqLM.from_pretrained(chosen.score)
-        bleu, signature, _ = score(model, AutoTokenizer.from_pretrained(chosen.score), chosen.test)
+        bleu, signature, _ = score(model, AutoTokenizer.from_pretrained(chosen.score), read_part(chosen, "test"))
         print(f"BLEU {bleu:.2f} ({signature})")
         return
     with run_lock(chosen.output):
@@ -198,18 +235,24 @@ def main() -> None:
 def compare(chosen: argparse.Namespace, console: Console) -> None:
     """Train a model for each encoding and seed, and show the results."""
     setting = read_setting(chosen.setting)
-    texts = {part: read_pairs(*getattr(chosen, part)) for part in ("train", "validation", "test")}
+    texts = read_parts(chosen)
+    print(", ".join(f"{part}: {len(pairs):,} pairs" for part, pairs in texts.items()))
     contents = {part: digest_of_rows(pairs) for part, pairs in texts.items()}
     results = ResultsFile(chosen.output, {**vars(setting), **contents, "bf16": chosen.bf16})
     runs = results.read(read_runs) or []
-    results.write(runs=runs)
     place = chosen.output / "tokenizer"
+    if place.exists():
+        tokenizer = AutoTokenizer.from_pretrained(place)
+    else:
+        sentences = (sentence for column in COLUMNS for sentence in texts["train"][column])
+        tokenizer = train_tokenizer(sentences, setting.vocabulary_size, setting.longest)
+    files = {part: getattr(chosen, part) or chosen.train for part in PARTS}
+    parts = {part: tokenize(texts[part], files[part], tokenizer, setting.longest) for part in PARTS[:2]}
+    configs = {encoding: config_of(setting, tokenizer, encoding) for encoding in chosen.encodings}
+    results.write(runs=runs)  # the settings are valid
     if not place.exists():
-        sentences = (sentence for column in ("source", "target") for sentence in texts["train"][column])
         with output_folder(place) as folder:
-            train_tokenizer(sentences, setting.vocabulary_size, setting.longest).save_pretrained(folder)
-    tokenizer = AutoTokenizer.from_pretrained(place)
-    parts = {part: tokenize(getattr(chosen, part), tokenizer, setting.longest) for part in ("train", "validation")}
+            tokenizer.save_pretrained(folder)
 
     for seed in chosen.seeds:
         for encoding in chosen.encodings:
@@ -222,15 +265,16 @@ def compare(chosen: argparse.Namespace, console: Console) -> None:
             print(f"{NAMES[encoding]}, seed {seed}")
             run = {"encoding": encoding, "seed": seed}
             try:
-                trainer = train(setting, parts, tokenizer, encoding, seed, chosen)
+                trainer = train(setting, parts, tokenizer, configs[encoding], seed, chosen)
             except NotFinite as error:
                 runs.append({**run, "bleu": None, "failed": str(error)})
                 results.write(runs=runs)
                 continue
+            bleu, signature, translations = score(trainer.model, tokenizer, texts["test"])
             with output_folder(model, force=True) as folder:
                 trainer.model.save_pretrained(folder)
                 tokenizer.save_pretrained(folder)
-            bleu, signature, translations = score(trainer.model, tokenizer, chosen.test)
+                write_card(folder, chosen, setting, texts, run, bleu, signature)
             run |= {"bleu": bleu, "signature": signature}
             runs.append({**run, "translations": translations, "log": trainer.state.log_history})
             results.write(runs=runs)
@@ -252,6 +296,24 @@ def compare(chosen: argparse.Namespace, console: Console) -> None:
     show_failed({f"{NAMES[run['encoding']]}, seed {run['seed']}": run.get("failed") for run in asked})
     picture = draw_panels(chosen.output / "losses.png", curves)
     print(f"{good[-1]['signature']}\nlosses: {picture}; each folder beside it has a model")
+
+
+def write_card(
+    folder: Path, chosen: argparse.Namespace, setting: Setting, texts: dict, run: dict, bleu: float, signature: str
+) -> None:
+    """Write the card of a trained model."""
+    data = {part: " and ".join(map(published_name, getattr(chosen, part) or chosen.train)) for part in PARTS}
+    known = vars(setting) | {"model": None, **run, "bf16": chosen.bf16}
+    write_trained_card(
+        folder,
+        chosen.output.absolute().name,
+        f"Trained from random weights to translate, on {len(texts['train']):,} sentence pairs of {data['train']}. The weights are "
+        "the average of the last checkpoints.",
+        data=chosen.train,
+        hyperparameters=known,
+        scores=[EvalResult("translation", data["test"], data["test"], "bleu", bleu, dataset_split="test")],
+        results=f"BLEU {bleu:.2f} on {len(texts['test']):,} pairs of {data['test']} ({signature})",
+    )
 
 
 def read_runs(saved: dict) -> list[dict]:

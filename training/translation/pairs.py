@@ -7,23 +7,40 @@ from pathlib import Path
 
 import datasets
 import numpy as np
+import pandas
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
 from ..errors import TrainingError
+from ..runs.tables import read_table, require_columns, texts_in
 
 PAD, END = "<pad>", "</s>"
 BYTES = 256
 
 
-def read_pairs(source: str | Path, target: str | Path) -> datasets.Dataset:
-    """Read sentence pairs from two UTF-8 text files, compressed (.gz) or not, into the columns `source` and `target`.
+COLUMNS = ("source", "target")
 
-    Line i of one file is the translation of line i of the other.
 
-    Raises a TrainingError that names file and line: different numbers of lines, an empty line, or equal files.
+def read_pairs(
+    source: str | Path,
+    target: str | Path | None = None,
+    columns: Sequence[str] | None = None,
+    split: str = "train",
+) -> datasets.Dataset:
+    """Read sentence pairs from two UTF-8 text files, or from a table, into the columns `source` and `target`.
+
+    Args:
+        source, target: files, compressed (.gz) or not. Line i of one is the translation of line i of the other. If `target` is
+            None, `source` is a table or a data set (see `read_table`).
+        columns: names of the two columns of the table, or of the two languages in its column `translation`; default: `COLUMNS`,
+            or the only two of the table.
+        split: split of a data set.
+
+    Raises a TrainingError that names file and line: different numbers of lines, an empty line, equal files, or no such columns.
     """
+    if target is None:
+        return _table_pairs(source, columns, split)
     texts = _read(source), _read(target)
     if texts[0] == texts[1]:
         raise TrainingError(f"{source} and {target} have the same content; expected sentences and their translations")
@@ -36,6 +53,21 @@ def read_pairs(source: str | Path, target: str | Path) -> datasets.Dataset:
             if not line.strip():
                 raise TrainingError(f"{path}, line {number} is empty: remove that line from both files")
     return datasets.Dataset.from_dict({"source": lines[0], "target": lines[1]})
+
+
+def _table_pairs(source: str | Path, columns: Sequence[str] | None, split: str) -> datasets.Dataset:
+    table = read_table(source, split, lambda fields: {*(columns or COLUMNS)} <= {*fields})
+    if "translation" in table:  # a dict by language, as data sets on the Hub have it
+        table = pandas.DataFrame(table["translation"].tolist(), table.index)
+    if table.empty:
+        raise TrainingError(f"{source} has no sentence pairs")
+    if columns is None and not {*COLUMNS} <= {*table} and len(table.columns) == 2:
+        columns = [*table]
+    columns = columns or COLUMNS
+    require_columns(table, dict(zip(("--source", "--target"), columns, strict=True)), source)
+    return datasets.Dataset.from_dict(
+        {name: texts_in(table, column, source) for name, column in zip(COLUMNS, columns, strict=True)}
+    )
 
 
 def _read(path: str | Path) -> str:
@@ -63,7 +95,7 @@ def train_tokenizer(sentences: Iterable[str], size: int, longest: int) -> PreTra
         raise TrainingError(f"a vocabulary of {size:,} is too small: it needs {BYTES} bytes, {PAD} and {END}")
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
-    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])  # of the prefix
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
         vocab_size=size, special_tokens=[PAD, END], initial_alphabet=sorted(alphabet), show_progress=True
