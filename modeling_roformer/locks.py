@@ -3,7 +3,8 @@
 import errno
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 try:
@@ -33,6 +34,25 @@ def lock_folder(folder: Path) -> int:
     return descriptor
 
 
+@contextmanager
+def locked_folder(make: Callable[[], Path]) -> Iterator[Path]:
+    """Yield a new temporary folder, which is locked if the file system has locks, and remove it at the end."""
+    folder, lock = make(), None
+    try:
+        while lock is None:
+            try:
+                lock = lock_folder(folder)
+            except BlockingIOError:  # another process removed it as a leftover before it was locked
+                folder = make()
+            except OSError:  # a system or file system without locks, where leftovers stay
+                break
+        yield folder
+    finally:
+        _remove(folder)
+        if lock is not None:
+            os.close(lock)
+
+
 def remove_abandoned(folders: Iterable[Path]) -> None:
     """Remove the temporary folders that killed processes left; locked ones are in use."""
     for folder in folders:
@@ -40,12 +60,11 @@ def remove_abandoned(folders: Iterable[Path]) -> None:
             lock = lock_folder(folder)
         except OSError:
             continue
-        remove_folder(folder)
+        _remove(folder)
         os.close(lock)
 
 
-def remove_folder(folder: Path) -> None:
-    """Remove a folder as far as possible, also if Ctrl-C is pressed meanwhile."""
+def _remove(folder: Path) -> None:
     try:
         shutil.rmtree(folder, ignore_errors=True)
     except BaseException:  # an interruption must leave nothing either

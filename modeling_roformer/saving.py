@@ -2,8 +2,6 @@
 
 import inspect
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING
@@ -14,7 +12,7 @@ from transformers import PreTrainedModel
 
 from .docstrings import wraps
 from .file_modes import give_new_modes
-from .locks import lock_folder, remove_abandoned, remove_folder
+from .locks import locked_folder, remove_abandoned
 from .weight_files import is_index, replaced
 
 Model = PreTrainedModel if TYPE_CHECKING else object
@@ -36,10 +34,11 @@ class SavedOver(Model):
         folder, pushes = Path(save_directory), given.arguments["push_to_hub"]
         state_dict = given.arguments["state_dict"]
         folder.mkdir(parents=True, exist_ok=True)
+        remove_abandoned(folder.glob(".saving-*"))
 
         def save(push_to_hub: bool) -> None:
             # A failed save changes nothing. Links, as in huggingface_hub's cache, are replaced and not followed.
-            with _temporary_folder(folder) as temporary:
+            with locked_folder(lambda: Path(mkdtemp(dir=folder, prefix=".saving-"))) as temporary:
                 copy = None if state_dict is None else dict(state_dict)  # transformers empties it
                 given.arguments.update(save_directory=str(temporary), push_to_hub=push_to_hub, state_dict=copy)
                 super(SavedOver, self).save_pretrained(*given.args[1:], **given.kwargs)
@@ -70,26 +69,6 @@ class SavedOver(Model):
             revision=revision,
             **options,
         )
-
-
-@contextmanager
-def _temporary_folder(folder: Path) -> Iterator[Path]:
-    """Yield a temporary folder in `folder`, and remove it at the end, and those of killed processes before."""
-    remove_abandoned(folder.glob(".saving-*"))
-    temporary, lock = Path(mkdtemp(dir=folder, prefix=".saving-")), None
-    try:
-        while lock is None:
-            try:
-                lock = lock_folder(temporary)
-            except BlockingIOError:  # another process removed it before it was locked
-                temporary = Path(mkdtemp(dir=folder, prefix=".saving-"))
-            except OSError:  # a system or file system without locks, where leftovers stay
-                break
-        yield temporary
-    finally:
-        remove_folder(temporary)
-        if lock is not None:
-            os.close(lock)
 
 
 def _move(source: Path, folder: Path) -> None:

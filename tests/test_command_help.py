@@ -31,7 +31,7 @@ def paths(group, before=()):
 def test_help_shows_each_option_and_no_type_beside_a_flag(run, words):
     code, out, err = run(*words, "--help")
     assert code == 0 and not err
-    rows = {found[1]: found[2] for found in re.finditer(r"^│\s+\*?\s*(--[\w-]+)(.*)│$", out, re.MULTILINE)}
+    rows = {found[1]: found[2] for found in re.finditer(r"^│\s+\*?\s*(--[\w,-]+)(.*)│$", out, re.MULTILINE)}
     assert "--help" in rows
     assert "bool" not in out.lower()
     # A flag's help begins where the others have their type, or after it.

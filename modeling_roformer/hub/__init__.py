@@ -8,21 +8,13 @@ from typing import TYPE_CHECKING
 from ..output.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from .bundling import Bundled, bundle
+    from .bundling import bundle
     from .download import Pulled, pull
     from .errors import HubError
     from .upload import push
 
-__all__ = ["Bundled", "HubError", "Pulled", "bundle", "pull", "push"]
+__all__ = ["HubError", "Pulled", "bundle", "pull", "push"]
 
 __getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "Bundled": "bundling",
-        "HubError": "errors",
-        "Pulled": "download",
-        "bundle": "bundling",
-        "pull": "download",
-        "push": "upload",
-    },
+    __name__, {"HubError": "errors", "Pulled": "download", "bundle": "bundling", "pull": "download", "push": "upload"}
 )

@@ -3,7 +3,6 @@
 import logging
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from ..model_cards import card_of_folder
@@ -13,21 +12,9 @@ from .published_content import CARD, published_content, with_needs
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Bundled:
-    """The result of `bundle`: the folder, the number of files and their size in bytes."""
-
-    directory: Path
-    files: int
-    size: int
-
-    def __str__(self) -> str:
-        return f"{self.directory}: {self.files} files, {self.size:,} bytes; load it with trust_remote_code=True"
-
-
 def bundle(
     directory: str | Path, output: str | Path, *, force: bool = False, tell: Callable[[str], object] = logger.warning
-) -> Bundled:
+) -> None:
     """Copy a saved model together with its code, so that `trust_remote_code=True` loads it without this package.
 
     Args:
@@ -37,8 +24,7 @@ def bundle(
         tell: called with a sentence that names the files that are left out, unless all of them are hidden.
 
     Raises:
-        ValueError: the folder is not a complete model, has a link that leads out of it, or was changed while it was
-            copied; or one of the two folders is inside the other.
+        ValueError: the folder is not a complete model, or was changed meanwhile; or one folder is inside the other.
         FileExistsError: `output` is not empty, and may not be replaced.
 
     Example:
@@ -62,8 +48,6 @@ def bundle(
                 shutil.copyfile(content, path)
         if names := changed():
             raise ValueError(f"{directory / names[0]} was changed while it was copied: bundle again")
-        size = sum((folder / name).stat().st_size for name in files)
-    return Bundled(output, len(files), size)
 
 
 def _is_in(inner: Path, outer: Path) -> bool:

@@ -33,18 +33,9 @@ with `trust_remote_code=True`.
 def published_content(
     directory: Path, with_code: bool, tell: Callable[[str], object]
 ) -> tuple[dict[str, Path | bytes], Callable[[], list[str]]]:
-    """Return the files of a model folder as they are published, by name, after a check that the folder is complete.
+    """Check a model folder; return its files as they are published, by name, and a function that names changed files.
 
-    Args:
-        directory: a saved model. It is only read.
-        with_code: add the code, so that `trust_remote_code=True` loads the model without this package.
-        tell: called with a sentence that names the files that are left out, unless all of them are hidden.
-
-    Returns:
-        The files, and a function that returns the names of those that were changed since.
-
-    Raises:
-        ValueError: the folder is not a complete model, or has a link that leads out of it.
+    The arguments and the errors are those of `push`.
     """
     published = check_model_folder(directory)
     files: dict[str, Path | bytes] = {**published.files}

@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..file_modes import give_new_modes
-from ..locks import lock_folder, remove_abandoned, remove_folder
+from ..locks import locked_folder, remove_abandoned
 
 # Of Linux's renameat2.
 _AT_FDCWD = -100  # paths are relative to the current folder
@@ -165,22 +165,11 @@ def temporary_sibling(path: Path, mode: int = 0o777) -> Iterator[Path]:
     made = [folder for folder in path.parents if not folder.exists()]
     _make(path.parent, path, parents=True, exist_ok=True)
     remove_abandoned(_leftovers(path))
-    folder, lock = _temporary_name(path), None
     with _terminable():
         try:
-            while lock is None:
-                _make(folder, path, mode=mode)
-                try:
-                    lock = lock_folder(folder)
-                except BlockingIOError:  # another process removed it as a leftover before it was locked
-                    folder = _temporary_name(path)
-                except OSError:  # a system or file system without locks, where leftovers stay
-                    break
-            yield folder
+            with locked_folder(lambda: _make_temporary(path, mode)) as folder:
+                yield folder
         finally:
-            remove_folder(folder)
-            if lock is not None:
-                os.close(lock)
             for parent in made:
                 with suppress(OSError):  # it is not empty
                     parent.rmdir()
@@ -195,8 +184,10 @@ def _make(folder: Path, path: Path, **options) -> None:
         raise type(error)(f"{path} cannot be created: {reason}") from error
 
 
-def _temporary_name(path: Path) -> Path:
-    return path.with_name(f".{_short_name(path)}.{secrets.token_hex(4)}.unfinished")
+def _make_temporary(path: Path, mode: int) -> Path:
+    folder = path.with_name(f".{_short_name(path)}.{secrets.token_hex(4)}.unfinished")
+    _make(folder, path, mode=mode)
+    return folder
 
 
 def _short_name(path: Path) -> str:
