@@ -73,6 +73,33 @@ def test_every_form_of_a_corpus(write, tmp_path):
     assert found["text"][:] == [*TEXTS[:2], "第一行", "第二行"]
 
 
+def test_tables_and_files_that_are_one_document(write, tmp_path):
+    table = tmp_path / "table.csv"
+    table.write_text('id,body\n1,"第一行，\n第二行"\n2,NA\n', encoding="utf-8")
+    (tmp_path / "table.tsv.gz").write_bytes(gzip.compress("body\tid\n一，二\t3\n".encode()))
+    datasets.Dataset.from_dict({"body": ["数据", None]}).to_parquet(tmp_path / "table.parquet")
+    lines = write("a.txt", ["第一行", "", "第二行"])
+    sources = [table, lines, tmp_path / "table.tsv.gz", tmp_path / "table.parquet"]
+    texts = ["第一行，\n第二行", "NA", "第一行\n\n第二行\n", "一，二", "数据"]
+    found = read_documents(sources, tmp_path / "cache", field="body", sample_by="document")
+    assert found["text"][:] == texts
+    found = read_documents(sources, tmp_path / "cache", field="body")
+    assert found["text"][:] == [*texts[:2], "第一行", "第二行", *texts[3:]]
+    blank = write("blank.txt", ["", " "])
+    for wrong in (
+        {"field": "id", "facts": ["table.csv", "'id'", "not text"]},
+        {"facts": ["table.csv", "'text'", "body"]},
+    ):
+        facts = wrong.pop("facts")
+        with refused(TrainingError, *facts):
+            read_documents([table], tmp_path / "cache", **wrong)
+    with refused(TrainingError, "no text", blank):
+        read_documents([blank], tmp_path / "cache", sample_by="document")
+    (tmp_path / "bad.parquet").write_bytes(b"PAR1")
+    with refused(TrainingError, "bad.parquet", "table"):
+        read_documents([tmp_path / "bad.parquet"], tmp_path / "cache")
+
+
 def test_a_field_of_another_name_and_half_a_surrogate_pair(write, tmp_path):
     file = write("a.jsonl", ["好\ud800"], field="content")
     assert read_documents([file], tmp_path / "cache", field="content")["text"][:] == ["好?"]

@@ -10,11 +10,13 @@ from helpers.messages import assert_states
 from helpers.paths import REPOSITORY
 from helpers.scripts import run_script
 from helpers.small_models import TINY
+from huggingface_hub import ModelCard
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM, RoFormerTokenizer
 from modeling_roformer.conversion import convert
+from modeling_roformer.tokenization.vocabulary_maker.word_vocabulary import make_word_vocabulary
 from modeling_roformer.training.pretraining.stage_trainer import StageTrainer
 
 SCRIPT = REPOSITORY / "examples" / "pretrain_mlm.py"
@@ -71,6 +73,43 @@ def test_from_nothing_and_from_what_came_out(run, folder):
     assert code == 0, err
     more = AutoModelForMaskedLM.from_pretrained("more/model").state_dict()
     assert all(torch.allclose(more[name], value, atol=1e-6) for name, value in model.state_dict().items())
+
+
+def test_from_texts_alone(run, folder, monkeypatch, capfd):
+    """A folder of texts, a vocabulary from it, and no list of stages."""
+    texts, held_out = folder / "texts", folder / "secret-place" / "held-out"
+    for place in (texts, held_out):
+        place.mkdir(parents=True)
+        for number, text in enumerate(TEXTS[:2]):
+            (place / f"{number}.txt").write_text(text.replace("。", "。\n") * 3, encoding="utf-8")
+    make_word_vocabulary([texts], None, folder / "vocab.txt", num_proc=1)
+    options = ["--sample-by", "document", "--eval", held_out, "--tokenizer", "vocab.txt", "--config", "tiny"]
+    words = ["--corpus", texts, *options, "--epochs", "2", "--output", folder / "secret-place" / "run"]
+    code, out, err = run_script(SCRIPT, words, monkeypatch, capfd)
+    assert code == 0, err
+    place = folder / "secret-place" / "run"
+    assert_states(out.splitlines()[0], "2 pieces", "steps: 1,", "learning_rate: 0.001")
+    (entry,) = [entry for entry in json.loads((place / "stage-1" / "log.json").read_text()) if "eval_loss" in entry]
+    assert_states(out, f"loss {entry['eval_loss']:.3f}", f"accuracy {entry['eval_accuracy']:.1%}")
+    model = AutoModelForMaskedLM.from_pretrained(place / "model")
+    assert (model.config.hidden_size, model.config.num_hidden_layers, model.config.intermediate_size) == (128, 2, 512)
+    card = ModelCard.load(place / "model" / "README.md")
+    assert_states(card.text, "2 documents of texts", "stage 1: {length: 512, batch_size: 32, steps: 1")
+    assert card.data.model_name == "run" and "secret-place" not in str(card)
+    scores = {score.metric_type: score.metric_value for score in card.data.eval_results}
+    assert scores == {"loss": entry["eval_loss"], "accuracy": entry["eval_accuracy"]}
+    assert {score.dataset_name for score in card.data.eval_results} == {"held-out"}
+    # Further training names its base; a refused corpus leaves nothing in the folder.
+    code, _, err = run("--from", place / "model", "--output", "more")
+    assert code == 0, err
+    assert_states(ModelCard.load("more/model/README.md").text, "corpus.txt", "run")
+    before = sorted(folder.rglob("*"))
+    (folder / "corpus.txt").write_text("明月\n", encoding="utf-8")
+    code, _, err = run("--from", place / "model", "--output", "more")
+    assert code == 1
+    assert_states(err, "more", "corpus")
+    assert sorted(folder.rglob("*")) == before
+    assert run("--from", place / "model", "--output", "new", "--epochs", "3")[0] == 1 and not (folder / "new").exists()
 
 
 def test_from_a_wobert(run, folder):

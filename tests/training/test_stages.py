@@ -7,7 +7,7 @@ from helpers.paths import REPOSITORY
 
 from modeling_roformer.training.errors import TrainingError
 from modeling_roformer.training.pretraining.masking import StageExamples
-from modeling_roformer.training.pretraining.stages import Stage, read_stages
+from modeling_roformer.training.pretraining.stages import Stage, read_stages, usual_stage
 
 GOOD = "stages:\n  - {length: 512, batch_size: 256, steps: 200_000, learning_rate: 1e-4}\n"
 
@@ -62,6 +62,12 @@ def test_a_stage_list(read):
 def test_a_wrong_stage_list_is_named_on_one_line(text, facts, read):
     with refused(TrainingError, "stages.yaml", *facts):
         read(text)
+
+
+def test_the_usual_stage_fits_corpus_and_model():
+    assert usual_stage(640, 256) == Stage(512, 32, 1_000, 1e-3)
+    assert usual_stage(6_401, 768) == Stage(512, 32, 2_001, 1.1e-4)
+    assert usual_stage(33, 128, epochs=3) == Stage(512, 32, 4, 1e-3)
 
 
 def test_the_papers_stages_are_table_4():
