@@ -88,6 +88,8 @@ def folder(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def here(folder, monkeypatch):
     monkeypatch.chdir(folder)
+    if chroma := sys.modules.get("chromadb.utils.embedding_functions"):
+        chroma.SentenceTransformerEmbeddingFunction.models.clear()  # a model is kept by its name, whatever its arguments
 
 
 def own(name, texts=TEXTS, **options):
