@@ -1,6 +1,6 @@
 """Fine-tune a saved RoFormer to classify texts, with several seeds, and keep the best model.
 
-    python examples/finetune_classification.py MODEL --train reviews.tsv --output classifier --seeds 0 1 2
+    python examples/finetune_classification.py MODEL --train reviews.csv --output classifier --seeds 0 1 2
 
 Texts are in .csv, .tsv, .jsonl or .parquet files, or in data sets: NAME or NAME:CONFIG on the Hub, or a folder. A .tsv file may
 also have a text, a TAB and a label in each line, in either order. With --train alone, the texts are split 6:2:2; if only
@@ -8,6 +8,7 @@ also have a text, a TAB and a label in each line, in either order. With --train 
 """
 
 import argparse
+import math
 import shutil
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from transformers import (
     set_seed,
 )
 
+from modeling_roformer import RoFormerConfig
 from modeling_roformer.model_cards.trained_card import published_name, write_trained_card
 from modeling_roformer.output.atomic_folder import output_folder
 from modeling_roformer.training.comparing.curves import draw_learning_curves
@@ -38,9 +40,12 @@ from modeling_roformer.training.runs.finite import FiniteTrainer, NotFinite, pos
 from modeling_roformer.training.runs.learning_rate import fine_tuning_rate
 from modeling_roformer.training.runs.models import saved_config
 from modeling_roformer.training.runs.nothing_learned import NothingLearned
-from modeling_roformer.training.runs.resuming import run_lock
+from modeling_roformer.training.runs.resuming import recorded_setting, run_lock
 
 LEAST = 5  # minimum number of texts to split
+BATCH, PATIENCE = 32, 2
+# With few texts, smaller batches and more epochs, because a model needs some steps before its accuracy rises.
+SMALLEST_BATCH, STEPS, PATIENT_STEPS = 4, 6, 40  # at least so many steps per epoch, and without a better accuracy
 SCORES = ("accuracy", "macro_f1")
 PARTS = ("train", "validation", "test")
 HYPERPARAMETERS = ("learning_rate", "batch_size", "epochs", "patience", "length", "bf16")
@@ -61,10 +66,14 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--split-seed", type=int, default=0, help="seed of the split, and of the choice of --most")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="seeds of the head, the order and dropout")
     parser.add_argument("--length", type=int, default=512, help="maximum number of tokens of a text")
-    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--batch-size", type=int, help=f"default: {BATCH}, or less for few texts")
     parser.add_argument("--learning-rate", type=positive_rate, help="default: chosen by the width of the model")
     parser.add_argument("--epochs", type=float, default=10, help="maximum number of epochs")
-    parser.add_argument("--patience", type=int, default=2, help="epochs without a better accuracy after which it stops")
+    parser.add_argument(
+        "--patience",
+        type=int,
+        help=f"epochs without a better accuracy after which it stops; default: {PATIENCE}, or more for few texts",
+    )
     parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast")
     return parser.parse_args()
 
@@ -92,8 +101,26 @@ def read_data(chosen: argparse.Namespace) -> datasets.DatasetDict:
         train, validation = split(train, share)
     if chosen.most is not None:
         train = train.shuffle(seed=chosen.split_seed).select(range(min(chosen.most, len(train))))
+    if missing := set(range(len(names))) - set(train["label"]):
+        print(f"no training text has the label {', '.join(names[number] for number in sorted(missing))}")
     parts = {"train": train, "validation": validation, "test": test}
     return datasets.DatasetDict({part: texts for part, texts in parts.items() if texts is not None})
+
+
+def choose_defaults(chosen: argparse.Namespace, config: RoFormerConfig, texts: int) -> None:
+    """Set the options that are not given: as in the run that is resumed, or fitted to the model and the training texts."""
+    for name in ("learning_rate", "batch_size", "patience"):
+        if getattr(chosen, name) is None:
+            setattr(chosen, name, recorded_setting(chosen.output, name))
+    if chosen.learning_rate is None:
+        chosen.learning_rate = fine_tuning_rate(config)
+    if chosen.batch_size is None:
+        chosen.batch_size = BATCH
+        while texts / chosen.batch_size < STEPS and chosen.batch_size > SMALLEST_BATCH:
+            chosen.batch_size //= 2
+    if chosen.patience is None:
+        chosen.patience = max(PATIENCE, math.ceil(PATIENT_STEPS * chosen.batch_size / max(texts, 1)))
+    print(f"batch size {chosen.batch_size} and patience {chosen.patience}, for {texts:,} training texts")
 
 
 def fine_tune(
@@ -174,8 +201,7 @@ def fine_tune_seeds(chosen: argparse.Namespace) -> None:
     config = saved_config(chosen.model)  # raises an error if it is not a RoFormer
     tokenizer = AutoTokenizer.from_pretrained(chosen.model)
     parts = read_data(chosen)
-    if chosen.learning_rate is None:
-        chosen.learning_rate = fine_tuning_rate(config)
+    choose_defaults(chosen, config, len(parts["train"]))
     settings = {name: value for name, value in vars(chosen).items() if name not in NOT_COMPARED}
     settings |= {"model": digest_of_model(chosen.model), "texts": parts.num_rows}
     settings |= {f"{part}_texts": digest_of_rows(parts[part]) if part in parts else None for part in PARTS}

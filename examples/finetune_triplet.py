@@ -23,7 +23,7 @@ from modeling_roformer.training.metrics import metric
 from modeling_roformer.training.runs.finite import NotFinite, positive_rate, show_failed
 from modeling_roformer.training.runs.learning_rate import fine_tuning_rate
 from modeling_roformer.training.runs.models import saved_config
-from modeling_roformer.training.runs.resuming import run_lock
+from modeling_roformer.training.runs.resuming import recorded_setting, run_lock
 from modeling_roformer.training.triplets.baselines import TEXT_BLIND, WITHOUT_MODEL, mean_vectors, nearest
 from modeling_roformer.training.triplets.finetuning import (
     Data,
@@ -125,6 +125,8 @@ def compare_models(chosen: argparse.Namespace, console: Console) -> None:
     triplets = {name: read_triplets(file, columns) for name, file in named.items() if file}
     split_of = split_by_seed(**triplets)
     splits = {seed: split_of(seed) for seed in chosen.seeds}
+    if chosen.learning_rate is None:
+        chosen.learning_rate = recorded_setting(chosen.output, "learning_rate")
     recipe = Recipe(**{name: getattr(chosen, name) for name in asdict(Recipe())})
     split, starts = splits[chosen.seeds[0]], [load_starting_model(place) for place in chosen.models]
     for start in starts:  # find invalid triplets before the first training

@@ -42,10 +42,12 @@ run python examples/compare_position_embeddings.py examples/stages/quick.yaml --
     --output english-runs --logging-steps 1 --save-steps 3
 run python examples/finetune_triplet.py examples/triplets.jsonl --models roformer-mini-zh pretrained/model --max-length 64 \
     --epochs 4 --baselines --output cases
-run python examples/finetune_classification.py roformer-mini-zh --train examples/reviews.tsv --output reviews --seeds 0 1 \
-    --learning-rate 1e-3 --epochs 4 --batch-size 8
+run python examples/finetune_classification.py roformer-mini-zh --train examples/reviews.csv --text review --label sentiment \
+    --output reviews --seeds 0 1 --epochs 4
 mkdir -p glue/SST-2
-for part in train dev; do sed 's/好评$/1/; s/差评$/0/' examples/reviews.tsv > "glue/SST-2/$part.tsv"; done
+for part in train dev; do
+    sed '1s/.*/sentence,label/; s/好评$/1/; s/差评$/0/' examples/reviews.csv > "glue/SST-2/$part.csv"
+done
 run python examples/finetune_glue.py --models roformer-mini-zh pretrained/model --data glue --tasks sst2 --epochs 1 \
     --learning-rates 3e-4 1e-3 --length 32 --output glue-runs
 run python examples/char_lm.py examples/long_document.txt --output characters --steps 6 --eval-steps 3 --layers 1 --length 32 \

@@ -47,7 +47,18 @@ def run(folder, monkeypatch, capfd):
     """Run the script with arguments. Return its exit code, stdout and the last line of stderr."""
 
     def run(*arguments):
-        words = ["start", "--output", "run", "--learning-rate", "3e-2", "--batch-size", "4", *arguments]
+        words = [
+            "start",
+            "--output",
+            "run",
+            "--learning-rate",
+            "3e-2",
+            "--batch-size",
+            "4",
+            "--patience",
+            "2",
+            *arguments,
+        ]
         return run_script(SCRIPT, words, monkeypatch, capfd)
 
     return run
@@ -174,9 +185,15 @@ def test_a_table_at_the_default_rate(folder, monkeypatch, capfd, no_pictures):
     words = ["start", "--train", "texts.csv", "--label", "about", "--output", "run", "--epochs", "1"]
     code, out, err = run_script(SCRIPT, words, monkeypatch, capfd)
     assert code == 0 and "learning rate 0.001, chosen for a model of width 16" in out, err
+    assert "batch size 4 and patience 7, for 24 training texts" in out
     scores = json.loads((folder / "run" / "results.json").read_text())["seeds"]["0"]["scores"]
     labels = [row[1] for row in rows]
     assert scores["validation"]["accuracy"] <= max(map(labels.count, labels)) / len(labels)
+    # Defaults of a run stay those that it began with.
+    results = json.loads((folder / "run" / "results.json").read_text())
+    results["settings"] |= {"learning_rate": 2e-3, "patience": 1}
+    (folder / "run" / "results.json").write_text(json.dumps(results))
+    assert run_script(SCRIPT, words, monkeypatch, capfd)[0] == 0
     (hint,) = [line for line in hints if line.startswith("hint")]
     assert_states(
         hint, f"{scores['validation']['accuracy']:.3f}", "--learning-rate", "0.001", "--epochs", "--batch-size"

@@ -97,6 +97,15 @@ def _listed(names: Iterable[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
+def recorded_setting(folder: str | Path, name: str) -> object:
+    """Return a setting of the run that a folder has, or None. It replaces a default that depends on model, data or version."""
+    try:
+        settings = json.loads((Path(folder) / FILE).read_text(encoding="utf-8"))["settings"]
+        return (settings.get("recipe", {}) | settings).get(name)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None  # ResultsFile raises an error for a damaged file
+
+
 class ResultsFile:
     """Settings and results so far. Call `read` first, and `write` before computing anything.
 
