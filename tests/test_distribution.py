@@ -1,5 +1,6 @@
 """The sdist and the wheel hold the package and nothing else, and the version is the same wherever it is written."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -20,15 +21,34 @@ NAME = f"modeling_roformer-{__version__}"
 SETTINGS = ConfigParser()
 SETTINGS.read(REPOSITORY / "setup.cfg", encoding="utf-8")
 FOLDERS = dict(re.findall(r"(\S+) = (\S+)", SETTINGS["options"]["package_dir"]))
-BESIDE = {"setup.cfg", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff"}
+BESIDE = {
+    "setup.py",
+    "setup.cfg",
+    "pyproject.toml",
+    "MANIFEST.in",
+    "README.md",
+    "LICENSE",
+    "CHANGELOG.md",
+    "CITATION.cff",
+}
 # What a build frontend calls.
 HOOK = "import sys, setuptools.build_meta as backend; getattr(backend, sys.argv[1])(sys.argv[2])"
 
 
-def build(kind: str, tree: Path, target: Path) -> Path:
+# What a workflow of GitHub sets.
+ON_GITHUB = {"GITHUB_SERVER_URL": "https://github.com", "GITHUB_REPOSITORY": "some/name", "GITHUB_SHA": "0" * 40}
+PAPER = "Paper, https://arxiv.org/abs/2104.09864"
+
+
+def build(kind: str, tree: Path, target: Path, environment: dict) -> Path:
     target.mkdir()
+    environment = {name: value for name, value in os.environ.items() if name not in ON_GITHUB} | environment
     done = subprocess.run(
-        [sys.executable, "-c", HOOK, f"build_{kind}", target], cwd=tree, capture_output=True, text=True
+        [sys.executable, "-c", HOOK, f"build_{kind}", target],
+        cwd=tree,
+        env=environment,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
     (built,) = target.iterdir()
@@ -45,16 +65,16 @@ def tree(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def sdist(tree, tmp_path_factory) -> Path:
-    return build("sdist", tree, tmp_path_factory.mktemp("sdist") / "dist")
+    return build("sdist", tree, tmp_path_factory.mktemp("sdist") / "dist", {})
 
 
 @pytest.fixture(scope="module")
 def wheel(sdist, tmp_path_factory) -> Path:
-    """The wheel that is built from the sdist."""
+    """The wheel that is built from the sdist, by a workflow of GitHub."""
     folder = tmp_path_factory.mktemp("wheel")
     with tarfile.open(sdist) as archive:
         archive.extractall(folder, filter="data")
-    return build("wheel", folder / NAME, folder / "dist")
+    return build("wheel", folder / NAME, folder / "dist", ON_GITHUB)
 
 
 def package_files(tree: Path) -> set[tuple[str, str]]:
@@ -87,9 +107,40 @@ def test_the_wheel_holds_the_package_and_its_metadata(tree, wheel):
     assert metadata["Version"] == __version__
     assert metadata["License"] == "Apache-2.0"
     assert metadata["Author"] == "The modeling_roformer developers"  # as the citation
-    assert metadata.get_all("Project-URL") == ["Paper, https://arxiv.org/abs/2104.09864"]
+    assert PAPER in metadata.get_all("Project-URL")
+    assert "Source, https://github.com/some/name" in metadata.get_all("Project-URL")
     assert metadata["Requires-Python"] == SETTINGS["options"]["python_requires"]
     assert set(metadata.get_all("Provides-Extra")) == set(SETTINGS["options.extras_require"])
+
+
+def links_of(page: str) -> list[tuple[str, str]]:
+    """Return text and target of each link and image of a page in Markdown, without its blocks of code."""
+    text = re.sub(r"^```.*?^```", "", page, flags=re.DOTALL | re.MULTILINE)
+    return re.findall(r"\[([^][]*)\]\(([^()]*)\)", text)
+
+
+def test_the_links_of_the_long_description_are_absolute(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        description = Parser().parsestr(archive.read(f"{NAME}.dist-info/METADATA").decode()).get_payload()
+    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    links, expected = links_of(description), links_of(readme)
+    assert len(links) == len(expected) > 40
+    for (text, target), (known, original) in zip(links, expected, strict=True):
+        kind = "raw" if original.endswith(".png") else "blob"
+        prefix = "" if original.startswith("https://") else f"https://github.com/some/name/{kind}/{'0' * 40}/"
+        assert (text, target) == (known, prefix + original)
+    blocks = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+    assert blocks.findall(description) == blocks.findall(readme)
+
+
+def test_without_an_address_links_into_the_repository_become_their_text(sdist):
+    with tarfile.open(sdist) as archive:
+        metadata = Parser().parsestr(archive.extractfile(f"{NAME}/PKG-INFO").read().decode())
+    assert metadata.get_all("Project-URL") == [PAPER]
+    links = links_of(metadata.get_payload())
+    assert len(links) > 10 and all(target.startswith("https://") for _, target in links)
+    assert "[chinese_wobert_L-12_H-768_A-12]" not in metadata.get_payload()
+    assert "chinese_wobert_L-12_H-768_A-12" in metadata.get_payload()
 
 
 def test_the_version_is_written_once_and_agrees_with_the_citation_and_the_changelog():

@@ -1,0 +1,36 @@
+"""The parts of the metadata that are made when the package is built: addresses, and the README with absolute links.
+
+The address of the repository is that of the GitHub workflow that builds the release; no file has to name it. Elsewhere it is
+unknown, and a link that leads into the repository becomes its text.
+"""
+
+import os
+import re
+from pathlib import Path
+
+from setuptools import setup
+
+README = Path(__file__).with_name("README.md").read_text(encoding="utf-8")
+LINK = re.compile(r"(?P<image>!?)\[(?P<text>[^][]*)\]\((?!https?://)(?P<target>[^()]+)\)")
+PAPER = {"Paper": "https://arxiv.org/abs/2104.09864"}
+
+
+def address(kind: str, target: str) -> str | None:
+    """Return the address of a file at the commit that is built, as a page (`blob`) or as it is (`raw`)."""
+    name = os.environ.get("GITHUB_REPOSITORY")
+    server, commit = os.environ.get("GITHUB_SERVER_URL"), os.environ.get("GITHUB_SHA")
+    return f"{server}/{name}/{kind}/{commit}/{target}" if name and server and commit else None
+
+
+def with_absolute_link(found: re.Match) -> str:
+    """Return a link or an image with its absolute address, or its text."""
+    image, text, target = found.groups()
+    place = address("raw" if image else "blob", target)
+    return f"{image}[{text}]({place})" if place else text
+
+
+changes = address("blob", "CHANGELOG.md")
+setup(
+    long_description=LINK.sub(with_absolute_link, README),
+    project_urls=PAPER | ({"Source": changes.partition("/blob/")[0], "Changes": changes} if changes else {}),
+)
