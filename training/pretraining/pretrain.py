@@ -152,7 +152,7 @@ class _Run:
 
     @contextmanager
     def _nothing_left(self) -> Iterator[None]:
-        """If the run is refused, remove what was read into its folder."""
+        """Remove what was read into the folder of the run if the run is refused."""
         before = set(self.output.rglob("*"))
         try:
             yield
