@@ -56,3 +56,9 @@ def __getattr__(name: str):
         if name in public.__all__:
             return getattr(public, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Return the public names, and those that Python sets."""
+    public = import_module(".registration.public_names", __name__)
+    return sorted({*public.__all__, *(name for name in globals() if name.startswith("__"))})

@@ -1,6 +1,6 @@
 """Public names of `modeling_roformer`; importing this module registers them with transformers."""
 
-from transformers.utils import is_torch_available
+from transformers.utils import DummyObject, is_torch_available, requires_backends
 
 from ..configuration import RoFormerConfig
 from ..nezha_configuration import NezhaConfig
@@ -8,7 +8,35 @@ from ..seq2seq_configuration import RoFormerSeq2SeqConfig
 from ..tokenization import RoFormerTokenizer, RoFormerTokenizerFast
 from .registry import register
 
-__all__ = ["NezhaConfig", "RoFormerConfig", "RoFormerSeq2SeqConfig", "RoFormerTokenizer", "RoFormerTokenizerFast"]
+__all__ = [
+    "AutoModelForTripletMatching",
+    "NezhaConfig",
+    "NezhaForMaskedLM",
+    "NezhaForMultipleChoice",
+    "NezhaForNextSentencePrediction",
+    "NezhaForPreTraining",
+    "NezhaForQuestionAnswering",
+    "NezhaForSequenceClassification",
+    "NezhaForTokenClassification",
+    "NezhaModel",
+    "NezhaPreTrainedModel",
+    "RoFormerConfig",
+    "RoFormerForCausalLM",
+    "RoFormerForConditionalGeneration",
+    "RoFormerForMaskedLM",
+    "RoFormerForMultipleChoice",
+    "RoFormerForQuestionAnswering",
+    "RoFormerForSequenceClassification",
+    "RoFormerForTokenClassification",
+    "RoFormerForTripletMatching",
+    "RoFormerModel",
+    "RoFormerPreTrainedModel",
+    "RoFormerSeq2SeqConfig",
+    "RoFormerSeq2SeqModel",
+    "RoFormerSeq2SeqPreTrainedModel",
+    "RoFormerTokenizer",
+    "RoFormerTokenizerFast",
+]
 
 if is_torch_available():
     from ..causal_lm import RoFormerForCausalLM
@@ -33,30 +61,16 @@ if is_torch_available():
     )
     from ..seq2seq import RoFormerForConditionalGeneration, RoFormerSeq2SeqModel, RoFormerSeq2SeqPreTrainedModel
     from ..triplet_matching import AutoModelForTripletMatching, RoFormerForTripletMatching
+else:
 
-    __all__ += [
-        "AutoModelForTripletMatching",
-        "NezhaForMaskedLM",
-        "NezhaForMultipleChoice",
-        "NezhaForNextSentencePrediction",
-        "NezhaForPreTraining",
-        "NezhaForQuestionAnswering",
-        "NezhaForSequenceClassification",
-        "NezhaForTokenClassification",
-        "NezhaModel",
-        "NezhaPreTrainedModel",
-        "RoFormerForCausalLM",
-        "RoFormerForConditionalGeneration",
-        "RoFormerForMaskedLM",
-        "RoFormerForMultipleChoice",
-        "RoFormerForQuestionAnswering",
-        "RoFormerForSequenceClassification",
-        "RoFormerForTokenClassification",
-        "RoFormerForTripletMatching",
-        "RoFormerModel",
-        "RoFormerPreTrainedModel",
-        "RoFormerSeq2SeqModel",
-        "RoFormerSeq2SeqPreTrainedModel",
-    ]
+    class _Model(metaclass=DummyObject):
+        """Stand-in for a model where torch is not installed; any use raises ImportError, as in transformers."""
+
+        _backends = ["torch"]
+
+        def __init__(self, *args, **kwargs):
+            requires_backends(self, self._backends)
+
+    globals().update({name: type(_Model)(name, (_Model,), {}) for name in __all__ if name not in globals()})
 
 register()

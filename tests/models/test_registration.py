@@ -69,6 +69,10 @@ def test_public_names_are_defined_in_files_that_travel():
         assert not inspect.getsourcefile(public).endswith("__init__.py"), name
 
 
+def test_dir_shows_the_public_names():
+    assert {name for name in dir(modeling_roformer) if not name.startswith("_")} == set(modeling_roformer.__all__)
+
+
 @pytest.mark.slow
 def test_import_is_light():
     """No dictionary, no data or metrics library; the command line starts without torch."""
