@@ -34,19 +34,24 @@ def summary_table(rows: Mapping[str, str | None]) -> Table:
     return table
 
 
+def bar_on_stderr(shown: bool) -> dict:
+    """Return rich's arguments for a progress bar on stderr that disappears at the end. It is hidden if stderr is not a
+    terminal."""
+    console = Console(stderr=True)
+    console.quiet = not (shown and console.is_terminal)  # up to rich 14.2, a hidden bar ends with an empty line
+    return dict(console=console, disable=console.quiet, transient=True)
+
+
 def byte_progress(shown: bool) -> "Progress":
-    """Return a progress bar over bytes on stderr, which disappears at the end. It is hidden if stderr is not a
-    terminal.
+    """Return a progress bar over bytes, as `bar_on_stderr` shows it.
 
     >>> with byte_progress(shown=True) as bar:
     ...     bar.advance(bar.add_task("reading", total=100), 50)
     """
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-    console = Console(stderr=True)
-    console.quiet = not (shown and console.is_terminal)  # up to rich 14.2, a hidden bar ends with an empty line
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=console, disable=console.quiet, transient=True)
+    return Progress(*columns, **bar_on_stderr(shown))
 
 
 @contextmanager

@@ -9,11 +9,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from ...conversion.folder.legacy_folder import checked_output
 from ...output.atomic_folder import output_folder
+from ...output.console import bar_on_stderr
 from ...output.extras import not_installed
 from ..errors import ServingError
 from .agreement import read_texts
@@ -161,8 +161,7 @@ def write_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> bool:
 @contextmanager
 def _steps(shown: bool, steps: int, texts: int) -> Iterator[tuple[Callable[[str], None], Callable[[], None]]]:
     """Show a progress bar. Yield a function that begins a step by name, and one that advances it by one of `texts`."""
-    console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not (shown and console.is_terminal), transient=True) as bar:
+    with Progress(*columns, **bar_on_stderr(shown)) as bar:
         task, done = bar.add_task("", total=steps * texts), iter(range(0, steps * texts, texts))
         yield lambda name: bar.update(task, description=name, completed=next(done)), lambda: bar.advance(task)

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 import numpy as np
-from rich.console import Console
 from rich.progress import track
 from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import connected_components
 
+from ...output.console import bar_on_stderr
 from ..errors import TrainingError
 
 SHINGLE = 5  # characters
@@ -46,8 +46,7 @@ def near_duplicates(texts: Iterable[str], similarity: float = 0.5, progress: boo
     """
     if not 0 < similarity <= 1:
         raise TrainingError(f"similarity is {similarity}; expected a number above 0 and at most 1")
-    console = Console(stderr=True)
-    bar = dict(console=console, transient=True, disable=not (progress and console.is_terminal))
+    bar = bar_on_stderr(progress)
     numbers: dict[bytes, int] = {}  # texts with equal shingles share a set
     shingles = map(_shingles, track(texts, "shingles", **bar))
     set_of_text = [numbers.setdefault(of_text.tobytes(), len(numbers)) for of_text in shingles]
@@ -161,7 +160,7 @@ class _Join:
         columns = np.unique(prefixes.indices)
         before = self.sets_of_shingle[columns][:, : self.start[rows.stop - 1]]
         found = (prefixes[:, columns] @ before).tocoo()
-        (a, b), common = found.coords, found.data
+        a, b, common = found.row, found.col, found.data
         a = a + rows.start
         # All other common shingles come after the prefix that ends first.
         rest = np.where(self.last[a] <= self.last[b], self.rest[a], self.rest[b])
