@@ -14,7 +14,7 @@ STAMPS := $(PACKAGE) $(TOOLS) $(RAY) $(BROWSER) $(DIST) $(SITE)
 
 ROOMS := modeling_roformer tokenization model_cards conversion training serving
 
-.PHONY: demo test test-random test-slow test-ray test-page test-js test-common test-clients examples lint ruff schemas contracts types dist site clean
+.PHONY: demo test test-random test-slow test-ray test-page test-js test-common test-clients test-floors test-floors-quick examples lint ruff schemas contracts types dist site clean
 
 demo: $(PACKAGE)
 	$(VENV)/bin/python examples/demo.py
@@ -60,6 +60,23 @@ $(CLIENTS)/installed: setup.cfg pyproject.toml constraints.txt tests/clients/req
 	@test -x $(CLIENTS)/bin/python || $(PYTHON) -m venv $(CLIENTS)
 	@$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint '$(CONSTRAINTS)' \
 		--requirement tests/clients/requirements.txt --editable '.[train,embed,sentence-transformers]'
+	@touch $@
+
+# The lowest versions that setup.cfg promises, installed by uv into an environment of their own. Those that CONSTRAINTS pins are
+# kept: CONSTRAINTS=/dev/null takes the lowest torch too, and UV_TORCH_BACKEND=cpu then saves gigabytes of CUDA on Linux.
+FLOORS := .venv-floors
+test-floors: test-floors-quick
+	OMP_NUM_THREADS=1 $(FLOORS)/bin/python -m pytest -n 2
+
+# The tests of tests/floors.txt, of which every dependency has one, and the test that the installed versions are the lowest.
+test-floors-quick: $(FLOORS)/installed
+	OMP_NUM_THREADS=1 $(FLOORS)/bin/python -m pytest -n 2 -m 'not slow' tests/test_floors.py $$(sed -n 's/^[a-z].* //p' tests/floors.txt)
+
+$(FLOORS)/installed: setup.cfg pyproject.toml constraints.txt
+	@echo "installing into $(FLOORS), which takes a minute or two"
+	@rm -rf $(FLOORS) && $(PYTHON) -m venv $(FLOORS)
+	@$(FLOORS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement '$(CONSTRAINTS)' uv
+	@$(FLOORS)/bin/uv pip install --quiet --python $(FLOORS)/bin/python --resolution lowest-direct --editable '.[test]'
 	@touch $@
 
 # Every script of examples/, with a setting that takes seconds.
@@ -117,11 +134,11 @@ ifneq ($(FOUND),$(CURDIR)/modeling_roformer/__init__.py)
 .PHONY: $(STAMPS)
 endif
 
-$(TOOLS): EXTRA := [test]
-$(RAY): EXTRA := [test,ray]
-$(BROWSER): EXTRA := [test,page,browser]
-$(DIST): EXTRA := [test,dist]
-$(SITE): EXTRA := [test,site]
+$(TOOLS): EXTRA := [test,lint]
+$(RAY): EXTRA := [test,lint,ray]
+$(BROWSER): EXTRA := [test,lint,page,browser]
+$(DIST): EXTRA := [test,lint,dist]
+$(SITE): EXTRA := [test,lint,site]
 $(STAMPS): setup.cfg pyproject.toml constraints.txt
 	@echo "installing into $(VENV), which takes a few minutes the first time"
 	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
@@ -129,4 +146,4 @@ $(STAMPS): setup.cfg pyproject.toml constraints.txt
 	@touch $(PACKAGE) $@
 
 clean:
-	rm -rf $(VENV) $(CLIENTS) .cache .pytest_cache .ruff_cache .hypothesis *.egg-info build dist
+	rm -rf $(VENV) $(CLIENTS) $(FLOORS) .cache .pytest_cache .ruff_cache .hypothesis *.egg-info build dist

@@ -50,7 +50,7 @@ def test_ci_runs_the_targets_of_the_local_script():
     script = (REPOSITORY / ".ci" / "run").read_text(encoding="utf-8")
     local = set(re.findall(r"\bmake ([\w-]+)", script))
     remote = set().union(*(targets_of(runs(settings)) for name, _, settings in jobs() if name != "release.yml"))
-    assert local == remote
+    assert local == remote - {"test-floors"} | {"test-floors-quick"}  # a part of it
 
 
 def test_python_versions_begin_with_the_lowest_that_the_package_takes():
