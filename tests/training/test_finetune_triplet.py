@@ -131,7 +131,9 @@ def test_table_5(run, folder, monkeypatch, request, hub):  # noqa: F811
         assert str(write_card(f"run/{name}")).endswith("up to date")
     assert sorted(path.name for path in (folder / "run").iterdir()) == sorted([*trained, "results.json"])
     assert push("run/roformer-48", "somebody/triplets").endswith("somebody/triplets")
-    assert {"README.md", "curves.png", "model.safetensors", "vocab.txt"} <= set(hub.repos["somebody/triplets"].files())
+    pushed = hub.repos["somebody/triplets"].files()
+    assert {"README.md", "curves.png", "model.safetensors", "vocab.txt"} <= set(pushed)
+    assert pushed["README.md"] == (folder / "run" / "roformer-48" / "README.md").read_bytes()
 
     # The same command again trains nothing and shows the same.
     def train(*_, **__):
