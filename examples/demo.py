@@ -67,19 +67,13 @@ def show_triplets(folder: Path) -> None:
 
 
 def show_long_document(folder: Path, fill_mask) -> None:
-    """Fill a mask in a document of more than 1,536 tokens, the limit of transformers' own class."""
+    """Fill the mask at the end of a long document."""
     text = (EXAMPLES / "long_document.txt").read_text(encoding="utf-8")
     ids = AutoTokenizer.from_pretrained(folder)(text, return_tensors="pt")["input_ids"]
     last = text.strip().splitlines()[-1]
     console.print(f"A document of {len(text):,} characters, {ids.shape[1]:,} tokens. It ends: {last}")
     best = fill_mask(text, top_k=3)
-    console.print("  modeling_roformer:  " + ", ".join(f"{a['token_str']} {a['score']:.3f}" for a in best))
-    theirs = transformers.RoFormerForMaskedLM.from_pretrained(folder).eval()
-    try:
-        theirs(ids)
-        console.print("  transformers' own:  computed it")
-    except IndexError as error:
-        console.print(f"  transformers' own:  IndexError: {error}")
+    console.print("  the mask:  " + ", ".join(f"{a['token_str']} {a['score']:.3f}" for a in best))
 
 
 def main() -> None:

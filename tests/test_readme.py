@@ -1,7 +1,7 @@
 """Tests of README.md and the pages of docs/: commands and code print what the page shows, each page in its own folder.
 
-The README's blocks run in processes, as a reader runs them. The blocks of the other pages run in this process, which saves
-the imports.
+Each block runs on its own: it finds the files that earlier blocks wrote, and no names. Blocks run in this process, which saves the
+imports; slow tests run those of the README in processes, as a reader runs them.
 """
 
 import ast
@@ -43,6 +43,10 @@ def commands_of(group, before: str = "") -> dict:
     return found
 
 
+def python_blocks(page: str) -> list[pages.Block]:
+    return [block for block in blocks(page) if block.language == "python"]
+
+
 COMMANDS = commands_of(typer.main.get_command(app))
 
 
@@ -74,9 +78,9 @@ def seed():
         yield
 
 
-PAGES_AND_EXTRAS = [(page, None) for page in DOCS] + [
+PAGES_AND_EXTRAS = [(page, None) for page in PAGES] + [
     pytest.param(page, extra, marks=getattr(pytest.mark, extra))
-    for page in DOCS
+    for page in PAGES
     for extra in sorted(
         {block.extra for block in blocks(page)} - {None, "page", "clients"}
     )  # a page is served until it is stopped; tests/clients runs its blocks
@@ -90,7 +94,6 @@ def test_commands_and_code_of_a_page_print_what_it_says(page, extra, start, conv
         shutil.copytree(converted, start, copy_function=os.link, dirs_exist_ok=True)
     monkeypatch.chdir(start)
     monkeypatch.setenv("COLUMNS", "80")
-    names = {"__name__": "__main__"}
     for block in blocks(page):
         if block.extra not in (None, extra):
             continue
@@ -102,7 +105,7 @@ def test_commands_and_code_of_a_page_print_what_it_says(page, extra, start, conv
         if block.commands:
             pages.assert_printed(block, printed)
         elif block.language == "python":
-            printed = pages.run_code(block, names)
+            printed = pages.run_code(block)
             # Trainer prints its losses first; the page shows only the last lines.
             assert block.output and printed.endswith(block.output), f"{block} prints\n{printed}"
 
@@ -113,7 +116,8 @@ def process(arguments, folder, environment) -> subprocess.CompletedProcess:
     return subprocess.run(arguments, capture_output=True, text=True, cwd=folder, env=environment, timeout=300)
 
 
-def test_commands_and_code_of_the_readme_print_what_it_says(start, hub):
+@pytest.mark.slow
+def test_commands_and_code_of_the_readme_print_what_it_says_in_processes(start, hub):
     commands = [block for block in blocks("README.md") if block.commands]
     assert commands
     for block in commands:
@@ -125,13 +129,11 @@ def test_commands_and_code_of_the_readme_print_what_it_says(start, hub):
             printed += done.stdout + pages.complaints(done.stderr)
         pages.assert_printed(block, printed)
 
-    python = [block for block in blocks("README.md") if block.language == "python"]
-    mark = "-- end of block --"
-    script = "".join(f"{block.code}\nprint({mark!r})\n" for block in python)
-    done = process([sys.executable, "-c", script], start, hub.environment)
-    assert done.returncode == 0, done.stderr
-    for block, printed in zip(python, done.stdout.split(mark + "\n"), strict=False):
-        assert block.output and printed.endswith(block.output), f"{block} prints\n{printed}"
+    for block in python_blocks("README.md"):
+        done = process([sys.executable, "-c", block.code], start, hub.environment)
+        assert done.returncode == 0, done.stderr
+        assert block.output and done.stdout.endswith(block.output), f"{block} prints\n{done.stdout}"
+        assert "MISSING" not in done.stderr, f"{block} loads another class\n{done.stderr}"
 
 
 @pytest.mark.live
@@ -248,21 +250,30 @@ def imports(code: str) -> list[tuple[str, set[str]]]:
     return found
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_a_page_imports_the_package_before_it_loads_a_model(page):
-    """Check this in the text, since the pages run in a process that has imported the package."""
-    code = "".join(block.code for block in blocks(page) if block.language == "python")
-    uses = re.search(r"from_pretrained\(|pipeline\(|SentenceTransformer\(", code)
-    imported = re.search(r"^(import|from) modeling_roformer\b", code, re.MULTILINE)
-    assert uses is None or (imported is not None and imported.start() < uses.start())
+# Checked in the text, since the blocks of docs/ run in a process that has imported the package.
+@pytest.mark.parametrize("page", [page for page in PAGES if python_blocks(page)])
+def test_a_block_imports_what_it_uses(page, tmp_path):
+    for block in python_blocks(page):
+        (tmp_path / f"line_{block.line}.py").write_text(block.code, encoding="utf-8")
+        uses = re.search(r"from_pretrained\(|pipeline\(|SentenceTransformer\(", block.code)
+        imported = re.search(r"^(import|from) modeling_roformer\b", block.code, re.MULTILINE)
+        assert uses is None or (imported is not None and imported.start() < uses.start()), block
+    ruff = [Path(sys.executable).with_name("ruff"), "check", "--isolated", "--no-cache", "--select", "F821", tmp_path]
+    done = subprocess.run(ruff, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
 
 
 # A form in PyTorch of each kind of release that loads without a conversion.
 DIRECT = {"roformer": "v1", "v2": "v2"}
 
 
-def test_the_table_of_released_checkpoints_is_the_generated_one():
-    assert with_released_table(README) == README, "python site_tools/readme_table.py README.md"
+@pytest.mark.parametrize("page", ["README.md", "docs/checkpoints.md"])
+def test_the_tables_of_released_checkpoints_are_the_generated_ones(page):
+    assert with_released_table(PAGES[page]) == PAGES[page], f"python site_tools/readme_table.py {page}"
+    assert all(name in PAGES[page] for name in RELEASES)
+
+
+def test_the_kinds_without_a_star_are_those_tested_below():
     assert {release.kind for release in RELEASES.values() if release.loads_from_hub} == set(DIRECT)
 
 

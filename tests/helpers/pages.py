@@ -110,9 +110,9 @@ def run_command(line: str, monkeypatch) -> tuple[int, str, str]:
     return code, out.getvalue(), err.getvalue()
 
 
-def run_code(block: Block, names: dict) -> str:
-    """Run a block in this process, with the `names` that earlier blocks defined; return what it prints."""
+def run_code(block: Block, names: dict | None = None) -> str:
+    """Run a block in this process, as a script of its own or with given `names`; return what it prints."""
     out = io.StringIO()
     with redirect_stdout(out):
-        exec(compile("\n" * block.line + block.code, block.page, "exec"), names)
+        exec(compile("\n" * block.line + block.code, block.page, "exec"), names or {"__name__": "__main__"})
     return out.getvalue()
