@@ -125,7 +125,8 @@ class Hub:
         handler = type("Handler", (Handler,), {"hub": self})
         self.servers = [QuietServer(("127.0.0.1", 0), handler) for _ in range(2)]
         # Large files live on another host than the Hub, so the client must not send its token there.
-        self.url, self.storage = (f"http://127.0.0.1:{server.server_address[1]}" for server in self.servers)
+        ports = [server.server_address[1] for server in self.servers]
+        self.url, self.storage = f"http://127.0.0.1:{ports[0]}", f"http://localhost:{ports[1]}"
         self.threads = [threading.Thread(target=s.serve_forever, args=(0.05,), daemon=True) for s in self.servers]
 
     def __enter__(self) -> "Hub":
@@ -528,7 +529,7 @@ def hub(tmp_path, monkeypatch):
             "HF_HUB_DISABLE_XET": "1",
             "HF_HUB_DISABLE_TELEMETRY": "1",
             "HF_HUB_DISABLE_IMPLICIT_TOKEN": "0",
-            "NO_PROXY": "127.0.0.1",
+            "NO_PROXY": "127.0.0.1,localhost",
         }
         for name, value in hub.environment.items():
             monkeypatch.setenv(name, value)

@@ -20,7 +20,7 @@ from helpers import fake_time, hub_server
 from helpers.hub_server import PART_SIZE, Fault
 from helpers.messages import assert_states, refused
 from helpers.properties import max_examples
-from huggingface_hub import ModelCard, snapshot_download
+from huggingface_hub import HfApi, ModelCard, snapshot_download
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
@@ -171,7 +171,8 @@ def test_the_card_knows_a_vocabulary_of_characters(hub, folder):
 
 def test_a_card_that_was_edited_on_the_hub_is_kept(hub, folder):
     push(folder, REPO)
-    ModelCard("---\nlicense: mit\n---\n\n# Edited there\n").push_to_hub(REPO)
+    card = b"---\nlicense: mit\n---\n\n# Edited there\n"
+    HfApi().upload_file(path_or_fileobj=card, path_in_repo="README.md", repo_id=REPO)
     edited = published(hub)["README.md"]
     push(folder, REPO)
     assert published(hub)["README.md"] == edited
@@ -843,7 +844,8 @@ def test_the_card_says_what_the_model_needs(hub, folder, model_type, own_card):
 def test_a_card_on_the_hub_gets_what_it_lacks(hub, folder):
     RoFormerForMaskedLM(RoFormerConfig.from_pretrained(folder, **NEEDS["roformer_v2"])).save_pretrained(folder)
     push(folder, REPO)
-    ModelCard("---\nlicense: mit\n---\n\n# Edited there\n").push_to_hub(REPO)
+    card = b"---\nlicense: mit\n---\n\n# Edited there\n"
+    HfApi().upload_file(path_or_fileobj=card, path_in_repo="README.md", repo_id=REPO)
     push(folder, REPO)
     card = published(hub)["README.md"].decode()
     assert "# Edited there" in card and "import modeling_roformer" in card
