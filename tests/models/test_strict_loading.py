@@ -68,7 +68,7 @@ def test_a_misshapen_weight_of_the_backbone_is_named(folder, load):
 
 @pytest.mark.parametrize("fields", [{}, {"norm_type": "rms_norm", "use_bias": False}])
 def test_both_of_two_tied_weights_are_misshapen(fields, tmp_path):
-    """As `torch.save` writes them, each under its own name. transformers 5.23 fails on a BERT like that."""
+    """`torch.save` writes each under its own name. transformers 5.23 fails on a BERT like that."""
     RoFormerForMaskedLM(small_config(**fields)).save_pretrained(tmp_path)
     tied = {
         "cls.predictions.decoder.weight": "roformer.embeddings.word_embeddings.weight",
