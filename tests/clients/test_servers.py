@@ -10,7 +10,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -67,6 +67,9 @@ def here(folder, monkeypatch):
     monkeypatch.chdir(folder)
     monkeypatch.setenv("HF_MODULES_CACHE", str(folder / "modules"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv(
+        "PATH", f"{BIN}{os.pathsep}{os.environ['PATH']}"
+    )  # as in an active environment: mlflow runs uvicorn
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +166,8 @@ def served(*command, health):
                     time.sleep(0.5)
             yield address
         finally:
-            os.killpg(server.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.killpg(server.pid, signal.SIGKILL)
             server.wait()
 
 
