@@ -6,6 +6,7 @@ import os
 
 import datasets
 import pandas
+import pyarrow.parquet
 import pytest
 from helpers.messages import refused
 
@@ -213,3 +214,9 @@ def test_files_that_are_not_there_or_not_text(tmp_path):
     for name in "gbk.tsv", "gbk.csv":
         with refused(TrainingError, name, "UTF-8", "GB18030"):
             read_labelled(write(tmp_path / name, ["text,label", "很好,1", "太差\t1"], "gb18030"))
+    with refused(TrainingError, "excel.tsv", "UTF-8", "UTF-16"):
+        read_labelled(write(tmp_path / "excel.tsv", ["text\tlabel", "很好\t1", "太差\t0"], "utf-16"))
+    doubled = pyarrow.table([["很好"], ["1"], ["0"]], names=["text", "label", "label"])
+    pyarrow.parquet.write_table(doubled, tmp_path / "doubled.parquet")
+    with refused(TrainingError, "doubled.parquet", "label"):
+        read_labelled(tmp_path / "doubled.parquet")

@@ -291,6 +291,11 @@ def test_a_table_whose_columns_are_not_clear(tmp_path):
         read_pairs(tmp_path / "pairs.csv")
     with refused(TrainingError, "pairs.csv, row 3", "de"):
         read_pairs(tmp_path / "pairs.csv", columns=("de", "en"))
+    (tmp_path / "pairs.jsonl").write_text(
+        '{"translation": {"de": "eins", "en": "one"}}\n{"translation": null}\n', "utf-8"
+    )
+    with refused(TrainingError, "pairs.jsonl, line 2", "'translation'"):
+        read_pairs(tmp_path / "pairs.jsonl")
 
 
 def test_a_table_alone_is_split_and_gives_a_model_with_its_card(folder, monkeypatch, capfd):

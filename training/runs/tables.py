@@ -3,6 +3,7 @@
 Files are read without the cache of `datasets`, which compares them only by path and time.
 """
 
+import codecs
 import csv
 import tempfile
 import zlib
@@ -14,6 +15,7 @@ import pandas
 import pyarrow
 import pyarrow.parquet
 
+from ...output.console import sentence_of
 from ...tokenization.vocabulary_maker.corpus import is_json_lines, read_chunks
 from ..errors import TrainingError
 from .data_sets import is_data_set, load_data_set
@@ -62,9 +64,12 @@ def read_table(
     except pandas.errors.EmptyDataError:
         return pandas.DataFrame()
     except UnicodeDecodeError:
-        raise TrainingError(f"{path} is not UTF-8; `iconv -f GB18030 -t UTF-8` converts GBK") from None
+        with open(path, "rb") as file:
+            utf_16 = file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+        advice = "`iconv -f UTF-16 -t UTF-8` converts it" if utf_16 else "`iconv -f GB18030 -t UTF-8` converts GBK"
+        raise TrainingError(f"{path} is not UTF-8; {advice}") from None
     except (pandas.errors.ParserError, pyarrow.ArrowInvalid, OSError, EOFError, zlib.error) as error:
-        reason = str(error).removeprefix("Error tokenizing data. C error: ").strip().rstrip(".")
+        reason = sentence_of(error).removeprefix("Error tokenizing data. C error: ").rstrip(".")
         raise TrainingError(f"{path} cannot be read: {reason}") from None
     table = table.apply(lambda column: column.str.strip())
     table.index = pandas.RangeIndex(1, len(table) + 1, name="row" if kind == "csv" else "line")

@@ -58,6 +58,11 @@ def read_pairs(
 def _table_pairs(source: str | Path, columns: Sequence[str] | None, split: str) -> datasets.Dataset:
     table = read_table(source, split, lambda fields: {*(columns or COLUMNS)} <= {*fields})
     if "translation" in table:  # a dict by language, as data sets on the Hub have it
+        for place, value in table["translation"].items():
+            if not isinstance(value, dict):
+                raise TrainingError(
+                    f"{source}, {table.index.name} {place}: 'translation' is {value!r:.60}; expected a text per language"
+                )
         table = pandas.DataFrame(table["translation"].tolist(), table.index)
     if table.empty:
         raise TrainingError(f"{source} has no sentence pairs")
