@@ -71,6 +71,6 @@ else:
         def __init__(self, *args, **kwargs):
             requires_backends(self, self._backends)
 
-    globals().update({name: type(_Model)(name, (_Model,), {}) for name in __all__ if name not in globals()})
+    globals().update({name: DummyObject(name, (_Model,), {}) for name in __all__ if name not in globals()})
 
 register()
