@@ -111,7 +111,6 @@ def write_graph(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, path
         except torch.onnx.OnnxExporterError as error:
             cause = sentence_of(error.__cause__ or error)
             raise ServingError(f"torch {torch.__version__} cannot export {type(model).__name__}: {cause}") from None
-    program.model.graph.sort()  # torch 2.9 writes some nodes after those that read them
     exported = program.model_proto
     for node in exported.graph.node:  # they name source files of this machine
         del node.metadata_props[:]
