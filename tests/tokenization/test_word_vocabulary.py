@@ -340,6 +340,32 @@ def test_interrupted_it_leaves_nothing(base, tmp_path, stop, default_signals):
         time.sleep(0.05)
 
 
+@pytest.mark.slow
+def test_killed_it_leaves_no_process_and_another_output_is_kept(base, tmp_path):
+    """Workers end with a killed parent, so the next run removes its folder; that run replaces no output made meanwhile."""
+    fifo, output = tmp_path / "corpus.txt", tmp_path / "new.txt"
+    os.mkfifo(fifo)
+    command = [sys.executable, "-m", "modeling_roformer.cli", "vocab", fifo, "--base", base]
+    command += ["--output", output, "--num-proc", "2"]
+    process = subprocess.Popen(command, start_new_session=True)
+    with open(fifo, "wb", buffering=0) as corpus:
+        for _ in range(4):
+            corpus.write("天气公园\n".encode() * 400_000)
+        process.kill()
+        process.wait()
+        deadline = time.monotonic() + 30
+        while _group_lives(process.pid):
+            assert time.monotonic() < deadline, "a process of it goes on"
+            time.sleep(0.05)
+    again = subprocess.Popen(command, stderr=subprocess.PIPE)
+    with open(fifo, "wb") as corpus:
+        corpus.write("天气公园\n".encode() * 1000)
+        output.write_text("another's")
+    assert b"new.txt already exists" in again.communicate(timeout=60)[1]
+    assert output.read_text() == "another's"
+    assert sorted(os.listdir(tmp_path)) == ["base.txt", "corpus.txt", "new.txt"]
+
+
 def _group_lives(group):
     try:
         os.killpg(group, 0)

@@ -6,9 +6,11 @@ the most frequent words. WoBERT took the frequencies of jieba; here words are co
 vocabulary, the first entries are those of `new_vocabulary`.
 """
 
+import multiprocessing
 import os
 import re
 import signal
+import threading
 import time
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping
@@ -140,6 +142,12 @@ def make_entries(kept: list[str], words: Mapping[str, int], size: int, min_count
     return kept + new[: size - len(kept)]
 
 
+def _check_output(output: Path, force: bool) -> None:
+    if output.is_dir() or (output.exists() and not force):
+        trouble = "is a folder: name a file" if output.is_dir() else "already exists: --force replaces it"
+        raise FileExistsError(f"{output} {trouble}")
+
+
 def _check_size(size: int, kept: list[str], called: str) -> None:
     if size < len(kept):
         raise VocabularyError(f"size is {size:,}; expected at least {len(kept):,}, {called} (--size)")
@@ -223,6 +231,13 @@ def _begin_process(base: Base, field: str) -> None:
     global _counter
     _counter = WordCounter(base, field)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C the parent ends the workers
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """End this process when its parent is killed: it shares the lock of the temporary folder."""
+    multiprocessing.parent_process().join()
+    os._exit(1)
 
 
 def _count_here(chunk: Chunk) -> Counts:
@@ -337,9 +352,7 @@ def make_word_vocabulary(
     for name, value in {"size": size, "min_count": min_count, "max_length": max_length, "num_proc": num_proc}.items():
         if value is not None and value < 1:
             raise ValueError(f"{name} is {value}; expected at least 1")
-    if output.is_dir() or (output.exists() and not force):
-        trouble = "is a folder: name a file" if output.is_dir() else "already exists: --force replaces it"
-        raise FileExistsError(f"{output} {trouble}")
+    _check_output(output, force)
     if output.resolve() in [file.resolve() for file in (Path(base or corpus[0]), *corpus_files(corpus))]:
         raise FileExistsError(f"{output} is the base or part of the corpus: name another file")
     # Too small a size is refused before hours of counting.
@@ -369,6 +382,7 @@ def make_word_vocabulary(
                 f"{min_count} times (--min-count) in the corpus, or {size:,} entries (--size) leave no room"
             )
         write_vocabulary({entry: number for number, entry in enumerate(vocabulary)}, folder / output.name)
+        _check_output(output, force)  # another process may have written it in the meantime
         os.replace(folder / output.name, output)
 
     ids = {entry: number for number, entry in enumerate(vocabulary)}
