@@ -49,6 +49,8 @@ arguments = TrainingArguments(
 trainer = Trainer(model, arguments, train_dataset=rows, processing_class=tokenizer)
 trainer.train()
 trainer.save_model()
+if trainer.is_world_process_zero():
+    print("processes:", trainer.accelerator.num_processes)
 """
 
 
@@ -137,13 +139,15 @@ def test_accelerate_launch_trains_in_two_processes_as_in_one(with_code, folder, 
         bundle(model, tmp_path / "with-code")
         model = tmp_path / "with-code"
     (tmp_path / "train.py").write_text(TRAIN, encoding="utf-8")
-    launch = ["-m", "accelerate.commands.launch", "--cpu", "--num_machines=1", "--mixed_precision=no"]
+    launch = ["-m", "accelerate.commands.launch", "--num_machines=1", "--mixed_precision=no"]
     launch += ["--dynamo_backend=no", "--main_process_port=0"]
     for count in (1, 2):
-        command = [sys.executable, *launch, f"--num_processes={count}", "train.py", str(model), f"out{count}"]
+        # On CPUs, accelerate itself starts processes by mpirun only; --multi_gpu starts them as torchrun does.
+        several = ["--multi_gpu"] if count > 1 else ["--cpu"]
+        command = [sys.executable, *launch, *several, f"--num_processes={count}", "train.py", str(model), f"out{count}"]
         environment = os.environ | {"HF_MODULES_CACHE": str(tmp_path / "modules"), "OMP_NUM_THREADS": "1"}
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)
-        assert done.returncode == 0, done.stderr[-3000:]
+        assert done.returncode == 0 and f"processes: {count}\n" in done.stdout, done.stderr[-3000:]
     one, two = (load_file(tmp_path / f"out{count}" / "model.safetensors") for count in (1, 2))
     start = load_file(folder / "roformer-mini-zh" / "model.safetensors")
     assert max((one[name] - start[name]).abs().max() for name in one.keys() & start.keys()) > 1e-3
