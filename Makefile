@@ -58,7 +58,8 @@ test-clients: $(CLIENTS)/installed
 $(CLIENTS)/installed: setup.cfg pyproject.toml constraints.txt tests/clients/requirements.txt
 	@echo "installing into $(CLIENTS), which takes a few minutes"
 	@test -x $(CLIENTS)/bin/python || $(PYTHON) -m venv $(CLIENTS)
-	@$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint '$(CONSTRAINTS)' \
+	@$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement '$(CONSTRAINTS)' uv
+	@$(CLIENTS)/bin/uv pip install --quiet --python $(CLIENTS)/bin/python --constraint '$(CONSTRAINTS)' \
 		--requirement tests/clients/requirements.txt --editable '.[train,embed,sentence-transformers]'
 	@touch $@
 
