@@ -116,7 +116,11 @@ def read_together(*scalars: torch.Tensor | None) -> list[Any]:
     known = [scalar for scalar in scalars if scalar is not None]
     if not known:
         return [None] * len(scalars)
-    values = iter(torch.stack([scalar.to(known[0].device, torch.long) for scalar in known]).tolist())
+    together = torch.stack([scalar.to(known[0].device, torch.long) for scalar in known])
+    try:
+        values = iter(together.tolist())
+    except RuntimeError:  # torch 2.9 has no list of a tensor in torch.func
+        values = iter([value.item() for value in together])
     return [None if scalar is None else next(values) for scalar in scalars]
 
 

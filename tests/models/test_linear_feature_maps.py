@@ -247,12 +247,9 @@ def test_a_function_of_torch_func_draws_and_counts_nothing():
 def test_features_are_the_same_whatever_the_default_device():
     expected = projections(make_model("favor", num_hidden_layers=2))
     config = make_model("favor", num_hidden_layers=2).config
-    torch.set_default_device("meta")
-    try:
+    with torch.device("meta"):
         model = RoFormerModel(config)
         drawn = model.encoder.layer[1].attention.self.feature_map.draw()
-    finally:
-        torch.set_default_device(None)
     assert torch.equal(drawn, expected[1])
     assert {x.device.type for x in model.state_dict().values()} == {"meta"}
 
