@@ -34,7 +34,7 @@ from modeling_roformer.output.atomic_folder import output_folder
 from modeling_roformer.training.errors import TrainingError, exit_on_error
 from modeling_roformer.training.finetuning.glue import TASKS, read_task
 from modeling_roformer.training.metrics import metric
-from modeling_roformer.training.runs.device import ON_CPU
+from modeling_roformer.training.runs.device import ON_CPU, require_one_process
 from modeling_roformer.training.runs.digests import digest_of_model, digest_of_rows
 from modeling_roformer.training.runs.finite import (
     EARLIER,
@@ -204,6 +204,7 @@ def names_in(runs: list[dict], starts: dict[str, str]) -> dict[str, str]:
 
 def main() -> None:
     chosen = read_arguments()
+    require_one_process()
     with run_lock(chosen.output):
         compare(chosen)
 

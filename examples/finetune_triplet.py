@@ -20,6 +20,7 @@ from rich.console import Console
 from modeling_roformer.model_cards import file_fact
 from modeling_roformer.training.errors import TrainingError, exit_on_error
 from modeling_roformer.training.metrics import metric
+from modeling_roformer.training.runs.device import require_one_process
 from modeling_roformer.training.runs.finite import NotFinite, positive_rate, show_failed
 from modeling_roformer.training.runs.learning_rate import fine_tuning_rate
 from modeling_roformer.training.runs.models import saved_config
@@ -113,6 +114,7 @@ def accuracy(decisions, triplets) -> float:
 
 def main() -> None:
     chosen = read_arguments()
+    require_one_process()
     with run_lock(chosen.output):
         compare_models(chosen, Console())
 

@@ -148,3 +148,14 @@ def test_sharded_on_gpus(folder):
     assert done.returncode == 0, done.stderr
     for stage in 1, 2:
         assert_same(folder / "gpus", folder / "one", stage, atol=1e-3)
+
+
+def test_fine_tuning_in_several_processes_is_refused(tmp_path):
+    """The scripts of fine-tuning train in one process."""
+    script = REPOSITORY / "examples" / "finetune_classification.py"
+    texts = ["--train", REPOSITORY / "examples" / "reviews.csv", "--output", tmp_path / "classifier"]
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    ended = subprocess.run([*launch, script, MODEL, *texts], capture_output=True, text=True, timeout=300)
+    assert ended.returncode != 0
+    assert "finetune_classification: this script trains in one process: start it with python" in ended.stderr
+    assert not (tmp_path / "classifier").exists()

@@ -19,6 +19,12 @@ def processes() -> PartialState:
     return PartialState(cpu=ON_CPU)
 
 
+def require_one_process() -> None:
+    """Raise a TrainingError if torchrun or accelerate started this run in several processes."""
+    if processes().num_processes > 1:
+        raise TrainingError("this script trains in one process: start it with python, not with torchrun or accelerate")
+
+
 def on_main_process(compute: Callable[[], T]) -> T:
     """Call a function in the main process. All processes return its result, or raise an error with its message."""
     state = processes()
