@@ -60,10 +60,12 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument(
         "setting", nargs="?", default=SETTING, metavar="SETTING.yaml", help=f"hyperparameters; default: {SETTING.name}"
     )
-    for part in PARTS:
-        parser.add_argument(f"--{part}", nargs="+", metavar="FILE", help="a table, or a file of each language")
-    for side in COLUMNS:
-        parser.add_argument(f"--{side}", metavar="COLUMN", help="column of a table; default: the only two, or " + side)
+    for option in ("--train", "--validation", "--test"):
+        parser.add_argument(option, nargs="+", metavar="FILE", help="a table, or a file of each language")
+    for option in ("--source", "--target"):
+        parser.add_argument(
+            option, metavar="COLUMN", help="column of a table; default: one of two, or that of this name"
+        )
     parser.add_argument("--output", type=Path, help="folder of the runs")
     parser.add_argument(
         "--encodings", nargs="+", choices=NAMES, default=list(NAMES), help="position encodings to compare"

@@ -24,7 +24,7 @@ from helpers.properties import max_examples
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from hypothesis import example, given
 from hypothesis import strategies as st
-from readme_table import END, START, released_table, with_released_table
+from readme_table import TABLES, conversions_table, released_table, with_released_table
 from safetensors.numpy import load_file
 from typer.testing import CliRunner
 
@@ -165,13 +165,14 @@ def test_the_table_of_released_checkpoints_says_what_the_cards_say(name):
     assert f"](model_cards/{name}/README.md)" in row and (REPOSITORY / "model_cards" / name / "README.md").is_file()
     (address,) = re.findall(r"\]\((https://[^)]+)\)", row)
     assert f"({address})" in card and (release.baidu is None or f"code {release.baidu[1]})" in card)
+    (conversion,) = [line for line in conversions_table().splitlines() if f" {name}`" in line]
     others = set(re.findall(r"\[(junnyu/\w+)\]\(https://huggingface\.co/\1\)", card))
     assert others == ({f"junnyu/{release.hub}"} if release.hub else set()) and all(
-        f"`{other}`" in row for other in others
+        f"`{other}`" in conversion for other in others
     )
-    assert (" * |" in row) == bool(release.hub and not release.loads_from_hub)
+    assert (" * |" in conversion) == bool(release.hub and not release.loads_from_hub)
     # The command is the card's, and one that the command line reads.
-    (command,) = re.findall(r"`(roformer convert [^`]+)`", row)
+    (command,) = re.findall(r"`(roformer convert [^`]+)`", conversion)
     assert f"{command} --verify" in card
     convert_command = typer.main.get_command(app).commands["convert"]
     read = convert_command.make_context("convert", shlex.split(command)[2:]).params
@@ -179,11 +180,13 @@ def test_the_table_of_released_checkpoints_says_what_the_cards_say(name):
     assert f"`{release.architecture}`" in row
 
 
-def test_a_page_without_the_two_comments_gets_no_table():
-    page = f"before\n{START}\nold\n{END}\nafter"
-    assert with_released_table(page) == f"before\n{START}\n{released_table()}\n{END}\nafter"
-    for broken in ("no comments", f"{END}\n{START}", START):
-        with refused(ValueError, START, END):
+@pytest.mark.parametrize("name", TABLES)
+def test_a_page_without_the_two_comments_gets_no_table(name):
+    start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+    page = f"before\n{start}\nold\n{end}\nafter"
+    assert with_released_table(page) == f"before\n{start}\n{TABLES[name]()}\n{end}\nafter"
+    for broken in ("no comments", f"{end}\n{start}", start):
+        with refused(ValueError, start):
             with_released_table(broken)
 
 
