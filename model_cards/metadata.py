@@ -144,7 +144,7 @@ def is_repository(name: str) -> bool:
         validate_repo_id(name)
     except HFValidationError:
         return False
-    return True
+    return name.isascii()  # which huggingface_hub 1.31 does not check
 
 
 def _line(error: BaseException) -> str:

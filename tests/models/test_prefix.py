@@ -9,6 +9,7 @@ import transformers.models.roformer.modeling_roformer as theirs
 from helpers.messages import refused
 from helpers.seq2seq_models import marian_and_ours
 from helpers.small_models import small_config, small_model
+from helpers.versions import reference_from
 from peft import PeftModel, PrefixTuningConfig, get_peft_model
 from torch.nn import functional as F
 from transformers import BertConfig, BertModel, DynamicCache, EncoderDecoderCache, StaticCache
@@ -226,6 +227,7 @@ def test_peft_trains_a_prefix_and_nothing_else(family, head, tmp_path):
             assert not torch.equal(without[name], x)
 
 
+@reference_from("transformers", "5.23", "PEFT cannot generate with its Marian")
 def test_peft_prefixes_of_translation_models_are_marians():
     """A prefix for the decoder's self-attention; the encoder and cross-attention have none."""
     outputs = []

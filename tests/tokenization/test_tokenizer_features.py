@@ -12,6 +12,7 @@ import pytest
 from helpers.messages import assert_states, refused
 from helpers.paths import REPOSITORY
 from helpers.properties import max_examples
+from helpers.versions import reference_from
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, normalizers, pre_tokenizers
@@ -101,6 +102,10 @@ def answer(tokenizer, *texts, **options):
         return "an error"
 
 
+OLD_TOKENIZERS = reference_from("tokenizers", "0.23.3", "it numbers the words of texts truncated on the left from 0")
+
+
+@OLD_TOKENIZERS
 @max_examples(250)
 @given(
     st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=3), st.booleans(), OPTIONS, st.sampled_from(["left", "right"])
@@ -117,6 +122,7 @@ def test_every_option_as_bert_tokenizer_fast(ours, theirs, texts, pair, options,
     assert mine == other
 
 
+@OLD_TOKENIZERS
 @max_examples(100)
 @given(st.lists(st.lists(TEXT, max_size=5), min_size=1, max_size=3), OPTIONS)
 def test_words_given_by_the_user_as_bert_tokenizer_fast(ours, theirs, texts, options):
