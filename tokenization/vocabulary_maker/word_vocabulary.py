@@ -17,6 +17,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from rich.table import Table
@@ -231,12 +232,13 @@ def _begin_process(base: Base, field: str) -> None:
     global _counter
     _counter = WordCounter(base, field)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C the parent ends the workers
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    if parent := multiprocessing.parent_process():
+        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
 
-def _end_with_parent() -> None:
+def _end_with(parent: BaseProcess) -> None:
     """End this process when its parent is killed: it shares the lock of the temporary folder."""
-    multiprocessing.parent_process().join()
+    parent.join()
     os._exit(1)
 
 
