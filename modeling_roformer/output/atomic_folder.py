@@ -54,8 +54,9 @@ def output_folder(path: str | Path, force: bool = False) -> Iterator[Path]:
             complete(folder)
             _put_in_place(folder, path, force)
         except OSError as error:
-            if isinstance(error.filename, (str, Path)):
-                error.filename = str(error.filename).replace(str(folder), str(path))
+            for key in ("filename", "filename2"):
+                if isinstance(name := getattr(error, key), (str, Path)):
+                    setattr(error, key, str(name).replace(str(folder), str(path)))
             raise
         sync(path.parent)
 

@@ -18,7 +18,8 @@ def sentence_of(error: BaseException) -> str:
     message."""
     sentence = str(error)
     if isinstance(error, OSError) and error.strerror:  # without "[Errno 2]"
-        sentence = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+        names = " -> ".join(str(name) for name in (error.filename, error.filename2) if name)
+        sentence = f"{names}: {error.strerror}" if names else error.strerror
     return " ".join(sentence.split()) or type(error).__name__
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -124,6 +125,19 @@ def test_refusals_leave_nothing(word, tmp_path, run, monkeypatch):
     code, out, err = run("bundle", word, tmp_path / "out")
     assert code == 1 and not out and err.count("\n") == 1
     assert_states(err, word / "config.json", "bert", "roformer")
+    assert os.listdir(tmp_path) == ["word"]
+
+
+def test_a_full_disk_is_named_as_the_folder_to_create(word, tmp_path, run):
+    """A limit on the size of files stands in for the disk."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3_000, limits[1]))
+    try:
+        code, _, err = run("bundle", word, tmp_path / "out")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert code == 1 and err.count("\n") == 1
+    assert_states(err, word / "model-00001-of-00003.safetensors", tmp_path / "out" / "model-00001-of-00003.safetensors")
     assert os.listdir(tmp_path) == ["word"]
 
 
