@@ -175,6 +175,15 @@ def test_a_file_named_twice_counts_once(make, tmp_path):
     assert report.documents == 1
 
 
+def test_hidden_files_of_a_folder_are_skipped(make, tmp_path):
+    for name in ("a.txt", ".a.txt", ".git/b.txt", ".ipynb_checkpoints/a-checkpoint.jsonl"):
+        path = tmp_path / ".corpora" / "corpus" / name  # the folder itself may be hidden
+        path.parent.mkdir(parents=True, exist_ok=True)
+        written(path, ["天气天气公园"])
+    _, report = make(tmp_path / ".corpora" / "corpus")
+    assert report.documents == 1
+
+
 def test_lines_end_at_newlines_only(make, tmp_path):
     path = tmp_path / "corpus.txt"
     path.write_bytes("\ufeff天气\u2028公园\x0b天\r\n\r\n\n非常 好".encode())

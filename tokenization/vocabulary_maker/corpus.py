@@ -86,8 +86,8 @@ def corpus_files(paths: Iterable[str | Path], also: tuple[str, ...] = ()) -> lis
     """Return the files of a corpus, each once.
 
     Args:
-        paths: files and folders. Of a folder, all text and JSON Lines files are read, in the order of their names, and
-            other files are skipped.
+        paths: files and folders. Of a folder, all text and JSON Lines files are read, in the order of their names;
+            other and hidden files are skipped.
         also: further suffixes to read, such as ".parquet".
 
     Raises:
@@ -98,8 +98,9 @@ def corpus_files(paths: Iterable[str | Path], also: tuple[str, ...] = ()) -> lis
         if path.is_dir():
             kinds = _TEXT + _JSON + also
             found = [file for file in sorted(path.rglob("*")) if _kind(file) in kinds and file.is_file()]
+            found = [file for file in found if not any(part[0] == "." for part in file.relative_to(path).parts)]
             if not found:
-                raise CorpusError(f"{path} has no .txt or .jsonl file, nor a compressed one (.gz)")
+                raise CorpusError(f"{path} has no text: expected files that end in {', '.join(kinds)}, or these with .gz")
         elif path.exists():
             if _kind(path) in _TABLES and _kind(path) not in also:
                 kinds = "".join(f" or {kind}" for kind in also)
