@@ -77,7 +77,10 @@ class VectorFolder:
             found = json.loads(self._settings(), object_pairs_hook=unique_fields)
         except FileNotFoundError:
             if self.path.is_dir() and any(not path.name.endswith(_UNFINISHED) for path in self.path.iterdir()):
-                raise ServingError(f"{self.path} is not empty and holds no vectors: name a new folder") from None
+                raise ServingError(
+                    f"{self.path} has other files but no {RUN}, so it is not a folder of vectors: name another, or restore "
+                    "that file if it was one"
+                ) from None
             return None
         except NotADirectoryError:
             raise ServingError(f"{self.path} is not a folder") from None
