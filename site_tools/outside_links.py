@@ -1,9 +1,10 @@
 """Hooks of mkdocs: pages for the files outside docs/ that its pages link to, so that these links work on the site.
 
-A text file becomes a page that shows it, a Markdown file a page of its own, a folder a page that lists its files, and an
-image is copied. They lie under `repository/`, at the paths that they have in the repository.
+A text file becomes a page that shows it, a Markdown file or a notebook a page of its own, a folder a page that lists its
+files, and an image is copied. They lie under `repository/`, at the paths that they have in the repository.
 """
 
+import json
 import re
 from pathlib import Path
 from posixpath import dirname, join, normpath, relpath
@@ -28,7 +29,7 @@ def is_shown(path: str) -> bool:
         return False
     if place.is_dir() or place.suffix in IMAGES:
         return place.exists()
-    if not place.is_file() or place.stat().st_size > MOST_BYTES:
+    if not place.is_file() or (place.stat().st_size > MOST_BYTES and place.suffix != ".ipynb"):
         return False
     try:
         place.read_text(encoding="utf-8")
@@ -101,6 +102,21 @@ def list_of_files(folder: str) -> str:
     return "\n".join(lines)
 
 
+def notebook_text(notebook: dict) -> str:
+    """Return the Markdown of a notebook: its cells, with the texts and the pictures that they put out."""
+    pieces = []
+    for cell in notebook["cells"]:
+        source = "".join(cell["source"])
+        pieces.append(f"```python\n{source}\n```" if cell["cell_type"] == "code" else source)
+        for output in cell.get("outputs", []):
+            data = output.get("data", {})
+            if "image/png" in data:
+                pieces.append(f"![output](data:image/png;base64,{''.join(data['image/png']).strip()})")
+            else:
+                pieces.append(f"```text\n{''.join(output.get('text') or data['text/plain'])}\n```")
+    return "\n\n".join(pieces)
+
+
 def page_text(path: str) -> str:
     """Return the Markdown of the page that shows a file or a folder of the repository."""
     place = REPOSITORY / path
@@ -112,6 +128,8 @@ def page_text(path: str) -> str:
     text = place.read_text(encoding="utf-8")
     if place.suffix == ".md":
         return text
+    if place.suffix == ".ipynb":
+        return notebook_text(json.loads(text))
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
     no_search = "---\nsearch:\n  exclude: true\n---\n"
     return f"{no_search}# {path}\n\n{fence}{LANGUAGES.get(place.suffix, 'text')}\n{text}\n{fence}\n"

@@ -1,9 +1,11 @@
 """The documentation site that `make site` builds: every link leads somewhere, and every public name has its place."""
 
 import dataclasses
+import json
 import logging
 import re
 import shutil
+from html import escape
 from html.parser import HTMLParser
 from importlib import import_module
 from pathlib import Path
@@ -118,6 +120,23 @@ def test_nothing_is_loaded_from_another_host(pages):
         assert [address for address in page.loaded if urlsplit(address).netloc] == [], file
     for file in SITE.rglob("*.css"):
         assert not re.search(r"(@import|url\()[ \"']*(https?:)?//", file.read_text(encoding="utf-8")), file
+
+
+def test_notebooks_are_shown_with_their_outputs(pages):
+    notebooks = list((REPOSITORY / "examples" / "notebooks").glob("*.ipynb"))
+    assert notebooks
+    for notebook in notebooks:
+        file = SITE / "repository" / "examples" / "notebooks" / notebook.name / "index.html"
+        outputs = [
+            output for cell in json.loads(notebook.read_text("utf-8"))["cells"] for output in cell.get("outputs", [])
+        ]
+        pictures = [output["data"]["image/png"].strip() for output in outputs if "image/png" in output.get("data", {})]
+        inline = "data:image/png;base64,"
+        shown = [address.removeprefix(inline) for address in pages[file].loaded if address.startswith(inline)]
+        assert shown == pictures != []
+        text = file.read_text(encoding="utf-8")
+        printed = [line for output in outputs for line in "".join(output.get("text", "")).splitlines()]
+        assert printed and [line for line in printed if escape(line, quote=False) not in text] == []
 
 
 def test_links_that_leave_docs_lead_to_the_page_of_the_file():
