@@ -100,7 +100,9 @@ def corpus_files(paths: Iterable[str | Path], also: tuple[str, ...] = ()) -> lis
             found = [file for file in sorted(path.rglob("*")) if _kind(file) in kinds and file.is_file()]
             found = [file for file in found if not any(part[0] == "." for part in file.relative_to(path).parts)]
             if not found:
-                raise CorpusError(f"{path} has no text: expected files that end in {', '.join(kinds)}, or these with .gz")
+                raise CorpusError(
+                    f"{path} has no text: expected files that end in {', '.join(kinds)}, or these with .gz"
+                )
         elif path.exists():
             if _kind(path) in _TABLES and _kind(path) not in also:
                 kinds = "".join(f" or {kind}" for kind in also)
