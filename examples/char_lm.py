@@ -26,7 +26,7 @@ from modeling_roformer.training.errors import TrainingError, exit_on_error
 from modeling_roformer.training.runs.checkpointing import CheckpointingTrainer
 from modeling_roformer.training.runs.device import ON_CPU, processes
 from modeling_roformer.training.runs.digests import digest_of_text
-from modeling_roformer.training.runs.finite import NotFinite, positive_rate, show_failed
+from modeling_roformer.training.runs.finite import NotFinite, positive_integer, positive_rate, show_failed
 from modeling_roformer.training.runs.resuming import ResultsFile, run_lock
 
 VARIANTS = {
@@ -47,24 +47,24 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS), help="where RoPE is applied")
     parser.add_argument("--unit", choices=("character", "byte"), default="character", help="a token")
     parser.add_argument("--paper", action="store_true", help="the paper's size, in place of the next six options")
-    parser.add_argument("--layers", type=int, default=4)
-    parser.add_argument("--hidden-size", type=int, default=128)
-    parser.add_argument("--heads", type=int, default=4)
-    parser.add_argument("--length", type=int, default=256, help="tokens per text")
-    parser.add_argument("--batch-size", type=int, default=16, help="texts per step")
+    parser.add_argument("--layers", type=positive_integer, default=4)
+    parser.add_argument("--hidden-size", type=positive_integer, default=128)
+    parser.add_argument("--heads", type=positive_integer, default=4)
+    parser.add_argument("--length", type=positive_integer, default=256, help="tokens per text")
+    parser.add_argument("--batch-size", type=positive_integer, default=16, help="texts per step")
     parser.add_argument("--learning-rate", type=positive_rate, default=1e-3)
-    parser.add_argument("--features", type=int, default=64, help="random features per head")
-    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--features", type=positive_integer, default=64, help="random features per head")
+    parser.add_argument("--steps", type=positive_integer, default=1000)
     parser.add_argument(
-        "--eval-steps", type=int, default=100, help="steps between evaluations, and between checkpoints"
+        "--eval-steps", type=positive_integer, default=100, help="steps between evaluations, and between checkpoints"
     )
     parser.add_argument(
-        "--device-batch", type=int, help="texts that a device computes at once; default: the whole batch"
+        "--device-batch", type=positive_integer, help="texts that a device computes at once; default: the whole batch"
     )
     parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--prompt", help="text to continue at the end; default: the first line of TEXT")
-    parser.add_argument("--new-tokens", type=int, default=200)
+    parser.add_argument("--new-tokens", type=positive_integer, default=200)
     chosen = parser.parse_args()
     if chosen.paper:
         vars(chosen).update(PAPER)

@@ -36,7 +36,13 @@ from modeling_roformer.training.finetuning.results import SeedResults
 from modeling_roformer.training.metrics import metric
 from modeling_roformer.training.runs.device import ON_CPU, require_one_process
 from modeling_roformer.training.runs.digests import digest_of_model, digest_of_rows
-from modeling_roformer.training.runs.finite import FiniteTrainer, NotFinite, positive_rate, show_failed
+from modeling_roformer.training.runs.finite import (
+    FiniteTrainer,
+    NotFinite,
+    positive_integer,
+    positive_rate,
+    show_failed,
+)
 from modeling_roformer.training.runs.learning_rate import fine_tuning_rate
 from modeling_roformer.training.runs.models import saved_config
 from modeling_roformer.training.runs.nothing_learned import NothingLearned
@@ -62,16 +68,16 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--output", type=Path, required=True, help="folder for the model, its scores and its curves")
     parser.add_argument("--text", help="column with the texts; default: one with a usual name, such as text")
     parser.add_argument("--label", help="column with the labels; default: one with a usual name, such as label")
-    parser.add_argument("--most", type=int, metavar="N", help="train on N of the texts; default: all")
+    parser.add_argument("--most", type=positive_integer, metavar="N", help="train on N of the texts; default: all")
     parser.add_argument("--split-seed", type=int, default=0, help="seed of the split, and of the choice of --most")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="seeds of the head, the order and dropout")
-    parser.add_argument("--length", type=int, default=512, help="maximum number of tokens of a text")
-    parser.add_argument("--batch-size", type=int, help=f"default: {BATCH}, or less for few texts")
+    parser.add_argument("--length", type=positive_integer, default=512, help="maximum number of tokens of a text")
+    parser.add_argument("--batch-size", type=positive_integer, help=f"default: {BATCH}, or less for few texts")
     parser.add_argument("--learning-rate", type=positive_rate, help="default: chosen by the width of the model")
-    parser.add_argument("--epochs", type=float, default=10, help="maximum number of epochs")
+    parser.add_argument("--epochs", type=positive_rate, default=10, help="maximum number of epochs")
     parser.add_argument(
         "--patience",
-        type=int,
+        type=positive_integer,
         help=f"epochs without a better accuracy after which it stops; default: {PATIENCE}, or more for few texts",
     )
     parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast")

@@ -41,6 +41,7 @@ from modeling_roformer.training.runs.finite import (
     FiniteTrainer,
     NotFinite,
     has_null,
+    positive_integer,
     positive_rate,
     show_failed,
 )
@@ -58,9 +59,11 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--output", type=Path, required=True, help="folder of the runs")
     parser.add_argument("--learning-rates", type=positive_rate, nargs="+", default=[2e-5, 3e-5, 4e-5, 5e-5])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="seeds of the head, the order and dropout")
-    parser.add_argument("--epochs", type=float, default=3)
-    parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--length", type=int, default=512, help="maximum number of tokens of a text or a pair")
+    parser.add_argument("--epochs", type=positive_rate, default=3)
+    parser.add_argument("--batch-size", type=positive_integer, default=32)
+    parser.add_argument(
+        "--length", type=positive_integer, default=512, help="maximum number of tokens of a text or a pair"
+    )
     parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast")
     return parser.parse_args()
 

@@ -217,3 +217,10 @@ def test_bad_arguments_are_named(run, folder):
     assert_states(refusal("--train", "missing.tsv"), "missing.tsv")
     BertConfig().save_pretrained(folder / "start")
     assert_states(refusal("--train", "texts.tsv"), "start", "bert", "RoFormer")
+
+
+@pytest.mark.parametrize("option", ["--epochs", "--most", "--length", "--batch-size", "--patience"])
+def test_sizes_are_above_zero(option, run, folder):
+    code, _, err = run("--train", "texts.tsv", option, "0")
+    assert code == 2 and not (folder / "run").exists()
+    assert_states(err, option, "0 is not")

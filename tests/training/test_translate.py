@@ -149,6 +149,8 @@ def test_the_vocabulary_gives_back_every_text():
     assert tokenizer.convert_tokens_to_ids("<pad>") == tokenizer.pad_token_id == 0
     with refused(TrainingError, 100, 256):
         train_tokenizer(["a"], 100, 32)
+    with refused(TrainingError, "2,000,000,000"):  # it would end the process
+        train_tokenizer(["a"], 2_000_000_000, 32)
 
 
 @max_examples(50)
@@ -289,6 +291,8 @@ def test_a_table_whose_columns_are_not_clear(tmp_path):
     (tmp_path / "pairs.csv").write_text("id,de,en\n1,eins,one\n2,,two\n", "utf-8")
     with refused(TrainingError, "pairs.csv", "id, de, en", "--source"):
         read_pairs(tmp_path / "pairs.csv")
+    with refused(TrainingError, "--source", "--target", "'de'"):
+        read_pairs(tmp_path / "pairs.csv", columns=("de", "de"))
     with refused(TrainingError, "pairs.csv, row 3", "de"):
         read_pairs(tmp_path / "pairs.csv", columns=("de", "en"))
     (tmp_path / "pairs.jsonl").write_text(

@@ -104,6 +104,13 @@ def positive_rate(word: str) -> float:
     return number
 
 
+def positive_integer(word: str) -> int:
+    """Return a size or a count from the command line: an integer above 0. A type for `argparse`."""
+    if (number := int(word)) < 1:
+        raise argparse.ArgumentTypeError(f"{word} is not an integer above 0")
+    return number
+
+
 def has_null(value: object) -> bool:
     """Return whether a value is or contains None. Results of earlier versions have NaN, which is read as None."""
     if isinstance(value, Mapping):

@@ -79,7 +79,10 @@ def read_table(
     fields = table.iloc[0].tolist()
     if kind == "csv" or is_header(fields):
         table = table[1:].set_axis(fields, axis="columns")
-        return table.loc[:, ~table.columns.duplicated()]
+        twice = table.columns.duplicated()
+        if names := list(filter(None, table.columns[twice])):  # spreadsheets write empty columns without a name
+            raise TrainingError(f"{path} has two columns named {names[0]!r}: rename one")
+        return table.loc[:, ~twice]
     return table.set_axis([f"{UNNAMED} {number}" for number in range(1, len(fields) + 1)], axis="columns")
 
 

@@ -17,7 +17,7 @@ from ..runs.tables import read_table, require_columns, texts_in
 
 PAD, END = "<pad>", "</s>"
 BYTES = 256
-
+MOST = 10_000_000  # entries; tokenizers reserves memory for all, and ends the process if there is not enough
 
 COLUMNS = ("source", "target")
 
@@ -70,6 +70,8 @@ def _table_pairs(source: str | Path, columns: Sequence[str] | None, split: str) 
         columns = [*table]
     columns = columns or COLUMNS
     require_columns(table, dict(zip(("--source", "--target"), columns, strict=True)), source)
+    if columns[0] == columns[1]:
+        raise TrainingError(f"--source and --target are both {columns[0]!r}; expected a column for each language")
     return datasets.Dataset.from_dict(
         {name: texts_in(table, column, source) for name, column in zip(COLUMNS, columns, strict=True)}
     )
@@ -96,8 +98,10 @@ def train_tokenizer(sentences: Iterable[str], size: int, longest: int) -> PreTra
     Each text ends with `</s>`. `<pad>` is the padding token, and the decoder's first token, as in Marian. `longest` is the
     maximum number of tokens of a sentence.
     """
-    if size < BYTES + 2:
-        raise TrainingError(f"a vocabulary of {size:,} is too small: it needs {BYTES} bytes, {PAD} and {END}")
+    if not BYTES + 2 <= size <= MOST:
+        raise TrainingError(
+            f"a vocabulary of {size:,} is not possible; expected {BYTES + 2} ({BYTES} bytes, {PAD} and {END}) to {MOST:,}"
+        )
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])  # of the prefix
