@@ -12,7 +12,7 @@ import typer.main
 from helpers import command_line
 
 import modeling_roformer
-from modeling_roformer.cli import app
+from modeling_roformer.cli.commands import app
 
 run = command_line.run  # the fixture
 COMMAND = Path(sys.executable).with_name("roformer")

@@ -52,6 +52,28 @@ def test_help_needs_neither_torch_nor_transformers(start):
     assert start(COMMAND, "--version")[0] == f"{modeling_roformer.__version__}\n"
 
 
+# Ctrl-C while the command's modules are imported, which takes tenths of a second.
+INTERRUPTED = """
+import os, signal, sys
+
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == "typer":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupt())
+from modeling_roformer.cli import main
+main()
+"""
+
+
+@pytest.mark.usefixtures("default_signals")
+def test_an_interruption_at_the_start_shows_no_traceback():
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED, "--help"], capture_output=True, text=True)
+    assert done.returncode == 130 and not done.stdout and done.stderr.count("\n") == 1
+    assert_states(done.stderr, "roformer", "interrupted")
+
+
 # Each line is a command, and they run in one process: after which of them is torch there?
 LIGHT = """
 import shlex, sys

@@ -23,7 +23,7 @@ from helpers.paths import REPOSITORY
 from readme_table import with_released_table
 from transformers import set_seed
 
-from modeling_roformer.cli import app
+from modeling_roformer.cli.commands import app
 from modeling_roformer.conversion import convert, export_tf
 from modeling_roformer.conversion.folder_converter import convert_all
 from modeling_roformer.model_cards.releases import RELEASES

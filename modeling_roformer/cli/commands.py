@@ -1,14 +1,9 @@
-"""The command line: `roformer COMMAND …`, or `python -m modeling_roformer COMMAND …`.
-
-A command prints its result on stdout and exits with code 0, or prints one sentence on stderr and exits with code 1 (2
-for a mistyped command). ROFORMER_DEBUG=1 shows the traceback of an error.
+"""The commands and their options.
 
 Each command imports its modules when it runs, and torch and transformers last: they take seconds to import, and a
 mistyped path should be reported at once. The package's `__init__.py` does not import them in the command.
 """
 
-import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +11,6 @@ from rich.console import Console
 from typer import Argument, Exit, Option
 
 from .. import __version__
-from ..output.console import sentence_of
 from .plain_flags import App, Group
 
 app = App(name="roformer", cls=Group, no_args_is_help=True, pretty_exceptions_enable=False)
@@ -329,21 +323,3 @@ def decay(
     bound = draw_decay(output, head_dim=head_dim, theta=theta, longest=longest)
     (first, highest), (last, lowest) = bound[0], bound[-1]
     print(f"{output}: the bound is {highest:.2f} at distance {first}, and {lowest:.2f} at {last:,}")
-
-
-def main() -> None:
-    """Run the command `roformer`."""
-    if reconfigure := getattr(sys.stdout, "reconfigure", None):  # a terminal's encoding may lack characters
-        reconfigure(errors="backslashreplace")
-    try:
-        app(prog_name="roformer")  # also for `python -m`, and for the shell's completion
-    except (SystemExit, KeyboardInterrupt) as ended:
-        if getattr(ended, "code", 130) != 130:  # typer turns Ctrl-C into 130, once it has started
-            raise
-        stderr.print("roformer: interrupted; no incomplete output was left")
-        sys.exit(130)
-    except Exception as error:
-        if os.environ.get("ROFORMER_DEBUG"):
-            raise
-        stderr.print(f"roformer: {sentence_of(error)}", highlight=False, markup=False, soft_wrap=True)
-        sys.exit(1)

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 import modeling_roformer
 from modeling_roformer import RoFormerConfig, RoFormerForCausalLM, RoFormerForMaskedLM, RoFormerForTripletMatching
-from modeling_roformer.cli import app
+from modeling_roformer.cli.commands import app
 from modeling_roformer.conversion.converter import convert
 from modeling_roformer.conversion.errors import CheckpointError
 from modeling_roformer.conversion.inspection.info import info

@@ -29,7 +29,7 @@ from safetensors.numpy import load_file
 from typer.testing import CliRunner
 
 import modeling_roformer
-from modeling_roformer.cli import app
+from modeling_roformer.cli.commands import app
 from modeling_roformer.conversion.converter import convert
 from modeling_roformer.model_cards import (
     card_for,
