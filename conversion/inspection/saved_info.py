@@ -1,5 +1,6 @@
 """Describe a saved model: config.json, tokenizer, and the headers of safetensors or PyTorch files."""
 
+import re
 from collections.abc import Mapping
 from math import prod
 from pathlib import Path
@@ -88,7 +89,7 @@ def saved_info(
         vocabulary=vocabulary,
         tokenizer=_tokenizer(tokenizer, word_level),
         positions=_positions(config, word_level),
-        trained_length=_trained_length(config, word_level, facts.get("source", name)),
+        trained_length=_trained_length(config, word_level, facts.get("source", name), facts.get("trained at", "")),
         needs_package=reason is not None,
         loads_with=loads_with(config, reason),
         source={row: value for row, value in facts.items() if row.startswith(PROVENANCE)},
@@ -165,7 +166,7 @@ def _positions(config: dict, word_level: bool) -> dict[str, object]:
     return {name: value for name, value in known.items() if value is not None}
 
 
-def _trained_length(config: dict, word_level: bool, name: str) -> int | None:
+def _trained_length(config: dict, word_level: bool, name: str, in_card: str) -> int | None:
     rope = config.get("rope_parameters") or {}
     if isinstance(length := rope.get("original_max_position_embeddings"), int):
         return length
@@ -173,6 +174,8 @@ def _trained_length(config: dict, word_level: bool, name: str) -> int | None:
         return config.get("max_position_embeddings")
     if config.get("position_encoding") == "learned":
         return _table_length(config)
+    if stated := re.fullmatch(r"up to ([\d,]+) tokens", in_card):  # by the script that trained it
+        return int(stated[1].replace(",", ""))
     return RELEASES[name].trained_length if is_published(name, config, word_level) else None
 
 

@@ -195,7 +195,13 @@ HIDDEN = [".git/config", ".cache/huggingface/token", "__pycache__/a.pyc", "sub/.
 OF_TRAINING = [
     *["checkpoint-10/model.safetensors", "checkpoint-10/vocab.txt", "runs/Nov21/events.out.tfevents.1.host.2.0"],
     *["optimizer.pt", "scheduler.pt", "scaler.pt", "rng_state.pth", "rng_state_0.pth", "training_args.bin"],
-    *["trainer_state.json", "wandb/run-1/config.yaml", "mlruns/0/meta.yaml", "lightning_logs/version_0/hparams.yaml"],
+    *[
+        "whole.json",
+        "trainer_state.json",
+        "wandb/run-1/config.yaml",
+        "mlruns/0/meta.yaml",
+        "lightning_logs/version_0/hparams.yaml",
+    ],
     *["optimizer.bin", "optimizer_1.bin", "scheduler.bin", "sampler.bin", "dl_state_dict.bin", "random_states_0.pkl"],
     *["custom_checkpoint_0.pkl", "pytorch_model_fsdp.bin", "pytorch_model_fsdp_0/x.distcp", "optimizer_0/x.distcp"],
     *["latest", "zero_to_fp32.py", "global_step5/mp_rank_00_model_states.pt", "logs/events.out.tfevents.1.host"],
@@ -249,7 +255,7 @@ def test_what_training_and_tools_leave_behind_stays_here(hub, folder):
     arrived = set(published(hub)) - before - {"README.md"}
     assert arrived == set(OF_THE_MODEL)
     (sentence,) = told
-    assert_states(sentence, "optimizer.pt, ", "runs/, ", "6 more", "training")
+    assert_states(sentence, "optimizer.pt, ", "runs/, ", "7 more", "training")
     assert_states(sentence, "credentials.json, ", "credential", "_draft.txt", '"_"')
     assert "DS_Store" not in sentence and ".git" not in sentence and "\n" not in sentence
 

@@ -16,6 +16,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM, RoFormerTokenizer
 from modeling_roformer.conversion import convert
+from modeling_roformer.conversion.inspection.info import info
 from modeling_roformer.tokenization.vocabulary_maker.word_vocabulary import make_word_vocabulary
 from modeling_roformer.training.pretraining.stage_trainer import StageTrainer
 
@@ -95,6 +96,7 @@ def test_from_texts_alone(run, folder, monkeypatch, capfd):
     assert (model.config.hidden_size, model.config.num_hidden_layers, model.config.intermediate_size) == (128, 2, 512)
     card = ModelCard.load(place / "model" / "README.md")
     assert_states(card.text, "2 documents of texts", "stage 1: {length: 512, batch_size: 32, steps: 1")
+    assert info(place / "model").trained_length == 512
     assert card.data.model_name == "run" and "secret-place" not in str(card)
     scores = {score.metric_type: score.metric_value for score in card.data.eval_results}
     assert scores == {"loss": entry["eval_loss"], "accuracy": entry["eval_accuracy"]}

@@ -209,6 +209,7 @@ class _Run:
                 EvalResult("fill-mask", data, data, name.removeprefix("eval_"), value, dataset_split="held out")
                 for name, value in scores.items()
             ],
+            trained_at=f"up to {max(stage.length for stage in self.stages):,} tokens",
         )
 
     def _record_or_compare(self) -> None:
