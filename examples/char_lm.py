@@ -165,7 +165,7 @@ def compare(chosen: argparse.Namespace, console: Console) -> None:
     }
     settings = {name: value for name, value in vars(chosen).items() if name not in NOT_COMPARED}
     settings["text"] = digest_of_text(text)
-    file = ResultsFile(chosen.output, settings, without_file=[*VARIANTS, PICTURE])
+    file = ResultsFile(chosen.output, settings)
     results = file.read(lambda saved: dict(saved["results"])) or {}
     file.write(results=results)
     in_test = len(tokenizer.decode(ids[ends[2] :])) / (len(ids) - ends[2])  # characters per token

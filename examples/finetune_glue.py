@@ -37,10 +37,8 @@ from modeling_roformer.training.metrics import metric
 from modeling_roformer.training.runs.device import ON_CPU, require_one_process
 from modeling_roformer.training.runs.digests import digest_of_model, digest_of_rows
 from modeling_roformer.training.runs.finite import (
-    EARLIER,
     FiniteTrainer,
     NotFinite,
-    has_null,
     positive_integer,
     positive_rate,
     show_failed,
@@ -159,23 +157,6 @@ def cell(runs: list[dict]) -> str:
     return f"{' / '.join(shown)} ({runs[0]['rate']:g}{failed})"
 
 
-def read_runs(saved: dict) -> list[dict]:
-    """Return the runs of a results.json.
-
-    A run for which an earlier version recorded NaN has failed. That version kept it as the best, so the later runs of its model
-    and task are left out, to be trained again.
-    """
-    runs, spoilt = [], set()
-    for run in saved["runs"]:
-        kind = run["model"], run["task"]
-        if has_null(run["scores"]) and not run.get("failed"):
-            runs.append(run | {"scores": None, "failed": EARLIER})
-            spoilt.add(kind)
-        elif kind not in spoilt:
-            runs.append(run)
-    return runs
-
-
 def lost_runs(runs: list[dict], tasks: Iterable[str], names: Iterable[str], output: Path) -> list[tuple]:
     """Return task, model, rate and seed of each best run whose folder is missing."""
     lost = []
@@ -223,7 +204,7 @@ def compare(chosen: argparse.Namespace) -> None:
     tasks = {task: read_task(task, chosen.data) for task in chosen.tasks}
     recipe = {name: getattr(chosen, name) for name in ("epochs", "batch_size", "length", "bf16")}
     file = ResultsFile(chosen.output, recipe)
-    runs = file.read(read_runs) or []
+    runs = file.read(lambda saved: list(saved["runs"])) or []
     starts = {name: digest_of_model(place) for name, place in places.items()}
     names = names_in(runs, starts)
     places, starts = ({names[name]: value for name, value in of.items()} for of in (places, starts))

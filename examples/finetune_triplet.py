@@ -17,7 +17,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from modeling_roformer.model_cards import file_fact
 from modeling_roformer.training.errors import TrainingError, exit_on_error
 from modeling_roformer.training.metrics import metric
 from modeling_roformer.training.runs.device import require_one_process
@@ -139,7 +138,7 @@ def compare_models(chosen: argparse.Namespace, console: Console) -> None:
     data = Data(*(chosen.data_name or file.name for file in (files[0], files[-1])))
     settings = {name: value for name, value in asdict(recipe).items() if name != "device_tokens"}
     contents = list(map(digest_of_triplets, triplets.values()))
-    results = Results(chosen.output, {"files": contents, **settings}, [file_fact(file) for file in files])
+    results = Results(chosen.output, {"files": contents, **settings})
     starts = [replace(start, name=results.name_of(start.weights, start.name)) for start in starts]
     if len({start.name for start in starts}) < len(starts):
         raise TrainingError(

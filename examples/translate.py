@@ -43,7 +43,7 @@ from modeling_roformer.training.runs.checkpointing import Checkpointing
 from modeling_roformer.training.runs.checkpoints import average_of_last
 from modeling_roformer.training.runs.device import ON_CPU
 from modeling_roformer.training.runs.digests import digest_of_rows
-from modeling_roformer.training.runs.finite import EARLIER, NotFinite, has_null, show_failed
+from modeling_roformer.training.runs.finite import NotFinite, show_failed
 from modeling_roformer.training.runs.resuming import ResultsFile, run_lock
 from modeling_roformer.training.translation.pairs import COLUMNS, TokenBatches, read_pairs, train_tokenizer
 from modeling_roformer.training.translation.setting import Setting, read_setting
@@ -241,7 +241,7 @@ def compare(chosen: argparse.Namespace, console: Console) -> None:
     print(", ".join(f"{part}: {len(pairs):,} pairs" for part, pairs in texts.items()))
     contents = {part: digest_of_rows(pairs) for part, pairs in texts.items()}
     results = ResultsFile(chosen.output, {**vars(setting), **contents, "bf16": chosen.bf16})
-    runs = results.read(read_runs) or []
+    runs = results.read(lambda saved: list(saved["runs"])) or []
     place = chosen.output / "tokenizer"
     if place.exists():
         tokenizer = AutoTokenizer.from_pretrained(place)
@@ -316,11 +316,6 @@ def write_card(
         scores=[EvalResult("translation", data["test"], data["test"], "bleu", bleu, dataset_split="test")],
         results=f"BLEU {bleu:.2f} on {len(texts['test']):,} pairs of {data['test']} ({signature})",
     )
-
-
-def read_runs(saved: dict) -> list[dict]:
-    """Return the runs of a results.json. Those for which an earlier version recorded NaN have failed."""
-    return [run | {"failed": EARLIER} if "failed" not in run and has_null(run) else run for run in saved["runs"]]
 
 
 def spread(values: list[float]) -> str:

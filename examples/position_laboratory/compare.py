@@ -31,7 +31,7 @@ from modeling_roformer.training.pretraining.masking import uniform
 from modeling_roformer.training.runs.checkpointing import CheckpointingTrainer
 from modeling_roformer.training.runs.device import ON_CPU
 from modeling_roformer.training.runs.digests import digest_of_text
-from modeling_roformer.training.runs.finite import EARLIER, NotFinite, has_null, positive_rate, show_failed
+from modeling_roformer.training.runs.finite import NotFinite, positive_rate, show_failed
 from modeling_roformer.training.runs.resuming import ResultsFile, run_lock
 
 TIMES = (1, 2, 4, 8)  # lengths of the evaluation, in multiples of the trained one
@@ -185,15 +185,6 @@ def tables(runs: dict[str, dict], lengths: list[int]) -> tuple[Table, Table]:
     return tuple(pair)
 
 
-def read_runs(saved: dict) -> dict[str, dict]:
-    """Return the runs of a results.json. Those for which an earlier version recorded NaN have failed."""
-    runs = dict(saved["runs"])
-    for name, run in runs.items():
-        if not run.get("failed") and has_null([run["training"], *filter(None, run["measured"])]):
-            runs[name] = {"failed": EARLIER}
-    return runs
-
-
 def main() -> None:
     chosen = read_arguments()
     with run_lock(chosen.output):
@@ -219,7 +210,7 @@ def compare(chosen: argparse.Namespace) -> None:
     settings = {name: value for name, value in vars(chosen).items() if name not in ("output", "encodings")}
     settings["text"] = digest_of_text(text)
     file = ResultsFile(chosen.output, settings)
-    runs = file.read(read_runs) or {}
+    runs = file.read(lambda saved: dict(saved["runs"])) or {}
     file.write(runs=runs)
 
     sizes = Sizes(mask_id + 1, chosen.layers, chosen.hidden_size, chosen.heads, chosen.length)

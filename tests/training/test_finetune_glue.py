@@ -238,20 +238,3 @@ def test_a_rate_at_which_fewer_seeds_failed_is_better(folder, run, monkeypatch):
     assert code == 0 and "90.0 (0.001; 1 of 2 failed)" in out, error
     code, out, error = run(["roformer"], *options, "1e-4")
     assert code == 0 and "65.0 ± 7.1 (0.0001)" in out, error
-
-
-def test_scores_that_an_earlier_version_wrote_as_nan(folder, run):
-    """It took such a run for the best one, and kept the model of none that came after it."""
-    options = ["--tasks", "stsb", "--epochs", "1", "--length", "16", "--learning-rates", "1e-2", "1e-3"]
-    code, _, error = run(["roformer"], *options)
-    assert code == 0, error
-    results = folder / "runs" / "results.json"
-    saved = json.loads(results.read_text())
-    saved["runs"][0]["scores"]["validation"] = float("nan")
-    results.write_text(json.dumps(saved))
-    (folder / "runs" / "roformer-stsb" / "model.safetensors").unlink()
-    code, out, error = run(["roformer"], *options)
-    assert code == 0 and "failed: roformer, stsb, learning rate 0.01, seed 0: " in out and "(0.001)" in out, error
-    first, second = json.loads(results.read_text(), parse_constant=pytest.fail)["runs"]
-    assert first["scores"] is None and second["scores"] == saved["runs"][1]["scores"]
-    assert (folder / "runs" / "roformer-stsb" / "model.safetensors").exists()

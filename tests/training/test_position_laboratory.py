@@ -286,13 +286,6 @@ def test_a_failed_run_is_named_and_the_others_compared(run, tmp_path, failing, m
     monkeypatch.setattr(Trainer, "train", lambda *_, **__: pytest.fail("trained again"))
     code, _, err = run("--encodings", "t5")
     assert code == 1 and err.startswith("compare: ")
-    # An earlier version wrote NaN.
-    saved = json.loads(results.read_text())
-    saved["runs"]["rotary"]["measured"][1]["loss"] = float("nan")
-    results.write_text(json.dumps(saved))
-    code, _, err = run("--encodings", "t5", "rotary")
-    assert code == 1
-    assert_states(err, "2 runs")
 
 
 def test_a_loss_that_is_not_finite_where_it_is_measured():

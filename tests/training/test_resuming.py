@@ -20,7 +20,6 @@ from helpers.resumable import DOCUMENTS, EXAMPLES, VOCAB, command, save_model, w
 from helpers.scripts import run_script
 
 from modeling_roformer import RoFormerTokenizer
-from modeling_roformer.model_cards import file_fact
 from modeling_roformer.training.errors import TrainingError
 from modeling_roformer.training.pretraining.documents import read_documents
 from modeling_roformer.training.runs.digests import digest_of_model, digest_of_rows, digest_of_tokenizer, file_digests
@@ -32,16 +31,14 @@ EARLIER = (
 )  # what the version before wrote, from the inputs of `resumable`
 # script -> what an earlier version has not written down, or by name alone
 UNCHECKED = {
-    "char_lm": ["text", "layers", "learning_rate", "seed"],
     "position_laboratory/compare": [],
     "finetune_glue": ["model model", "data of sst2"],
     "finetune_classification": ["model", "train_texts", "validation_texts", "test_texts"],
-    "finetune_triplet": ["config and tokenizer of model-16"],
     "translate": ["train", "validation", "test"],
     "pretrain_mlm": ["corpus", "held_out", "tokenizer", "weights", "arguments"],
     "compare_position_embeddings": ["corpus", "held_out", "tokenizer", "weights", "arguments"],
 }
-SCRIPTS = list(UNCHECKED)
+SCRIPTS = [*UNCHECKED, "char_lm", "finetune_triplet"]
 
 
 @pytest.fixture(scope="module")
@@ -271,18 +268,12 @@ def test_a_model_that_was_removed_is_made_again(script, model, rows, trainings, 
     assert len(json.loads(file_of(script).read_text(encoding="utf-8"))[rows]) == before
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("script", UNCHECKED)
 def test_a_folder_of_an_earlier_version_is_resumed_and_claimed(script, run, folder, caplog):
     """Recorded settings are compared; the others are named in a warning and recorded for the next time."""
     assert run(script, "first")[:2] == (0, 1)
     earlier, file = EARLIER / f"{Path(script).name}.json", file_of(script)
-    if script == "char_lm":
-        file.unlink()
-    else:
-        shutil.copy(earlier, file)
-    if script == "finetune_triplet":  # whose weights are drawn at random, which machines do not do alike
-        weights = file_fact(folder / "first" / "a" / "model" / "model.safetensors")
-        file.write_text(re.sub(r'(?<="weights": ")[^"]+', weights, file.read_text(encoding="utf-8")))
+    shutil.copy(earlier, file)
     code, count, err = run(script, "first")
     assert (code, count) == (0, 0), err
     said = warnings(caplog)

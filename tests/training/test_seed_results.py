@@ -3,7 +3,6 @@
 import json
 import re
 
-import pytest
 from helpers.messages import refused
 from rich.console import Console
 
@@ -74,17 +73,3 @@ def test_a_failed_run_is_never_the_best(tmp_path):
     again = SeedResults(tmp_path / "run", SETTINGS)
     assert 0 in again and again.best == "2" and again.failed == {"0": "the loss is nan", "1": None, "2": None}
     assert re.search(r"│ 0 +│ +failed", printed(again)) and "0.600 ± 0.141" in printed(again)
-
-
-@pytest.mark.parametrize(("first", "left"), [(0.9, ["0"]), (0.1, ["0", "1"])])
-def test_runs_that_an_earlier_version_wrote_with_nan(first, left, tmp_path):
-    """The earlier version kept only the model of the best run, which may be such a run."""
-    results = SeedResults(tmp_path / "run", SETTINGS)
-    results.add(0, scores(first, 0.6), [{"step": 1, "grad_norm": 1.0}])
-    results.add(1, scores(0.5, 0.6), [])
-    text = results.file.path.read_text()
-    results.file.path.write_text(text.replace('"grad_norm": 1.0', '"grad_norm": NaN'))
-    again = SeedResults(tmp_path / "run", SETTINGS)
-    assert list(again.seeds) == left and again.failed["0"]
-    again.add(1, scores(0.5, 0.6), [])
-    assert SeedResults(tmp_path / "run", SETTINGS).best == "1"

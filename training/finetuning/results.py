@@ -1,13 +1,11 @@
 """Results of a fine-tuning: the scores of each seed in results.json."""
 
-import math
 import statistics
 from collections.abc import Mapping
 from pathlib import Path
 
 from rich.table import Table
 
-from ..runs.finite import EARLIER, has_null
 from ..runs.resuming import ResultsFile
 
 
@@ -40,20 +38,10 @@ class SeedResults:
         self.file.write(seeds=self.seeds)
 
     def _parse(self, saved: dict) -> dict[str, dict]:
-        """Return the seeds of a results.json.
-
-        Seeds for which an earlier version recorded NaN have failed. If it kept the model of such a seed as the best, the other
-        seeds are left out, to be trained again.
-        """
+        """Return the seeds of a results.json. Raise an error if it is damaged."""
         self.seeds = dict(saved["seeds"])
-        failed = {seed for seed, result in self.seeds.items() if "failed" not in result and has_null(result)}
-        best = self.best  # raises an error if the file is damaged
-        kept = best if failed else None
-        return {
-            seed: result | {"failed": EARLIER} if seed in failed else result
-            for seed, result in self.seeds.items()
-            if seed in failed or kept not in failed or result.get("failed")
-        }
+        self.table()  # reads all scores
+        return self.seeds
 
     @property
     def failed(self) -> dict[str, str | None]:
@@ -70,8 +58,7 @@ class SeedResults:
         return self.best is None or scores[self.part][self.metric] > self._score(self.best)
 
     def _score(self, seed: str) -> float:
-        score = self.seeds[seed]["scores"][self.part][self.metric]
-        return math.inf if score is None else score  # earlier versions recorded NaN, and found no score better
+        return self.seeds[seed]["scores"][self.part][self.metric]
 
     def table(self) -> Table:
         """Return a table with a row per seed, then mean and standard deviation of the seeds that have not failed."""

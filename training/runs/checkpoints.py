@@ -5,19 +5,16 @@ import logging
 import os
 import re
 import shutil
-import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import load_file
-from transformers.trainer_pt_utils import safe_globals
 
 from ...output.atomic_folder import complete, exchange, sync
-from ...output.console import sentence_of
 from ..errors import TrainingError
 from .digests import file_digests
 
@@ -27,12 +24,11 @@ _NAME = re.compile(r"checkpoint-(\d+)")
 _logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class _FileRecord:
-    """Entry of a file in the manifest. Earlier versions recorded the size alone; `sha256` is None then."""
+class _FileRecord(NamedTuple):
+    """Entry of a file in the manifest."""
 
     size: int
-    sha256: str | None = None
+    sha256: str
 
 
 def unfinished(path: Path) -> Path:
@@ -83,8 +79,7 @@ def _read_manifest(folder: Path) -> dict[str, _FileRecord]:
     manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     if not isinstance(manifest, dict) or not manifest:
         raise ValueError("no files are listed")
-    records = ((name, entry if isinstance(entry, dict) else {"size": int(entry)}) for name, entry in manifest.items())
-    return {name: _FileRecord(**record) for name, record in records}
+    return {name: _FileRecord(**entry) for name, entry in manifest.items()}
 
 
 def is_complete(folder: Path) -> bool:
@@ -98,8 +93,7 @@ def is_complete(folder: Path) -> bool:
 def find_damage(folder: Path) -> str | None:
     """Return a clause that names a damaged file of the folder, or None if all files are as they were written.
 
-    Read every file, with a progress bar. Folders of earlier versions have no digests: for these, check the structure and the
-    checksums that the file formats have.
+    Read every file, with a progress bar.
 
     >>> find_damage(Path("run/checkpoint-500"))
     'run/checkpoint-500/optimizer.pt is damaged: its digest differs from the recorded one'
@@ -116,36 +110,13 @@ def find_damage(folder: Path) -> str | None:
             return f"{path} is missing"
         if (size := path.stat().st_size) != file.size:
             return f"{path} is damaged: it has {size:,} bytes; expected {file.size:,}"
-    known = [name for name, file in manifest.items() if file.sha256 is not None]
     try:
-        found = file_digests((folder / name for name in known), f"verifying {folder.name}")
-        for name, digest in zip(known, found, strict=True):
-            if digest != manifest[name].sha256:
+        found = file_digests((folder / name for name in manifest), f"verifying {folder.name}")
+        for (name, file), digest in zip(manifest.items(), found, strict=True):
+            if digest != file.sha256:
                 return f"{folder / name} is damaged: its digest differs from the recorded one"
     except OSError as error:
         return f"{error.filename or folder} cannot be read: {error.strerror}"
-    unknown = (folder / name for name in manifest if name not in known)
-    return next((f"{path} is damaged: {fault}" for path in unknown if (fault := _fault(path))), None)
-
-
-def _fault(path: Path) -> str | None:
-    """Return what is wrong with a file that has no recorded digest, as far as its format shows it."""
-    try:
-        if path.suffix == ".safetensors":
-            with safe_open(path, "pt"):  # compares the header with the size
-                pass
-        elif path.suffix in (".pt", ".pth"):  # torch.save writes a zip file, with checksums
-            with zipfile.ZipFile(path) as archive:
-                if archive.testzip():
-                    return "a checksum in it is wrong"
-            with safe_globals():
-                torch.load(path, map_location="cpu", mmap=True, weights_only=True)
-        elif path.suffix == ".json":
-            content = json.loads(path.read_text(encoding="utf-8"))
-            if path.name == "trainer_state.json" and content["global_step"] != int(path.parent.name.split("-")[-1]):
-                return "it belongs to another step"
-    except Exception as error:  # each library has its own
-        return f"it cannot be read ({sentence_of(error)})"
     return None
 
 

@@ -17,9 +17,6 @@ class NotFinite(TrainingError):
     """Error of a failed run: a loss, a gradient, a weight or a score is not finite."""
 
 
-EARLIER = "a result that is not finite, by an earlier version"  # the reason for runs that were recorded with NaN
-
-
 class FiniteTraining:
     """Mixin for a Trainer: training, evaluation and prediction raise `NotFinite` if the run has failed.
 
@@ -109,13 +106,6 @@ def positive_integer(word: str) -> int:
     if (number := int(word)) < 1:
         raise argparse.ArgumentTypeError(f"{word} is not an integer above 0")
     return number
-
-
-def has_null(value: object) -> bool:
-    """Return whether a value is or contains None. Results of earlier versions have NaN, which is read as None."""
-    if isinstance(value, Mapping):
-        return any(map(has_null, value.values()))
-    return any(map(has_null, value)) if isinstance(value, (list, tuple)) else value is None
 
 
 def show_failed(failed: Mapping[str, str | None]) -> None:

@@ -7,7 +7,7 @@ Two runs are the same if they have the same settings, data and initial weights. 
 import json
 import logging
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -101,7 +101,7 @@ def recorded_setting(folder: str | Path, name: str) -> object:
     """Return a setting of the run that a folder has, or None. It replaces a default that depends on model, data or version."""
     try:
         settings = json.loads((Path(folder) / FILE).read_text(encoding="utf-8"))["settings"]
-        return (settings.get("recipe", {}) | settings).get(name)
+        return settings.get(name)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None  # ResultsFile raises an error for a damaged file
 
@@ -113,19 +113,10 @@ class ResultsFile:
         folder: folder of the run; created by `write`.
         settings: settings that must not change when a run resumes, as JSON values, with digests of data and weights (see
             `check_same`).
-        earlier: converts the settings that an earlier version recorded to the current names.
-        without_file: names of the files and folders of an earlier version that wrote no results.json.
     """
 
-    def __init__(
-        self,
-        folder: str | Path,
-        settings: Mapping,
-        earlier: Callable[[dict], dict] = dict,
-        without_file: Container[str] = (),
-    ):
+    def __init__(self, folder: str | Path, settings: Mapping):
         self.path, self.settings = Path(folder) / FILE, json.loads(json.dumps(settings))
-        self.earlier, self.without_file = earlier, without_file
 
     def read(self, parse: Callable[[dict], T]) -> T | None:
         """Read the file in the main process and return the result of `parse`, or None if there is no file.
@@ -137,17 +128,14 @@ class ResultsFile:
     def _read(self, parse: Callable[[dict], T]) -> T | None:
         if not self.path.exists():
             folder = self.path.parent
-            there = [entry.name for entry in folder.iterdir()] if folder.is_dir() else [""] * folder.exists()
-            if any(name not in self.without_file for name in there):
+            if any(folder.iterdir()) if folder.is_dir() else folder.exists():
                 raise TrainingError(f"{folder} is not empty and has no {FILE}: name a new folder")
-            report(folder, [], self.settings if there else [])
             return None
         try:
-            # Earlier versions wrote NaN.
-            saved = json.loads(self.path.read_text(encoding="utf-8"), parse_constant=lambda _: None)
-            settings, parsed = self.earlier(dict(saved["settings"])), parse(saved)
+            saved = json.loads(self.path.read_text(encoding="utf-8"))
+            settings, parsed = dict(saved["settings"]), parse(saved)
         except (ValueError, KeyError, TypeError):
-            raise TrainingError(f"{self.path} is damaged: name another folder") from None
+            raise TrainingError(f"{self.path} is damaged, or of another script: name another folder") from None
         check_same(self.path, settings, self.settings)
         return parsed
 

@@ -122,10 +122,12 @@ def texts_in(table: pandas.DataFrame, name: str, source: str | Path) -> list[str
 
 
 def require_columns(table: pandas.DataFrame, names: dict[str, str], source: str | Path) -> None:
-    """Raise a TrainingError unless a table has all columns. `names` has the option that names each column."""
+    """Raise a TrainingError unless a table has all columns, which differ. `names` has the option that names each column."""
     for option, name in names.items():
         if name not in table.columns:
             raise TrainingError(f"{source} has no column {name!r}, only {listed(table.columns)}: name it with {option}")
+    if len({*names.values()}) < len(names):
+        raise TrainingError(f"{', '.join(names)} name {', '.join(names.values())}; expected different columns")
 
 
 def listed(names: Iterable[str]) -> str:

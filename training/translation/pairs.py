@@ -70,8 +70,6 @@ def _table_pairs(source: str | Path, columns: Sequence[str] | None, split: str) 
         columns = [*table]
     columns = columns or COLUMNS
     require_columns(table, dict(zip(("--source", "--target"), columns, strict=True)), source)
-    if columns[0] == columns[1]:
-        raise TrainingError(f"--source and --target are both {columns[0]!r}; expected a column for each language")
     return datasets.Dataset.from_dict(
         {name: texts_in(table, column, source) for name, column in zip(COLUMNS, columns, strict=True)}
     )

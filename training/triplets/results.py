@@ -1,6 +1,5 @@
 """Results of the rows of Table 5: results.json, which grows with each run, and the tables."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
@@ -11,7 +10,6 @@ from rich.table import Table
 
 from ..comparing.paired_bootstrap import Difference, paired_bootstrap
 from ..metrics import metric
-from ..runs.finite import EARLIER, has_null
 from ..runs.resuming import ResultsFile, report
 from .baselines import TEXT_BLIND
 from .reading import LABELS, Triplet
@@ -62,7 +60,7 @@ class Row:
     """Row of the table: a model at a length, or a baseline.
 
     model, length: None for a baseline.
-    weights: digests of the model's weight files, and one of config and tokenizer, which earlier versions did not record.
+    weights: digests of the model's weight files, and one of config and tokenizer.
     runs: one per seed, in training order.
     note: the reason why there are no runs.
     failed: seed -> the reason why its run failed.
@@ -114,32 +112,22 @@ class Row:
 
 
 class Results:
-    """Rows of one comparison, in the results.json of a folder (see `ResultsFile`), from which it resumes.
+    """Rows of one comparison, in the results.json of a folder (see `ResultsFile`), from which it resumes."""
 
-    `facts` has sizes and digests of the files, which an earlier version recorded in place of the triplets' digests.
-    """
-
-    def __init__(self, folder: str | Path, settings: dict, facts: Sequence[str] = ()):
-        def as_now(earlier: dict) -> dict:
-            files = settings["files"] if facts and earlier["files"] == facts else earlier["files"]
-            return earlier | earlier.get("recipe", {}) | {"files": files}
-
-        self.file = ResultsFile(folder, settings, as_now)
+    def __init__(self, folder: str | Path, settings: dict):
+        self.file = ResultsFile(folder, settings)
         self.rows: dict[str, Row] = self.file.read(_rows) or {}
 
     def row(self, name: str, model: str | None = None, length: int | None = None, weights: str = "") -> Row:
         """Return the row with a name, new or recorded. Raise a TrainingError if the recorded weights differ."""
         row = self.rows.setdefault(name, Row(name, model, length, weights))
-        different = [] if _same_model(row.weights, weights) else [f"weights of {name}"]
-        unchecked = [] if row.weights == weights else [f"config and tokenizer of {name}"]
-        report(self.file.path, different, unchecked, "or rename or link the model's folder")
-        row.weights = weights
+        different = [] if row.weights == weights else [f"weights of {name}"]
+        report(self.file.path, different, [], "or rename or link the model's folder")
         return row
 
     def name_of(self, weights: str, name: str) -> str:
         """Return the recorded name of a model, if its folder was renamed, or else `name`."""
-        rows = (row for row in self.rows.values() if row.model and row.weights)
-        return next((row.model for row in rows if _same_model(row.weights, weights)), name)
+        return next((row.model for row in self.rows.values() if row.model and row.weights == weights), name)
 
     def add(self, row: Row, run: Run) -> None:
         """Add a run to a row, or replace the run with the same seed."""
@@ -162,22 +150,8 @@ class Results:
         )
 
 
-def _same_model(earlier: str, weights: str) -> bool:
-    """Return whether the recorded digests of a model are those of this one. Earlier versions recorded fewer."""
-    earlier, weights = (re.findall("[0-9a-f]{64}", found) for found in (earlier, weights))
-    return earlier == weights[: len(earlier)]
-
-
 def _rows(saved: dict) -> dict[str, Row]:
-    rows = {row["name"]: Row(**{**row, "runs": [Run(**run) for run in row["runs"]]}) for row in saved["rows"]}
-    for row in rows.values():
-        # An earlier version recorded NaN for failed runs. If it kept the model of such a run as the best, leave out the other
-        # runs, to train them again.
-        failed = [run for run in row.runs if has_null(asdict(run))]
-        if failed:
-            row.runs = [] if row.best in failed else [run for run in row.runs if run not in failed]
-            row.failed |= {str(run.seed): EARLIER for run in failed}
-    return rows
+    return {row["name"]: Row(**{**row, "runs": [Run(**run) for run in row["runs"]]}) for row in saved["rows"]}
 
 
 def percent(values: Sequence[float]) -> str:
