@@ -106,7 +106,6 @@ def hash_file(
         path: read in pieces, until `stop` is set.
         advance: called with the number of bytes of each piece.
     """
-    # hashlib.file_digest does this from Python 3.11 on.
     buffer = memoryview(bytearray(1 << 20))
     with open(path, "rb", buffering=0) as file:
         while (stop is None or not stop.is_set()) and (size := file.readinto(buffer)):

@@ -20,6 +20,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForMaskedLM
 
 from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM, RoFormerTokenizer
+from modeling_roformer.model_cards import file_fact
 from modeling_roformer.training.errors import StoppedBySignal, TrainingError
 from modeling_roformer.training.pretraining.masking import MaskingCollator, StageExamples
 from modeling_roformer.training.pretraining.pretrain import Corpus, pretrain
@@ -213,7 +214,7 @@ def test_a_damaged_stage_model_is_not_used(run, uninterrupted, tmp_path, monkeyp
     assert_same_run(tmp_path / "run", uninterrupted)
 
 
-def test_a_stage_that_an_earlier_version_saved_with_nan_is_not_used(run, tmp_path, monkeypatch):
+def test_a_finished_stage_with_nan_is_not_used(run, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         at_step(patch, 2, 2, interrupt)
         with pytest.raises(KeyboardInterrupt):
@@ -222,8 +223,9 @@ def test_a_stage_that_an_earlier_version_saved_with_nan_is_not_used(run, tmp_pat
     weights = load_file(model / "model.safetensors")
     weights["cls.predictions.bias"][5] = math.nan
     save_file(weights, model / "model.safetensors", {"format": "pt"})
-    sizes = {path.name: path.stat().st_size for path in model.iterdir() if path.name != "whole.json"}
-    (model / "whole.json").write_text(json.dumps(sizes))
+    manifest = json.loads((model / "whole.json").read_text())
+    manifest["model.safetensors"]["sha256"] = file_fact(model / "model.safetensors").split()[-1]
+    (model / "whole.json").write_text(json.dumps(manifest))
     with refused(TrainingError, model, "cls.predictions.bias", "stage 1", "learning_rate"):
         run(tmp_path / "run")
     assert not (tmp_path / "run" / "model").exists()

@@ -223,13 +223,11 @@ class _Run:
         write_whole(path.resolve(), json.dumps(run, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
     def _read_recorded(self, path: Path) -> dict:
-        """Return the recorded settings with the current names, also if an earlier version wrote them."""
+        """Return the recorded settings."""
         try:
             begun = json.loads(path.read_text(encoding="utf-8"))
             begun["model"] = non_default_fields(begun["model"], self.model.config)
-            if isinstance(begun["corpus"], list):  # names, and "9 documents"
-                begun["documents"] = int(begun.pop("corpus")[-1].split()[0].replace(",", ""))
-        except (ValueError, KeyError, TypeError, AttributeError, IndexError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             raise TrainingError(f"{path} is damaged: name another folder") from None
         return begun
 

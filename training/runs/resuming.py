@@ -6,7 +6,6 @@ Two runs are the same if they have the same settings, data and initial weights. 
 
 import json
 import logging
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -21,7 +20,6 @@ from .finite import json_safe
 T = TypeVar("T")
 FILE = "results.json"
 _logger = logging.getLogger(__name__)
-_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 @contextmanager
@@ -35,18 +33,13 @@ def run_lock(folder: str | Path) -> Iterator[None]:
 def check_same(place: str | Path, begun: Mapping, now: Mapping, hint: str = "") -> None:
     """Compare the settings of this command (`now`, as JSON values) with those recorded at `place` (`begun`).
 
-    Earlier versions recorded fewer settings, and names in place of some digests. These cannot be compared: log a warning.
-    Recorded settings that no longer exist are ignored.
+    Earlier versions recorded fewer settings. Others cannot be compared: log a warning. Recorded settings that no longer exist
+    are ignored.
 
     Raises a TrainingError that names all different settings, and `hint`, another solution.
     """
-    different, unchecked = [], []
-    for name, value in now.items():
-        if name not in begun or (_has_digest(value) and begun[name] is not None and not _has_digest(begun[name])):
-            unchecked.append(name)
-        elif begun[name] != value:
-            different.append(name)
-    report(place, different, unchecked, hint)
+    different = [name for name, value in now.items() if begun.get(name, value) != value]
+    report(place, different, [name for name in now if name not in begun], hint)
 
 
 def check_rows(
@@ -84,12 +77,6 @@ def report(place: str | Path, different: Iterable[str], unchecked: Iterable[str]
             place,
             names,
         )
-
-
-def _has_digest(value: object) -> bool:
-    if isinstance(value, (list, tuple)):
-        return any(map(_has_digest, value))
-    return isinstance(value, str) and bool(_DIGEST.search(value))
 
 
 def _listed(names: Iterable[str]) -> str:
