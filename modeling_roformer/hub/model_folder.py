@@ -28,9 +28,9 @@ def check_model_folder(directory: str | Path) -> PublishedFiles:
     directory = Path(directory)
     if not directory.is_dir():
         raise ValueError(f"{directory} is not a folder")
-    published = published_files(directory, _card(directory / "README.md"))
-    if not (directory / "config.json").is_file():
+    if not (directory / "config.json").is_file():  # such as an adapter, whose card may name a folder
         raise ValueError(f"{directory} has no config.json, so it is not a saved model")
+    published = published_files(directory, _card(directory / "README.md"))
     config = read_json(directory / "config.json")
     if not isinstance(config.get("model_type"), str):
         raise ValueError(f"{directory / 'config.json'} has no model_type, so the model could not be loaded")

@@ -110,6 +110,11 @@ def test_what_is_there_is_not_lost(word, tmp_path, force):
 def test_refusals_leave_nothing(word, tmp_path, run, monkeypatch):
     with refused(ValueError, tmp_path / "none"):
         bundle(tmp_path / "none", tmp_path / "out")
+    (tmp_path / "adapter").mkdir()
+    (tmp_path / "adapter" / "README.md").write_text(f"---\nbase_model: {word}\n---\n")  # as PEFT writes it
+    with refused(ValueError, tmp_path / "adapter", "config.json"):
+        bundle(tmp_path / "adapter", tmp_path / "out")
+    shutil.rmtree(tmp_path / "adapter")
     copyfile = shutil.copyfile
 
     def changing(source, target):
