@@ -240,7 +240,7 @@ def fine_tune_seeds(chosen: argparse.Namespace) -> None:
         finally:
             shutil.rmtree(checkpoints, ignore_errors=True)
         if is_lost or results.is_better(scores):
-            trainer.model.config.unpad_inputs = False  # only for training
+            trainer.model.config.unpad_inputs = None  # True only in training
             with output_folder(model, force=True) as folder:
                 trainer.model.save_pretrained(folder)
                 tokenizer.save_pretrained(folder)

@@ -232,7 +232,7 @@ def compare(chosen: argparse.Namespace) -> None:
             print(f"failed: {error}")
         others = [other for other in succeeded(runs) if (other["model"], other["task"]) == (name, task)]
         if not run.get("failed") and (done or all(main_score(run) > main_score(other) for other in others)):
-            trainer.model.config.unpad_inputs = False  # only for training
+            trainer.model.config.unpad_inputs = None  # True only in training
             with output_folder(place, force=True) as folder:
                 trainer.model.save_pretrained(folder)
                 trainer.processing_class.save_pretrained(folder)

@@ -48,6 +48,13 @@ class ConfigurationMixin:
     def validate_output_attentions(self) -> None:
         """Allow every value: see `output_attentions`."""
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as plain data; without `unpad_inputs` if it is None, which older versions refuse."""
+        fields: dict[str, Any] = super().to_dict()  # pyright: ignore[reportAttributeAccessIssue]
+        if fields.get("unpad_inputs", False) is None:
+            del fields["unpad_inputs"]
+        return fields
+
     def _drop_installed_pipelines(self, kwargs: dict[str, Any]) -> None:
         """Remove `custom_pipelines` that the installed package has: their code beside a checkpoint is not used."""
         custom_pipelines = kwargs.pop("custom_pipelines", None) or {}
@@ -150,10 +157,12 @@ class RoFormerConfig(ConfigurationMixin, PreTrainedConfig):
             `original_max_position_embeddings`, the trained length. None sets the paper's dict.
         trainable_rope: make the frequencies parameters, initialised with the formula's values.
         sparse_prediction: in training, the MLM head computes logits only where there are labels.
-        unpad_inputs: leave the padding of mixed batches out of the computation; its `last_hidden_state` is then 0.
-            Ignored (same result, slower) when a text starts with padding, with a key-value cache, `prefix_lm` or flex
-            attention, in compiled and exported models, when layers' outputs are requested, in question answering, and
-            when padding has labels.
+        unpad_inputs: leave the padding of mixed batches out of the computation: None where that is faster, on a CPU
+            and with flash attention; True always. `last_hidden_state` is then 0 at padding, however it was computed. It
+            is computed with padding, more slowly, when a text starts with padding, with `prefix_lm` or flex attention,
+            in compiled and exported models, when layers' outputs are requested, and when padding has labels. False
+            computes `last_hidden_state` at padding too, as question answering, a key-value cache, and for None decoders
+            and `prefix_lm` do.
         classifier_layers: layers of the classification head over the first token: 2 as in transformers, or 1, without
             the hidden layer, as in bert4keras' scripts.
         classifier_activation: activation of the hidden layer of that head, a name in `ACT2FN`; `hidden_act` if None.
@@ -212,7 +221,7 @@ class RoFormerConfig(ConfigurationMixin, PreTrainedConfig):
     rope_parameters: dict | None = None
     trainable_rope: bool = False
     sparse_prediction: bool = False
-    unpad_inputs: bool = False
+    unpad_inputs: bool | None = None
     classifier_layers: int = 2
     classifier_activation: str | None = None
     triplet_scorer: str = "cross"

@@ -38,7 +38,7 @@ from .rope_scaling import depends_on_length, parameters_of, scaled_inverse_frequ
 from .rotary import inverse_frequencies, rotary_position_embeddings
 from .saving import SavedOver
 from .strict_loading import LoadedWhole
-from .unpadding import Packing, can_be_unpadded
+from .unpadding import Packing, can_pack, count_padding, is_faster_packed, zero_padding
 
 
 class RoFormerPreTrainedModel(LoadedWhole, SavedOver, PreTrainedModel):
@@ -98,13 +98,15 @@ class RoFormerPreTrainedModel(LoadedWhole, SavedOver, PreTrainedModel):
 class CheckedInputs(NamedTuple):
     """Inputs of one call of the model, checked, with what was read from the device.
 
-    all_ones, encoder_all_ones: 1 if a mask of shape (b, k) has no padding, 0 if it has; None if that was not read.
+    padding, padding_is_read: see `count_padding`; None if they were not read.
+    encoder_all_ones: 1 if the mask of the source has no padding, 0 if it has; None if that was not read.
     past_key_values, past: the cache to read and extend, and its number of tokens, a tensor if its size is fixed.
     training_steps: number of earlier training steps, if random features may be redrawn in this call.
     """
 
     attention_mask: torch.Tensor | None
-    all_ones: int | None
+    padding: int | None
+    padding_is_read: int | None
     token_type_ids: torch.Tensor | None
     position_ids: torch.Tensor
     encoder_hidden_states: torch.Tensor | None
@@ -201,7 +203,7 @@ class RoFormerModel(RoFormerPreTrainedModel):
                 their differences matter (equation 16), unless `rotary_value` or another `position_encoding` is set.
             output_attentions: return the attention probabilities, one tensor of shape (b, h, s, k) per layer. The call
                 is then computed eagerly, whatever the attention implementation.
-            unpad_inputs: remove padding from the computation (see `RoFormerConfig`); the config's if None.
+            unpad_inputs: leave padding out of the computation (see `RoFormerConfig`); the config's if None.
             output_hidden_states: return the embeddings and every layer's output, each of shape (b, s, hidden_size).
 
         Returns:
@@ -213,8 +215,7 @@ class RoFormerModel(RoFormerPreTrainedModel):
         """
         if output_attentions is None:
             output_attentions = self.config.output_attentions
-        if output_attentions or kwargs.get("output_hidden_states", self.config.output_hidden_states):
-            unpad_inputs = False  # per-layer outputs keep the padded shape
+        token_labels = kwargs.pop("token_labels", None)  # see `RoFormerHead.base_outputs`
         inputs = self._check_inputs(
             input_ids,
             inputs_embeds,
@@ -225,6 +226,7 @@ class RoFormerModel(RoFormerPreTrainedModel):
             encoder_attention_mask,
             past_key_values,
             use_cache,
+            token_labels,
         )
         warn_of_unread(kwargs, type(self).forward, implementation_for(self.config, output_attentions))
         cache = inputs.past_key_values
@@ -234,14 +236,20 @@ class RoFormerModel(RoFormerPreTrainedModel):
         hidden_states = self.embeddings(input_ids, token_type_ids, inputs_embeds, inputs.position_ids)
         if hasattr(self, "embeddings_project"):
             hidden_states = self.embeddings_project(hidden_states)
-        attention = self._prepare_attention(hidden_states, inputs, output_attentions, unpad_inputs)
-        if attention.packing is not None:
-            hidden_states = attention.packing.pack(hidden_states)
+        hides_padding = self._hides_padding(unpad_inputs, inputs, hidden_states.shape[:2])
+        # The outputs of each layer keep the padded shape.
+        returns_layers = output_attentions or kwargs.get("output_hidden_states", self.config.output_hidden_states)
+        packing = self._packing(unpad_inputs, inputs) if hides_padding and not returns_layers else None
+        attention = self._prepare_attention(hidden_states, inputs, output_attentions, packing)
+        if packing is not None:
+            hidden_states = packing.pack(hidden_states)
         hidden_states = self.encoder(
             hidden_states, *attention, past_key_values=cache, output_attentions=output_attentions, **kwargs
         )
-        if attention.packing is not None:
-            hidden_states = attention.packing.unpack(hidden_states)
+        if packing is not None:
+            hidden_states = packing.unpack(hidden_states)
+        elif hides_padding:
+            hidden_states = zero_padding(hidden_states, attention_mask, token_labels)
         if isinstance(cache, PrefixCache):
             cache = None  # it is not extended, so it lacks the keys and values of the input
         outputs = {"last_hidden_state": hidden_states, "past_key_values": cache}
@@ -260,6 +268,7 @@ class RoFormerModel(RoFormerPreTrainedModel):
         encoder_attention_mask: torch.Tensor | None,
         past_key_values: Cache | None,
         use_cache: bool | None,
+        token_labels: torch.Tensor | None,
     ) -> CheckedInputs:
         """Check the arguments of `forward` and fill in defaults."""
         tokens = check_tokens(input_ids, inputs_embeds)
@@ -284,13 +293,16 @@ class RoFormerModel(RoFormerPreTrainedModel):
                 check_length(self.config, past + s)
         elif position_ids.ndim != 2 or position_ids.shape[0] not in (1, b) or position_ids.shape[1] != s:
             raise ValueError(f"position_ids has shape {tuple(position_ids.shape)}; expected ({b}, {s}) or (1, {s})")
+        padding = (None, None)
+        if not getattr(past_key_values, "is_compileable", False):
+            padding = count_padding(attention_mask, token_labels)
         # Read every value needed on the host in one device sync.
-        all_ones, encoder_all_ones, has_padding, training_steps = check_ranges(
+        *padding, encoder_all_ones, has_padding, training_steps = check_ranges(
             (self.main_input_name, input_ids, self.config.vocab_size, None),
             ("token_type_ids", token_type_ids, self.config.type_vocab_size, None),
             ("position_ids", checked, longest_text(self.config), None),
             questions=(
-                None if getattr(past_key_values, "is_compileable", False) else is_all_ones(attention_mask),
+                *padding,
                 None if encoder_hidden_states is None else is_all_ones(encoder_attention_mask),
                 self.has_padding_at_an_end(input_ids) if attention_mask is None else None,
                 self.encoder.training_steps if is_redrawing(self) else None,
@@ -299,36 +311,54 @@ class RoFormerModel(RoFormerPreTrainedModel):
         if has_padding:
             # Pass one pad token: padding was detected above, so this avoids a second sync.
             self.warn_if_padding_and_no_attention_mask(torch.tensor([[self.config.pad_token_id]]), None)
-        own = attention_mask, all_ones, token_type_ids, position_ids
+        own = attention_mask, *padding, token_type_ids, position_ids
         source = encoder_hidden_states, encoder_attention_mask, encoder_all_ones
         return CheckedInputs(*own, *source, past_key_values, past, training_steps)
 
     def _prepare_attention(
-        self, hidden_states: torch.Tensor, inputs: CheckedInputs, output_attentions: bool | None, unpad: bool | None
+        self,
+        hidden_states: torch.Tensor,
+        inputs: CheckedInputs,
+        output_attentions: bool | None,
+        packing: Packing | None,
     ) -> AttentionInputs:
-        """Return the masks, position embeddings and packing for every layer; `hidden_states` are not packed."""
-        config, (b, s) = self.config, hidden_states.shape[:2]
+        """Return the masks and position embeddings for every layer; `hidden_states` are not packed."""
+        config = self.config
         if output_attentions and config.attention_type == "linear":
-            check_matrix(s, inputs.past)
+            check_matrix(hidden_states.shape[1], inputs.past)
         implementation = implementation_for(config, output_attentions)
         check_implementation(config, implementation, hidden_states, self.training)
         positions = self.position_embeddings(inputs.position_ids, inputs.attention_mask, inputs.past)
         source = inputs.encoder_attention_mask, inputs.encoder_hidden_states, inputs.encoder_all_ones
         encoder = inputs.encoder_hidden_states, cross_attention_mask(config, implementation, hidden_states, *source)
-        if (
-            (config.unpad_inputs if unpad is None else unpad)
-            and not inputs.all_ones
-            and inputs.past_key_values is None
-            and inputs.attention_mask is not None
-            and self.self_attention.supports_unpadding
-            and can_be_unpadded(config, implementation, inputs.attention_mask, (b, s))
-        ):
-            packing = Packing(inputs.attention_mask)
+        if packing is not None:
             return AttentionInputs(None, tuple(packing.pack(x) for x in positions), *encoder, packing, None)
-        own = inputs.attention_mask, inputs.token_type_ids, inputs.past_key_values, inputs.all_ones
+        own = inputs.attention_mask, inputs.token_type_ids, inputs.past_key_values, inputs.padding == 0
         mask = self_attention_mask(config, implementation, hidden_states, *own)
         groups = prefix_groups(config, hidden_states, inputs.token_type_ids)
         return AttentionInputs(mask, positions, *encoder, None, groups)
+
+    def _hides_padding(self, unpad_inputs: bool | None, inputs: CheckedInputs, shape: torch.Size) -> bool:
+        """Return whether a call for tokens of that shape returns 0 at padding (see `RoFormerConfig.unpad_inputs`)."""
+        config = self.config
+        if unpad_inputs is None:
+            unpad_inputs = config.unpad_inputs
+        if unpad_inputs is None:
+            unpad_inputs = not (config.is_decoder or config.prefix_lm)
+        mask = inputs.attention_mask
+        if not unpad_inputs or inputs.padding == 0 or not isinstance(mask, torch.Tensor) or mask.shape != shape:
+            return False
+        return inputs.past_key_values is None and self.self_attention.supports_unpadding
+
+    def _packing(self, unpad_inputs: bool | None, inputs: CheckedInputs) -> Packing | None:
+        """Return the packing for a call that leaves its padding out of the computation, otherwise None."""
+        mask, implementation = inputs.attention_mask, self.config._attn_implementation or "eager"
+        if mask is None or not inputs.padding or inputs.padding_is_read or not can_pack(self.config, implementation):
+            return None
+        if self.config.unpad_inputs if unpad_inputs is None else unpad_inputs:
+            return Packing(mask)
+        is_faster = is_faster_packed(self.config, implementation, mask.device, inputs.padding, len(mask))
+        return Packing(mask) if is_faster else None
 
     def default_position_ids(
         self, attention_mask: torch.Tensor | None, s: int, past: int | torch.Tensor, device: torch.device

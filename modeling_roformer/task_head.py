@@ -13,7 +13,6 @@ from .docstrings import described_as_in
 from .fast_cross_entropy import cross_entropy
 from .input_checks import can_be_read, check_ranges, check_same_shape, is_wrapped
 from .model import RoFormerModel, RoFormerPreTrainedModel
-from .unpadding import reads_padding
 
 # Arguments of heads besides the bare model's; the second is for heads whose loss is over `labels` alone.
 _RETURN_DICT = """
@@ -128,15 +127,9 @@ class RoFormerHead(RoFormerPreTrainedModel):
         """Return the bare model's outputs for the arguments of a head.
 
         Args:
-            token_labels: label of each hidden state, shape (b, s), -100 for none. Inputs are not unpadded if padding
-                has labels.
+            token_labels: label of each hidden state, shape (b, s), -100 for none. Padding that has one is computed.
         """
-        unpad_inputs = kwargs.pop("unpad_inputs", None)
-        if unpad_inputs is None:
-            unpad_inputs = self.config.unpad_inputs
-        if unpad_inputs and token_labels is not None:
-            unpad_inputs = not reads_padding(inputs[1], token_labels)
-        return self.base_model(*inputs, **{**kwargs, "unpad_inputs": unpad_inputs, "return_dict": True})
+        return self.base_model(*inputs, **{**kwargs, "token_labels": token_labels, "return_dict": True})
 
     def _make_output(
         self, output_class: Callable[..., Output], outputs, logits, labels, num_items_in_batch=None, **kwargs

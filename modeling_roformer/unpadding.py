@@ -7,12 +7,16 @@ Dimensions in the shapes: b batch, s sequence length, n tokens of all texts toge
 """
 
 from collections.abc import Iterator
+from itertools import groupby
 
 import torch
 from torch.nn import functional as F
 
 from .configuration import RoFormerConfig
 from .input_checks import can_be_read
+
+# Padding per text, times hidden_size², from which on packed texts are faster: 8 tokens at width 256, 1 at 768.
+LEAST_SAVED = 2**19
 
 
 class Packing:
@@ -34,12 +38,12 @@ class Packing:
         keep = attention_mask != 0
         self.batch_shape = keep.shape
         lengths, order = keep.sum(dim=1).sort(stable=True)
-        rows, self.columns = keep[order].nonzero(as_tuple=True)
+        known = lengths.tolist()  # the only values that the host waits for
+        rows, self.columns = torch.nonzero_static(keep[order], size=sum(known)).unbind(1)
         self.rows = order[rows]
         self.cu_seqlens = F.pad(lengths.cumsum(dim=0), (1, 0)).to(torch.int32)
-        length, count = lengths.unique_consecutive(return_counts=True)
-        self.buckets = list(zip(count.tolist(), length.tolist(), strict=True))  # number of texts, length
-        self.max_length = self.buckets[-1][1]
+        self.buckets = [(len(list(texts)), length) for length, texts in groupby(known)]  # number of texts, length
+        self.max_length = known[-1]
 
     def pack(self, padded: torch.Tensor) -> torch.Tensor:
         """Pack shape (b or 1, s, …) to (1, n, …)."""
@@ -77,23 +81,47 @@ class Packing:
         return torch.cat(outputs)[None]
 
 
-def can_be_unpadded(
-    config: RoFormerConfig, implementation: str, attention_mask: torch.Tensor | None, shape: tuple[int, int]
-) -> bool:
-    """Return whether a batch of that shape has padding that can be removed without changing what is read of the output.
+def can_pack(config: RoFormerConfig, implementation: str) -> bool:
+    """Return whether the layers can compute packed texts.
 
-    False if a text starts with padding (classification heads and poolers read the first position), with UniLM's mask or
-    flex attention (neither takes packed texts), in an eager decoder (only its mask makes it causal), with chunks of the
-    feed-forward layer (they must divide the number of tokens), and in a compiler (shapes must not depend on values).
+    False with UniLM's mask or flex attention (neither takes packed texts), in an eager decoder (only its mask makes it
+    causal), and with chunks of the feed-forward layer (they must divide the number of tokens).
     """
-    if not isinstance(attention_mask, torch.Tensor) or attention_mask.shape != shape or not can_be_read(attention_mask):
-        return False
     if implementation == "eager" and config.is_decoder and config.attention_type == "softmax":
         return False
-    if config.prefix_lm or config.chunk_size_feed_forward or implementation == "flex_attention":
-        return False
-    keep = attention_mask != 0
-    return bool(keep[:, 0].all() & ~keep.all())
+    return not (config.prefix_lm or config.chunk_size_feed_forward or implementation == "flex_attention")
+
+
+def is_faster_packed(
+    config: RoFormerConfig, implementation: str, device: torch.device, padding: int, texts: int
+) -> bool:
+    """Return whether to leave out that many tokens of padding saves more time than a call of attention per text costs.
+
+    Otherwise, and on a device other than a CPU, only a kernel that takes all texts in one call is sure to gain.
+    """
+    if "flash" in implementation:
+        return True
+    # A token costs a multiple of the square of the width. The bound is measured by benchmarks/padding.py.
+    return device.type == "cpu" and padding * config.hidden_size**2 >= LEAST_SAVED * texts
+
+
+def zero_padding(
+    hidden_states: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Return hidden states (b, s, hidden_size) with 0 at padding, as `Packing.unpack` does.
+
+    Texts that begin with padding are not changed: classification heads and poolers read the first position. Nor is
+    padding that has a label.
+
+    Args:
+        attention_mask: shape (b, s), 0 for padding.
+        labels: one per token, shape (b, s), -100 for none.
+    """
+    is_padding = (attention_mask == 0).to(hidden_states.device)
+    is_unread = is_padding & ~is_padding[:, :1]
+    if labels is not None:
+        is_unread = is_unread & (labels == -100).to(hidden_states.device)
+    return hidden_states.masked_fill(is_unread[..., None], 0)
 
 
 def up_to_last_label(labels: torch.Tensor) -> torch.Tensor:
@@ -107,13 +135,23 @@ def up_to_last_label(labels: torch.Tensor) -> torch.Tensor:
     return (labels != -100).flip(1).cummax(dim=1).values.flip(1)
 
 
-def reads_padding(attention_mask: torch.Tensor | None, labels: torch.Tensor) -> bool:
-    """Return whether a label lies on padding, where unpadding would leave out the hidden state that predicts it.
+def count_padding(
+    attention_mask: object, labels: torch.Tensor | None = None
+) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """Return the number of tokens that are padding, and whether hidden states of padding are read, as 0-d tensors,
+    which the caller reads in its one device sync. None for masks of another shape.
+
+    They are read of a text that begins with padding, by classification heads and poolers, and where padding has a label.
 
     Args:
-        attention_mask: shape (b, s), 0 for padding; a mask of another shape is never unpadded.
-        labels: one per token, shape (b, s), -100 for none.
+        attention_mask: shape (b, k), 0 for padding.
+        labels: one per token, shape (b, k), -100 for none.
     """
-    if not isinstance(attention_mask, torch.Tensor) or attention_mask.shape != labels.shape or not can_be_read(labels):
-        return False
-    return bool(((labels != -100) & (attention_mask == 0).to(labels.device)).any())
+    if not isinstance(attention_mask, torch.Tensor) or attention_mask.ndim != 2 or not can_be_read(attention_mask):
+        return None, None
+    is_padding = attention_mask == 0
+    is_read = is_padding[:, 0].any()
+    if labels is not None and labels.shape == is_padding.shape:
+        has_label = (labels != -100).to(is_padding.device) if can_be_read(labels) else torch.ones_like(is_padding)
+        is_read = is_read | (is_padding & has_label).any()
+    return is_padding.sum(), is_read

@@ -106,6 +106,4 @@ def load_model(saved: SavedModel) -> PreTrainedModel:
     config = model.config
     config.output_attentions = config.output_hidden_states = config.use_cache = False
     config.return_dict = True
-    if hasattr(config, "unpad_inputs"):  # a graph has no shapes that depend on a mask
-        config.unpad_inputs = False
     return model.eval()

@@ -1,6 +1,7 @@
 """Number of times that a forward pass waits for the device, to read a value on the host: at most twice in training."""
 
 from collections import Counter
+from functools import partial
 
 import pytest
 import torch
@@ -125,6 +126,16 @@ def test_reads_of_a_training_step(case, mask):
 
     reads = host_reads(step)
     assert reads.total() <= expected, reads
+
+
+@pytest.mark.parametrize("head", ["RoFormerModel", "RoFormerForMaskedLM", "RoFormerForSequenceClassification"])
+def test_leaving_out_padding_adds_one_read(head):
+    model = getattr(ours, head)(small_config(num_labels=3))
+    labels = {"RoFormerForMaskedLM": IDS.masked_fill(IDS == 0, -100), "RoFormerForSequenceClassification": CLASSES}
+    inputs = {"attention_mask": MASKS["with padding"]} | ({"labels": labels[head]} if head in labels else {})
+    calls = [partial(model, IDS, **inputs, unpad_inputs=unpad) for unpad in (False, True)]
+    computed, left_out = map(host_reads, calls)
+    assert left_out == computed + Counter(tolist=1)
 
 
 @pytest.mark.parametrize("cached", [True, False])

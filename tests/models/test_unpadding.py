@@ -1,5 +1,6 @@
-"""unpad_inputs: the same outputs and gradients, with nothing computed on padding."""
+"""unpad_inputs: the same outputs and gradients, with nothing computed on padding, by default where that is faster."""
 
+import json
 from itertools import pairwise
 
 import pytest
@@ -16,6 +17,7 @@ from transformers.models.roformer.modeling_roformer import RoFormerConfig as The
 from transformers.models.roformer.modeling_roformer import RoFormerForMaskedLM as TheirMaskedLM
 
 from modeling_roformer import RoFormerForCausalLM, RoFormerForMaskedLM, RoFormerModel
+from modeling_roformer.unpadding import is_faster_packed
 
 ROPE = {"factor": 4.0, "original_max_position_embeddings": 4}
 VARIANTS = {
@@ -160,9 +162,117 @@ def test_whatever_is_asked_for_is_right(fields, mask, asked):
     torch.testing.assert_close(
         found.last_hidden_state[is_token], expected.last_hidden_state[is_token], atol=2e-5, rtol=0
     )
-    for name in ("hidden_states", "attentions"):
-        for one, other in zip(found.get(name) or (), expected.get(name) or (), strict=True):
-            assert torch.equal(one, other)
+    *layers, last = found.get("hidden_states") or (found.last_hidden_state,)
+    assert torch.equal(last, found.last_hidden_state)
+    for one, other in zip(layers, (expected.get("hidden_states") or ())[:-1], strict=True):
+        assert torch.equal(one, other)
+    for one, other in zip(found.get("attentions") or (), expected.get("attentions") or (), strict=True):
+        assert torch.equal(one, other)
+
+
+ZERO_AT_PADDING = {
+    "default": {},
+    "True": {"unpad_inputs": True},
+    "eager": {"attn_implementation": "eager"},
+    "linear": {"attention_type": "linear"},
+    "learned": {"position_encoding": "learned"},
+    "chunks": {"chunk_size_feed_forward": 1},
+    "UniLM, True": {"prefix_lm": True, "unpad_inputs": True},
+    "decoder, True": {"is_decoder": True, "use_cache": False, "unpad_inputs": True},
+}
+
+
+def assert_zero_at_padding(model, batch, routes):
+    """Texts that begin with padding are computed with it: their first position may be read."""
+    mask = batch["attention_mask"]
+    is_zero = (mask == 0) & (mask[:, :1] == 1)
+    expected = model(**batch, unpad_inputs=False).last_hidden_state
+    assert expected.abs().min() > 0
+    for name, outputs in routes.items():
+        found = outputs if isinstance(outputs, torch.Tensor) else outputs.last_hidden_state
+        assert not found[is_zero].any(), name
+        assert found[~is_zero].abs().min() > 0, name
+        is_token = mask == 1
+        torch.testing.assert_close(found[is_token], expected[is_token], atol=2e-5, rtol=0, msg=name)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("mask", [RIGHT, LEFT, HOLES], ids=["right", "left", "holes"])
+@pytest.mark.parametrize("fields", ZERO_AT_PADDING.values(), ids=ZERO_AT_PADDING)
+def test_outputs_at_padding_are_zero_by_every_route(fields, mask):
+    model, batch = small_model(**fields), make_batch(mask)
+
+    def one_text(ids, mask, segments):
+        return model(ids[None], mask[None], segments[None])[0][0]
+
+    routes = {
+        "packed": model(**batch, unpad_inputs=True),
+        "by default": model(**batch),
+        "with layers' outputs": model(**batch, output_hidden_states=True),
+        "with attentions": model(**batch, output_attentions=True),
+        "vmap": torch.func.vmap(one_text)(*batch.values()),
+    }
+    assert_zero_at_padding(model, batch, routes)
+
+
+@pytest.mark.slow
+@torch.no_grad()
+@pytest.mark.parametrize("mask", [RIGHT, LEFT], ids=["right", "left"])
+@pytest.mark.parametrize("name", ["default", "linear", "decoder, True"])
+def test_outputs_at_padding_are_zero_in_compiled_and_exported_models(name, mask):
+    model, batch = small_model(**ZERO_AT_PADDING[name]), make_batch(mask)
+    torch.compiler.reset()
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    exported = torch.export.export(model, (), batch, strict=False).module()
+    assert_zero_at_padding(model, batch, {"compiled": compiled(**batch), "exported": exported(**batch)})
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"unpad_inputs": False}, {"prefix_lm": True}, {"is_decoder": True, "use_cache": False}, {"is_decoder": True}],
+)
+def test_outputs_at_padding_are_computed_where_that_is_the_default_or_asked_for(fields):
+    model, batch = small_model(**fields), make_batch(RIGHT)
+    with torch.no_grad():
+        assert model(**batch).last_hidden_state.abs().min() > 0
+
+
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["eager", "compiled"])
+@pytest.mark.parametrize("unpad", [None, True])
+def test_padding_that_has_a_label_is_computed(compiled, unpad):
+    model, batch = small_model("RoFormerForMaskedLM"), make_batch(RIGHT)
+    labels = torch.full_like(RIGHT, -100)
+    labels[:, 3] = 7  # on padding in three rows
+    torch.compiler.reset()
+    called = torch.compile(model, fullgraph=True, backend="aot_eager") if compiled else model
+    with torch.no_grad():
+        found = called(**batch, labels=labels, unpad_inputs=unpad)
+        expected = model(**batch, labels=labels, unpad_inputs=False)
+        at_zero = model.cls(torch.zeros(32))
+    torch.testing.assert_close(found.loss, expected.loss, atol=1e-5, rtol=0)
+    is_read = (RIGHT == 1) | (labels != -100)
+    torch.testing.assert_close(found.logits[is_read], expected.logits[is_read], atol=2e-5, rtol=0)
+    torch.testing.assert_close(found.logits[~is_read], at_zero.expand((~is_read).sum(), -1), atol=2e-5, rtol=0)
+
+
+def test_padding_is_left_out_by_default_where_that_is_faster():
+    """The bound on a CPU is 8 tokens of padding per text at a width of 256."""
+    model = small_model(hidden_size=256, num_hidden_layers=1)
+    few, many = (torch.arange(40)[None] < torch.tensor([[40], [40 - n]]) for n in (15, 16))
+    assert tokens_computed(model, **make_batch(few)) == 80
+    assert tokens_computed(model, **make_batch(many)) == 64
+    assert tokens_computed(model, **make_batch(many), unpad_inputs=False) == 80
+    assert tokens_computed(model, **make_batch(few), unpad_inputs=True) == 65
+    assert tokens_computed(small_model(hidden_size=256, unpad_inputs=False), **make_batch(many)) == 80
+    assert tokens_computed(small_model(hidden_size=256, is_decoder=True), **make_batch(many)) == 80
+    assert tokens_computed(small_model(), **make_batch(many)) == 80
+
+
+@pytest.mark.parametrize(("implementation", "on_gpu"), [("sdpa", False), ("eager", False), ("flash_attention_2", True)])
+def test_elsewhere_than_on_a_cpu_only_a_kernel_for_packed_texts_is_sure_to_gain(implementation, on_gpu):
+    config = small_config(hidden_size=1024)
+    assert is_faster_packed(config, implementation, torch.device("cpu"), 100, 2)
+    assert is_faster_packed(config, implementation, torch.device("cuda"), 100, 2) == on_gpu
 
 
 def loss_and_gradients(model, **inputs):
@@ -229,14 +339,14 @@ def host_reads(model, **inputs):
     return reads.count
 
 
-def test_labels_cost_unpadding_one_read():
+def test_leaving_out_padding_costs_one_read():
+    """The lengths are read. The number of tokens of padding, and of their labels, comes with what every call reads."""
     model, batch = small_model("RoFormerForMaskedLM"), make_batch(RIGHT)
     labels = batch["input_ids"].masked_fill(RIGHT == 0, -100)
-    added = []
-    for unpad in (False, True):
-        batch["unpad_inputs"] = unpad
-        added.append(host_reads(model, **batch, labels=labels) - host_reads(model, **batch))
-    assert added[1] == added[0] + 1
+    for more in ({}, {"labels": labels}):
+        computed, left_out = (host_reads(model, **batch, **more, unpad_inputs=unpad) for unpad in (False, True))
+        assert left_out == computed + 1
+        assert host_reads(model, **batch, **more) == computed
 
 
 @pytest.mark.parametrize("mask", [RIGHT, LEFT, HOLES], ids=["right", "left", "holes"])
@@ -326,6 +436,14 @@ def test_a_mask_of_the_wrong_shape_is_refused():
     model, batch = small_model(unpad_inputs=True), make_batch(RIGHT)
     with refused(ValueError, "attention_mask", (4, 5)):
         model(batch["input_ids"], attention_mask=RIGHT[:, :5])
+
+
+@pytest.mark.parametrize("choice", [None, False, True])
+def test_only_a_choice_is_saved(choice, tmp_path):
+    small_model(unpad_inputs=choice).save_pretrained(tmp_path)
+    saved = json.loads((tmp_path / "config.json").read_text())
+    assert saved.get("unpad_inputs", "open") == ("open" if choice is None else choice)
+    assert RoFormerModel.from_pretrained(tmp_path).config.unpad_inputs is choice
 
 
 def test_the_choice_is_saved_and_others_read_the_checkpoint(tmp_path):
