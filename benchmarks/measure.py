@@ -1,27 +1,227 @@
-"""Fair measurement: subjects in separate processes, alternating runs, medians.
+"""Fair measurement: subjects in separate processes, alternating runs, medians; and the tables of a script, as files.
 
 A subject is a function that does one piece of work. A factory makes it in a worker process, where it is timed, so that its
 peak memory is its own. Runs of all subjects alternate, so that other load on the machine affects all of them.
+
+A script prints its tables through `Figures`. With `--output FOLDER/NAME`, these are also written to NAME.md and NAME.json, which
+says on which machine, with which versions and at which commit they were measured.
 """
 
+import argparse
+import json
 import multiprocessing
+import os
+import platform
+import re
 import resource
+import shlex
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from rich.console import Console
+from rich.table import Table
+
 MB = 1e6
+ROOT = Path(__file__).resolve().parent.parent
+# Instruction sets that decide how fast float32, bfloat16 and int8 are.
+INSTRUCTIONS = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_tile", "amx_int8", "amx_bf16")
+INSTRUCTIONS += ("asimddp", "bf16", "i8mm")
 
 
 @dataclass
 class Measurement:
-    """Median of the runs in seconds, and the peak memory of the process so far in bytes."""
+    """Seconds of each run, and the peak memory of the process so far in bytes."""
 
-    seconds: float
-    peak: float
+    times: list[float]
+    peak: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """The median."""
+        return statistics.median(self.times)
+
+
+class Cell(str):
+    """Cell of a table, with the values of the runs whose median it shows.
+
+    ```python
+    >>> Cell("{:.1f} ms", [2.04, 2.61, 2.13])
+    '2.1 ms'
+    ```
+    """
+
+    values: list[float]
+
+    def __new__(cls, template: str, values: Iterable[float]):
+        values = [*values]
+        cell = super().__new__(cls, template.format(statistics.median(values)))
+        cell.values = values
+        return cell
+
+
+def rate(amount: float, measurement: Measurement, template: str = "{:,.0f}") -> Cell:
+    """Return a cell of an amount per second."""
+    return Cell(template, [amount / seconds for seconds in measurement.times])
+
+
+def ratio(theirs: Measurement, ours: Measurement, template: str = "{:.2f} ×") -> Cell:
+    """Return a cell with how many times as fast ours is: the median over rounds, in each of which both ran once."""
+    return Cell(template, [a / b for a, b in zip(theirs.times, ours.times, strict=True)])
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--output", type=Path, metavar="FOLDER/NAME", help="also write the tables to NAME.md and NAME.json"
+    )
+
+
+class Figures:
+    """Tables of a script: printed when added, and written at the end of the block if an output was given.
+
+    Args:
+        output: folder and name of the files, without a suffix, or None.
+        peers: packages whose versions matter besides torch, transformers and this one.
+
+    ```python
+    >>> with Figures(chosen.output, "onnxruntime") as figures:
+    ...     figures.add("vectors", table)
+    ```
+    """
+
+    def __init__(self, output: Path | None, *peers: str):
+        self.output = output
+        self.console = Console(width=130, highlight=False)
+        self.tables: dict[str, Table] = {}
+        self.circumstances = circumstances(*peers)
+
+    def add(self, name: str, table: Table) -> None:
+        """Print a table and keep it. Its cells are strings; those that were measured are a `Cell`."""
+        self.console.print(table)
+        self.tables[name] = table
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *exception) -> None:
+        if kind is None and self.output:
+            found = {**self.circumstances, "tables": {name: to_json(table) for name, table in self.tables.items()}}
+            self.output.parent.mkdir(parents=True, exist_ok=True)
+            written = {
+                ".json": one_row_a_line(json.dumps(found, indent=1, ensure_ascii=False)) + "\n",
+                ".md": "\n\n".join(f"{to_markdown(of)}\n\n{origin(found)}" for of in found["tables"].values()) + "\n",
+            }
+            for suffix, text in written.items():
+                self.output.with_name(self.output.name + suffix).write_text(text, encoding="utf-8")
+
+
+def to_json(table: Table) -> dict:
+    """Return columns and rows of a table; a measured cell has its median, quartiles and number of runs."""
+
+    def cell(found: str) -> str | dict:
+        if not isinstance(found, Cell):
+            return found
+        low, middle, high = (
+            statistics.quantiles(found.values, method="inclusive") if len(found.values) > 1 else found.values * 3
+        )
+        figures = {"median": middle, "quartiles": [low, high]}
+        return {"text": str(found), **{name: rounded(of) for name, of in figures.items()}, "runs": len(found.values)}
+
+    rows = zip(*(column.cells for column in table.columns), strict=True)
+    return {
+        "columns": [column.header for column in table.columns],
+        "rows": [[cell(found) for found in row] for row in rows],
+    }
+
+
+def one_row_a_line(text: str) -> str:
+    """Join the lines of each row of a table in indented JSON."""
+    return re.sub(r"\n(?: {5,}| {4}(?=[\]\"]))", " ", text)
+
+
+def rounded(number: float | list[float]) -> float | list[float]:
+    """Round to five digits, which is more than a measurement has."""
+    return [rounded(x) for x in number] if isinstance(number, list) else float(f"{number:.5g}")
+
+
+def to_markdown(table: dict) -> str:
+    """Return a table of a NAME.json as Markdown."""
+    texts = [[cell if isinstance(cell, str) else cell["text"] for cell in row] for row in table["rows"]]
+    lines = [table["columns"], ["---"] * len(table["columns"]), *texts]
+    return "\n".join("| " + " | ".join(text.replace("|", "\\|") for text in line) + " |" for line in lines).replace(
+        "|  |", "| |"
+    )
+
+
+def origin(found: dict) -> str:
+    """Return the line below the tables of a NAME.json: machine, versions, commit and date."""
+    machine, versions = found["machine"], found["versions"]
+    processor = (
+        machine.get("gpu") or f"{machine['cores']} cores of {machine['cpu']} ({', '.join(machine['instructions'])})"
+    )
+    numbers = ", ".join(f"{name} {number}" for name, number in versions.items() if name in ("torch", "transformers"))
+    return f"{processor}; {numbers}; commit {found['commit']}, {found['date']}."
+
+
+def circumstances(*peers: str) -> dict:
+    """Return the command, the date, the commit, the machine and the versions."""
+    arguments, skip = [], False
+    for argument in sys.argv[1:]:
+        if not skip and argument != "--output":  # folders are those of this machine
+            arguments.append(Path(argument).name if os.sep in argument and Path(argument).exists() else argument)
+        skip = argument == "--output"
+    packages = ("torch", "transformers", "modeling_roformer", *peers)
+    return {
+        "command": shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *arguments]),
+        "date": datetime.now(UTC).date().isoformat(),
+        "commit": commit(),
+        "machine": machine(),
+        "versions": {"python": platform.python_version(), **{name: of for name in packages if (of := installed(name))}},
+    }
+
+
+def installed(package: str) -> str | None:
+    """Return the version of a package, or None."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def git(*arguments: str) -> str:
+    return subprocess.run(["git", "-C", ROOT, *arguments], capture_output=True, text=True).stdout.strip()
+
+
+def commit() -> str:
+    """Return the commit, with a plus sign if code has changed since."""
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", "*.py")
+    return git("rev-parse", "--short=7", "HEAD") + ("+" if changed else "")
+
+
+def machine() -> dict:
+    """Return the processor, its number of cores for this process, its relevant instructions, and the load before."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    facts = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    flags = (facts.get("flags") or facts.get("Features") or "").split()
+    found = {
+        "cpu": facts.get("model name") or platform.processor() or platform.machine(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "instructions": [name for name in INSTRUCTIONS if name in flags],
+        "load": round(os.getloadavg()[0], 2),
+    }
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        found["gpu"] = torch.cuda.get_device_name()
+    return found
 
 
 class Worker:
@@ -84,18 +284,18 @@ def alternate(
             elapsed, peaks[name], _ = worker.run(*arguments)
             if run:
                 seconds[name].append(elapsed)
-    return {name: Measurement(statistics.median(values), peaks[name]) for name, values in seconds.items()}
+    return {name: Measurement(values, peaks[name]) for name, values in seconds.items()}
 
 
-def in_turn(functions: dict[str, Callable[[], float]], runs: int) -> dict[str, float]:
-    """Return the median of the seconds that each function returns. They run in turns, after one warm-up call each."""
+def in_turn(functions: dict[str, Callable[[], float]], runs: int) -> dict[str, Measurement]:
+    """Return the seconds that each function returns. They run in turns, after one warm-up call each."""
     seconds = {name: [] for name in functions}
     for run in range(runs + 1):
         for name, function in functions.items():
             elapsed = function()
             if run:
                 seconds[name].append(elapsed)
-    return {name: statistics.median(values) for name, values in seconds.items()}
+    return {name: Measurement(values) for name, values in seconds.items()}
 
 
 def close(workers: Iterable[Worker]) -> None:

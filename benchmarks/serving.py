@@ -12,7 +12,6 @@ with its defaults, on a BERT of equal size with random weights, and transformers
 import argparse
 import json
 import logging
-import platform
 import random
 import statistics
 import tempfile
@@ -24,7 +23,6 @@ from pathlib import Path
 import measure
 import numpy as np
 import torch
-from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 from torch.nn import functional as F
@@ -47,18 +45,6 @@ OURS = {
     "ours, unpadded, int8": {"unpad": True, "int8": True},
 }
 ONNX = {"ours, ONNX Runtime": "model.onnx", "ours, ONNX Runtime, int8": "model_quantized.onnx"}
-INSTRUCTIONS = (
-    "avx2",
-    "avx512f",
-    "avx512_vnni",
-    "avx_vnni",
-    "avx512_bf16",
-    "amx_int8",
-    "amx_bf16",
-    "asimddp",
-    "bf16",
-    "i8mm",
-)
 
 
 def batches_of(ids: Sequence[Sequence[int]], pad: int) -> list[tuple[list[int], np.ndarray, np.ndarray]]:
@@ -211,17 +197,6 @@ def agreement(task: str, answers: np.ndarray, expected: np.ndarray) -> float:
     return float((answers * expected).sum(-1).min() if task == "vectors" else (answers == expected).mean())
 
 
-def cpu() -> str:
-    """Return the processor's name and its relevant instructions."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    facts = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
-    flags = (facts.get("flags") or facts.get("Features") or "").split()
-    return f"{facts.get('model name', platform.machine())}: {' '.join(name for name in INSTRUCTIONS if name in flags)}"
-
-
 def measured(task: str, places: dict[str, str], texts: list[str], chosen: argparse.Namespace) -> list[dict]:
     """Measure each way of serving: texts per second, median and 99th percentile seconds of one text, agreement."""
     workers = {
@@ -244,7 +219,7 @@ def measured(task: str, places: dict[str, str], texts: list[str], chosen: argpar
     return [
         {
             **row,
-            "rate": len(texts) / statistics.median(row["seconds"]),
+            "rates": [len(texts) / seconds for seconds in row["seconds"]],
             "median": statistics.median(row["alone"]),
             "99th": statistics.quantiles(row["alone"], n=100)[98],
         }
@@ -253,13 +228,14 @@ def measured(task: str, places: dict[str, str], texts: list[str], chosen: argpar
 
 
 def table(task: str, rows: list[dict]) -> Table:
-    found = Table(task, "texts/s", "times as many", "median, ms", "99th, ms", "agreement")
+    found = Table(task, "texts/s", "speed-up", "one text, ms: median", "99th percentile", "agreement")
+    first = measure.Measurement(rows[0]["seconds"])
     for row in rows:
         found.add_row(
             row["name"],
-            f"{row['rate']:,.0f}",
-            f"{row['rate'] / rows[0]['rate']:.2f}",
-            f"{1000 * row['median']:.1f}",
+            measure.Cell("{:,.0f}", row["rates"]),
+            measure.ratio(first, measure.Measurement(row["seconds"])),
+            measure.Cell("{:.1f}", [1000 * seconds for seconds in row["alone"]]),
             f"{1000 * row['99th']:.1f}",
             "" if row["name"] in (BERT, BERT_CHARACTERS) else f"{row['agreement']:.4f}",
         )
@@ -279,7 +255,7 @@ def draw(rows: list[dict], path: Path, title: str) -> None:
         of_task = [row for row in rows if row["task"] == task][::-1]
         names = [row["name"] for row in of_task]
         colors = ["#2166ac" if name.startswith("ours") else "#b2b2b2" for name in names]
-        speed.barh(names, [row["rate"] for row in of_task], color=colors)
+        speed.barh(names, [statistics.median(row["rates"]) for row in of_task], color=colors)
         speed.set_title(f"{task}: texts per second")
         wait.barh(names, [1000 * row["99th"] for row in of_task], color="#d9d9d9")
         wait.barh(names, [1000 * row["median"] for row in of_task], color=colors)
@@ -300,27 +276,32 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--only", nargs="+", metavar="NAME", help="rows to measure besides ours in float32")
     parser.add_argument("--plot", type=Path, metavar="PNG")
+    measure.add_output(parser)
     chosen = parser.parse_args()
-    console = Console(width=130, highlight=False)
     quiet()
     texts = [text for chunk in read_chunks(chosen.texts) for text in chunk.documents(chosen.field)]
     texts = random.Random(0).sample(texts, min(chosen.count, len(texts)))
     wanted = {FLOAT32, *(chosen.only or (BERT, BERT_CHARACTERS, THEIRS, *OURS, *ONNX))}
-    title = (
-        f"{cpu()}; {chosen.threads} threads; {len(texts)} texts of {statistics.mean(map(len, texts)):.0f} characters"
-    )
-    console.print(title)
     models = {"vectors": chosen.model} | ({"classes": chosen.classifier} if chosen.classifier else {})
     rows = []
-    with tempfile.TemporaryDirectory() as scratch:
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        measure.Figures(chosen.output, "sentence-transformers", "onnxruntime") as figures,
+    ):
+        machine = measure.machine()
+        title = (
+            f"{machine['cpu']}: {' '.join(machine['instructions'])}; {chosen.threads} threads; "
+            f"{len(texts)} texts of {statistics.mean(map(len, texts)):.0f} characters"
+        )
+        figures.console.print(title)
         for task, model in models.items():
             of_task = measured(task, places_of(task, model, wanted, Path(scratch) / task), texts, chosen)
-            console.print(table(task, of_task))
+            figures.add(task, table(task, of_task))
             rows += of_task
             if chosen.plot:
                 draw(rows, chosen.plot, title)
     if chosen.plot:
-        console.print(f"{chosen.plot} shows them")
+        figures.console.print(f"{chosen.plot} shows them")
 
 
 if __name__ == "__main__":
