@@ -6,54 +6,11 @@ from functools import partial
 import pytest
 import torch
 from helpers.small_models import small_config
+from helpers.training_steps import CASES, CLASSES, IDS, MASKS, make_step, number_of_reads
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import modeling_roformer as ours
-
-IDS = torch.tensor([[2, 7, 8, 3], [2, 9, 3, 0]])
-MASKS = {
-    "with padding": torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]]),
-    "without padding": torch.ones(2, 4, dtype=torch.long),
-    "no mask": None,
-}
-SEGMENTS = torch.zeros(2, 4, dtype=torch.long)
-CLASSES = torch.tensor([0, 1])
-CROSS = {
-    "encoder_hidden_states": torch.zeros(2, 3, 32),
-    "encoder_attention_mask": torch.tensor([[1, 1, 1], [1, 1, 0]]),
-}
-DYNAMIC = {"rope_type": "dynamic", "factor": 2.0, "original_max_position_embeddings": 2}
-CASES = {
-    # head: fields of the config, arguments besides tokens, segments and mask, sequences a sample, reads
-    "RoFormerModel": ({}, {"position_ids": torch.arange(4)[None]}, None, 1),
-    "RoFormerModel eager": ({"attn_implementation": "eager"}, {}, None, 1),
-    "RoFormerModel dynamic": ({"rope_parameters": DYNAMIC}, {}, None, 1),
-    "RoFormerModel learned": ({"position_encoding": "learned"}, {"position_ids": torch.arange(4)[None]}, None, 1),
-    "RoFormerModel learned by shape": ({"position_encoding": "learned"}, {}, None, 1),
-    "RoFormerModel sinusoidal": ({"position_encoding": "sinusoidal"}, {}, None, 1),
-    "RoFormerModel linear": ({"attention_type": "linear"}, {}, None, 1),
-    "RoFormerModel Performer": ({"attention_type": "linear", "linear_feature_map": "favor"}, {}, None, 1),
-    "RoFormerForMaskedLM": ({}, {"labels": IDS}, None, 2),
-    "RoFormerForMaskedLM sparse": ({"sparse_prediction": True}, {"labels": IDS}, None, 2),
-    "RoFormerForCausalLM": ({"is_decoder": True}, {"labels": IDS}, None, 2),
-    "RoFormerForCausalLM prefix": ({"is_decoder": True, "prefix_lm": True}, {"labels": IDS}, None, 2),
-    "RoFormerForCausalLM cross": ({"is_decoder": True, "add_cross_attention": True}, {"labels": IDS, **CROSS}, None, 2),
-    "RoFormerForSequenceClassification": ({}, {"labels": CLASSES}, None, 2),
-    "RoFormerForTokenClassification": ({}, {"labels": SEGMENTS}, None, 2),
-    "RoFormerForQuestionAnswering": ({}, {"start_positions": CLASSES, "end_positions": CLASSES}, None, 2),
-    "RoFormerForMultipleChoice": ({}, {"labels": CLASSES}, 3, 2),
-    "RoFormerForTripletMatching": ({}, {"labels": CLASSES}, 2, 2),
-    "RoFormerForTripletMatching bi": ({"triplet_scorer": "bi", "triplet_loss": "margin"}, {"labels": CLASSES}, 3, 2),
-    "NezhaModel": ({}, {}, None, 1),
-    "NezhaForMaskedLM": ({}, {"labels": IDS}, None, 2),
-    "NezhaForPreTraining": ({}, {"labels": IDS, "next_sentence_label": CLASSES}, None, 2),
-    "NezhaForNextSentencePrediction": ({}, {"labels": CLASSES}, None, 2),
-    "NezhaForSequenceClassification": ({}, {"labels": CLASSES}, None, 2),
-    "NezhaForTokenClassification": ({}, {"labels": SEGMENTS}, None, 2),
-    "NezhaForQuestionAnswering": ({}, {"start_positions": CLASSES, "end_positions": CLASSES}, None, 2),
-    "NezhaForMultipleChoice": ({}, {"labels": CLASSES}, 3, 2),
-}
 
 
 class Operations(TorchDispatchMode):
@@ -111,21 +68,14 @@ def test_what_reads_is_counted(function, name):
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("case", CASES)
 def test_reads_of_a_training_step(case, mask):
-    fields, arguments, sequences, expected = CASES[case]
-    head = case.split()[0]
-    config = ours.NezhaConfig if head.startswith("Nezha") else ours.RoFormerConfig
-    model = getattr(ours, head)(small_config(config, num_labels=3, **fields)).train()
-    ids = IDS.clone() if MASKS[mask] is not None else IDS.clamp(min=1)  # padding without a mask is warned of
-    inputs = {"input_ids": ids, "token_type_ids": SEGMENTS, "attention_mask": MASKS[mask]}
-    if sequences:
-        inputs = {name: None if x is None else torch.stack([x] * sequences, 1) for name, x in inputs.items()}
+    model, inputs = make_step(case, mask)
 
     def step():
-        outputs = model(**inputs, **arguments)
+        outputs = model(**inputs)
         outputs[0].sum().backward()  # the loss where there is one
 
     reads = host_reads(step)
-    assert reads.total() <= expected, reads
+    assert reads.total() <= number_of_reads(case), reads
 
 
 @pytest.mark.parametrize("head", ["RoFormerModel", "RoFormerForMaskedLM", "RoFormerForSequenceClassification"])
