@@ -58,7 +58,7 @@ class Packing:
         """Yield tensors of shape (1, n, …) in groups of texts of equal length: shape (texts, length, …)."""
         sizes = [count * length for count, length in self.buckets]
         for shape, *parts in zip(self.buckets, *(x.split(sizes, dim=1) for x in tensors), strict=True):
-            yield [part[0].unflatten(0, shape) for part in parts]
+            yield [part.reshape(*shape, *part.shape[2:]) for part in parts]
 
     def attend(self, attention, module, query, key, value, **kwargs) -> torch.Tensor:
         """Compute attention within each text by one of transformers' functions.
