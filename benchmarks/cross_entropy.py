@@ -11,7 +11,6 @@ from functools import partial
 
 import measure
 import torch
-from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
@@ -39,19 +38,21 @@ def main() -> None:
     parser.add_argument("--vocabularies", type=int, nargs="+", default=[1_000, 10_000, 37_000, 50_000])
     parser.add_argument("--runs", type=int, default=9, help="runs per median, after one warm-up")
     parser.add_argument("--threads", type=int, default=2)
+    measure.add_output(parser)
     chosen = parser.parse_args()
     torch.set_num_threads(chosen.threads)
     table = Table(title=f"Cross-entropy of {chosen.labels:,} labels, milliseconds")
-    for column in ("words", *(f"{name}, {dtype}" for dtype in DTYPES for name in (*FUNCTIONS, "times as fast"))):
+    for column in ("words", *(f"{dtype}: {name}" for dtype in DTYPES for name in (*FUNCTIONS, "speed-up"))):
         table.add_column(column, justify="right")
-    for vocab_size in track(chosen.vocabularies, "measuring"):
-        row = []
-        for dtype in DTYPES.values():
-            calls = {n: partial(seconds, f, chosen.labels, vocab_size, dtype) for n, f in FUNCTIONS.items()}
-            theirs, our = measure.in_turn(calls, chosen.runs).values()
-            row += [f"{theirs * 1000:.1f}", f"{our * 1000:.1f}", f"{theirs / our:.2f}"]
-        table.add_row(f"{vocab_size:,}", *row)
-    Console(width=120).print(table)
+    with measure.Figures(chosen.output) as figures:
+        for vocab_size in track(chosen.vocabularies, "measuring"):
+            row = []
+            for dtype in DTYPES.values():
+                calls = {n: partial(seconds, f, chosen.labels, vocab_size, dtype) for n, f in FUNCTIONS.items()}
+                theirs, our = measure.in_turn(calls, chosen.runs).values()
+                row += [*(measure.duration(m, "{:.1f}", 1e-3) for m in (theirs, our)), measure.ratio(theirs, our)]
+            table.add_row(f"{vocab_size:,}", *row)
+        figures.add("cross-entropy", table)
 
 
 if __name__ == "__main__":

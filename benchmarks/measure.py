@@ -71,6 +71,11 @@ def rate(amount: float, measurement: Measurement, template: str = "{:,.0f}") -> 
     return Cell(template, [amount / seconds for seconds in measurement.times])
 
 
+def duration(measurement: Measurement, template: str = "{:.3g}", unit: float = 1.0) -> Cell:
+    """Return a cell of the seconds, or of another unit: 1e-3 for milliseconds."""
+    return Cell(template, [seconds / unit for seconds in measurement.times])
+
+
 def ratio(theirs: Measurement, ours: Measurement, template: str = "{:.2f} ×") -> Cell:
     """Return a cell with how many times as fast ours is: the median over rounds, in each of which both ran once."""
     return Cell(template, [a / b for a, b in zip(theirs.times, ours.times, strict=True)])

@@ -12,7 +12,6 @@ from functools import partial
 
 import measure
 import torch
-from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -48,19 +47,24 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=8192, help="total of all texts")
     parser.add_argument("--runs", type=int, default=9, help="runs per median, after one warm-up")
     parser.add_argument("--threads", type=int, default=2)
+    measure.add_output(parser)
     chosen = parser.parse_args()
     torch.set_num_threads(chosen.threads)
     table = Table(title=f"Softmax attention in bfloat16, {chosen.tokens:,} tokens, milliseconds")
-    for column in ("length", *(f"{name}{mask}" for mask in ("", ", masked") for name in (*FUNCTIONS, "times as fast"))):
+    for column in (
+        "tokens per text",
+        *(f"{name}{mask}" for mask in ("", ", masked") for name in (*FUNCTIONS, "speed-up")),
+    ):
         table.add_column(column, justify="right")
-    for length in track(chosen.lengths, "measuring"):
-        row, texts = [], max(1, chosen.tokens // length)
-        for is_masked in (False, True):
-            calls = {n: partial(seconds, f, texts, length, is_masked) for n, f in FUNCTIONS.items()}
-            theirs, our = measure.in_turn(calls, chosen.runs).values()
-            row += [f"{theirs * 1000:.1f}", f"{our * 1000:.1f}", f"{theirs / our:.2f}"]
-        table.add_row(f"{length:,}", *row)
-    Console(width=120).print(table)
+    with measure.Figures(chosen.output) as figures:
+        for length in track(chosen.lengths, "measuring"):
+            row, texts = [], max(1, chosen.tokens // length)
+            for is_masked in (False, True):
+                calls = {n: partial(seconds, f, texts, length, is_masked) for n, f in FUNCTIONS.items()}
+                theirs, our = measure.in_turn(calls, chosen.runs).values()
+                row += [*(measure.duration(m, "{:.1f}", 1e-3) for m in (theirs, our)), measure.ratio(theirs, our)]
+            table.add_row(f"{length:,}", *row)
+        figures.add("attention", table)
 
 
 if __name__ == "__main__":

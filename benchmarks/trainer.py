@@ -17,7 +17,6 @@ from itertools import product
 import measure
 import torch
 import transformers
-from rich.console import Console
 from rich.table import Table
 
 import modeling_roformer as ours
@@ -30,7 +29,6 @@ SIZES = {
     "base": dict(vocab_size=50_000),
 }
 PAD, MASK, ORDINARY = 0, 4, 5  # the last is the first id that is not special
-console = Console(width=120, highlight=False)
 
 
 def make_texts(count: int, longest: int, vocabulary: int) -> list[dict]:
@@ -103,6 +101,7 @@ def main() -> None:
     parser.add_argument(
         "--quick", action="store_true", help="the small model, two steps with four short texts, one run"
     )
+    measure.add_output(parser)
     chosen = parser.parse_args()
     if chosen.quick:
         chosen.sizes, chosen.batch, chosen.length, chosen.steps, chosen.runs = ["mini"], 4, 64, 2, 1
@@ -112,9 +111,9 @@ def main() -> None:
     table = Table(title=f"Training with Trainer, {chosen.steps} × {chosen.batch} texts, {tokens:,} tokens a run")
     for column in ("model", "attention dropout", "precision", ""):
         table.add_column(column)
-    for column in ("seconds", "tokens/s", "times as fast"):
+    for column in ("seconds", "tokens/s", "speed-up"):
         table.add_column(column, justify="right")
-    with console.status("models are made") as status:
+    with measure.Figures(chosen.output, "accelerate") as figures, figures.console.status("models are made") as status:
         for size, dropout, precision in product(chosen.sizes, chosen.dropout, chosen.precisions):
             names = (THEIRS, PLAIN, OURS)
             workers = {
@@ -130,12 +129,12 @@ def main() -> None:
                     f"{dropout:g}",
                     precision,
                     name,
-                    f"{m.seconds:.3g}",
-                    f"{tokens / m.seconds:,.0f}",
-                    f"{measured[THEIRS].seconds / m.seconds:.2f}",
+                    measure.duration(m),
+                    measure.rate(tokens, m),
+                    measure.ratio(measured[THEIRS], m),
                 )
             table.add_section()
-    console.print(table)
+        figures.add("trainer", table)
 
 
 if __name__ == "__main__":

@@ -15,14 +15,12 @@ from collections.abc import Callable
 import measure
 import torch
 import transformers
-from rich.console import Console
 from rich.table import Table
 
 import modeling_roformer as ours
 
 THEIRS, MODERN, OURS = "transformers' RoFormer", "ModernBERT, SDPA", "RoFormer"
 LENGTHS = {"cpu": (512,), "cuda": (512, 2048, 8192)}
-console = Console(width=110, highlight=False)
 
 
 def make_step(name: str, device: str, layers: int, dropout: float) -> Callable:
@@ -66,12 +64,12 @@ def make_step(name: str, device: str, layers: int, dropout: float) -> Callable:
     return step
 
 
-def show(chosen, device: str) -> None:
+def show(figures: measure.Figures, chosen, device: str) -> None:
     names = (THEIRS, MODERN, OURS) if device == "cuda" else (THEIRS, OURS)
-    table = Table(title=f"A training step, {device}; theirs is {THEIRS}")
-    for column in ("texts", "attention dropout", "", "seconds", "theirs / it", "peak, MB", "it / theirs"):
+    table = Table(title=f"A training step, {device}; speed-up and share are relative to {THEIRS}")
+    for column in ("texts", "attention dropout", "", "seconds", "speed-up", "peak, MB", "share"):
         table.add_column(column, justify="left" if column == "" else "right")
-    with console.status("models are made") as status:
+    with figures.console.status("models are made") as status:
         for dropout in chosen.dropout:
             workers = {name: measure.Worker(make_step, name, device, chosen.layers, dropout) for name in names}
             for s in [chosen.length] if chosen.length else LENGTHS[device]:
@@ -84,15 +82,14 @@ def show(chosen, device: str) -> None:
                         f"{b} × {s:,}",
                         f"{dropout:g}",
                         name,
-                        f"{m.seconds:.3g}",
-                        f"{measured[THEIRS].seconds / m.seconds:.2f}",
+                        measure.duration(m),
+                        measure.ratio(measured[THEIRS], m),
                         f"{m.peak / measure.MB:,.0f}",
                         f"{m.peak / measured[THEIRS].peak:.2f}",
                     )
                 table.add_section()
             measure.close(workers.values())
-    console.print(table)
-    console.print("Goal, without attention dropout: at least 1.5 times as fast.")
+    figures.add(device, table)
 
 
 def main() -> None:
@@ -104,11 +101,13 @@ def main() -> None:
     parser.add_argument("--dropout", type=float, nargs="+", default=[0.0, 0.1], help="of attention")
     parser.add_argument("--runs", type=int, default=2, help="runs, after one warm-up")
     parser.add_argument("--quick", action="store_true", help="two layers, two texts")
+    measure.add_output(parser)
     chosen = parser.parse_args()
     if chosen.quick:
         chosen.layers, chosen.batch = 2, 2
-    for device in [chosen.device] if chosen.device else ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]:
-        show(chosen, device)
+    with measure.Figures(chosen.output) as figures:
+        for device in [chosen.device] if chosen.device else ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]:
+            show(figures, chosen, device)
 
 
 if __name__ == "__main__":

@@ -11,13 +11,11 @@ each is started several times, and the figure is the median of their medians.
 
 import argparse
 import logging
-import statistics
 from collections.abc import Callable
 
 import measure
 import torch
 import transformers
-from rich.console import Console
 from rich.table import Table
 
 import modeling_roformer as ours
@@ -30,7 +28,6 @@ SIZES = {
     | dict(encoder_ffn_dim=2048, decoder_ffn_dim=2048, vocab_size=37_000),
 }
 SPECIAL = dict(pad_token_id=0, eos_token_id=1, decoder_start_token_id=0, forced_eos_token_id=None)
-console = Console(width=120, highlight=False)
 
 
 def lengths_of(pairs: int, longest: int, mixed: bool) -> torch.Tensor:
@@ -87,14 +84,14 @@ def make_work(name: str, size: str, threads: int) -> Callable:
 
 def one_process_each(
     size: str, works: dict[str, tuple], runs: int, threads: int, progress: Callable[[str], None]
-) -> dict[tuple[str, str], float]:
-    """Measure the median seconds of each task by title and model, with one process per model."""
+) -> dict[tuple[str, str], measure.Measurement]:
+    """Measure each task by title and model, with one process per model."""
     workers = {name: measure.Worker(make_work, name, size, threads) for name in (THEIRS, OURS)}
     seconds = {}
     for title, arguments in works.items():
         calls = {name: (worker, *arguments) for name, worker in workers.items()}
         measured = measure.alternate(calls, runs, lambda name, title=title: progress(f"{title}: {name}"))
-        seconds |= {(title, name): measurement.seconds for name, measurement in measured.items()}
+        seconds |= {(title, name): measurement for name, measurement in measured.items()}
     measure.close(workers.values())
     return seconds
 
@@ -106,6 +103,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3, help="runs per process, after one warm-up")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--quick", action="store_true", help="the small model, some short sentences, one run")
+    measure.add_output(parser)
     chosen = parser.parse_args()
     pairs, sentences, longest = 64, 100, 32
     if chosen.quick:
@@ -120,9 +118,9 @@ def main() -> None:
     table = Table(title=f"Translation on {chosen.threads} threads, sentences of up to {longest} tokens")
     for column in ("model", "work"):
         table.add_column(column)
-    for column in (THEIRS, OURS, "times as fast"):
+    for column in (f"{THEIRS}, s", f"{OURS}, s", "speed-up"):
         table.add_column(column, justify="right")
-    with console.status("models are made") as status:
+    with measure.Figures(chosen.output) as figures, figures.console.status("models are made") as status:
         for size in chosen.sizes:
             rounds = []
             for number in range(1, chosen.processes + 1):
@@ -137,10 +135,12 @@ def main() -> None:
                     )
                 )
             for title in works:
-                theirs, our = (statistics.median(seconds[title, name] for seconds in rounds) for name in (THEIRS, OURS))
-                table.add_row(size, title, f"{theirs:.3g} s", f"{our:.3g} s", f"{theirs / our:.2f}")
+                theirs, our = (
+                    measure.Measurement([found[title, name].seconds for found in rounds]) for name in (THEIRS, OURS)
+                )
+                table.add_row(size, title, *map(measure.duration, (theirs, our)), measure.ratio(theirs, our))
             table.add_section()
-    console.print(table)
+        figures.add("translation", table)
 
 
 if __name__ == "__main__":
