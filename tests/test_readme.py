@@ -260,8 +260,11 @@ def test_a_block_imports_what_it_uses(page, tmp_path):
         uses = re.search(r"from_pretrained\(|pipeline\(|SentenceTransformer\(", block.code)
         imported = re.search(r"^(import|from) modeling_roformer\b", block.code, re.MULTILINE)
         assert uses is None or (imported is not None and imported.start() < uses.start()), block
-    ruff = [Path(sys.executable).with_name("ruff"), "check", "--isolated", "--no-cache", "--select", "F821", tmp_path]
-    done = subprocess.run(ruff, capture_output=True, text=True)
+    ruff = Path(sys.executable).with_name("ruff")
+    if not ruff.exists():
+        pytest.skip("ruff comes with the extra lint, which the environment of the lowest versions lacks")
+    check = [ruff, "check", "--isolated", "--no-cache", "--select", "F821", tmp_path]
+    done = subprocess.run(check, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
 
 
