@@ -4,12 +4,14 @@ The formulas are transformers' (`ROPE_INIT_FUNCTIONS`), as pure functions of the
 sequence's length: no call and no other text of the batch changes them.
 """
 
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from .configuration import RoFormerConfig
+from .input_checks import is_traced
 from .rope_parameters import PAPER_ROPE
 from .rotary import inverse_frequencies
 
@@ -51,15 +53,16 @@ def scaled_inverse_frequencies(
     view: Any = _TrainedConfig(config, width)
     # Under tracing, one number is a tensor too.
     seq_len = lengths[:, None] if isinstance(lengths, torch.Tensor) and lengths.ndim else lengths
-    return ROPE_INIT_FUNCTIONS[parameters["rope_type"]](view, device, seq_len=seq_len)
+    # transformers makes tensors on the default device, and moves them. Compilers do so ahead.
+    with nullcontext() if is_traced() else torch.device(device):
+        return ROPE_INIT_FUNCTIONS[parameters["rope_type"]](view, device, seq_len=seq_len)
 
 
 def attention_factor(config: RoFormerConfig) -> float:
     """Return YaRN's factor on the scores: it multiplies query and key, hence is squared."""
     if parameters_of(config)["rope_type"] != "yarn":
         return 1.0
-    with torch.device("cpu"):  # models are created on the meta device
-        return scaled_inverse_frequencies(config, 1, torch.device("cpu"))[1] ** 2
+    return scaled_inverse_frequencies(config, 1, torch.device("cpu"))[1] ** 2
 
 
 def depends_on_length(config: RoFormerConfig) -> bool:

@@ -1,0 +1,174 @@
+"""Every model on a simulated device, as on a GPU: nothing is made on the CPU, and reads of the device are counted.
+
+test_devices.py runs these in a process of their own, where nothing else is.
+"""
+
+from itertools import product
+
+import pytest
+import torch
+from helpers.seq2seq_models import make_ids, padded
+from helpers.seq2seq_models import make_model as make_seq2seq
+from helpers.simulated_device import NAME, SimulatedDevice
+from helpers.small_models import small_model
+from helpers.training_steps import CASES, make_step, number_of_reads
+
+
+@pytest.fixture
+def device():
+    with SimulatedDevice() as device:
+        yield device
+
+
+def to_device(inputs):
+    return {name: x.to(NAME) if isinstance(x, torch.Tensor) else x for name, x in inputs.items()}
+
+
+def on_cpu(x):
+    return x.to("cpu") if isinstance(x, torch.Tensor) else x
+
+
+def loss_and_gradients(model, inputs, **options):
+    outputs = model(**inputs, **options)
+    (outputs[0] if outputs[0].ndim == 0 else outputs[0][..., ::3].sum()).backward()
+    return outputs, {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+
+
+def assert_same(found, expected):
+    assert found.keys() == expected.keys()
+    for name, x in expected.items():
+        if isinstance(x, torch.Tensor):
+            assert found[name].device.type == NAME
+            torch.testing.assert_close(on_cpu(found[name]), x, atol=1e-5, rtol=1e-4, msg=name)
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        lambda x: x + torch.zeros(3),
+        lambda x: torch.where(torch.zeros(3) == 0, x, 0),
+        lambda x: torch.cat([x, torch.zeros(3)]),
+        lambda x: x[torch.arange(2)],
+    ],
+)
+def test_a_tensor_on_the_cpu_is_refused(mistake, device):
+    with pytest.raises(RuntimeError, match="on the CPU"):
+        mistake(torch.zeros(3, device=NAME))
+
+
+@pytest.mark.parametrize(
+    ("reading", "waits"),
+    [
+        (lambda x: x.sum().item(), 1),
+        (lambda x: x.tolist(), 1),
+        (lambda x: bool(x.any()), 1),
+        (lambda x: x[x > 0], 1),
+        (lambda x: x.nonzero(), 1),
+        (lambda x: x.cpu(), 1),
+        (lambda x: torch.tensor([1.0]).to(NAME), 1),
+        (lambda x: torch.tensor([1.0], device=NAME), 1),
+        (lambda x: x + 1, 0),
+        (lambda x: x * torch.tensor(2.0), 0),
+        (lambda x: torch.where(x > 0, x, torch.inf), 0),
+        (lambda x: torch.zeros(3, device=x.device), 0),
+    ],
+)
+def test_what_waits_is_counted(reading, waits, device):
+    x = torch.ones(3, device=NAME)
+    device.waits.clear()
+    reading(x)
+    assert device.waits.total() == waits
+
+
+@pytest.mark.parametrize("mask", ["with padding", "no mask"])
+@pytest.mark.parametrize("case", CASES)
+def test_a_training_step(case, mask, device):
+    model, inputs = make_step(case, mask, dropout=0.0)
+    expected = loss_and_gradients(model, inputs)
+    model.zero_grad()
+    model, inputs = model.to(NAME), to_device(inputs)
+    model.tie_weights()
+    device.waits.clear()
+    found = loss_and_gradients(model, inputs)
+    assert device.waits.total() <= number_of_reads(case, NAME), device.waits
+    for one, other in zip(found, expected, strict=True):
+        assert_same(one, other)
+
+
+@pytest.mark.parametrize("case", ["RoFormerForMaskedLM", "RoFormerModel linear", "RoFormerForTripletMatching bi"])
+def test_padding_is_left_out_at_one_more_wait_and_only_if_asked_for(case, device):
+    """By default only where that is sure to gain: on a device with a kernel for packed texts."""
+    model, inputs = make_step(case, dropout=0.0)
+    inputs |= {"labels": inputs["input_ids"].masked_fill(inputs["input_ids"] == 0, -100)} if "Masked" in case else {}
+    model, inputs = model.to(NAME), to_device(inputs)
+    model.tie_weights()
+    waits, results = {}, {}
+    for choice in (False, None, True):
+        device.waits.clear()
+        model.zero_grad()
+        _, gradients = loss_and_gradients(model, inputs, unpad_inputs=choice)
+        waits[choice] = device.waits.total()
+        results[choice] = {name: on_cpu(x) for name, x in gradients.items()}
+    assert waits[None] == waits[False] and waits[True] == waits[False] + 1
+    if case != "RoFormerModel linear":  # its sum is over padding too
+        for name, x in results[False].items():
+            torch.testing.assert_close(results[True][name], x, atol=1e-5, rtol=1e-4, msg=name)
+
+
+@pytest.mark.parametrize("case", ["RoFormerForMaskedLM", "RoFormerForCausalLM", "RoFormerModel Performer"])
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_several_steps_of_an_optimiser(case, dropout, device):
+    states = []
+    for place in ("cpu", NAME):
+        model, inputs = make_step(case, dropout=dropout)
+        if "Performer" in case:
+            model.config.linear_redraw_interval = 2  # features are drawn anew
+        model, inputs = model.to(place), {name: x.to(place) for name, x in inputs.items()}
+        model.tie_weights()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        torch.manual_seed(1)
+        for _ in range(4):
+            optimizer.zero_grad()
+            loss_and_gradients(model, inputs)
+            optimizer.step()
+        states.append({name: on_cpu(x) for name, x in model.state_dict().items()})
+    for name, x in states[0].items():
+        torch.testing.assert_close(states[1][name], x, atol=1e-4, rtol=1e-3, msg=name)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("fields", "options"),
+    [
+        *product(({}, {"attention_type": "linear"}, {"prefix_lm": True}), ({}, {"num_beams": 2}, {"use_cache": False})),
+        ({}, {"cache_implementation": "static"}),
+    ],
+)
+def test_generation(fields, options, device):
+    model = small_model("RoFormerForCausalLM", is_decoder=True, pad_token_id=0, eos_token_id=99, **fields)
+    inputs = {"input_ids": torch.tensor([[0, 7, 8], [5, 6, 9]]), "attention_mask": torch.tensor([[0, 1, 1], [1, 1, 1]])}
+    options = {"max_new_tokens": 4, "do_sample": False, **options}
+    expected = model.generate(**inputs, **options, disable_compile=True)
+    found = model.to(NAME).generate(**to_device(inputs), **options, disable_compile=True)
+    assert found.device.type == NAME
+    assert found.tolist() == expected.tolist()
+
+
+@torch.no_grad()
+def test_generation_of_a_translation(device):
+    model = make_seq2seq()
+    inputs = padded([make_ids(5), make_ids(3)])
+    expected = model.generate(**inputs, max_new_tokens=4, num_beams=2)
+    model = model.to(NAME)
+    model.tie_weights()
+    assert model.generate(**to_device(inputs), max_new_tokens=4, num_beams=2).tolist() == expected.tolist()
+
+
+@torch.no_grad()
+def test_waits_of_a_generated_word(device):
+    model = small_model("RoFormerForCausalLM", is_decoder=True).to(NAME)
+    ids = torch.tensor([[5, 6, 7]]).to(NAME)
+    cache = model(ids, use_cache=True).past_key_values
+    device.waits.clear()
+    model(ids[:, :1], past_key_values=cache)
+    assert device.waits.total() == 1, device.waits
