@@ -23,7 +23,7 @@ ELEMENTS = 1 << 20  # probabilities per chunk of the batch, at least one text
 
 def is_short_training(query: torch.Tensor, longest: int, attention_mask: torch.Tensor | None) -> bool:
     """Return whether `short_attention_forward` is faster than the fused kernel for at most `longest` keys."""
-    if is_traced() or is_transformed() or query.device.type != "cpu" or query.dtype != torch.bfloat16:
+    if query.dtype != torch.bfloat16 or query.device.type != "cpu" or is_traced() or is_transformed():
         return False
     if isinstance(attention_mask, torch.Tensor) and attention_mask.requires_grad:
         return False

@@ -75,7 +75,10 @@ class RoFormerOutput(nn.Module):
         self.dropout = Dropout(config.hidden_dropout_prob)
 
     def forward(self, hidden_states: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
-        return self.LayerNorm(self.dropout(self.dense(hidden_states)) + residual)
+        hidden_states = self.dense(hidden_states)
+        if self.dropout.training:  # a call of a module takes time, in a step of generation 1 % for those of all layers
+            hidden_states = self.dropout(hidden_states)
+        return self.LayerNorm(hidden_states + residual)
 
 
 class RoFormerAttention(nn.Module):
@@ -136,6 +139,8 @@ class RoFormerLayer(GradientCheckpointingLayer):
             hidden_states = self.crossattention(
                 hidden_states, encoder_attention_mask, encoder_hidden_states, packing=packing, **kwargs
             )
+        if self.chunk_size_feed_forward == 0:  # `apply_chunking_to_forward` inspects a signature, which takes longer
+            return self.feed_forward(hidden_states)
         return apply_chunking_to_forward(self.feed_forward, self.chunk_size_feed_forward, 1, hidden_states)
 
     def feed_forward(self, hidden_states: torch.Tensor) -> torch.Tensor:

@@ -112,6 +112,10 @@ def attend_causally(
         The numerators, shape (b, s, h, e), the denominators, shape (b, s, h), and the sums over all tokens so far.
     """
     s = value.shape[1]
+    if s == 1 and not is_traced():  # a step of generation
+        own = sum_keys(key, value)
+        sums = own if sums is None else add_sums(sums, own)
+        return *attend_to_sums(query, sums), sums
     chunks = _make_chunks(query, key, value, groups)
     numerators, denominators = _attend_within_chunks(chunks)
     before, before_below, sums = _attend_to_earlier_chunks(chunks, _no_sums(key, value) if sums is None else sums)

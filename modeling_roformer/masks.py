@@ -106,7 +106,13 @@ def self_attention_mask(
         return None if attention_mask is None or all_ones else attention_mask[:, -s:] != 0
     config = _with_implementation(config, implementation)
     attention_mask = None if all_ones else attention_mask
-    if config.prefix_lm:
+    if s == 1 and not getattr(past_key_values, "is_compileable", False):
+        # A step of generation: the token sees itself and all that is cached, so only padding is masked.
+        if attention_mask is None:
+            return None
+        if implementation in ("sdpa", "eager"):
+            return _ready_made(implementation, hidden_states, attention_mask[:, None, None] != 0)
+    if config.prefix_lm and s > 1:
         return create_causal_mask(
             config, hidden_states, attention_mask, past_key_values, or_mask_function=_prefix(token_type_ids, b, s, past)
         )

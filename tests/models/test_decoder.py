@@ -1,10 +1,13 @@
 """Causal and prefix language models: against transformers, against the masks written out, and with and without cache."""
 
+from collections import Counter
+
 import pytest
 import torch
 import transformers.models.roformer.modeling_roformer as theirs
 from helpers.messages import refused
 from helpers.small_models import small_model
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import StaticCache
 
 DECODER = {"vocab_size": 120, "is_decoder": True, "initializer_range": 0.3}
@@ -197,9 +200,10 @@ def test_a_prefix_is_not_read_in_chunks():
     assert found.tolist() == naive_greedy(model, prompt(), 8).tolist()
 
 
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_left_padding_changes_nothing(kind):
-    model = make_model(**KINDS[kind])
+def test_left_padding_changes_nothing(kind, implementation):
+    model = make_model(**KINDS[kind], attn_implementation=implementation)
     ids = torch.nn.functional.pad(prompt(), (5, 0))
     mask = torch.nn.functional.pad(torch.ones_like(prompt()), (5, 0))
     ids[1, :3] = torch.tensor([7, 8, 9])  # the second prompt is longer
@@ -282,3 +286,29 @@ def test_flash_refuses_the_prefix_mask():
     model.config._attn_implementation = "flash_attention_2"
     with refused(ValueError, '"flash_attention_2"', "prefix_lm", '"sdpa"'):
         model(prompt())
+
+
+class Operations(TorchDispatchMode):
+    """Counts the operations of a call by name."""
+
+    def __init__(self):
+        super().__init__()
+        self.counts = Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.counts[func.overloadpacket.__name__] += 1
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("is_padded", [False, True])
+def test_a_step_with_the_prefix_mask_computes_what_a_causal_step_does(is_padded):
+    counts = []
+    for kind in ("prefix", "causal"):
+        model, mask = make_model(**KINDS[kind]), torch.ones(2, 10, dtype=torch.long)
+        mask[0, :3] = 0 if is_padded else 1
+        with torch.no_grad():
+            cache = model(prompt(), mask[:, :9], use_cache=True).past_key_values
+            with Operations() as operations:
+                model(prompt(s=1), mask, past_key_values=cache)
+        counts.append(operations.counts)
+    assert counts[0] == counts[1] != Counter()
