@@ -213,7 +213,7 @@ def test_the_documentations_own_command_leaks_nothing(monkeypatch, capsys, tmp_p
 def test_files_keep_their_names_and_documents_their_characters(monkeypatch, capsys, tmp_path):
     draw, corpus = random.Random(0), tmp_path / "corpus"
     corpus.mkdir()
-    names = {".x.jsonl": ".x", "a.b.JSONL": "a.b", "中文 名.txt": "中文 名", "c.json.gz": "c", "d.text": "d"}
+    names = {"-x.jsonl": "-x", "a.b.JSONL": "a.b", "中文 名.txt": "中文 名", "c.json.gz": "c", "d.text": "d"}
     texts = {name: ["\ud800" + text_of(draw, 20), *(text_of(draw, 20) for _ in range(9))] for name in names}
     for name, documents in texts.items():
         lines = [json.dumps({"text": text}) if "json" in name.lower() else text.strip("\ud800") for text in documents]
