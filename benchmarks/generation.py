@@ -1,0 +1,172 @@
+"""New tokens per second of `generate`: RoFormer-GPT, RoFormer-Sim and linear attention beside transformers' models.
+
+    python benchmarks/generation.py [--quick] [--output FOLDER/NAME]
+
+All models have 6 layers of 256, 4 heads, 12,000 words and random weights. Prompts of a batch have different lengths, half to
+all of --prompts, with padding on the left. The models run in turns in one process. A call of `generate` gives two figures: the
+prefill, up to the first logits, and the decoding of the tokens after it. Beams, sampling and static caches are measured for
+short prompts. The second table has one prompt of each length in --lengths: softmax attention reads the keys of all tokens for
+each new one, linear attention a state of constant size.
+"""
+
+import argparse
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+
+import measure
+import torch
+import transformers
+from rich.table import Table
+
+import modeling_roformer as ours
+
+GPT2, THEIRS, OURS = "GPT-2", "transformers' RoFormer", "RoFormer-GPT"
+SIM, LINEAR = "RoFormer-Sim", "linear attention"
+NAMES = (GPT2, THEIRS, OURS, SIM, LINEAR)
+VOCABULARY, HEADS = 12000, 4
+WAYS = {
+    "greedy": dict(do_sample=False),
+    "sampling": dict(do_sample=True, top_p=0.95),
+    "4 beams": dict(do_sample=False, num_beams=4),
+    "static cache": dict(do_sample=False, cache_implementation="static"),
+}
+
+
+def make_model(name: str, layers: int, width: int, longest: int) -> transformers.PreTrainedModel:
+    """Make a model with random weights that never ends a text."""
+    torch.manual_seed(0)
+    shared = dict(vocab_size=VOCABULARY, pad_token_id=0, eos_token_id=None, bos_token_id=None)
+    if name == GPT2:
+        sizes = dict(n_layer=layers, n_embd=width, n_head=HEADS, n_positions=longest)
+        return transformers.GPT2LMHeadModel(transformers.GPT2Config(**shared, **sizes)).eval()
+    sizes = dict(num_hidden_layers=layers, hidden_size=width, num_attention_heads=HEADS, intermediate_size=4 * width)
+    shared |= dict(**sizes, max_position_embeddings=longest, is_decoder=True)
+    if name == THEIRS:
+        return transformers.RoFormerForCausalLM(transformers.RoFormerConfig(**shared, embedding_size=width)).eval()
+    attention = "linear" if name == LINEAR else "softmax"
+    config = ours.RoFormerConfig(**shared, prefix_lm=name == SIM, attention_type=attention)
+    return ours.RoFormerForCausalLM(config).eval()
+
+
+class FirstLogits(transformers.LogitsProcessor):
+    """Time of the first call, when the logits after the prompt are known."""
+
+    time: float | None = None
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        if self.time is None:
+            self.time = time.perf_counter()
+        return scores
+
+
+def generate(model, b: int, s: int, new_tokens: int, way: str) -> tuple[float, float]:
+    """Generate after b prompts of at most s tokens; return the seconds of the prefill and of each later step."""
+    ids = torch.randint(5, VOCABULARY, (b, s), generator=torch.Generator().manual_seed(0))
+    padding = torch.arange(b)[:, None] * s // (2 * b)
+    mask = (torch.arange(s) >= padding).long()
+    first = FirstLogits()
+    begun = time.perf_counter()
+    found = model.generate(
+        input_ids=ids * mask, attention_mask=mask, max_new_tokens=new_tokens, logits_processor=[first], **WAYS[way]
+    )
+    ended = time.perf_counter()
+    assert found.shape == (b, s + new_tokens)
+    return first.time - begun, (ended - first.time) / (new_tokens - 1)
+
+
+def in_turn(calls: dict[str, Callable], runs: int, progress: Callable[[str], None]) -> dict[str, tuple]:
+    """Return the prefill and the step of each model, as measurements. They run in turns, after one warm-up call each."""
+    found = {name: ([], []) for name in calls}
+    for run in range(runs + 1):
+        for name, call in calls.items():
+            progress(f"{name}, run {run} of {runs}" if run else f"{name}, warm-up")
+            for times, seconds in zip(found[name], call(), strict=True):
+                times += [seconds] if run else []
+    return {name: tuple(map(measure.Measurement, times)) for name, times in found.items()}
+
+
+def columns(title: str, *headers: str) -> Table:
+    table = Table(title=title)
+    for header in headers:
+        table.add_column(header, justify="left" if header in ("", "model") else "right")
+    return table
+
+
+def measure_speed(models: dict, chosen: argparse.Namespace, progress: Callable[[str], None]) -> Table:
+    """Return a table of new tokens per second, for each way to generate and each size of a batch."""
+    headers = ("", "prompts", "model", "new tokens/s", f"/ {THEIRS}", f"/ {GPT2}", "prefill, ms")
+    table = columns(f"Generation of {chosen.new_tokens} tokens", *headers)
+    for way in WAYS:
+        for s in chosen.prompts if way == "greedy" else chosen.prompts[:1]:
+            for b in chosen.batches:
+                case = f"{b} × {s:,}"
+                takes_part = {n: m for n, m in models.items() if "static" not in way or n != LINEAR}
+                calls = {n: partial(generate, m, b, s, chosen.new_tokens, way) for n, m in takes_part.items()}
+                runs = chosen.runs if b * s < 4096 else max(1, chosen.runs // 3)
+                found = in_turn(calls, runs, lambda text, case=case, way=way: progress(f"{way}, {case}: {text}"))
+                for name, (prefill, step) in found.items():
+                    ratios = [measure.ratio(found[peer][1], step) for peer in (THEIRS, GPT2)]
+                    table.add_row(
+                        way, case, name, measure.rate(b, step), *ratios, measure.duration(prefill, "{:,.0f}", 1e-3)
+                    )
+                table.add_section()
+    return table
+
+
+def measure_lengths(models: dict, chosen: argparse.Namespace, progress: Callable[[str], None]) -> Table:
+    """Return a table of the time per new token after one prompt of each length."""
+    shortest = f"/ at {chosen.lengths[0]:,}"
+    headers = (
+        "prompt, tokens",
+        *(f"{name}{what}" for name in (OURS, LINEAR) for what in (", ms/token", f", {shortest}")),
+    )
+    table = columns("Time per new token", *headers)
+    calls = {
+        (name, s): partial(generate, models[name], 1, s, chosen.new_tokens, "greedy")
+        for s in chosen.lengths
+        for name in (OURS, LINEAR)
+    }
+    found = in_turn(calls, max(1, chosen.runs // 3), lambda text: progress(f"lengths: {text}"))
+    steps = {call: step for call, (_, step) in found.items()}
+    for s in chosen.lengths:
+        cells = []
+        for name in (OURS, LINEAR):
+            step = steps[name, s]
+            cells += [measure.duration(step, "{:.2f}", 1e-3), measure.ratio(step, steps[name, chosen.lengths[0]])]
+        table.add_row(f"{s:,}", *cells)
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--prompts", type=int, nargs="+", default=[32, 1024], help="tokens of the longest prompt")
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 16], help="prompts per batch")
+    parser.add_argument("--lengths", type=int, nargs="+", default=[1024, 4096, 16384], help="of the second table")
+    parser.add_argument("--new-tokens", type=int, default=33, help="at least 2")
+    parser.add_argument("--runs", type=int, default=9, help="per median; a third of it for long prompts")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--quick", action="store_true", help="small models, few and short prompts, one run")
+    measure.add_output(parser)
+    chosen = parser.parse_args()
+    layers, width = 6, 256
+    if chosen.quick:
+        layers, width, chosen.runs, chosen.new_tokens = 2, 32, 1, 3
+        chosen.prompts, chosen.batches, chosen.lengths = [8, 16], [1, 2], [16, 32]
+    if chosen.new_tokens < 2:
+        parser.error("--new-tokens must be at least 2: the first token belongs to the prefill")
+    torch.set_num_threads(chosen.threads)
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+    longest = max(*chosen.prompts, *chosen.lengths) + chosen.new_tokens
+    with measure.Figures(chosen.output) as figures:
+        with figures.console.status("models are made") as status:
+            models = {name: make_model(name, layers, width, longest) for name in NAMES}
+            speed = measure_speed(models, chosen, status.update)
+            lengths = measure_lengths(models, chosen, status.update)
+        figures.add("speed", speed)
+        figures.add("lengths", lengths)
+
+
+if __name__ == "__main__":
+    main()
