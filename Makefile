@@ -10,11 +10,12 @@ RAY := $(VENV)/ray
 BROWSER := $(VENV)/browser
 DIST := $(VENV)/dist
 SITE := $(VENV)/site
-STAMPS := $(PACKAGE) $(TOOLS) $(RAY) $(BROWSER) $(DIST) $(SITE)
+BENCH := $(VENV)/bench
+STAMPS := $(PACKAGE) $(TOOLS) $(RAY) $(BROWSER) $(DIST) $(SITE) $(BENCH)
 
 ROOMS := modeling_roformer tokenization model_cards conversion training serving
 
-.PHONY: demo test test-random test-slow test-ray test-page test-js test-common test-clients test-floors test-floors-quick examples lint ruff schemas contracts types dist site clean
+.PHONY: demo test test-random test-slow test-ray test-page test-js test-common test-clients test-floors test-floors-quick test-gpu figures-gpu has-gpu examples lint ruff schemas contracts types dist site figures figures-status clean
 
 demo: $(PACKAGE)
 	$(VENV)/bin/python examples/demo.py
@@ -80,6 +81,31 @@ $(FLOORS)/installed: setup.cfg pyproject.toml constraints.txt
 	@$(FLOORS)/bin/uv pip install --quiet --python $(FLOORS)/bin/python --resolution lowest-direct --editable '.[test]'
 	@touch $@
 
+# The tests marked `cuda`, and benchmarks/gpu.py, in an environment of their own with torch for CUDA: that of the package index,
+# or with UV_TORCH_BACKEND=auto the one that fits the driver. GPU_PYTHON=python3 takes a Python that has all of it, and installs
+# nothing. Neither has run on a GPU yet.
+GPU := .venv-gpu
+GPU_PYTHON ?= $(GPU)/bin/python
+GPU_READY := has-gpu $(if $(filter $(GPU)/bin/python,$(GPU_PYTHON)),$(GPU)/installed)
+FINDS_GPU := import sys, torch; torch.cuda.is_available() or sys.exit(f"torch {torch.__version__} finds no GPU: it needs to be one for CUDA, as UV_TORCH_BACKEND=auto installs")
+test-gpu: $(GPU_READY)
+	@$(GPU_PYTHON) -c '$(FINDS_GPU)'
+	OMP_NUM_THREADS=4 $(GPU_PYTHON) -m pytest -n 4 -rs -m cuda tests/gpu
+
+figures-gpu: $(GPU_READY)
+	@$(GPU_PYTHON) -c '$(FINDS_GPU)'
+	$(GPU_PYTHON) benchmarks/gpu.py --output build/figures/gpu
+
+has-gpu:
+	@nvidia-smi --list-gpus > /dev/null 2>&1 || { echo "nvidia-smi lists no GPU on this machine, so nothing was run" >&2; exit 2; }
+
+$(GPU)/installed: setup.cfg pyproject.toml constraints.txt
+	@echo "installing into $(GPU), which takes a few minutes: torch for CUDA has gigabytes"
+	@test -x $(GPU)/bin/python || $(PYTHON) -m venv $(GPU)
+	@$(GPU)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement '$(CONSTRAINTS)' uv
+	@$(GPU)/bin/uv pip install --quiet --python $(GPU)/bin/python --constraint '$(CONSTRAINTS)' --editable '.[test]'
+	@touch $@
+
 # Every script of examples/, with a setting that takes seconds.
 examples: $(TOOLS)
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" bash examples/run_all.sh
@@ -127,6 +153,15 @@ site: $(SITE)
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
 	$(VENV)/bin/python -m pytest -m site tests/test_site.py
 
+# Measure the tables of the documentation that are missing or out of date, and print them into the pages. ONLY="inference onnx"
+# measures the parts with these names, FORCE=1 all; those that train models for hours run only by name.
+figures: $(BENCH)
+	$(VENV)/bin/python benchmarks/figures.py $(ONLY) $(if $(FORCE),--force)
+
+# Name each table whose code has changed since it was measured. It never fails.
+figures-status: $(TOOLS)
+	-$(VENV)/bin/python benchmarks/figures.py --status
+
 # Reinstall if .venv has another installation (`pip install .`) or the clone was moved. Python is started in another folder,
 # since in this one it finds the tree whatever is installed.
 FIND := from importlib.util import find_spec; print(find_spec("modeling_roformer").origin)
@@ -140,6 +175,7 @@ $(RAY): EXTRA := [test,lint,ray]
 $(BROWSER): EXTRA := [test,lint,page,browser]
 $(DIST): EXTRA := [test,lint,dist]
 $(SITE): EXTRA := [test,lint,site]
+$(BENCH): EXTRA := [test,lint,bench]
 $(STAMPS): setup.cfg pyproject.toml constraints.txt
 	@echo "installing into $(VENV), which takes a few minutes the first time"
 	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
@@ -147,4 +183,4 @@ $(STAMPS): setup.cfg pyproject.toml constraints.txt
 	@touch $(PACKAGE) $@
 
 clean:
-	rm -rf $(VENV) $(CLIENTS) $(FLOORS) .cache .pytest_cache .ruff_cache .hypothesis *.egg-info build dist
+	rm -rf $(VENV) $(CLIENTS) $(FLOORS) $(GPU) .cache .pytest_cache .ruff_cache .hypothesis *.egg-info build dist

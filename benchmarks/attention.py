@@ -10,14 +10,11 @@ of 12 layers follow. Runs that need too much memory or time are left out, with a
 """
 
 import argparse
-import json
 from collections.abc import Callable
 from itertools import product
-from pathlib import Path
 
 import measure
 import torch
-from rich.console import Console
 from rich.table import Table
 from torch.nn import functional as F
 
@@ -39,7 +36,6 @@ LENGTHS = (512, 1024, 2048, 4096, 8192, 16_384, 32_768, 65_536)
 LONGEST = {SDPA: 16_384}  # longer runs take minutes
 LONGEST_CAUSAL = {SDPA: 16_384, PERFORMER: 2048, PLAIN: 2048}
 MODEL_LENGTHS = (512, 4096, 16_384, 65_536)
-console = Console(width=120, highlight=False)
 
 
 def make_qkv(s: int, device: str) -> list[torch.Tensor]:
@@ -140,31 +136,30 @@ def measure_all(workers: dict, lengths: list[int], longest: dict[str, int], runs
                 warm_up=s < 8192,
             )
             for m in results[s].values():
-                m.seconds /= times
+                m.times = [seconds / times for seconds in m.times]
     finally:
         measure.close(workers.values())
     return results
 
 
-def show(results: dict[int, dict], title: str, unit: float = 1e6) -> None:
-    """Return a table of microseconds per token, the speed relative to SDPA, and peak memory."""
-    table = Table(title=title)
-    table.add_column("tokens")
-    for name in next(iter(results.values())):
-        table.add_column(name, justify="right")
-    names = [column.header for column in table.columns[1:]]
-    for s, measured in results.items():
-        cells = []
-        for name in names:
-            if name not in measured:
-                cells.append("")
-                continue
-            cell = f"{measured[name].seconds / s * unit:.1f}"
-            if SDPA in measured and name != SDPA:
-                cell += f"\n{measured[SDPA].seconds / measured[name].seconds:.1f} ×"
-            cells.append(f"{cell}\n{measured[name].peak / measure.MB:,.0f} MB")
-        table.add_row(f"{s:,}", *cells)
-    console.print(table)
+def show(found: dict[str, dict[int, dict]], names: list[str], title: str) -> tuple[Table, Table]:
+    """Return a table of microseconds per token and the speed-up over SDPA, and one of peak memory, by kind and length."""
+    times = Table("", "tokens", *names, title=f"{title}: microseconds per token (speed-up over {SDPA})")
+    memory = Table("", "tokens", *names, title=f"{title}: peak memory, MB")
+    for kind, results in found.items():
+        for s, measured in results.items():
+            cells = []
+            for name in names:
+                template = "{:,.1f}"
+                if name != SDPA and {SDPA, name} <= measured.keys():
+                    template += f" ({measure.ratio(measured[SDPA], measured[name], '{:.1f} ×')})"
+                cells.append(measure.duration(measured[name], template, s / 1e6) if name in measured else "")
+            times.add_row(kind, f"{s:,}", *cells)
+            peaks = (f"{measured[name].peak / measure.MB:,.0f}" if name in measured else "" for name in names)
+            memory.add_row(kind, f"{s:,}", *peaks)
+        times.add_section()
+        memory.add_section()
+    return times, memory
 
 
 def plot(found: dict[str, dict[int, dict]], path: str) -> None:
@@ -202,8 +197,8 @@ def main() -> None:
         "--models", type=int, default=12, metavar="LAYERS", help="layers of the whole models; 0 skips them"
     )
     parser.add_argument("--plot", metavar="PNG", help="tokens/s against length")
-    parser.add_argument("--json", type=Path, help="write all figures to this file")
     parser.add_argument("--quick", action="store_true", help="two lengths, one layer, one run")
+    measure.add_output(parser)
     chosen = parser.parse_args()
     if chosen.quick:
         chosen.lengths, chosen.runs, chosen.models = (128, 512), 1, 1
@@ -212,9 +207,9 @@ def main() -> None:
         import performer_pytorch  # noqa: F401
     except ImportError:
         names.remove(PERFORMER)
-        console.print("performer-pytorch is not installed (pip install '.\\[bench]'), so it is left out")
+        print("performer-pytorch is not installed (pip install '.[bench]'), so it is left out")
     found, models = {}, {}
-    with console.status("") as status:
+    with measure.Figures(chosen.output, "performer-pytorch") as figures, figures.console.status("") as status:
         for direction, job in product(("bidirectional", "causal"), ("forward", "training")):
             causal, title = direction == "causal", f"{direction}, {job}"
             found[title] = measure_all(
@@ -225,34 +220,26 @@ def main() -> None:
                 lambda text, title=title: status.update(f"{title}, {text}"),
             )
         for direction in ("bidirectional", "causal") if chosen.models else ():
-            names = (SDPA, *MAPS)
             models[direction] = measure_all(
                 {
                     name: measure.Worker(make_model, name, chosen.device, direction == "causal", chosen.models)
-                    for name in names
+                    for name in (SDPA, *MAPS)
                 },
                 [s for s in chosen.lengths if s in MODEL_LENGTHS],
                 LONGEST,
                 min(chosen.runs, 2),
                 lambda text, direction=direction: status.update(f"{direction} model, {text}"),
             )
-    for title, results in found.items():
-        show(
-            results,
-            f"Between the projections of one layer, {title}, {chosen.device}: microseconds per token, peak memory",
-        )
-    for title, results in models.items():
-        show(
-            results, f"Whole model of {chosen.models} layers, {title}, forward, {chosen.device}: microseconds per token"
-        )
+        for name, table in zip(
+            ("layer", "layer, memory"), show(found, names, f"One layer, {chosen.device}"), strict=True
+        ):
+            figures.add(name, table)
+        if models:
+            title = f"Whole model of {chosen.models} layers, forward, {chosen.device}"
+            for name, table in zip(("model", "model, memory"), show(models, [SDPA, *MAPS], title), strict=True):
+                figures.add(name, table)
     if chosen.plot:
         plot(found, chosen.plot)
-    if chosen.json:
-        figures = {
-            title: {s: {name: [m.seconds, m.peak] for name, m in measured.items()} for s, measured in results.items()}
-            for title, results in {**found, **{f"model, {title}": results for title, results in models.items()}}.items()
-        }
-        chosen.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -22,15 +22,14 @@ import tempfile
 import time
 from pathlib import Path
 
+import measure
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 from modeling_roformer import RoFormerConfig
 from modeling_roformer.conversion.families.roformer_v1 import weights
 from modeling_roformer.conversion.formats.tensor_bundle_writer import write_bundle
 
-MB = 1e6
 # Read in the process itself: the system's figure for an ended child includes memory of its parent.
 REPORT = """
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
@@ -90,7 +89,7 @@ def make_checkpoint(folder: Path, config: RoFormerConfig) -> int:
     return largest
 
 
-def measure(*command: str) -> tuple[float, float | None, float | None]:
+def run_process(*command: str) -> tuple[float, float | None, float | None]:
     """Return the seconds of a process and, if it reports them, of its work and its peak memory in bytes."""
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
     start = time.perf_counter()
@@ -110,7 +109,9 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--words", type=int, default=50000)
+    measure.add_output(parser)
     chosen = parser.parse_args()
+    figures = measure.Figures(chosen.output)
     config = RoFormerConfig(vocab_size=chosen.words, num_hidden_layers=chosen.layers)
     with tempfile.TemporaryDirectory() as place:
         source = Path(place) / "legacy"
@@ -129,28 +130,35 @@ def main() -> None:
         results = {name: [] for name in commands}
         for run in range(chosen.runs + 1):
             for name, command in commands.items():
-                result = measure(*command, *([f"{place}/output"] if "convert" in name else []))
+                result = run_process(*command, *([f"{place}/output"] if "convert" in name else []))
                 if run:  # the first round fills the caches
                     results[name].append(result)
                 shutil.rmtree(f"{place}/output", ignore_errors=True)
 
-    medians = {
-        name: [None if None in column else statistics.median(column) for column in zip(*rows, strict=True)]
-        for name, rows in results.items()
-    }
-    base = medians["import only"][2]
-    table = Table(
-        title=f"A checkpoint of {size / MB:,.0f} MB, largest tensor {largest / MB:,.0f} MB; medians of {chosen.runs} runs"
-    )
-    for column in ("", "process, s", "work alone, s", "peak, MB", "above import, MB", "/ largest"):
+    sizes = f"{size / measure.MB:,.0f} MB, largest tensor {largest / measure.MB:,.0f} MB"
+    table = Table(title=f"A checkpoint of {sizes}; medians of {chosen.runs} runs")
+    for column in (
+        "",
+        "seconds, whole process",
+        "without imports",
+        "peak, MB",
+        "beyond the imports, MB",
+        "/ largest tensor",
+    ):
         table.add_column(column, justify="right" if column else "left")
-    for name, (whole, work, peak) in medians.items():
-        above = ["", ""]
+    base = statistics.median(peak for _, _, peak in results["import only"])
+    for name, rows in results.items():
+        whole, work, peaks = zip(*rows, strict=True)
+        cells = [measure.Cell("{:.2f}", whole)]
+        if None not in work:
+            cells += [measure.Cell("{:.2f}", work), measure.Cell("{:,.0f}", [peak / measure.MB for peak in peaks])]
         if name in ("convert in Python", "read"):
-            above = [f"{(peak - base) / MB:,.0f}", f"{(peak - base) / largest:.2f}"]
-        inside = ["", ""] if work is None else [f"{work:.2f}", f"{peak / MB:,.0f}"]
-        table.add_row(name, f"{whole:.2f}", *inside, *above)
-    Console().print(table)
+            above = [peak - base for peak in peaks]
+            cells.append(measure.Cell("{:,.0f}", [peak / measure.MB for peak in above]))
+            cells.append(measure.Cell("{:.2f}", [peak / largest for peak in above]))
+        table.add_row(name, *cells)
+    with figures:
+        figures.add("conversion", table)
 
 
 if __name__ == "__main__":

@@ -19,12 +19,9 @@ from itertools import cycle, islice
 from pathlib import Path
 
 import measure
-from rich.console import Console
 from rich.table import Table
 
-console = Console()
 FORWARD, EMBED = "the model alone", "roformer embed"
-SHARE = 0.95  # goal, relative to the model's own speed
 
 
 def read(path: str, count: int) -> list[str]:
@@ -65,10 +62,10 @@ def make_subject(name: str, model: str, texts: str, options: dict) -> Callable:
     return run
 
 
-def show_speed(chosen, folder: Path) -> None:
+def show_speed(figures: measure.Figures, chosen, folder: Path) -> None:
     path = write(folder / "speed.jsonl", read(chosen.texts, chosen.speed))
     options = {"device": chosen.device, "dtype": chosen.dtype, "batch_tokens": chosen.batch_tokens}
-    with console.status("") as status:
+    with figures.console.status("") as status:
         workers = {
             name: measure.Worker(make_subject, name, chosen.model, str(path), options) for name in (FORWARD, EMBED)
         }
@@ -78,11 +75,9 @@ def show_speed(chosen, folder: Path) -> None:
         measure.close(workers.values())
     table = Table("", "texts/s", "tokens/s", "/ the model alone", title=f"{chosen.speed:,} texts, {tokens:,} tokens")
     for name, found in measured.items():
-        share = measured[FORWARD].seconds / found.seconds
-        table.add_row(name, f"{chosen.speed / found.seconds:,.0f}", f"{tokens / found.seconds:,.0f}", f"{share:.3f}")
-    console.print(table)
-    share = measured[FORWARD].seconds / measured[EMBED].seconds
-    console.print(f"goal: {SHARE} of the model's own speed; {'reached' if share >= SHARE else 'missed'}")
+        share = measure.ratio(measured[FORWARD], found, "{:.3f}")
+        table.add_row(name, measure.rate(chosen.speed, found), measure.rate(tokens, found), share)
+    figures.add("speed", table)
 
 
 def resident() -> float:
@@ -110,7 +105,7 @@ def embed_and_watch(connection, model: str, texts: str, output: str, options: di
     connection.send((curve, resident(), measure.peak_memory()))
 
 
-def show_memory(chosen, folder: Path) -> None:
+def show_memory(figures: measure.Figures, chosen, folder: Path) -> None:
     context = multiprocessing.get_context("spawn")
     table = Table("texts", "memory at the end, MB", "at most, MB", "seconds", title="Memory of the whole process")
     curves = {}
@@ -124,7 +119,7 @@ def show_memory(chosen, folder: Path) -> None:
         process = context.Process(target=embed_and_watch, args=(theirs, chosen.model, str(path), str(output), options))
         process.start()
         theirs.close()
-        with console.status(f"{count:,} texts"):
+        with figures.console.status(f"{count:,} texts"):
             try:
                 curves[count], end, peak = ours.recv()
             except EOFError:
@@ -133,10 +128,10 @@ def show_memory(chosen, folder: Path) -> None:
         seconds = time.perf_counter() - started
         shutil.rmtree(output)
         table.add_row(f"{count:,}", f"{end / measure.MB:,.0f}", f"{peak / measure.MB:,.0f}", f"{seconds:,.1f}")
-    console.print(table)
+    figures.add("memory", table)
     if chosen.plot:
         plot(curves, chosen.plot)
-        console.print(f"{chosen.plot}: memory while texts are embedded")
+        figures.console.print(f"{chosen.plot}: memory while texts are embedded")
 
 
 def plot(curves: dict[int, list[tuple[int, float]]], path: str) -> None:
@@ -173,12 +168,13 @@ def main() -> None:
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--batch-tokens", type=int, default=16_384)
     parser.add_argument("--plot", metavar="PNG", help="plot memory against the number of finished texts to this file")
+    measure.add_output(parser)
     chosen = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, measure.Figures(chosen.output, "pyarrow") as figures:
         if chosen.speed:
-            show_speed(chosen, Path(folder))
+            show_speed(figures, chosen, Path(folder))
         if chosen.memory:
-            show_memory(chosen, Path(folder))
+            show_memory(figures, chosen, Path(folder))
 
 
 if __name__ == "__main__":

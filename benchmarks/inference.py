@@ -22,7 +22,6 @@ from pathlib import Path
 import measure
 import torch
 import transformers
-from rich.console import Console
 from rich.table import Table
 from torch.nn import functional as F
 
@@ -34,11 +33,9 @@ THEIRS, BERT, MODERN = "transformers' RoFormer", "BERT, SDPA", "ModernBERT, SDPA
 OURS, COMPILED, CEILING = "RoFormer", "RoFormer, compiled", "ceiling"
 NAMES = (THEIRS, BERT, MODERN, OURS, COMPILED, CEILING)
 LENGTHS = {"cpu": (512, 1536, 4096), "cuda": (512, 2048, 8192)}
-GOALS = {512: 1.5, 1536: 2.1, 4096: 3.0}  # relative to transformers' RoFormer, on two cores
 # A quarter of this batch is text: one long text beside short questions.
 MIXED_LENGTHS = (512, 160, 96, 64, 64, 48, 48, 32)
 LEGACY = Path(__file__).parent.parent / "examples" / "roformer-mini-zh"
-console = Console(width=110, highlight=False)
 
 
 def make_model(name: str, device: str, layers: int, longest: int) -> torch.nn.Module:
@@ -104,13 +101,6 @@ def make_subject(name: str, device: str, layers: int, longest: int) -> Callable:
     return torch.no_grad()(run)
 
 
-def goal(reached: float, least: float | None = None, most: float | None = None) -> str:
-    """Return the goal of a figure, coloured by whether it is reached."""
-    met = reached >= least if least is not None else reached <= most
-    text = f"≥ {least:g}" if least is not None else f"≤ {most:g}"
-    return f"[green]{text}[/]" if met else f"[red]{text} missed[/]"
-
-
 def measure_forward(workers: dict, s: int, longest: int, tokens: int, runs: int, progress) -> dict:
     """Measure all models, by name. Short texts run more often, since they vary more; long ones need no warm-up."""
     b = max(1, tokens // s)
@@ -121,38 +111,14 @@ def measure_forward(workers: dict, s: int, longest: int, tokens: int, runs: int,
     return measure.alternate(calls, runs, lambda name: progress(f"{s:,} tokens: {name}"), warm_up=s < 2048)
 
 
-def forward_table(s: int, measured: dict, tokens: int, device: str) -> Table:
-    table = Table(title=f"Forward pass at {s:,} tokens, {device}; theirs is {THEIRS}")
-    for column in ("", "tokens/s", "/ theirs", "/ BERT", "/ ceiling", "peak, MB", "/ theirs"):
-        table.add_column(column, justify="right" if column else "left", min_width=9)
+def add_length(table: Table, s: int, measured: dict, tokens: int) -> None:
+    """Add the rows of a length: speed and peak memory of each model."""
     for name, m in measured.items():
-        ratios = [f"{measured[other].seconds / m.seconds:.2f}" for other in (THEIRS, BERT, CEILING)]
+        ratios = [measure.ratio(measured[other], m) for other in (THEIRS, BERT, CEILING)]
         memory = f"{m.peak / measure.MB:,.0f}", f"{m.peak / measured[THEIRS].peak:.2f}"
-        rate = max(1, tokens // s) * s / m.seconds
-        table.add_row(name, f"{rate:,.0f}", *ratios, *(memory if name != CEILING else ()))
-    return table
-
-
-def goals_table(results: dict[int, dict], shares: dict[int, float], unpadding: float) -> Table:
-    """Return a table of the goals for two cores and the figures reached."""
-    table = Table("goal", "length", "reached", "", title="Goals (12 layers of 768, float32, two cores)")
-    for s, measured in results.items():
-        seconds = {name: m.seconds for name, m in measured.items()}
-        rows = [
-            ("forward / BERT with SDPA", seconds[BERT] / seconds[OURS], dict(least=0.97)),
-            ("compiled, share of the ceiling", seconds[CEILING] / seconds[COMPILED], dict(least=0.85)),
-            ("rotation, share of a layer", shares[s], dict(most=0.03)),
-        ]
-        if s in GOALS:
-            rows.insert(0, ("forward / transformers' RoFormer", seconds[THEIRS] / seconds[OURS], dict(least=GOALS[s])))
-        if s == 4096:
-            rows.append(("peak memory / transformers'", measured[OURS].peak / measured[THEIRS].peak, dict(most=0.4)))
-        for what, reached, bound in rows:
-            table.add_row(what, f"{s:,}", f"{reached:.3f}", goal(reached, **bound))
-    table.add_row(
-        "unpadded / padded, a quarter text", f"8 × {MIXED_LENGTHS[0]}", f"{unpadding:.2f}", goal(unpadding, 1.8)
-    )
-    return table
+        rate = measure.rate(max(1, tokens // s) * s, m)
+        table.add_row(f"{s:,}", name, rate, *ratios, *(memory if name != CEILING else ("", "")))
+    table.add_section()
 
 
 def quantized(model: torch.nn.Module) -> torch.nn.Module:
@@ -221,49 +187,55 @@ def main() -> None:
     parser.add_argument("--plot", metavar="PNG", help="tokens/s against length")
     parser.add_argument("--quantize", action="store_true", help="measure only int8 linear layers, on the CPU")
     parser.add_argument("--quick", action="store_true", help="two layers, up to 512 tokens")
+    measure.add_output(parser)
     chosen = parser.parse_args()
     if chosen.quick:
         chosen.layers, chosen.lengths = 2, chosen.lengths or [128, 512]
-    if chosen.quantize:
-        return show_quantized(chosen)
-    devices = [chosen.device] if chosen.device else ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
-    for device in devices:
-        show_forward(chosen, device)
-    return None
+    with measure.Figures(chosen.output) as figures:
+        if chosen.quantize:
+            show_quantized(figures, chosen)
+            return
+        for device in [chosen.device] if chosen.device else ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]:
+            show_forward(figures, chosen, device)
 
 
-def show_forward(chosen, device: str) -> None:
+def show_forward(figures: measure.Figures, chosen, device: str) -> None:
     lengths = sorted(chosen.lengths or LENGTHS[device])
     tokens = 16384 if device == "cuda" else 1
+    forward = Table(title=f"Forward pass, {device}")
+    for column in ("tokens", "", "tokens/s", f"/ {THEIRS}", f"/ {BERT}", "/ ceiling", "peak, MB", f"/ {THEIRS}'s"):
+        forward.add_column(column, justify="right" if column else "left")
+    parts = Table("", "tokens", "", title=f"Parts of the forward pass, {device}")
     workers = {
         name: measure.Worker(make_subject, name, device, chosen.layers, max(lengths[-1], MIXED_LENGTHS[0]))
         for name in NAMES
     }
-    with console.status("models are made") as status:
-        worker, results, shares = workers[OURS], {}, {}
+    with figures.console.status("models are made") as status:
+        worker, results = workers[OURS], {}
         for s in lengths:
             results[s] = measure_forward(workers, s, lengths[-1], tokens, chosen.runs, status.update)
-            console.print(forward_table(s, results[s], tokens, device))
+            add_length(forward, s, results[s], tokens)
             status.update(f"{s:,} tokens: rotation")
             b = max(1, tokens // s)
-            parts = measure.alternate({job: (worker, job, b, s) for job in ("layer", "rotation")}, runs=3)
-            shares[s] = parts["rotation"].seconds / parts["layer"].seconds
+            times = measure.alternate({job: (worker, job, b, s) for job in ("layer", "rotation")}, runs=3)
+            share = measure.ratio(times["rotation"], times["layer"], "{:.3f}")
+            parts.add_row("rotation of query and key, share of a layer's time", f"{s:,}", share)
         status.update("a batch of mixed length")
         mixed = measure.alternate(
             {job: (worker, job, len(MIXED_LENGTHS), MIXED_LENGTHS[0]) for job in ("padded", "unpadded")}, runs=3
         )
     measure.close(workers.values())
-    unpadding = mixed["padded"].seconds / mixed["unpadded"].seconds
-    if device == "cpu" and not chosen.quick:
-        console.print(goals_table(results, shares, unpadding))
-    else:
-        console.print("rotation, share of a layer: " + ", ".join(f"{x:.3f} at {s:,}" for s, x in shares.items()))
-        console.print(f"a batch that is a quarter text, unpadded / padded: {unpadding:.2f}")
+    speed_up = measure.ratio(mixed["padded"], mixed["unpadded"])
+    parts.add_row(
+        "a batch that is three quarters padding, speed-up without padding", f"8 × {MIXED_LENGTHS[0]}", speed_up
+    )
+    figures.add(f"forward, {device}", forward)
+    figures.add(f"parts, {device}", parts)
     if chosen.plot:
         plot(results, tokens, chosen.plot if device == "cpu" else f"{Path(chosen.plot).with_suffix('')}-{device}.png")
 
 
-def show_quantized(chosen) -> None:
+def show_quantized(figures: measure.Figures, chosen) -> None:
     lengths = sorted(chosen.lengths or (128, 512))
     makes = {
         name: measure.Worker(make_quantized, "cpu", chosen.layers, lengths[-1], name == "int8")
@@ -272,16 +244,16 @@ def show_quantized(chosen) -> None:
     table = Table("length", "float32, tokens/s", "int8, tokens/s", "int8 / float32", title="Forward pass, cpu")
     for s in lengths:
         measured = measure.alternate({name: (worker, s) for name, worker in makes.items()}, runs=5)
-        rates = [s / measured[name].seconds for name in makes]
-        table.add_row(f"{s:,}", *(f"{rate:,.0f}" for rate in rates), f"{rates[1] / rates[0]:.2f}")
+        rates = [measure.rate(s, m) for m in measured.values()]
+        table.add_row(f"{s:,}", *rates, measure.ratio(*measured.values()))
     measure.close(makes.values())
-    console.print(table)
+    figures.add("int8", table)
     model, ids = make_model(OURS, "cpu", chosen.layers, lengths[-1]), torch.arange(5, 5 + lengths[0])[None]
     with torch.no_grad():
         before, after = (m(ids).last_hidden_state for m in (model, quantized(model)))
     error = ((after - before).pow(2).mean() / before.pow(2).mean()).sqrt().item()
-    console.print(f"random weights: last_hidden_state is off by {error:.1%} of its root mean square")
-    console.print(quantized_answers())
+    figures.console.print(f"random weights: last_hidden_state is off by {error:.1%} of its root mean square")
+    figures.add("int8, answers", quantized_answers())
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import measure
 import torch
 from rich.console import Console
 from rich.progress import Progress
@@ -93,7 +94,7 @@ def windows_of(ids: torch.Tensor, length: int, cls: int, sep: int) -> torch.Tens
 
 
 @torch.inference_mode()
-def measure(model, ids, masked, counted, length: int, last: int, tokenizer, scores: Scores) -> None:
+def add_scores(model, ids, masked, counted, length: int, last: int, tokenizer, scores: Scores) -> None:
     """Add a document's scores; logits are computed at masked positions only.
 
     `masked` marks the masked tokens, `counted` those of them that are in a window of every length.
@@ -139,7 +140,7 @@ def run(folder: str, corpus: list[Path], lengths: list[int], trained: int, chose
             model = AutoModelForMaskedLM.from_pretrained(folder, rope_parameters=parameters).eval()
             results[key] = Scores()
             for ids, masked in zip(documents, masks, strict=True):
-                measure(model, ids, masked, counted, length, chosen.last, tokenizer, results[key])
+                add_scores(model, ids, masked, counted, length, chosen.last, tokenizer, results[key])
                 progress.advance(task)
     return {(kind, length): results[str(parameters), length] for (kind, length), parameters in jobs.items()}
 
@@ -148,17 +149,17 @@ def standard_error(values: list[float]) -> float:
     return statistics.stdev(values) / len(values) ** 0.5
 
 
-def show(results: dict[tuple[str, int], Scores], lengths: list[int], last: int) -> None:
+def show(figures: measure.Figures, results: dict[tuple[str, int], Scores], lengths: list[int], last: int) -> None:
     titles = {"loss": "Loss", "accuracy": "Accuracy", "last_loss": f"Loss on the last {last} positions"}
     for name, title in titles.items():
         table = Table(title=title)
-        table.add_column("")
+        table.add_column("`rope_parameters`")
         for length in lengths:
             table.add_column(f"{length:,}", justify="right")
         values = {key: getattr(scores, name) for key, scores in results.items()}
         for kind in KINDS:
             table.add_row(kind, *(f"{statistics.mean(values[kind, length]):.3f}" for length in lengths))
-        console.print(table)
+        figures.add(name, table)
         differences = [
             standard_error([a - b for a, b in zip(values[kind, length], values["default", length], strict=True)])
             for kind, length in values
@@ -205,6 +206,7 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=12)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--plot", type=Path, metavar="FILE")
+    measure.add_output(parser)
     chosen = parser.parse_args()
     for factor in chosen.factors:
         KINDS.update({f"{rope_type} × {factor:g}": (rope_type, factor) for rope_type in ("linear", "dynamic", "yarn")})
@@ -212,6 +214,7 @@ def main() -> None:
         parser.error("--factors must be at least 1, --lengths at least 4")
     if chosen.last > min(chosen.lengths) or chosen.documents < 2:
         parser.error("--last must be at most the smallest of --lengths, and --documents at least 2")
+    figures = measure.Figures(chosen.output)
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     lengths = sorted(set(chosen.lengths))
@@ -223,7 +226,8 @@ def main() -> None:
             results = run(folder, chosen.corpus, lengths, chosen.trained, chosen)
         except CorpusError as error:
             raise SystemExit(str(error)) from None
-    show(results, lengths, chosen.last)
+    with figures:
+        show(figures, results, lengths, chosen.last)
     if chosen.plot:
         draw(chosen.plot, results, lengths, chosen.trained, chosen.last)
 

@@ -14,15 +14,14 @@ same masked words, with the `rope_parameters` of each model's configuration.
 """
 
 import argparse
-import json
 import statistics
 import tempfile
 from pathlib import Path
 
+import measure
 import numpy as np
 import torch
 from length import standard_error, windows_of
-from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 from transformers import AutoModelForMaskedLM, PreTrainedTokenizerBase
@@ -37,7 +36,6 @@ LENGTHS = (512, 2_048, 4_096)  # of windows
 SHARE = 0.15
 BATCH = 32  # pieces
 LONG = 6_500  # characters
-console = Console(width=110, highlight=False)
 
 
 def masked_batches(
@@ -165,6 +163,27 @@ def score_windows(
     return accuracies
 
 
+def long_table(models: dict, tokenizer: PreTrainedTokenizerBase, chosen: argparse.Namespace) -> Table:
+    """Return the accuracy of each model at the same masked words of long documents, by the length of the windows."""
+    documents = long_documents(chosen.long, tokenizer, max(LENGTHS) - 2)
+    if len(documents) < 2:
+        raise SystemExit(f"{chosen.long} has fewer than two documents of {max(LENGTHS):,} tokens")
+    random = torch.Generator().manual_seed(chosen.seed)
+    masks = [torch.rand(len(ids), generator=random) < SHARE for ids in documents]
+    table = Table(f"{len(documents)} documents, in windows of", *(f"{n:,}" for n in LENGTHS), "longest - shortest")
+    for folder, model in models.items():
+        by_length = [
+            score_windows(model, documents, masks, n, tokenizer) for n in track(LENGTHS, folder, transient=True)
+        ]
+        gains = [a - b for a, b in zip(by_length[-1], by_length[0], strict=True)]
+        table.add_row(
+            Path(folder).name,
+            *(f"{statistics.mean(accuracies):.3f}" for accuracies in by_length),
+            f"{statistics.mean(gains):+.3f} ± {standard_error(gains):.3f}",
+        )
+    return table
+
+
 def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", default=[], help="folders of models with the same vocabulary")
@@ -174,7 +193,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--masks", type=int, default=20_000, help="most masks per source")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    measure.add_output(parser)
     chosen = parser.parse_args()
     if not chosen.models:
         parser.error("give a model with --models")
@@ -183,6 +202,7 @@ def read_arguments() -> argparse.Namespace:
 
 def main() -> None:
     chosen = read_arguments()
+    figures = measure.Figures(chosen.output)
     tokenizer = load_tokenizer(chosen.models[0])
     unknown = tokenizer.unk_token_id
     with tempfile.TemporaryDirectory() as cache:
@@ -209,33 +229,13 @@ def main() -> None:
     table = Table(f"Masked words filled rightly, at {LENGTH} tokens", *sources, "macro-average")
     for name, scores in results.items():
         shares = [right / masked for right, masked in scores.values()]
-        table.add_row(name, *(f"{share:.3f}" for share in shares), f"{statistics.mean(shares):.3f}")
+        table.add_row(Path(name).name, *(f"{share:.3f}" for share in shares), f"{statistics.mean(shares):.3f}")
     table.add_section()
     table.add_row("masks", *(f"{masked:,}" for _, masked in scores.values()), "")
-    console.print(table)
-    figures = {name: {source: right / n for source, (right, n) in scores.items()} for name, scores in results.items()}
-
-    if chosen.long:
-        documents = long_documents(chosen.long, tokenizer, max(LENGTHS) - 2)
-        if len(documents) < 2:
-            raise SystemExit(f"{chosen.long} has fewer than two documents of {max(LENGTHS):,} tokens")
-        random = torch.Generator().manual_seed(chosen.seed)
-        masks = [torch.rand(len(ids), generator=random) < SHARE for ids in documents]
-        table = Table(f"{len(documents)} documents, in windows of", *(f"{n:,}" for n in LENGTHS), "longest - shortest")
-        for folder, model in models.items():
-            by_length = [
-                score_windows(model, documents, masks, n, tokenizer) for n in track(LENGTHS, folder, transient=True)
-            ]
-            figures[folder] |= {f"{n} tokens": statistics.mean(of) for n, of in zip(LENGTHS, by_length, strict=True)}
-            gains = [a - b for a, b in zip(by_length[-1], by_length[0], strict=True)]
-            table.add_row(
-                folder,
-                *(f"{statistics.mean(accuracies):.3f}" for accuracies in by_length),
-                f"{statistics.mean(gains):+.3f} ± {standard_error(gains):.3f}",
-            )
-        console.print(table)
-    if chosen.json:
-        chosen.json.write_text(json.dumps(figures, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    with figures:
+        figures.add("sources", table)
+        if chosen.long:
+            figures.add("lengths", long_table(models, tokenizer, chosen))
 
 
 if __name__ == "__main__":

@@ -158,20 +158,18 @@ def rounded(number: float | list[float]) -> float | list[float]:
 def to_markdown(table: dict) -> str:
     """Return a table of a NAME.json as Markdown."""
     texts = [[cell if isinstance(cell, str) else cell["text"] for cell in row] for row in table["rows"]]
-    lines = [table["columns"], ["---"] * len(table["columns"]), *texts]
-    return "\n".join("| " + " | ".join(text.replace("|", "\\|") for text in line) + " |" for line in lines).replace(
-        "|  |", "| |"
-    )
+    lines = [[text.replace("|", "\\|") for text in line] for line in (table["columns"], *texts)]
+    lines.insert(1, ["---"] * len(table["columns"]))
+    return "\n".join("|" + "".join(f" {text} |" if text else " |" for text in line) for line in lines)
 
 
 def origin(found: dict) -> str:
     """Return the line below the tables of a NAME.json: machine, versions, commit and date."""
     machine, versions = found["machine"], found["versions"]
     processor = (
-        machine.get("gpu") or f"{machine['cores']} cores of {machine['cpu']} ({', '.join(machine['instructions'])})"
+        machine.get("gpu") or f"{machine['cpu']}, {machine['cores']} cores, {', '.join(machine['instructions'][-3:])}"
     )
-    numbers = ", ".join(f"{name} {number}" for name, number in versions.items() if name in ("torch", "transformers"))
-    return f"{processor}; {numbers}; commit {found['commit']}, {found['date']}."
+    return f"{processor}; torch {versions['torch']}; commit {found['commit']}, {found['date']}."
 
 
 def circumstances(*peers: str) -> dict:

@@ -17,13 +17,13 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import measure
 import numpy as np
 import onnx
 import onnxruntime
 import torch
 from masked_accuracy import masked_batches
 from onnxruntime.quantization import QuantType, quantize_dynamic
-from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 from transformers import AutoModelForMaskedLM
@@ -32,8 +32,6 @@ from modeling_roformer.serving.onnx_export.graph import quiet, write_graph
 from modeling_roformer.serving.onnx_export.quantization import halve, quantize
 from modeling_roformer.training.pretraining.masking import IGNORED
 from modeling_roformer.training.runs.models import load_tokenizer
-
-console = Console(width=120, highlight=False)
 
 
 def second_products(graph: Path) -> list[str]:
@@ -120,8 +118,10 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=128, help="most tokens per piece")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0)
+    measure.add_output(parser)
     chosen = parser.parse_args()
     torch.set_num_threads(1)
+    figures = measure.Figures(chosen.output, "onnx", "onnxruntime")
     tokenizer = load_tokenizer(chosen.model)
     model = AutoModelForMaskedLM.from_pretrained(chosen.model, dtype=torch.float32).eval()
     pieces = pieces_of(chosen, tokenizer)
@@ -129,8 +129,8 @@ def main() -> None:
     vectors = [in_pytorch(model.base_model, inputs) for inputs, _ in track(pieces, "PyTorch")]
 
     table = Table(f"{sum(map(len, answers)):,} masks in {len(pieces):,} pieces")
-    for name in ("", "same answers", "minimum cosine", "mean cosine", "MB", "time"):
-        table.add_column(name, justify="right" if name else "left")
+    for name in ("same words", "minimum cosine", "mean cosine", "MB", "time"):
+        table.add_column(name, justify="right")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_graph(model, tokenizer, folder / "masked")
@@ -163,9 +163,10 @@ def main() -> None:
                 f"{min(cosines):.5f}",
                 f"{statistics.mean(cosines):.5f}",
                 f"{paths['masked'].stat().st_size / 1e6:.1f}",
-                f"{statistics.median(seconds[masked]) / statistics.median(seconds[plain]):.2f}",
+                measure.ratio(measure.Measurement(seconds[masked]), measure.Measurement(seconds[plain]), "{:.2f}"),
             )
-    console.print(table)
+    with figures:
+        figures.add("graphs", table)
 
 
 if __name__ == "__main__":

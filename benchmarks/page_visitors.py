@@ -8,15 +8,17 @@ Each visitor repeats requests over HTTP, as a browser does. Needs `pip install '
 import argparse
 import asyncio
 import json
+import math
 import re
-import statistics
 import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
 
 import httpx
+import measure
 import psutil
+from rich.table import Table
 
 QUESTIONS = {
     "fill": ["酒店的位置很[MASK]，服务也很[MASK]。"],
@@ -81,7 +83,9 @@ def main() -> None:
     parser.add_argument("model", help="folder of a saved masked language model")
     parser.add_argument("--visitors", type=int, default=32)
     parser.add_argument("--seconds", type=float, default=60)
+    measure.add_output(parser)
     options = parser.parse_args()
+    figures = measure.Figures(options.output, "gradio")
     command = [sys.executable, "-m", "modeling_roformer.cli", "page", options.model, "--port", "0"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
@@ -96,13 +100,23 @@ def main() -> None:
     finally:
         server.terminate()
         server.wait()
-    waits = sorted(visits.seconds)
-    print(f"{options.visitors} visitors for {options.seconds:g} s: {len(waits)} answers, {len(visits.errors)} errors")
-    if waits:
-        worst = waits[int(0.99 * len(waits))]
-        print(f"a visitor waits {statistics.median(waits):.2f} s (median), {worst:.2f} s (99 of 100)")
-    megabytes = ", ".join(f"{size / 1e6:.0f}" for size in sizes)
-    print(f"MB of memory at the start, after the first answers, in the end: {megabytes}")
+    table = Table(
+        "visitors", "seconds", "answers", "errors", "waiting time, s: median", "99th percentile", "MB at first, later"
+    )
+    waits = measure.Measurement(visits.seconds or [math.nan])
+    worst = sorted(waits.times)[int(0.99 * len(waits.times))]
+    megabytes = ", ".join(f"{size / measure.MB:.0f}" for size in sizes)
+    counts = (f"{count:,}" for count in (len(visits.seconds), len(visits.errors)))
+    table.add_row(
+        f"{options.visitors}",
+        f"{options.seconds:g}",
+        *counts,
+        measure.duration(waits, "{:.2f}"),
+        f"{worst:.2f}",
+        megabytes,
+    )
+    with figures:
+        figures.add("visitors", table)
     for error in visits.errors[:5]:
         print(error)
 

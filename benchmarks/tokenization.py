@@ -20,7 +20,6 @@ import multiprocessing
 import os
 import random
 import re
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -28,6 +27,7 @@ import time
 import warnings
 from pathlib import Path
 
+import measure
 import rjieba
 from rich.console import Console
 from rich.progress import track
@@ -93,8 +93,8 @@ def make_vocabulary(path):
     path.write_text("\n".join(entries) + "\n", encoding="utf-8")
 
 
-def medians(runs, rounds, label):
-    """Return the median seconds of each function over `rounds` alternating calls, after one warm-up call."""
+def timed(runs, rounds, label):
+    """Measure each function in `rounds` alternating calls, after one warm-up call."""
     times = {name: [] for name in runs}
     for round_ in track(range(rounds + 1), description=label, console=Console(stderr=True)):
         for name, run in runs.items():
@@ -102,7 +102,7 @@ def medians(runs, rounds, label):
             run()
             if round_:
                 times[name].append(time.perf_counter() - start)
-    return {name: statistics.median(values) for name, values in times.items()}
+    return {name: measure.Measurement(values) for name, values in times.items()}
 
 
 def load(folder):
@@ -147,8 +147,8 @@ def encode_in_pool(texts):
     return pool_tokenizer(texts).data
 
 
-def compare_cores(folder, texts, rounds):
-    """Print the table for one core and for all."""
+def compare_cores(figures, folder, texts, rounds):
+    """Add the table for one core and for all."""
     import datasets
 
     cores = len(os.sched_getaffinity(0))
@@ -194,13 +194,14 @@ def compare_cores(folder, texts, rounds):
             ("map in processes", "bert", cores): in_processes("bert"),
             ("map", "bert", cores): lambda: mapped(data, tokenizers["bert"]),
         }
-        seconds = medians(runs, rounds, f"one core and {cores}")
+        seconds = timed(runs, rounds, f"one core and {cores}")
     connection.send(None)
     alone.join()
 
     title = f"million characters/s, {len(texts):,} texts of 700 characters, median of {rounds} alternating runs"
     table = Table(title=title)
-    for heading in ("ours in", "speed", "BertTokenizerFast in", "speed", "ours against it"):
+    speed = "million characters/s"
+    for heading in ("ours in", speed, "BertTokenizerFast in", speed, "speed-up"):
         table.add_column(heading, justify="left" if heading.endswith(" in") else "right")
     one_call, one_map = ("one call, 1 core", "call", 1), ("datasets.map, 1 core", "map", 1)
     all_cores, all_map = (f"one call, {cores} cores", "call", cores), (f"datasets.map, {cores} cores", "map", cores)
@@ -214,9 +215,9 @@ def compare_cores(folder, texts, rounds):
         (in_map, all_map),
     ):
         mine, theirs = seconds[ours[1], "ours", ours[2]], seconds[bert[1], "bert", bert[2]]
-        speeds = [f"{size / value / 1e6:.2f}" for value in (mine, theirs)]
-        table.add_row(ours[0], speeds[0], bert[0], speeds[1], f"{theirs / mine:.2f} x")
-    Console().print(table)
+        speeds = [measure.rate(size / 1e6, found, "{:.2f}") for found in (mine, theirs)]
+        table.add_row(ours[0], speeds[0], bert[0], speeds[1], measure.ratio(theirs, mine))
+    figures.add("cores", table)
 
 
 def whole_texts_or_sentences(corpus):
@@ -233,8 +234,8 @@ def whole_texts_or_sentences(corpus):
     return sentences
 
 
-def round_trip(folder, corpora):
-    """Print how many texts decode to themselves, with and without the rules for spaces."""
+def round_trip(figures, folder, corpora):
+    """Add a table of how many texts decode to themselves, with and without the rules for spaces."""
     tokenizers = load(folder)
     table = Table(title="texts that decode to themselves, except for upper case")
     for heading in ("corpus", "texts", "BertTokenizerFast", "ours, plain", "ours", "plain only"):
@@ -251,11 +252,11 @@ def round_trip(folder, corpora):
         plain, cleaned = back("ours", clean_up_tokenization_spaces=False), back("ours")
         shares = (f"{len(found) / len(texts):.1%}" for found in (back("bert"), plain, cleaned))
         table.add_row(Path(corpus).name, f"{len(texts):,}", *shares, str(len(plain - cleaned)))
-    Console().print(table)
+    figures.add("round trip", table)
 
 
 def first_call(folder):
-    """Measure in a fresh process: seconds of the first call after from_pretrained, and of from_pretrained."""
+    """Measure in fresh processes: seconds of from_pretrained, and of the first call after it."""
     code = (
         "import sys, time\n"
         "from modeling_roformer.tokenization import RoFormerTokenizer\n"
@@ -270,7 +271,7 @@ def first_call(folder):
         for _ in range(3)
     ]
     loads, calls = zip(*(map(float, run.stdout.split()[-2:]) for run in runs), strict=True)
-    return statistics.median(loads), statistics.median(calls)
+    return measure.Measurement(loads), measure.Measurement(calls)
 
 
 def main():
@@ -283,6 +284,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--characters", type=int, default=3_500_000, help="of all texts together, with --cores")
     parser.add_argument("--longest", type=int, default=256_000, help="characters of the longest text")
+    measure.add_output(parser)
     options = parser.parse_args()
     if options.cores and not (hasattr(os, "sched_setaffinity") and importlib.util.find_spec("datasets")):
         parser.error(
@@ -291,20 +293,20 @@ def main():
     logging.set_verbosity_error()
     jieba.setLogLevel(60)
 
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, measure.Figures(options.output, "rjieba", "jieba") as figures:
         vocabulary = Path(folder) / "vocab.txt"
         if options.vocabulary:
             vocabulary.write_bytes(Path(options.vocabulary).read_bytes())
         else:
             make_vocabulary(vocabulary)
         if options.round_trip:
-            round_trip(folder, options.round_trip)
+            round_trip(figures, folder, options.round_trip)
         else:
             texts = texts_to_measure(options.corpus)
             if options.cores:
-                compare_cores(folder, cut_to(texts, 700, options.characters), options.rounds)
+                compare_cores(figures, folder, cut_to(texts, 700, options.characters), options.rounds)
             else:
-                compare_tools(folder, texts, options)
+                compare_tools(figures, folder, texts, options)
 
 
 def texts_to_measure(corpus):
@@ -318,15 +320,14 @@ def texts_to_measure(corpus):
     return texts
 
 
-def compare_tools(folder, texts, options):
-    """Print the tables of all tokenizers and of all lengths."""
-    load_seconds, call = first_call(folder)
+def compare_tools(figures, folder, texts, options):
+    """Add the tables of all tokenizers and of all lengths."""
+    loading, first = first_call(folder)
     ours, bert = load(folder).values()
     theirs = TheirTokenizer(ours.get_vocab())
     cutter = rjieba.Jieba()
     jieba.initialize()
 
-    console = Console()
     batch = cut_to(texts, 700, 700 * 300)
     size = sum(map(len, batch))
     runs = {
@@ -338,16 +339,18 @@ def compare_tools(folder, texts, options):
         "words only, jieba": lambda: [jieba.lcut(text, HMM=False) for text in batch],
         "words only, rjieba": lambda: [cutter.cut(text, False) for text in batch],
     }
-    seconds = medians(runs, options.rounds, "300 texts of 700 characters")
+    seconds = timed(runs, options.rounds, "300 texts of 700 characters")
     table = Table(title=f"300 texts of 700 characters, {os.cpu_count()} cores, median of {options.rounds} runs")
-    for heading in ("what", "million characters/s", "against BertTokenizerFast"):
-        table.add_column(heading, justify="left" if heading == "what" else "right")
-    for name, value in seconds.items():
+    for heading in ("", "million characters/s", "relative to BertTokenizerFast"):
+        table.add_column(heading, justify="right" if heading else "left")
+    for name, found in seconds.items():
         peer = seconds["offsets, BertTokenizerFast" if "offsets" in name else "ids, BertTokenizerFast"]
-        table.add_row(name, f"{size / value / 1e6:.2f}", f"{peer / value:.2f} x")
-    console.print(table)
-    console.print(f"ids reach {seconds['words only, rjieba'] / seconds['ids']:.0%} of rjieba.cut alone")
-    console.print(f"from_pretrained: {load_seconds:.2f} s; first call after it: {call:.2f} s (both in a fresh process)")
+        table.add_row(name, measure.rate(size / 1e6, found, "{:.2f}"), measure.ratio(peer, found))
+    figures.add("tools", table)
+    table = Table("in a fresh process", "seconds")
+    table.add_row("`from_pretrained`", measure.duration(loading, "{:.2f}"))
+    table.add_row("the first call, which reads the dictionary", measure.duration(first, "{:.2f}"))
+    figures.add("start", table)
 
     lengths = [length for length in (100, 300, 1_000, 4_000, 16_000, 64_000, 256_000) if length <= options.longest]
     runs, sizes = {}, {}
@@ -364,38 +367,29 @@ def compare_tools(folder, texts, options):
         for name, (tool, batch) in tools.items():
             runs[name, length] = lambda tool=tool, batch=batch: tool(batch)
             sizes[name, length] = sum(map(len, batch))
-    seconds = medians(runs, options.rounds, "texts of all lengths")
-    cost = {key: value / sizes[key] for key, value in seconds.items()}
+    seconds = timed(runs, options.rounds, "texts of all lengths")
+    speeds = {key: measure.rate(sizes[key] / 1e6, found, "{:.2f}") for key, found in seconds.items()}
     names = list(dict.fromkeys(name for name, _ in runs))
-    speeds = {name: [1 / cost[name, n] if (name, n) in cost else None for n in lengths] for name in names}
     table = Table(title="million characters/s by length of the texts")
-    table.add_column("length")
-    for name in speeds:
+    table.add_column("characters per text")
+    for name in names:
         table.add_column(name, justify="right")
-    for row, length in enumerate(lengths):
-        values = (speeds[name][row] for name in speeds)
-        table.add_row(f"{length:,}", *("" if value is None else f"{value / 1e6:.2f}" for value in values))
-    console.print(table)
-    ours_at = {length: cost["modeling_roformer", length] for length in lengths}
-    if 64_000 in ours_at:
-        console.print(
-            f"64,000 characters at once cost {ours_at[64_000] / ours_at[1_000]:.2f} times as much as in texts of 1,000"
-        )
-    if 256_000 in ours_at:
-        console.print(f"256,000 characters cost {4 * ours_at[256_000] / ours_at[64_000]:.2f} times as much as 64,000")
+    for length in lengths:
+        table.add_row(f"{length:,}", *(speeds.get((name, length), "") for name in names))
+    figures.add("lengths", table)
     if options.plot:
-        draw(options.plot, lengths, speeds)
+        draw(options.plot, names, speeds)
 
 
-def draw(path, lengths, speeds):
+def draw(path, names, speeds):
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
-    for name, values in speeds.items():
-        points = [(length, value) for length, value in zip(lengths, values, strict=True) if value is not None]
+    for name in names:
+        points = [(length, 1e6 * float(speed)) for (of, length), speed in speeds.items() if of == name]
         axes.loglog(*zip(*points, strict=True), marker="o", label=name)
     axes.set_xlabel("characters in a text")
     axes.set_ylabel("characters per second")

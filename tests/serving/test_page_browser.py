@@ -378,7 +378,8 @@ def memory(command) -> int:
     return psutil.Process(command.process.pid).memory_info().rss
 
 
-def test_many_visitors_at_once(command):
+def test_many_visitors_at_once(command, monkeypatch):
+    monkeypatch.syspath_prepend(REPOSITORY / "benchmarks")
     visit = runpy.run_path(str(REPOSITORY / "benchmarks" / "page_visitors.py"))["visit"]
     with ThreadPoolExecutor() as another:  # this thread's loop is Playwright's
         another.submit(asyncio.run, visit(command.address, 32, 2)).result()

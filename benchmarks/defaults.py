@@ -1,0 +1,172 @@
+"""Speed with no option set: pipelines, SentenceTransformer and Trainer, compared with transformers' models of equal size.
+
+    python benchmarks/defaults.py [--texts FILE …] [--count 512] [--runs 3] [--threads 2] [--quick]
+
+Each FILE is text with one document per line, or JSON Lines, also as .gz; as many texts are drawn from each. Without --texts, they
+are pieces of examples/long_document.txt, of 8 to 500 characters. Our RoFormer, transformers' RoFormer and a BERT with scaled dot
+product attention have 6 layers of width 256, random weights and the same tokens, one per character. Each has its own process, and
+they run in turns. Pipelines read batches of 32 in the order of the texts; SentenceTransformer sorts them by length; Trainer takes
+its default, random batches of 8. No model is told to leave out padding.
+"""
+
+import argparse
+import logging
+import random
+import tempfile
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import measure
+from rich.table import Table
+
+THEIRS, BERT, OURS = "transformers' RoFormer", "BERT, SDPA", "ours"
+EXAMPLES = measure.ROOT / "examples"
+LONGEST = 500  # characters, so that texts have at most 512 tokens
+SIZES = dict(vocab_size=12_000, hidden_size=256, num_hidden_layers=6, num_attention_heads=4, intermediate_size=1024)
+PIPELINES = {
+    "text-classification": "ForSequenceClassification",
+    "token-classification": "ForTokenClassification",
+    "fill-mask": "ForMaskedLM",
+    "feature-extraction": "Model",
+}
+SENTENCES, TRAINER = "SentenceTransformer.encode", "Trainer, one epoch"
+
+
+def make_texts(count: int) -> list[str]:
+    """Return pieces of the long document, from 8 characters to the longest; short ones are more frequent."""
+    document = (EXAMPLES / "long_document.txt").read_text(encoding="utf-8").replace("\n", "")
+    document *= -(-2 * LONGEST // len(document))
+    some, texts = random.Random(0), []
+    for _ in range(count):
+        length = min(LONGEST, max(8, round(some.lognormvariate(4.5, 0.9))))
+        start = some.randrange(len(document) - length)
+        texts.append(document[start : start + length])
+    return texts
+
+
+def read_texts(files: list[Path], count: int) -> list[str]:
+    """Return as many texts from each file, in random order."""
+    from modeling_roformer.tokenization.vocabulary_maker.corpus import read_chunks
+
+    some, texts = random.Random(0), []
+    for number, path in enumerate(files):
+        found = [text for chunk in read_chunks(path) for text in chunk.documents("text") if len(text) >= 8]
+        texts += some.sample(found, min(len(found), count * (number + 1) // len(files) - count * number // len(files)))
+    some.shuffle(texts)
+    return [text[:LONGEST] for text in texts]
+
+
+def make_tokenizer():
+    from transformers import BertTokenizerFast
+
+    entries = (EXAMPLES / "roformer-mini-zh" / "vocab.txt").read_text(encoding="utf-8").split("\n")
+    return BertTokenizerFast(vocab={entry: i for i, entry in enumerate(entries) if entry}, model_max_length=512)
+
+
+def make_model(name: str, head: str):
+    """Return a model with random weights, as its class makes it."""
+    import torch
+    import transformers
+
+    torch.manual_seed(0)
+    if name == BERT:
+        return getattr(transformers, f"Bert{head}")(transformers.BertConfig(**SIZES, attn_implementation="sdpa"))
+    if name == THEIRS:
+        return getattr(transformers, f"RoFormer{head}")(transformers.RoFormerConfig(**SIZES))
+    import modeling_roformer
+
+    return getattr(modeling_roformer, f"RoFormer{head}")(modeling_roformer.RoFormerConfig(**SIZES))
+
+
+def make_work(name: str, task: str, texts: list[str], threads: int) -> Callable:
+    """Return the subject of a worker: all texts through a pipeline, SentenceTransformer, or an epoch of Trainer."""
+    import torch
+    import transformers
+
+    transformers.utils.logging.disable_progress_bar()
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(threads)
+    tokenizer = make_tokenizer()
+    if task in PIPELINES:
+        model = make_model(name, PIPELINES[task]).eval()
+        work = transformers.pipeline(task, model=model, tokenizer=tokenizer, batch_size=32, device="cpu")
+        if task == "fill-mask":
+            texts = [text[: len(text) // 2] + tokenizer.mask_token + text[len(text) // 2 + 1 :] for text in texts]
+        return lambda: work(texts) and None
+    if task == SENTENCES:
+        from sentence_transformers import SentenceTransformer
+
+        with tempfile.TemporaryDirectory() as folder:
+            make_model(name, "Model").save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
+            encoder = SentenceTransformer(folder, device="cpu")
+        return lambda: encoder.encode(texts) is None
+    rows = [{**tokenizer(text), "labels": i % 2} for i, text in enumerate(texts)]
+    arguments = transformers.TrainingArguments(
+        tempfile.gettempdir(),  # nothing is saved
+        num_train_epochs=1,
+        use_cpu=True,
+        dataloader_pin_memory=False,
+        save_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+    )
+    model = make_model(name, "ForSequenceClassification")
+    trainer = transformers.Trainer(model, arguments, train_dataset=rows, processing_class=tokenizer)
+    trainer.remove_callback(transformers.PrinterCallback)
+    return lambda: trainer.train() and None
+
+
+def padding(lengths: list[int], size: int) -> float:
+    """Return the share of padding in batches of a size, in the given order."""
+    batches = [lengths[start : start + size] for start in range(0, len(lengths), size)]
+    return 1 - sum(lengths) / sum(len(batch) * max(batch) for batch in batches)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--texts", type=Path, nargs="+", metavar="FILE")
+    parser.add_argument("--count", type=int, default=512, help="texts from all files together")
+    parser.add_argument("--tasks", nargs="+", choices=(*PIPELINES, SENTENCES, TRAINER), metavar="TASK")
+    parser.add_argument("--runs", type=int, default=3, help="runs, after one warm-up")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--quick", action="store_true", help="eight texts, one run")
+    measure.add_output(parser)
+    chosen = parser.parse_args()
+    if chosen.quick:
+        chosen.count, chosen.runs = 8, 1
+    with measure.Figures(chosen.output, "sentence-transformers", "accelerate") as figures:
+        texts = read_texts(chosen.texts, chosen.count) if chosen.texts else make_texts(chosen.count)
+        lengths = [len(ids) for ids in make_tokenizer()(texts)["input_ids"]]
+        by_length, by_chance = sorted(lengths, reverse=True), random.Random(0).sample(lengths, len(lengths))
+        shares = {task: padding(lengths, 32) for task in PIPELINES}
+        shares |= {SENTENCES: padding(by_length, 32), TRAINER: padding(by_chance, 8)}
+        about = Table("texts", "tokens: mean", "longest", "shortest")
+        mean = f"{sum(lengths) / len(lengths):.0f}"
+        about.add_row(f"{len(lengths)}", mean, f"{by_length[0]}", f"{by_length[-1]}")
+        figures.add("texts", about)
+        table = Table(
+            "",
+            "padding",
+            *(f"{name}, texts/s" for name in (THEIRS, BERT, OURS)),
+            f"ours / {THEIRS}",
+            "ours / BERT",
+            title=f"No option set, {chosen.threads} threads",
+        )
+        with figures.console.status("") as status:
+            for task in chosen.tasks or shares:
+                names = (THEIRS, BERT, OURS)
+                workers = {name: measure.Worker(make_work, name, task, texts, chosen.threads) for name in names}
+                calls = {name: (worker,) for name, worker in workers.items()}
+                found = measure.alternate(calls, chosen.runs, lambda name, task=task: status.update(f"{task}: {name}"))
+                measure.close(workers.values())
+                rates = [measure.rate(len(texts), found[name]) for name in names]
+                ratios = [measure.ratio(found[name], found[OURS]) for name in (THEIRS, BERT)]
+                table.add_row(task, f"{shares[task]:.0%}", *rates, *ratios)
+        figures.add("defaults", table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,285 @@
+"""Tables of the documentation: run the scripts that measure them, and print their results into the pages.
+
+    python benchmarks/figures.py [NAME …] [--force]     run what is missing or out of date, or the parts that are named
+    python benchmarks/figures.py --status               list each table, and whether its code has changed since
+    python benchmarks/figures.py --render               only print docs/figures/*.json into the pages
+
+A table stands in README.md or docs/*.md between `<!-- figure NAME: TABLE -->` and `<!-- /figure -->`. `PARTS` has the command of
+each NAME, which writes docs/figures/NAME.json with its tables. Parts run one after the other, in the order below, and need an
+idle machine: each finished part is kept, and the same command resumes. Data of others is read from ROFORMER_SHARED_DATA, or
+from ../shared/data.
+"""
+
+import argparse
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import measure
+
+ROOT, JSON, BUILD = measure.ROOT, measure.ROOT / "docs" / "figures", measure.ROOT / "build" / "figures"
+DATA = Path(os.environ.get("ROFORMER_SHARED_DATA") or ROOT.parent / "shared" / "data")
+PAGES = (*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md")
+BLOCK = re.compile(
+    r"(<!-- figure (?P<name>[\w-]+)(?:: (?P<table>[^>]+))? -->\n)(?P<text>.*?)(<!-- /figure -->)", re.DOTALL
+)
+# In the line below a table that was printed before its results were kept.
+NOT_KEPT = "its results file was not kept"
+NOT_MEASURED = "Not yet measured."
+MODELS, TOKENIZERS, SERVING = "modeling_roformer/*.py", "tokenization/*.py", "serving/onnx_export/*.py"
+TRAINING = "training/**/*.py"
+
+# Folders that commands read, and the commands that make them, or None for runs to be made as the page describes. {data} is the
+# folder of others' data, {corpus} the files of its Chinese corpus.
+INPUTS = {
+    "mini": "roformer convert examples/roformer-mini-zh {mini}",
+    "to_512": "roformer convert {data}/legacy_tf_trained {to_512}",
+    "classifier": "python examples/finetune_classification.py {mini} --train {data}/sentiment/train.tsv.gz"
+    " --test {data}/sentiment/valid.tsv.gz --most 4000 --length 64 --epochs 1 --output {classifier}",
+    "split": "python examples/hold_out.py {data}/zh_corpus {split}",
+    "positions": "python examples/compare_position_embeddings.py examples/stages/positions.yaml --corpus {split}/train"
+    " --eval {split}/held_out --tokenizer {mini} --config benchmarks/positions.json --output {positions}"
+    " --save-steps 50 --logging-steps 10 --bf16",
+    "multi30k": "python examples/translate.py examples/translation/multi30k_short.yaml"
+    " --train {data}/multi30k/train.de.gz {data}/multi30k/train.en.gz"
+    " --validation {data}/multi30k/val.de.gz {data}/multi30k/val.en.gz"
+    " --test {data}/multi30k/test.de.gz {data}/multi30k/test.en.gz --seeds 0 1 --bf16 --output {multi30k}",
+    "laboratory": "python examples/position_laboratory/compare.py {data}/char_lm/tinyshakespeare.txt"
+    " --output {laboratory} --length 64 --steps 1000",
+    "reviews": "python examples/finetune_classification.py {mini} --train examples/reviews.csv --text review --label sentiment"
+    " --seeds 0 1 2 --output {reviews}",
+    "english": None,
+    "glue": None,
+    "scm": None,
+    "characters": "python examples/char_lm.py {data}/char_lm/tinyshakespeare.txt --output {characters} --bf16",
+}
+
+
+@dataclass(frozen=True)
+class Part:
+    """Command of a script in this folder, and the code that it measures besides itself, as patterns of paths.
+
+    `hours`: it takes hours, so it runs only if it is named.
+    """
+
+    command: str
+    code: tuple[str, ...]
+    hours: bool = False
+
+    def paths(self) -> list[str]:
+        script = self.command.split()[0]
+        return [f":(glob){path}" for path in (f"benchmarks/{script}", "benchmarks/measure.py", *self.code)]
+
+    def inputs(self) -> list[str]:
+        return [name for name in INPUTS if f"{{{name}}}" in self.command]
+
+
+# In the order in which they run: the machine's noise first, then from short to long.
+PARTS = {
+    "noise": Part("noise.py", ()),
+    "cross-entropy": Part("cross_entropy.py", ("modeling_roformer/fast_cross_entropy.py",)),
+    "short-attention": Part("short_attention.py --runs 5", ("modeling_roformer/fast_short_attention.py",)),
+    "tokenization": Part("tokenization.py --vocabulary {mini}/vocab.txt", (TOKENIZERS,)),
+    "tokenization-cores": Part(
+        "tokenization.py --vocabulary {mini}/vocab.txt --cores --characters 1500000 --rounds 3", (TOKENIZERS,)
+    ),
+    "conversion": Part("conversion.py", ("conversion/**/*.py",)),
+    "defaults": Part(
+        "defaults.py --texts {data}/zh_corpus/reviews.jsonl.gz {data}/zh_corpus/msra_news.jsonl.gz", (MODELS,)
+    ),
+    "generation": Part("generation.py", (MODELS,)),
+    "serving": Part(
+        "serving.py {data}/zh_corpus/reviews.jsonl.gz {mini} --classifier {classifier}/model --count 256"
+        " --plot docs/serving.png",
+        (MODELS, TOKENIZERS, SERVING),
+    ),
+    "padding": Part("padding.py", ("modeling_roformer/unpadding.py", "modeling_roformer/model.py")),
+    "translation": Part("translation.py", (MODELS,)),
+    "trainer": Part("trainer.py --sizes mini", (MODELS,)),
+    "trainer-base": Part("trainer.py --sizes base --batch 8 --steps 1 --runs 2 --precisions float32", (MODELS,)),
+    "training": Part("training.py", (MODELS,)),
+    "inference": Part("inference.py", (MODELS,)),
+    "embedding": Part(
+        "embedding.py --model {mini} --texts {data}/zh_corpus/reviews.jsonl.gz --speed 2000 --runs 7 --memory",
+        (MODELS, TOKENIZERS, "serving/vectors/*.py"),
+    ),
+    "onnx": Part("onnx_export.py --model {mini} --texts {corpus} --masks 1800", (SERVING,)),
+    "length": Part(
+        "length.py --corpus {data}/zh_corpus/laws.jsonl.gz --model {to_512} --trained 512"
+        " --lengths 256 512 1024 2048 4096 --plot benchmarks/length.png",
+        ("modeling_roformer/rope_*.py", "modeling_roformer/rotary.py"),
+    ),
+    "attention": Part("attention.py --models 2 --plot benchmarks/attention.png", ("modeling_roformer/linear_*.py",)),
+    "characters": Part(
+        "trained.py characters {characters}", ("examples/char_lm.py", "modeling_roformer/linear_*.py"), True
+    ),
+    "laboratory": Part("trained.py laboratory {laboratory}", ("examples/position_laboratory/**/*.py",), True),
+    "multi30k": Part("trained.py translation {multi30k}", ("examples/translate.py", TRAINING, MODELS), True),
+    "classification": Part("trained.py classification {reviews} {classifier}", (TRAINING,), True),
+    "english": Part("trained.py positions {english}", ("examples/compare_position_embeddings.py", TRAINING), True),
+    "glue": Part("trained.py glue {glue}", ("examples/finetune_glue.py", TRAINING), True),
+    "scm": Part("trained.py triplets {scm}", ("examples/finetune_triplet.py", TRAINING), True),
+    "positions": Part("trained.py positions {positions}", ("examples/compare_position_embeddings.py", TRAINING), True),
+}
+# The README's rows: their text, the table of a part, the cells to show, and the words that both rows are found by.
+SUMMARY = (
+    ("forward pass, 12 layers of width 768, one text of 4,096 tokens", "inference", "forward, cpu",
+     "{tokens/s} tokens/s, {peak, MB} MB", ("4,096", "RoFormer"), ("4,096", "transformers' RoFormer")),
+    ("the same, 512 tokens", "inference", "forward, cpu",
+     "{tokens/s} tokens/s", ("512", "RoFormer"), ("512", "transformers' RoFormer")),
+    ("a training step, 8 texts of 512 tokens, no attention dropout", "training", "cpu",
+     "{seconds} s, {peak, MB} MB", ("0", "RoFormer"), ("0", "transformers' RoFormer")),
+    ("vectors of 256 reviews: without padding and in bfloat16; padded and in float32", "serving", "vectors",
+     "{texts/s} texts/s", ("ours, unpadded, bfloat16",), ("transformers' RoFormer",)),
+    ("tokenization, with the same vocabulary", "tokenization", "tools",
+     "{million characters/s} million characters/s", ("ids",), ("ids, transformers' RoFormerTokenizer",)),
+)  # fmt: skip
+
+
+def read(name: str, folder: Path = JSON) -> dict | None:
+    """Return the results of a part, or None if there are none."""
+    path = folder / f"{name}.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+def render(name: str, table: str | None, folder: Path = JSON) -> str | None:
+    """Return what stands between the comments of a table, or None if its results are missing."""
+    if name == "summary":
+        return summary(folder)
+    found = read(name, folder)
+    return found and f"{measure.to_markdown(found['tables'][table])}\n\n{measure.origin(found)}\n"
+
+
+def summary(folder: Path = JSON) -> str | None:
+    """Return the README's table, or None if results of a row are missing."""
+    results = {name: read(name, folder) for _, name, *_ in SUMMARY}
+    if not all(results.values()):
+        return None
+    rows = []
+    for label, name, table, template, *wanted in SUMMARY:
+        of = results[name]["tables"][table]
+        texts = [[cell if isinstance(cell, str) else cell["text"] for cell in row] for row in of["rows"]]
+        both = (next(row for row in texts if set(words) <= set(row)) for words in wanted)
+        rows.append(
+            [label, *(template.format_map(dict(reversed([*zip(of["columns"], row, strict=True)]))) for row in both)]
+        )
+    columns = ["", "here", "transformers' RoFormer"]
+    origins = dict.fromkeys(map(measure.origin, results.values()))
+    return f"{measure.to_markdown({'columns': columns, 'rows': rows})}\n\n{' '.join(origins)}\n"
+
+
+def rendered(page: str, folder: Path = JSON) -> str:
+    """Return a page with the tables of all results that there are."""
+
+    def new(match: re.Match) -> str:
+        return match[1] + (render(match["name"], match["table"], folder) or match["text"]) + match[5]
+
+    return BLOCK.sub(new, page)
+
+
+def changed(name: str, found: dict) -> str:
+    """Return the code of a part that has changed since its results, or ""."""
+    if found["commit"].endswith("+"):
+        return "uncommitted code"
+    command = ["git", "-C", ROOT, "diff", "--name-only", found["commit"], "--", *PARTS[name].paths()]
+    done = subprocess.run(command, capture_output=True, text=True)
+    return ", ".join(done.stdout.split()) if done.returncode == 0 else "a commit that is not here"
+
+
+def status() -> None:
+    """Print a line for each table, and how many have been printed."""
+    blocks = [(page, match) for page in PAGES for match in BLOCK.finditer(page.read_text(encoding="utf-8"))]
+    printed = 0
+    for page, match in blocks:
+        names = list(dict.fromkeys(row[1] for row in SUMMARY)) if match["name"] == "summary" else [match["name"]]
+        results = {name: read(name) for name in names}
+        lines = [f"{name}: {of}" for name, found in results.items() if found and (of := changed(name, found))]
+        if not all(results.values()):
+            state = "not yet printed"
+        else:
+            printed += 1
+            state = f"changed since: {'; '.join(lines)}" if lines else "current"
+        print(f"{page.relative_to(ROOT)}, {match['name']}{': ' * bool(match['table'])}{match['table'] or ''}: {state}")
+    print(f"{printed} of {len(blocks)} tables are printed from docs/figures; {len(blocks) - printed} not yet")
+
+
+def run(command: str) -> None:
+    """Run a command whose folders are named in braces."""
+    folders = {name: shlex.quote(str(BUILD / name)) for name in INPUTS} | {"data": shlex.quote(str(DATA))}
+    folders["corpus"] = shlex.join(map(str, sorted((DATA / "zh_corpus").glob("*.jsonl.gz"))))
+    program, *arguments = shlex.split(command.format_map(folders))
+    program = sys.executable if program == "python" else str(Path(sys.executable).with_name(program))
+    subprocess.run([program, *arguments], cwd=ROOT, check=True)
+
+
+def make_input(name: str) -> None:
+    """Make a folder that a command reads, and those that its own command reads. A finished one has a stamp beside it."""
+    stamp, command = BUILD / f"{name}.made", INPUTS[name]
+    if stamp.exists() or (command is None and (BUILD / name).exists()):
+        return
+    if command is None:
+        raise FileNotFoundError(f"{BUILD / name} is missing: train it as the page of this table describes")
+    for other in INPUTS:
+        if other != name and f"{{{other}}}" in command:
+            make_input(other)
+    run(command)
+    stamp.touch()
+
+
+def measure_part(name: str) -> None:
+    """Run a part, keep its results, and print them into the pages."""
+    BUILD.mkdir(parents=True, exist_ok=True)
+    for needed in PARTS[name].inputs():
+        make_input(needed)
+    run(f"python benchmarks/{PARTS[name].command} --output build/figures/{name}")
+    JSON.mkdir(exist_ok=True)
+    (BUILD / f"{name}.json").replace(JSON / f"{name}.json")
+    write_pages()
+
+
+def write_pages() -> None:
+    for page in PAGES:
+        old = page.read_text(encoding="utf-8")
+        if (new := rendered(old)) != old:
+            page.write_text(new, encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"parts to run: {', '.join(PARTS)}")
+    parser.add_argument("--force", action="store_true", help="run the parts that are current, too")
+    parser.add_argument("--status", action="store_true")
+    parser.add_argument("--render", action="store_true")
+    chosen = parser.parse_args()
+    if unknown := set(chosen.names) - set(PARTS):
+        parser.error(f"no part is named {', '.join(sorted(unknown))}; expected {', '.join(PARTS)}")
+    if chosen.status or chosen.render:
+        status() if chosen.status else write_pages()
+        return
+    failed = []
+    for name in chosen.names or [name for name, part in PARTS.items() if not part.hours]:
+        found = read(name)
+        if found and not changed(name, found) and not (chosen.names or chosen.force):
+            print(f"{name}: current")
+            continue
+        commands = PARTS[name].command + "".join(INPUTS[of] or "" for of in PARTS[name].inputs())
+        if ("{data}" in commands or "{corpus}" in commands) and not DATA.is_dir():
+            print(f"{name}: left out, since {DATA} is not there")
+            continue
+        print(f"{name}: measuring", flush=True)
+        try:
+            measure_part(name)
+        except (subprocess.CalledProcessError, FileNotFoundError) as error:
+            print(error, file=sys.stderr)
+            failed.append(name)
+    if failed:
+        sys.exit(f"failed: {', '.join(failed)}; the others are in docs/figures")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""Tables of finished training runs, from the files that the scripts of examples/ wrote.
+
+    python benchmarks/trained.py KIND FOLDER [FOLDER …] --output FOLDER/NAME
+
+KIND names the script: "translation" (translate.py), "glue" (finetune_glue.py), "triplets" (finetune_triplet.py), "laboratory"
+(position_laboratory/compare.py), "characters" (char_lm.py), "classification" (finetune_classification.py) or "positions"
+(compare_position_embeddings.py). FOLDER is its output, with results.json; for "positions", with a folder for each run; for
+"classification", each has a row. Run it on the machine and at the commit of the training, which it records.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+from pathlib import Path
+
+import measure
+from rich.table import Table
+
+EXAMPLES = measure.ROOT / "examples"
+sys.path += [str(EXAMPLES), str(EXAMPLES / "position_laboratory")]
+
+
+def saved_in(folder: Path) -> dict:
+    return json.loads((folder / "results.json").read_text(encoding="utf-8"))
+
+
+def spread(values: list[float], form: str) -> measure.Cell:
+    """Return a cell with mean and standard deviation over the seeds."""
+    deviation = f" ± {statistics.stdev(values):{form}}" if len(values) > 1 else ""
+    return measure.Cell(f"{statistics.mean(values):{form}}{deviation}", values)
+
+
+def translation(folder: Path) -> dict[str, Table]:
+    runs = [run for run in saved_in(folder)["runs"] if not run.get("failed")]
+    table = Table("", "BLEU", "validation loss")
+    for encoding in dict.fromkeys(run["encoding"] for run in runs):
+        same = [run for run in runs if run["encoding"] == encoding]
+        losses = [[entry["eval_loss"] for entry in run["log"] if "eval_loss" in entry][-1] for run in same]
+        table.add_row(encoding, spread([run["bleu"] for run in same], ".2f"), spread(losses, ".2f"))
+    return {"bleu": table}
+
+
+def glue(folder: Path) -> dict[str, Table]:
+    from finetune_glue import TASKS, best_rate, cell
+
+    runs = saved_in(folder)["runs"]
+    tasks = list(dict.fromkeys(run["task"] for run in runs))
+    table = Table("", *(f"{TASKS[task].title}, {TASKS[task].score}" for task in tasks))
+    for model in dict.fromkeys(run["model"] for run in runs):
+        of_model = [[run for run in runs if (run["model"], run["task"]) == (model, task)] for task in tasks]
+        table.add_row(model, *(cell(best_rate(same)) if same else "" for same in of_model))
+    return {"scores": table}
+
+
+def triplets(folder: Path) -> dict[str, Table]:
+    from modeling_roformer.training.triplets.results import Results, accuracy_table, compare, comparison_table
+
+    rows = list(Results(folder, saved_in(folder)["settings"]).rows.values())
+    return {"accuracy": accuracy_table(rows), "comparisons": comparison_table(compare(rows))}
+
+
+def laboratory(folder: Path) -> dict[str, Table]:
+    from compare import TIMES, tables
+
+    saved = saved_in(folder)
+    loss, accuracy = tables(saved["runs"], [times * saved["settings"]["length"] for times in TIMES])
+    return {"loss": loss, "accuracy": accuracy}
+
+
+def characters(folder: Path) -> dict[str, Table]:
+    table = Table("RoPE", "bits per character, test split", "validation loss")
+    for name, result in saved_in(folder)["results"].items():
+        cells = ("failed", "") if result.get("failed") else None
+        table.add_row(name, *(cells or (f"{result['bits_per_character']:.3f}", f"{result['validation_loss']:.4f}")))
+    return {"bits": table}
+
+
+def classification(*folders: Path) -> dict[str, Table]:
+    table = Table("run", "texts: training, validation, test", "validation accuracy", "test accuracy")
+    for folder in folders:
+        saved = saved_in(folder)
+        scores = [seed["scores"] for seed in saved["seeds"].values() if not seed.get("failed")]
+        texts = ", ".join(f"{number:,}" for number in saved["settings"]["texts"].values())
+        parts = ([of[part]["accuracy"] for of in scores] for part in ("validation", "test"))
+        table.add_row(folder.name, texts, *(spread(part, ".3f") for part in parts))
+    return {"scores": table}
+
+
+def positions(folder: Path) -> dict[str, Table]:
+    from compare_position_embeddings import ENCODINGS, tables
+
+    from modeling_roformer.training.comparing.curves import run_curves
+
+    runs = {name: run_curves(folder / name, held_out=True) for name in ENCODINGS if (folder / name).exists()}
+    final, reached = tables(runs, "held-out")
+    return {"final": final, "reached": reached}
+
+
+KINDS = {of.__name__: of for of in (translation, glue, triplets, laboratory, characters, classification, positions)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("kind", choices=KINDS)
+    parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER")
+    measure.add_output(parser)
+    chosen = parser.parse_args()
+    with measure.Figures(chosen.output, "accelerate", "sacrebleu") as figures:
+        for name, table in KINDS[chosen.kind](*chosen.folders).items():
+            figures.add(name, table)
+
+
+if __name__ == "__main__":
+    main()

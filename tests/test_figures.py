@@ -1,0 +1,152 @@
+"""The tables of figures in README.md and docs/: printed from docs/figures/*.json, which benchmarks/ writes."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+from helpers.paths import REPOSITORY
+from rich.table import Table
+
+BENCHMARKS = REPOSITORY / "benchmarks"
+sys.path.append(str(BENCHMARKS))
+import figures  # noqa: E402
+import measure  # noqa: E402
+
+BLOCKS = [
+    pytest.param(page, match, id=f"{page.name}, {match['name']}: {match['table']}")
+    for page in figures.PAGES
+    for match in figures.BLOCK.finditer(page.read_text(encoding="utf-8"))
+]
+FOUND = {
+    "commit": "abc1234",
+    "date": "2026-01-02",
+    "machine": {"cpu": "Some CPU", "cores": 2, "instructions": ["avx2", "avx512_vnni"], "load": 0.0},
+    "versions": {"torch": "2.13.0", "transformers": "5.23.0"},
+}
+
+
+@pytest.fixture
+def results(tmp_path):
+    """Return a folder with the results of a part."""
+    table = {
+        "columns": ["", "seconds"],
+        "rows": [["ours", {"text": "1.5", "median": 1.5, "quartiles": [1, 2], "runs": 3}]],
+    }
+    (tmp_path / "training.json").write_text(json.dumps(FOUND | {"tables": {"cpu": table}}))
+    return tmp_path
+
+
+@pytest.mark.parametrize(("page", "match"), BLOCKS)
+def test_a_table_is_printed_from_its_results(page, match):
+    printed = figures.render(match["name"], match["table"])
+    if printed is not None:
+        assert match["text"] == printed, "python benchmarks/figures.py --render"
+    else:
+        assert figures.NOT_KEPT in match["text"] or figures.NOT_MEASURED in match["text"]
+
+
+def test_each_part_has_a_table_and_each_table_a_part():
+    named = {match["name"] for _, match in (block.values for block in BLOCKS)}
+    assert named == {*figures.PARTS, "summary"}
+    for page in figures.PAGES:
+        text = page.read_text(encoding="utf-8")
+        assert text.count("<!-- figure ") == text.count("<!-- /figure -->") == len(figures.BLOCK.findall(text)), page
+
+
+def test_the_scripts_and_the_code_of_each_part_exist():
+    for name, part in figures.PARTS.items():
+        for path in part.paths():
+            assert list(REPOSITORY.glob(path.removeprefix(":(glob)"))), f"{name}: {path}"
+    for command in figures.INPUTS.values():
+        for script in re.findall(r"(?:examples|benchmarks)/[\w/.-]+", command or ""):
+            assert (REPOSITORY / script).exists(), command
+
+
+def test_the_options_of_each_part_exist():
+    for name, part in figures.PARTS.items():
+        source = (BENCHMARKS / part.command.split()[0]).read_text(encoding="utf-8")
+        assert "measure.add_output(parser)" in source, name
+        for option in re.findall(r"--[\w-]+", part.command):
+            assert f'"{option}"' in source, f"{name}: {option}"
+
+
+def test_results_replace_what_stands_between_the_comments(results):
+    page = "text\n<!-- figure training: cpu -->\nold\n<!-- /figure -->\n<!-- figure noise: noise -->\nold\n<!-- /figure -->\n"
+    lines = figures.rendered(page, results).split("\n")
+    assert lines[2:5] == ["| | seconds |", "| --- | --- |", "| ours | 1.5 |"]
+    assert all(word in lines[6] for word in ("Some CPU", "2 cores", "avx512_vnni", "abc1234", "2026-01-02"))
+    assert lines[0] == "text" and lines[8:] == page.split("\n")[4:]
+    assert figures.rendered("\n".join(lines), results).split("\n") == lines
+
+
+def test_a_row_of_the_readme_shows_the_cells_that_it_names(results):
+    assert figures.summary(results) is None  # other parts are missing
+    tables = {}
+    for _, name, table, template, ours, theirs in figures.SUMMARY:
+        columns = re.findall(r"\{([^}]+)\}", template)
+        words = tables.setdefault(name, {}).setdefault(table, {"columns": ["a", "b", *columns], "rows": []})
+        for found, value in ((ours, "7"), (theirs, "3")):
+            row = [*found, *[""] * (2 - len(found)), *[{"text": value}] * (len(words["columns"]) - 2)]
+            words["rows"].append(row)
+    for name, of in tables.items():
+        (results / f"{name}.json").write_text(json.dumps(FOUND | {"tables": of}))
+    printed = figures.summary(results).split("\n")
+    assert printed[2].endswith("| 7 tokens/s, 7 MB | 3 tokens/s, 3 MB |")
+    assert len(printed) == 2 + len(figures.SUMMARY) + 3
+
+
+def test_a_measured_cell_shows_the_median_and_keeps_the_quartiles(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["benchmarks/some.py", str(BENCHMARKS), "--output", "x/y", "--runs", "3"])
+    ours, theirs = measure.Measurement([1.0, 2.0, 6.0]), measure.Measurement([3.0, 2.0, 6.0])
+    table = Table("", "seconds", "speed-up", "tokens/s")
+    table.add_row("a|b", measure.duration(ours), measure.ratio(theirs, ours), measure.rate(12, ours))
+    with measure.Figures(tmp_path / "new" / "name") as found:
+        found.add("times", table)
+    saved = json.loads((tmp_path / "new" / "name.json").read_text())
+    assert saved["command"] == "python benchmarks/some.py benchmarks --runs 3"
+    assert {"python", "torch", "transformers"} <= set(saved["versions"]) and saved["machine"]["cores"]
+    assert saved["tables"]["times"]["columns"] == ["", "seconds", "speed-up", "tokens/s"]
+    name, seconds, speed_up, rate = saved["tables"]["times"]["rows"][0]
+    assert name == "a|b" and seconds == {"text": "2", "median": 2.0, "quartiles": [1.5, 4.0], "runs": 3}
+    assert (speed_up["text"], speed_up["median"], rate["text"]) == ("1.00 ×", 1.0, "6")
+    assert (
+        (tmp_path / "new" / "name.md")
+        .read_text()
+        .startswith("| | seconds | speed-up | tokens/s |\n| --- | --- | --- | --- |\n| a\\|b |")
+    )
+
+
+def test_nothing_is_written_if_a_script_fails(tmp_path):
+    with pytest.raises(ValueError), measure.Figures(tmp_path / "name"):
+        raise ValueError
+    assert not list(tmp_path.iterdir())
+
+
+def test_changed_code_is_found_by_git(tmp_path, monkeypatch):
+    monkeypatch.setattr(figures, "ROOT", tmp_path)
+    code = tmp_path / "benchmarks" / "measure.py"
+    code.parent.mkdir()
+    code.write_text("first")
+
+    def git(*arguments):
+        name = ["-c", "user.name=someone", "-c", "user.email=someone@example.org"]
+        return subprocess.run(
+            ["git", "-C", tmp_path, *name, *arguments], check=True, capture_output=True, text=True
+        ).stdout
+
+    git("init")
+    git("add", ".")
+    git("commit", "-m", "first")
+    found = {"commit": git("rev-parse", "--short=7", "HEAD").strip()}
+    assert figures.changed("noise", found) == ""
+    code.write_text("second")
+    assert figures.changed("noise", found) == "benchmarks/measure.py"
+    assert figures.changed("noise", {"commit": "abc1234+"}) and figures.changed("noise", {"commit": "0" * 40})
+
+
+def test_status_names_every_table(capsys):
+    figures.status()
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(BLOCKS) and f"of {len(BLOCKS)} tables" in last
