@@ -105,7 +105,8 @@ def run_process(*command: str) -> tuple[float, float | None, float | None]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tensorflow-python", metavar="PATH", help="a Python that has TensorFlow")
+    keras = os.environ.get("ROFORMER_BERT4KERAS_PYTHON")
+    parser.add_argument("--tensorflow-python", metavar="PATH", default=keras, help="a Python that has TensorFlow")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--words", type=int, default=50000)

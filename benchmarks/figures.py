@@ -18,13 +18,15 @@ import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
+from glob import glob
 from pathlib import Path
 
 import measure
 
 ROOT, JSON, BUILD = measure.ROOT, measure.ROOT / "docs" / "figures", measure.ROOT / "build" / "figures"
 DATA = Path(os.environ.get("ROFORMER_SHARED_DATA") or ROOT.parent / "shared" / "data")
-PAGES = (*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md")
+CARD = ROOT / "examples" / "roformer-mini-zh" / "README.md"
+PAGES = (*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", CARD)
 BLOCK = re.compile(
     r"(<!-- figure (?P<name>[\w-]+)(?:: (?P<table>[^>]+))? -->\n)(?P<text>.*?)(<!-- /figure -->)", re.DOTALL
 )
@@ -35,7 +37,7 @@ MODELS, TOKENIZERS, SERVING = "modeling_roformer/*.py", "tokenization/*.py", "se
 TRAINING = "training/**/*.py"
 
 # Folders that commands read, and the commands that make them, or None for runs to be made as the page describes. {data} is the
-# folder of others' data, {corpus} the files of its Chinese corpus.
+# folder of others' data; patterns such as *.gz are expanded.
 INPUTS = {
     "mini": "roformer convert examples/roformer-mini-zh {mini}",
     "to_512": "roformer convert {data}/legacy_tf_trained {to_512}",
@@ -53,6 +55,8 @@ INPUTS = {
     " --output {laboratory} --length 64 --steps 1000",
     "reviews": "python examples/finetune_classification.py {mini} --train examples/reviews.csv --text review --label sentiment"
     " --seeds 0 1 2 --output {reviews}",
+    "held_out": None,  # the split of the model's training, by examples/hold_out.py
+    "linear": None,  # the model saved with other attention: elu, softmax, favor
     "english": None,
     "glue": None,
     "scm": None,
@@ -108,7 +112,7 @@ PARTS = {
         "embedding.py --model {mini} --texts {data}/zh_corpus/reviews.jsonl.gz --speed 2000 --runs 7 --memory",
         (MODELS, TOKENIZERS, "serving/vectors/*.py"),
     ),
-    "onnx": Part("onnx_export.py --model {mini} --texts {corpus} --masks 1800", (SERVING,)),
+    "onnx": Part("onnx_export.py --model {mini} --texts {data}/zh_corpus/*.jsonl.gz --masks 1800", (SERVING,)),
     "length": Part(
         "length.py --corpus {data}/zh_corpus/laws.jsonl.gz --model {to_512} --trained 512"
         " --lengths 256 512 1024 2048 4096 --plot benchmarks/length.png",
@@ -120,6 +124,18 @@ PARTS = {
     ),
     "laboratory": Part("trained.py laboratory {laboratory}", ("examples/position_laboratory/**/*.py",), True),
     "multi30k": Part("trained.py translation {multi30k}", ("examples/translate.py", TRAINING, MODELS), True),
+    "masked-accuracy": Part(
+        "masked_accuracy.py --models {mini} {to_512} --held-out {held_out}/held_out/*.jsonl.gz --train {held_out}/train"
+        " --long {data}/zh_corpus/laws.jsonl.gz",
+        (MODELS, TOKENIZERS),
+        True,
+    ),
+    "masked-linear": Part(
+        "masked_accuracy.py --models {mini} {linear}/elu {linear}/softmax {linear}/favor"
+        " --held-out {held_out}/held_out/*.jsonl.gz",
+        ("modeling_roformer/linear_*.py",),
+        True,
+    ),
     "classification": Part("trained.py classification {reviews} {classifier}", (TRAINING,), True),
     "english": Part("trained.py positions {english}", ("examples/compare_position_embeddings.py", TRAINING), True),
     "glue": Part("trained.py glue {glue}", ("examples/finetune_glue.py", TRAINING), True),
@@ -211,8 +227,8 @@ def status() -> None:
 def run(command: str) -> None:
     """Run a command whose folders are named in braces."""
     folders = {name: shlex.quote(str(BUILD / name)) for name in INPUTS} | {"data": shlex.quote(str(DATA))}
-    folders["corpus"] = shlex.join(map(str, sorted((DATA / "zh_corpus").glob("*.jsonl.gz"))))
     program, *arguments = shlex.split(command.format_map(folders))
+    arguments = [path for argument in arguments for path in sorted(glob(argument)) or [argument]]
     program = sys.executable if program == "python" else str(Path(sys.executable).with_name(program))
     subprocess.run([program, *arguments], cwd=ROOT, check=True)
 
@@ -268,7 +284,7 @@ def main() -> None:
             print(f"{name}: current")
             continue
         commands = PARTS[name].command + "".join(INPUTS[of] or "" for of in PARTS[name].inputs())
-        if ("{data}" in commands or "{corpus}" in commands) and not DATA.is_dir():
+        if "{data}" in commands and not DATA.is_dir():
             print(f"{name}: left out, since {DATA} is not there")
             continue
         print(f"{name}: measuring", flush=True)

@@ -146,6 +146,47 @@ def test_changed_code_is_found_by_git(tmp_path, monkeypatch):
     assert figures.changed("noise", {"commit": "abc1234+"}) and figures.changed("noise", {"commit": "0" * 40})
 
 
+def test_tables_of_training_are_made_from_its_results(tmp_path):
+    import trained
+
+    def saved(**results):
+        (tmp_path / "results.json").write_text(json.dumps(results))
+        return tmp_path
+
+    def rows(table):
+        return [[str(cell) for cell in row] for row in zip(*(column.cells for column in table.columns), strict=True)]
+
+    def translated(seed, bleu, loss):
+        return {"encoding": "rotary", "seed": seed, "bleu": bleu, "log": [{"eval_loss": 9}, {"eval_loss": loss}, {}]}
+
+    failed = {"encoding": "rotary", "seed": 2, "bleu": None, "failed": "loss is nan"}
+    tables = trained.translation(saved(runs=[translated(0, 40.0, 3.0), translated(1, 39.0, 3.5), failed]))
+    assert rows(tables["bleu"]) == [["rotary", "39.50 ± 0.71", "3.25 ± 0.35"]]
+
+    runs = [
+        {"model": "BERT", "task": "mrpc", "rate": rate, "seed": 0, "scores": {"validation": score}}
+        for rate, score in ((5e-5, 80.0), (2e-4, 70.0))
+    ]
+    assert rows(trained.glue(saved(runs=runs))["scores"]) == [["BERT", "80.0 (5e-05)"]]
+
+    measured = [{"loss": 2.0, "accuracy": share} for share in (0.5, 0.25, 0.125)]
+    runs = {"rotary": {"measured": [*measured, None], "tokens_per_second": 9000.0}}
+    tables = trained.laboratory(saved(settings={"length": 64}, runs=runs))
+    assert rows(tables["accuracy"]) == [["rotary", "50.0%", "25.0%", "12.5%", "–", "9,000"]]
+
+    results = {"none": {"bits_per_character": 3.2321, "validation_loss": 2.2269}, "after": {"failed": "loss is nan"}}
+    tables = trained.characters(saved(results=results))
+    assert rows(tables["bits"]) == [["none", "3.232", "2.2269"], ["after", "failed", ""]]
+
+    seeds = {
+        str(seed): {"scores": {"validation": {"accuracy": share}, "test": {"accuracy": 0.5}}, "log": []}
+        for seed, share in enumerate((0.75, 0.85))
+    }
+    texts = {"train": 2400, "validation": 8, "test": 8}
+    tables = trained.classification(saved(settings={"texts": texts}, seeds=seeds))
+    assert rows(tables["scores"]) == [[tmp_path.name, "2,400, 8, 8", "0.800 ± 0.071", "0.500 ± 0.000"]]
+
+
 def test_status_names_every_table(capsys):
     figures.status()
     *lines, last = capsys.readouterr().out.splitlines()
