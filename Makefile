@@ -87,7 +87,8 @@ $(FLOORS)/installed: setup.cfg pyproject.toml constraints.txt
 GPU := .venv-gpu
 GPU_PYTHON ?= $(GPU)/bin/python
 GPU_READY := has-gpu $(if $(filter $(GPU)/bin/python,$(GPU_PYTHON)),$(GPU)/installed)
-FINDS_GPU := import sys, torch; torch.cuda.is_available() or sys.exit(f"torch {torch.__version__} finds no GPU: it needs to be one for CUDA, as UV_TORCH_BACKEND=auto installs")
+FINDS_GPU := import sys, torch; torch.cuda.is_available() or sys.exit("torch " + torch.__version__ + " finds no GPU: install \
+	one for CUDA, by UV_TORCH_BACKEND=auto in a new $(GPU)")
 test-gpu: $(GPU_READY)
 	@$(GPU_PYTHON) -c '$(FINDS_GPU)'
 	OMP_NUM_THREADS=4 $(GPU_PYTHON) -m pytest -n 4 -rs -m cuda tests/gpu
@@ -102,7 +103,7 @@ has-gpu:
 $(GPU)/installed: setup.cfg pyproject.toml constraints.txt
 	@echo "installing into $(GPU), which takes a few minutes: torch for CUDA has gigabytes"
 	@test -x $(GPU)/bin/python || $(PYTHON) -m venv $(GPU)
-	@$(GPU)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement '$(CONSTRAINTS)' uv
+	@$(GPU)/bin/python -m pip install --quiet --disable-pip-version-check uv
 	@$(GPU)/bin/uv pip install --quiet --python $(GPU)/bin/python --constraint '$(CONSTRAINTS)' --editable '.[test]'
 	@touch $@
 

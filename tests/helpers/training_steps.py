@@ -64,6 +64,16 @@ CASES = {
     "NezhaForMultipleChoice": ({}, {"labels": CLASSES}, 3),
 }
 
+# Cases that stand for all others where only the mask matters.
+WITHOUT_MASK = [
+    "RoFormerModel",
+    "RoFormerModel dynamic",
+    "RoFormerModel linear decoder",
+    "RoFormerForCausalLM prefix",
+    "RoFormerForConditionalGeneration",
+    "NezhaModel",
+]
+
 
 def make_step(case: str, mask: str = "with padding", dropout: float = 0.1):
     """Return a model in training mode, and the inputs of one step."""

@@ -11,7 +11,10 @@ from helpers.seq2seq_models import make_ids, padded
 from helpers.seq2seq_models import make_model as make_seq2seq
 from helpers.simulated_device import NAME, SimulatedDevice
 from helpers.small_models import small_model
-from helpers.training_steps import CASES, make_step, number_of_reads
+from helpers.training_steps import CASES, WITHOUT_MASK, make_step, number_of_reads
+
+# Without a mask, the choices are the same for every head.
+STEPS = [*((case, "with padding") for case in CASES), *((case, "no mask") for case in WITHOUT_MASK)]
 
 
 @pytest.fixture
@@ -80,8 +83,7 @@ def test_what_waits_is_counted(reading, waits, device):
     assert device.waits.total() == waits
 
 
-@pytest.mark.parametrize("mask", ["with padding", "no mask"])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("case", "mask"), STEPS)
 def test_a_training_step(case, mask, device):
     model, inputs = make_step(case, mask, dropout=0.0)
     expected = loss_and_gradients(model, inputs)
@@ -116,11 +118,11 @@ def test_padding_is_left_out_at_one_more_wait_and_only_if_asked_for(case, device
 
 
 @pytest.mark.parametrize("case", ["RoFormerForMaskedLM", "RoFormerForCausalLM", "RoFormerModel Performer"])
-@pytest.mark.parametrize("dropout", [0.0, 0.1])
-def test_several_steps_of_an_optimiser(case, dropout, device):
+def test_several_steps_of_an_optimiser(case, device):
+    """Dropout draws from the CPU's generator on both."""
     states = []
     for place in ("cpu", NAME):
-        model, inputs = make_step(case, dropout=dropout)
+        model, inputs = make_step(case)
         if "Performer" in case:
             model.config.linear_redraw_interval = 2  # features are drawn anew
         model, inputs = model.to(place), {name: x.to(place) for name, x in inputs.items()}

@@ -13,10 +13,14 @@ import pytest
 import torch
 from helpers.paths import REPOSITORY
 from helpers.small_models import small_model
-from helpers.training_steps import CASES, make_step
+from helpers.training_steps import CASES, WITHOUT_MASK, make_step
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import DynamicCache, StaticCache
+
+# Values of labels choose a shape with sparse_prediction, so meta tensors cannot have it.
+STEPS = [(case, "with padding") for case in CASES if "sparse" not in case]
+STEPS += [(case, "no mask") for case in WITHOUT_MASK]
 
 
 class OnlyMeta(TorchDispatchMode):
@@ -41,8 +45,7 @@ def test_a_tensor_on_the_cpu_is_refused(mistake):
         mistake(x)
 
 
-@pytest.mark.parametrize("mask", ["with padding", "no mask"])
-@pytest.mark.parametrize("case", [case for case in CASES if "sparse" not in case])  # its values choose a shape
+@pytest.mark.parametrize(("case", "mask"), STEPS)
 def test_a_training_step_on_meta(case, mask):
     model, inputs = make_step(case, mask)
     model, inputs = model.to("meta"), to_meta(inputs)
