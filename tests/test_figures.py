@@ -72,6 +72,13 @@ def test_the_options_of_each_part_exist():
             assert f'"{option}"' in source, f"{name}: {option}"
 
 
+def test_the_rows_of_the_readme_are_those_of_the_scripts():
+    for _, name, table, _, *rows in figures.SUMMARY:
+        source = (BENCHMARKS / figures.PARTS[name].command.split()[0]).read_text(encoding="utf-8")
+        for words in rows:
+            assert all(f'"{word}"' in source for word in words if word[0].isalpha()), words
+
+
 def test_results_replace_what_stands_between_the_comments(results):
     page = "text\n<!-- figure training: cpu -->\nold\n<!-- /figure -->\n<!-- figure noise: noise -->\nold\n<!-- /figure -->\n"
     lines = figures.rendered(page, results).split("\n")
