@@ -126,10 +126,15 @@ def test_captum_gives_shares_that_sum_to_the_difference():
     assert abs(difference.item()) > 0.5
 
 
-def test_torchao_quantises_every_linear_layer():
-    model = run("torchao")["model"]
-    kinds = {type(layer.weight.data) for layer in model.modules() if isinstance(layer, torch.nn.Linear)}
-    assert len(kinds) == 1 and torch.Tensor not in kinds
+def test_torchao_quantises_every_linear_layer_and_saves_what_it_computes():
+    names = run("torchao")
+    for model in (names["model"], names["loaded"]):
+        kinds = {type(layer.weight.data) for layer in model.modules() if isinstance(layer, torch.nn.Linear)}
+        assert len(kinds) == 1 and torch.Tensor not in kinds
+    size, exact = (
+        Path(name, "model.safetensors").stat().st_size for name in ("roformer-mini-zh-int8", "roformer-mini-zh")
+    )
+    assert 0.5 < size / exact < 0.6
 
 
 @pytest.mark.parametrize("with_code", [False, True])
