@@ -6,7 +6,8 @@ TEXTS is text with one document per line, or JSON Lines, also as .gz. MODEL is a
 the output of `roformer convert examples/roformer-mini-zh roformer-mini-zh`. DIR is a trained classifier. Each way of serving
 has its own process, and they run in turns. Times are from texts to vectors or classes, tokenization included. Agreement is the
 minimum cosine with the float32 model's vectors, or the share of texts with the same class. The peers are sentence-transformers
-with its defaults, on a BERT of equal size with random weights, and transformers' own RoFormer.
+with its defaults, on a BERT of equal size with random weights, and transformers' own RoFormer. Rows of torchao and OpenVINO are
+left out, with a line that names them, where these packages are not installed.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import measure
@@ -42,9 +44,17 @@ OURS = {
     "ours, unpadded, bfloat16": {"unpad": True, "dtype": torch.bfloat16},
     "ours, compiled": {"compiled": True},
     "ours, compiled, bfloat16": {"compiled": True, "dtype": torch.bfloat16},
-    "ours, unpadded, int8": {"unpad": True, "int8": True},
+    "ours, unpadded, int8": {"unpad": True, "int8": "torch"},
+    "ours, unpadded, int8 by torchao": {"unpad": True, "int8": "torchao"},
+    "ours, compiled, int8 by torchao": {"compiled": True, "int8": "torchao"},
 }
 ONNX = {"ours, ONNX Runtime": "model.onnx", "ours, ONNX Runtime, int8": "model_quantized.onnx"}
+OPENVINO = {
+    "ours, OpenVINO": {"INFERENCE_PRECISION_HINT": "f32"},
+    "ours, OpenVINO, bfloat16": {"INFERENCE_PRECISION_HINT": "bf16"},
+    "ours, OpenVINO, int8": {"INFERENCE_PRECISION_HINT": "f32"},
+}
+NEEDED = {"torchao": ("torchao",), "OpenVINO": ("openvino", "nncf")}
 
 
 def batches_of(ids: Sequence[Sequence[int]], pad: int) -> list[tuple[list[int], np.ndarray, np.ndarray]]:
@@ -119,11 +129,19 @@ def load(name: str, folder: str, task: str, threads: int) -> tuple[Callable, obj
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         session = onnxruntime.InferenceSession(Path(folder) / "onnx" / ONNX[name], options, ["CPUExecutionProvider"])
-        taken = [node.name for node in session.get_inputs()]
+        forward = of_graph(lambda inputs: session.run(None, inputs)[0], [node.name for node in session.get_inputs()])
+    elif name in OPENVINO:
+        import openvino
 
-        def forward(ids, mask):
-            inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
-            return torch.from_numpy(session.run(None, {name: inputs[name] for name in taken})[0])
+        core = openvino.Core()
+        graph = core.read_model(Path(folder) / "onnx" / "model.onnx")
+        if name.endswith("int8"):
+            import nncf
+
+            graph = nncf.compress_weights(graph, mode=nncf.CompressWeightsMode.INT8_SYM)
+        options = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
+        compiled = core.compile_model(graph, "CPU", options | OPENVINO[name])
+        forward = of_graph(lambda inputs: compiled(inputs)[0], [node.get_any_name() for node in compiled.inputs])
     else:
         if name == THEIRS:
             import transformers.models.roformer as source
@@ -133,7 +151,11 @@ def load(name: str, folder: str, task: str, threads: int) -> tuple[Callable, obj
         heads = {"vectors": "RoFormerModel", "classes": "RoFormerForSequenceClassification"}
         model = getattr(source, heads[task]).from_pretrained(folder, dtype=way.get("dtype", torch.float32)).eval()
         model.config.unpad_inputs = way.get("unpad", False)
-        if way.get("int8"):
+        if way.get("int8") == "torchao":
+            from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
+
+            quantize_(model, Int8DynamicActivationInt8WeightConfig())
+        elif way.get("int8"):
             model = torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear}, dtype=torch.qint8)
         if way.get("compiled"):
             model = torch.compile(model, dynamic=True)
@@ -148,6 +170,22 @@ def load(name: str, folder: str, task: str, threads: int) -> tuple[Callable, obj
         return F.normalize(mean_over_tokens(found, torch.from_numpy(mask)).float(), dim=-1).numpy()
 
     return of_batch, tokenizer
+
+
+def of_graph(run: Callable, taken: list[str]) -> Callable:
+    """Return a function from ids and mask to the first output of a graph that takes the inputs `taken`."""
+
+    def forward(ids: np.ndarray, mask: np.ndarray) -> torch.Tensor:
+        inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+        return torch.from_numpy(run({name: inputs[name] for name in taken}))
+
+    return forward
+
+
+def left_out(wanted: set[str]) -> dict[str, str]:
+    """Return the rows that cannot be measured, and the first package that is missing."""
+    missing = {word: next((name for name in names if not find_spec(name)), None) for word, names in NEEDED.items()}
+    return {row: package for row in sorted(wanted) for word, package in missing.items() if package and word in row}
 
 
 def write_berts(model: str, folder: Path) -> dict[str, str]:
@@ -185,11 +223,12 @@ def places_of(task: str, model: str, wanted: set[str], scratch: Path) -> dict[st
     """Return the model folder of each selected row."""
     places = write_berts(model, scratch) if task == "vectors" else {}
     places |= dict.fromkeys([THEIRS, *OURS], model)
-    if wanted & ONNX.keys():
+    graphs = ONNX | OPENVINO
+    if wanted & graphs.keys():
         from modeling_roformer.serving.onnx_export.export import export_onnx
 
         export_onnx(write_encoder(model, scratch) if task == "vectors" else model, scratch / "exported", int8=True)
-        places |= dict.fromkeys(ONNX, str(scratch / "exported"))
+        places |= dict.fromkeys(graphs, str(scratch / "exported"))
     return {name: place for name, place in places.items() if name in wanted}
 
 
@@ -281,12 +320,13 @@ def main() -> None:
     quiet()
     texts = [text for chunk in read_chunks(chosen.texts) for text in chunk.documents(chosen.field)]
     texts = random.Random(0).sample(texts, min(chosen.count, len(texts)))
-    wanted = {FLOAT32, *(chosen.only or (BERT, BERT_CHARACTERS, THEIRS, *OURS, *ONNX))}
+    wanted = {FLOAT32, *(chosen.only or (BERT, BERT_CHARACTERS, THEIRS, *OURS, *ONNX, *OPENVINO))}
+    absent = left_out(wanted)
     models = {"vectors": chosen.model} | ({"classes": chosen.classifier} if chosen.classifier else {})
     rows = []
     with (
         tempfile.TemporaryDirectory() as scratch,
-        measure.Figures(chosen.output, "sentence-transformers", "onnxruntime") as figures,
+        measure.Figures(chosen.output, "sentence-transformers", "onnxruntime", "torchao", "openvino") as figures,
     ):
         machine = measure.machine()
         title = (
@@ -294,8 +334,12 @@ def main() -> None:
             f"{len(texts)} texts of {statistics.mean(map(len, texts)):.0f} characters"
         )
         figures.console.print(title)
+        for row, package in absent.items():
+            figures.console.print(f"left out: {row}; it needs the package {package}")
         for task, model in models.items():
-            of_task = measured(task, places_of(task, model, wanted, Path(scratch) / task), texts, chosen)
+            of_task = measured(
+                task, places_of(task, model, wanted - absent.keys(), Path(scratch) / task), texts, chosen
+            )
             figures.add(task, table(task, of_task))
             rows += of_task
             if chosen.plot:
