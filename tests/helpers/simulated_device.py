@@ -45,7 +45,7 @@ class OnDevice(torch.Tensor):
 
 
 class SimulatedDevice(TorchDispatchMode):
-    """Where tensors may be made on the device. `waits` counts operations by name for which a host waits."""
+    """A block in which tensors may be made on the device. `waits` counts operations by name for which a host waits."""
 
     def __enter__(self):
         self.waits = OnDevice.waits = Counter()

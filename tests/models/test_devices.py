@@ -61,7 +61,7 @@ def test_a_training_step_on_meta(case, mask):
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_model_that_is_made_on_meta(case):
-    """As `from_pretrained` makes it: the same weights as on a CPU, without values."""
+    """`from_pretrained` makes it there: the same weights as on a CPU, without values."""
     on_cpu, _ = make_step(case)
     with torch.device("meta"):
         model = type(on_cpu)(on_cpu.config)
