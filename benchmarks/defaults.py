@@ -162,7 +162,7 @@ def main() -> None:
                 calls = {name: (worker,) for name, worker in workers.items()}
                 found = measure.alternate(calls, chosen.runs, lambda name, task=task: status.update(f"{task}: {name}"))
                 measure.close(workers.values())
-                rates = [measure.rate(len(texts), found[name]) for name in names]
+                rates = [measure.rate(len(texts), found[name], "{:,.1f}") for name in names]
                 ratios = [measure.ratio(found[name], found[OURS]) for name in (THEIRS, BERT)]
                 table.add_row(task, f"{shares[task]:.0%}", *rates, *ratios)
         figures.add("defaults", table)
