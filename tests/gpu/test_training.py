@@ -61,7 +61,9 @@ def test_pretraining(precision, tmp_path, monkeypatch):
     script, model = REPOSITORY / "examples" / "pretrain_mlm.py", REPOSITORY / "examples" / "roformer-mini-zh"
     options = {"corpus": "corpus.txt", "config": "config.json", "output": "run"}
     paths = [word for name, file in options.items() for word in (f"--{name}", str(tmp_path / file))]
-    monkeypatch.setattr(sys, "argv", [str(script), str(tmp_path / "stages.yaml"), *paths, "--tokenizer", str(model), *precision])
+    monkeypatch.setattr(
+        sys, "argv", [str(script), str(tmp_path / "stages.yaml"), *paths, "--tokenizer", str(model), *precision]
+    )
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.max_memory_allocated()
     runpy.run_path(str(script), run_name="__main__")
