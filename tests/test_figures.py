@@ -73,7 +73,7 @@ def test_the_options_of_each_part_exist():
 
 
 def test_the_rows_of_the_readme_are_those_of_the_scripts():
-    for _, name, table, _, *rows in figures.SUMMARY:
+    for _, name, _, _, *rows in figures.SUMMARY:
         source = (BENCHMARKS / figures.PARTS[name].command.split()[0]).read_text(encoding="utf-8")
         for words in rows:
             assert all(f'"{word}"' in source for word in words if word[0].isalpha()), words
