@@ -248,7 +248,7 @@ class RoFormerModel(RoFormerPreTrainedModel):
         )
         if packing is not None:
             hidden_states = packing.unpack(hidden_states)
-        elif hides_padding:
+        elif hides_padding and attention_mask is not None:
             hidden_states = zero_padding(hidden_states, attention_mask, token_labels)
         if isinstance(cache, PrefixCache):
             cache = None  # it is not extended, so it lacks the keys and values of the input
@@ -293,16 +293,16 @@ class RoFormerModel(RoFormerPreTrainedModel):
                 check_length(self.config, past + s)
         elif position_ids.ndim != 2 or position_ids.shape[0] not in (1, b) or position_ids.shape[1] != s:
             raise ValueError(f"position_ids has shape {tuple(position_ids.shape)}; expected ({b}, {s}) or (1, {s})")
-        padding = (None, None)
+        of_padding = (None, None)
         if not getattr(past_key_values, "is_compileable", False):
-            padding = count_padding(attention_mask, token_labels)
+            of_padding = count_padding(attention_mask, token_labels)
         # Read every value needed on the host in one device sync.
-        *padding, encoder_all_ones, has_padding, training_steps = check_ranges(
+        padding, padding_is_read, encoder_all_ones, has_padding, training_steps = check_ranges(
             (self.main_input_name, input_ids, self.config.vocab_size, None),
             ("token_type_ids", token_type_ids, self.config.type_vocab_size, None),
             ("position_ids", checked, longest_text(self.config), None),
             questions=(
-                *padding,
+                *of_padding,
                 None if encoder_hidden_states is None else is_all_ones(encoder_attention_mask),
                 self.has_padding_at_an_end(input_ids) if attention_mask is None else None,
                 self.encoder.training_steps if is_redrawing(self) else None,
@@ -311,7 +311,7 @@ class RoFormerModel(RoFormerPreTrainedModel):
         if has_padding:
             # Pass one pad token: padding was detected above, so this avoids a second sync.
             self.warn_if_padding_and_no_attention_mask(torch.tensor([[self.config.pad_token_id]]), None)
-        own = attention_mask, *padding, token_type_ids, position_ids
+        own = attention_mask, padding, padding_is_read, token_type_ids, position_ids
         source = encoder_hidden_states, encoder_attention_mask, encoder_all_ones
         return CheckedInputs(*own, *source, past_key_values, past, training_steps)
 
