@@ -201,7 +201,9 @@ def test_options_in_running_text_exist():
     commands = [typer.main.get_command(app), *COMMANDS.values()]
     options = {option for command in commands for parameter in command.params for option in parameter.opts}
     known = options | {"--help", "--editable"}  # the last is pip's
-    for script in [*(REPOSITORY / "examples").rglob("*.py"), *(REPOSITORY / "training").rglob("*.py")]:
+    for script in [
+        path for room in ("benchmarks", "examples", "training") for path in (REPOSITORY / room).rglob("*.py")
+    ]:
         known |= set(re.findall(r'"(--[\w-]+)"', script.read_text(encoding="utf-8")))
     for page, text in PAGES.items():
         for code in re.findall(r"`([^`\n]+)`", re.sub(pages.BLOCK, "", text)):
