@@ -179,8 +179,7 @@ def summary(folder: Path = JSON) -> str | None:
     rows = []
     for label, name, table, template, *wanted in SUMMARY:
         of = results[name]["tables"][table]
-        texts = [[cell if isinstance(cell, str) else cell["text"] for cell in row] for row in of["rows"]]
-        both = (next(row for row in texts if set(words) <= set(row)) for words in wanted)
+        both = (next(row for row in measure.texts_of(of) if set(words) <= set(row)) for words in wanted)
         rows.append(
             [label, *(template.format_map(dict(reversed([*zip(of["columns"], row, strict=True)]))) for row in both)]
         )

@@ -79,13 +79,12 @@ def generate(model, b: int, s: int, new_tokens: int, way: str) -> tuple[float, f
 
 def in_turn(calls: dict[str, Callable], runs: int, progress: Callable[[str], None]) -> dict[str, tuple]:
     """Return the prefill and the step of each model, as measurements. They run in turns, after one warm-up call each."""
-    found = {name: ([], []) for name in calls}
-    for run in range(runs + 1):
-        for name, call in calls.items():
-            progress(f"{name}, run {run} of {runs}" if run else f"{name}, warm-up")
-            for times, seconds in zip(found[name], call(), strict=True):
-                times += [seconds] if run else []
-    return {name: tuple(map(measure.Measurement, times)) for name, times in found.items()}
+
+    def tell(name: str, run: int) -> None:
+        progress(f"{name}, run {run} of {runs}" if run else f"{name}, warm-up")
+
+    found = measure.in_rounds(calls, runs, tell)
+    return {name: tuple(measure.Measurement([*times]) for times in zip(*of, strict=True)) for name, of in found.items()}
 
 
 def columns(title: str, *headers: str) -> Table:

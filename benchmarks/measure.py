@@ -22,13 +22,16 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import TypeVar
 
 from rich.console import Console
 from rich.table import Table
 
 MB = 1e6
+Name, Result = TypeVar("Name"), TypeVar("Result")
 ROOT = Path(__file__).resolve().parent.parent
 # Instruction sets that decide how fast float32, bfloat16 and int8 are.
 INSTRUCTIONS = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_tile", "amx_int8", "amx_bf16")
@@ -155,10 +158,14 @@ def rounded(number: float | list[float]) -> float | list[float]:
     return [rounded(x) for x in number] if isinstance(number, list) else float(f"{number:.5g}")
 
 
+def texts_of(table: dict) -> list[list[str]]:
+    """Return the texts of the rows of a table of a NAME.json."""
+    return [[cell if isinstance(cell, str) else cell["text"] for cell in row] for row in table["rows"]]
+
+
 def to_markdown(table: dict) -> str:
     """Return a table of a NAME.json as Markdown."""
-    texts = [[cell if isinstance(cell, str) else cell["text"] for cell in row] for row in table["rows"]]
-    lines = [[text.replace("|", "\\|") for text in line] for line in (table["columns"], *texts)]
+    lines = [[text.replace("|", "\\|") for text in line] for line in (table["columns"], *texts_of(table))]
     lines.insert(1, ["---"] * len(table["columns"]))
     return "\n".join("|" + "".join(f" {text} |" if text else " |" for text in line) for line in lines)
 
@@ -270,6 +277,28 @@ class Worker:
         self.close()
 
 
+def in_rounds(
+    calls: dict[Name, Callable[[], Result]],
+    runs: int,
+    progress: Callable[[Name, int], None] = lambda name, run: None,
+    warm_up: bool = True,
+) -> dict[Name, list[Result]]:
+    """Call all functions in turn, `runs` times, and return their results.
+
+    Args:
+        progress: called with the name and the number of the run before each, 0 for the warm-up.
+        warm_up: call each once before.
+    """
+    results = {name: [] for name in calls}
+    for run in range(0 if warm_up else 1, runs + 1):
+        for name, call in calls.items():
+            progress(name, run)
+            result = call()
+            if run:
+                results[name].append(result)
+    return results
+
+
 def alternate(
     calls: dict[str, tuple], runs: int, progress: Callable[[str], None] = lambda name: None, warm_up: bool = True
 ) -> dict[str, Measurement]:
@@ -280,25 +309,14 @@ def alternate(
         warm_up: run each once before.
         progress: called with the name before each run.
     """
-    seconds, peaks = {name: [] for name in calls}, {}
-    for run in range(0 if warm_up else 1, runs + 1):
-        for name, (worker, *arguments) in calls.items():
-            progress(name)
-            elapsed, peaks[name], _ = worker.run(*arguments)
-            if run:
-                seconds[name].append(elapsed)
-    return {name: Measurement(values, peaks[name]) for name, values in seconds.items()}
+    functions = {name: partial(worker.run, *arguments) for name, (worker, *arguments) in calls.items()}
+    results = in_rounds(functions, runs, lambda name, run: progress(name), warm_up)
+    return {name: Measurement([seconds for seconds, *_ in found], found[-1][1]) for name, found in results.items()}
 
 
 def in_turn(functions: dict[str, Callable[[], float]], runs: int) -> dict[str, Measurement]:
     """Return the seconds that each function returns. They run in turns, after one warm-up call each."""
-    seconds = {name: [] for name in functions}
-    for run in range(runs + 1):
-        for name, function in functions.items():
-            elapsed = function()
-            if run:
-                seconds[name].append(elapsed)
-    return {name: Measurement(values) for name, values in seconds.items()}
+    return {name: Measurement(seconds) for name, seconds in in_rounds(functions, runs).items()}
 
 
 def close(workers: Iterable[Worker]) -> None:

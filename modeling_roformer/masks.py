@@ -62,7 +62,7 @@ def self_attention_mask(
     attention_mask: torch.Tensor | None,
     token_type_ids: torch.Tensor | None = None,
     past_key_values: Cache | None = None,
-    all_ones: int | None = None,
+    padding: int | None = None,
 ) -> torch.Tensor | None:
     """Return the mask of self-attention in the form that the implementation takes; None if nothing is masked.
 
@@ -73,7 +73,7 @@ def self_attention_mask(
         attention_mask: None; or shape (b, k), 0 for padding; or shape (b or 1, h or 1, s or 1, k), boolean (False for
             masked pairs) or floating (added to the scores), which replaces the mask; or a BlockMask for flex attention.
         token_type_ids: segments, shape (b, s), only read with `prefix_lm`; all 0 if None.
-        all_ones: see `is_all_ones`; None if unknown.
+        padding: see `count_padding`; None if unknown.
 
     Raises:
         ValueError: for any other shape.
@@ -103,9 +103,9 @@ def self_attention_mask(
         return attention_mask
     if config.attention_type == "linear":
         # The sums in the cache leave padding out already.
-        return None if attention_mask is None or all_ones else attention_mask[:, -s:] != 0
+        return None if attention_mask is None or padding == 0 else attention_mask[:, -s:] != 0
     config = _with_implementation(config, implementation)
-    attention_mask = None if all_ones else attention_mask
+    attention_mask = None if padding == 0 else attention_mask
     if s == 1 and not getattr(past_key_values, "is_compileable", False):
         # A step of generation: the token sees itself and all that is cached, so only padding is masked.
         if attention_mask is None:
@@ -134,10 +134,10 @@ def cross_attention_mask(
     hidden_states: torch.Tensor,
     encoder_attention_mask: torch.Tensor | None,
     encoder_hidden_states: torch.Tensor | None,
-    all_ones: int | None = None,
+    padding: int | None = None,
 ) -> torch.Tensor | None:
     """Return the mask of cross-attention for an `encoder_attention_mask` of shape (b, k); None if nothing is masked."""
-    if encoder_hidden_states is None or encoder_attention_mask is None or all_ones:
+    if encoder_hidden_states is None or encoder_attention_mask is None or padding == 0:
         return None
     return create_bidirectional_mask(
         _with_implementation(config, implementation),
@@ -148,12 +148,12 @@ def cross_attention_mask(
     )
 
 
-def is_all_ones(attention_mask: torch.Tensor | None) -> torch.Tensor | None:
-    """Return whether a mask of shape (b, k) has no padding, as a 0-d tensor, which the caller reads in its one device
-    sync. None for other masks."""
+def count_padding(attention_mask: torch.Tensor | None) -> torch.Tensor | None:
+    """Return the number of tokens that a mask of shape (b, k) excludes, as a 0-d tensor, which the caller reads in its
+    one device sync. None for other masks."""
     if not isinstance(attention_mask, torch.Tensor) or attention_mask.ndim != 2 or not can_be_read(attention_mask):
         return None
-    return (attention_mask != 0).all()
+    return (attention_mask == 0).sum()
 
 
 def prefix_groups(

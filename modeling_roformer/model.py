@@ -27,9 +27,9 @@ from .linear_feature_maps import FavorMap, is_redrawing, redraw_features
 from .masks import (
     check_has_softmax,
     check_implementation,
+    count_padding,
     cross_attention_mask,
     implementation_for,
-    is_all_ones,
     prefix_groups,
     self_attention_mask,
 )
@@ -38,7 +38,7 @@ from .rope_scaling import depends_on_length, parameters_of, scaled_inverse_frequ
 from .rotary import inverse_frequencies, rotary_position_embeddings
 from .saving import SavedOver
 from .strict_loading import LoadedWhole
-from .unpadding import Packing, can_pack, count_padding, is_faster_packed, zero_padding
+from .unpadding import Packing, can_pack, is_faster_packed, padding_is_read, zero_padding
 
 
 class RoFormerPreTrainedModel(LoadedWhole, SavedOver, PreTrainedModel):
@@ -98,8 +98,8 @@ class RoFormerPreTrainedModel(LoadedWhole, SavedOver, PreTrainedModel):
 class CheckedInputs(NamedTuple):
     """Inputs of one call of the model, checked, with what was read from the device.
 
-    padding, padding_is_read: see `count_padding`; None if they were not read.
-    encoder_all_ones: 1 if the mask of the source has no padding, 0 if it has; None if that was not read.
+    padding, encoder_padding: see `count_padding`; None if it was not read.
+    padding_is_read: 1 if hidden states of padding are read, 0 if not; None if that was not read, as with a cache.
     past_key_values, past: the cache to read and extend, and its number of tokens, a tensor if its size is fixed.
     training_steps: number of earlier training steps, if random features may be redrawn in this call.
     """
@@ -111,7 +111,7 @@ class CheckedInputs(NamedTuple):
     position_ids: torch.Tensor
     encoder_hidden_states: torch.Tensor | None
     encoder_attention_mask: torch.Tensor | None
-    encoder_all_ones: int | None
+    encoder_padding: int | None
     past_key_values: Cache | None
     past: int | torch.Tensor
     training_steps: int | None
@@ -215,6 +215,8 @@ class RoFormerModel(RoFormerPreTrainedModel):
         """
         if output_attentions is None:
             output_attentions = self.config.output_attentions
+        if unpad_inputs is None:
+            unpad_inputs = self.config.unpad_inputs
         token_labels = kwargs.pop("token_labels", None)  # see `RoFormerHead.base_outputs`
         inputs = self._check_inputs(
             input_ids,
@@ -293,17 +295,15 @@ class RoFormerModel(RoFormerPreTrainedModel):
                 check_length(self.config, past + s)
         elif position_ids.ndim != 2 or position_ids.shape[0] not in (1, b) or position_ids.shape[1] != s:
             raise ValueError(f"position_ids has shape {tuple(position_ids.shape)}; expected ({b}, {s}) or (1, {s})")
-        of_padding = (None, None)
-        if not getattr(past_key_values, "is_compileable", False):
-            of_padding = count_padding(attention_mask, token_labels)
         # Read every value needed on the host in one device sync.
-        padding, padding_is_read, encoder_all_ones, has_padding, training_steps = check_ranges(
+        padding, is_read, encoder_padding, has_padding, training_steps = check_ranges(
             (self.main_input_name, input_ids, self.config.vocab_size, None),
             ("token_type_ids", token_type_ids, self.config.type_vocab_size, None),
             ("position_ids", checked, longest_text(self.config), None),
             questions=(
-                *of_padding,
-                None if encoder_hidden_states is None else is_all_ones(encoder_attention_mask),
+                None if getattr(past_key_values, "is_compileable", False) else count_padding(attention_mask),
+                padding_is_read(attention_mask, token_labels) if past_key_values is None else None,
+                None if encoder_hidden_states is None else count_padding(encoder_attention_mask),
                 self.has_padding_at_an_end(input_ids) if attention_mask is None else None,
                 self.encoder.training_steps if is_redrawing(self) else None,
             ),
@@ -311,8 +311,8 @@ class RoFormerModel(RoFormerPreTrainedModel):
         if has_padding:
             # Pass one pad token: padding was detected above, so this avoids a second sync.
             self.warn_if_padding_and_no_attention_mask(torch.tensor([[self.config.pad_token_id]]), None)
-        own = attention_mask, padding, padding_is_read, token_type_ids, position_ids
-        source = encoder_hidden_states, encoder_attention_mask, encoder_all_ones
+        own = attention_mask, padding, is_read, token_type_ids, position_ids
+        source = encoder_hidden_states, encoder_attention_mask, encoder_padding
         return CheckedInputs(*own, *source, past_key_values, past, training_steps)
 
     def _prepare_attention(
@@ -329,22 +329,19 @@ class RoFormerModel(RoFormerPreTrainedModel):
         implementation = implementation_for(config, output_attentions)
         check_implementation(config, implementation, hidden_states, self.training)
         positions = self.position_embeddings(inputs.position_ids, inputs.attention_mask, inputs.past)
-        source = inputs.encoder_attention_mask, inputs.encoder_hidden_states, inputs.encoder_all_ones
+        source = inputs.encoder_attention_mask, inputs.encoder_hidden_states, inputs.encoder_padding
         encoder = inputs.encoder_hidden_states, cross_attention_mask(config, implementation, hidden_states, *source)
         if packing is not None:
             return AttentionInputs(None, tuple(packing.pack(x) for x in positions), *encoder, packing, None)
-        own = inputs.attention_mask, inputs.token_type_ids, inputs.past_key_values, inputs.padding == 0
+        own = inputs.attention_mask, inputs.token_type_ids, inputs.past_key_values, inputs.padding
         mask = self_attention_mask(config, implementation, hidden_states, *own)
         groups = prefix_groups(config, hidden_states, inputs.token_type_ids)
         return AttentionInputs(mask, positions, *encoder, None, groups)
 
     def _hides_padding(self, unpad_inputs: bool | None, inputs: CheckedInputs, shape: torch.Size) -> bool:
         """Return whether a call for tokens of that shape returns 0 at padding (see `RoFormerConfig.unpad_inputs`)."""
-        config = self.config
         if unpad_inputs is None:
-            unpad_inputs = config.unpad_inputs
-        if unpad_inputs is None:
-            unpad_inputs = not (config.is_decoder or config.prefix_lm)
+            unpad_inputs = not (self.config.is_decoder or self.config.prefix_lm)
         mask = inputs.attention_mask
         if not unpad_inputs or inputs.padding == 0 or not isinstance(mask, torch.Tensor) or mask.shape != shape:
             return False
@@ -352,13 +349,14 @@ class RoFormerModel(RoFormerPreTrainedModel):
 
     def _packing(self, unpad_inputs: bool | None, inputs: CheckedInputs) -> Packing | None:
         """Return the packing for a call that leaves its padding out of the computation, otherwise None."""
-        mask, implementation = inputs.attention_mask, self.config._attn_implementation or "eager"
-        if mask is None or not inputs.padding or inputs.padding_is_read or not can_pack(self.config, implementation):
+        mask, implementation = inputs.attention_mask, implementation_for(self.config, False)
+        if mask is None or not inputs.padding or inputs.padding_is_read != 0:
             return None
-        if self.config.unpad_inputs if unpad_inputs is None else unpad_inputs:
+        if not can_pack(self.config, implementation):
+            return None
+        if unpad_inputs or is_faster_packed(self.config, implementation, mask.device, inputs.padding, len(mask)):
             return Packing(mask)
-        is_faster = is_faster_packed(self.config, implementation, mask.device, inputs.padding, len(mask))
-        return Packing(mask) if is_faster else None
+        return None
 
     def default_position_ids(
         self, attention_mask: torch.Tensor | None, s: int, past: int | torch.Tensor, device: torch.device

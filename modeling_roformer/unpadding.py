@@ -105,22 +105,26 @@ def is_faster_packed(
     return device.type == "cpu" and padding * config.hidden_size**2 >= LEAST_SAVED * texts
 
 
-def zero_padding(
-    hidden_states: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor | None = None
-) -> torch.Tensor:
-    """Return hidden states (b, s, hidden_size) with 0 at padding, as `Packing.unpack` does.
+def unread_padding(attention_mask: torch.Tensor, labels: torch.Tensor | None = None) -> torch.Tensor:
+    """Return where nothing reads the hidden states of padding, boolean, shape (b, s).
 
-    Texts that begin with padding are not changed: classification heads and poolers read the first position. Nor is
-    padding that has a label.
+    They are read of a text that begins with padding, by classification heads and poolers, and where padding has a label.
 
     Args:
         attention_mask: shape (b, s), 0 for padding.
         labels: one per token, shape (b, s), -100 for none.
     """
-    is_padding = (attention_mask == 0).to(hidden_states.device)
+    is_padding = attention_mask == 0
     is_unread = is_padding & ~is_padding[:, :1]
-    if labels is not None:
-        is_unread = is_unread & (labels == -100).to(hidden_states.device)
+    return is_unread if labels is None else is_unread & (labels == -100).to(is_unread.device)
+
+
+def zero_padding(
+    hidden_states: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Return hidden states (b, s, hidden_size) with 0 at padding, as `Packing.unpack` does, unless it is read (see
+    `unread_padding`)."""
+    is_unread = unread_padding(attention_mask, labels).to(hidden_states.device)
     return hidden_states.masked_fill(is_unread[..., None], 0)
 
 
@@ -135,23 +139,11 @@ def up_to_last_label(labels: torch.Tensor) -> torch.Tensor:
     return (labels != -100).flip(1).cummax(dim=1).values.flip(1)
 
 
-def count_padding(
-    attention_mask: object, labels: torch.Tensor | None = None
-) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-    """Return the number of tokens that are padding, and whether hidden states of padding are read, as 0-d tensors,
-    which the caller reads in its one device sync. None for masks of another shape.
-
-    They are read of a text that begins with padding, by classification heads and poolers, and where padding has a label.
-
-    Args:
-        attention_mask: shape (b, k), 0 for padding.
-        labels: one per token, shape (b, k), -100 for none.
-    """
+def padding_is_read(attention_mask: object, labels: torch.Tensor | None = None) -> torch.Tensor | None:
+    """Return whether hidden states of padding are read (see `unread_padding`), as a 0-d tensor, which the caller reads in
+    its one device sync. None if the values cannot be read, and for masks of another shape."""
     if not isinstance(attention_mask, torch.Tensor) or attention_mask.ndim != 2 or not can_be_read(attention_mask):
-        return None, None
-    is_padding = attention_mask == 0
-    is_read = is_padding[:, 0].any()
-    if labels is not None and labels.shape == is_padding.shape:
-        has_label = (labels != -100).to(is_padding.device) if can_be_read(labels) else torch.ones_like(is_padding)
-        is_read = is_read | (is_padding & has_label).any()
-    return is_padding.sum(), is_read
+        return None
+    if labels is not None and (labels.shape != attention_mask.shape or not can_be_read(labels)):
+        return None
+    return ((attention_mask == 0) & ~unread_padding(attention_mask, labels)).any()

@@ -7,14 +7,13 @@ module registers it, for the rest of the process.
 from collections import Counter
 
 import torch
+from helpers.waits import READS, is_index_by_mask
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 NAME = "simulated"
 COPIES = {"_to_copy", "copy_", "_copy_from"}
-# Their results, or the shapes of these, are known only when the device has finished.
-READS = {"_local_scalar_dense", "is_nonzero", "equal", "nonzero", "masked_select", "_unique2", "unique_consecutive"}
 _setup_privateuseone_for_python_backend(NAME)
 KERNELS = torch.library.Library("aten", "IMPL")  # of `torch.tensor(…, device=…)`, which no mode sees
 
@@ -67,9 +66,8 @@ def _compute(func, args, kwargs):
         return 0  # no fused kernel
     device = kwargs.get("device")
     to_device = bool(on_device) if device is None else torch.device(device).type == NAME
-    by_mask = name == "index" and any(x is not None and x.dtype in (torch.bool, torch.uint8) for x in args[1])
     moves = name in COPIES and (bool(on_device) != to_device or bool(on_device and on_cpu))
-    if moves or by_mask or (on_device and name in READS):
+    if moves or is_index_by_mask(name, args) or (on_device and name in READS):
         OnDevice.waits[name] += 1
     args, kwargs = tree_map_only(OnDevice, lambda x: x.values, (args, kwargs))
     if device is not None:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from helpers.small_models import small_config
 from helpers.training_steps import CASES, CLASSES, IDS, MASKS, make_step, number_of_reads
+from helpers.waits import READS, is_index_by_mask
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -16,16 +17,13 @@ import modeling_roformer as ours
 class Operations(TorchDispatchMode):
     """Counts the operations whose result, or its shape, the host waits for."""
 
-    names = {"_local_scalar_dense", "is_nonzero", "equal", "nonzero", "masked_select", "_unique2", "unique_consecutive"}
-
     def __init__(self, reads: Counter):
         super().__init__()
         self.reads = reads
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         name = func.overloadpacket.__name__
-        by_mask = name == "index" and any(x is not None and x.dtype in (torch.bool, torch.uint8) for x in args[1])
-        self.reads[name] += name in self.names or by_mask
+        self.reads[name] += name in READS or is_index_by_mask(name, args)
         return func(*args, **(kwargs or {}))
 
 
