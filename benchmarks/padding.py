@@ -1,6 +1,6 @@
 """Speed of the forward pass with padding left out, compared with padding computed, by the share of padding in the batch.
 
-    python benchmarks/padding.py [--sizes 6x256 12x768] [--lengths 64 512] [--batches 4 32] [--threads 1 2] [--runs 5] [--quick]
+    python benchmarks/padding.py [--sizes 6x256 12x768:4] [--lengths 64 512] [--batches 4 32] [--threads 1 2] [--runs 5] [--quick]
 
 Lengths of the texts are drawn evenly from a range, and one text has the full length. The two run in turns in one process per
 size and number of threads. The table shows from which share on leaving padding out is faster; LEAST_SAVED of
@@ -48,7 +48,13 @@ def mask_of(b: int, s: int, share: float) -> torch.Tensor:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", nargs="+", default=["6x256", "12x768"], help="layers x width")
+    parser.add_argument(
+        "--sizes",
+        nargs="+",
+        default=["6x256", "12x768:4"],
+        metavar="LAYERSxWIDTH[:TEXTS]",
+        help="models, with the texts of a batch in place of those of --batches",
+    )
     parser.add_argument("--lengths", type=int, nargs="+", default=[64, 512], help="tokens of the longest text")
     parser.add_argument("--batches", type=int, nargs="+", default=[4, 32], help="texts")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
@@ -62,9 +68,10 @@ def main() -> None:
     table = Table(*columns, "left out by default from", title="Speed-up of leaving padding out")
     with measure.Figures(chosen.output) as figures, figures.console.status("") as status:
         for size, threads in product(chosen.sizes, chosen.threads):
+            size, _, texts = size.partition(":")
             layers, width = map(int, size.split("x"))
             with measure.Worker(make_model, layers, width, threads) as worker:
-                for s, b in product(chosen.lengths, chosen.batches):
+                for s, b in product(chosen.lengths, [int(texts)] if texts else chosen.batches):
                     status.update(f"{size}, {threads} threads, {b} texts of {s} tokens")
                     cells = []
                     for share in SHARES:
