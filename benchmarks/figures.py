@@ -23,6 +23,9 @@ from pathlib import Path
 
 import measure
 
+from modeling_roformer.output.folder_lock import only_writer
+from modeling_roformer.tokenization.whole_file import write_whole
+
 ROOT, JSON, BUILD = measure.ROOT, measure.ROOT / "docs" / "figures", measure.ROOT / "build" / "figures"
 DATA = Path(os.environ.get("ROFORMER_SHARED_DATA") or ROOT.parent / "shared" / "data")
 CARD = ROOT / "examples" / "roformer-mini-zh" / "README.md"
@@ -50,9 +53,9 @@ INPUTS = {
     "multi30k": "python examples/translate.py examples/translation/multi30k_short.yaml"
     " --train {data}/multi30k/train.de.gz {data}/multi30k/train.en.gz"
     " --validation {data}/multi30k/val.de.gz {data}/multi30k/val.en.gz"
-    " --test {data}/multi30k/test.de.gz {data}/multi30k/test.en.gz --seeds 0 1 --bf16 --output {multi30k}",
+    " --test {data}/multi30k/test.de.gz {data}/multi30k/test.en.gz --seeds 0 1 2 --bf16 --output {multi30k}",
     "laboratory": "python examples/position_laboratory/compare.py {data}/char_lm/tinyshakespeare.txt"
-    " --output {laboratory} --length 64 --steps 1000",
+    " --output {laboratory} --length 64 --steps 1000 --seeds 0 1 2",
     "reviews": "python examples/finetune_classification.py {mini} --train examples/reviews.csv --text review --label sentiment"
     " --seeds 0 1 2 --output {reviews}",
     "held_out": None,  # the split of the model's training, by examples/hold_out.py
@@ -150,8 +153,8 @@ SUMMARY = (
      "{tokens/s} tokens/s", ("512", "RoFormer"), ("512", "transformers' RoFormer")),
     ("a training step, 8 texts of 512 tokens, no attention dropout", "training", "cpu",
      "{seconds} s, {peak, MB} MB", ("0", "RoFormer"), ("0", "transformers' RoFormer")),
-    ("vectors of 256 reviews: without padding and in bfloat16; padded and in float32", "serving", "vectors",
-     "{texts/s} texts/s", ("ours, unpadded, bfloat16",), ("transformers' RoFormer",)),
+    ("vectors of 256 reviews of mixed length", "serving", "vectors",
+     "{texts/s} texts/s", ("ours, unpadded",), ("transformers' RoFormer",)),
     ("tokenization, with the same vocabulary", "tokenization", "tools",
      "{million characters/s} million characters/s", ("ids",), ("ids, transformers' RoFormerTokenizer",)),
 )  # fmt: skip
@@ -160,7 +163,15 @@ SUMMARY = (
 def read(name: str, folder: Path = JSON) -> dict | None:
     """Return the results of a part, or None if there are none."""
     path = folder / f"{name}.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return {"commit": str(found["commit"]), "tables": dict(found["tables"]), **found}
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError):
+        sys.exit(
+            f"{path} is damaged: restore it with git, or delete it and measure again with `make figures ONLY={name}`"
+        )
 
 
 def render(name: str, table: str | None, folder: Path = JSON) -> str | None:
@@ -235,15 +246,22 @@ def run(command: str) -> None:
 def make_input(name: str) -> None:
     """Make a folder that a command reads, and those that its own command reads. A finished one has a stamp beside it."""
     stamp, command = BUILD / f"{name}.made", INPUTS[name]
-    if stamp.exists() or (command is None and (BUILD / name).exists()):
-        return
     if command is None:
-        raise FileNotFoundError(f"{BUILD / name} is missing: train it as the page of this table describes")
+        if not (BUILD / name).exists():
+            raise FileNotFoundError(f"{BUILD / name} is missing: train it as the page of this table describes")
+        return
+    is_quick = command.startswith("roformer convert")  # again each time, as its source may have changed
+    if not is_quick and stamp.exists():
+        if stamp.read_text(encoding="utf-8") == command:
+            return
+        raise FileExistsError(
+            f"{BUILD / name} was made by another command: delete {stamp} and that folder to make it again"
+        )
     for other in INPUTS:
         if other != name and f"{{{other}}}" in command:
             make_input(other)
-    run(command)
-    stamp.touch()
+    run(f"{command} --force" if is_quick else command)
+    stamp.write_text(command, encoding="utf-8")
 
 
 def measure_part(name: str) -> None:
@@ -261,7 +279,7 @@ def write_pages() -> None:
     for page in PAGES:
         old = page.read_text(encoding="utf-8")
         if (new := rendered(old)) != old:
-            page.write_text(new, encoding="utf-8")
+            write_whole(page, new)
 
 
 def main() -> None:
@@ -276,6 +294,12 @@ def main() -> None:
     if chosen.status or chosen.render:
         status() if chosen.status else write_pages()
         return
+    with only_writer(BUILD, SystemExit):
+        measure_parts(chosen)
+
+
+def measure_parts(chosen: argparse.Namespace) -> None:
+    """Run the named parts, or all that are missing or out of date. A part that fails does not stop the others."""
     failed = []
     for name in chosen.names or [name for name, part in PARTS.items() if not part.hours]:
         found = read(name)
@@ -289,7 +313,7 @@ def main() -> None:
         print(f"{name}: measuring", flush=True)
         try:
             measure_part(name)
-        except (subprocess.CalledProcessError, FileNotFoundError) as error:
+        except (subprocess.CalledProcessError, FileNotFoundError, FileExistsError) as error:
             print(error, file=sys.stderr)
             failed.append(name)
     if failed:

@@ -3,9 +3,9 @@
     python benchmarks/trained.py KIND FOLDER [FOLDER …] --output FOLDER/NAME
 
 KIND names the script: "translation" (translate.py), "glue" (finetune_glue.py), "triplets" (finetune_triplet.py), "laboratory"
-(position_laboratory/compare.py), "characters" (char_lm.py), "classification" (finetune_classification.py) or "positions"
-(compare_position_embeddings.py). FOLDER is its output, with results.json; for "positions", with a folder for each run; for
-"classification", each has a row. Run it on the machine and at the commit of the training, which it records.
+(position_laboratory/compare.py), "characters" (char_lm.py), "classification" (finetune_classification.py), "retrieval"
+(train_retriever.py) or "positions" (compare_position_embeddings.py). FOLDER is its output, with results.json; for "positions",
+with a folder for each run; for "classification" and "retrieval", each has its own rows. Run it on the machine and at the commit of the training, which it records.
 """
 
 import argparse
@@ -87,6 +87,39 @@ def classification(*folders: Path) -> dict[str, Table]:
     return {"scores": table}
 
 
+def retrieval(*folders: Path) -> dict[str, Table]:
+    """Return the scores of word search and of each run, and the differences between all of them."""
+    from itertools import combinations
+
+    from train_retriever import METRICS, UNTRAINED
+    from train_retriever import TRAINED as AFTER
+
+    from modeling_roformer.training.comparing.paired_bootstrap import paired_bootstrap
+
+    saved = {folder.name: saved_in(folder) for folder in folders}
+    for name in ("test_questions", "passages"):
+        if len({str(of["settings"][name]) for of in saved.values()}) > 1:
+            sys.exit(f"the runs differ in {name.replace('_', ' ')}: they cannot be compared")
+    rows = {}
+    for folder, of in saved.items():
+        for row in of["rows"]:
+            if row["name"] in (UNTRAINED, AFTER):
+                if not row.get("failed"):
+                    rows.setdefault(f"{folder}, {row['name']}", []).append(row)
+            else:
+                rows[row["name"]] = [row]  # word search gives the same in each run
+    table = Table("", *METRICS)
+    for name, same in rows.items():
+        table.add_row(name, *(spread([list(row["scores"].values())[-1][of] for row in same], ".3f") for of in METRICS))
+    differences = Table("first", "second", "difference of mrr@10, in hundredths (95 % interval)")
+    # With several seeds, the mean of a question over the seeds.
+    means = {name: [statistics.mean(1 / r if 0 < r <= 10 else 0 for r in of) for of in zip(*(row["ranks"] for row in same), strict=True)]
+             for name, same in rows.items()}  # fmt: skip
+    for first, second in combinations([name for name in rows if not name.endswith(UNTRAINED)], 2):
+        differences.add_row(first, second, str(paired_bootstrap(means[first], means[second])))
+    return {"scores": table, "differences": differences}
+
+
 def positions(folder: Path) -> dict[str, Table]:
     from compare_position_embeddings import ENCODINGS, tables
 
@@ -97,7 +130,10 @@ def positions(folder: Path) -> dict[str, Table]:
     return {"final": final, "reached": reached}
 
 
-KINDS = {of.__name__: of for of in (translation, glue, triplets, laboratory, characters, classification, positions)}
+KINDS = {
+    of.__name__: of
+    for of in (translation, glue, triplets, laboratory, characters, classification, retrieval, positions)
+}
 
 
 def main() -> None:

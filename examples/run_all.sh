@@ -44,6 +44,9 @@ run python examples/finetune_triplet.py examples/triplets.jsonl --models roforme
     --epochs 4 --baselines --output cases
 run python examples/finetune_classification.py roformer-mini-zh --train examples/reviews.csv --text review --label sentiment \
     --output reviews --seeds 0 1 --epochs 4
+run python examples/split_questions.py examples/questions.jsonl --output questions
+run python examples/train_retriever.py roformer-mini-zh --train questions/train.jsonl --test questions/test.jsonl --epochs 1 \
+    --hard-epochs 1 --batch-size 8 --output retriever
 mkdir -p glue/SST-2
 for part in train dev; do
     sed '1s/.*/sentence,label/; s/好评$/1/; s/差评$/0/' examples/reviews.csv > "glue/SST-2/$part.csv"

@@ -2,10 +2,12 @@
 
 import json
 import re
+import statistics
 import subprocess
 import sys
 
 import pytest
+from helpers.messages import assert_states
 from helpers.paths import REPOSITORY
 from rich.table import Table
 
@@ -176,10 +178,36 @@ def test_tables_of_training_are_made_from_its_results(tmp_path):
     ]
     assert rows(trained.glue(saved(runs=runs))["scores"]) == [["BERT", "80.0 (5e-05)"]]
 
-    measured = [{"loss": 2.0, "accuracy": share} for share in (0.5, 0.25, 0.125)]
-    runs = {"rotary": {"measured": [*measured, None], "tokens_per_second": 9000.0}}
+    runs = [
+        {
+            "encoding": "rotary",
+            "seed": seed,
+            "parameters": 1200,
+            "measured": [*({"loss": 2.0, "accuracy": share} for share in shares), None],
+            "tokens_per_second": 9000.0,
+        }
+        for seed, shares in enumerate([(0.5, 0.25, 0.125), (0.5, 0.35, 0.125)])
+    ]
     tables = trained.laboratory(saved(settings={"length": 64}, runs=runs))
-    assert rows(tables["accuracy"]) == [["rotary", "50.0%", "25.0%", "12.5%", "–", "9,000"]]
+    assert rows(tables["accuracy"]) == [
+        ["rotary", "50.0% ± 0.0%", "30.0% ± 7.1%", "12.5% ± 0.0%", "–", "9,000", "1,200"]
+    ]
+
+    settings = {"test_questions": "a", "passages": "b"}
+
+    def searched(name, seed, ranks):
+        first = statistics.mean(1 / rank for rank in ranks)
+        scores = {"validation": {}, "test": dict.fromkeys(("mrr@10", "ndcg@10", "recall@10", "recall@100"), first)}
+        return {"name": name, "seed": seed, "scores": scores, "ranks": ranks}
+
+    words, failed = searched("BM25, words", None, [1, 1, 2, 1]), {"name": "trained", "seed": 2, "failed": "loss is nan"}
+    runs = [words, *(searched("trained", seed, [2, 2, ranks, 2]) for seed, ranks in ((0, 2), (1, 4))), failed]
+    tables = trained.retrieval(saved(settings=settings, rows=runs))
+    name = f"{tmp_path.name}, trained"
+    assert rows(tables["scores"])[0][:2] == ["BM25, words", "0.875"]
+    assert rows(tables["scores"])[1][:2] == [name, "0.469 ± 0.044"]
+    ((first, second, difference),) = rows(tables["differences"])
+    assert (first, second) == ("BM25, words", name) and difference.startswith("+40.6 (")
 
     results = {"none": {"bits_per_character": 3.2321, "validation_loss": 2.2269}, "after": {"failed": "loss is nan"}}
     tables = trained.characters(saved(results=results))
@@ -198,3 +226,38 @@ def test_status_names_every_table(capsys):
     figures.status()
     *lines, last = capsys.readouterr().out.splitlines()
     assert len(lines) == len(BLOCKS) and f"of {len(BLOCKS)} tables" in last
+
+
+def test_damaged_results_are_named(results):
+    (results / "training.json").write_text('{"tables": ')
+    with pytest.raises(SystemExit) as stop:
+        figures.read("training", results)
+    assert_states(str(stop.value), "training.json", "damaged", "ONLY=training")
+    (results / "training.json").write_text("[]")
+    with pytest.raises(SystemExit):
+        figures.read("training", results)
+
+
+def test_two_at_once_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(figures, "BUILD", tmp_path)
+    monkeypatch.setattr(figures, "measure_part", lambda name: pytest.fail("measured"))
+    monkeypatch.setattr(sys, "argv", ["figures.py", "noise"])
+    with figures.only_writer(tmp_path, ValueError), pytest.raises(SystemExit) as stop:
+        figures.main()
+    assert_states(str(stop.value), str(tmp_path), "another process")
+
+
+def test_an_input_is_made_once_and_again_only_if_it_is_a_conversion(tmp_path, monkeypatch):
+    ran = []
+    monkeypatch.setattr(figures, "BUILD", tmp_path)
+    monkeypatch.setattr(figures, "run", ran.append)
+    figures.make_input("reviews")
+    assert [command.split()[0] for command in ran] == ["roformer", "python"] and ran[0].endswith("--force")
+    figures.make_input("reviews")
+    assert len(ran) == 2
+    (tmp_path / "reviews.made").write_text("an earlier command")
+    with pytest.raises(FileExistsError) as refused:
+        figures.make_input("reviews")
+    assert_states(str(refused.value), "reviews", "another command", "delete")
+    with pytest.raises(FileNotFoundError):
+        figures.make_input("glue")

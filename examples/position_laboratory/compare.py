@@ -1,11 +1,12 @@
 """Compare ten position encodings in one encoder: section 2 of the RoFormer paper as an experiment.
 
-    python examples/position_laboratory/compare.py TEXT --output RUNS [--encodings rotary t5 alibi] [--bf16]
+    python examples/position_laboratory/compare.py TEXT --output RUNS [--encodings rotary t5 alibi] [--seeds 0 1 2] [--bf16]
 
 TEXT is any text file; its characters are the tokens. The encoders are trained on the first 90 %: 15 % of the characters are
 masked and predicted. They are evaluated on the last 10 %, at the trained --length and at 2, 4 and 8 times that length, with the
-same characters masked at every length. All encoders start with the same weights, except for the parameters of an encoding, and
-read the same batches with the same masks. The same command resumes a stopped run.
+same characters masked at every length. All encoders of a seed start with the same weights, except for the parameters of an
+encoding, and read the same batches with the same masks. The same command resumes a stopped run; more encodings and seeds are added
+to the results.
 
 position_encodings/ has a file for each encoding, with its equation. encoder.py has the rest of the encoder.
 """
@@ -14,6 +15,7 @@ import argparse
 import math
 import statistics
 import time
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -51,7 +53,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--batch-size", type=positive, default=32, help="texts per step")
     parser.add_argument("--steps", type=positive, default=2000)
     parser.add_argument("--learning-rate", type=positive_rate, default=1e-3)
-    parser.add_argument("--seed", type=int, default=0, help="seed of weights, batches and masks")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="seeds of weights, batches and masks")
     parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast in training")
     chosen = parser.parse_args()
     if chosen.hidden_size % (2 * chosen.heads):
@@ -113,14 +115,14 @@ class StepTimes(TrainerCallback):
         self.seconds.append(time.perf_counter() - self.begun)
 
 
-def train(model: Encoder, texts: Dataset, chosen: argparse.Namespace, folder: Path) -> dict:
+def train(model: Encoder, texts: Dataset, seed: int, chosen: argparse.Namespace, folder: Path) -> dict:
     """Train, from the last checkpoint if there is one. Return the losses, and tokens/s as the median of the steps.
 
     Raises NotFinite if the run fails.
     """
     arguments = TrainingArguments(
         folder,
-        seed=chosen.seed,
+        seed=seed,
         max_steps=chosen.steps,
         per_device_train_batch_size=chosen.batch_size,
         learning_rate=chosen.learning_rate,
@@ -168,19 +170,31 @@ def measure(model: Encoder, held_out: dict[str, torch.Tensor], length: int, batc
     return {"loss": loss / count, "accuracy": right / count}
 
 
-def tables(runs: dict[str, dict], lengths: list[int]) -> tuple[Table, Table]:
-    """Return tables of loss and accuracy, with a row per encoding and a column per length."""
+def spread(values: list[float], form: str) -> str:
+    """Format mean and standard deviation."""
+    return f"{statistics.mean(values):{form}}" + (f" ± {statistics.stdev(values):{form}}" if values[1:] else "")
+
+
+def tables(runs: list[dict], lengths: list[int]) -> tuple[Table, Table]:
+    """Return tables of loss and accuracy, with a row per encoding and a column per length.
+
+    The figures are means and standard deviations over the seeds. `parameters` counts those that an encoding adds.
+    """
     pair = []
     for metric, form in ("loss", ".3f"), ("accuracy", ".1%"):
-        table = Table(metric, *(f"{length:,}" for length in lengths), "tokens/s")
+        table = Table(metric, *(f"{length:,}" for length in lengths), "tokens/s", "parameters")
         for column in table.columns[1:]:
             column.justify = "right"
-        for name, run in runs.items():
-            if run.get("failed"):
+        for name in dict.fromkeys(run["encoding"] for run in runs):
+            same = [run for run in runs if run["encoding"] == name and not run.get("failed")]
+            if not same:
                 table.add_row(name, "failed")
                 continue
-            cells = [format(found[metric], form) if found else "–" for found in run["measured"]]
-            table.add_row(name, *cells, f"{run['tokens_per_second']:,.0f}" if run["tokens_per_second"] else "")
+            by_length = zip(*(run["measured"] for run in same), strict=True)
+            cells = [spread([of[metric] for of in found], form) if all(found) else "–" for found in by_length]
+            speeds = [run["tokens_per_second"] for run in same if run["tokens_per_second"]]
+            speed = f"{statistics.median(speeds):,.0f}" if speeds else ""
+            table.add_row(name, *cells, speed, f"{same[0]['parameters']:,}")
         pair.append(table)
     return tuple(pair)
 
@@ -204,53 +218,57 @@ def compare(chosen: argparse.Namespace) -> None:
             f"times --length {chosen.length}"
         )
     pieces = ids[: end // chosen.length * chosen.length].view(-1, chosen.length)
-    texts = MaskedTexts(pieces, mask_id, chosen.seed, chosen.steps * chosen.batch_size)
-    held_out = mask(ids[end : end + measured], mask_id, chosen.seed, 0)
 
-    settings = {name: value for name, value in vars(chosen).items() if name not in ("output", "encodings")}
+    settings = {name: value for name, value in vars(chosen).items() if name not in ("output", "encodings", "seeds")}
     settings["text"] = digest_of_text(text)
     file = ResultsFile(chosen.output, settings)
-    runs = file.read(lambda saved: dict(saved["runs"])) or {}
+    runs = file.read(lambda saved: [dict(run) for run in saved["runs"]]) or []
     file.write(runs=runs)
 
     sizes = Sizes(mask_id + 1, chosen.layers, chosen.hidden_size, chosen.heads, chosen.length)
-    set_seed(chosen.seed)
-    common = Encoder(sizes, ENCODINGS["none"]).state_dict()
-    for name in chosen.encodings:
-        if name in runs:
+    for seed, name in product(chosen.seeds, chosen.encodings):
+        if any((run["encoding"], run["seed"]) == (name, seed) for run in runs):
             continue
-        set_seed(chosen.seed)
+        set_seed(seed)
+        common = Encoder(sizes, ENCODINGS["none"]).state_dict()
+        set_seed(seed)
         model = Encoder(sizes, ENCODINGS[name])
         model.load_state_dict(common, strict=False)  # an encoding may have parameters of its own
-        parameters = sum(parameter.numel() for parameter in model.parameters())
-        print(f"{name} positions, {parameters:,} parameters, {len(pieces):,} training texts")
+        parameters = sum(parameter.numel() for parameter in model.encoding.parameters())
+        print(f"{name} positions, seed {seed}, {parameters:,} parameters for them, {len(pieces):,} training texts")
+        texts = MaskedTexts(pieces, mask_id, seed, chosen.steps * chosen.batch_size)
+        held_out = mask(ids[end : end + measured], mask_id, seed, 0)
+        run = {"encoding": name, "seed": seed, "parameters": parameters}
         try:
-            run = train(model, texts, chosen, chosen.output / name)
+            run |= train(model, texts, seed, chosen, chosen.output / f"{name}-{seed}")
             run["measured"] = [
                 measure(model, held_out, length, max(1, chosen.batch_size * chosen.length // length))
                 for length in lengths
             ]
         except NotFinite as error:
-            run = {"failed": str(error)}
-        runs[name] = run
+            run = {"encoding": name, "seed": seed, "failed": str(error)}
+        runs.append(run)
         file.write(runs=runs)
 
-    shown = {name: runs[name] for name in chosen.encodings}
+    shown = [
+        run for name in chosen.encodings for run in runs if run["encoding"] == name and run["seed"] in chosen.seeds
+    ]
     Console().print(*tables(shown, lengths), sep="\n")
-    show_failed({name: run.get("failed") for name, run in shown.items()})
-    shown = {name: run for name, run in shown.items() if not run.get("failed")}
+    show_failed({f"{run['encoding']}, seed {run['seed']}": run.get("failed") for run in shown})
+    shown = [run for run in shown if not run.get("failed")]
+    first = {run["encoding"]: run for run in shown if run["seed"] == chosen.seeds[0]}
     panels = {
-        "training loss, smoothed": {name: smooth(run["training"]) for name, run in shown.items()},
+        "training loss, smoothed": {name: smooth(run["training"]) for name, run in first.items()},
         "accuracy": {
             name: [(length, found["accuracy"]) for length, found in zip(lengths, run["measured"], strict=True) if found]
-            for name, run in shown.items()
+            for name, run in first.items()
         },
     }
     axes = dict(zip(panels, ("step", "length in characters"), strict=True))
     picture = draw_panels(chosen.output / "encodings.png", panels, xlabel=axes)
-    if ended := [name for name, run in shown.items() if None in run["measured"]]:
+    if ended := list(dict.fromkeys(run["encoding"] for run in shown if None in run["measured"])):
         print(f"–: {' and '.join(ended)} positions end at {chosen.length}, the trained length")
-    print(f"training losses, and accuracy on longer texts: {picture}")
+    print(f"training losses, and accuracy on longer texts, of seed {chosen.seeds[0]}: {picture}")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ run = command_line.run  # the fixture
 
 
 def bound(distance: int, head_dim: int, theta: float) -> float:
-    """1/(d/2) Σ_{i=1}^{d/2} |S_i|, S_i = Σ_{j<i} e^{i·r·θ_j}."""
+    """1/(d/2) Σ_{i=1}^{d/2} |S_i|, S_i = Σ_{j=0}^{i−1} e^{ιrθ_j}."""
     total = 0.0
     for i in range(1, head_dim // 2 + 1):
         total += abs(sum(cmath.exp(1j * distance * theta ** (-2 * j / head_dim)) for j in range(i)))

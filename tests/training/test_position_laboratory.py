@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import statistics
 
 import pytest
 import torch
@@ -230,9 +231,9 @@ def test_it_compares_and_goes_on_where_it_was_stopped(run, tmp_path, monkeypatch
     code, out, err = run(*names)
     assert code == 0, err
     # Common weights, batches and masks are the same; what an encoding learns is its own.
-    common, batches = seen["rotary"]
+    common, batches = seen["rotary-0"]
     assert len(batches) == 4 and not torch.equal(batches[0][0], batches[1][0])
-    for name in "learned", "shaw":
+    for name in "learned-0", "shaw-0":
         start, others = seen[name]
         assert all(torch.equal(start[key], value) for key, value in common.items())
         assert start.keys() > common.keys() and all(key.startswith("encoding.") for key in start.keys() - common.keys())
@@ -242,47 +243,62 @@ def test_it_compares_and_goes_on_where_it_was_stopped(run, tmp_path, monkeypatch
     masked = labels != -100
     assert (ids == ids.max()).equal(masked) and 0 < masked.float().mean() < 0.5
 
-    results = json.loads((tmp_path / "runs" / "results.json").read_text())["runs"]
+    def saved(folder):
+        return {run["encoding"]: run for run in json.loads((tmp_path / folder / "results.json").read_text())["runs"]}
+
+    results = saved("runs")
     assert list(results) == names[1:]
     for name, result in results.items():
+        assert result["seed"] == 0 and result["parameters"] == {"learned": 8 * 8, "shaw": 2 * 33 * 8, "rotary": 0}[name]
         assert len(result["training"]) == 4
         assert [found is None for found in result["measured"]] == [False, *[name == "learned"] * 3]
         cells = [f"{found['loss']:.3f}" if found else "–" for found in result["measured"]]
-        cells.append(f"{result['tokens_per_second']:,.0f}")
+        cells += [f"{result['tokens_per_second']:,.0f}", f"{result['parameters']}"]
         assert re.search(rf"│ {name} +│ +" + " │ +".join(map(re.escape, cells)) + " │", out), out
         shares = [f"{found['accuracy']:.1%}" if found else "–" for found in result["measured"]]
         assert re.search(rf"│ {name} +│ +" + " │ +".join(shares), out), out
     assert_states(out, "learned", "end at 8")
     assert (tmp_path / "runs" / "encodings.png").read_bytes().startswith(b"\x89PNG")
-    assert all(len(list((tmp_path / "runs" / name).glob("checkpoint-*"))) == 2 for name in names[1:])
+    assert all(len(list((tmp_path / "runs" / f"{name}-0").glob("checkpoint-*"))) == 2 for name in names[1:])
 
-    stop = "shaw", 2
+    stop = "shaw-0", 2
     assert run(*names, "--output", "stopped")[0] == 130
     seen.clear()
     stop = None
     assert run(*names, "--output", "stopped")[0] == 0
-    assert list(seen) == ["shaw", "rotary"] and list(seen["shaw"][1]) == [2, 3]
-    for at, both in seen["shaw"][1].items():
+    assert list(seen) == ["shaw-0", "rotary-0"] and list(seen["shaw-0"][1]) == [2, 3]
+    for at, both in seen["shaw-0"][1].items():
         assert all(torch.equal(a, b) for a, b in zip(both, batches[at], strict=True))
-    again = json.loads((tmp_path / "stopped" / "results.json").read_text())["runs"]
+    again = saved("stopped")
     for name in results:
         assert again[name]["training"] == results[name]["training"]
         assert again[name]["measured"] == results[name]["measured"]
     # A run that is done is shown beside another one, and not repeated.
     seen.clear()
     code, out, _ = run("--encodings", "rotary", "none", "--output", "stopped")
-    assert code == 0 and list(seen) == ["none"] and "–" not in out and "shaw" not in out
+    assert code == 0 and list(seen) == ["none-0"] and "–" not in out and "shaw" not in out
+    # Another seed has other weights, batches and masks, and the table has means.
+    seen.clear()
+    code, out, _ = run("--encodings", "rotary", "--seeds", 1, 0, "--output", "stopped")
+    assert code == 0 and list(seen) == ["rotary-1"]
+    assert not torch.equal(seen["rotary-1"][1][0][0], batches[0][0])
+    assert not torch.equal(seen["rotary-1"][0]["prediction.weight"], common["prediction.weight"])
+    both = [saved("stopped")["rotary"], results["rotary"]]  # the last of that name is of seed 1
+    assert [of["seed"] for of in both] == [1, 0]
+    for at in range(4):
+        losses = [of["measured"][at]["loss"] for of in both]
+        assert_states(out, f"{statistics.mean(losses):.3f} ±", f"{statistics.stdev(losses):.3f}")
 
 
 def test_a_failed_run_is_named_and_the_others_compared(run, tmp_path, failing, monkeypatch):
-    failing("t5")
+    failing("t5-0")
     code, out, err = run("--encodings", "t5", "rotary")
     assert code == 0, err
     assert re.search(r"│ t5 +│ failed", out) and re.search(r"│ rotary +│ +\d", out)
-    assert_states(out, "failed: t5", "nan at step 2")
+    assert_states(out, "failed: t5, seed 0", "nan at step 2")
     results = tmp_path / "runs" / "results.json"
-    runs = json.loads(results.read_text(), parse_constant=pytest.fail)["runs"]
-    assert list(runs["t5"]) == ["failed"] and "failed" not in runs["rotary"]
+    failed, done = json.loads(results.read_text(), parse_constant=pytest.fail)["runs"]
+    assert failed.keys() == {"encoding", "seed", "failed"} and failed["encoding"] == "t5" and "failed" not in done
     monkeypatch.setattr(Trainer, "train", lambda *_, **__: pytest.fail("trained again"))
     code, _, err = run("--encodings", "t5")
     assert code == 1 and err.startswith("compare: ")
@@ -324,5 +340,7 @@ def test_bad_arguments_are_named(run, tmp_path):
     assert_states(refusal("--steps", 0, code=2), "--steps", 0)
     assert "invalid choice: 'fixed'" in refusal("--encodings", "fixed", code=2)
     (tmp_path / "runs").mkdir()
-    (tmp_path / "runs" / "results.json").write_text('{"settings": {"seed": 3}, "runs": {}}')
-    assert_states(run()[2], "runs/results.json", "seed")
+    (tmp_path / "runs" / "results.json").write_text('{"settings": {"layers": 3}, "runs": []}')
+    assert_states(run()[2], "runs/results.json", "layers")
+    (tmp_path / "runs" / "results.json").write_text('{"settings": {}, "runs": {"rotary": {}}}')
+    assert_states(run()[2], "runs/results.json", "damaged")

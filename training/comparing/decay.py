@@ -1,11 +1,13 @@
 """The long-term decay of rotary positions: section 3.4.3 and Figure 2 of the RoFormer paper.
 
-With h_i = q_i k_i* the products of a query's and a key's pairs as complex numbers, their product at the relative distance r
-is Re Σ_i h_i e^{i·r·θ_i}. Summation by parts (equations 35 to 37) bounds it by
+Pairs are counted from 0 to d/2 − 1, as in that section, and ι is the imaginary unit. h_i = q_i k_i* are the products of a query's
+and a key's pairs as complex numbers. Their product at the relative distance r is Re Σ_i h_i e^{ιrθ_i}. Summation by parts
+(equations 35 to 37) bounds it:
 
-    |Σ_i h_i e^{i·r·θ_i}| ≤ (max_i |h_{i+1} − h_i|) Σ_{i=1}^{d/2} |S_i|,   S_i = Σ_{j<i} e^{i·r·θ_j}.
+    |Σ_i h_i e^{ιrθ_i}| ≤ (max_i |h_{i+1} − h_i|) Σ_{i=1}^{d/2} |S_i|,   S_i = Σ_{j=0}^{i−1} e^{ιrθ_j},   h_{d/2} = 0.
 
-The second factor depends on the distance alone. Figure 2 shows it, divided by d/2.
+The border h_{d/2} = 0 belongs to the maximum: if all h_i are equal, it is the only difference. The second factor depends on the
+distance alone. Figure 2 shows it, divided by d/2.
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ def draw_decay(picture: str | Path, head_dim: int = 128, theta: float = BASE, lo
     Args:
         picture: the PNG to write. It appears whole or not at all.
         head_dim: d, even.
-        theta: the base of the frequencies θ_i = theta^(−2(i−1)/d).
+        theta: the base of the frequencies θ_i = theta^(−2i/d).
         longest: the largest distance, in tokens.
 
     Returns:

@@ -3,7 +3,8 @@
     q_mᵀ k_n = x_mᵀ W_qᵀ W_k x_n + b_{m,n}                                                      (8)
 
 b_{m,n} is a trained number for each head and each of 32 ranges of n − m: 16 per direction. The first 8 are single distances, and
-the others grow logarithmically. The last range starts at 91 and has no end, so only texts of at least 92 tokens train it.
+the others grow logarithmically. The last range starts at 91 and has no end, so only texts of at least 92 tokens train it. As in
+T5's code, the numbers begin with a standard deviation of w^(−1/2).
 """
 
 import torch
@@ -18,6 +19,7 @@ class T5(PositionEncoding):
     def __init__(self, sizes):
         super().__init__(sizes)
         self.b = nn.Embedding(32, sizes.heads)
+        nn.init.normal_(self.b.weight, std=sizes.width**-0.5)
 
     def bias(self, query, key, layer, positions) -> torch.Tensor:
         ranges = T5Attention._relative_position_bucket(-distances(positions))  # 32 ranges, up to the distance 128

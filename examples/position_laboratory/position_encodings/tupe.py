@@ -4,6 +4,9 @@
 
 It drops the two terms of equation 6 that mix words and positions. Positions have matrices U_q and U_k of their own and trained
 vectors p_m, up to the trained length. b_{m,n} is T5's.
+
+This is the equation's form. TUPE itself divides both products by √(2d) and unties [CLS]: trained numbers replace the product of
+positions for it. The equation has √d, and texts of characters have no [CLS].
 """
 
 import torch

@@ -1,0 +1,92 @@
+"""Split questions and passages into training, validation and test, so that no article is in two parts.
+
+    python examples/split_questions.py questions/*.jsonl.gz --passage paragraph --group article --output split
+
+Each file has a question, its passage and the article of the passage in each line or row (.csv, .tsv, .jsonl or .parquet).
+`--group` names the column whose values stay together; default: the passages. A hash of its value decides: 70 % of the values go
+to train.jsonl, 10 % to validation.jsonl and 20 % to test.jsonl. So the split does not depend on the order, nor on the other
+questions. The files have the fields `question`, `passage` and `group`, for train_retriever.py. passages.jsonl has each passage
+once.
+"""
+
+import argparse
+import hashlib
+import json
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from modeling_roformer.output.atomic_folder import output_folder
+from modeling_roformer.training.errors import TrainingError, exit_on_error
+from modeling_roformer.training.runs.tables import read_table, require_columns, texts_in
+
+SHARES = {"train": 70, "validation": 10, "test": 20}  # per cent
+
+
+def read_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="+", help="files with questions")
+    parser.add_argument("--output", type=Path, required=True, help="a new folder")
+    parser.add_argument("--question", default="question", metavar="COLUMN", help="default: question")
+    parser.add_argument("--passage", default="passage", metavar="COLUMN", help="default: passage")
+    parser.add_argument("--group", metavar="COLUMN", help="column whose values stay together; default: the passages")
+    return parser.parse_args()
+
+
+def part_of(group: str) -> str:
+    """Return the part of a group, by a hash of its name.
+
+    >>> part_of("梵文")
+    'test'
+    """
+    number = int.from_bytes(hashlib.sha256(group.strip().encode("utf-8", "replace")).digest()[:8], "big") % 100
+    for part, share in SHARES.items():
+        if number < share:
+            return part
+        number -= share
+    raise AssertionError("the shares add up to 100")
+
+
+def main() -> None:
+    chosen = read_arguments()
+    parts, seen = {part: [] for part in SHARES}, set()
+    for source in chosen.files:
+        table = read_table(source)
+        require_columns(table, {"--question": chosen.question, "--passage": chosen.passage}, source)
+        group = chosen.group or chosen.passage
+        require_columns(table, {"--group": group}, source)
+        columns = (texts_in(table, column, source) for column in (chosen.question, chosen.passage, group))
+        for row in zip(*columns, strict=True):
+            if row not in seen:
+                seen.add(row)
+                parts[part_of(row[2])].append(dict(zip(("question", "passage", "group"), row, strict=True)))
+    if empty := [part for part, rows in parts.items() if not rows]:
+        raise TrainingError(f"no question is for {' and '.join(empty)}: give more questions, or smaller groups")
+    where = {}
+    for part, rows in parts.items():
+        for row in rows:
+            if where.setdefault(row["passage"], part) != part:
+                raise TrainingError(
+                    f"the passage {row['passage'][:40]!r} is in {where[row['passage']]} and in {part}, with different groups: "
+                    "leave out --group to keep the questions of a passage together"
+                )
+    with output_folder(chosen.output) as folder:
+        for part, rows in parts.items():
+            lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+            (folder / f"{part}.jsonl").write_text("".join(lines), encoding="utf-8")
+
+        lines = (json.dumps({"passage": passage}, ensure_ascii=False) + "\n" for passage in where)
+        (folder / "passages.jsonl").write_text("".join(lines), encoding="utf-8")
+
+    table = Table("")
+    for title in ("questions", "passages", "groups"):
+        table.add_column(title, justify="right")
+    for part, rows in parts.items():
+        table.add_row(part, f"{len(rows):,}", *(f"{len({row[of] for row in rows}):,}" for of in ("passage", "group")))
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    with exit_on_error("split_questions"):
+        main()

@@ -1,0 +1,273 @@
+"""Make triplets of long cases from statutes: which of two texts is the other half of the statute of A?
+
+    python examples/statute_triplets.py laws.jsonl.gz tokenizer --output statutes
+
+LAWS has a statute per line, the title in its first line and then articles that begin with 第…条. A is the first half of a
+statute's articles and B the second half. C is as many articles from the second half of another statute of the same split: of those
+with a similar length, the one that TF-IDF holds for the closest to A. The label is random. Titles, preambles, headings, numbers of
+articles, dates, references, closing articles, and the names of places and governments are taken out or made alike, so that only
+the matter of a statute tells whose half a text is. Texts have --least to --most tokens of TOKENIZER, a folder of a saved tokenizer.
+
+No statute is in two splits, and of near-duplicates only one is used. A table says how often the answer is known from lengths, from
+numbers, from the order of the texts, from TF-IDF, and from a bag-of-words classifier that was trained on the same triplets.
+"""
+
+import argparse
+import json
+import random
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from scipy import sparse
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from transformers import AutoTokenizer
+
+from modeling_roformer.output.atomic_folder import output_folder
+from modeling_roformer.tokenization.segmentation import JiebaSegmenter
+from modeling_roformer.tokenization.vocabulary_maker.corpus import read_chunks
+from modeling_roformer.training.errors import TrainingError, exit_on_error
+from modeling_roformer.training.pretraining.near_duplicates import near_duplicates
+
+NUMBER = "[一二三四五六七八九十百千零〇两0-9０-９]+"
+ARTICLE = re.compile(rf"^第{NUMBER}条(之{NUMBER})?[\s　]*")
+HEADING = re.compile(rf"^第{NUMBER}[编章节][\s　]*\S{{0,30}}$|^附\s*则$|^总\s*则$")
+# Articles on entry into force, interpretation and repeal close a statute, so they would tell a second half.
+CLOSING = re.compile(r"施行|废止|负责解释|解释权")
+PLACE = re.compile(
+    r"^([一-鿿]{2,12}?(?:维吾尔自治区|回族自治区|壮族自治区|自治区|自治州|自治县|自治旗|经济特区|省|市|县|地区|盟))"
+)
+GOVERNMENT = re.compile(
+    r"(?:各级|上级|下级|本级|同级|县级以上|地方|设区的|乡镇|[省市县区州旗乡镇、（）和或者])*"
+    r"(?:人民代表大会(?:常务委员会)?|人大常委会|人民政府|国务院)"
+)
+# In this order. The first ones name a statute or a part of it, a time or a place; the last make its own names alike.
+REMOVED = (
+    (re.compile(r"《[^》]*》"), ""),
+    (re.compile(rf"(?:本(?:条例|办法|规定|法|细则|规则|决定))?第{NUMBER}条(?:第{NUMBER}款)?(?:第?{NUMBER}项)?"), ""),
+    (re.compile(rf"第{NUMBER}[款项]|前[一二三四五两]?[款条项]|本[条款项]"), ""),
+    (re.compile(r"[0-9０-９一二三四五六七八九〇零]{2,4}\s*年\s*[0-9０-９一二三四五六七八九十]{1,3}\s*月(?:\s*[0-9０-９一二三四五六七八九十]{1,3}\s*日)?"), ""),
+    (re.compile(r"本(?:行政区域|自治区|自治州|自治县|特区|地区|省|市|县|区|州|旗|盟)"), "本地"),
+    (re.compile(r"本(?:条例|办法|规定|法|细则|规则|决定)"), "本法"),
+    (GOVERNMENT, "政府"),
+    (re.compile(r"[省市县区州旗](?=[、（(]|及|和|或)"), ""),
+)  # fmt: skip
+SPACE = re.compile(r"[\s　]+")
+SPLITS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True)
+class Statute:
+    """Halves of a statute as lists of articles, without what would give it away."""
+
+    title: str
+    first: list[str]
+    second: list[str]
+
+
+def read_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("laws", type=Path, help="JSON Lines or text, also as .gz")
+    parser.add_argument("tokenizer", help="folder of a saved tokenizer, which counts the tokens")
+    parser.add_argument("--output", type=Path, required=True, help="a new folder")
+    parser.add_argument("--field", default="text", help="field of JSON Lines with the statute")
+    parser.add_argument("--articles", type=int, default=10, help="minimum number of articles of a statute")
+    parser.add_argument("--least", type=int, default=1000, help="minimum number of tokens of a text")
+    parser.add_argument("--most", type=int, default=3000, help="maximum number of tokens of a text")
+    parser.add_argument("--test", type=int, default=1000, help="test triplets")
+    parser.add_argument("--validation", type=int, default=150, help="validation triplets")
+    parser.add_argument("--train", type=int, default=1500, help="training triplets, at most; the rest of the statutes")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the splits and of the labels")
+    return parser.parse_args()
+
+
+def place_names(titles: list[str]) -> re.Pattern:
+    """Return a pattern of the places that titles begin with, with and without 省, 市 and so on, longest first."""
+    names = set()
+    for title in titles:
+        if found := PLACE.match(title):
+            whole = found[1]
+            short = re.sub(
+                r"(维吾尔自治区|回族自治区|壮族自治区|自治区|自治州|自治县|自治旗|经济特区|省|市|县|地区|盟)$",
+                "",
+                whole,
+            )
+            names |= {whole} | ({short} if len(short) > 1 else set())
+    return re.compile("|".join(map(re.escape, sorted(names, key=lambda name: (-len(name), name)))) or r"(?!)")
+
+
+def articles_of(text: str, places: re.Pattern) -> list[str]:
+    """Return the articles of a statute, cleaned; those that close it are left out."""
+    articles: list[list[str]] = []
+    for line in text.split("\n")[1:]:
+        line = line.strip()
+        if HEADING.match(line):
+            continue
+        if found := ARTICLE.match(line):
+            articles.append([line[found.end() :]])
+        elif articles:  # lines above the first article are the preamble
+            articles[-1].append(line)
+    return [cleaned for lines in articles if (cleaned := clean("".join(lines), places))]
+
+
+def clean(article: str, places: re.Pattern) -> str:
+    """Return an article without what would give its statute away; "" if it closes a statute."""
+    if CLOSING.search(article):
+        return ""
+    for pattern, text in (*REMOVED[:1], (places, ""), *REMOVED[1:]):
+        article = pattern.sub(text, article)
+    return SPACE.sub("", article)
+
+
+def read_statutes(chosen: argparse.Namespace) -> list[Statute]:
+    """Return the statutes that are long enough, one of each group of near-duplicates and of each title without its place."""
+    texts = [text for chunk in read_chunks(chosen.laws) for text in chunk.documents(chosen.field)]
+    titles = [text.split("\n", 1)[0].strip() for text in texts]
+    places = place_names(titles)
+    statutes, cleaned = [], []
+    for title, text in zip(titles, texts, strict=True):
+        articles = articles_of(text, places)
+        if len(articles) >= chosen.articles:
+            middle = len(articles) // 2
+            statutes.append(Statute(title, articles[:middle], articles[middle:]))
+            cleaned.append("\n".join(articles))
+    if not statutes:
+        raise TrainingError(f"{chosen.laws} has no statute with at least {chosen.articles} articles (第一条 …)")
+    groups = near_duplicates(cleaned, 0.5, progress=True)
+    first = {group: number for number, group in reversed([*enumerate(groups)])}
+    return [statutes[number] for number in sorted(first.values())]
+
+
+def make_triplets(
+    statutes: list[Statute], wanted: int, count: Callable[[str], int], chosen: argparse.Namespace, some: random.Random
+) -> list[dict]:
+    """Return at most `wanted` triplets from statutes of a split, in random order."""
+    vectorizer = TfidfVectorizer(analyzer=JiebaSegmenter(), min_df=2, sublinear_tf=True)
+    vectorizer.fit("".join(statute.first + statute.second) for statute in statutes)
+    firsts = vectorizer.transform("".join(statute.first) for statute in statutes)
+    seconds = vectorizer.transform("".join(statute.second) for statute in statutes)
+    closeness = (firsts @ seconds.T).toarray()
+    triplets = []
+    for number in some.sample(range(len(statutes)), len(statutes)):
+        a = "".join(statutes[number].first)
+        if not chosen.least <= count(a) <= chosen.most:
+            continue
+        for other in np.argsort(-closeness[number], kind="stable")[:50]:
+            if other == number:
+                continue
+            articles = min(len(statutes[number].second), len(statutes[other].second))
+            b, c = ("".join(statutes[of].second[:articles]) for of in (number, other))
+            lengths = count(b), count(c)
+            # A similar length, so that it does not tell which text is B.
+            if chosen.least <= min(lengths) and max(lengths) <= chosen.most and max(lengths) <= 1.25 * min(lengths):
+                label = some.choice("BC")
+                pair = (b, c) if label == "B" else (c, b)
+                triplets.append({"A": a, "B": pair[0], "C": pair[1], "label": label})
+                break
+        if len(triplets) == wanted:
+            break
+    return triplets
+
+
+def known_without_reading(train: list[dict], test: list[dict]) -> dict[str, float]:
+    """Return how often each simple rule gives the label of the test triplets."""
+    labels = {
+        part: np.array([triplet["label"] == "B" for triplet in of]) for part, of in (("train", train), ("test", test))
+    }
+
+    def by(number_of: Callable[[str], float]) -> float:
+        """Return the accuracy of the better of two rules: the text whose number is closer to A's, and the larger number."""
+        a, b, c = (np.array([number_of(triplet[name]) for triplet in test]) for name in "ABC")
+        rules = (abs(a - b) < abs(a - c), abs(a - b) <= abs(a - c), b > c, b < c)
+        return max(max(np.mean(rule == labels["test"]), 0.0) for rule in rules)
+
+    def numbers_shared(triplet: dict, name: str) -> int:
+        numbers = [set(re.findall(rf"{NUMBER}", triplet[of])) for of in ("A", name)]
+        return len(numbers[0] & numbers[1])
+
+    shared = np.array([[numbers_shared(triplet, name) for name in "BC"] for triplet in test])
+    vectorizer = TfidfVectorizer(analyzer=JiebaSegmenter(), min_df=2, sublinear_tf=True)
+    vectorizer.fit(triplet[name] for triplet in train for name in "ABC")
+
+    def vectors(part: list[dict], name: str) -> sparse.csr_matrix:
+        return vectorizer.transform(triplet[name] for triplet in part)
+
+    def words_in_common(part: list[dict]) -> sparse.csr_matrix:
+        a, b, c = (vectors(part, name) for name in "ABC")
+        return (a.multiply(b) - a.multiply(c)).tocsr()
+
+    def words_alone(part: list[dict]) -> sparse.csr_matrix:
+        return (vectors(part, "B") - vectors(part, "C")).tocsr()
+
+    found = {
+        "the first of the two": float(labels["test"].mean()),
+        "length in characters": by(len),
+        "digits and numerals": by(lambda text: len(re.findall(NUMBER, text))),
+        "shared numbers": float(np.mean((shared[:, 0] >= shared[:, 1]) == labels["test"])),
+        "TF-IDF": float(np.mean(labels["test"] == (words_in_common(test).sum(axis=1) > 0).A1)),
+    }
+    for name, features in {
+        "bag of words, without A": words_alone,
+        "bag of words, shared with A": words_in_common,
+    }.items():
+        classifier = LogisticRegression(C=100, max_iter=1000).fit(features(train), labels["train"])
+        found[name] = float(classifier.score(features(test), labels["test"]))
+    return found
+
+
+def main() -> None:
+    chosen = read_arguments()
+    some = random.Random(chosen.seed)
+    tokenizer = AutoTokenizer.from_pretrained(chosen.tokenizer)
+    counts: dict[str, int] = {}
+
+    def count(text: str) -> int:
+        if text not in counts:
+            counts[text] = len(tokenizer(text, truncation=False, verbose=False)["input_ids"])
+        return counts[text]
+
+    with output_folder(chosen.output) as folder:
+        statutes = read_statutes(chosen)
+        some.shuffle(statutes)
+        # A statute may serve as C for others, but gives one triplet. The share of the test decides how many it needs.
+        usable = [count("".join(statute.first)) >= chosen.least for statute in statutes]
+        wanted = {"test": chosen.test, "validation": chosen.validation, "train": chosen.train}
+        triplets, rest = {}, statutes
+        share = (chosen.test + chosen.validation) / max(1, sum(usable))
+        if share >= 1:
+            raise TrainingError(
+                f"{sum(usable):,} statutes are long enough for {chosen.test:,} test triplets and {chosen.validation:,} for validation: "
+                "lower --test, --least or --articles"
+            )
+        for part in ("test", "validation", "train"):
+            size = (
+                len(rest) if part == "train" else min(len(rest), int(1.15 * wanted[part] * len(statutes) / sum(usable)))
+            )
+            triplets[part] = make_triplets(rest[:size], wanted[part], count, chosen, some)
+            rest = rest[size:]
+        for part in SPLITS:
+            lines = (json.dumps(triplet, ensure_ascii=False) + "\n" for triplet in triplets[part])
+            (folder / f"{part}.jsonl").write_text("".join(lines), encoding="utf-8")
+
+    console = Console()
+    table = Table("")
+    for title in ("triplets", "tokens of A", "of B", "of C"):
+        table.add_column(title, justify="right")
+    for part in SPLITS:
+        means = (np.mean([count(triplet[name]) for triplet in triplets[part]] or [0]) for name in "ABC")
+        table.add_row(part, f"{len(triplets[part]):,}", *(f"{mean:,.0f}" for mean in means))
+    console.print(table)
+    table = Table("known from", "test accuracy")
+    for name, accuracy in known_without_reading(triplets["train"], triplets["test"]).items():
+        table.add_row(name, f"{accuracy:.1%}")
+    console.print(table)
+
+
+if __name__ == "__main__":
+    with exit_on_error("statute_triplets"):
+        main()

@@ -1,0 +1,104 @@
+"""examples/split_questions.py: groups stay together, by a hash, whatever the order; and bad files."""
+
+import json
+import random
+
+import pytest
+from helpers.messages import assert_states
+from helpers.paths import REPOSITORY
+from helpers.scripts import run_script
+
+SCRIPT = REPOSITORY / "examples" / "split_questions.py"
+PARTS = ("train", "validation", "test")
+
+
+def make_rows(groups=60):
+    """Return two passages for each article, and two questions for each passage."""
+    return [
+        {"q": f"问题{article}-{passage}-{number}", "p": f"段落{article}-{passage}", "article": f"文章{article}"}
+        for article in range(groups)
+        for passage in range(2)
+        for number in range(2)
+    ]
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments):
+        return run_script(SCRIPT, arguments, monkeypatch, capfd)
+
+    return run
+
+
+def write(name, rows):
+    with open(name, "w", encoding="utf-8") as file:
+        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def read(folder):
+    return {
+        part: [json.loads(line) for line in (folder / f"{part}.jsonl").read_text(encoding="utf-8").splitlines()]
+        for part in PARTS
+    }
+
+
+COLUMNS = ("--question", "q", "--passage", "p")
+
+
+def test_no_group_is_in_two_parts_and_nothing_is_lost(run, tmp_path):
+    rows = make_rows()
+    write("all.jsonl", rows)
+    code, out, err = run("all.jsonl", *COLUMNS, "--group", "article", "--output", "split")
+    assert code == 0, err
+    parts = read(tmp_path / "split")
+    found = [(row["question"], row["passage"], row["group"]) for part in PARTS for row in parts[part]]
+    assert sorted(found) == sorted((row["q"], row["p"], row["article"]) for row in rows)
+    passages = (tmp_path / "split" / "passages.jsonl").read_text(encoding="utf-8").splitlines()
+    assert sorted(json.loads(line)["passage"] for line in passages) == sorted({row["p"] for row in rows})
+    groups = [{row["group"] for row in parts[part]} for part in PARTS]
+    assert sum(map(len, groups)) == len(set().union(*groups)) == 60
+    assert len(groups[0]) > len(groups[2]) >= len(groups[1]) > 0
+    for part in PARTS:
+        assert f"{len(parts[part]):,}" in out
+    # Another order, in two files, with repeated rows: the same split.
+    shuffled = random.Random(0).sample(rows, len(rows))
+    write("one.jsonl", shuffled[:100])
+    write("two.jsonl", shuffled[90:])
+    assert run("one.jsonl", "two.jsonl", *COLUMNS, "--group", "article", "--output", "again")[0] == 0
+    again = read(tmp_path / "again")
+    for part in PARTS:
+        assert sorted(map(str, again[part])) == sorted(map(str, parts[part]))
+
+
+def test_without_groups_the_questions_of_a_passage_stay_together(run, tmp_path):
+    write("all.jsonl", make_rows())
+    assert run("all.jsonl", *COLUMNS, "--output", "split")[0] == 0
+    passages = [{row["passage"] for row in rows} for rows in read(tmp_path / "split").values()]
+    assert sum(map(len, passages)) == len(set().union(*passages)) == 120
+
+
+def test_bad_files_are_named_and_nothing_is_written(run, tmp_path):
+    def refusal(*arguments):
+        code, _, err = run(*arguments, "--output", "split")
+        assert code == 1 and not (tmp_path / "split").exists()
+        return err
+
+    write("all.jsonl", make_rows())
+    assert_states(refusal("missing.jsonl"), "missing.jsonl")
+    assert_states(refusal("all.jsonl"), "all.jsonl", "question", "--question")
+    assert_states(refusal("all.jsonl", *COLUMNS, "--group", "title"), "title", "--group")
+    write("few.jsonl", make_rows(1))
+    assert_states(refusal("few.jsonl", *COLUMNS, "--group", "article"), "no question is for")
+    rows = make_rows()
+    write("shared.jsonl", [{**row, "p": "同一段落"} for row in rows])
+    assert_states(refusal("shared.jsonl", *COLUMNS, "--group", "article"), "同一段落", "--group")
+    rows[3]["q"] = ""
+    write("empty.jsonl", rows)
+    assert_states(refusal("empty.jsonl", *COLUMNS), "empty.jsonl", 4, "q")
+    write("all.jsonl", make_rows())
+    (tmp_path / "split").mkdir()
+    (tmp_path / "split" / "mine.txt").write_text("mine")
+    assert run("all.jsonl", *COLUMNS, "--output", "split")[0] == 1
+    assert [path.name for path in (tmp_path / "split").iterdir()] == ["mine.txt"]

@@ -1,0 +1,114 @@
+"""examples/statute_triplets.py: halves of statutes, without what gives them away, in splits that share none."""
+
+import gzip
+import json
+import random
+import re
+
+import pytest
+from helpers.messages import assert_states
+from helpers.paths import REPOSITORY
+from helpers.scripts import run_script
+
+from modeling_roformer import RoFormerTokenizer
+
+SCRIPT = REPOSITORY / "examples" / "statute_triplets.py"
+VOCAB = REPOSITORY / "tests" / "fixtures" / "legacy" / "word" / "vocab.txt"
+MATTERS = "水土林草矿路桥船车电气火药食盐糖茶酒布纸书报信学医老幼残军警税费地房物业商农渔牧猎种肥虫鸟兽"
+SIZES = ["--least", 30, "--most", 400, "--test", 10, "--validation", 4]
+NUMERALS = ["一", "二", "三", "四", "五", "六", "七", "八", "九", "十", "十一", "十二"]
+
+
+def make_statute(matter, place="杭州市"):
+    """Return a statute on a matter: twelve articles that each name it, and a closing one."""
+    some = random.Random(matter + place)
+    lines = [f"{place}{matter}管理条例", f"2010年4月21日 {place}第十一届人民代表大会常务委员会通过", "第一章  总则"]
+    for numeral in NUMERALS:
+        words = "".join(some.sample(MATTERS, 12))
+        lines.append(
+            f"第{numeral}条　{matter}的{words}，由{place}人民政府依照本条例第三条和《中华人民共和国{matter}法》在本市管理{matter}。"
+        )
+        lines.append(f"{matter}的管理机关自2011年5月1日起保护{matter}和{''.join(some.sample(MATTERS, 6))}。")
+    return "\n".join([*lines, "第十三条 本条例自2012年1月1日起施行。"])
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    RoFormerTokenizer(str(VOCAB)).save_pretrained("tokenizer")
+
+    def run(texts, *arguments):
+        with gzip.open("laws.jsonl.gz", "wt", encoding="utf-8") as file:
+            file.writelines(json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts)
+        words = ["laws.jsonl.gz", "tokenizer", "--output", "statutes", *(arguments or SIZES)]
+        return run_script(SCRIPT, words, monkeypatch, capfd)
+
+    return run
+
+
+def read(folder, part):
+    return [
+        json.loads(line) for line in (folder / "statutes" / f"{part}.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
+
+
+def matter_of(text):
+    """Return the matter of a text of `make_statute`: it begins each article."""
+    return text[0]
+
+
+def test_halves_of_one_statute_are_closer(run, tmp_path):
+    code, out, err = run([make_statute(matter) for matter in MATTERS])
+    assert code == 0, err
+    parts = {part: read(tmp_path, part) for part in ("train", "validation", "test")}
+    assert len(parts["test"]) == 10 and len(parts["validation"]) == 4 and len(parts["train"]) >= 15
+    used = []
+    for triplets in parts.values():
+        matters = set()
+        for triplet in triplets:
+            other = "C" if triplet["label"] == "B" else "B"
+            assert matter_of(triplet["A"]) == matter_of(triplet[triplet["label"]]) != matter_of(triplet[other])
+            matters |= {matter_of(triplet[name]) for name in "ABC"}
+            # As many articles, none of which is in both halves.
+            counts = {name: triplet[name].count("管理机关") for name in "ABC"}
+            assert counts == {"A": 6, "B": 6, "C": 6}
+            assert triplet["A"] != triplet["B"] != triplet["C"]
+        used.append(matters)
+    assert sum(map(len, used)) == len(set().union(*used))  # no statute is in two splits
+    labels = [triplet["label"] for triplets in parts.values() for triplet in triplets]
+    assert 0.2 < labels.count("B") / len(labels) < 0.8
+    for triplet in parts["train"]:
+        for name in "ABC":
+            assert not re.search("杭州|[0-9]|条例|第|《|市|人民|施行|总则|　| ", triplet[name]), triplet[name]
+    assert re.search(r"bag of words, without A +│ +\d+\.\d%", out) and re.search(r"length in characters +│", out)
+
+
+def test_the_same_seed_makes_the_same_triplets_and_another_does_not(run, tmp_path):
+    texts = [make_statute(matter) for matter in MATTERS]
+    assert run(texts)[0] == 0
+    first = read(tmp_path, "test")
+    for seed, same in ((0, True), (1, False)):
+        (tmp_path / "statutes").rename(tmp_path / f"before-{seed}")
+        assert run(texts, *SIZES, "--seed", seed)[0] == 0
+        assert (read(tmp_path, "test") == first) == same
+
+
+def test_of_near_duplicates_one_is_used(run, tmp_path):
+    texts = [make_statute(matter) for matter in MATTERS]
+    copies = [text.replace("杭州市", "宁波市") for text in texts]
+    code, _, err = run([*texts, *copies])
+    assert code == 0, err
+    begun = [triplet["A"] for part in ("train", "validation", "test") for triplet in read(tmp_path, part)]
+    assert len(begun) == len(set(begun)) <= len(MATTERS)
+
+
+def test_bad_input_is_named_and_nothing_is_written(run, tmp_path):
+    def refusal(texts, *arguments):
+        code, _, err = run(texts, *arguments)
+        assert code == 1 and not (tmp_path / "statutes").exists()
+        return err
+
+    assert_states(refusal(["没有条文的文章"]), "laws.jsonl.gz", 10)
+    few = [make_statute(matter) for matter in MATTERS[:8]]
+    assert_states(refusal(few), 8, 10, 4, "--test")
+    assert_states(refusal(few, *SIZES, "--least", 100_000), "--least")

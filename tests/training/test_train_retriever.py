@@ -1,0 +1,183 @@
+"""examples/train_retriever.py: it learns to find passages, records ranks that are right, and goes on where it was stopped."""
+
+import json
+import random
+import shutil
+
+import pytest
+import torch
+from helpers.messages import assert_states
+from helpers.paths import REPOSITORY
+from helpers.scripts import run_script
+from huggingface_hub import ModelCard
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
+from transformers import BertConfig
+
+from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM, RoFormerTokenizer
+
+SCRIPT = REPOSITORY / "examples" / "train_retriever.py"
+VOCAB = REPOSITORY / "tests" / "fixtures" / "legacy" / "word" / "vocab.txt"
+FIELDS = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+# Characters that the vocabulary has: others would give equal vectors.
+WORDS = [entry for entry in VOCAB.read_text(encoding="utf-8").split("\n") if len(entry) == 1 and "一" <= entry <= "鿿"]
+
+
+def make_rows(count, seed):
+    """Return questions of three characters of their passage of six, two for each passage."""
+    some, rows = random.Random(seed), []
+    for _ in range(count):
+        passage = "".join(some.sample(WORDS, 6))
+        rows += [{"question": "".join(some.sample(passage, 3)), "passage": passage} for _ in range(2)]
+    return rows
+
+
+def write(name, rows):
+    with open(name, "w", encoding="utf-8") as file:
+        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tokenizer = RoFormerTokenizer(str(VOCAB))
+    torch.manual_seed(0)
+    RoFormerForMaskedLM(RoFormerConfig(vocab_size=len(tokenizer), **FIELDS)).save_pretrained("start")
+    tokenizer.save_pretrained("start")
+    write("train.jsonl", make_rows(40, 0))
+    write("test.jsonl", make_rows(12, 1))
+    return tmp_path
+
+
+@pytest.fixture
+def run(folder, monkeypatch, capfd):
+    """Run the script with arguments. Return its exit code, stdout and the last line of stderr."""
+
+    def run(*arguments, model="start"):
+        words = [model, "--train", "train.jsonl", "--test", "test.jsonl", "--output", "run", "--batch-size", 8]
+        return run_script(SCRIPT, [*words, "--learning-rate", "3e-3", "--epochs", 2, *arguments], monkeypatch, capfd)
+
+    return run
+
+
+def rows_of(folder):
+    return json.loads((folder / "run" / "results.json").read_text(), parse_constant=pytest.fail)["rows"]
+
+
+def test_it_learns_records_true_ranks_and_goes_on(run, folder, monkeypatch):
+    mined, seen = [], []
+    training = SentenceTransformerTrainer.train
+
+    def seeing(self, *arguments, **options):
+        seen.append(self.args.seed)
+        mined.append(self.train_dataset)
+        return training(self, *arguments, **options)
+
+    monkeypatch.setattr(SentenceTransformerTrainer, "train", seeing)
+    code, out, err = run("--seeds", 3, "--hard-epochs", 1, "--words")
+    assert code == 0, err
+    assert seen == [3, 3]
+    rows = {row["name"]: row for row in rows_of(folder)}
+    assert list(rows) == ["BM25, characters", "BM25, words", "TF-IDF, words", "before training", "trained"]
+    assert (
+        rows["trained"]["scores"]["validation"]["ndcg@10"] > rows["before training"]["scores"]["validation"]["ndcg@10"]
+    )
+    assert rows["BM25, characters"]["scores"]["test"]["mrr@10"] > 0.9  # all characters of a question are in its passage
+
+    # Hard negatives are passages, and never an answer of the question.
+    answers = {}
+    for row in make_rows(40, 0):
+        answers.setdefault(row["question"], set()).add(row["passage"])
+    assert mined[0].column_names == ["question", "passage"]
+    assert mined[1].column_names == ["question", "passage", "negative_1", "negative_2"]
+    for row in mined[1]:
+        assert not {row["negative_1"], row["negative_2"]} & answers[row["question"]]
+        assert row["passage"] in answers[row["question"]]
+
+    # The saved model gives the recorded ranks, and these the recorded scores.
+    passages = list(dict.fromkeys(row["passage"] for row in [*make_rows(40, 0), *make_rows(12, 1)]))
+    asked = {}
+    for row in make_rows(12, 1):
+        asked.setdefault(row["question"], set()).add(row["passage"])
+    model = SentenceTransformer(str(folder / "run" / "model"), device="cpu")
+    cosines = model.similarity(model.encode(list(asked)), model.encode(passages))
+    ranks = []
+    for row, correct in zip(cosines, asked.values(), strict=True):
+        order = [passages[i] for i in row.argsort(descending=True)]
+        ranks.append(min(order.index(passage) for passage in correct) + 1)
+    assert rows["trained"]["ranks"] == ranks
+    scores = rows["trained"]["scores"]["test"]
+    assert scores["mrr@10"] == pytest.approx(sum(1 / rank for rank in ranks if rank <= 10) / len(ranks))
+    for metric in "mrr@10", "ndcg@10", "recall@10", "recall@100":
+        assert f"{scores[metric]:.3f}" in out
+    card = ModelCard.load(folder / "run" / "model" / "README.md")
+    assert {score.metric_type: score.metric_value for score in card.data.eval_results} == pytest.approx(scores)
+    assert "test.jsonl" in card.content and str(folder) not in card.content
+    assert not (folder / "run" / ".checkpoints").exists()
+
+    # The same command trains nothing; another seed is added; a lost model is trained again.
+    assert run("--seeds", 3, "--hard-epochs", 1, "--words")[0] == 0 and len(seen) == 2
+    code, out, _ = run("--seeds", 3, 4, "--hard-epochs", 1)
+    assert code == 0 and seen[2:] == [4, 4] and "±" in out
+    assert [row["seed"] for row in rows_of(folder) if row["name"] == "trained"] == [3, 4]
+    best = max(
+        (3, 4),
+        key=lambda seed: next(row for row in rows_of(folder) if row["seed"] == seed)["scores"]["validation"]["ndcg@10"],
+    )
+    assert f"seed: {best}" in (folder / "run" / "model" / "README.md").read_text()
+    shutil.rmtree(folder / "run" / "model")
+    assert run("--seeds", 3, 4, "--hard-epochs", 1)[0] == 0
+    assert seen[4:] == [best, best] and (folder / "run" / "model" / "README.md").exists()
+    assert_states(run("--seeds", 3, "--hard-epochs", 0)[2], "results.json", "hard_epochs")
+
+
+def test_a_stopped_run_goes_on_without_training_again(run, folder, monkeypatch):
+    training, stop = SentenceTransformerTrainer.train, [5]
+
+    def stopping(self, *arguments, **options):
+        if self.args.seed in stop:
+            raise KeyboardInterrupt
+        return training(self, *arguments, **options)
+
+    monkeypatch.setattr(SentenceTransformerTrainer, "train", stopping)
+    assert run("--seeds", 4, 5, "--hard-epochs", 0)[0] == 130
+    before = rows_of(folder)
+    assert [row["seed"] for row in before] == [None, 4]
+    stop[0] = 4
+    code, _, err = run("--seeds", 4, 5, "--hard-epochs", 0)
+    assert code == 0, err
+    assert rows_of(folder)[:2] == before and [row["seed"] for row in rows_of(folder)] == [None, 4, 5]
+
+
+def test_a_failed_run_is_named(run, folder, monkeypatch):
+    step = SentenceTransformerTrainer.compute_loss
+    monkeypatch.setattr(
+        SentenceTransformerTrainer, "compute_loss", lambda self, *a, **k: step(self, *a, **k) * float("nan")
+    )
+    code, out, _ = run("--seeds", 0)
+    assert code == 1 and not (folder / "run" / "model").exists()
+    assert_states(out, "failed: seed 0", "loss")
+    assert [row.get("failed") is None for row in rows_of(folder)] == [True, False]
+
+
+def test_bad_input_is_named_on_one_line(run, folder):
+    def refusal(*arguments, code=1, **options):
+        found, _, err = run(*arguments, **options)
+        assert found == code and not (folder / "run").exists()
+        return err
+
+    assert_states(refusal("--hard-epochs", -1, code=2), "--hard-epochs", -1)
+    assert_states(refusal("--question", "q"), "train.jsonl", "'q'", "--question")
+    assert_states(refusal("--passages", "missing.jsonl"), "missing.jsonl")
+    write("train.jsonl", make_rows(5, 0))
+    assert_states(refusal(), "train.jsonl", 5, 20)
+    BertConfig().save_pretrained("bert")
+    assert_states(refusal(model="bert"), "bert", "RoFormer")
+    write("train.jsonl", [{"question": "", "passage": "明月"}])
+    assert_states(refusal(), "train.jsonl", "question", 1)
+
+
+def test_without_a_package_of_word_search_it_is_named(run, folder, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "bm25s", None)
+    code, _, err = run("--words")
+    assert code == 1 and not (folder / "run").exists()
+    assert_states(err, "bm25s", "pip install")
