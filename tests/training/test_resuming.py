@@ -139,7 +139,7 @@ OTHERS = [
     ("char_lm", lambda folder: replace_in(folder / "text.txt", "times", "tames"), [], "text"),
     ("char_lm", lambda folder: None, ["--seed", 1, "--learning-rate", 0.1], "learning_rate and seed"),
     ("position_laboratory/compare", lambda folder: replace_in(folder / "text.txt", "times", "tames"), [], "text"),
-    ("position_laboratory/compare", lambda folder: None, ["--bf16", "--seed", 2], "seed and bf16"),
+    ("position_laboratory/compare", lambda folder: None, ["--bf16", "--steps", 5], "steps and bf16"),
     ("finetune_glue", other_model, [], "model model"),
     ("finetune_glue", other_config, [], "model model"),
     ("finetune_glue", other_tokenizer, [], "model model"),
