@@ -165,13 +165,13 @@ def read(name: str, folder: Path = JSON) -> dict | None:
     path = folder / f"{name}.json"
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        return {"commit": str(found["commit"]), "tables": dict(found["tables"]), **found}
+        if isinstance(found["commit"], str) and isinstance(found["tables"], dict):
+            return found
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError):
-        sys.exit(
-            f"{path} is damaged: restore it with git, or delete it and measure again with `make figures ONLY={name}`"
-        )
+        pass
+    sys.exit(f"{path} is damaged: restore it with git, or delete it and measure again with `make figures ONLY={name}`")
 
 
 def render(name: str, table: str | None, folder: Path = JSON) -> str | None:
@@ -260,8 +260,11 @@ def make_input(name: str) -> None:
     for other in INPUTS:
         if other != name and f"{{{other}}}" in command:
             make_input(other)
-    run(f"{command} --force" if is_quick else command)
-    stamp.write_text(command, encoding="utf-8")
+    if is_quick:
+        run(f"{command} --force")
+    else:
+        run(command)
+        stamp.write_text(command, encoding="utf-8")
 
 
 def measure_part(name: str) -> None:

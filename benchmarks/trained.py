@@ -5,7 +5,8 @@
 KIND names the script: "translation" (translate.py), "glue" (finetune_glue.py), "triplets" (finetune_triplet.py), "laboratory"
 (position_laboratory/compare.py), "characters" (char_lm.py), "classification" (finetune_classification.py), "retrieval"
 (train_retriever.py) or "positions" (compare_position_embeddings.py). FOLDER is its output, with results.json; for "positions",
-with a folder for each run; for "classification" and "retrieval", each has its own rows. Run it on the machine and at the commit of the training, which it records.
+with a folder for each run; for "classification" and "retrieval", each has its own rows. Run it on the machine and at the commit of
+the training, which it records.
 """
 
 import argparse
@@ -17,6 +18,8 @@ from pathlib import Path
 import measure
 from rich.table import Table
 
+from modeling_roformer.training.runs.spread import spread as mean_and_deviation
+
 EXAMPLES = measure.ROOT / "examples"
 sys.path += [str(EXAMPLES), str(EXAMPLES / "position_laboratory")]
 
@@ -27,8 +30,7 @@ def saved_in(folder: Path) -> dict:
 
 def spread(values: list[float], form: str) -> measure.Cell:
     """Return a cell with mean and standard deviation over the seeds."""
-    deviation = f" ± {statistics.stdev(values):{form}}" if len(values) > 1 else ""
-    return measure.Cell(f"{statistics.mean(values):{form}}{deviation}", values)
+    return measure.Cell(mean_and_deviation(values, form), values)
 
 
 def translation(folder: Path) -> dict[str, Table]:
@@ -91,8 +93,7 @@ def retrieval(*folders: Path) -> dict[str, Table]:
     """Return the scores of word search and of each run, and the differences between all of them."""
     from itertools import combinations
 
-    from train_retriever import METRICS, UNTRAINED
-    from train_retriever import TRAINED as AFTER
+    from train_retriever import METRICS, TRAINED, UNTRAINED
 
     from modeling_roformer.training.comparing.paired_bootstrap import paired_bootstrap
 
@@ -103,7 +104,7 @@ def retrieval(*folders: Path) -> dict[str, Table]:
     rows = {}
     for folder, of in saved.items():
         for row in of["rows"]:
-            if row["name"] in (UNTRAINED, AFTER):
+            if row["name"] in (UNTRAINED, TRAINED):
                 if not row.get("failed"):
                     rows.setdefault(f"{folder}, {row['name']}", []).append(row)
             else:
@@ -112,9 +113,10 @@ def retrieval(*folders: Path) -> dict[str, Table]:
     for name, same in rows.items():
         table.add_row(name, *(spread([list(row["scores"].values())[-1][of] for row in same], ".3f") for of in METRICS))
     differences = Table("first", "second", "difference of mrr@10, in hundredths (95 % interval)")
-    # With several seeds, the mean of a question over the seeds.
-    means = {name: [statistics.mean(1 / r if 0 < r <= 10 else 0 for r in of) for of in zip(*(row["ranks"] for row in same), strict=True)]
-             for name, same in rows.items()}  # fmt: skip
+    means = {}
+    for name, same in rows.items():  # of each question, the mean over the seeds
+        by_question = zip(*(row["ranks"] for row in same), strict=True)
+        means[name] = [statistics.mean(1 / rank if 0 < rank <= 10 else 0 for rank in ranks) for ranks in by_question]
     for first, second in combinations([name for name in rows if not name.endswith(UNTRAINED)], 2):
         differences.add_row(first, second, str(paired_bootstrap(means[first], means[second])))
     return {"scores": table, "differences": differences}

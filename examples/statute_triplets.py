@@ -23,7 +23,6 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 from rich.table import Table
-from scipy import sparse
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from transformers import AutoTokenizer
@@ -181,42 +180,39 @@ def known_without_reading(train: list[dict], test: list[dict]) -> dict[str, floa
     }
 
     def by(number_of: Callable[[str], float]) -> float:
-        """Return the accuracy of the better of two rules: the text whose number is closer to A's, and the larger number."""
+        """Return the accuracy of the best rule: the text whose number is closer to A's, the larger or the smaller number."""
         a, b, c = (np.array([number_of(triplet[name]) for triplet in test]) for name in "ABC")
         rules = (abs(a - b) < abs(a - c), abs(a - b) <= abs(a - c), b > c, b < c)
-        return max(max(np.mean(rule == labels["test"]), 0.0) for rule in rules)
+        return max(float(np.mean(rule == labels["test"])) for rule in rules)
 
     def numbers_shared(triplet: dict, name: str) -> int:
-        numbers = [set(re.findall(rf"{NUMBER}", triplet[of])) for of in ("A", name)]
+        numbers = [set(re.findall(NUMBER, triplet[of])) for of in ("A", name)]
         return len(numbers[0] & numbers[1])
 
     shared = np.array([[numbers_shared(triplet, name) for name in "BC"] for triplet in test])
     vectorizer = TfidfVectorizer(analyzer=JiebaSegmenter(), min_df=2, sublinear_tf=True)
     vectorizer.fit(triplet[name] for triplet in train for name in "ABC")
 
-    def vectors(part: list[dict], name: str) -> sparse.csr_matrix:
-        return vectorizer.transform(triplet[name] for triplet in part)
-
-    def words_in_common(part: list[dict]) -> sparse.csr_matrix:
-        a, b, c = (vectors(part, name) for name in "ABC")
-        return (a.multiply(b) - a.multiply(c)).tocsr()
-
-    def words_alone(part: list[dict]) -> sparse.csr_matrix:
-        return (vectors(part, "B") - vectors(part, "C")).tocsr()
+    vectors = {
+        part: {name: vectorizer.transform(triplet[name] for triplet in of) for name in "ABC"}
+        for part, of in (("train", train), ("test", test))
+    }
+    words_alone = {part: (of["B"] - of["C"]).tocsr() for part, of in vectors.items()}
+    words_in_common = {part: (of["A"].multiply(of["B"] - of["C"])).tocsr() for part, of in vectors.items()}
 
     found = {
         "the first of the two": float(labels["test"].mean()),
         "length in characters": by(len),
         "digits and numerals": by(lambda text: len(re.findall(NUMBER, text))),
         "shared numbers": float(np.mean((shared[:, 0] >= shared[:, 1]) == labels["test"])),
-        "TF-IDF": float(np.mean(labels["test"] == (words_in_common(test).sum(axis=1) > 0).A1)),
+        "TF-IDF": float(np.mean(labels["test"] == np.ravel(words_in_common["test"].sum(axis=1) > 0))),
     }
     for name, features in {
         "bag of words, without A": words_alone,
         "bag of words, shared with A": words_in_common,
     }.items():
-        classifier = LogisticRegression(C=100, max_iter=1000).fit(features(train), labels["train"])
-        found[name] = float(classifier.score(features(test), labels["test"]))
+        classifier = LogisticRegression(C=100, max_iter=1000).fit(features["train"], labels["train"])
+        found[name] = float(classifier.score(features["test"], labels["test"]))
     return found
 
 

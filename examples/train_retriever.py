@@ -2,7 +2,7 @@
 
     python examples/train_retriever.py MODEL --train train.jsonl --test test.jsonl --output retriever --seeds 0 1 2
 
-MODEL is a saved encoder or masked language model, or any model that sentence-transformers loads. Questions are in .csv, .tsv,
+MODEL is a saved encoder or masked language model of this package. Questions are in .csv, .tsv,
 .jsonl or .parquet files with the columns `question` and `passage`; --question and --passage name others. All passages are
 searched, with those of --passages. The other passages of a batch are negatives. After --epochs, the trained model finds hard
 negatives, passages that it ranks high for a question that they do not answer, and trains --hard-epochs more with them. RUN gets
@@ -13,7 +13,6 @@ same command resumes a stopped run, seed by seed. See docs/retrieval.md.
 import argparse
 import random
 import shutil
-import statistics
 from collections.abc import Callable
 from pathlib import Path
 
@@ -47,6 +46,7 @@ from modeling_roformer.training.runs.finite import (
 from modeling_roformer.training.runs.learning_rate import fine_tuning_rate
 from modeling_roformer.training.runs.models import saved_config
 from modeling_roformer.training.runs.resuming import ResultsFile, recorded_setting, run_lock
+from modeling_roformer.training.runs.spread import spread
 from modeling_roformer.training.runs.tables import read_table, require_columns, texts_in
 
 COLUMNS = ("question", "passage")
@@ -158,7 +158,8 @@ class Search(InformationRetrievalEvaluator):
         """Keep the rank of the best answer of each question, from 1, or 0 if it is not among the passages found."""
         self.ranks = []
         for found, answers in zip(queries_result_list, self.answers.values(), strict=True):
-            order = [hit["corpus_id"] for hit in sorted(found, key=lambda hit: hit["score"], reverse=True)[:FOUND]]
+            hits = sorted(found, key=lambda hit: (-hit["score"], hit["corpus_id"]))  # as the metrics do
+            order = [hit["corpus_id"] for hit in hits[:FOUND]]
             self.ranks.append(next((place for place, number in enumerate(order, 1) if number in answers), 0))
         return super().compute_metrics(queries_result_list)
 
@@ -328,7 +329,7 @@ def train_seeds(chosen: argparse.Namespace) -> None:
         finally:
             shutil.rmtree(checkpoints, ignore_errors=True)
         if best(rows) is row:
-            save(chosen, model, row, parts, passages, folder)
+            save(chosen, model, row, parts, folder)
         file.write(rows=rows)
 
     Console().print(table_of(rows, [*searches][-1]))
@@ -350,13 +351,9 @@ def table_of(rows: list[dict], part: str) -> Table:
         table.add_column(name, justify="right")
     for name in dict.fromkeys(row["name"] for row in rows):
         done = [row["scores"][part] for row in rows if row["name"] == name and not row.get("failed")]
-        cells = ["failed"] if not done else [spread([scores[metric] for scores in done]) for metric in METRICS]
+        cells = ["failed"] if not done else [spread([scores[metric] for scores in done], ".3f") for metric in METRICS]
         table.add_row(name, *cells)
     return table
-
-
-def spread(values: list[float]) -> str:
-    return f"{statistics.mean(values):.3f}" + (f" ± {statistics.stdev(values):.3f}" if values[1:] else "")
 
 
 def save(
@@ -364,7 +361,6 @@ def save(
     model: SentenceTransformer,
     row: dict,
     parts: datasets.DatasetDict,
-    passages: list[str],
     folder: Path,
 ) -> None:
     """Save a model with its card, in place of an earlier one."""

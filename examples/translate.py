@@ -13,7 +13,6 @@ results.json, losses.png and a folder for each model. The same command resumes a
 """
 
 import argparse
-import statistics
 from pathlib import Path
 
 import datasets
@@ -45,6 +44,7 @@ from modeling_roformer.training.runs.device import ON_CPU
 from modeling_roformer.training.runs.digests import digest_of_rows
 from modeling_roformer.training.runs.finite import NotFinite, show_failed
 from modeling_roformer.training.runs.resuming import ResultsFile, run_lock
+from modeling_roformer.training.runs.spread import spread
 from modeling_roformer.training.translation.pairs import COLUMNS, TokenBatches, read_pairs, train_tokenizer
 from modeling_roformer.training.translation.setting import Setting, read_setting
 
@@ -289,7 +289,7 @@ def compare(chosen: argparse.Namespace, console: Console) -> None:
         of_encoding = [run for run in good if run["encoding"] == encoding]
         columns = [run["bleu"] for run in of_encoding], [points(run["log"], "eval_loss")[-1][1] for run in of_encoding]
         table.add_row(
-            f"{NAMES[encoding]} ({encoding})", *(spread(column) if column else "failed" for column in columns)
+            f"{NAMES[encoding]} ({encoding})", *(spread(column, ".2f") if column else "failed" for column in columns)
         )
         for run in of_encoding:
             curves["training loss, smoothed"][f"{encoding}, seed {run['seed']}"] = smooth(points(run["log"], "loss"))
@@ -316,11 +316,6 @@ def write_card(
         scores=[EvalResult("translation", data["test"], data["test"], "bleu", bleu, dataset_split="test")],
         results=f"BLEU {bleu:.2f} on {len(texts['test']):,} pairs of {data['test']} ({signature})",
     )
-
-
-def spread(values: list[float]) -> str:
-    """Format mean and standard deviation."""
-    return f"{statistics.mean(values):.2f}" + (f" ± {statistics.stdev(values):.2f}" if values[1:] else "")
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ from modeling_roformer.training.runs.device import ON_CPU
 from modeling_roformer.training.runs.digests import digest_of_text
 from modeling_roformer.training.runs.finite import NotFinite, positive_rate, show_failed
 from modeling_roformer.training.runs.resuming import ResultsFile, run_lock
+from modeling_roformer.training.runs.spread import spread
 
 TIMES = (1, 2, 4, 8)  # lengths of the evaluation, in multiples of the trained one
 MASKED = 0.15  # share of the characters
@@ -168,11 +169,6 @@ def measure(model: Encoder, held_out: dict[str, torch.Tensor], length: int, batc
     if not math.isfinite(loss):
         raise NotFinite(f"the loss at the length {length:,} is {loss}: a lower learning rate may help")
     return {"loss": loss / count, "accuracy": right / count}
-
-
-def spread(values: list[float], form: str) -> str:
-    """Format mean and standard deviation."""
-    return f"{statistics.mean(values):{form}}" + (f" ± {statistics.stdev(values):{form}}" if values[1:] else "")
 
 
 def tables(runs: list[dict], lengths: list[int]) -> tuple[Table, Table]:
