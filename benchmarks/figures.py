@@ -106,7 +106,7 @@ PARTS = {
         (MODELS, TOKENIZERS, SERVING),
     ),
     "padding": Part("padding.py", ("modeling_roformer/unpadding.py", "modeling_roformer/model.py")),
-    "translation": Part("translation.py", (MODELS,)),
+    "translation": Part("translation.py --processes 2 --runs 2", (MODELS,)),
     "trainer": Part("trainer.py --sizes mini", (MODELS,)),
     "trainer-base": Part("trainer.py --sizes base --batch 8 --steps 1 --runs 2 --precisions float32", (MODELS,)),
     "training": Part("training.py", (MODELS,)),
