@@ -63,6 +63,7 @@ INPUTS = {
     "english": None,
     "glue": None,
     "scm": None,
+    "retrieval": None,
     "characters": "python examples/char_lm.py {data}/char_lm/tinyshakespeare.txt --output {characters} --bf16",
 }
 
@@ -143,6 +144,11 @@ PARTS = {
     "english": Part("trained.py positions {english}", ("examples/compare_position_embeddings.py", TRAINING), True),
     "glue": Part("trained.py glue {glue}", ("examples/finetune_glue.py", TRAINING), True),
     "scm": Part("trained.py triplets {scm}", ("examples/finetune_triplet.py", TRAINING), True),
+    "retrieval": Part(
+        "trained.py retrieval {retrieval}/BERT {retrieval}/WoBERT {retrieval}/RoFormer {retrieval}/roformer-mini-zh",
+        ("examples/train_retriever.py", TRAINING, MODELS),
+        True,
+    ),
     "positions": Part("trained.py positions {positions}", ("examples/compare_position_embeddings.py", TRAINING), True),
 }
 # The README's rows: their text, the table of a part, the cells to show, and the words that both rows are found by.

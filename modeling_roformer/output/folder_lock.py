@@ -12,7 +12,7 @@ from ..locks import lock_folder
 def only_writer(path: str | Path, error: type[Exception]) -> Iterator[None]:
     """Hold the lock of a folder while the block runs. The folder is made if needed, and removed if it stays empty.
 
-    On a file system without locks, nothing is locked. Raises `error` if another process of this machine holds the lock,
+    If several processes make the folder at the same moment, it may stay, empty. On a file system without locks, nothing is locked. Raises `error` if another process of this machine holds the lock,
     or if `path` is a file.
     """
     path = Path(path)
