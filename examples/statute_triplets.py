@@ -3,10 +3,11 @@
     python examples/statute_triplets.py laws.jsonl.gz tokenizer --output statutes
 
 LAWS has a statute per line, the title in its first line and then articles that begin with 第…条. A is the first half of a
-statute's articles and B the second half. C is as many articles from the second half of another statute of the same split: of those
-with a similar length, the one that TF-IDF holds for the closest to A. The label is random. Titles, preambles, headings, numbers of
-articles, dates, references, closing articles, and the names of places and governments are taken out or made alike, so that only
-the matter of a statute tells whose half a text is. Texts have --least to --most tokens of TOKENIZER, a folder of a saved tokenizer.
+statute's articles, B the second half, and C the second half of another statute of the same split. Each second half is B of one
+triplet and C of another; of all such choices, the one is taken whose C are closest to A by TF-IDF. B and C are cut to the same
+length. The label is random. Titles, preambles, headings, numbers of articles, dates, references, closing articles, and the names
+of places and governments are taken out or made alike, so that only the matter of a statute tells whose half a text is. The halves
+have --least to --most tokens of TOKENIZER, a folder of a saved tokenizer, before they are cut.
 
 No statute is in two splits, and of near-duplicates only one is used. A table says how often the answer is known from lengths, from
 numbers, from the order of the texts, from TF-IDF, and from a bag-of-words classifier that was trained on the same triplets.
@@ -23,6 +24,7 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from scipy.optimize import linear_sum_assignment
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from transformers import AutoTokenizer
@@ -62,11 +64,10 @@ SPLITS = ("train", "validation", "test")
 
 @dataclass(frozen=True)
 class Statute:
-    """Halves of a statute as lists of articles, without what would give it away."""
+    """Halves of a statute, without what would give it away."""
 
-    title: str
-    first: list[str]
-    second: list[str]
+    first: str
+    second: str
 
 
 def read_arguments() -> argparse.Namespace:
@@ -76,7 +77,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--output", type=Path, required=True, help="a new folder")
     parser.add_argument("--field", default="text", help="field of JSON Lines with the statute")
     parser.add_argument("--articles", type=int, default=10, help="minimum number of articles of a statute")
-    parser.add_argument("--least", type=int, default=1000, help="minimum number of tokens of a text")
+    parser.add_argument("--least", type=int, default=800, help="minimum number of tokens of a text")
     parser.add_argument("--most", type=int, default=3000, help="maximum number of tokens of a text")
     parser.add_argument("--test", type=int, default=1000, help="test triplets")
     parser.add_argument("--validation", type=int, default=150, help="validation triplets")
@@ -124,16 +125,16 @@ def clean(article: str, places: re.Pattern) -> str:
 
 
 def read_statutes(chosen: argparse.Namespace) -> list[Statute]:
-    """Return the statutes that are long enough, one of each group of near-duplicates and of each title without its place."""
+    """Return the statutes that are long enough, one of each group of near-duplicates."""
     texts = [text for chunk in read_chunks(chosen.laws) for text in chunk.documents(chosen.field)]
     titles = [text.split("\n", 1)[0].strip() for text in texts]
     places = place_names(titles)
     statutes, cleaned = [], []
-    for title, text in zip(titles, texts, strict=True):
+    for text in texts:
         articles = articles_of(text, places)
         if len(articles) >= chosen.articles:
             middle = len(articles) // 2
-            statutes.append(Statute(title, articles[:middle], articles[middle:]))
+            statutes.append(Statute("".join(articles[:middle]), "".join(articles[middle:])))
             cleaned.append("\n".join(articles))
     if not statutes:
         raise TrainingError(f"{chosen.laws} has no statute with at least {chosen.articles} articles (第一条 …)")
@@ -142,35 +143,32 @@ def read_statutes(chosen: argparse.Namespace) -> list[Statute]:
     return [statutes[number] for number in sorted(first.values())]
 
 
-def make_triplets(
-    statutes: list[Statute], wanted: int, count: Callable[[str], int], chosen: argparse.Namespace, some: random.Random
-) -> list[dict]:
-    """Return at most `wanted` triplets from statutes of a split, in random order."""
+def make_triplets(statutes: list[Statute], some: random.Random) -> list[dict]:
+    """Return the triplets of a split, at most one per statute.
+
+    Each second half is B of one triplet and C of another, so a text alone does not tell whether it is B. Of all such ways to
+    choose C, this one has the largest sum of similarities to A by TF-IDF.
+    """
     vectorizer = TfidfVectorizer(analyzer=JiebaSegmenter(), min_df=2, sublinear_tf=True)
-    vectorizer.fit("".join(statute.first + statute.second) for statute in statutes)
-    firsts = vectorizer.transform("".join(statute.first) for statute in statutes)
-    seconds = vectorizer.transform("".join(statute.second) for statute in statutes)
-    closeness = (firsts @ seconds.T).toarray()
+    vectorizer.fit(statute.first + statute.second for statute in statutes)
+    firsts, seconds = (
+        vectorizer.transform(getattr(statute, half) for statute in statutes) for half in ("first", "second")
+    )
+    similarity = (firsts @ seconds.T).toarray()
+    np.fill_diagonal(similarity, -len(statutes))  # worse than any other choice
     triplets = []
-    for number in some.sample(range(len(statutes)), len(statutes)):
-        a = "".join(statutes[number].first)
-        if not chosen.least <= count(a) <= chosen.most:
-            continue
-        for other in np.argsort(-closeness[number], kind="stable")[:50]:
-            if other == number:
-                continue
-            articles = min(len(statutes[number].second), len(statutes[other].second))
-            b, c = ("".join(statutes[of].second[:articles]) for of in (number, other))
-            lengths = count(b), count(c)
-            # A similar length, so that it does not tell which text is B.
-            if chosen.least <= min(lengths) and max(lengths) <= chosen.most and max(lengths) <= 1.25 * min(lengths):
-                label = some.choice("BC")
-                pair = (b, c) if label == "B" else (c, b)
-                triplets.append({"A": a, "B": pair[0], "C": pair[1], "label": label})
-                break
-        if len(triplets) == wanted:
-            break
+    for number, other in zip(*linear_sum_assignment(similarity, maximize=True), strict=True):
+        b, c = of_equal_length(statutes[number].second, statutes[other].second)
+        label = some.choice("BC")
+        pair = (b, c) if label == "B" else (c, b)
+        triplets.append({"A": statutes[number].first, "B": pair[0], "C": pair[1], "label": label})
     return triplets
+
+
+def of_equal_length(*texts: str) -> list[str]:
+    """Cut texts at the last end of a sentence within the length of the shortest, so that lengths tell nothing."""
+    shortest = min(map(len, texts))
+    return [text[: text.rfind("。", 0, shortest) + 1] or text[:shortest] for text in texts]
 
 
 def known_without_reading(train: list[dict], test: list[dict]) -> dict[str, float]:
@@ -227,25 +225,22 @@ def main() -> None:
             counts[text] = len(tokenizer(text, truncation=False, verbose=False)["input_ids"])
         return counts[text]
 
+    def fits(text: str) -> bool:
+        return chosen.least <= count(text) <= chosen.most
+
     with output_folder(chosen.output) as folder:
-        statutes = read_statutes(chosen)
-        some.shuffle(statutes)
-        # A statute may serve as C for others, but gives one triplet. The share of the test decides how many it needs.
-        usable = [count("".join(statute.first)) >= chosen.least for statute in statutes]
-        wanted = {"test": chosen.test, "validation": chosen.validation, "train": chosen.train}
-        triplets, rest = {}, statutes
-        share = (chosen.test + chosen.validation) / max(1, sum(usable))
-        if share >= 1:
+        statutes = [statute for statute in read_statutes(chosen) if fits(statute.first) and fits(statute.second)]
+        if len(statutes) < chosen.test + chosen.validation + 2:
             raise TrainingError(
-                f"{sum(usable):,} statutes are long enough for {chosen.test:,} test triplets and {chosen.validation:,} for validation: "
-                "lower --test, --least or --articles"
+                f"{len(statutes):,} statutes have halves of the right length, too few for {chosen.test:,} test triplets and "
+                f"{chosen.validation:,} for validation: lower --test, --least or --articles"
             )
-        for part in ("test", "validation", "train"):
-            size = (
-                len(rest) if part == "train" else min(len(rest), int(1.15 * wanted[part] * len(statutes) / sum(usable)))
-            )
-            triplets[part] = make_triplets(rest[:size], wanted[part], count, chosen, some)
-            rest = rest[size:]
+        some.shuffle(statutes)
+        ends = np.cumsum([chosen.test, chosen.validation, chosen.train])
+        parts = [statutes[start:end] for start, end in zip((0, *ends[:-1]), ends, strict=True)]
+        triplets = {
+            part: make_triplets(of, some) for part, of in zip(("test", "validation", "train"), parts, strict=True)
+        }
         for part in SPLITS:
             lines = (json.dumps(triplet, ensure_ascii=False) + "\n" for triplet in triplets[part])
             (folder / f"{part}.jsonl").write_text("".join(lines), encoding="utf-8")
