@@ -69,6 +69,8 @@ class RoFormerForCausalLM(LanguageModel, GenerationMixin):
         next_words: Any = kwargs.get("shift_labels")
         if labels is not None and next_words is None:
             next_words = F.pad(labels, (0, 1), value=-100)[:, 1:]
+        if labels is not None and use_cache is None and self.training:
+            use_cache = False  # a cache would hold padding, too, so that it could not be left out
         inputs = (input_ids, attention_mask, token_type_ids, inputs_embeds)
         inputs += (encoder_hidden_states, encoder_attention_mask, past_key_values, use_cache, position_ids)
         outputs = self.base_outputs(*inputs, token_labels=None if labels is None else next_words, **kwargs)

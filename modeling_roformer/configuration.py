@@ -158,11 +158,11 @@ class RoFormerConfig(ConfigurationMixin, PreTrainedConfig):
         trainable_rope: make the frequencies parameters, initialised with the formula's values.
         sparse_prediction: in training, the MLM head computes logits only where there are labels.
         unpad_inputs: leave the padding of mixed batches out of the computation: None where that is faster, on a CPU
-            and with flash attention; True always. `last_hidden_state` is then 0 at padding, however it was computed. It
-            is computed with padding, more slowly, when a text starts with padding, with `prefix_lm` or flex attention,
-            in compiled and exported models, when layers' outputs are requested, and when padding has labels. False
-            computes `last_hidden_state` at padding too, as question answering, a key-value cache, and for None decoders
-            and `prefix_lm` do.
+            and with flash attention; True always. `last_hidden_state` is then 0 at padding, however it was computed,
+            except in texts that start with padding and where padding has labels. It is computed with padding, more
+            slowly, in these two cases, with `prefix_lm` or flex attention, in compiled and exported models, and when
+            layers' outputs are requested. False computes `last_hidden_state` at padding too, as question answering, a
+            key-value cache, and for None decoders and `prefix_lm` do.
         classifier_layers: layers of the classification head over the first token: 2 as in transformers, or 1, without
             the hidden layer, as in bert4keras' scripts.
         classifier_activation: activation of the hidden layer of that head, a name in `ACT2FN`; `hidden_act` if None.

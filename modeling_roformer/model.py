@@ -352,11 +352,16 @@ class RoFormerModel(RoFormerPreTrainedModel):
         mask, implementation = inputs.attention_mask, implementation_for(self.config, False)
         if mask is None or not inputs.padding or inputs.padding_is_read != 0:
             return None
-        if not can_pack(self.config, implementation):
+        if not can_pack(self.config, implementation) or self._has_compiled_layers():
             return None
         if unpad_inputs or is_faster_packed(self.config, implementation, mask.device, inputs.padding, len(mask)):
             return Packing(mask)
         return None
+
+    def _has_compiled_layers(self) -> bool:
+        """Return whether layers are compiled one by one: each new set of lengths would compile them again."""
+        parts = (x for layer in self.encoder.layer for x in (layer, layer.attention, layer.attention.self))
+        return any(x._compiled_call_impl is not None or hasattr(x, "_orig_mod") for x in (self.encoder, *parts))
 
     def default_position_ids(
         self, attention_mask: torch.Tensor | None, s: int, past: int | torch.Tensor, device: torch.device

@@ -188,6 +188,7 @@ class RoFormerSeq2SeqModel(RoFormerSeq2SeqPreTrainedModel):
         """
         if decoder_input_ids is None and decoder_inputs_embeds is None:
             raise ValueError("the decoder has no input: pass decoder_input_ids, decoder_inputs_embeds or labels")
+        token_labels = kwargs.pop("token_labels", None)  # of the target; see `RoFormerHead.base_outputs`
         kwargs["return_dict"] = True
         kwargs.setdefault("output_hidden_states", self.config.output_hidden_states)
         kwargs.setdefault("output_attentions", self.config.output_attentions)
@@ -219,6 +220,7 @@ class RoFormerSeq2SeqModel(RoFormerSeq2SeqPreTrainedModel):
             past_key_values=past_key_values,
             use_cache=self.config.use_cache if use_cache is None else use_cache,
             position_ids=decoder_position_ids,
+            token_labels=token_labels,
             **kwargs,
         )
         return Seq2SeqModelOutput(
@@ -313,7 +315,7 @@ class RoFormerForConditionalGeneration(RoFormerSeq2SeqPreTrainedModel, Generatio
         inputs = (input_ids, attention_mask, decoder_input_ids, decoder_attention_mask, encoder_outputs)
         inputs += (past_key_values, inputs_embeds, decoder_inputs_embeds, use_cache)
         inputs += (token_type_ids, position_ids, decoder_position_ids)
-        outputs = self.model(*inputs, **kwargs)
+        outputs = self.model(*inputs, token_labels=labels, **kwargs)
         hidden_states, labels = select_labelled(self, outputs.last_hidden_state, labels, count)
         logits = self.logits_of(hidden_states)
         loss = None if labels is None else mean_cross_entropy(logits, labels, num_items_in_batch)

@@ -150,6 +150,17 @@ def test_without_the_encoders_padding_the_same():
     assert_close(found.logits, expected.logits)
 
 
+@pytest.mark.parametrize("unpad", [None, True])
+@torch.no_grad()
+def test_a_label_on_a_hidden_target_token_counts(unpad):
+    """A mask may hide target tokens that have labels: their states are computed, as in Marian."""
+    inputs = {**padded(TEXTS), "labels": TARGET, "decoder_attention_mask": torch.ones_like(TARGET).tril()[:, :9]}
+    expected = make_model()(**inputs, unpad_inputs=False)
+    found = make_model()(**inputs, unpad_inputs=unpad)
+    assert_close(found.loss, expected.loss)
+    assert_close(found.logits, expected.logits)
+
+
 @pytest.mark.parametrize("fields", [{"unpad_inputs": True}, {"sparse_prediction": True}, {"unpad_inputs": True, "sparse_prediction": True}])  # fmt: skip
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("parts", [1, 3])

@@ -1,7 +1,7 @@
 """unpad_inputs: the same outputs and gradients, with nothing computed on padding, by default where that is faster."""
 
+import itertools
 import json
-from itertools import pairwise
 
 import pytest
 import torch
@@ -399,6 +399,51 @@ def test_compiles_whole():
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize("how", ["each layer in place", "each layer wrapped", "attention", "encoder"])
+@torch.no_grad()
+def test_layers_compiled_one_by_one_are_compiled_once(how):
+    """Packed, each new set of lengths would be another graph, which `fullgraph` refuses after eight of them."""
+    torch._dynamo.reset()
+    model, graphs = small_model(unpad_inputs=True), []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    options = {"fullgraph": True, "backend": backend, "dynamic": False}
+    layers = model.encoder.layer
+    if how == "encoder":
+        model.encoder.compile(**options)
+    for i, layer in enumerate(list(layers)):
+        if how == "each layer in place":
+            layer.compile(**options)
+        elif how == "each layer wrapped":
+            layers[i] = torch.compile(layer, **options)
+        elif how == "attention":
+            layer.attention.compile(**options)
+    for lengths in itertools.combinations(range(1, 7), 3):
+        mask = (torch.arange(7) < torch.tensor([*lengths, 7])[:, None]).long()
+        inputs = make_batch(mask)
+        found = model(**inputs).last_hidden_state
+    assert 0 < len(graphs) <= len(layers)
+    assert (found[mask == 0] == 0).all()
+    torch._dynamo.reset()
+    expected = model(**inputs, unpad_inputs=False).last_hidden_state
+    torch.testing.assert_close(found[mask != 0], expected[mask != 0], atol=1e-5, rtol=0)
+
+
+def test_a_decoder_in_training_leaves_padding_out():
+    """Nothing is generated in training, so that no cache is made, in which padding would have its place."""
+    model = small_model("RoFormerForCausalLM", is_decoder=True, unpad_inputs=True)
+    inputs = make_batch(RIGHT)
+    inputs["labels"] = inputs["input_ids"].masked_fill(RIGHT == 0, -100)
+    assert tokens_computed(model.train(), **inputs) == RIGHT.sum()
+    assert tokens_computed(model, **inputs, use_cache=True) == RIGHT.numel()
+    del inputs["labels"]
+    assert model(**inputs).past_key_values is not None
+    assert tokens_computed(model.eval(), **inputs) == RIGHT.numel()
+
+
 @pytest.mark.parametrize("is_decoder", [False, True])
 def test_flash_attention_gets_all_texts_in_one_call(is_decoder, monkeypatch):
     """The kernel needs a GPU: another function stands in, which takes its arguments and computes their definition."""
@@ -410,7 +455,7 @@ def test_flash_attention_gets_all_texts_in_one_call(is_decoder, monkeypatch):
         ends, ends_k = kwargs["cu_seq_lens_q"].tolist(), kwargs["cu_seq_lens_k"].tolist()
         assert ends == ends_k
         assert kwargs["cu_seq_lens_q"].dtype == torch.int32
-        assert kwargs["max_length_q"] == kwargs["max_length_k"] == max(b - a for a, b in pairwise(ends))
+        assert kwargs["max_length_q"] == kwargs["max_length_k"] == max(b - a for a, b in itertools.pairwise(ends))
         n = query.shape[2]
         text = torch.bucketize(torch.arange(n), torch.tensor(ends[1:]), right=True)
         sees = text[:, None] == text
