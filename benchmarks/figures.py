@@ -15,6 +15,7 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -23,15 +24,18 @@ from pathlib import Path
 
 import measure
 
+import modeling_roformer
 from modeling_roformer.output.folder_lock import only_writer
 from modeling_roformer.tokenization.whole_file import write_whole
 
 ROOT, JSON, BUILD = measure.ROOT, measure.ROOT / "docs" / "figures", measure.ROOT / "build" / "figures"
+BENCHMARKS = ROOT / "benchmarks"
 DATA = Path(os.environ.get("ROFORMER_SHARED_DATA") or ROOT.parent / "shared" / "data")
 CARD = ROOT / "examples" / "roformer-mini-zh" / "README.md"
 PAGES = (*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", CARD)
 BLOCK = re.compile(
-    r"(<!-- figure (?P<name>[\w-]+)(?:: (?P<table>[^>]+))? -->\n)(?P<text>.*?)(<!-- /figure -->)", re.DOTALL
+    r"(<!-- figure (?P<name>[\w-]+)(?:: (?P<table>[^>]+))? -->\n)(?P<text>(?:(?!<!-- figure ).)*?)(<!-- /figure -->)",
+    re.DOTALL,
 )
 # In the line below a table that was printed before its results were kept.
 NOT_KEPT = "its results file was not kept"
@@ -79,9 +83,28 @@ class Part:
     code: tuple[str, ...]
     hours: bool = False
 
+    @property
+    def script(self) -> str:
+        return self.command.split()[0]
+
     def paths(self) -> list[str]:
-        script = self.command.split()[0]
-        return [f":(glob){path}" for path in (f"benchmarks/{script}", "benchmarks/measure.py", *self.code)]
+        """Return the patterns of the code, with the scripts of this folder that the command's script imports."""
+        scripts = [self.script]
+        for script in scripts:
+            names = re.findall(
+                r"^(?:import|from) (\w+)", (BENCHMARKS / script).read_text(encoding="utf-8"), re.MULTILINE
+            )
+            scripts += [
+                f"{name}.py" for name in names if (BENCHMARKS / f"{name}.py").exists() and f"{name}.py" not in scripts
+            ]
+        return [f":(glob){path}" for path in (*(f"benchmarks/{script}" for script in scripts), *self.code)]
+
+    def is_command_of(self, found: dict) -> bool:
+        """Return whether results are of this command: with its options and words, whatever the folders are called."""
+        words = [word for word in self.command.split()[1:] if not re.search(r"[{/]", word)]
+        theirs = shlex.split(found["command"])[2:]
+        options = ([word for word in of if word.startswith("--")] for of in (words, theirs))
+        return len({*map(tuple, options)}) == 1 and set(words) <= set(theirs)
 
     def inputs(self) -> list[str]:
         return [name for name in INPUTS if f"{{{name}}}" in self.command]
@@ -106,7 +129,7 @@ PARTS = {
         " --plot docs/serving.png",
         (MODELS, TOKENIZERS, SERVING),
     ),
-    "padding": Part("padding.py", ("modeling_roformer/unpadding.py", "modeling_roformer/model.py")),
+    "padding": Part("padding.py", (MODELS,)),
     "translation": Part("translation.py --processes 2 --runs 2", (MODELS,)),
     "trainer": Part("trainer.py --sizes mini", (MODELS,)),
     "trainer-base": Part("trainer.py --sizes base --batch 8 --steps 1 --runs 2 --precisions float32", (MODELS,)),
@@ -116,16 +139,16 @@ PARTS = {
         "embedding.py --model {mini} --texts {data}/zh_corpus/reviews.jsonl.gz --speed 2000 --runs 7 --memory",
         (MODELS, TOKENIZERS, "serving/vectors/*.py"),
     ),
-    "onnx": Part("onnx_export.py --model {mini} --texts {data}/zh_corpus/*.jsonl.gz --masks 1800", (SERVING,)),
+    "onnx": Part(
+        "onnx_export.py --model {mini} --texts {data}/zh_corpus/*.jsonl.gz --masks 1800", (MODELS, TOKENIZERS, SERVING)
+    ),
     "length": Part(
         "length.py --corpus {data}/zh_corpus/laws.jsonl.gz --model {to_512} --trained 512"
         " --lengths 256 512 1024 2048 4096 --plot benchmarks/length.png",
-        ("modeling_roformer/rope_*.py", "modeling_roformer/rotary.py"),
+        (MODELS, TOKENIZERS),
     ),
-    "attention": Part("attention.py --models 2 --plot benchmarks/attention.png", ("modeling_roformer/linear_*.py",)),
-    "characters": Part(
-        "trained.py characters {characters}", ("examples/char_lm.py", "modeling_roformer/linear_*.py"), True
-    ),
+    "attention": Part("attention.py --models 2 --plot benchmarks/attention.png", (MODELS,)),
+    "characters": Part("trained.py characters {characters}", ("examples/char_lm.py", TRAINING, MODELS), True),
     "laboratory": Part("trained.py laboratory {laboratory}", ("examples/position_laboratory/**/*.py",), True),
     "multi30k": Part("trained.py translation {multi30k}", ("examples/translate.py", TRAINING, MODELS), True),
     "masked-accuracy": Part(
@@ -137,19 +160,27 @@ PARTS = {
     "masked-linear": Part(
         "masked_accuracy.py --models {mini} {linear}/elu {linear}/softmax {linear}/favor"
         " --held-out {held_out}/held_out/*.jsonl.gz",
-        ("modeling_roformer/linear_*.py",),
+        (MODELS, TOKENIZERS),
         True,
     ),
-    "classification": Part("trained.py classification {reviews} {classifier}", (TRAINING,), True),
-    "english": Part("trained.py positions {english}", ("examples/compare_position_embeddings.py", TRAINING), True),
-    "glue": Part("trained.py glue {glue}", ("examples/finetune_glue.py", TRAINING), True),
-    "scm": Part("trained.py triplets {scm}", ("examples/finetune_triplet.py", TRAINING), True),
+    "classification": Part(
+        "trained.py classification {reviews} {classifier}",
+        ("examples/finetune_classification.py", TRAINING, MODELS),
+        True,
+    ),
+    "english": Part(
+        "trained.py positions {english}", ("examples/compare_position_embeddings.py", TRAINING, MODELS), True
+    ),
+    "glue": Part("trained.py glue {glue}", ("examples/finetune_glue.py", TRAINING, MODELS), True),
+    "scm": Part("trained.py triplets {scm}", ("examples/finetune_triplet.py", TRAINING, MODELS), True),
     "retrieval": Part(
         "trained.py retrieval {retrieval}/BERT {retrieval}/WoBERT {retrieval}/RoFormer {retrieval}/roformer-mini-zh",
         ("examples/train_retriever.py", TRAINING, MODELS),
         True,
     ),
-    "positions": Part("trained.py positions {positions}", ("examples/compare_position_embeddings.py", TRAINING), True),
+    "positions": Part(
+        "trained.py positions {positions}", ("examples/compare_position_embeddings.py", TRAINING, MODELS), True
+    ),
 }
 # The README's rows: their text, the table of a part, the cells to show, and the words that both rows are found by.
 SUMMARY = (
@@ -167,17 +198,35 @@ SUMMARY = (
 
 
 def read(name: str, folder: Path = JSON) -> dict | None:
-    """Return the results of a part, or None if there are none."""
+    """Return the results of a part, or None if there are none. Results that cannot be printed stop the program."""
     path = folder / f"{name}.json"
+    advice = f"restore it with git, or delete it and measure again with `make figures ONLY={name}`"
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if isinstance(found["commit"], str) and isinstance(found["tables"], dict):
-            return found
+        found = json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse_constant)
+        script = check_results(found)
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError):
-        pass
-    sys.exit(f"{path} is damaged: restore it with git, or delete it and measure again with `make figures ONLY={name}`")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        sys.exit(f"{path} is damaged: {advice}")
+    if script != PARTS[name].script:
+        sys.exit(f"{path} has the results of {script}: {advice}")
+    return found
+
+
+def refuse_constant(text: str) -> None:
+    raise ValueError(f"{text} is no measured value")
+
+
+def check_results(found: dict) -> str:
+    """Raise an error if results lack what a page shows of them. Return the name of their script."""
+    if not re.fullmatch(r"([0-9a-f]{7,40}\+?)?", found["commit"]):
+        raise ValueError("a commit is a number, and empty if there was no git")
+    measure.origin(found)
+    for table in found["tables"].values():
+        measure.to_markdown(table)
+        if any(len(row) != len(table["columns"]) for row in table["rows"]):
+            raise ValueError("a row has more or fewer cells than there are columns")
+    return Path(shlex.split(found["command"])[1]).name
 
 
 def render(name: str, table: str | None, folder: Path = JSON) -> str | None:
@@ -185,7 +234,11 @@ def render(name: str, table: str | None, folder: Path = JSON) -> str | None:
     if name == "summary":
         return summary(folder)
     found = read(name, folder)
-    return found and f"{measure.to_markdown(found['tables'][table])}\n\n{measure.origin(found)}\n"
+    if found is None:
+        return None
+    if table not in found["tables"]:
+        sys.exit(f"{folder / name}.json has no table {table!r}, only {', '.join(found['tables'])}: measure it again")
+    return f"{measure.to_markdown(found['tables'][table])}\n\n{measure.origin(found)}\n"
 
 
 def summary(folder: Path = JSON) -> str | None:
@@ -218,7 +271,14 @@ def changed(name: str, found: dict) -> str:
     """Return the code of a part that has changed since its results, or ""."""
     if found["commit"].endswith("+"):
         return "uncommitted code"
-    command = ["git", "-C", ROOT, "diff", "--name-only", found["commit"], "--", *PARTS[name].paths()]
+    if not PARTS[name].is_command_of(found):
+        return f"the command, which was {found['command']}"
+    return changed_since(found["commit"], PARTS[name])
+
+
+def changed_since(commit: str, part: Part) -> str:
+    """Return the files of a part's code that are not as they were at a commit, or ""."""
+    command = ["git", "-C", ROOT, "diff", "--name-only", "--end-of-options", commit, "--", *part.paths()]
     done = subprocess.run(command, capture_output=True, text=True)
     return ", ".join(done.stdout.split()) if done.returncode == 0 else "a commit that is not here"
 
@@ -236,6 +296,8 @@ def status() -> None:
         else:
             printed += 1
             state = f"changed since: {'; '.join(lines)}" if lines else "current"
+            if match["text"] != render(match["name"], match["table"]):
+                state += "; the page differs from docs/figures: run `benchmarks/figures.py --render`"
         print(f"{page.relative_to(ROOT)}, {match['name']}{': ' * bool(match['table'])}{match['table'] or ''}: {state}")
     print(f"{printed} of {len(blocks)} tables are printed from docs/figures; {len(blocks) - printed} not yet")
 
@@ -249,8 +311,12 @@ def run(command: str) -> None:
     subprocess.run([program, *arguments], cwd=ROOT, check=True)
 
 
-def make_input(name: str) -> None:
-    """Make a folder that a command reads, and those that its own command reads. A finished one has a stamp beside it."""
+def make_input(name: str, part: Part) -> None:
+    """Make a folder that the command of a part reads, and those that its own command reads.
+
+    A finished one has a stamp beside it, with the commit and the command. Training of an earlier commit is not taken for
+    that of today's code.
+    """
     stamp, command = BUILD / f"{name}.made", INPUTS[name]
     if command is None:
         if not (BUILD / name).exists():
@@ -258,35 +324,42 @@ def make_input(name: str) -> None:
         return
     is_quick = command.startswith("roformer convert")  # again each time, as its source may have changed
     if not is_quick and stamp.exists():
-        if stamp.read_text(encoding="utf-8") == command:
+        commit, _, made_by = stamp.read_text(encoding="utf-8").partition("\n")
+        files = changed_since(commit.removesuffix("+"), part) if commit and part.hours else ""
+        if made_by == command and not files:
             return
-        raise FileExistsError(
-            f"{BUILD / name} was made by another command: delete {stamp} and that folder to make it again"
-        )
+        cause = f"code that has changed since ({files})" if made_by == command else "another command"
+        raise FileExistsError(f"{BUILD / name} was made by {cause}: delete {stamp} and that folder to make it again")
     for other in INPUTS:
         if other != name and f"{{{other}}}" in command:
-            make_input(other)
+            make_input(other, part)
+    commit = measure.commit()
     if is_quick:
         run(f"{command} --force")
     else:
         run(command)
-        stamp.write_text(command, encoding="utf-8")
+        stamp.write_text(f"{commit}\n{command}", encoding="utf-8")
 
 
 def measure_part(name: str) -> None:
     """Run a part, keep its results, and print them into the pages."""
     BUILD.mkdir(parents=True, exist_ok=True)
     for needed in PARTS[name].inputs():
-        make_input(needed)
+        make_input(needed, PARTS[name])
     run(f"python benchmarks/{PARTS[name].command} --output build/figures/{name}")
+    read(name, BUILD)  # stops at results that could not be printed, and the present ones are kept
+    read(name, BUILD)  # stops here if the results cannot be printed, and keeps those of before
     JSON.mkdir(exist_ok=True)
     (BUILD / f"{name}.json").replace(JSON / f"{name}.json")
     write_pages()
 
 
 def write_pages() -> None:
+    """Print the results into all pages."""
     for page in PAGES:
         old = page.read_text(encoding="utf-8")
+        if not old.count("<!-- figure ") == old.count("<!-- /figure -->") == len(BLOCK.findall(old)):
+            sys.exit(f"{page}: each <!-- figure NAME: TABLE --> needs one <!-- /figure --> before the next table")
         if (new := rendered(old)) != old:
             write_whole(page, new)
 
@@ -301,8 +374,11 @@ def main() -> None:
     if unknown := set(chosen.names) - set(PARTS):
         parser.error(f"no part is named {', '.join(sorted(unknown))}; expected {', '.join(PARTS)}")
     if chosen.status or chosen.render:
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` may close the pipe
         status() if chosen.status else write_pages()
         return
+    if not Path(modeling_roformer.__file__).is_relative_to(ROOT):
+        sys.exit(f"modeling_roformer comes from {Path(modeling_roformer.__file__).parent}: install it from {ROOT}")
     with only_writer(BUILD, SystemExit):
         measure_parts(chosen)
 
@@ -322,7 +398,7 @@ def measure_parts(chosen: argparse.Namespace) -> None:
         print(f"{name}: measuring", flush=True)
         try:
             measure_part(name)
-        except (subprocess.CalledProcessError, FileNotFoundError, FileExistsError) as error:
+        except (subprocess.CalledProcessError, FileNotFoundError, FileExistsError, SystemExit) as error:
             print(error, file=sys.stderr)
             failed.append(name)
     if failed:

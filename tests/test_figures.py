@@ -22,6 +22,7 @@ BLOCKS = [
     for match in figures.BLOCK.finditer(page.read_text(encoding="utf-8"))
 ]
 FOUND = {
+    "command": "python benchmarks/training.py",
     "commit": "abc1234",
     "date": "2026-01-02",
     "machine": {"cpu": "Some CPU", "cores": 2, "instructions": ["avx2", "avx512_vnni"], "load": 0.0},
@@ -100,7 +101,8 @@ def test_a_row_of_the_readme_shows_the_cells_that_it_names(results):
             row = [*found, *[""] * (2 - len(found)), *[{"text": value}] * (len(words["columns"]) - 2)]
             words["rows"].append(row)
     for name, of in tables.items():
-        (results / f"{name}.json").write_text(json.dumps(FOUND | {"tables": of}))
+        command = f"python benchmarks/{figures.PARTS[name].script}"
+        (results / f"{name}.json").write_text(json.dumps(FOUND | {"command": command, "tables": of}))
     printed = figures.summary(results).split("\n")
     assert printed[2].endswith("| 7 tokens/s, 7 MB | 3 tokens/s, 3 MB |")
     assert len(printed) == 2 + len(figures.SUMMARY) + 3
@@ -148,11 +150,13 @@ def test_changed_code_is_found_by_git(tmp_path, monkeypatch):
     git("init")
     git("add", ".")
     git("commit", "-m", "first")
-    found = {"commit": git("rev-parse", "--short=7", "HEAD").strip()}
+    found = {"commit": git("rev-parse", "--short=7", "HEAD").strip(), "command": "python benchmarks/noise.py"}
     assert figures.changed("noise", found) == ""
     code.write_text("second")
     assert figures.changed("noise", found) == "benchmarks/measure.py"
-    assert figures.changed("noise", {"commit": "abc1234+"}) and figures.changed("noise", {"commit": "0" * 40})
+    for commit in ("abc1234+", "0" * 40, "--stat"):
+        assert figures.changed("noise", found | {"commit": commit})
+    assert "--runs" in figures.changed("noise", found | {"command": "python benchmarks/noise.py --runs 1"})
 
 
 def test_tables_of_training_are_made_from_its_results(tmp_path):
@@ -233,9 +237,93 @@ def test_damaged_results_are_named(results):
     with pytest.raises(SystemExit) as stop:
         figures.read("training", results)
     assert_states(str(stop.value), "training.json", "damaged", "ONLY=training")
-    (results / "training.json").write_text("[]")
-    with pytest.raises(SystemExit):
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (r".*", "[]"),
+        (r'"median": 1.5', '"median": NaN'),
+        (r'"ours", ', ""),
+        (r'"text": "1.5"', '"text": 1.5'),
+        (r'"ours"', "1"),
+        (r'"machine"', '"machines"'),
+        (r'"torch"', '"torches"'),
+        (r'"abc1234"', '"HEAD"'),
+        (r'"abc1234"', "null"),
+        (r'"command"', '"commands"'),
+        (r'"tables": .*}', '"tables": []}'),
+    ],
+)
+def test_results_that_cannot_be_printed_are_named(results, old, new):
+    path = results / "training.json"
+    assert figures.read("training", results)
+    text = path.read_text()
+    path.write_text(re.sub(old, new, text, count=1))
+    assert path.read_text() != text
+    with pytest.raises(SystemExit) as stop:
         figures.read("training", results)
+    assert_states(str(stop.value), "training.json", "damaged", "ONLY=training")
+
+
+def test_results_of_another_part_are_refused(results):
+    (results / "training.json").rename(results / "noise.json")
+    with pytest.raises(SystemExit) as stop:
+        figures.read("noise", results)
+    assert_states(str(stop.value), "noise.json", "training.py", "ONLY=noise")
+    trainer = {"command": "python benchmarks/trainer.py --sizes mini"}
+    assert figures.PARTS["trainer"].is_command_of(trainer)
+    assert not figures.PARTS["trainer-base"].is_command_of(trainer)
+
+
+def test_a_table_that_is_missing_in_the_results_is_named(results):
+    with pytest.raises(SystemExit) as stop:
+        figures.render("training", "gpu", results)
+    assert_states(str(stop.value), "training.json", "gpu", "cpu")
+
+
+def test_a_page_with_a_broken_comment_is_left_as_it_is(results, monkeypatch):
+    page = results / "page.md"
+    monkeypatch.setattr(figures, "PAGES", (page,))
+    monkeypatch.setattr(figures, "JSON", results)
+    block = "<!-- figure training: cpu -->\nold\n<!-- /figure -->\n"
+    for text in (
+        block.replace("<!-- /figure -->", "words") + block,
+        block.replace("old", block),
+        block + "<!-- /figure -->",
+    ):
+        page.write_text(text)
+        with pytest.raises(SystemExit) as stop:
+            figures.write_pages()
+        assert_states(str(stop.value), "page.md", "<!-- /figure -->")
+        assert page.read_text() == text and "words" in figures.rendered(text) + "words"
+
+
+def test_results_that_cannot_be_printed_do_not_replace_those_of_before(tmp_path, monkeypatch, capsys):
+    build, kept = tmp_path / "build", tmp_path / "figures"
+    for folder in (build, kept):
+        folder.mkdir()
+    (kept / "noise.json").write_text(json.dumps(FOUND | {"command": "python benchmarks/noise.py", "tables": {}}))
+    before = (kept / "noise.json").read_text()
+    (build / "noise.json").write_text('{"tables": ')
+    for name, value in (("BUILD", build), ("JSON", kept), ("run", lambda command: None), ("PAGES", ())):
+        monkeypatch.setattr(figures, name, value)
+    monkeypatch.setattr(sys, "argv", ["figures.py", "noise"])
+    with pytest.raises(SystemExit) as stop:
+        figures.main()
+    assert_states(str(stop.value), "failed", "noise")
+    assert_states(capsys.readouterr().err, str(build / "noise.json"), "damaged")
+    assert (kept / "noise.json").read_text() == before
+
+
+def test_status_tells_a_page_that_differs_from_its_results(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(figures, "ROOT", tmp_path)
+    monkeypatch.setattr(figures, "PAGES", (tmp_path / "page.md",))
+    table = "<!-- figure noise: noise -->\n{}<!-- /figure -->\n"
+    for text, is_same in ((figures.render("noise", "noise"), True), ("| 1 |\n", False)):
+        (tmp_path / "page.md").write_text(table.format(text))
+        figures.status()
+        assert ("differs" not in capsys.readouterr().out) == is_same
 
 
 def test_two_at_once_are_refused(tmp_path, monkeypatch):
@@ -251,13 +339,18 @@ def test_an_input_is_made_once_and_again_only_if_it_is_a_conversion(tmp_path, mo
     ran = []
     monkeypatch.setattr(figures, "BUILD", tmp_path)
     monkeypatch.setattr(figures, "run", ran.append)
-    figures.make_input("reviews")
+    monkeypatch.setattr(figures, "changed_since", lambda commit, part: "model.py" if commit == "abc1234" else "")
+    short, long = figures.PARTS["serving"], figures.PARTS["classification"]
+    figures.make_input("reviews", short)
     assert [command.split()[0] for command in ran] == ["roformer", "python"] and ran[0].endswith("--force")
-    figures.make_input("reviews")
+    figures.make_input("reviews", long)
     assert len(ran) == 2
-    (tmp_path / "reviews.made").write_text("an earlier command")
-    with pytest.raises(FileExistsError) as refused:
-        figures.make_input("reviews")
-    assert_states(str(refused.value), "reviews", "another command", "delete")
+    command = (tmp_path / "reviews.made").read_text().partition("\n")[2]
+    for stamp, cause in ((command, "another command"), (f"abc1234+\n{command}", "code that has changed since")):
+        (tmp_path / "reviews.made").write_text(stamp)
+        with pytest.raises(FileExistsError) as refused:
+            figures.make_input("reviews", long)
+        assert_states(str(refused.value), "reviews", cause, "delete")
+    figures.make_input("reviews", short)  # what is measured is speed, which other weights do not change
     with pytest.raises(FileNotFoundError):
-        figures.make_input("glue")
+        figures.make_input("glue", long)
