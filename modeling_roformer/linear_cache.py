@@ -143,4 +143,32 @@ def choose_cache(
             f"{'a' if is_linear else 'another cache than a'} LinearAttentionCache: leave it out, or "
             f"{'use another adapter than a prefix' if is_linear else 'use linear attention'}"
         )
+    if own is not None:
+        check_fits(own, config, b)
     return past_key_values
+
+
+def check_fits(cache: Cache, config: RoFormerConfig, b: int) -> None:
+    """Raise a ValueError if a decoder's cache is one of another model, or of another number of texts than b."""
+    if len(cache.layers) not in (0, config.num_hidden_layers):  # transformers adds layers at their first tokens
+        raise ValueError(
+            f"past_key_values has {len(cache.layers)} layers; expected {config.num_hidden_layers}, as in the model"
+        )
+    if not cache.layers or not cache.layers[0].is_initialized:
+        return
+    first: Any = cache.layers[0]
+    state = first.sums.numerator if config.attention_type == "linear" else first.keys
+    # Quantized keys have no shape to compare.
+    if not isinstance(state, torch.Tensor) or state.ndim != 4:
+        return
+    if state.shape[0] != b:
+        raise ValueError(
+            f"past_key_values is of {state.shape[0]} texts, but the input has {b}: "
+            "cache.batch_repeat_interleave(n) repeats those of a cache"
+        )
+    heads, head_dim = config.num_attention_heads, config.head_dim
+    if state.shape[1] != heads or (config.attention_type != "linear" and state.shape[3] != head_dim):
+        raise ValueError(
+            f"past_key_values has states of shape {tuple(state.shape)}; expected {heads} heads of width {head_dim}, "
+            "as in the model"
+        )

@@ -249,6 +249,35 @@ def test_a_cache_continued_by_several_words_is_the_same():
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=0, msg=kind)
 
 
+@pytest.mark.parametrize("fields", [{}, {"attention_type": "linear"}, {"attention_type": "linear", "linear_feature_map": "favor"}, {"prefix_lm": True}])  # fmt: skip
+@pytest.mark.parametrize("length", [1, 4])
+@torch.no_grad()
+def test_a_cache_that_does_not_fit_is_refused_and_kept(fields, length):
+    model, ids = make_model(**fields), prompt(b=3)
+
+    def cache(b=3, **others):
+        return make_model(**{**fields, **others})(ids[:b, :4], use_cache=True).past_key_values
+
+    heads = {"num_attention_heads": 4}
+    for unfit, words in (
+        (cache(b=1), ["1 texts", "the input has 3"]),
+        (cache(num_hidden_layers=1), ["1 layers", "expected 2"]),
+        (cache(num_hidden_layers=4), ["4 layers", "expected 2"]),
+        (cache(**heads), ["expected 2 heads of width 16"]),
+    ):
+        with refused(ValueError, "past_key_values", *words):
+            model(ids[:, 4 : 4 + length], past_key_values=unfit)
+        assert unfit.get_seq_length() == 4
+    with refused(ValueError, "past_key_values", "3 texts", "the input has 1"):
+        model(ids[:1, 4 : 4 + length], past_key_values=cache())
+    repeated, segments = cache(b=1), torch.tensor([[0] * 4 + [1] * length] * 3)
+    repeated.batch_repeat_interleave(3)
+    whole = torch.cat([ids[:1, :4].expand(3, 4), ids[:, 4 : 4 + length]], 1)
+    expected = model(whole, token_type_ids=segments, use_cache=False).logits[:, 4:]
+    found = model(whole[:, 4:], token_type_ids=segments[:, 4:], past_key_values=repeated).logits
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+
+
 @pytest.mark.slow
 def test_a_compiled_step_with_a_static_cache():
     model = make_model()
