@@ -346,9 +346,12 @@ def measure_part(name: str) -> None:
     BUILD.mkdir(parents=True, exist_ok=True)
     for needed in PARTS[name].inputs():
         make_input(needed, PARTS[name])
+    (BUILD / f"{name}.json").unlink(missing_ok=True)  # of a run that was killed
     run(f"python benchmarks/{PARTS[name].command} --output build/figures/{name}")
-    read(name, BUILD)  # stops at results that could not be printed, and the present ones are kept
-    read(name, BUILD)  # stops here if the results cannot be printed, and keeps those of before
+    for page in PAGES:  # stops here if the results cannot be printed, and keeps those of before
+        for match in BLOCK.finditer(page.read_text(encoding="utf-8")):
+            if match["name"] == name:
+                render(name, match["table"], BUILD)
     JSON.mkdir(exist_ok=True)
     (BUILD / f"{name}.json").replace(JSON / f"{name}.json")
     write_pages()
@@ -390,6 +393,7 @@ def measure_parts(chosen: argparse.Namespace) -> None:
         found = read(name)
         if found and not changed(name, found) and not (chosen.names or chosen.force):
             print(f"{name}: current")
+            write_pages()  # which a run that was killed may have left out
             continue
         commands = PARTS[name].command + "".join(INPUTS[of] or "" for of in PARTS[name].inputs())
         if "{data}" in commands and not DATA.is_dir():

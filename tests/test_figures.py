@@ -305,15 +305,19 @@ def test_results_that_cannot_be_printed_do_not_replace_those_of_before(tmp_path,
         folder.mkdir()
     (kept / "noise.json").write_text(json.dumps(FOUND | {"command": "python benchmarks/noise.py", "tables": {}}))
     before = (kept / "noise.json").read_text()
-    (build / "noise.json").write_text('{"tables": ')
-    for name, value in (("BUILD", build), ("JSON", kept), ("run", lambda command: None), ("PAGES", ())):
+    (build / "noise.json").write_text(before)  # of an earlier run
+    page = tmp_path / "page.md"
+    page.write_text("<!-- figure noise: noise -->\n<!-- /figure -->\n")
+    for name, value in (("BUILD", build), ("JSON", kept), ("PAGES", (page,))):
         monkeypatch.setattr(figures, name, value)
     monkeypatch.setattr(sys, "argv", ["figures.py", "noise"])
-    with pytest.raises(SystemExit) as stop:
-        figures.main()
-    assert_states(str(stop.value), "failed", "noise")
-    assert_states(capsys.readouterr().err, str(build / "noise.json"), "damaged")
-    assert (kept / "noise.json").read_text() == before
+    for written, words in (('{"tables": ', ["damaged"]), (before, ["has no table 'noise'"]), (None, ["No such file"])):
+        monkeypatch.setattr(figures, "run", lambda command, of=written: of and (build / "noise.json").write_text(of))
+        with pytest.raises(SystemExit) as stop:
+            figures.main()
+        assert_states(str(stop.value), "failed", "noise")
+        assert_states(capsys.readouterr().err, str(build / "noise.json"), *words)
+        assert (kept / "noise.json").read_text() == before
 
 
 def test_status_tells_a_page_that_differs_from_its_results(tmp_path, monkeypatch, capsys):
