@@ -317,17 +317,19 @@ def train_seeds(chosen: argparse.Namespace) -> None:
             continue
         if is_lost:
             print(f"{folder} is missing, so seed {seed} is trained again")
-            rows.remove(done)
+        place = rows.index(done) if done else len(rows)
+        del rows[place : place + 1]
         shutil.rmtree(checkpoints, ignore_errors=True)  # left by a stopped run
         try:
             model, log = train(chosen, parts, searches["validation"], seed, str(checkpoints))
             row = add(TRAINED, seed, lambda search, model=model: search.scores_of(model), log=log)
         except NotFinite as error:
-            rows.append({"name": TRAINED, "seed": seed, "failed": str(error)})
+            rows.insert(place, {"name": TRAINED, "seed": seed, "failed": str(error)})
             file.write(rows=rows)
             continue
         finally:
             shutil.rmtree(checkpoints, ignore_errors=True)
+        rows.insert(place, rows.pop())  # where it was: of equal scores, the first is the best
         if best(rows) is row:
             save(chosen, model, row, parts, folder)
         file.write(rows=rows)

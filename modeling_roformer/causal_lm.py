@@ -95,7 +95,7 @@ class RoFormerForCausalLM(LanguageModel, GenerationMixin):
 
         Raises:
             ValueError: the checkpoint is an encoder, which was not trained to continue a text; or a prefix language
-                model was asked to read its prompt in chunks.
+                model was asked to read its prompt in chunks or to guide its words (`guidance_scale`).
         """
         if not self.config.is_decoder:
             raise ValueError(
@@ -110,6 +110,11 @@ class RoFormerForCausalLM(LanguageModel, GenerationMixin):
                 raise ValueError(
                     "prefill_chunk_size does not work with prefix_lm=True, where all tokens of the prompt see each "
                     "other: leave it out"
+                )
+            if kwargs.get("guidance_scale", getattr(settings, "guidance_scale", None)) not in (None, 1):
+                raise ValueError(
+                    "guidance_scale does not work with prefix_lm=True: transformers computes the words without the "
+                    "prompt as if they were a prompt: leave it out"
                 )
             if getattr(settings, "is_assistant", False) and "token_type_ids" in kwargs:
                 # These are the main model's segments and one more (see `_get_candidate_generator`).

@@ -154,9 +154,10 @@ def check_fits(cache: Cache, config: RoFormerConfig, b: int) -> None:
         raise ValueError(
             f"past_key_values has {len(cache.layers)} layers; expected {config.num_hidden_layers}, as in the model"
         )
-    if not cache.layers or not cache.layers[0].is_initialized:
+    layers: list[Any] = cache.layers
+    if not layers or not layers[0].is_initialized:
         return
-    first: Any = cache.layers[0]
+    first = layers[0]
     state = first.sums.numerator if config.attention_type == "linear" else first.keys
     # Quantized keys have no shape to compare.
     if not isinstance(state, torch.Tensor) or state.ndim != 4:

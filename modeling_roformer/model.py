@@ -360,7 +360,8 @@ class RoFormerModel(RoFormerPreTrainedModel):
 
     def _has_compiled_layers(self) -> bool:
         """Return whether layers are compiled one by one: each new set of lengths would compile them again."""
-        parts = (x for layer in self.encoder.layer for x in (layer, layer.attention, layer.attention.self))
+        layers: Any = self.encoder.layer
+        parts = (x for layer in layers for x in (layer, layer.attention, layer.attention.self))
         return any(x._compiled_call_impl is not None or hasattr(x, "_orig_mod") for x in (self.encoder, *parts))
 
     def default_position_ids(

@@ -55,6 +55,9 @@ def write_inputs(folder: Path) -> None:
     for part in ("train", "validation", "test"):
         write(folder / f"{part}.de", "".join(f"{i} und {i}\n" for i in range(8)))
         write(folder / f"{part}.en", "".join(f"{i} and {i}\n" for i in range(8)))
+    for part, rows in (("questions", range(8)), ("test_questions", range(8, 12))):
+        lines = (f"{WORDS[i : i + 3]}\t{WORDS[i : i + 6]}" for i in rows)
+        write(folder / f"{part}.tsv", "\n".join(["question\tpassage", *lines]))
     write(folder / "setting.yaml", SETTING)
     shutil.copy(EXAMPLES / "triplets.jsonl", folder)
 
@@ -76,6 +79,9 @@ def command(script: str, inputs: Path) -> list:
         return ["--models", model, "--data", place["glue"], *small.split()]
     if script == "finetune_classification":
         return [model, "--train", place["reviews.tsv"], "--epochs", 1, "--batch-size", 12]
+    if script == "train_retriever":
+        small = "--epochs 1 --hard-epochs 0 --batch-size 4 --length 16 --learning-rate 1e-3"
+        return [model, "--train", place["questions.tsv"], "--validation", place["test_questions.tsv"], *small.split()]
     if script == "finetune_triplet":
         return [place["triplets.jsonl"], "--models", model, "--epochs", 1, "--max-length", 16]
     if script == "translate":

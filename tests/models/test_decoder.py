@@ -92,6 +92,15 @@ def test_causal_equals_transformers_step_by_step():
     assert one.tolist() == other.tolist()
 
 
+def test_a_prefix_is_not_guided():
+    """Without a prompt, transformers computes the words as a prompt, and says nothing of their segments."""
+    model = make_model(prefix_lm=True)
+    with refused(ValueError, "guidance_scale", "prefix_lm"):
+        model.generate(prompt(), max_new_tokens=2, guidance_scale=1.5)
+    expected = model.generate(prompt(), max_new_tokens=4, do_sample=False)
+    assert model.generate(prompt(), max_new_tokens=4, do_sample=False, guidance_scale=1).equal(expected)
+
+
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
 @pytest.mark.parametrize("segments", ["all 0", "0 then 1", "0 1 0 1"])
 def test_prefix_mask_written_out(implementation, segments):

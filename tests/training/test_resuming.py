@@ -30,6 +30,7 @@ SCRIPTS = [
     "finetune_glue",
     "finetune_classification",
     "finetune_triplet",
+    "train_retriever",
     "translate",
     "pretrain_mlm",
     "compare_position_embeddings",
@@ -158,6 +159,14 @@ OTHERS = [
     ("finetune_triplet", other_config, [], "weights of model-16"),
     ("finetune_triplet", lambda folder: replace_in(folder / "triplets.jsonl", "。", "，"), [], "files"),
     ("finetune_triplet", lambda folder: None, ["--scorer", "bi", "--patience", 1], "scorer and patience"),
+    ("train_retriever", other_model, [], "model"),
+    (
+        "train_retriever",
+        lambda folder: replace_in(folder / "questions.tsv", "明", "天"),
+        [],
+        "train_questions and passages",
+    ),
+    ("train_retriever", other_tokenizer, ["--batch-size", 2, "--length", 12], "model, length and batch_size"),
     ("translate", lambda folder: replace_in(folder / "train.de", "und", "oder"), [], "train"),
     ("translate", lambda folder: replace_in(folder / "test.en", "and", "or"), ["--bf16"], "test and bf16"),
     ("translate", lambda folder: replace_in(folder / "setting.yaml", "beams: 2", "beams: 3"), [], "beams"),
@@ -171,6 +180,7 @@ OTHERS = [
 FREE = {
     "char_lm": ["--prompt", "1", "--new-tokens", 2, "--device-batch", 2],
     "finetune_triplet": ["--device-tokens", 64, "--data-name", "cases"],
+    "train_retriever": ["--device-batch", 2],
     "pretrain_mlm": ["--device-tokens", 64, "--save-steps", 1, "--cache", "cache", "--num-proc", 1],
 }
 
@@ -208,6 +218,7 @@ def test_a_run_is_told_from_others_by_what_it_learns_from(script, run, folder, c
         ("finetune_glue", "glue/sst2/train.tsv"),
         ("finetune_classification", "reviews.tsv"),
         ("finetune_triplet", "triplets.jsonl"),
+        ("train_retriever", "questions.tsv"),
         ("translate", "train.de"),
         ("pretrain_mlm", "corpus.txt"),
     ],
@@ -248,6 +259,7 @@ def test_compressed_files_hold_what_the_others_hold(run, folder):
         ("finetune_glue", "model-sst2", "runs", 1),
         ("finetune_classification", "model", "seeds", 1),
         ("finetune_triplet", "model-16", "rows", 1),
+        ("train_retriever", "model", "rows", 1),
     ],
 )
 def test_a_model_that_was_removed_is_made_again(script, model, rows, trainings, run, folder):
