@@ -15,7 +15,7 @@ from transformers.modeling_outputs import CausalLMOutputWithCrossAttentions
 
 from .docstrings import can_return_tuple
 from .heads import LanguageModel
-from .linear_cache import LinearAttentionCache
+from .linear_cache import CACHE_NAME, LinearAttentionCache, given_cache
 from .masks import self_attention_mask
 from .rope_scaling import depends_on_length
 from .task_head import check_token_labels, describes_inputs_and_parts, mean_cross_entropy
@@ -122,8 +122,10 @@ class RoFormerForCausalLM(LanguageModel, GenerationMixin):
         return super().generate(inputs, generation_config, *args, **kwargs)  # pyright: ignore[reportAttributeAccessIssue]
 
     def prepare_inputs_for_generation(
-        self, input_ids, *args, inputs_embeds=None, is_first_iteration=False, prompt_length=None, **kwargs
+        self, input_ids, *args, cache=None, inputs_embeds=None, is_first_iteration=False, prompt_length=None, **kwargs
     ):
+        if cache is not None:
+            kwargs[CACHE_NAME] = cache
         if inputs_embeds is not None and depends_on_length(self.config) and not is_first_iteration:
             # Without a cache, each step reads the whole text: the embedded prompt and the words generated so far.
             new = self.get_input_embeddings()(input_ids[:, prompt_length:])
@@ -141,7 +143,7 @@ class RoFormerForCausalLM(LanguageModel, GenerationMixin):
         if depends_on_length(self.config) and "inputs_embeds" in model_kwargs:
             generation_config.use_cache = False  # transformers set it, to detect the first step
             return
-        if self.config.attention_type == "linear" and model_kwargs.get("past_key_values") is None:
+        if self.config.attention_type == "linear" and model_kwargs.get(CACHE_NAME) is None:
             kind = generation_config.cache_implementation
             if kind not in (None, "dynamic"):
                 raise ValueError(
@@ -149,7 +151,7 @@ class RoFormerForCausalLM(LanguageModel, GenerationMixin):
                     "constant size: leave it out"
                 )
             if generation_config.use_cache is not False:
-                model_kwargs["past_key_values"] = LinearAttentionCache(self.config)
+                model_kwargs[CACHE_NAME] = LinearAttentionCache(self.config)
             return
         super()._prepare_cache_for_generation(  # pyright: ignore[reportAttributeAccessIssue]
             generation_config, model_kwargs, *args, **kwargs
@@ -189,9 +191,10 @@ class RoFormerForCausalLM(LanguageModel, GenerationMixin):
         return inputs, name, model_kwargs
 
     def create_masks_for_generate(
-        self, config, inputs_embeds, attention_mask, past_key_values, token_type_ids=None, **kwargs
+        self, config, inputs_embeds, attention_mask, past_key_values=None, token_type_ids=None, **kwargs
     ):
         """Return the mask of a step with a static cache; `generate` makes it ahead of the compiled call."""
+        past_key_values = given_cache(past_key_values, kwargs)
         return self_attention_mask(
             config, config._attn_implementation, inputs_embeds, attention_mask, token_type_ids, past_key_values
         )

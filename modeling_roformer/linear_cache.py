@@ -1,15 +1,20 @@
 """The cache of linear attention, two sums of constant size per layer, and the choice of a model's cache."""
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, EncoderDecoderCache
+from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from .configuration import RoFormerConfig
 from .linear_state import RunningSums
 from .prefix_cache import PrefixCache
 from .rope_scaling import depends_on_length
+
+# transformers' name of the cache in outputs and in `generate`. From 5.24 on it is "cache".
+CACHE_NAME = next(x.name for x in fields(BaseModelOutputWithPast) if x.name in ("cache", "past_key_values"))
 
 
 class LinearAttentionLayerCache(CacheLayerMixin):
@@ -89,6 +94,14 @@ class LinearAttentionCache(Cache):
 
     def __init__(self, config: RoFormerConfig):
         super().__init__(layers=[LinearAttentionLayerCache() for _ in range(config.num_hidden_layers)])
+
+
+def given_cache(past_key_values: Cache | None, kwargs: dict[str, Any]) -> Cache | None:
+    """Return the cache that a call was given under either name, and remove `cache` from its keyword arguments."""
+    cache = kwargs.pop("cache", None)
+    if cache is not None and past_key_values is not None:
+        raise ValueError("cache and past_key_values are two names of one argument: pass one of them")
+    return past_key_values if cache is None else cache
 
 
 def choose_cache(

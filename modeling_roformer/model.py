@@ -22,7 +22,7 @@ from .docstrings import capture_outputs
 from .input_checks import can_be_read, check_is_tensor, check_ranges, check_same_shape, check_tokens, warn_of_unread
 from .layers import RoFormerEmbeddings, RoFormerEncoder, RoFormerLayer, RoFormerPooler
 from .linear_attention import RoFormerLinearSelfAttention, check_matrix
-from .linear_cache import choose_cache
+from .linear_cache import CACHE_NAME, choose_cache, given_cache
 from .linear_feature_maps import FavorMap, is_redrawing, redraw_features
 from .masks import (
     check_has_softmax,
@@ -217,6 +217,7 @@ class RoFormerModel(RoFormerPreTrainedModel):
             output_attentions = self.config.output_attentions
         if unpad_inputs is None:
             unpad_inputs = self.config.unpad_inputs
+        past_key_values = given_cache(past_key_values, kwargs)
         token_labels = kwargs.pop("token_labels", None)  # see `RoFormerHead.base_outputs`
         inputs = self._check_inputs(
             input_ids,
@@ -254,7 +255,7 @@ class RoFormerModel(RoFormerPreTrainedModel):
             hidden_states = zero_padding(hidden_states, attention_mask, token_labels)
         if isinstance(cache, PrefixCache):
             cache = None  # it is not extended, so it lacks the keys and values of the input
-        outputs = {"last_hidden_state": hidden_states, "past_key_values": cache}
+        outputs: dict[str, Any] = {"last_hidden_state": hidden_states, CACHE_NAME: cache}
         if hasattr(self, "pooler"):
             return BaseModelOutputWithPoolingAndCrossAttentions(**outputs, pooler_output=self.pooler(hidden_states))
         return BaseModelOutputWithPastAndCrossAttentions(**outputs)

@@ -21,6 +21,7 @@ from .absolute_positions import SinusoidalPositionEmbeddings
 from .docstrings import can_return_tuple
 from .fast_dropout import Dropout
 from .input_checks import can_be_read, check_same_shape
+from .linear_cache import CACHE_NAME, given_cache
 from .model import RoFormerModel, RoFormerPreTrainedModel
 from .seq2seq_configuration import RoFormerSeq2SeqConfig
 from .task_head import check_token_labels, mean_cross_entropy, select_labelled
@@ -188,6 +189,7 @@ class RoFormerSeq2SeqModel(RoFormerSeq2SeqPreTrainedModel):
         """
         if decoder_input_ids is None and decoder_inputs_embeds is None:
             raise ValueError("the decoder has no input: pass decoder_input_ids, decoder_inputs_embeds or labels")
+        past_key_values = given_cache(past_key_values, kwargs)
         token_labels = kwargs.pop("token_labels", None)  # of the target; see `RoFormerHead.base_outputs`
         kwargs["return_dict"] = True
         kwargs.setdefault("output_hidden_states", self.config.output_hidden_states)
@@ -225,7 +227,7 @@ class RoFormerSeq2SeqModel(RoFormerSeq2SeqPreTrainedModel):
         )
         return Seq2SeqModelOutput(
             last_hidden_state=decoder_outputs.last_hidden_state,
-            past_key_values=decoder_outputs.past_key_values,
+            **{CACHE_NAME: getattr(decoder_outputs, CACHE_NAME)},
             decoder_hidden_states=decoder_outputs.hidden_states,
             decoder_attentions=decoder_outputs.attentions,
             cross_attentions=decoder_outputs.cross_attentions,

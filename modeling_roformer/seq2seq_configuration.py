@@ -64,7 +64,7 @@ class RoFormerSeq2SeqConfig(ConfigurationMixin, PreTrainedConfig):
     """
 
     model_type = MODEL_TYPE_SEQ2SEQ
-    keys_to_ignore_at_inference = ["past_key_values"]
+    keys_to_ignore_at_inference = ["past_key_values", "cache"]
     # Names of these fields in the modules shared with RoFormer.
     attribute_map = {
         "hidden_size": "d_model",

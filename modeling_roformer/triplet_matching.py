@@ -20,6 +20,7 @@ from transformers.utils import logging
 from .configuration import TRIPLET_LOSSES, RoFormerConfig
 from .docstrings import can_return_tuple
 from .input_checks import can_be_read, check_same_shape, check_tokens, read_together
+from .linear_cache import given_cache
 from .task_head import RoFormerHead, describes_inputs_and_parts, flatten_examples, mean_loss, mean_over_tokens
 
 # As in the paper's RoFormer-1024. Without a default, a tokenizer without a limit would truncate nothing.
@@ -86,6 +87,7 @@ class RoFormerForTripletMatching(RoFormerHead):
         Raises:
             ValueError: naming the argument that does not fit, before anything is computed.
         """
+        past_key_values = given_cache(past_key_values, kwargs)
         past = past_key_values.get_seq_length() if isinstance(past_key_values, Cache) else 0
         b, n = self.check_inputs(input_ids, attention_mask, token_type_ids, inputs_embeds, labels, position_ids, past)
         *inputs, position_ids = flatten_examples(input_ids, attention_mask, token_type_ids, inputs_embeds, position_ids)

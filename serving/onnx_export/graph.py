@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 BATCH, CHOICES, LENGTH = "batch_size", "num_choices", "sequence_length"
 TEXTS = ("今天天气很好，我想去公园玩。", "很短。")
 OPSET = 20  # on ONNX Runtime since 1.17; torch writes it with IR version 10, on ONNX Runtime since 1.18
-LEFT_OUT = ("past_key_values", "hidden_states", "attentions", "cross_attentions", "loss")
+LEFT_OUT = ("past_key_values", "cache", "hidden_states", "attentions", "cross_attentions", "loss")
 
 
 @contextmanager
