@@ -102,6 +102,9 @@ class RoFormerForCausalLM(LanguageModel, GenerationMixin):
                 "this checkpoint is an encoder (is_decoder=False) and cannot generate text: load a RoFormer-GPT or "
                 "RoFormer-Sim; to train this one on generation, pass is_decoder=True to from_pretrained"
             )
+        cache = given_cache(kwargs.pop("past_key_values", None), kwargs)
+        if cache is not None:
+            kwargs[CACHE_NAME] = cache
         if depends_on_length(self.config):
             kwargs.setdefault("use_cache", False)
         if self.config.prefix_lm:

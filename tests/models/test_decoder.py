@@ -287,6 +287,24 @@ def test_a_cache_that_does_not_fit_is_refused_and_kept(fields, length):
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize("fields", [{}, {"attention_type": "linear"}])
+@torch.no_grad()
+def test_the_cache_has_two_names(fields):
+    """transformers 5.24 calls it `cache`; both names are those of any version."""
+    model, ids = make_model(**fields), prompt(s=8)
+    expected = model(ids, use_cache=False).logits[:, 4:]
+    generated = model.generate(ids, max_new_tokens=4, do_sample=False, use_cache=False)
+    for name in ("cache", "past_key_values"):
+        cache = model(ids[:, :4], use_cache=True).past_key_values
+        torch.testing.assert_close(model(ids[:, 4:], **{name: cache}).logits, expected, atol=1e-5, rtol=0)
+        cache = model(ids[:, :4], use_cache=True).past_key_values
+        assert model.generate(ids, max_new_tokens=4, do_sample=False, **{name: cache}).equal(generated)
+        assert cache.get_seq_length() == 11
+    for call in (model, model.generate):
+        with refused(ValueError, "cache", "past_key_values", "one of them"):
+            call(ids, cache=cache, past_key_values=cache)
+
+
 @pytest.mark.slow
 def test_a_compiled_step_with_a_static_cache():
     model = make_model()
