@@ -67,6 +67,7 @@ INPUTS = {
     "english": None,
     "glue": None,
     "scm": None,
+    "statutes": None,
     "retrieval": None,
     "characters": "python examples/char_lm.py {data}/char_lm/tinyshakespeare.txt --output {characters} --bf16",
 }
@@ -172,6 +173,11 @@ PARTS = {
         "trained.py positions {english}", ("examples/compare_position_embeddings.py", TRAINING, MODELS), True
     ),
     "glue": Part("trained.py glue {glue}", ("examples/finetune_glue.py", TRAINING, MODELS), True),
+    "statutes": Part(
+        "trained.py triplets {statutes}",
+        ("examples/finetune_triplet.py", "examples/statute_triplets.py", TRAINING, MODELS),
+        True,
+    ),
     "scm": Part("trained.py triplets {scm}", ("examples/finetune_triplet.py", TRAINING, MODELS), True),
     "retrieval": Part(
         "trained.py retrieval {retrieval}/BERT {retrieval}/WoBERT {retrieval}/RoFormer {retrieval}/roformer-mini-zh",
