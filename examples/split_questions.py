@@ -6,7 +6,7 @@ Each file has a question, its passage and the article of the passage in each lin
 `--group` names the column whose values stay together; default: the passages. A hash of its value decides: 70 % of the values go
 to train.jsonl, 10 % to validation.jsonl and 20 % to test.jsonl. So the split does not depend on the order, nor on the other
 questions. The files have the fields `question`, `passage` and `group`, for train_retriever.py. passages.jsonl has each passage
-once.
+once. With `--join 1600`, the passages of a group are one, and groups with fewer than 1,600 characters are left out.
 """
 
 import argparse
@@ -19,6 +19,7 @@ from rich.table import Table
 
 from modeling_roformer.output.atomic_folder import output_folder
 from modeling_roformer.training.errors import TrainingError, exit_on_error
+from modeling_roformer.training.runs.finite import positive_integer
 from modeling_roformer.training.runs.tables import read_table, require_columns, texts_in
 
 SHARES = {"train": 70, "validation": 10, "test": 20}  # per cent
@@ -31,6 +32,12 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--question", default="question", metavar="COLUMN", help="default: question")
     parser.add_argument("--passage", default="passage", metavar="COLUMN", help="default: passage")
     parser.add_argument("--group", metavar="COLUMN", help="column whose values stay together; default: the passages")
+    parser.add_argument(
+        "--join",
+        type=positive_integer,
+        metavar="N",
+        help="join the passages of a group; keep groups of N characters and more",
+    )
     return parser.parse_args()
 
 
@@ -48,6 +55,15 @@ def part_of(group: str) -> str:
     raise AssertionError("the shares add up to 100")
 
 
+def joined(rows: list[dict[str, str]], least: int) -> list[dict[str, str]]:
+    """Return the questions with all passages of their group as one, of groups with at least `least` characters."""
+    passages: dict[str, dict[str, None]] = {}
+    for row in rows:
+        passages.setdefault(row["group"], {})[row["passage"]] = None
+    texts = {group: "\n".join(of) for group, of in passages.items()}
+    return [row | {"passage": texts[row["group"]]} for row in rows if len(texts[row["group"]]) >= least]
+
+
 def main() -> None:
     chosen = read_arguments()
     parts, seen = {part: [] for part in SHARES}, set()
@@ -61,6 +77,8 @@ def main() -> None:
             if row not in seen:
                 seen.add(row)
                 parts[part_of(row[2])].append(dict(zip(("question", "passage", "group"), row, strict=True)))
+    if chosen.join:
+        parts = {part: joined(rows, chosen.join) for part, rows in parts.items()}
     if empty := [part for part, rows in parts.items() if not rows]:
         raise TrainingError(f"no question is for {' and '.join(empty)}: give more questions, or smaller groups")
     where = {}

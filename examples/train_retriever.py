@@ -5,7 +5,8 @@
 MODEL is a saved encoder or masked language model of this package. Questions are in .csv, .tsv,
 .jsonl or .parquet files with the columns `question` and `passage`; --question and --passage name others. All passages are
 searched, with those of --passages. The other passages of a batch are negatives. After --epochs, the trained model finds hard
-negatives, passages that it ranks high for a question that they do not answer, and trains --hard-epochs more with them. RUN gets
+negatives, passages that it ranks high for a question that they do not answer, and trains --hard-epochs more with them. With 0
+of both, the model is only evaluated. RUN gets
 results.json and the model with the best validation score, for SentenceTransformer, `roformer embed` and `roformer rank`. The
 same command resumes a stopped run, seed by seed. See docs/retrieval.md.
 """
@@ -81,14 +82,15 @@ def read_arguments() -> argparse.Namespace:
         "--device-batch", type=positive_integer, default=32, help="questions that a device computes at once"
     )
     parser.add_argument("--learning-rate", type=positive_rate, help="default: chosen by the width of the model")
-    parser.add_argument("--epochs", type=positive_integer, default=4, help="epochs with the negatives of the batch")
+    parser.add_argument("--epochs", type=int, default=4, help="epochs with the negatives of the batch")
     parser.add_argument("--hard-epochs", type=int, default=2, help="further epochs with hard negatives; 0 for none")
     parser.add_argument("--negatives", type=positive_integer, default=2, help="hard negatives per question")
     parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast")
     parser.add_argument("--words", action="store_true", help="add rows of word search: BM25 and TF-IDF")
     chosen = parser.parse_args()
-    if chosen.hard_epochs < 0:
-        parser.error(f"--hard-epochs is {chosen.hard_epochs}; expected at least 0")
+    for option, epochs in (("--epochs", chosen.epochs), ("--hard-epochs", chosen.hard_epochs)):
+        if epochs < 0:
+            parser.error(f"{option} is {epochs}; expected at least 0")
     return chosen
 
 
@@ -310,7 +312,8 @@ def train_seeds(chosen: argparse.Namespace) -> None:
         model = load(chosen)
         add(UNTRAINED, None, lambda search: search.scores_of(model))
         file.write(rows=rows)
-    for seed in chosen.seeds:
+    is_training = chosen.epochs + chosen.hard_epochs > 0
+    for seed in chosen.seeds if is_training else ():
         done = next((row for row in rows if (row["name"], row["seed"]) == (TRAINED, seed)), None)
         is_lost = done is not None and done is best(rows) and not folder.exists()
         if done and not is_lost:
@@ -337,7 +340,8 @@ def train_seeds(chosen: argparse.Namespace) -> None:
     Console().print(table_of(rows, [*searches][-1]))
     seeds = {f"seed {row['seed']}": row.get("failed") for row in rows if row["name"] == TRAINED}
     show_failed(seeds)
-    print(f"best model: {folder}")
+    if is_training:
+        print(f"best model: {folder}")
 
 
 def best(rows: list[dict]) -> dict | None:

@@ -72,6 +72,23 @@ def test_no_group_is_in_two_parts_and_nothing_is_lost(run, tmp_path):
         assert sorted(map(str, again[part])) == sorted(map(str, parts[part]))
 
 
+def test_passages_of_a_group_are_joined(run, tmp_path):
+    rows = make_rows()
+    for row in rows:
+        number = int(row["article"].removeprefix("文章"))
+        row["p"] += "长" * (number % 2)
+    write("all.jsonl", rows)
+    options = (*COLUMNS, "--group", "article", "--join", len("段落10-0长\n段落10-1长"), "--output", "split")
+    assert run("all.jsonl", *options)[0] == 0
+    expected = {}
+    for row in rows:
+        expected.setdefault(row["article"], {})[row["p"]] = None
+    kept = {"\n".join(of) for of in expected.values() if len("\n".join(of)) >= 15}
+    found = [row for part in read(tmp_path / "split").values() for row in part]
+    assert 0 < len(kept) < 60 and {row["passage"] for row in found} == kept
+    assert all(row["passage"] == "\n".join(expected[row["group"]]) for row in found) and len(found) == 4 * len(kept)
+
+
 def test_without_groups_the_questions_of_a_passage_stay_together(run, tmp_path):
     write("all.jsonl", make_rows())
     assert run("all.jsonl", *COLUMNS, "--output", "split")[0] == 0

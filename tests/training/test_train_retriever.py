@@ -148,6 +148,14 @@ def test_a_stopped_run_goes_on_without_training_again(run, folder, monkeypatch):
     assert rows_of(folder)[:2] == before and [row["seed"] for row in rows_of(folder)] == [None, 4, 5]
 
 
+def test_without_epochs_a_model_is_only_evaluated(run, folder):
+    code, out, err = run("--epochs", 0, "--hard-epochs", 0, "--words")
+    assert code == 0, err
+    assert {row["name"] for row in rows_of(folder)} >= {"before training", "BM25, words"}
+    assert all(row["seed"] is None for row in rows_of(folder)) and "best model" not in out
+    assert not (folder / "run" / "model").exists()
+
+
 def test_a_failed_run_is_named(run, folder, monkeypatch):
     step = SentenceTransformerTrainer.compute_loss
     monkeypatch.setattr(
@@ -166,6 +174,7 @@ def test_bad_input_is_named_on_one_line(run, folder):
         return err
 
     assert_states(refusal("--hard-epochs", -1, code=2), "--hard-epochs", -1)
+    assert_states(refusal("--epochs", -1, code=2), "--epochs", -1)
     assert_states(refusal("--question", "q"), "train.jsonl", "'q'", "--question")
     assert_states(refusal("--passages", "missing.jsonl"), "missing.jsonl")
     write("train.jsonl", make_rows(5, 0))
