@@ -95,7 +95,7 @@ class RoFormerForCausalLM(LanguageModel, GenerationMixin):
 
         Raises:
             ValueError: the checkpoint is an encoder, which was not trained to continue a text; or a prefix language
-                model was asked to read its prompt in chunks or to guide its words (`guidance_scale`).
+                model was asked to read its prompt in parts or to guide its words (`guidance_scale`).
         """
         if not self.config.is_decoder:
             raise ValueError(
@@ -109,20 +109,33 @@ class RoFormerForCausalLM(LanguageModel, GenerationMixin):
             kwargs.setdefault("use_cache", False)
         if self.config.prefix_lm:
             settings = generation_config or self.generation_config
-            if kwargs.get("prefill_chunk_size", getattr(settings, "prefill_chunk_size", None)) is not None:
-                raise ValueError(
-                    "prefill_chunk_size does not work with prefix_lm=True, where all tokens of the prompt see each "
-                    "other: leave it out"
-                )
-            if kwargs.get("guidance_scale", getattr(settings, "guidance_scale", None)) not in (None, 1):
-                raise ValueError(
-                    "guidance_scale does not work with prefix_lm=True: transformers computes the words without the "
-                    "prompt as if they were a prompt: leave it out"
-                )
             if getattr(settings, "is_assistant", False) and "token_type_ids" in kwargs:
                 # These are the main model's segments and one more (see `_get_candidate_generator`).
                 kwargs["token_type_ids"] = kwargs["token_type_ids"][:, : kwargs["input_ids"].shape[1]]
+            self._check_prefix(settings, cache, kwargs)
         return super().generate(inputs, generation_config, *args, **kwargs)  # pyright: ignore[reportAttributeAccessIssue]
+
+    def _check_prefix(self, settings: Any, cache: Cache | None, kwargs: dict[str, Any]) -> None:
+        """Raise a ValueError for arguments of `generate` with which a prefix language model would not see its prompt."""
+        if kwargs.get("prefill_chunk_size", getattr(settings, "prefill_chunk_size", None)) is not None:
+            raise ValueError(
+                "prefill_chunk_size does not work with prefix_lm=True, where all tokens of the prompt see each "
+                "other: leave it out"
+            )
+        if kwargs.get("guidance_scale", getattr(settings, "guidance_scale", None)) not in (None, 1):
+            raise ValueError(
+                "guidance_scale does not work with prefix_lm=True: transformers computes the words without the "
+                "prompt as if they were a prompt: leave it out"
+            )
+        # An assistant's cache had the whole prompt, even if its last words were removed.
+        is_assistant = getattr(settings, "is_assistant", False)
+        past = 0 if cache is None or is_assistant else cache.get_seq_length()
+        segments = kwargs.get("token_type_ids")
+        if past and (segments is None or (segments[:, past:] == 0).any()):
+            raise ValueError(
+                "past_key_values of a part of the prompt do not work with prefix_lm=True, where all tokens of the "
+                "prompt see each other: leave them out, or pass token_type_ids that are 1 after the cached tokens"
+            )
 
     def prepare_inputs_for_generation(
         self, input_ids, *args, cache=None, inputs_embeds=None, is_first_iteration=False, prompt_length=None, **kwargs

@@ -92,6 +92,25 @@ def test_causal_equals_transformers_step_by_step():
     assert one.tolist() == other.tolist()
 
 
+def test_a_prefix_goes_on_from_a_cache_that_has_all_of_it():
+    model, ids = make_model(prefix_lm=True), prompt(s=8)
+    segments = torch.tensor([[0] * 5 + [1] * 3] * 2)
+
+    def cache(length):
+        with torch.no_grad():
+            return model(ids[:, :length], token_type_ids=segments[:, :length], use_cache=True).past_key_values
+
+    expected = model.generate(ids, token_type_ids=segments, max_new_tokens=5, do_sample=False, use_cache=False)
+    for length in (5, 6, 7):
+        found = model.generate(
+            ids, token_type_ids=segments, past_key_values=cache(length), max_new_tokens=5, do_sample=False
+        )
+        assert found.equal(expected)
+    for options in ({"token_type_ids": segments, "past_key_values": cache(4)}, {"past_key_values": cache(5)}):
+        with refused(ValueError, "past_key_values", "prefix_lm", "token_type_ids"):
+            model.generate(ids, max_new_tokens=5, **options)
+
+
 def test_a_prefix_is_not_guided():
     """Without a prompt, transformers computes the words as a prompt, and says nothing of their segments."""
     model = make_model(prefix_lm=True)
