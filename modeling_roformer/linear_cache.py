@@ -98,7 +98,8 @@ class LinearAttentionCache(Cache):
 
 def given_cache(past_key_values: Cache | None, kwargs: dict[str, Any]) -> Cache | None:
     """Return the cache that a call was given under either name, and remove `cache` from its keyword arguments."""
-    cache = kwargs.pop("cache", None)
+    # Before 5.24, `cache` was an argument of attention functions: the pages of continuous batching, no Cache.
+    cache = kwargs.pop("cache") if isinstance(kwargs.get("cache"), Cache) else None
     if cache is not None and past_key_values is not None:
         raise ValueError("cache and past_key_values are two names of one argument: pass one of them")
     return past_key_values if cache is None else cache
