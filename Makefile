@@ -77,7 +77,8 @@ test-floors-quick: $(FLOORS)/installed
 $(FLOORS)/installed: setup.cfg pyproject.toml constraints.txt
 	@echo "installing into $(FLOORS), which takes a minute or two"
 	@rm -rf $(FLOORS) && $(PYTHON) -m venv $(FLOORS)
-	@$(FLOORS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement '$(CONSTRAINTS)' uv
+	@sed -n '/==/p' '$(CONSTRAINTS)' > $(FLOORS)/pinned.txt
+	@$(FLOORS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement $(FLOORS)/pinned.txt uv
 	@$(FLOORS)/bin/uv pip install --quiet --python $(FLOORS)/bin/python --resolution lowest-direct --editable '.[test]'
 	@touch $@
 
