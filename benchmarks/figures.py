@@ -29,7 +29,7 @@ from modeling_roformer.output.folder_lock import only_writer
 from modeling_roformer.tokenization.whole_file import write_whole
 
 ROOT, JSON, BUILD = measure.ROOT, measure.ROOT / "docs" / "figures", measure.ROOT / "build" / "figures"
-BENCHMARKS = ROOT / "benchmarks"
+BENCHMARKS, RUNS = ROOT / "benchmarks", JSON / "runs"
 DATA = Path(os.environ.get("ROFORMER_SHARED_DATA") or ROOT.parent / "shared" / "data")
 CARD = ROOT / "examples" / "roformer-mini-zh" / "README.md"
 PAGES = (*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", CARD)
@@ -43,8 +43,8 @@ NOT_MEASURED = "Not yet measured."
 MODELS, TOKENIZERS, SERVING = "modeling_roformer/*.py", "tokenization/*.py", "serving/onnx_export/*.py"
 TRAINING = "training/**/*.py"
 
-# Folders that commands read, and the commands that make them, or None for runs to be made as the page describes. {data} is the
-# folder of others' data; patterns such as *.gz are expanded.
+# Folders that commands read, and the commands that make them, or None for runs to be made as the page describes; of these,
+# RUNS keeps results.json. {data} is the folder of others' data; patterns such as *.gz are expanded.
 INPUTS = {
     "mini": "roformer convert examples/roformer-mini-zh {mini}",
     "to_512": "roformer convert {data}/legacy_tf_trained {to_512}",
@@ -65,7 +65,6 @@ INPUTS = {
     "held_out": None,  # the split of the model's training, by examples/hold_out.py
     "linear": None,  # the model saved with other attention: elu, softmax, favor
     "english": None,
-    "glue": None,
     "scm": None,
     "statutes": None,
     "retrieval": None,
@@ -172,7 +171,6 @@ PARTS = {
     "english": Part(
         "trained.py positions {english}", ("examples/compare_position_embeddings.py", TRAINING, MODELS), True
     ),
-    "glue": Part("trained.py glue {glue}", ("examples/finetune_glue.py", TRAINING, MODELS), True),
     "statutes": Part(
         "trained.py triplets {statutes}",
         ("examples/finetune_triplet.py", "examples/statute_triplets.py", TRAINING, MODELS),
@@ -180,7 +178,7 @@ PARTS = {
     ),
     "scm": Part("trained.py triplets {scm}", ("examples/finetune_triplet.py", TRAINING, MODELS), True),
     "retrieval": Part(
-        "trained.py retrieval {retrieval}/BERT {retrieval}/WoBERT {retrieval}/RoFormer {retrieval}/roformer-mini-zh",
+        "trained.py retrieval {retrieval}/*",
         ("examples/train_retriever.py", TRAINING, MODELS),
         True,
     ),
@@ -310,11 +308,16 @@ def status() -> None:
 
 def run(command: str) -> None:
     """Run a command whose folders are named in braces."""
-    folders = {name: shlex.quote(str(BUILD / name)) for name in INPUTS} | {"data": shlex.quote(str(DATA))}
+    folders = {name: shlex.quote(str(input_folder(name))) for name in INPUTS} | {"data": shlex.quote(str(DATA))}
     program, *arguments = shlex.split(command.format_map(folders))
     arguments = [path for argument in arguments for path in sorted(glob(argument)) or [argument]]
     program = sys.executable if program == "python" else str(Path(sys.executable).with_name(program))
     subprocess.run([program, *arguments], cwd=ROOT, check=True)
+
+
+def input_folder(name: str) -> Path:
+    """Return the folder of an input: of runs that are kept, or of what a command makes."""
+    return RUNS / name if (RUNS / name).exists() else BUILD / name
 
 
 def make_input(name: str, part: Part) -> None:
@@ -325,7 +328,7 @@ def make_input(name: str, part: Part) -> None:
     """
     stamp, command = BUILD / f"{name}.made", INPUTS[name]
     if command is None:
-        if not (BUILD / name).exists():
+        if not input_folder(name).exists():
             raise FileNotFoundError(f"{BUILD / name} is missing: train it as the page of this table describes")
         return
     is_quick = command.startswith("roformer convert")  # again each time, as its source may have changed

@@ -2,7 +2,7 @@
 
     python benchmarks/trained.py KIND FOLDER [FOLDER …] --output FOLDER/NAME
 
-KIND names the script: "translation" (translate.py), "glue" (finetune_glue.py), "triplets" (finetune_triplet.py), "laboratory"
+KIND names the script: "translation" (translate.py), "triplets" (finetune_triplet.py), "laboratory"
 (position_laboratory/compare.py), "characters" (char_lm.py), "classification" (finetune_classification.py), "retrieval"
 (train_retriever.py) or "positions" (compare_position_embeddings.py). FOLDER is its output, with results.json; for "positions",
 with a folder for each run; for "classification" and "retrieval", each has its own rows. Run it on the machine and at the commit of
@@ -41,18 +41,6 @@ def translation(folder: Path) -> dict[str, Table]:
         losses = [[entry["eval_loss"] for entry in run["log"] if "eval_loss" in entry][-1] for run in same]
         table.add_row(encoding, spread([run["bleu"] for run in same], ".2f"), spread(losses, ".2f"))
     return {"bleu": table}
-
-
-def glue(folder: Path) -> dict[str, Table]:
-    from finetune_glue import TASKS, best_rate, cell
-
-    runs = saved_in(folder)["runs"]
-    tasks = list(dict.fromkeys(run["task"] for run in runs))
-    table = Table("", *(f"{TASKS[task].title}, {TASKS[task].score}" for task in tasks))
-    for model in dict.fromkeys(run["model"] for run in runs):
-        of_model = [[run for run in runs if (run["model"], run["task"]) == (model, task)] for task in tasks]
-        table.add_row(model, *(cell(best_rate(same)) if same else "" for same in of_model))
-    return {"scores": table}
 
 
 def triplets(folder: Path) -> dict[str, Table]:
@@ -134,7 +122,7 @@ def positions(folder: Path) -> dict[str, Table]:
 
 KINDS = {
     of.__name__: of
-    for of in (translation, glue, triplets, laboratory, characters, classification, retrieval, positions)
+    for of in (translation, triplets, laboratory, characters, classification, retrieval, positions)
 }
 
 
