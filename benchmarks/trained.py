@@ -121,8 +121,7 @@ def positions(folder: Path) -> dict[str, Table]:
 
 
 KINDS = {
-    of.__name__: of
-    for of in (translation, triplets, laboratory, characters, classification, retrieval, positions)
+    of.__name__: of for of in (translation, triplets, laboratory, characters, classification, retrieval, positions)
 }
 
 

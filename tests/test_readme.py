@@ -105,9 +105,22 @@ def test_commands_and_code_of_a_page_print_what_it_says(page, extra, start, conv
         if block.commands:
             pages.assert_printed(block, printed)
         elif block.language == "python":
-            printed = pages.run_code(block)
-            # Trainer prints its losses first; the page shows only the last lines.
-            assert block.output and printed.endswith(block.output), f"{block} prints\n{printed}"
+            pages.assert_ends(block, pages.run_code(block))
+
+
+def test_an_output_that_differs_is_renewed_on_request(tmp_path, monkeypatch):
+    monkeypatch.setattr(pages, "REPOSITORY", tmp_path)
+    page = "a\n```bash\nroformer x\n```\n```text\n...\n│ word │ 0.5 │\n...\nseconds 3\n```\nb\n"
+    (tmp_path / "page.md").write_text(page)
+    block = pages.Block("page.md", "bash", "roformer x\n", "...\n│ word │ 0.5 │\n...\nseconds 3\n", 2)
+    printed = "first\n│ word │ 0.75 │\n│ rest │ 0.2 │\nseconds 4\n"
+    monkeypatch.delenv("ROFORMER_RENEW_PAGES", raising=False)
+    with pytest.raises(AssertionError):
+        pages.assert_printed(block, printed)
+    assert (tmp_path / "page.md").read_text() == page
+    monkeypatch.setenv("ROFORMER_RENEW_PAGES", "1")
+    pages.assert_printed(block, printed)
+    assert (tmp_path / "page.md").read_text() == page.replace("0.5", "0.75").replace("seconds 3", "seconds 4")
 
 
 def process(arguments, folder, environment) -> subprocess.CompletedProcess:
@@ -132,7 +145,7 @@ def test_commands_and_code_of_the_readme_print_what_it_says_in_processes(start, 
     for block in python_blocks("README.md"):
         done = process([sys.executable, "-c", block.code], start, hub.environment)
         assert done.returncode == 0, done.stderr
-        assert block.output and done.stdout.endswith(block.output), f"{block} prints\n{done.stdout}"
+        pages.assert_ends(block, done.stdout)
         assert "MISSING" not in done.stderr, f"{block} loads another class\n{done.stderr}"
 
 

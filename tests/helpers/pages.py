@@ -1,12 +1,17 @@
-"""Blocks of README.md and of the pages of docs/: reading them, running them, and comparing their output with the page."""
+"""Blocks of README.md and of the pages of docs/: reading them, running them, and comparing their output with the page.
+
+With ROFORMER_RENEW_PAGES=1, an output that differs is written into the page. Read the page then: its sentences may name it.
+"""
 
 import io
+import os
 import re
 import runpy
 import shlex
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 
 from helpers.paths import REPOSITORY
 
@@ -83,8 +88,43 @@ def assert_printed(block: Block, printed: str) -> None:
     at, text = 0, steady(printed)
     for part in re.split(r"^\.\.\.$", block.output or "", flags=re.MULTILINE):
         found = text.find(steady(part), at)
-        assert found >= 0, f"{block} prints\n{printed}"
+        if found < 0:
+            differ(block, printed)
+            return
         at = found + len(steady(part))
+
+
+def assert_ends(block: Block, printed: str) -> None:
+    """Assert that the block's output is the end of what its code printed: Trainer, for one, prints its losses first."""
+    if not (block.output and printed.endswith(block.output)):
+        differ(block, printed)
+
+
+def differ(block: Block, printed: str) -> None:
+    """Fail, or write what was printed into the page."""
+    assert block.output and os.environ.get("ROFORMER_RENEW_PAGES"), f"{block} prints\n{printed}"
+    path = REPOSITORY / block.page
+    page, (old, new) = (
+        path.read_text(encoding="utf-8"),
+        (f"{block.code}```\n```text\n{output}```" for output in (block.output, renewed(block.output, printed))),
+    )
+    assert page.count(old) == 1, block
+    path.write_text(page.replace(old, new), encoding="utf-8")
+
+
+def renewed(output: str, printed: str) -> str:
+    """Return an output whose parts between lines of three dots are replaced by the lines printed that are most like them."""
+    at, lines, parts = 0, printed.splitlines(keepends=True), []
+    for part in re.split(r"^\.\.\.\n", output, flags=re.MULTILINE):
+        length = part.count("\n")
+        starts = range(at, max(len(lines) - length, at) + 1)
+        likeness = {
+            start: SequenceMatcher(None, part, "".join(lines[start : start + length])).ratio() for start in starts
+        }
+        best = max(reversed(starts), key=likeness.__getitem__)  # the last of equal ones: a page shows the end
+        parts.append("".join(lines[best : best + length]) if length else "")
+        at = best + length if length else at
+    return "...\n".join(parts)
 
 
 def failure_is_shown(block: Block) -> bool:
