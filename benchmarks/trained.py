@@ -81,13 +81,16 @@ def retrieval(*folders: Path) -> dict[str, Table]:
     """Return the scores of word search and of each run, and the differences between all of them."""
     from itertools import combinations
 
-    from train_retriever import METRICS, TRAINED, UNTRAINED
+    from train_retriever import HYPERPARAMETERS, METRICS, TRAINED, UNTRAINED
 
     from modeling_roformer.training.comparing.paired_bootstrap import paired_bootstrap
 
     saved = {folder.name: saved_in(folder) for folder in folders}
-    for name in ("test_questions", "passages"):
-        if len({str(of["settings"][name]) for of in saved.values()}) > 1:
+    is_trained = {folder: any(row["name"] == TRAINED for row in of["rows"]) for folder, of in saved.items()}
+    for name in ("test_questions", "passages", "length", *HYPERPARAMETERS):
+        of_training = name in HYPERPARAMETERS and name != "length"
+        compared = [of for folder, of in saved.items() if is_trained[folder] or not of_training]
+        if len({str(of["settings"].get(name)) for of in compared}) > 1:
             sys.exit(f"the runs differ in {name.replace('_', ' ')}: they cannot be compared")
     rows = {}
     for folder, of in saved.items():
@@ -97,9 +100,12 @@ def retrieval(*folders: Path) -> dict[str, Table]:
                     rows.setdefault(f"{folder}, {row['name']}", []).append(row)
             else:
                 rows[row["name"]] = [row]  # word search gives the same in each run
-    table = Table("", *METRICS)
+    table = Table("", "seeds", *METRICS)
     for name, same in rows.items():
-        table.add_row(name, *(spread([list(row["scores"].values())[-1][of] for row in same], ".3f") for of in METRICS))
+        seeds = str(len(same)) if name.endswith(TRAINED) else ""
+        table.add_row(
+            name, seeds, *(spread([list(row["scores"].values())[-1][of] for row in same], ".3f") for of in METRICS)
+        )
     differences = Table("first", "second", "difference of mrr@10, in hundredths (95 % interval)")
     means = {}
     for name, same in rows.items():  # of each question, the mean over the seeds

@@ -202,10 +202,16 @@ def test_tables_of_training_are_made_from_its_results(tmp_path):
     runs = [words, *(searched("trained", seed, [2, 2, ranks, 2]) for seed, ranks in ((0, 2), (1, 4))), failed]
     tables = trained.retrieval(saved(settings=settings, rows=runs))
     name = f"{tmp_path.name}, trained"
-    assert rows(tables["scores"])[0][:2] == ["BM25, words", "0.875"]
-    assert rows(tables["scores"])[1][:2] == [name, "0.469 ± 0.044"]
+    assert rows(tables["scores"])[0][:3] == ["BM25, words", "", "0.875"]
+    assert rows(tables["scores"])[1][:3] == [name, "2", "0.469 ± 0.044"]
     ((first, second, difference),) = rows(tables["differences"])
     assert (first, second) == ("BM25, words", name) and difference.startswith("+40.6 (")
+    for other, word in ({"length": 512}, "length"), ({"epochs": 4}, "epochs"):
+        (tmp_path / "other").mkdir(exist_ok=True)
+        (tmp_path / "other" / "results.json").write_text(json.dumps({"settings": settings | other, "rows": runs}))
+        with pytest.raises(SystemExit) as stop:
+            trained.retrieval(tmp_path, tmp_path / "other")
+        assert_states(str(stop.value), word)
 
     results = {"none": {"bits_per_character": 3.2321, "validation_loss": 2.2269}, "after": {"failed": "loss is nan"}}
     tables = trained.characters(saved(results=results))
