@@ -190,8 +190,8 @@ def bm25(unit: str) -> Callable[[list[str], list[str]], torch.Tensor]:
 
     def similarities(questions: list[str], passages: list[str]) -> torch.Tensor:
         index = bm25s.BM25()
-        index.index([split(passage) for passage in passages], show_progress=False)
-        return torch.stack([torch.from_numpy(index.get_scores(split(question))) for question in questions])
+        index.index([[*split(passage)] for passage in passages], show_progress=False)  # it reads the words twice
+        return torch.stack([torch.from_numpy(index.get_scores([*split(question)])) for question in questions])
 
     return similarities
 

@@ -63,6 +63,15 @@ def rows_of(folder):
     return json.loads((folder / "run" / "results.json").read_text(), parse_constant=pytest.fail)["rows"]
 
 
+def test_word_search_finds_long_passages(run, folder):
+    words = ["苹果", "大学", "电脑", "春天", "火车"]
+    write("test.jsonl", [{"question": f"{word}好吗", "passage": f"{word}很好。" * 2000} for word in words])
+    code, _, err = run("--epochs", 0, "--hard-epochs", 0, "--words")
+    assert code == 0, err
+    for row in rows_of(folder)[:3]:
+        assert row["scores"]["test"]["mrr@10"] == 1, row["name"]
+
+
 def test_it_learns_records_true_ranks_and_goes_on(run, folder, monkeypatch):
     mined, seen = [], []
     training = SentenceTransformerTrainer.train
