@@ -316,8 +316,8 @@ def run(command: str) -> None:
 
 
 def input_folder(name: str) -> Path:
-    """Return the folder of an input: of runs that are kept, or of what a command makes."""
-    return RUNS / name if (RUNS / name).exists() else BUILD / name
+    """Return the folder of an input: of runs that are kept, or, for what a command makes, always of BUILD."""
+    return RUNS / name if INPUTS[name] is None and (RUNS / name).exists() else BUILD / name
 
 
 def make_input(name: str, part: Part) -> None:

@@ -2,11 +2,10 @@
 
     python benchmarks/trained.py KIND FOLDER [FOLDER …] --output FOLDER/NAME
 
-KIND names the script: "translation" (translate.py), "triplets" (finetune_triplet.py), "laboratory"
-(position_laboratory/compare.py), "characters" (char_lm.py), "classification" (finetune_classification.py), "retrieval"
-(train_retriever.py) or "positions" (compare_position_embeddings.py). FOLDER is its output, with results.json; for "positions",
-with a folder for each run; for "classification" and "retrieval", each has its own rows. Run it on the machine and at the commit of
-the training, which it records.
+KIND names the script: "translation" (translate.py), "triplets" (finetune_triplet.py), "laboratory" (position_laboratory/compare.py),
+"characters" (char_lm.py), "classification" (finetune_classification.py), "retrieval" (train_retriever.py) or "positions"
+(compare_position_embeddings.py). FOLDER is its output, with results.json; for "positions", with a folder for each run; for
+"classification" and "retrieval", each has its own rows. Run it on the machine and at the commit of the training, which it records.
 """
 
 import argparse
@@ -86,11 +85,11 @@ def retrieval(*folders: Path) -> dict[str, Table]:
     from modeling_roformer.training.comparing.paired_bootstrap import paired_bootstrap
 
     saved = {folder.name: saved_in(folder) for folder in folders}
-    is_trained = {folder: any(row["name"] == TRAINED for row in of["rows"]) for folder, of in saved.items()}
-    for name in ("test_questions", "passages", "length", *HYPERPARAMETERS):
-        of_training = name in HYPERPARAMETERS and name != "length"
-        compared = [of for folder, of in saved.items() if is_trained[folder] or not of_training]
-        if len({str(of["settings"].get(name)) for of in compared}) > 1:
+    trained = [of for of in saved.values() if any(row["name"] == TRAINED for row in of["rows"])]
+    compared = dict.fromkeys(HYPERPARAMETERS, trained)
+    compared |= dict.fromkeys(("test_questions", "passages", "length"), saved.values())
+    for name, runs in compared.items():
+        if len({str(of["settings"].get(name)) for of in runs}) > 1:
             sys.exit(f"the runs differ in {name.replace('_', ' ')}: they cannot be compared")
     rows = {}
     for folder, of in saved.items():

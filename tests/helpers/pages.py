@@ -103,11 +103,9 @@ def assert_ends(block: Block, printed: str) -> None:
 def differ(block: Block, printed: str) -> None:
     """Fail, or write what was printed into the page."""
     assert block.output and os.environ.get("ROFORMER_RENEW_PAGES"), f"{block} prints\n{printed}"
-    path = REPOSITORY / block.page
-    page, (old, new) = (
-        path.read_text(encoding="utf-8"),
-        (f"{block.code}```\n```text\n{output}```" for output in (block.output, renewed(block.output, printed))),
-    )
+    path, before = REPOSITORY / block.page, f"{block.code}```\n```text\n"
+    old, new = (f"{before}{output}```" for output in (block.output, renewed(block.output, printed)))
+    page = path.read_text(encoding="utf-8")
     assert page.count(old) == 1, block
     path.write_text(page.replace(old, new), encoding="utf-8")
 
