@@ -172,7 +172,7 @@ PARTS = {
         "trained.py positions {english}", ("examples/compare_position_embeddings.py", TRAINING, MODELS), True
     ),
     "statutes": Part(
-        "trained.py triplets {statutes}",
+        "trained.py triplets {statutes}/*",
         ("examples/finetune_triplet.py", "examples/statute_triplets.py", TRAINING, MODELS),
         True,
     ),

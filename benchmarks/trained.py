@@ -5,13 +5,15 @@
 KIND names the script: "translation" (translate.py), "triplets" (finetune_triplet.py), "laboratory" (position_laboratory/compare.py),
 "characters" (char_lm.py), "classification" (finetune_classification.py), "retrieval" (train_retriever.py) or "positions"
 (compare_position_embeddings.py). FOLDER is its output, with results.json; for "positions", with a folder for each run; for
-"classification" and "retrieval", each has its own rows. Run it on the machine and at the commit of the training, which it records.
+"classification", "retrieval" and "triplets", each has rows, or seeds, of its own. Run it on the machine and at the commit of the
+training, which it records.
 """
 
 import argparse
 import json
 import statistics
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import measure
@@ -32,6 +34,13 @@ def spread(values: list[float], form: str) -> measure.Cell:
     return measure.Cell(mean_and_deviation(values, form), values)
 
 
+def refuse_other_settings(runs: list[dict], names: Iterable[str] | None = None) -> None:
+    """Stop the program if the settings of runs differ in one of `names`, or in any, so that their rows cannot be compared."""
+    for name in dict.fromkeys(name for of in runs for name in of) if names is None else names:
+        if len({str(of.get(name)) for of in runs}) > 1:
+            sys.exit(f"the runs differ in {name.replace('_', ' ')}: they cannot be compared")
+
+
 def translation(folder: Path) -> dict[str, Table]:
     runs = [run for run in saved_in(folder)["runs"] if not run.get("failed")]
     table = Table("", "BLEU", "validation loss")
@@ -42,11 +51,28 @@ def translation(folder: Path) -> dict[str, Table]:
     return {"bleu": table}
 
 
-def triplets(folder: Path) -> dict[str, Table]:
-    from modeling_roformer.training.triplets.results import Results, accuracy_table, compare, comparison_table
+def triplets(*folders: Path) -> dict[str, Table]:
+    """Return the accuracies of the rows of all folders, and their differences. A row may have its seeds in several folders."""
+    from modeling_roformer.training.triplets.results import Results, Row, accuracy_table, compare, comparison_table
 
-    rows = list(Results(folder, saved_in(folder)["settings"]).rows.values())
-    return {"accuracy": accuracy_table(rows), "comparisons": comparison_table(compare(rows))}
+    saved = {folder: saved_in(folder) for folder in folders}
+    refuse_other_settings([of["settings"] for of in saved.values()])
+    rows: dict[str, Row] = {}
+    for folder, of in saved.items():
+        for name, row in Results(folder, of["settings"]).rows.items():
+            known = rows.setdefault(name, row)
+            if known.weights != row.weights:
+                sys.exit(
+                    f"{name} stands for two models, one of them in {folder}: rename one of them and train it again"
+                )
+            if known is row:
+                continue
+            if row.model and (twice := [run.seed for run in row.runs if known.run(run.seed)]):
+                sys.exit(f"two folders have seed {twice[0]} of {name}, one of them {folder}: leave out one of them")
+            known.runs += [run for run in row.runs if not known.run(run.seed)]  # baselines give the same in each folder
+            known.failed |= row.failed
+    ordered = sorted(rows.values(), key=lambda row: row.model is not None)
+    return {"accuracy": accuracy_table(ordered), "comparisons": comparison_table(compare(ordered))}
 
 
 def laboratory(folder: Path) -> dict[str, Table]:
@@ -86,11 +112,8 @@ def retrieval(*folders: Path) -> dict[str, Table]:
 
     saved = {folder.name: saved_in(folder) for folder in folders}
     trained = [of for of in saved.values() if any(row["name"] == TRAINED for row in of["rows"])]
-    compared = dict.fromkeys(HYPERPARAMETERS, trained)
-    compared |= dict.fromkeys(("test_questions", "passages", "length"), saved.values())
-    for name, runs in compared.items():
-        if len({str(of["settings"].get(name)) for of in runs}) > 1:
-            sys.exit(f"the runs differ in {name.replace('_', ' ')}: they cannot be compared")
+    refuse_other_settings([of["settings"] for of in trained], HYPERPARAMETERS)
+    refuse_other_settings([of["settings"] for of in saved.values()], ("test_questions", "passages", "length"))
     rows = {}
     for folder, of in saved.items():
         for row in of["rows"]:

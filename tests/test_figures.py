@@ -226,6 +226,44 @@ def test_tables_of_training_are_made_from_its_results(tmp_path):
     assert rows(tables["scores"]) == [[tmp_path.name, "2,400, 8, 8", "0.800 ± 0.071", "0.500 ± 0.000"]]
 
 
+def test_triplets_of_several_folders_are_one_table(tmp_path):
+    import trained
+
+    from modeling_roformer.training.triplets.results import Results, Run
+
+    def made(folder, settings=None, weights="w", **seeds_of):
+        """Write results of the models in `seeds_of`, name -> {seed: answers to four triplets}, and of a baseline."""
+        results = Results(tmp_path / folder, {"files": ["a"], "epochs": 2} | (settings or {}))
+        for name, runs in {"TF-IDF": {0: [1, 1, 0, 0]}, **seeds_of}.items():
+            row = results.row(name, *((name, 256, weights) if name in seeds_of else ()))
+            for seed, right in runs.items():
+                answers = {f"test.jsonl line {line}": "B" for line in range(len(right))}
+                results.add(row, Run(seed, 0.5, statistics.mean(right), 0, answers, right))
+        return tmp_path / folder
+
+    def cells(table):
+        return [list(row) for row in zip(*(column.cells for column in table.columns), strict=True)]
+
+    first = made("first", BERT={0: [1, 0, 0, 0]})
+    second = made("second", RoFormer={0: [1, 1, 1, 1]}, BERT={1: [1, 1, 1, 0]})
+    tables = trained.triplets(first, second)
+    assert cells(tables["accuracy"]) == [
+        ["TF-IDF", "50.0", "50.0", "all"],
+        ["BERT", "50.0 ± 0.0", "50.0 ± 35.4", "all"],
+        ["RoFormer", "50.0", "100.0", "all"],
+    ]
+    ((one, other, difference),) = cells(tables["comparisons"])
+    assert (one, other) == ("RoFormer", "BERT") and difference.startswith("+75.0")
+    for folder, words in {
+        made("again", BERT={0: [0, 0, 0, 0]}): ("seed 0", "BERT", "again"),
+        made("other", settings={"epochs": 3}): ("epochs",),
+        made("namesake", weights="v", BERT={2: [0, 0, 0, 0]}): ("BERT", "namesake"),
+    }.items():
+        with pytest.raises(SystemExit) as stop:
+            trained.triplets(first, folder)
+        assert_states(str(stop.value), *words)
+
+
 def test_status_names_every_table(capsys):
     figures.status()
     *lines, last = capsys.readouterr().out.splitlines()
