@@ -106,8 +106,9 @@ def differ(block: Block, printed: str) -> None:
     path, before = REPOSITORY / block.page, f"{block.code}```\n```text\n"
     old, new = (f"{before}{output}```" for output in (block.output, renewed(block.output, printed)))
     page = path.read_text(encoding="utf-8")
-    assert page.count(old) == 1, block
-    path.write_text(page.replace(old, new), encoding="utf-8")
+    if page.count(new) != 1:  # another test of the same page may have written it
+        assert page.count(old) == 1, block
+        path.write_text(page.replace(old, new), encoding="utf-8")
 
 
 def renewed(output: str, printed: str) -> str:
