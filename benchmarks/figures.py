@@ -153,7 +153,7 @@ PARTS = {
     "multi30k": Part("trained.py translation {multi30k}", ("examples/translate.py", TRAINING, MODELS), True),
     "masked-accuracy": Part(
         "masked_accuracy.py --models {mini} {to_512} --held-out {held_out}/held_out/*.jsonl.gz --train {held_out}/train"
-        " --long {data}/zh_corpus/laws.jsonl.gz",
+        " --long {held_out}/held_out/laws.jsonl.gz",
         (MODELS, TOKENIZERS),
         True,
     ),
