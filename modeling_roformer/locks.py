@@ -34,8 +34,17 @@ def lock_folder(folder: Path) -> int:
     return descriptor
 
 
+def remove_folder(folder: Path) -> None:
+    """Remove a folder as far as possible, even if this is interrupted once."""
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+    except BaseException:  # an interruption must leave nothing either
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
 @contextmanager
-def locked_folder(make: Callable[[], Path]) -> Iterator[Path]:
+def locked_folder(make: Callable[[], Path], remove: Callable[[Path], None] = remove_folder) -> Iterator[Path]:
     """Yield a new temporary folder, which is locked if the file system has locks, and remove it at the end."""
     folder, lock = make(), None
     try:
@@ -48,25 +57,17 @@ def locked_folder(make: Callable[[], Path]) -> Iterator[Path]:
                 break
         yield folder
     finally:
-        _remove(folder)
+        remove(folder)
         if lock is not None:
             os.close(lock)
 
 
-def remove_abandoned(folders: Iterable[Path]) -> None:
+def remove_abandoned(folders: Iterable[Path], remove: Callable[[Path], None] = remove_folder) -> None:
     """Remove the temporary folders that killed processes left; locked ones are in use."""
     for folder in folders:
         try:
             lock = lock_folder(folder)
         except OSError:
             continue
-        _remove(folder)
+        remove(folder)
         os.close(lock)
-
-
-def _remove(folder: Path) -> None:
-    try:
-        shutil.rmtree(folder, ignore_errors=True)
-    except BaseException:  # an interruption must leave nothing either
-        shutil.rmtree(folder, ignore_errors=True)
-        raise

@@ -16,7 +16,7 @@ from helpers import command_line
 from helpers.messages import assert_states, refused
 
 from modeling_roformer.cluster.address import ClusterError, host_and_port
-from modeling_roformer.cluster.private_session import check_token_file
+from modeling_roformer.cluster.private_session import check_token_file, private_session
 from modeling_roformer.cluster.session import ray_session
 from modeling_roformer.cluster.stream import Attempts, Watch, in_common, map_on_ray, suspects
 
@@ -285,6 +285,27 @@ def test_of_a_session_nothing_is_left_however_it_ends():
         assert len(sessions(1)) == 1  # which the next session removes, even one that is interrupted
         assert session("interrupted", "1").communicate(timeout=300)[0] == "interrupted\nready\n7\n"
         assert sessions(1) == []
+
+
+@pytest.mark.ray
+def test_what_a_killed_session_still_writes_is_removed():
+    """Its processes end some seconds after it; until then they may write to its folder."""
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="r") as top:
+        folder = Path(top, ".ray.0123abcd.unfinished")
+        folder.mkdir()
+        write = "import os, sys\nfor i in range(10**9): os.makedirs(f'{sys.argv[1]}/{i}/log')"
+        with (
+            subprocess.Popen([sys.executable, "-c", write, str(folder)]) as process,
+            pytest.MonkeyPatch.context() as patch,
+        ):
+            try:
+                patch.setattr(tempfile, "tempdir", top)
+                with private_session():
+                    assert not folder.exists()
+                assert process.wait(timeout=60) == -signal.SIGKILL
+            finally:
+                process.kill()
+        assert os.listdir(top) == []
 
 
 @pytest.mark.ray

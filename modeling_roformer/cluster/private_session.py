@@ -6,7 +6,6 @@ user can read, and its sockets and logs to /tmp/ray, where every user can write.
 
 import os
 import secrets
-import shutil
 import stat
 import tempfile
 import time
@@ -14,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ..locks import remove_folder
 from ..output.atomic_folder import temporary_sibling
 from .address import ClusterError
 
@@ -33,7 +33,7 @@ def private_session() -> Iterator[Path]:
     if len(os.fsencode(place)) > _LONGEST_TEMPORARY:
         place = Path("/tmp")
     before = {name: os.environ.get(name) for name in (_TOKEN, _TOKEN_FILE, _MODE)}
-    with temporary_sibling(place / "ray", mode=0o700) as private:
+    with temporary_sibling(place / "ray", mode=0o700, remove=_remove) as private:
         os.environ[_TOKEN] = secrets.token_hex(32)
         for name in (_TOKEN_FILE, _MODE):  # _MODE might switch tokens off
             os.environ.pop(name, None)
@@ -46,7 +46,6 @@ def private_session() -> Iterator[Path]:
                 if value is not None:
                     os.environ[name] = value
             _read_anew()
-            _remove(private)
 
 
 def _read_anew() -> None:
@@ -68,11 +67,11 @@ def _end_processes(folder: Path) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder into which ending processes may still write."""
+    """Remove a folder into which processes may still write, those of a killed session too."""
     end = time.monotonic() + _SHUTDOWN
     while folder.exists() and time.monotonic() < end:
         _end_processes(folder)
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_folder(folder)
         if folder.exists():
             time.sleep(0.05)
 

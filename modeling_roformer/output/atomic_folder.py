@@ -14,12 +14,12 @@ import secrets
 import shutil
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..file_modes import give_new_modes
-from ..locks import locked_folder, remove_abandoned
+from ..locks import locked_folder, remove_abandoned, remove_folder
 
 # Of Linux's renameat2.
 _AT_FDCWD = -100  # paths are relative to the current folder
@@ -157,18 +157,18 @@ def _exchange_in_one_step(new: Path, old: Path) -> bool:
 
 
 @contextmanager
-def temporary_sibling(path: Path, mode: int = 0o777) -> Iterator[Path]:
+def temporary_sibling(path: Path, mode: int = 0o777, remove: Callable[[Path], None] = remove_folder) -> Iterator[Path]:
     """Yield an empty folder next to `path`, with the permissions `mode`, and remove it at the end, after SIGTERM too.
 
     Only a killed process leaves it behind, as `.<name>.<number>.unfinished`. The next process that writes to `path`
-    removes it, if the file system has locks.
+    removes it, if the file system has locks. Both call `remove`.
     """
     made = [folder for folder in path.parents if not folder.exists()]
     _make(path.parent, path, parents=True, exist_ok=True)
-    remove_abandoned(_leftovers(path))
+    remove_abandoned(_leftovers(path), remove)
     with _terminable():
         try:
-            with locked_folder(lambda: _make_temporary(path, mode)) as folder:
+            with locked_folder(lambda: _make_temporary(path, mode), remove) as folder:
                 yield folder
         finally:
             for parent in made:
