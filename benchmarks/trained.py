@@ -112,22 +112,23 @@ def retrieval(*folders: Path) -> dict[str, Table]:
 
     saved = {folder.name: saved_in(folder) for folder in folders}
     trained = [of for of in saved.values() if any(row["name"] == TRAINED for row in of["rows"])]
-    refuse_other_settings([of["settings"] for of in trained], HYPERPARAMETERS)
+    refuse_other_settings([of["settings"] for of in trained], [name for name in HYPERPARAMETERS if name != "bf16"])
     refuse_other_settings([of["settings"] for of in saved.values()], ("test_questions", "passages", "length"))
-    rows = {}
+    rows, precisions = {}, {}
     for folder, of in saved.items():
         for row in of["rows"]:
             if row["name"] in (UNTRAINED, TRAINED):
                 if not row.get("failed"):
-                    rows.setdefault(f"{folder}, {row['name']}", []).append(row)
+                    name = f"{folder}, {row['name']}"
+                    rows.setdefault(name, []).append(row)
+                    precisions[name] = "bfloat16" if of["settings"].get("bf16") else "float32"
             else:
                 rows[row["name"]] = [row]  # word search gives the same in each run
-    table = Table("", "seeds", *METRICS)
+    table = Table("", "seeds", "computed in", *METRICS)
     for name, same in rows.items():
         seeds = str(len(same)) if name.endswith(TRAINED) else ""
-        table.add_row(
-            name, seeds, *(spread([list(row["scores"].values())[-1][of] for row in same], ".3f") for of in METRICS)
-        )
+        scores = [spread([list(row["scores"].values())[-1][of] for row in same], ".3f") for of in METRICS]
+        table.add_row(name, seeds, precisions.get(name, ""), *scores)
     differences = Table("first", "second", "difference of mrr@10, in hundredths (95 % interval)")
     means = {}
     for name, same in rows.items():  # of each question, the mean over the seeds

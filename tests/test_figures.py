@@ -202,8 +202,8 @@ def test_tables_of_training_are_made_from_its_results(tmp_path):
     runs = [words, *(searched("trained", seed, [2, 2, ranks, 2]) for seed, ranks in ((0, 2), (1, 4))), failed]
     tables = trained.retrieval(saved(settings=settings, rows=runs))
     name = f"{tmp_path.name}, trained"
-    assert rows(tables["scores"])[0][:3] == ["BM25, words", "", "0.875"]
-    assert rows(tables["scores"])[1][:3] == [name, "2", "0.469 ± 0.044"]
+    assert rows(tables["scores"])[0][:4] == ["BM25, words", "", "", "0.875"]
+    assert rows(tables["scores"])[1][:4] == [name, "2", "float32", "0.469 ± 0.044"]
     ((first, second, difference),) = rows(tables["differences"])
     assert (first, second) == ("BM25, words", name) and difference.startswith("+40.6 (")
     for other, word in ({"length": 512}, "length"), ({"epochs": 4}, "epochs"):
@@ -212,6 +212,9 @@ def test_tables_of_training_are_made_from_its_results(tmp_path):
         with pytest.raises(SystemExit) as stop:
             trained.retrieval(tmp_path, tmp_path / "other")
         assert_states(str(stop.value), word)
+    (tmp_path / "other" / "results.json").write_text(json.dumps({"settings": settings | {"bf16": True}, "rows": runs}))
+    tables = trained.retrieval(tmp_path, tmp_path / "other")
+    assert rows(tables["scores"])[2][:3] == ["other, trained", "2", "bfloat16"]
 
     results = {"none": {"bits_per_character": 3.2321, "validation_loss": 2.2269}, "after": {"failed": "loss is nan"}}
     tables = trained.characters(saved(results=results))
