@@ -47,14 +47,14 @@ GOVERNMENT = re.compile(
     r"(?:各级|上级|下级|本级|同级|县级以上|地方|设区的|乡镇|[省市县区州旗乡镇、（）和或者])*"
     r"(?:人民代表大会(?:常务委员会)?|人大常委会|人民政府|国务院)"
 )
-# In this order. The first ones name a statute or a part of it, a time or a place; the last make its own names alike.
+# In this order. They name a statute or a part of it, a time, a place or an agency.
 REMOVED = (
     (re.compile(r"《[^》]*》"), ""),
-    (re.compile(rf"(?:本(?:条例|办法|规定|法|细则|规则|决定))?第{NUMBER}条(?:第{NUMBER}款)?(?:第?{NUMBER}项)?"), ""),
-    (re.compile(rf"第{NUMBER}[款项]|前[一二三四五两]?[款条项]|本[条款项]"), ""),
+    (re.compile(rf"第{NUMBER}条(?:第{NUMBER}款)?(?:第?{NUMBER}项)?"), ""),
+    (re.compile(rf"第{NUMBER}[款项]|前[一二三四五两]?[款条项]|本(?:条(?!例)|款(?!项)|项(?!目))"), ""),
     (re.compile(r"[0-9０-９一二三四五六七八九〇零]{2,4}\s*年\s*[0-9０-９一二三四五六七八九十]{1,3}\s*月(?:\s*[0-9０-９一二三四五六七八九十]{1,3}\s*日)?"), ""),
-    (re.compile(r"本(?:行政区域|自治区|自治州|自治县|特区|地区|省|市|县|区|州|旗|盟)"), "本地"),
-    (re.compile(r"本(?:条例|办法|规定|法|细则|规则|决定)"), "本法"),
+    (re.compile(r"本(?:行政区域|区域|自治区|自治州|自治县|特区|地区|省|市(?!场)|县|区|州|旗|盟)"), "本地"),
+    (re.compile(r"本(?:条例|办法|规定|法(?![院人律])|细则|规则|决定|规程|章程|准则|通则|解释|决议|意见|方案)"), ""),
     (GOVERNMENT, "政府"),
     (re.compile(r"[省市县区州旗](?=[、（(]|及|和|或)"), ""),
 )  # fmt: skip

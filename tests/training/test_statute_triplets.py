@@ -26,7 +26,7 @@ def make_statute(matter, place="杭州市"):
     for numeral in NUMERALS:
         words = "".join(some.sample(MATTERS, 12))
         lines.append(
-            f"第{numeral}条　{matter}的{words}，由{place}人民政府依照本条例第三条和《中华人民共和国{matter}法》在本市管理{matter}。"
+            f"第{numeral}条　{matter}的{words}，由{place}人民政府依照本条例第三条和《中华人民共和国{matter}法》在本市管理{matter}，违反本条例规定的按照本条和本项目处罚。"
         )
         lines.append(f"{matter}的管理机关自2011年5月1日起保护{matter}和{''.join(some.sample(MATTERS, 6))}。")
     return "\n".join([*lines, "第十三条 本条例自2012年1月1日起施行。"])
@@ -79,7 +79,8 @@ def test_halves_of_one_statute_are_closer(run, tmp_path):
     assert 0.2 < labels.count("B") / len(labels) < 0.8
     for triplet in parts["train"]:
         for name in "ABC":
-            assert not re.search("杭州|[0-9]|条例|第|《|市|人民|施行|总则|　| ", triplet[name]), triplet[name]
+            assert not re.search("杭州|[0-9]|条|例|第|《|市|人民|施行|总则|　| ", triplet[name]), triplet[name]
+            assert triplet[name].count("违反规定的按照和本项目处罚") == 6
     assert re.search(r"bag of words, without A +│ +\d+\.\d%", out) and re.search(r"length in characters +│", out)
 
 
