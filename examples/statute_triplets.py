@@ -3,24 +3,28 @@
     python examples/statute_triplets.py laws.jsonl.gz tokenizer --output statutes
 
 LAWS has a statute per line, the title in its first line and then articles that begin with 第…条. A is the first half of a
-statute's articles, B the second half, and C the second half of another statute of the same split. Each second half is B of one
-triplet and C of another; of all such choices, the one is taken whose C are closest to A by TF-IDF. B and C are cut to the same
-length. The label is random. Titles, preambles, headings, numbers of articles, dates, references, closing articles, and the names
-of places and governments are taken out or made alike, so that only the matter of a statute tells whose half a text is. The halves
+statute's articles, B the second half, and C the second half of another statute of the same split, on another matter by its title,
+but of the same level (nation, province or other place). Each second half is B of one triplet and C of another; of all such
+choices, the one is taken whose C are closest to A by TF-IDF. B and C are cut to the same length. The label is random. Titles,
+preambles, headings, numbers of articles, dates, references, closing articles, and the names of places and governments are taken
+out, and punctuation is made alike, so that little but the matter of a statute tells whose half a text is. The halves
 have --least to --most tokens of TOKENIZER, a folder of a saved tokenizer, before they are cut.
 
-No statute is in two splits, and of near-duplicates only one is used. A table says how often the answer is known from lengths, from
-numbers, from the order of the texts, from TF-IDF, and from a bag-of-words classifier that was trained on the same triplets.
+Of near-duplicates and of statutes with the same title only one is used. A table says how often the answer is known from lengths,
+from numbers, from the order of the texts, from TF-IDF, and from classifiers of form and of words that were trained on the same
+triplets.
 """
 
 import argparse
 import json
 import random
 import re
+import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import jieba
 import numpy as np
 from rich.console import Console
 from rich.table import Table
@@ -52,12 +56,33 @@ REMOVED = (
     (re.compile(r"《[^》]*》"), ""),
     (re.compile(rf"第{NUMBER}条(?:第{NUMBER}款)?(?:第?{NUMBER}项)?"), ""),
     (re.compile(rf"第{NUMBER}[款项]|前[一二三四五两]?[款条项]|本(?:条(?!例)|款(?!项)|项(?!目))"), ""),
-    (re.compile(r"[0-9０-９一二三四五六七八九〇零]{2,4}\s*年\s*[0-9０-９一二三四五六七八九十]{1,3}\s*月(?:\s*[0-9０-９一二三四五六七八九十]{1,3}\s*日)?"), ""),
-    (re.compile(r"本(?:行政区域|区域|自治区|自治州|自治县|特区|地区|省|市(?!场)|县|区|州|旗|盟)"), "本地"),
+    (
+        re.compile(
+            r"[0-9０-９一二三四五六七八九〇零]{2,4}\s*年\s*[0-9０-９一二三四五六七八九十]{1,3}\s*月(?:\s*[0-9０-９一二三四五六七八九十]{1,3}\s*日)?"
+        ),
+        "",
+    ),
+    (re.compile(r"[本全](?:行政区域|区域|自治区|自治州|自治县|特区|地区|省|市(?!场)|县|区|州|旗|盟)"), "本地"),
     (re.compile(r"本(?:条例|办法|规定|法(?![院人律])|细则|规则|决定|规程|章程|准则|通则|解释|决议|意见|方案)"), ""),
     (GOVERNMENT, "政府"),
-    (re.compile(r"[省市县区州旗](?=[、（(]|及|和|或)"), ""),
+    (re.compile(r"设区的市|[省市县区州旗乡镇]级(?:以[上下])?|自治[区州县旗]|直辖市"), ""),
+    (re.compile(r"(?<!城)[省市县区州旗](?=[、（及和或]|[一-鿿]{0,8}?(?:部门|机关|机构|委员会))"), ""),
+    (re.compile(r"政府(?:[、及和或]*政府)+"), "政府"),
+)
+# What NFKC makes half-width in all texts, of which some had it full-width.
+FULL_WIDTH = str.maketrans(",;:?!()", "，；：？！（）", "\"'“”‘’")
+PROVINCES = (
+    "北京", "天津", "上海", "重庆", "河北", "山西", "辽宁", "吉林", "黑龙江", "江苏",
+    "浙江", "安徽", "福建", "江西", "山东", "河南", "湖北", "湖南", "广东", "海南",
+    "四川", "贵州", "云南", "陕西", "甘肃", "青海", "内蒙古", "广西", "西藏", "宁夏",
+    "新疆",
 )  # fmt: skip
+# Words of a title that do not tell its matter.
+TITLE_WORDS = re.compile(
+    r"[（(].*?[)）]|中华人民共和国|最高人民(?:法院|检察院)|国务院|关于|实施|若干|暂行|试行|管理|保护|促进|工作|条例|办法|规定|法|细则|规则|"
+    r"决定|解释|问题|的|[《》、\s　]|^[省市县区州]"
+)  # fmt: skip
+FORM = "，。；：、（）0123456789一二三四五六七八九十零〇%省市县区州级"
 SPACE = re.compile(r"[\s　]+")
 SPLITS = ("train", "validation", "test")
 
@@ -68,6 +93,8 @@ class Statute:
 
     first: str
     second: str
+    matter: str  # the title without its place and kind
+    level: str  # of the lawmaker
 
 
 def read_arguments() -> argparse.Namespace:
@@ -86,8 +113,16 @@ def read_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def jieba_places() -> set[str]:
+    """Return the names of places in jieba's dictionary."""
+    with jieba.get_dict_file() as file:
+        entries = (line.decode("utf-8").split() for line in file)
+        return {entry[0] for entry in entries if entry[-1] == "ns"}
+
+
 def place_names(titles: list[str]) -> re.Pattern:
     """Return a pattern of the places that titles begin with, with and without 省, 市 and so on, longest first."""
+    known = jieba_places()
     names = set()
     for title in titles:
         if found := PLACE.match(title):
@@ -97,7 +132,8 @@ def place_names(titles: list[str]) -> re.Pattern:
                 "",
                 whole,
             )
-            names |= {whole} | ({short} if len(short) > 1 else set())
+            if whole in known or short in known or "自治" in whole:
+                names |= {whole} | ({short} if len(short) > 1 else set())
     return re.compile("|".join(map(re.escape, sorted(names, key=lambda name: (-len(name), name)))) or r"(?!)")
 
 
@@ -119,6 +155,7 @@ def clean(article: str, places: re.Pattern) -> str:
     """Return an article without what would give its statute away; "" if it closes a statute."""
     if CLOSING.search(article):
         return ""
+    article = unicodedata.normalize("NFKC", article).translate(FULL_WIDTH)
     for pattern, text in (*REMOVED[:1], (places, ""), *REMOVED[1:]):
         article = pattern.sub(text, article)
     return SPACE.sub("", article)
@@ -129,12 +166,19 @@ def read_statutes(chosen: argparse.Namespace) -> list[Statute]:
     texts = [text for chunk in read_chunks(chosen.laws) for text in chunk.documents(chosen.field)]
     titles = [text.split("\n", 1)[0].strip() for text in texts]
     places = place_names(titles)
-    statutes, cleaned = [], []
-    for text in texts:
+    statutes, cleaned, seen = [], [], set()
+    for title, text in zip(titles, texts, strict=True):
+        name = re.sub(r"[（(].*?[)）]", "", title)
+        if name in seen:  # another version, or another part
+            continue
         articles = articles_of(text, places)
         if len(articles) >= chosen.articles:
             middle = len(articles) // 2
-            statutes.append(Statute("".join(articles[:middle]), "".join(articles[middle:])))
+            seen.add(name)
+            place = found[0] if (found := places.match(name)) else ""
+            level = "province" if place.startswith(PROVINCES) else "place" if place else "nation"
+            matter = TITLE_WORDS.sub("", name[len(place) :])
+            statutes.append(Statute("".join(articles[:middle]), "".join(articles[middle:]), matter, level))
             cleaned.append("\n".join(articles))
     if not statutes:
         raise TrainingError(f"{chosen.laws} has no statute with at least {chosen.articles} articles (第一条 …)")
@@ -144,7 +188,7 @@ def read_statutes(chosen: argparse.Namespace) -> list[Statute]:
 
 
 def make_triplets(statutes: list[Statute], some: random.Random) -> list[dict]:
-    """Return the triplets of a split, at most one per statute.
+    """Return the triplets of a split, one per statute that has another one of its level on another matter.
 
     Each second half is B of one triplet and C of another, so a text alone does not tell whether it is B. Of all such ways to
     choose C, this one has the largest sum of similarities to A by TF-IDF.
@@ -155,9 +199,13 @@ def make_triplets(statutes: list[Statute], some: random.Random) -> list[dict]:
         vectorizer.transform(getattr(statute, half) for statute in statutes) for half in ("first", "second")
     )
     similarity = (firsts @ seconds.T).toarray()
-    np.fill_diagonal(similarity, -len(statutes))  # worse than any other choice
+    matters, levels = (np.array([getattr(of, name) for of in statutes]) for name in ("matter", "level"))
+    refused = (matters == matters[:, None]) | (levels != levels[:, None])
+    similarity[refused] = -len(statutes)  # worse than any other choice
     triplets = []
     for number, other in zip(*linear_sum_assignment(similarity, maximize=True), strict=True):
+        if refused[number, other]:
+            continue
         b, c = of_equal_length(statutes[number].second, statutes[other].second)
         label = some.choice("BC")
         pair = (b, c) if label == "B" else (c, b)
@@ -198,6 +246,14 @@ def known_without_reading(train: list[dict], test: list[dict]) -> dict[str, floa
     words_alone = {part: (of["B"] - of["C"]).tocsr() for part, of in vectors.items()}
     words_in_common = {part: (of["A"].multiply(of["B"] - of["C"])).tocsr() for part, of in vectors.items()}
 
+    def form(text: str) -> np.ndarray:
+        return np.sqrt([text.count(sign) / len(text) for sign in FORM])
+
+    forms = {}
+    for part, of in (("train", train), ("test", test)):
+        signs = {name: np.array([form(triplet[name]) for triplet in of]) for name in "ABC"}
+        forms[part] = abs(signs["A"] - signs["C"]) - abs(signs["A"] - signs["B"])
+
     found = {
         "the first of the two": float(labels["test"].mean()),
         "length in characters": by(len),
@@ -206,6 +262,7 @@ def known_without_reading(train: list[dict], test: list[dict]) -> dict[str, floa
         "TF-IDF": float(np.mean(labels["test"] == np.ravel(words_in_common["test"].sum(axis=1) > 0))),
     }
     for name, features in {
+        "form: punctuation, digits, levels": forms,
         "bag of words, without A": words_alone,
         "bag of words, shared with A": words_in_common,
     }.items():

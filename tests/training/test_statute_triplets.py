@@ -103,6 +103,30 @@ def test_of_near_duplicates_one_is_used(run, tmp_path):
     assert len(begun) == len(set(begun)) <= len(MATTERS)
 
 
+def test_of_statutes_with_one_title_one_is_used(run, tmp_path):
+    texts = [make_statute(matter) for matter in MATTERS]
+    title = re.compile("^.*")
+    versions = [
+        title.sub(f"杭州市{matter}管理条例（2020年修正）", make_statute(matter, "宁波市")) for matter in MATTERS
+    ]
+    code, _, err = run([*texts, *versions])
+    assert code == 0, err
+    begun = [triplet["A"] for part in ("train", "validation", "test") for triplet in read(tmp_path, part)]
+    assert len({matter_of(text) for text in begun}) == len(begun) <= len(MATTERS)
+
+
+def test_the_other_statute_is_on_another_matter_and_written_alike(run, tmp_path):
+    """The same matter in another place, and the punctuation of another source, would tell nothing but style."""
+    other = str.maketrans("，。", ",。")
+    texts = [make_statute(matter, place) for matter in MATTERS[:20] for place in ("杭州市", "宁波市")]
+    code, _, err = run([text.translate(other) if i % 3 else text for i, text in enumerate(texts)])
+    assert code == 0, err
+    for part in ("train", "validation", "test"):
+        for triplet in read(tmp_path, part):
+            assert matter_of(triplet["B"]) != matter_of(triplet["C"])
+            assert not any("," in triplet[name] for name in "ABC")
+
+
 def test_bad_input_is_named_and_nothing_is_written(run, tmp_path):
     def refusal(texts, *arguments):
         code, _, err = run(texts, *arguments)
