@@ -13,12 +13,14 @@ import argparse
 import json
 import statistics
 import sys
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
 import measure
 from rich.table import Table
 
+from modeling_roformer.training.errors import exit_on_error
 from modeling_roformer.training.runs.spread import spread as mean_and_deviation
 
 EXAMPLES = measure.ROOT / "examples"
@@ -26,7 +28,16 @@ sys.path += [str(EXAMPLES), str(EXAMPLES / "position_laboratory")]
 
 
 def saved_in(folder: Path) -> dict:
-    return json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    path = folder / "results.json"
+    try:
+        saved = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        sys.exit(f"{path} cannot be read ({error.strerror}): name the output folder of a training")
+    except ValueError as error:
+        sys.exit(f"{path} is damaged ({error}): run the training again, which writes it anew")
+    if not isinstance(saved, dict):
+        sys.exit(f"{path} is not a file of results: name the output folder of a training")
+    return saved
 
 
 def spread(values: list[float], form: str) -> measure.Cell:
@@ -110,23 +121,34 @@ def retrieval(*folders: Path) -> dict[str, Table]:
 
     from modeling_roformer.training.comparing.paired_bootstrap import paired_bootstrap
 
-    saved = {folder.name: saved_in(folder) for folder in folders}
+    saved = {}
+    for folder in folders:
+        if folder.name in saved:
+            sys.exit(f"two runs have the name {folder.name}, which names their rows: rename one of the folders")
+        saved[folder.name] = saved_in(folder)
     trained = [of for of in saved.values() if any(row["name"] == TRAINED for row in of["rows"])]
-    refuse_other_settings([of["settings"] for of in trained], [name for name in HYPERPARAMETERS if name != "bf16"])
-    refuse_other_settings([of["settings"] for of in saved.values()], ("test_questions", "passages", "length"))
-    rows, precisions = {}, {}
+    alike = [name for name in HYPERPARAMETERS if name != "bf16"]  # the table has the precision instead
+    refuse_other_settings([of["settings"] for of in trained], [*alike, "train_questions"])
+    alike = ("test_questions", "validation_questions", "passages", "length")
+    refuse_other_settings([of["settings"] for of in saved.values()], alike)
+    rows, precisions, failed = {}, {}, Counter()
     for folder, of in saved.items():
         for row in of["rows"]:
             if row["name"] in (UNTRAINED, TRAINED):
-                if not row.get("failed"):
-                    name = f"{folder}, {row['name']}"
-                    rows.setdefault(name, []).append(row)
+                name = f"{folder}, {row['name']}"
+                if row.get("failed"):
+                    failed[name] += 1
+                    continue
+                rows.setdefault(name, []).append(row)
+                if row["name"] == TRAINED:
                     precisions[name] = "bfloat16" if of["settings"].get("bf16") else "float32"
             else:
                 rows[row["name"]] = [row]  # word search gives the same in each run
-    table = Table("", "seeds", "computed in", *METRICS)
+    table = Table("", "seeds", "trained in", *METRICS)
     for name, same in rows.items():
         seeds = str(len(same)) if name.endswith(TRAINED) else ""
+        if failed[name]:
+            seeds += f", {failed[name]} failed"
         scores = [spread([list(row["scores"].values())[-1][of] for row in same], ".3f") for of in METRICS]
         table.add_row(name, seeds, precisions.get(name, ""), *scores)
     differences = Table("first", "second", "difference of mrr@10, in hundredths (95 % interval)")
@@ -166,4 +188,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with exit_on_error("trained"):
+        main()

@@ -203,10 +203,11 @@ def test_tables_of_training_are_made_from_its_results(tmp_path):
     tables = trained.retrieval(saved(settings=settings, rows=runs))
     name = f"{tmp_path.name}, trained"
     assert rows(tables["scores"])[0][:4] == ["BM25, words", "", "", "0.875"]
-    assert rows(tables["scores"])[1][:4] == [name, "2", "float32", "0.469 ± 0.044"]
+    assert rows(tables["scores"])[1][:4] == [name, "2, 1 failed", "float32", "0.469 ± 0.044"]
     ((first, second, difference),) = rows(tables["differences"])
     assert (first, second) == ("BM25, words", name) and difference.startswith("+40.6 (")
-    for other, word in ({"length": 512}, "length"), ({"epochs": 4}, "epochs"):
+    others = {"length": 512}, {"epochs": 4}, {"train_questions": "c"}, {"validation_questions": "c"}
+    for other, word in ((other, next(iter(other)).replace("_", " ")) for other in others):
         (tmp_path / "other").mkdir(exist_ok=True)
         (tmp_path / "other" / "results.json").write_text(json.dumps({"settings": settings | other, "rows": runs}))
         with pytest.raises(SystemExit) as stop:
@@ -214,7 +215,19 @@ def test_tables_of_training_are_made_from_its_results(tmp_path):
         assert_states(str(stop.value), word)
     (tmp_path / "other" / "results.json").write_text(json.dumps({"settings": settings | {"bf16": True}, "rows": runs}))
     tables = trained.retrieval(tmp_path, tmp_path / "other")
-    assert rows(tables["scores"])[2][:3] == ["other, trained", "2", "bfloat16"]
+    assert rows(tables["scores"])[2][:3] == ["other, trained", "2, 1 failed", "bfloat16"]
+    for folders, words in (
+        ((tmp_path / "other", tmp_path / "." / "copy" / "other"), ("two runs", "other")),
+        ((tmp_path / "missing",), ("missing", "cannot be read")),
+    ):
+        with pytest.raises(SystemExit) as stop:
+            trained.retrieval(*folders)
+        assert_states(str(stop.value), *words)
+    for text in ("[]", '{"settings"'):
+        (tmp_path / "other" / "results.json").write_text(text)
+        with pytest.raises(SystemExit) as stop:
+            trained.retrieval(tmp_path / "other")
+        assert_states(str(stop.value), "results.json")
 
     results = {"none": {"bits_per_character": 3.2321, "validation_loss": 2.2269}, "after": {"failed": "loss is nan"}}
     tables = trained.characters(saved(results=results))
