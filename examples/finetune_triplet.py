@@ -200,7 +200,7 @@ def compare_models(chosen: argparse.Namespace, console: Console) -> None:
 
     console.print(accuracy_table(rows))
     compared = compare(rows)
-    results.write(compared)
+    results.write(compare([row for row in results.rows.values() if row.runs]))  # those of earlier commands too
     if compared:
         console.print(comparison_table(compared))
     made = [(row, seed) for row in rows if row.model and not row.note for seed in splits]

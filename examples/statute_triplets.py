@@ -38,6 +38,7 @@ from modeling_roformer.tokenization.segmentation import JiebaSegmenter
 from modeling_roformer.tokenization.vocabulary_maker.corpus import read_chunks
 from modeling_roformer.training.errors import TrainingError, exit_on_error
 from modeling_roformer.training.pretraining.near_duplicates import near_duplicates
+from modeling_roformer.training.runs.finite import positive_integer
 
 NUMBER = "[一二三四五六七八九十百千零〇两0-9０-９]+"
 ARTICLE = re.compile(rf"^第{NUMBER}条(之{NUMBER})?[\s　]*")
@@ -103,12 +104,14 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("tokenizer", help="folder of a saved tokenizer, which counts the tokens")
     parser.add_argument("--output", type=Path, required=True, help="a new folder")
     parser.add_argument("--field", default="text", help="field of JSON Lines with the statute")
-    parser.add_argument("--articles", type=int, default=10, help="minimum number of articles of a statute")
-    parser.add_argument("--least", type=int, default=800, help="minimum number of tokens of a text")
-    parser.add_argument("--most", type=int, default=3000, help="maximum number of tokens of a text")
-    parser.add_argument("--test", type=int, default=1000, help="test triplets")
-    parser.add_argument("--validation", type=int, default=150, help="validation triplets")
-    parser.add_argument("--train", type=int, default=1500, help="training triplets, at most; the rest of the statutes")
+    parser.add_argument("--articles", type=positive_integer, default=10, help="minimum number of articles of a statute")
+    parser.add_argument("--least", type=positive_integer, default=800, help="minimum number of tokens of a text")
+    parser.add_argument("--most", type=positive_integer, default=3000, help="maximum number of tokens of a text")
+    parser.add_argument("--test", type=positive_integer, default=1000, help="test triplets")
+    parser.add_argument("--validation", type=positive_integer, default=150, help="validation triplets")
+    parser.add_argument(
+        "--train", type=positive_integer, default=1500, help="training triplets, at most; the rest of the statutes"
+    )
     parser.add_argument("--seed", type=int, default=0, help="seed of the splits and of the labels")
     return parser.parse_args()
 
@@ -295,9 +298,17 @@ def main() -> None:
         some.shuffle(statutes)
         ends = np.cumsum([chosen.test, chosen.validation, chosen.train])
         parts = [statutes[start:end] for start, end in zip((0, *ends[:-1]), ends, strict=True)]
+        if min(map(len, parts)) < 2:
+            raise TrainingError("each split needs two statutes at least: give a larger --train, --validation or --test")
         triplets = {
             part: make_triplets(of, some) for part, of in zip(("test", "validation", "train"), parts, strict=True)
         }
+        if len({triplet["label"] for triplet in triplets["train"]}) < 2:
+            raise TrainingError(
+                f"the {len(triplets['train'])} training triplets have one label, too few to learn from: lower --test or --least, "
+                "or give a larger --train"
+            )
+        known = known_without_reading(triplets["train"], triplets["test"])
         for part in SPLITS:
             lines = (json.dumps(triplet, ensure_ascii=False) + "\n" for triplet in triplets[part])
             (folder / f"{part}.jsonl").write_text("".join(lines), encoding="utf-8")
@@ -311,7 +322,7 @@ def main() -> None:
         table.add_row(part, f"{len(triplets[part]):,}", *(f"{mean:,.0f}" for mean in means))
     console.print(table)
     table = Table("known from", "test accuracy")
-    for name, accuracy in known_without_reading(triplets["train"], triplets["test"]).items():
+    for name, accuracy in known.items():
         table.add_row(name, f"{accuracy:.1%}")
     console.print(table)
 

@@ -137,3 +137,4 @@ def test_bad_input_is_named_and_nothing_is_written(run, tmp_path):
     few = [make_statute(matter) for matter in MATTERS[:8]]
     assert_states(refusal(few), 8, 10, 4, "--test")
     assert_states(refusal(few, *SIZES, "--least", 100_000), "--least")
+    assert_states(refusal([make_statute(matter) for matter in MATTERS], *SIZES, "--train", 1), "--train", "two")
