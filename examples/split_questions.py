@@ -77,24 +77,25 @@ def main() -> None:
             if row not in seen:
                 seen.add(row)
                 parts[part_of(row[2])].append(dict(zip(("question", "passage", "group"), row, strict=True)))
+    where = {}
+    for part, rows in parts.items():
+        for row in rows:
+            if where.setdefault(row["passage"].strip(), part) != part:
+                raise TrainingError(
+                    f"the passage {row['passage'][:40]!r} is in {where[row['passage'].strip()]} and in {part}, with different groups: "
+                    "leave out --group to keep the questions of a passage together"
+                )
     if chosen.join:
         parts = {part: joined(rows, chosen.join) for part, rows in parts.items()}
     if empty := [part for part, rows in parts.items() if not rows]:
         raise TrainingError(f"no question is for {' and '.join(empty)}: give more questions, or smaller groups")
-    where = {}
-    for part, rows in parts.items():
-        for row in rows:
-            if where.setdefault(row["passage"], part) != part:
-                raise TrainingError(
-                    f"the passage {row['passage'][:40]!r} is in {where[row['passage']]} and in {part}, with different groups: "
-                    "leave out --group to keep the questions of a passage together"
-                )
     with output_folder(chosen.output) as folder:
         for part, rows in parts.items():
             lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
             (folder / f"{part}.jsonl").write_text("".join(lines), encoding="utf-8")
 
-        lines = (json.dumps({"passage": passage}, ensure_ascii=False) + "\n" for passage in where)
+        passages = dict.fromkeys(row["passage"] for rows in parts.values() for row in rows)
+        lines = (json.dumps({"passage": passage}, ensure_ascii=False) + "\n" for passage in passages)
         (folder / "passages.jsonl").write_text("".join(lines), encoding="utf-8")
 
     table = Table("")

@@ -220,7 +220,7 @@ def train(
     """
     set_seed(seed)
     model, log = load(chosen), []
-    questions = parts["train"]
+    questions, best, best_weights = parts["train"], None, None
     for epochs, kind in (chosen.epochs, "batch"), (chosen.hard_epochs, "hard"):
         if not epochs:
             continue
@@ -235,6 +235,12 @@ def train(
                 batch_size=chosen.device_batch,
                 verbose=False,
             )
+            # A question has none if all passages are too close to its answer.
+            print(f"hard negatives: for {len(questions):,} of {len(parts['train']):,} questions")
+            log.append({"questions_with_hard_negatives": len(questions)})
+            if not len(questions):
+                break
+            best_weights = {name: weight.clone() for name, weight in model.state_dict().items()}
         arguments = SentenceTransformerTrainingArguments(
             f"{folder}/{kind}",
             seed=seed,
@@ -259,6 +265,9 @@ def train(
         loss = CachedMultipleNegativesRankingLoss(model, mini_batch_size=chosen.device_batch)
         trainer = RetrieverTrainer(model, arguments, train_dataset=questions, loss=loss, evaluator=search)
         trainer.train()
+        if best is not None and trainer.state.best_metric < best:  # no hard epoch is better
+            model.load_state_dict(best_weights)
+        best = trainer.state.best_metric
         log += [
             {**entry, "epoch": entry["epoch"] + chosen.epochs * (kind == "hard")} for entry in trainer.state.log_history
         ]
@@ -282,6 +291,13 @@ def main() -> None:
 def train_seeds(chosen: argparse.Namespace) -> None:
     """Fine-tune with each seed, keep the best model, and show the results."""
     config = saved_config(chosen.model)  # raises an error if it is not a RoFormer
+    if (
+        chosen.length > config.max_position_embeddings
+    ):  # at which a SentenceTransformer cuts texts when it is loaded again
+        raise TrainingError(
+            f"--length {chosen.length} is more than {chosen.model} reads: give --length {config.max_position_embeddings}, or "
+            "set max_position_embeddings in its config.json"
+        )
     words = {name: make() for name, make in WORDS.items()} if chosen.words else {}
     parts = read_parts(chosen)
     passages = read_passages(chosen, parts)

@@ -111,6 +111,7 @@ def test_bad_files_are_named_and_nothing_is_written(run, tmp_path):
     rows = make_rows()
     write("shared.jsonl", [{**row, "p": "同一段落"} for row in rows])
     assert_states(refusal("shared.jsonl", *COLUMNS, "--group", "article"), "同一段落", "--group")
+    assert_states(refusal("shared.jsonl", *COLUMNS, "--group", "article", "--join", 5), "同一段落", "--group")
     rows[3]["q"] = ""
     write("empty.jsonl", rows)
     assert_states(refusal("empty.jsonl", *COLUMNS), "empty.jsonl", 4, "q")

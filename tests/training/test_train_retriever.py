@@ -139,6 +139,37 @@ def test_it_learns_records_true_ranks_and_goes_on(run, folder, monkeypatch):
     assert_states(run("--seeds", 3, "--hard-epochs", 0)[2], "results.json", "hard_epochs")
 
 
+def test_hard_negatives_that_make_the_model_worse_do_not_replace_it(run, folder, monkeypatch):
+    training = SentenceTransformerTrainer.train
+
+    def spoiling(self, *arguments, **options):
+        if "negative_1" in self.train_dataset.column_names:
+            self.args.learning_rate = 10.0
+        return training(self, *arguments, **options)
+
+    monkeypatch.setattr(SentenceTransformerTrainer, "train", spoiling)
+    code, out, err = run("--seeds", 3, "--hard-epochs", 1)
+    assert code == 0, err
+    row = rows_of(folder)[-1]
+    found = [
+        entry["eval_validation_cosine_ndcg@10"]
+        for entry in row["log"]
+        if "eval_loss" in entry or "eval_runtime" in entry
+    ]
+    assert len(found) == 3 and found[-1] < max(found) == pytest.approx(row["scores"]["validation"]["ndcg@10"])
+    (hard,) = (
+        entry["questions_with_hard_negatives"] for entry in row["log"] if "questions_with_hard_negatives" in entry
+    )
+    assert f"hard negatives: for {hard} of " in out
+
+
+def test_without_hard_negatives_the_trained_model_is_kept(run, folder):
+    """No question has as many as there are passages."""
+    code, out, err = run("--seeds", 3, "--hard-epochs", 1, "--negatives", 100)
+    assert code == 0, err
+    assert "hard negatives: for 0 of " in out and (folder / "run" / "model" / "README.md").exists()
+
+
 def test_a_stopped_run_goes_on_without_training_again(run, folder, monkeypatch):
     training, stop = SentenceTransformerTrainer.train, [5]
 
@@ -186,6 +217,7 @@ def test_bad_input_is_named_on_one_line(run, folder):
     assert_states(refusal("--epochs", -1, code=2), "--epochs", -1)
     assert_states(refusal("--question", "q"), "train.jsonl", "'q'", "--question")
     assert_states(refusal("--passages", "missing.jsonl"), "missing.jsonl")
+    assert_states(refusal("--length", 1537), "--length 1537", "start", "--length 1536", "max_position_embeddings")
     write("train.jsonl", make_rows(5, 0))
     assert_states(refusal(), "train.jsonl", 5, 20)
     BertConfig().save_pretrained("bert")
