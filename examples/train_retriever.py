@@ -30,6 +30,7 @@ from sentence_transformers.util import mine_hard_negatives
 from sklearn.feature_extraction.text import TfidfVectorizer
 from transformers import set_seed
 
+from modeling_roformer import RoFormerConfig
 from modeling_roformer.model_cards.trained_card import published_name, write_trained_card
 from modeling_roformer.output.atomic_folder import output_folder
 from modeling_roformer.output.extras import needs_extra
@@ -40,6 +41,7 @@ from modeling_roformer.training.runs.digests import digest_of_model, digest_of_r
 from modeling_roformer.training.runs.finite import (
     FiniteTraining,
     NotFinite,
+    first_not_finite,
     positive_integer,
     positive_rate,
     show_failed,
@@ -277,6 +279,10 @@ def train(
 def load(chosen: argparse.Namespace) -> SentenceTransformer:
     """Load the model in float32, with the maximum number of tokens of this run."""
     model = SentenceTransformer(str(chosen.model), device="cpu" if ON_CPU else None, model_kwargs={"dtype": "float32"})
+    if name := first_not_finite(model[0].model):
+        raise TrainingError(
+            f"the weight {name} of {chosen.model} is not finite: name a checkpoint of before it became so"
+        )
     model.max_seq_length = chosen.length
     return model
 
@@ -288,16 +294,30 @@ def main() -> None:
         train_seeds(chosen)
 
 
-def train_seeds(chosen: argparse.Namespace) -> None:
-    """Fine-tune with each seed, keep the best model, and show the results."""
-    config = saved_config(chosen.model)  # raises an error if it is not a RoFormer
+def refuse_unfit(config: RoFormerConfig, chosen: argparse.Namespace) -> None:
+    """Raise a TrainingError if the saved model would give other vectors than those that are trained."""
+    if config.is_decoder:
+        raise TrainingError(
+            f"{chosen.model} is a causal language model (is_decoder): name an encoder or masked language model"
+        )
     if (
-        chosen.length > config.max_position_embeddings
-    ):  # at which a SentenceTransformer cuts texts when it is loaded again
+        config.add_pooling_layer and config.pooler_activation == "linear"
+    ):  # RoFormer-Sim: `roformer embed` uses its pooler
+        raise TrainingError(
+            f"{chosen.model} makes vectors of texts with its pooler, which this training leaves out: name another model, or "
+            "set add_pooling_layer to false in its config.json"
+        )
+    if chosen.length > config.max_position_embeddings:  # at which a SentenceTransformer cuts texts
         raise TrainingError(
             f"--length {chosen.length} is more than {chosen.model} reads: give --length {config.max_position_embeddings}, or "
             "set max_position_embeddings in its config.json"
         )
+
+
+def train_seeds(chosen: argparse.Namespace) -> None:
+    """Fine-tune with each seed, keep the best model, and show the results."""
+    config = saved_config(chosen.model)  # raises an error if it is not a RoFormer
+    refuse_unfit(config, chosen)
     words = {name: make() for name, make in WORDS.items()} if chosen.words else {}
     parts = read_parts(chosen)
     passages = read_passages(chosen, parts)

@@ -220,10 +220,28 @@ def test_bad_input_is_named_on_one_line(run, folder):
     assert_states(refusal("--length", 1537), "--length 1537", "start", "--length 1536", "max_position_embeddings")
     write("train.jsonl", make_rows(5, 0))
     assert_states(refusal(), "train.jsonl", 5, 20)
+    shutil.copytree("start", "other")
+    config = json.loads((folder / "start" / "config.json").read_text())
+    for fields, words in (
+        ({"is_decoder": True}, ("other", "is_decoder")),
+        ({"add_pooling_layer": True, "pooler_activation": "linear"}, ("other", "add_pooling_layer")),
+    ):
+        (folder / "other" / "config.json").write_text(json.dumps(config | fields))
+        assert_states(refusal(model="other"), *words)
     BertConfig().save_pretrained("bert")
     assert_states(refusal(model="bert"), "bert", "RoFormer")
     write("train.jsonl", [{"question": "", "passage": "明月"}])
     assert_states(refusal(), "train.jsonl", "question", 1)
+
+
+def test_weights_that_are_not_finite_are_named(run, folder):
+    model = RoFormerForMaskedLM.from_pretrained("start")
+    with torch.no_grad():
+        model.roformer.embeddings.word_embeddings.weight[5] = float("nan")
+    model.save_pretrained("start")
+    code, _, err = run("--epochs", 0, "--hard-epochs", 0)
+    assert code == 1 and len(rows_of(folder)) == 0
+    assert_states(err, "start", "embeddings.word_embeddings.weight", "not finite")
 
 
 def test_without_a_package_of_word_search_it_is_named(run, folder, monkeypatch):
