@@ -32,7 +32,7 @@ from transformers import set_seed
 
 from modeling_roformer import RoFormerConfig
 from modeling_roformer.model_cards.trained_card import published_name, write_trained_card
-from modeling_roformer.output.atomic_folder import output_folder
+from modeling_roformer.output.atomic_folder import is_saved_model, output_folder
 from modeling_roformer.output.extras import needs_extra
 from modeling_roformer.tokenization.segmentation import JiebaSegmenter
 from modeling_roformer.training.errors import TrainingError, exit_on_error
@@ -335,6 +335,10 @@ def train_seeds(chosen: argparse.Namespace) -> None:
     searches = {part: Search(parts[part], passages, part, chosen.device_batch) for part in parts if part != "train"}
     checkpoints, folder = chosen.output / ".checkpoints", chosen.output / "model"
 
+    weights = folder / "model.safetensors"
+    if folder.exists() and any(folder.iterdir()) and not is_saved_model(folder):
+        raise TrainingError(f"{folder} is not a saved model, which the best one would replace: name another --output")
+
     def add(name: str, seed: int | None, score: Callable[[Search], dict[str, float]], **more) -> dict:
         found = {part: score(search) for part, search in searches.items()}
         rows.append({"name": name, "seed": seed, "scores": found, "ranks": [*searches.values()][-1].ranks, **more})
@@ -351,11 +355,11 @@ def train_seeds(chosen: argparse.Namespace) -> None:
     is_training = chosen.epochs + chosen.hard_epochs > 0
     for seed in chosen.seeds if is_training else ():
         done = next((row for row in rows if (row["name"], row["seed"]) == (TRAINED, seed)), None)
-        is_lost = done is not None and done is best(rows) and not folder.exists()
+        is_lost = done is not None and done is best(rows) and not weights.exists()
         if done and not is_lost:
             continue
         if is_lost:
-            print(f"{folder} is missing, so seed {seed} is trained again")
+            print(f"{weights} is missing, so seed {seed} is trained again")
         place = rows.index(done) if done else len(rows)
         del rows[place : place + 1]
         shutil.rmtree(checkpoints, ignore_errors=True)  # left by a stopped run
@@ -376,8 +380,10 @@ def train_seeds(chosen: argparse.Namespace) -> None:
     Console().print(table_of(rows, [*searches][-1]))
     seeds = {f"seed {row['seed']}": row.get("failed") for row in rows if row["name"] == TRAINED}
     show_failed(seeds)
-    if is_training:
+    if is_training and weights.exists():
         print(f"best model: {folder}")
+    elif is_training and (first := best(rows)):
+        print(f"{weights} is missing: give --seeds {first['seed']} to train the best model again")
 
 
 def best(rows: list[dict]) -> dict | None:

@@ -6,6 +6,7 @@ paths.
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from huggingface_hub import EvalResult, ModelCard
@@ -93,11 +94,18 @@ def published_name(source: str | Path) -> str:
 
 
 def published_base(base: str | Path) -> str:
-    """Return the base model for a card: a name on the Hub, or that in the card of a folder, or the name of the folder."""
+    """Return the base model for a card: a name on the Hub, or that in the card of a folder, or the name of the folder.
+
+    A card that cannot be read names no base model: it must not cost the training that is to be saved.
+    """
     card = Path(base) / CARD
-    block = YAML_BLOCK.search(card.read_text(encoding="utf-8")) if card.is_file() else None
-    known = read_metadata(block[2]).get("base_model") if block else None
-    return str((known[0] if isinstance(known, list) else known) or published_name(base))
+    known = None
+    with suppress(OSError, ValueError):
+        block = YAML_BLOCK.search(card.read_text(encoding="utf-8"))
+        known = read_metadata(block[2]).get("base_model") if block else None
+    if isinstance(known, list):
+        known = known[0] if known else None
+    return str(known or published_name(base))
 
 
 def _line(score: EvalResult) -> str:

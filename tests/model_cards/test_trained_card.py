@@ -82,6 +82,23 @@ def test_a_base_that_the_hub_could_not_have(folder, tmp_path):
     assert card.data.base_model is None and "| base model | 模型 |" in card.text
 
 
+@pytest.mark.parametrize(
+    "card",
+    [
+        b"---\nfoo\n---\n",
+        b"---\nbase_model: [\n---\n",
+        b"---\nbase_model: []\n---\n",
+        b"---\nbase_model: {a: b}\n---\n",
+        b"\x81",
+    ],
+)
+def test_a_damaged_card_of_the_base_costs_no_training(folder, tmp_path, card):
+    (tmp_path / "laws").mkdir()
+    (tmp_path / "laws" / "README.md").write_bytes(card)
+    write_trained_card(folder, "classifier", "Fine-tuned.", base=tmp_path / "laws")
+    assert "| base model | laws |" in (folder / "README.md").read_text(encoding="utf-8")
+
+
 def test_a_model_with_the_name_of_a_release_gets_its_own_card(tmp_path):
     name = "chinese_roformer-char_L-6_H-384_A-6"
     sizes = {"num_hidden_layers": 6, "hidden_size": 384, "num_attention_heads": 6, "vocab_size": 12000}

@@ -133,7 +133,9 @@ def test_it_learns_records_true_ranks_and_goes_on(run, folder, monkeypatch):
         key=lambda seed: next(row for row in rows_of(folder) if row["seed"] == seed)["scores"]["validation"]["ndcg@10"],
     )
     assert f"seed: {best}" in (folder / "run" / "model" / "README.md").read_text()
-    shutil.rmtree(folder / "run" / "model")
+    (folder / "run" / "model" / "model.safetensors").unlink()
+    code, out, _ = run("--seeds", 7 - best, "--hard-epochs", 1)
+    assert code == 0 and "best model:" not in out and f"--seeds {best}" in out and len(seen) == 4
     assert run("--seeds", 3, 4, "--hard-epochs", 1)[0] == 0
     assert seen[4:] == [best, best] and (folder / "run" / "model" / "README.md").exists()
     assert_states(run("--seeds", 3, "--hard-epochs", 0)[2], "results.json", "hard_epochs")
@@ -242,6 +244,16 @@ def test_weights_that_are_not_finite_are_named(run, folder):
     code, _, err = run("--epochs", 0, "--hard-epochs", 0)
     assert code == 1 and len(rows_of(folder)) == 0
     assert_states(err, "start", "embeddings.word_embeddings.weight", "not finite")
+
+
+def test_a_folder_that_is_no_model_is_kept(run, folder):
+    assert run("--seeds", 3, "--hard-epochs", 0)[0] == 0
+    shutil.rmtree(folder / "run" / "model")
+    (folder / "run" / "model").mkdir()
+    (folder / "run" / "model" / "mine.txt").write_text("mine")
+    code, _, err = run("--seeds", 3, 4, "--hard-epochs", 0)
+    assert code == 1 and (folder / "run" / "model" / "mine.txt").read_text() == "mine"
+    assert_states(err, "not a saved model", "--output")
 
 
 def test_without_a_package_of_word_search_it_is_named(run, folder, monkeypatch):
