@@ -80,9 +80,9 @@ def main() -> None:
     where = {}
     for part, rows in parts.items():
         for row in rows:
-            if where.setdefault(row["passage"].strip(), part) != part:
+            if (other := where.setdefault(row["passage"].strip(), part)) != part:
                 raise TrainingError(
-                    f"the passage {row['passage'][:40]!r} is in {where[row['passage'].strip()]} and in {part}, with different groups: "
+                    f"the passage {row['passage'][:40]!r} is in {other} and in {part}, with different groups: "
                     "leave out --group to keep the questions of a passage together"
                 )
     if chosen.join:

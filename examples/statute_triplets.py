@@ -70,7 +70,7 @@ REMOVED = (
     (re.compile(r"(?<!城)[省市县区州旗](?=[、（及和或]|[一-鿿]{0,8}?(?:部门|机关|机构|委员会))"), ""),
     (re.compile(r"政府(?:[、及和或]*政府)+"), "政府"),
 )
-# What NFKC makes half-width in all texts, of which some had it full-width.
+# Punctuation that NFKC makes half-width, back to full width; quotation marks are left out.
 FULL_WIDTH = str.maketrans(",;:?!()", "，；：？！（）", "\"'“”‘’")
 PROVINCES = (
     "北京", "天津", "上海", "重庆", "河北", "山西", "辽宁", "吉林", "黑龙江", "江苏",
