@@ -11,6 +11,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from ...triplet_matching import AutoModelForTripletMatching
 from ..errors import ServingError
 from ..model_folder import named_when_unreadable
+from ..pooling import pooling_of
 from .abilities import TRIPLET, WRITE, Abilities, abilities_of
 
 LONGEST = 4096
@@ -66,6 +67,7 @@ class ServedModel:
         self.longest: int = min(limit for limit in limits if limit is not None)
         self.longest_text: int = CHARACTERS * max_length
         self.is_matcher: bool = hasattr(self.model, "triplet_loss")
+        self.pooling: str = pooling_of(folder, self.model.config.to_dict())
 
     def _auto_class(self):
         tabs, task = self.abilities.tabs, self.abilities.task

@@ -32,15 +32,18 @@ class Compared:
 def vectors(served: ServedModel, texts: list[str], names: list[str]) -> tuple[torch.Tensor, list[Reading]]:
     """Return normalised vectors in float32, of shape (n, hidden_size).
 
-    A vector is the mean over all tokens, or RoFormer-Sim's pooled first token. Texts are run one at a time, so that memory
+    A vector is the mean over all tokens, or the first token as `pooling_of` says. Texts are run one at a time, so that memory
     does not grow with their number.
     """
     readings = [served.read(text, name=name) for text, name in zip(texts, names, strict=True)]
     rows = []
     for reading in readings:
         outputs = served.model.base_model(served.ids(reading))
-        pooled = outputs.pooler_output if served.model.config.to_dict().get("prefix_lm") else None
-        rows.append(outputs.last_hidden_state.float().mean(1) if pooled is None else pooled.float())
+        if served.pooling == "pooler":
+            rows.append(outputs.pooler_output.float())
+        else:
+            hidden = outputs.last_hidden_state.float()
+            rows.append(hidden[:, 0] if served.pooling == "cls" else hidden.mean(1))
     return F.normalize(torch.cat(rows).cpu(), dim=-1), readings
 
 

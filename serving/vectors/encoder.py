@@ -13,6 +13,7 @@ from ...model_cards.facts import hash_file
 from ...output.console import no_transformers_bar, no_transformers_report
 from ..errors import ServingError
 from ..model_folder import TOKENIZER_FILES, named_when_unreadable, read_model_folder
+from ..pooling import is_matcher, pooling_of
 
 if TYPE_CHECKING:
     import torch
@@ -35,7 +36,7 @@ def check_model(directory: str | Path) -> Path:
     config = read_model_folder(folder)
     if config.get("is_encoder_decoder"):
         raise ServingError(f"{folder} is an encoder-decoder, which has no vectors of texts: name an encoder")
-    if _matches_triplets(config) and config.get("triplet_scorer", "cross") == "cross":
+    if is_matcher(config) and config.get("triplet_scorer", "cross") == "cross":
         raise ServingError(
             f'{folder} reads texts in pairs (triplet_scorer="cross") and has no vectors of single texts: train a model with '
             '--scorer bi, or compare texts with pipeline("triplet-matching")'
@@ -44,16 +45,14 @@ def check_model(directory: str | Path) -> Path:
 
 
 def model_identity(folder: Path) -> str:
-    """Return the SHA-256 of a model's configuration, tokenizer and weights."""
+    """Return the SHA-256 of a model's configuration, tokenizer and weights, and of its pooling if it is "cls"."""
     found = hashlib.sha256()
+    if pooling_of(folder, read_model_folder(folder)) == "cls":
+        found.update(b"cls\0")
     for path in sorted({path for pattern in _IDENTITY for path in folder.glob(pattern)}):
         found.update(f"{path.name}\0{path.stat().st_size}\0".encode())
         hash_file(found, path)
     return found.hexdigest()
-
-
-def _matches_triplets(config: dict) -> bool:
-    return (config.get("architectures") or [""])[0] == "RoFormerForTripletMatching"
 
 
 class TextEncoder:
@@ -63,6 +62,7 @@ class TextEncoder:
 
     - `"pooler"`: RoFormer-Sim's pooler, a linear layer over [CLS];
     - `"bi"`: the normalised mean over tokens, as `encode` of a `RoFormerForTripletMatching` returns it;
+    - `"cls"`: the first token, if a folder of sentence-transformers says so;
     - `"mean"`: for every other encoder, the mean over tokens, [CLS] and [SEP] included, as in sentence-transformers.
 
     Args:
@@ -120,8 +120,7 @@ class TextEncoder:
                 f"{folder} is a decoder (is_decoder), whose tokens do not attend to later ones, so it has no vectors of texts: "
                 "name an encoder"
             )
-        has_pooler = getattr(config, "add_pooling_layer", False) and config.pooler_activation == "linear"
-        self.pooling = "bi" if _matches_triplets(config.to_dict()) else "pooler" if has_pooler else "mean"
+        self.pooling = pooling_of(folder, config.to_dict())
         self.width = config.hidden_size
         self.max_length = self._max_length(folder, max_length, longest)
         self.batch_tokens = batch_tokens
@@ -228,6 +227,8 @@ class TextEncoder:
             outputs = self.model(ids, attention_mask=mask)
             if self.pooling == "pooler":
                 return outputs.pooler_output.float()
+            if self.pooling == "cls":
+                return outputs.last_hidden_state[:, 0].float()
             mean = mean_over_tokens(outputs.last_hidden_state, mask).float()
             return F.normalize(mean, dim=-1) if self.pooling == "bi" else mean
 

@@ -1,0 +1,85 @@
+"""The pooling that a folder of sentence-transformers states, in `roformer embed` and on the page."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from helpers.messages import refused
+
+import modeling_roformer  # noqa: F401
+from modeling_roformer.serving.errors import ServingError
+from modeling_roformer.serving.page.served_model import ServedModel
+from modeling_roformer.serving.page.similarity import vectors
+from modeling_roformer.serving.vectors.encoder import TextEncoder, model_identity
+
+sentence_transformers = pytest.importorskip("sentence_transformers")
+modules = pytest.importorskip("sentence_transformers.sentence_transformer.modules")
+TEXTS = ["今天天气非常好。", "床前明月光，疑是地上霜", "a"]
+
+
+@pytest.fixture
+def pooled(saved, tmp_path):
+    """Return a function that saves an encoder by sentence-transformers with a pooling; it returns the folder."""
+
+    def pooled(mode, *more):
+        encoder = modules.Transformer(str(saved("word")))
+        width = encoder.get_embedding_dimension()
+        folder = tmp_path / ("_".join(mode) if isinstance(mode, tuple) else mode)
+        parts = [encoder, modules.Pooling(width, mode), *more]
+        sentence_transformers.SentenceTransformer(modules=parts, device="cpu").save(str(folder))
+        return folder
+
+    return pooled
+
+
+def cosines(rows):
+    rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows @ rows.T
+
+
+@pytest.mark.parametrize("mode", ["mean", "cls"])
+def test_vectors_are_those_of_sentence_transformers(pooled, saved, mode):
+    folder = pooled(mode, modules.Normalize())
+    expected = sentence_transformers.SentenceTransformer(str(folder), device="cpu").encode(TEXTS)
+    found = TextEncoder(folder, device="cpu")(TEXTS)
+    np.testing.assert_allclose(cosines(found), cosines(expected), atol=2e-6)
+    with torch.no_grad():
+        on_page, _ = vectors(ServedModel(folder), TEXTS, TEXTS)
+    np.testing.assert_allclose(on_page.numpy(), expected, atol=2e-6)
+
+
+def test_the_fields_of_older_versions(pooled, tmp_path):
+    expected = TextEncoder(pooled("cls"), device="cpu")(TEXTS)
+    path = tmp_path / "cls" / "1_Pooling" / "config.json"
+    older = {"word_embedding_dimension": 32, "pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}
+    path.write_text(json.dumps(older))
+    np.testing.assert_array_equal(TextEncoder(tmp_path / "cls", device="cpu")(TEXTS), expected)
+
+
+def test_another_pooling_is_another_model(pooled, tmp_path):
+    """Vectors of before are not completed with those of another pooling."""
+    mean = pooled("mean")
+    before = model_identity(mean)
+    other = shutil.copytree(mean, tmp_path / "other")
+    (other / "modules.json").unlink()
+    assert model_identity(other) == before  # the mean is what a folder without the file has
+    (mean / "1_Pooling" / "config.json").write_text('{"pooling_mode": "cls"}')
+    assert model_identity(mean) != before
+
+
+def test_vectors_that_cannot_be_made_are_refused(pooled, saved, tmp_path):
+    for mode, *more in (("max",), (("mean", "max"),), ("mean", modules.Dense(32, 8))):
+        with refused(ServingError, "modules.json", "SentenceTransformer", "max" if not more else "Dense"):
+            TextEncoder(pooled(mode, *more))
+    bi = shutil.copytree(saved("bi"), tmp_path / "bi")
+    for name in ("modules.json", "1_Pooling"):
+        (shutil.copytree if name == "1_Pooling" else shutil.copy)(pooled("cls") / name, bi / name)
+    with refused(ServingError, bi / "modules.json", "cls"):
+        TextEncoder(bi)
+    folder = pooled("cls")
+    for text in ("", "{}", "[1]", "[" * 100_000, '[{"type": "x.Pooling", "path": "gone"}]', "\ud800"):
+        (folder / "modules.json").write_text(text, errors="surrogatepass")
+        with refused(ServingError, folder / "modules.json"):
+            TextEncoder(folder)
