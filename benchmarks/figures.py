@@ -172,13 +172,13 @@ PARTS = {
         "trained.py positions {english}", ("examples/compare_position_embeddings.py", TRAINING, MODELS), True
     ),
     "statutes": Part(
-        "trained.py triplets {statutes}/*",
+        "trained.py triplets {statutes}/*/",
         ("examples/finetune_triplet.py", "examples/statute_triplets.py", TRAINING, MODELS),
         True,
     ),
     "scm": Part("trained.py triplets {scm}", ("examples/finetune_triplet.py", TRAINING, MODELS), True),
     "retrieval": Part(
-        "trained.py retrieval {retrieval}/*",
+        "trained.py retrieval {retrieval}/*/",
         ("examples/train_retriever.py", TRAINING, MODELS),
         True,
     ),

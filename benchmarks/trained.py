@@ -11,6 +11,7 @@ training, which it records.
 
 import argparse
 import json
+import os
 import statistics
 import sys
 from collections import Counter
@@ -20,7 +21,7 @@ from pathlib import Path
 import measure
 from rich.table import Table
 
-from modeling_roformer.training.errors import exit_on_error
+from modeling_roformer.training.errors import TrainingError, exit_on_error
 from modeling_roformer.training.runs.spread import spread as mean_and_deviation
 
 EXAMPLES = measure.ROOT / "examples"
@@ -33,7 +34,7 @@ def saved_in(folder: Path) -> dict:
         saved = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         sys.exit(f"{path} cannot be read ({error.strerror}): name the output folder of a training")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         sys.exit(f"{path} is damaged ({error}): run the training again, which writes it anew")
     if not isinstance(saved, dict):
         sys.exit(f"{path} is not a file of results: name the output folder of a training")
@@ -82,6 +83,7 @@ def triplets(*folders: Path) -> dict[str, Table]:
                 sys.exit(f"two folders have seed {twice[0]} of {name}, one of them {folder}: leave out one of them")
             known.runs += [run for run in row.runs if not known.run(run.seed)]  # baselines give the same in each folder
             known.failed |= row.failed
+            known.failed = {seed: why for seed, why in known.failed.items() if not known.run(int(seed))}
     ordered = sorted(rows.values(), key=lambda row: row.model is not None)
     return {"accuracy": accuracy_table(ordered), "comparisons": comparison_table(compare(ordered))}
 
@@ -117,7 +119,7 @@ def retrieval(*folders: Path) -> dict[str, Table]:
     """Return the scores of word search and of each run, and the differences between all of them."""
     from itertools import combinations
 
-    from train_retriever import HYPERPARAMETERS, METRICS, TRAINED, UNTRAINED
+    from train_retriever import HYPERPARAMETERS, METRICS, TRAINED, UNTRAINED, read_rows
 
     from modeling_roformer.training.comparing.paired_bootstrap import paired_bootstrap
 
@@ -126,6 +128,7 @@ def retrieval(*folders: Path) -> dict[str, Table]:
         if folder.name in saved:
             sys.exit(f"two runs have the name {folder.name}, which names their rows: rename one of the folders")
         saved[folder.name] = saved_in(folder)
+        read_rows(saved[folder.name])
     trained = [of for of in saved.values() if any(row["name"] == TRAINED for row in of["rows"])]
     alike = [name for name in HYPERPARAMETERS if name != "bf16"]  # the table has the precision instead
     refuse_other_settings([of["settings"] for of in trained], [*alike, "train_questions"])
@@ -183,7 +186,16 @@ def main() -> None:
     measure.add_output(parser)
     chosen = parser.parse_args()
     with measure.Figures(chosen.output, "accelerate", "sacrebleu") as figures:
-        for name, table in KINDS[chosen.kind](*chosen.folders).items():
+        try:
+            tables = KINDS[chosen.kind](*chosen.folders)
+        except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+            if isinstance(error, TrainingError) or os.environ.get("ROFORMER_DEBUG"):
+                raise
+            sys.exit(
+                f"{', '.join(map(str, chosen.folders))}: results that are not those of a {chosen.kind} "
+                f"({type(error).__name__}: {error}), or damaged: name the output folder of a training"
+            )
+        for name, table in tables.items():
             figures.add(name, table)
 
 

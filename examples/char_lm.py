@@ -27,7 +27,7 @@ from modeling_roformer.training.errors import TrainingError, exit_on_error
 from modeling_roformer.training.runs.checkpointing import CheckpointingTrainer
 from modeling_roformer.training.runs.device import ON_CPU, processes
 from modeling_roformer.training.runs.digests import digest_of_text
-from modeling_roformer.training.runs.finite import NotFinite, positive_integer, positive_rate, show_failed
+from modeling_roformer.training.runs.finite import NotFinite, positive_integer, positive_rate, seed_number, show_failed
 from modeling_roformer.training.runs.resuming import ResultsFile, run_lock
 
 VARIANTS = {
@@ -71,7 +71,7 @@ def read_arguments() -> argparse.Namespace:
         "--device-batch", type=positive_integer, help="texts that a device computes at once; default: the whole batch"
     )
     parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=seed_number, default=0)
     parser.add_argument("--prompt", help="text to continue at the end; default: the first line of TEXT")
     parser.add_argument("--new-tokens", type=positive_integer, default=200)
     chosen = parser.parse_args()

@@ -41,6 +41,7 @@ from modeling_roformer.training.runs.finite import (
     NotFinite,
     positive_integer,
     positive_rate,
+    seed_number,
     show_failed,
 )
 from modeling_roformer.training.runs.models import saved_config
@@ -56,7 +57,9 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--output", type=Path, required=True, help="folder of the runs")
     parser.add_argument("--learning-rates", type=positive_rate, nargs="+", default=[2e-5, 3e-5, 4e-5, 5e-5])
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="seeds of the head, the order and dropout")
+    parser.add_argument(
+        "--seeds", type=seed_number, nargs="+", default=[0], help="seeds of the head, the order and dropout"
+    )
     parser.add_argument("--epochs", type=positive_rate, default=3)
     parser.add_argument("--batch-size", type=positive_integer, default=32)
     parser.add_argument(

@@ -20,7 +20,7 @@ from rich.console import Console
 from modeling_roformer.training.errors import TrainingError, exit_on_error
 from modeling_roformer.training.metrics import metric
 from modeling_roformer.training.runs.device import require_one_process
-from modeling_roformer.training.runs.finite import NotFinite, positive_rate, show_failed
+from modeling_roformer.training.runs.finite import NotFinite, positive_rate, seed_number, show_failed
 from modeling_roformer.training.runs.learning_rate import fine_tuning_rate
 from modeling_roformer.training.runs.models import saved_config
 from modeling_roformer.training.runs.resuming import recorded_setting, run_lock
@@ -58,7 +58,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--models", nargs="+", default=[], metavar="DIR", help="saved RoFormers to fine-tune")
     parser.add_argument("--max-length", type=int, nargs="+", default=[512], help="maximum number of tokens")
     parser.add_argument(
-        "--seeds", type=int, nargs="+", default=[0], help="each seed trains every model at every length"
+        "--seeds", type=seed_number, nargs="+", default=[0], help="each seed trains every model at every length"
     )
     parser.add_argument("--baselines", action="store_true", help="add rows without training")
     parser.add_argument("--data-name", help="name of the triplets in the cards; default: the names of the files")
@@ -199,10 +199,11 @@ def compare_models(chosen: argparse.Namespace, console: Console) -> None:
                 describe_trained(folder, start, row, split, own, data, blind)
 
     console.print(accuracy_table(rows))
-    compared = compare(rows)
-    results.write(compare([row for row in results.rows.values() if row.runs]))  # those of earlier commands too
-    if compared:
-        console.print(comparison_table(compared))
+    compared = compare([row for row in results.rows.values() if row.runs])  # those of earlier commands too
+    results.write(compared)
+    asked = {row.name for row in rows}
+    if shown := [comparison for comparison in compared if {comparison.row, comparison.against} <= asked]:
+        console.print(comparison_table(shown))
     made = [(row, seed) for row in rows if row.model and not row.note for seed in splits]
     show_failed({f"{row.name}, seed {seed}": row.failed.get(str(seed)) for row, seed in made})
     known, asked = splits[chosen.seeds[0]].test_overlap()

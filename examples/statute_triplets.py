@@ -38,7 +38,7 @@ from modeling_roformer.tokenization.segmentation import JiebaSegmenter
 from modeling_roformer.tokenization.vocabulary_maker.corpus import read_chunks
 from modeling_roformer.training.errors import TrainingError, exit_on_error
 from modeling_roformer.training.pretraining.near_duplicates import near_duplicates
-from modeling_roformer.training.runs.finite import positive_integer
+from modeling_roformer.training.runs.finite import positive_integer, seed_number
 
 NUMBER = "[一二三四五六七八九十百千零〇两0-9０-９]+"
 ARTICLE = re.compile(rf"^第{NUMBER}条(之{NUMBER})?[\s　]*")
@@ -59,7 +59,7 @@ REMOVED = (
     (re.compile(rf"第{NUMBER}[款项]|前[一二三四五两]?[款条项]|本(?:条(?!例)|款(?!项)|项(?!目))"), ""),
     (
         re.compile(
-            r"[0-9０-９一二三四五六七八九〇零]{2,4}\s*年\s*[0-9０-９一二三四五六七八九十]{1,3}\s*月(?:\s*[0-9０-９一二三四五六七八九十]{1,3}\s*日)?"
+            r"[0-9一二三四五六七八九〇零]{2,4}\s*年\s*[0-9一二三四五六七八九十]{1,3}\s*月(?:\s*[0-9一二三四五六七八九十]{1,3}\s*日)?"
         ),
         "",
     ),
@@ -112,7 +112,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--train", type=positive_integer, default=1500, help="training triplets, at most; the rest of the statutes"
     )
-    parser.add_argument("--seed", type=int, default=0, help="seed of the splits and of the labels")
+    parser.add_argument("--seed", type=seed_number, default=0, help="seed of the splits and of the labels")
     return parser.parse_args()
 
 

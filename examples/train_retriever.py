@@ -2,13 +2,12 @@
 
     python examples/train_retriever.py MODEL --train train.jsonl --test test.jsonl --output retriever --seeds 0 1 2
 
-MODEL is a saved encoder or masked language model of this package. Questions are in .csv, .tsv,
-.jsonl or .parquet files with the columns `question` and `passage`; --question and --passage name others. All passages are
-searched, with those of --passages. The other passages of a batch are negatives. After --epochs, the trained model finds hard
-negatives, passages that it ranks high for a question that they do not answer, and trains --hard-epochs more with them. With 0
-of both, the model is only evaluated. RUN gets
-results.json and the model with the best validation score, for SentenceTransformer, `roformer embed` and `roformer rank`. The
-same command resumes a stopped run, seed by seed. See docs/retrieval.md.
+MODEL is a saved encoder or masked language model of this package. Questions are in .csv, .tsv, .jsonl or .parquet files with the
+columns `question` and `passage`; --question and --passage name others. All passages are searched, with those of --passages. The
+other passages of a batch are negatives. After --epochs, the trained model finds hard negatives, passages that it ranks high for
+a question that they do not answer, and trains --hard-epochs more with them. With 0 of both, the model is only evaluated. RUN gets
+results.json and the model with the best validation score, for SentenceTransformer, `roformer embed` and `roformer rank`. The same
+command resumes a stopped run, seed by seed. See docs/retrieval.md.
 """
 
 import argparse
@@ -25,6 +24,7 @@ from rich.table import Table
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
 from sentence_transformers.sentence_transformer.losses import CachedMultipleNegativesRankingLoss
+from sentence_transformers.sentence_transformer.modules import Normalize
 from sentence_transformers.sentence_transformer.training_args import BatchSamplers
 from sentence_transformers.util import mine_hard_negatives
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -34,6 +34,7 @@ from modeling_roformer import RoFormerConfig
 from modeling_roformer.model_cards.trained_card import published_name, write_trained_card
 from modeling_roformer.output.atomic_folder import is_saved_model, output_folder
 from modeling_roformer.output.extras import needs_extra
+from modeling_roformer.serving.model_folder import named_when_unreadable
 from modeling_roformer.tokenization.segmentation import JiebaSegmenter
 from modeling_roformer.training.errors import TrainingError, exit_on_error
 from modeling_roformer.training.runs.device import ON_CPU, require_one_process
@@ -44,6 +45,7 @@ from modeling_roformer.training.runs.finite import (
     first_not_finite,
     positive_integer,
     positive_rate,
+    seed_number,
     show_failed,
 )
 from modeling_roformer.training.runs.learning_rate import fine_tuning_rate
@@ -57,6 +59,7 @@ PARTS = ("train", "validation", "test")
 METRICS = {"mrr@10": ("mrr", 10), "ndcg@10": ("ndcg", 10), "recall@10": ("recall", 10), "recall@100": ("recall", 100)}
 BEST = "ndcg@10"  # on the validation questions, chooses the epoch and the seed
 FOUND = 100  # passages per question
+SHORTEST = 8  # tokens of a text
 MARGIN = 0.05  # hard negatives have at most 95 % of the cosine of the answer: closer ones may answer the question, too
 UNTRAINED, TRAINED = "before training", "trained"
 NOT_COMPARED = ("output", "seeds", *PARTS, "passages", *COLUMNS, "device_batch", "words")
@@ -77,7 +80,7 @@ def read_arguments() -> argparse.Namespace:
     for column in COLUMNS:
         parser.add_argument(f"--{column}", default=column, metavar="COLUMN", help=f"default: {column}")
     parser.add_argument("--output", type=Path, required=True, metavar="RUN", help="folder for the model and its scores")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="seeds of the order and of dropout")
+    parser.add_argument("--seeds", type=seed_number, nargs="+", default=[0], help="seeds of the order and of dropout")
     parser.add_argument("--length", type=positive_integer, default=512, help="maximum number of tokens of a text")
     parser.add_argument("--batch-size", type=positive_integer, default=64, help="questions per step")
     parser.add_argument(
@@ -93,6 +96,8 @@ def read_arguments() -> argparse.Namespace:
     for option, epochs in (("--epochs", chosen.epochs), ("--hard-epochs", chosen.hard_epochs)):
         if epochs < 0:
             parser.error(f"{option} is {epochs}; expected at least 0")
+    if chosen.length < SHORTEST:
+        parser.error(f"--length is {chosen.length}; expected at least {SHORTEST}")
     return chosen
 
 
@@ -120,6 +125,8 @@ def read_parts(chosen: argparse.Namespace) -> datasets.DatasetDict:
         is_held_out = [passage in held_out for passage in parts["train"]["passage"]]
         rows = [[row for row, held in enumerate(is_held_out) if held == wanted] for wanted in (False, True)]
         parts["train"], parts["validation"] = map(parts["train"].select, rows)
+    if len({*parts["train"]["passage"]}) < 2:  # the negatives of a question are other passages
+        raise TrainingError(f"{chosen.train} has one passage for training; expected at least two different ones")
     return datasets.DatasetDict({part: parts[part] for part in PARTS if part in parts})
 
 
@@ -277,14 +284,33 @@ def train(
 
 
 def load(chosen: argparse.Namespace) -> SentenceTransformer:
-    """Load the model in float32, with the maximum number of tokens of this run."""
-    model = SentenceTransformer(str(chosen.model), device="cpu" if ON_CPU else None, model_kwargs={"dtype": "float32"})
+    """Load the model in float32, with the maximum number of tokens of this run.
+
+    Raises a TrainingError or ServingError if it cannot be loaded, has a weight that is not finite, or another pooling.
+    """
+    options = {"device": "cpu" if ON_CPU else None, "model_kwargs": {"dtype": "float32"}}
+    with named_when_unreadable(chosen.model):
+        model = SentenceTransformer(str(chosen.model), **options)
+    if (kind := vector_of(model)) != "the mean over tokens":
+        raise TrainingError(
+            f"{chosen.model} makes vectors by {kind}, but the mean over tokens is trained here: remove modules.json from it, or "
+            "train it with sentence-transformers"
+        )
+    model.prompts, model.default_prompt_name = {}, None  # `roformer embed` has none
     if name := first_not_finite(model[0].model):
         raise TrainingError(
             f"the weight {name} of {chosen.model} is not finite: name a checkpoint of before it became so"
         )
     model.max_seq_length = chosen.length
     return model
+
+
+def vector_of(model: SentenceTransformer) -> str:
+    """Return in words how a model makes the vector of a text."""
+    _, pooling, *more = (module for module in model if not isinstance(module, Normalize))
+    kinds = [pooling.pooling_mode] if isinstance(pooling.pooling_mode, str) else pooling.pooling_mode
+    names = [*kinds, *(type(module).__name__ for module in more)]
+    return "the mean over tokens" if names == ["mean"] else ", ".join(names)
 
 
 def main() -> None:
@@ -318,6 +344,7 @@ def train_seeds(chosen: argparse.Namespace) -> None:
     """Fine-tune with each seed, keep the best model, and show the results."""
     config = saved_config(chosen.model)  # raises an error if it is not a RoFormer
     refuse_unfit(config, chosen)
+    starting = load(chosen)
     words = {name: make() for name, make in WORDS.items()} if chosen.words else {}
     parts = read_parts(chosen)
     passages = read_passages(chosen, parts)
@@ -326,9 +353,9 @@ def train_seeds(chosen: argparse.Namespace) -> None:
     settings = {name: value for name, value in vars(chosen).items() if name not in NOT_COMPARED}
     settings |= {"model": digest_of_model(chosen.model), "questions": parts.num_rows}
     settings |= {f"{part}_questions": digest_of_rows(parts[part]) if part in parts else None for part in PARTS}
-    settings["passages"] = digest_of_text("\n".join(sorted(passages)))
+    settings["passages"] = digest_of_text("\n".join(sorted(map(on_one_line, passages))))
     file = ResultsFile(chosen.output, settings)
-    rows = file.read(lambda saved: [dict(row) for row in saved["rows"]]) or []
+    rows = file.read(read_rows) or []
     print(", ".join(f"{part}: {len(questions):,} questions" for part, questions in parts.items()))
     print(f"{len(passages):,} passages are searched")
     file.write(rows=rows)
@@ -349,8 +376,7 @@ def train_seeds(chosen: argparse.Namespace) -> None:
             add(name, None, lambda search, by=similarities: search.scores_of_words(by))
             file.write(rows=rows)
     if not any(row["name"] == UNTRAINED for row in rows):
-        model = load(chosen)
-        add(UNTRAINED, None, lambda search: search.scores_of(model))
+        add(UNTRAINED, None, lambda search: search.scores_of(starting))
         file.write(rows=rows)
     is_training = chosen.epochs + chosen.hard_epochs > 0
     for seed in chosen.seeds if is_training else ():
@@ -384,6 +410,26 @@ def train_seeds(chosen: argparse.Namespace) -> None:
         print(f"best model: {folder}")
     elif is_training and (first := best(rows)):
         print(f"{weights} is missing: give --seeds {first['seed']} to train the best model again")
+
+
+def on_one_line(text: str) -> str:
+    """Escape line breaks, so that two texts are not one with a line break between them."""
+    return text.replace("\\", "\\\\").replace("\n", "\\n")
+
+
+def read_rows(saved: dict) -> list[dict]:
+    """Return the rows of a results.json. Raise a ValueError, TypeError or KeyError if one of them is misshapen."""
+    for row in saved["rows"]:
+        if not isinstance(row["name"], str) or not isinstance(row["seed"], int | None):
+            raise ValueError("a row without a name or seed")
+        if row.get("failed"):
+            continue
+        scores = [of[metric] for of in row["scores"].values() for metric in METRICS]
+        if not scores or not all(0 <= score <= 1 for score in scores):
+            raise ValueError("scores that are none")
+        if not all(isinstance(rank, int) and rank >= 0 for rank in row["ranks"]):
+            raise ValueError("ranks that are none")
+    return [*saved["rows"]]
 
 
 def best(rows: list[dict]) -> dict | None:

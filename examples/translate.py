@@ -42,7 +42,7 @@ from modeling_roformer.training.runs.checkpointing import Checkpointing
 from modeling_roformer.training.runs.checkpoints import average_of_last
 from modeling_roformer.training.runs.device import ON_CPU
 from modeling_roformer.training.runs.digests import digest_of_rows
-from modeling_roformer.training.runs.finite import NotFinite, show_failed
+from modeling_roformer.training.runs.finite import NotFinite, seed_number, show_failed
 from modeling_roformer.training.runs.resuming import ResultsFile, run_lock
 from modeling_roformer.training.runs.spread import spread
 from modeling_roformer.training.translation.pairs import COLUMNS, TokenBatches, read_pairs, train_tokenizer
@@ -70,7 +70,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--encodings", nargs="+", choices=NAMES, default=list(NAMES), help="position encodings to compare"
     )
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="seeds of weights, order and dropout")
+    parser.add_argument("--seeds", type=seed_number, nargs="+", default=[0], help="seeds of weights, order and dropout")
     parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast")
     parser.add_argument("--score", metavar="MODEL", help="only translate --test with a saved model")
     chosen = parser.parse_args()

@@ -55,7 +55,9 @@ def _stated(folder: Path) -> list[str] | None:
                 found.append(name)
         return found
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OSError) as error:
-        raise ServingError(f"{path} cannot be read ({error}): save the model again with sentence-transformers") from None
+        raise ServingError(
+            f"{path} cannot be read ({error}): save the model again with sentence-transformers"
+        ) from None
 
 
 def _kinds(settings: dict) -> list[str]:

@@ -195,8 +195,8 @@ def test_tables_of_training_are_made_from_its_results(tmp_path):
 
     def searched(name, seed, ranks):
         first = statistics.mean(1 / rank for rank in ranks)
-        scores = {"validation": {}, "test": dict.fromkeys(("mrr@10", "ndcg@10", "recall@10", "recall@100"), first)}
-        return {"name": name, "seed": seed, "scores": scores, "ranks": ranks}
+        scores = dict.fromkeys(("mrr@10", "ndcg@10", "recall@10", "recall@100"), first)
+        return {"name": name, "seed": seed, "scores": {"validation": scores, "test": scores}, "ranks": ranks}
 
     words, failed = searched("BM25, words", None, [1, 1, 2, 1]), {"name": "trained", "seed": 2, "failed": "loss is nan"}
     runs = [words, *(searched("trained", seed, [2, 2, ranks, 2]) for seed, ranks in ((0, 2), (1, 4))), failed]
@@ -264,12 +264,19 @@ def test_triplets_of_several_folders_are_one_table(tmp_path):
     second = made("second", RoFormer={0: [1, 1, 1, 1]}, BERT={1: [1, 1, 1, 0]})
     tables = trained.triplets(first, second)
     assert cells(tables["accuracy"]) == [
-        ["TF-IDF", "50.0", "50.0", "all"],
-        ["BERT", "50.0 ± 0.0", "50.0 ± 35.4", "all"],
-        ["RoFormer", "50.0", "100.0", "all"],
+        ["TF-IDF", "1", "50.0", "50.0", "all"],
+        ["BERT", "2", "50.0 ± 0.0", "50.0 ± 35.4", "all"],
+        ["RoFormer", "1", "50.0", "100.0", "all"],
     ]
-    ((one, other, difference),) = cells(tables["comparisons"])
-    assert (one, other) == ("RoFormer", "BERT") and difference.startswith("+75.0")
+    ((one, other, seeds, difference),) = cells(tables["comparisons"])  # over the seed that both have
+    assert (one, other, seeds) == ("RoFormer", "BERT", "1") and difference.startswith("+75.0")
+    failed = made("failed", BERT={2: [0, 0, 0, 0]})
+    results = Results(failed, {"files": ["a"], "epochs": 2})
+    for seed in (1, 3):  # 1 has a result in the second folder
+        results.add_failed(results.rows["BERT"], seed, "the loss is nan")
+    for folders in ((first, second, failed), (failed, second, first)):
+        (row,) = (row for row in cells(trained.triplets(*folders)["accuracy"]) if row[0] == "BERT")
+        assert row[1] == "3, 1 failed"
     for folder, words in {
         made("again", BERT={0: [0, 0, 0, 0]}): ("seed 0", "BERT", "again"),
         made("other", settings={"epochs": 3}): ("epochs",),
@@ -278,6 +285,27 @@ def test_triplets_of_several_folders_are_one_table(tmp_path):
         with pytest.raises(SystemExit) as stop:
             trained.triplets(first, folder)
         assert_states(str(stop.value), *words)
+
+
+@pytest.mark.parametrize("kind", ["translation", "triplets", "laboratory", "characters", "classification", "retrieval"])
+def test_results_of_another_shape_are_named(tmp_path, monkeypatch, capsys, kind):
+    import trained
+
+    (tmp_path / "run").mkdir()
+    monkeypatch.setattr("sys.argv", ["trained.py", kind, str(tmp_path / "run"), "--output", str(tmp_path / "table")])
+    row = {"name": "x", "seed": 0, "scores": {"test": {"mrr@10": None}}, "ranks": None, "runs": [None]}
+    settings = {"length": None, "texts": None}
+    for content in (
+        {"settings": settings, "rows": [row], "runs": [row], "results": {"x": None}, "seeds": {"0": row}},
+        {"settings": None, "rows": [None], "runs": [None], "results": None, "seeds": None},
+        {},
+    ):
+        (tmp_path / "run" / "results.json").write_text(json.dumps(content))
+        with pytest.raises(SystemExit) as stop, trained.exit_on_error("trained"):
+            trained.main()
+        told = capsys.readouterr().err if stop.value.code == 1 else str(stop.value)
+        assert_states(told, tmp_path / "run", "damaged")
+        assert not (tmp_path / "table.json").exists()
 
 
 def test_status_names_every_table(capsys):

@@ -33,7 +33,7 @@ from modeling_roformer.training.pretraining.masking import uniform
 from modeling_roformer.training.runs.checkpointing import CheckpointingTrainer
 from modeling_roformer.training.runs.device import ON_CPU
 from modeling_roformer.training.runs.digests import digest_of_text
-from modeling_roformer.training.runs.finite import NotFinite, positive_rate, show_failed
+from modeling_roformer.training.runs.finite import NotFinite, positive_rate, seed_number, show_failed
 from modeling_roformer.training.runs.resuming import ResultsFile, run_lock
 from modeling_roformer.training.runs.spread import spread
 
@@ -54,7 +54,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--batch-size", type=positive, default=32, help="texts per step")
     parser.add_argument("--steps", type=positive, default=2000)
     parser.add_argument("--learning-rate", type=positive_rate, default=1e-3)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="seeds of weights, batches and masks")
+    parser.add_argument("--seeds", type=seed_number, nargs="+", default=[0], help="seeds of weights, batches and masks")
     parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast in training")
     chosen = parser.parse_args()
     if chosen.hidden_size % (2 * chosen.heads):

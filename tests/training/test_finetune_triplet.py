@@ -269,12 +269,40 @@ def test_bad_arguments_are_named(run, folder):
         assert run(*wrong)[0] == 2  # argparse's own
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda row: row.update(name=1),
+        lambda row: row.update(failed=["0"]),
+        lambda row: row.update(failed={"x": "the loss is nan"}),
+        lambda row: row["runs"].append(None),
+        lambda row: row["runs"][0].update(validation=None),
+        lambda row: row["runs"][0].update(seed="0"),
+        lambda row: row["runs"][0].update(results=[1]),
+        lambda row: row["runs"][0].update(results=[], answers={}),
+        lambda row: row["runs"][0].pop("ties"),
+        lambda row: row["runs"][0].update(accuracy=2),
+    ],
+)
+def test_misshapen_results_are_named_and_kept(run, folder, change):
+    arguments = ["triplets.jsonl", "--baselines", "--epochs", 0]
+    assert run(*arguments)[0] == 0
+    path = folder / "run" / "results.json"
+    saved = json.loads(path.read_text())
+    change(saved["rows"][1])
+    path.write_text(json.dumps(saved))
+    before = path.read_text()
+    code, _, err = run(*arguments)
+    assert code == 1 and path.read_text() == before
+    assert_states(err, "results.json", "damaged", "another folder")
+
+
 def test_where_all_runs_fail(run, folder):
     arguments = ["triplets.jsonl", "--models", "models/roformer", "--max-length", 24, "--seeds", 0, 1]
     code, out, err = run(*arguments, "--learning-rate", "1e30")
     assert code == 1
     assert_states(err, "2 runs")
-    assert "roformer-24, 2 failed │     failed │ failed" in out and "failed: roformer-24, seed 1: " in out
+    assert "roformer-24 │ 0, 2 failed │     failed │ failed" in out and "failed: roformer-24, seed 1: " in out
     (row,) = json.loads((folder / "run" / "results.json").read_text(), parse_constant=pytest.fail)["rows"]
     assert row["runs"] == [] and row["failed"].keys() == {"0", "1"}
     assert [path.name for path in (folder / "run").iterdir()] == ["results.json"]
@@ -293,7 +321,9 @@ def test_a_failed_run_is_named_and_never_best(run, folder, monkeypatch, no_pictu
     arguments = ["triplets.jsonl", "--models", "models/roformer", "--max-length", 24, "--seeds", 0, 1, "--epochs", 1]
     code, out, err = run(*arguments)
     assert (
-        code == 0 and "roformer-24, 1 failed" in out and "failed: roformer-24, seed 0: the loss is nan at step 1" in out
+        code == 0
+        and "roformer-24 │ 1, 1 failed" in out
+        and "failed: roformer-24, seed 0: the loss is nan at step 1" in out
     ), err
     results = folder / "run" / "results.json"
     (row,) = json.loads(results.read_text(), parse_constant=pytest.fail)["rows"]
@@ -311,4 +341,6 @@ def test_vectors_that_are_not_finite(run, folder):
     code, out, err = run(
         "triplets.jsonl", "--models", "models/roformer", "--max-length", 24, "--baselines", "--epochs", 0
     )
-    assert code == 0 and "roformer-24, not trained, 1 failed │     failed" in out, err
+    assert code == 0, err
+    (line,) = (line for line in out.splitlines() if "roformer-24, not trained" in line)
+    assert_states(line, "0, 1 failed", "failed │ failed")

@@ -11,6 +11,7 @@ from helpers.paths import REPOSITORY
 from helpers.scripts import run_script
 from huggingface_hub import ModelCard
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
+from sentence_transformers.sentence_transformer import modules
 from transformers import BertConfig
 
 from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM, RoFormerTokenizer
@@ -220,8 +221,12 @@ def test_bad_input_is_named_on_one_line(run, folder):
     assert_states(refusal("--question", "q"), "train.jsonl", "'q'", "--question")
     assert_states(refusal("--passages", "missing.jsonl"), "missing.jsonl")
     assert_states(refusal("--length", 1537), "--length 1537", "start", "--length 1536", "max_position_embeddings")
+    assert_states(refusal("--length", 2, code=2), "--length", 2, 8)
+    assert_states(refusal("--seeds", -1, code=2), "--seeds", -1)
     write("train.jsonl", make_rows(5, 0))
     assert_states(refusal(), "train.jsonl", 5, 20)
+    write("train.jsonl", [{"question": "明", "passage": "明月"}, {"question": "月", "passage": "明月"}])
+    assert_states(refusal("--validation", "test.jsonl"), "train.jsonl", "one passage", "two")
     shutil.copytree("start", "other")
     config = json.loads((folder / "start" / "config.json").read_text())
     for fields, words in (
@@ -242,8 +247,66 @@ def test_weights_that_are_not_finite_are_named(run, folder):
         model.roformer.embeddings.word_embeddings.weight[5] = float("nan")
     model.save_pretrained("start")
     code, _, err = run("--epochs", 0, "--hard-epochs", 0)
-    assert code == 1 and len(rows_of(folder)) == 0
+    assert code == 1 and not (folder / "run").exists()
     assert_states(err, "start", "embeddings.word_embeddings.weight", "not finite")
+
+
+def test_a_model_that_cannot_be_trained_here_is_named(run, folder):
+    def refusal():
+        code, _, err = run("--epochs", 0, "--hard-epochs", 0, model="other")
+        assert code == 1 and not (folder / "run").exists()
+        shutil.rmtree("other")
+        return err
+
+    parts = [modules.Transformer("start"), modules.Pooling(16, "cls")]
+    SentenceTransformer(modules=parts, device="cpu").save("other")
+    assert_states(refusal(), "other", "cls", "mean over tokens", "modules.json")
+    parts = [modules.Transformer("start"), modules.Pooling(16, "mean"), modules.Dense(16, 8)]
+    SentenceTransformer(modules=parts, device="cpu").save("other")
+    assert_states(refusal(), "other", "Dense")
+    for name, content in (("model.safetensors", b"damaged"), ("tokenizer_config.json", b"[")):
+        shutil.copytree("start", "other")
+        (folder / "other" / name).write_bytes(content)
+        assert_states(refusal(), "other", "cannot be loaded")
+    shutil.copytree("start", "other")
+    for name in ("vocab.txt", "tokenizer.json", "tokenizer_config.json"):
+        (folder / "other" / name).unlink(missing_ok=True)
+    assert_states(refusal(), "other", "tokenizer")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda rows: rows.append("trained"),
+        lambda rows: rows.append({"seed": 0}),
+        lambda rows: rows[0].update(seed="0"),
+        lambda rows: rows[0].pop("ranks"),
+        lambda rows: rows[0].update(ranks=[0.5]),
+        lambda rows: rows[0].update(scores={}),
+        lambda rows: rows[0]["scores"]["test"].update({"mrr@10": None}),
+        lambda rows: rows[0]["scores"].update(test=[]),
+    ],
+)
+def test_misshapen_results_are_named_and_kept(run, folder, change):
+    assert run("--epochs", 0, "--hard-epochs", 0)[0] == 0
+    path = folder / "run" / "results.json"
+    saved = json.loads(path.read_text())
+    change(saved["rows"])
+    path.write_text(json.dumps(saved))
+    before = path.read_text()
+    code, _, err = run("--epochs", 0, "--hard-epochs", 0, "--words")
+    assert code == 1 and path.read_text() == before
+    assert_states(err, path.relative_to(folder), "damaged", "another folder")
+
+
+def test_passages_with_line_breaks_are_not_two(run, folder):
+    """The results of one set of passages are not taken for those of another."""
+    write("more.jsonl", [{"passage": "明月\n光"}])
+    assert run("--epochs", 0, "--hard-epochs", 0, "--passages", "more.jsonl")[0] == 0
+    write("more.jsonl", [{"passage": "明月"}, {"passage": "光"}])
+    code, _, err = run("--epochs", 0, "--hard-epochs", 0, "--passages", "more.jsonl")
+    assert code == 1
+    assert_states(err, "different passages")
 
 
 def test_a_folder_that_is_no_model_is_kept(run, folder):

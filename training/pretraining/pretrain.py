@@ -42,7 +42,7 @@ from ..errors import StoppedBySignal, TrainingError
 from ..runs.checkpoints import remove_all_but, require_undamaged
 from ..runs.device import ON_CPU, device_batch_size, on_main_process, processes
 from ..runs.digests import digest_of_rows, digest_of_tokenizer, digests_of_weights, non_default_fields
-from ..runs.finite import first_not_finite
+from ..runs.finite import first_not_finite, seed_number
 from ..runs.models import SIZES
 from ..runs.resuming import check_same, run_lock
 from .documents import SAMPLE_BY, Corpus
@@ -393,7 +393,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--eval", nargs="+", help="held-out documents, in the same forms as --corpus")
     parser.add_argument("--cache", type=Path, help="folder for the tokenized corpus; default: in --output")
     parser.add_argument("--num-proc", type=int, help="number of processes that tokenize")
-    parser.add_argument("--seed", type=int, default=0, help="seed of weights, order, masks and dropout")
+    parser.add_argument("--seed", type=seed_number, default=0, help="seed of weights, order, masks and dropout")
     parser.add_argument(
         "--device-tokens", type=int, default=16_384, help="maximum number of tokens that a device computes at once"
     )

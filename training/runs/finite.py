@@ -108,6 +108,13 @@ def positive_integer(word: str) -> int:
     return number
 
 
+def seed_number(word: str) -> int:
+    """Return a seed from the command line: an integer that every generator accepts. A type for `argparse`."""
+    if not 0 <= (number := int(word)) < 2**32:
+        raise argparse.ArgumentTypeError(f"{word} is not an integer from 0 to 4294967295")
+    return number
+
+
 def show_failed(failed: Mapping[str, str | None]) -> None:
     """Print which runs failed (name of each run -> the reason, or None). Raise a TrainingError if all did."""
     for name, why in failed.items():

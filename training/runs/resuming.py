@@ -89,7 +89,7 @@ def recorded_setting(folder: str | Path, name: str) -> object:
     try:
         settings = json.loads((Path(folder) / FILE).read_text(encoding="utf-8"))["settings"]
         return settings.get(name)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None  # ResultsFile raises an error for a damaged file
 
 
@@ -121,7 +121,7 @@ class ResultsFile:
         try:
             saved = json.loads(self.path.read_text(encoding="utf-8"))
             settings, parsed = dict(saved["settings"]), parse(saved)
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise TrainingError(f"{self.path} is damaged, or of another script: name another folder") from None
         check_same(self.path, settings, self.settings)
         return parsed

@@ -17,11 +17,15 @@ from .reading import LABELS, Triplet
 
 @dataclass(frozen=True)
 class Comparison:
-    """Difference between the accuracies of two rows on the same triplets."""
+    """Difference between the accuracies of two rows on the same triplets, over the seeds that both have.
+
+    seeds: their number. Earlier versions did not record it.
+    """
 
     row: str
     against: str
     difference: Difference
+    seeds: int
 
 
 @dataclass
@@ -130,7 +134,8 @@ class Results:
         return next((row.model for row in self.rows.values() if row.model and row.weights == weights), name)
 
     def add(self, row: Row, run: Run) -> None:
-        """Add a run to a row, or replace the run with the same seed."""
+        """Add a run to a row, or replace the run with the same seed, also if that failed."""
+        row.failed.pop(str(run.seed), None)
         if row.run(run.seed):
             row.runs = [run if other.seed == run.seed else other for other in row.runs]
         else:
@@ -151,7 +156,20 @@ class Results:
 
 
 def _rows(saved: dict) -> dict[str, Row]:
-    return {row["name"]: Row(**{**row, "runs": [Run(**run) for run in row["runs"]]}) for row in saved["rows"]}
+    """Return the rows of a results.json by name. Raise a ValueError, TypeError or KeyError if one of them is misshapen."""
+    rows = {row["name"]: Row(**{**row, "runs": [Run(**run) for run in row["runs"]]}) for row in saved["rows"]}
+    for row in rows.values():
+        texts = (row.name, row.weights, row.note, *row.failed.values())
+        if not all(isinstance(text, str) for text in texts) or not all(seed.isdecimal() for seed in row.failed):
+            raise ValueError("a row whose names are none")
+        for run in row.runs:
+            counts = (run.seed, run.ties)
+            shares = (run.validation, run.accuracy, *run.results)
+            if not all(isinstance(count, int) for count in counts) or not all(0 <= share <= 1 for share in shares):
+                raise ValueError("a run whose numbers are none")
+            if not run.results or len(run.results) != len(dict(run.answers)):
+                raise ValueError("a run without a result for each answer")
+    return rows
 
 
 def percent(values: Sequence[float]) -> str:
@@ -167,20 +185,20 @@ def percent(values: Sequence[float]) -> str:
 def accuracy_table(rows: Sequence[Row]) -> Table:
     """Return Table 5 of the paper: accuracy on validation and test, means and standard deviations over the seeds."""
     table = Table("accuracy, %")
-    for name in ("validation", "test", "decided"):
+    for name in ("seeds", "validation", "test", "decided"):
         table.add_column(name, justify="right")
     for row in rows:
         if row.note:
-            table.add_row(row.name, "–", "–", row.note)
+            table.add_row(row.name, "–", "–", "–", row.note)
             continue
-        name = f"{row.name}, {len(row.failed)} failed" if row.failed else row.name
+        seeds = f"{len(row.runs)}, {len(row.failed)} failed" if row.failed else str(len(row.runs))
         if not row.runs:
-            table.add_row(name, "failed", "failed")
+            table.add_row(row.name, seeds, "failed", "failed")
             continue
         ties, asked = np.mean([run.ties for run in row.runs]), np.mean([len(run.results) for run in row.runs])
         decided = f"{asked - ties:.4g} of {asked:.4g}" if ties else "all"
         validation, test = ([getattr(run, name) for run in row.runs] for name in ("validation", "accuracy"))
-        table.add_row(name, percent(validation), percent(test), decided)
+        table.add_row(row.name, seeds, percent(validation), percent(test), decided)
     return table
 
 
@@ -190,13 +208,16 @@ def compare(rows: Sequence[Row]) -> list[Comparison]:
     for one, other in combinations(rows, 2):
         alike = one.model and other.model and (one.model == other.model or one.length == other.length)
         if (one.name == TEXT_BLIND or alike) and any(one.run(run.seed) for run in other.runs):
-            found.append(Comparison(other.name, one.name, other.difference_from(one)))
+            shared = sum(one.run(run.seed) is not None for run in other.runs)
+            found.append(Comparison(other.name, one.name, other.difference_from(one), shared))
     return found
 
 
 def comparison_table(compared: Sequence[Comparison]) -> Table:
     """Return a table of paired bootstraps (see `paired_bootstrap`)."""
-    table = Table("paired bootstrap, points of accuracy", "against", "difference, 95 % interval")
+    table = Table()
+    for name in ("paired bootstrap, points of accuracy", "against", "seeds", "difference, 95 % interval"):
+        table.add_column(name, overflow="fold")
     for comparison in compared:
-        table.add_row(comparison.row, comparison.against, str(comparison.difference))
+        table.add_row(comparison.row, comparison.against, str(comparison.seeds), str(comparison.difference))
     return table
