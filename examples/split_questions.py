@@ -47,7 +47,7 @@ def part_of(group: str) -> str:
     >>> part_of("梵文")
     'test'
     """
-    number = int.from_bytes(hashlib.sha256(group.strip().encode("utf-8", "replace")).digest()[:8], "big") % 100
+    number = int.from_bytes(hashlib.sha256(group.encode("utf-8", "replace")).digest()[:8], "big") % 100
     for part, share in SHARES.items():
         if number < share:
             return part
@@ -56,12 +56,13 @@ def part_of(group: str) -> str:
 
 
 def joined(rows: list[dict[str, str]], least: int) -> list[dict[str, str]]:
-    """Return the questions with all passages of their group as one, of groups with at least `least` characters."""
+    """Return the questions, each once, with all passages of their group as one, of groups with at least `least` characters."""
     passages: dict[str, dict[str, None]] = {}
     for row in rows:
         passages.setdefault(row["group"], {})[row["passage"]] = None
     texts = {group: "\n".join(of) for group, of in passages.items()}
-    return [row | {"passage": texts[row["group"]]} for row in rows if len(texts[row["group"]]) >= least]
+    long = {(row["question"], row["group"]): row for row in rows if len(texts[row["group"]]) >= least}
+    return [row | {"passage": texts[row["group"]]} for row in long.values()]
 
 
 def main() -> None:
@@ -73,7 +74,8 @@ def main() -> None:
         group = chosen.group or chosen.passage
         require_columns(table, {"--group": group}, source)
         columns = (texts_in(table, column, source) for column in (chosen.question, chosen.passage, group))
-        for row in zip(*columns, strict=True):
+        for question, passage, name in zip(*columns, strict=True):
+            row = question, passage, name.strip()
             if row not in seen:
                 seen.add(row)
                 parts[part_of(row[2])].append(dict(zip(("question", "passage", "group"), row, strict=True)))

@@ -31,7 +31,6 @@ from rich.table import Table
 from scipy.optimize import linear_sum_assignment
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
-from transformers import AutoTokenizer
 
 from modeling_roformer.output.atomic_folder import output_folder
 from modeling_roformer.tokenization.segmentation import JiebaSegmenter
@@ -39,6 +38,7 @@ from modeling_roformer.tokenization.vocabulary_maker.corpus import read_chunks
 from modeling_roformer.training.errors import TrainingError, exit_on_error
 from modeling_roformer.training.pretraining.near_duplicates import near_duplicates
 from modeling_roformer.training.runs.finite import positive_integer, seed_number
+from modeling_roformer.training.runs.models import load_tokenizer
 
 NUMBER = "[一二三四五六七八九十百千零〇两0-9０-９]+"
 ARTICLE = re.compile(rf"^第{NUMBER}条(之{NUMBER})?[\s　]*")
@@ -277,7 +277,7 @@ def known_without_reading(train: list[dict], test: list[dict]) -> dict[str, floa
 def main() -> None:
     chosen = read_arguments()
     some = random.Random(chosen.seed)
-    tokenizer = AutoTokenizer.from_pretrained(chosen.tokenizer)
+    tokenizer = load_tokenizer(chosen.tokenizer)
     counts: dict[str, int] = {}
 
     def count(text: str) -> int:

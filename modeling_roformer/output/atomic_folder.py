@@ -28,11 +28,11 @@ _UNSUPPORTED = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP}
 
 
 @contextmanager
-def output_folder(path: str | Path, force: bool = False) -> Iterator[Path]:
+def output_folder(path: str | Path, force: bool | None = None) -> Iterator[Path]:
     """Yield a folder to write into, which becomes `path` when the block ends, and is removed if the block fails.
 
     The folder is next to `path`. Its files are synced to disk before it is renamed to `path`. With `force` it replaces
-    an existing model, which stays intact until then and is removed afterwards.
+    an existing model, which stays intact until then and is removed afterwards. None is for a command without --force.
 
     Raises:
         FileExistsError: `path` is the current folder, or exists and is neither an empty folder nor, with `force`, a
@@ -61,7 +61,7 @@ def output_folder(path: str | Path, force: bool = False) -> Iterator[Path]:
         sync(path.parent)
 
 
-def _put_in_place(folder: Path, path: Path, force: bool) -> None:
+def _put_in_place(folder: Path, path: Path, force: bool | None) -> None:
     """Rename `folder` to `path`, where another process may have written something in the meantime."""
     try:
         if not _is_replaced(path, force):
@@ -73,7 +73,7 @@ def _put_in_place(folder: Path, path: Path, force: bool) -> None:
     exchange(folder, path)
 
 
-def _is_replaced(path: Path, force: bool) -> bool:
+def _is_replaced(path: Path, force: bool | None) -> bool:
     """Return whether there is a folder that the new one replaces; raise FileExistsError if it must not be replaced."""
     if path.is_dir() and not os.path.ismount(path):
         if path.samefile(os.curdir):  # a shell in it would stay in the old one, and not see the new one
@@ -81,9 +81,10 @@ def _is_replaced(path: Path, force: bool) -> bool:
         if not any(path.iterdir()):
             return False
         if not force:
-            raise FileExistsError(f"{path} is not empty: name a new folder, or replace a model with --force")
+            advice = "" if force is None else ", or replace a model with --force"
+            raise FileExistsError(f"{path} is not empty: name a new folder{advice}")
         if not is_saved_model(path):
-            raise FileExistsError(f"{path} is not a saved model, so --force does not replace it: name a new folder")
+            raise FileExistsError(f"{path} is not a saved model, so it is not replaced: name a new folder")
         return True
     if path.exists():
         kind = "a mount point: name a folder inside it" if path.is_dir() else "not a folder"

@@ -89,6 +89,25 @@ def test_passages_of_a_group_are_joined(run, tmp_path):
     assert all(row["passage"] == "\n".join(expected[row["group"]]) for row in found) and len(found) == 4 * len(kept)
 
 
+def test_groups_that_differ_by_a_space_are_one_and_equal_questions_are_joined_once(run, tmp_path):
+    rows = make_rows()
+    same = [row | {"q": "何时？", "article": row["article"] + " " * (place % 2)} for place, row in enumerate(rows)]
+    write("all.jsonl", rows + same)
+    assert run("all.jsonl", *COLUMNS, "--group", "article", "--join", 5, "--output", "split")[0] == 0
+    found = [row for part in read(tmp_path / "split").values() for row in part]
+    assert len({row["group"] for row in found}) == len({row["passage"] for row in found}) == 60
+    assert sum(row["question"] == "何时？" for row in found) == 60 and len(found) == len(rows) + 60
+
+
+def test_half_a_surrogate_pair_is_a_question_mark(run, tmp_path):
+    rows = [row | {"q": row["q"] + "\ud83d"} for row in make_rows()]
+    (tmp_path / "all.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    code, _, err = run("all.jsonl", *COLUMNS, "--group", "article", "--output", "split")
+    assert code == 0, err
+    found = [row["question"] for part in read(tmp_path / "split").values() for row in part]
+    assert len(found) == len(rows) and all(question[-1] == "?" for question in found)
+
+
 def test_without_groups_the_questions_of_a_passage_stay_together(run, tmp_path):
     write("all.jsonl", make_rows())
     assert run("all.jsonl", *COLUMNS, "--output", "split")[0] == 0
@@ -104,6 +123,9 @@ def test_bad_files_are_named_and_nothing_is_written(run, tmp_path):
 
     write("all.jsonl", make_rows())
     assert_states(refusal("missing.jsonl"), "missing.jsonl")
+    for name in ("nothing.jsonl", "nothing.csv"):
+        (tmp_path / name).touch()
+        assert_states(refusal(name), name, "is empty")
     assert_states(refusal("all.jsonl"), "all.jsonl", "question", "--question")
     assert_states(refusal("all.jsonl", *COLUMNS, "--group", "title"), "title", "--group")
     write("few.jsonl", make_rows(1))
@@ -118,5 +140,7 @@ def test_bad_files_are_named_and_nothing_is_written(run, tmp_path):
     write("all.jsonl", make_rows())
     (tmp_path / "split").mkdir()
     (tmp_path / "split" / "mine.txt").write_text("mine")
-    assert run("all.jsonl", *COLUMNS, "--output", "split")[0] == 1
+    code, _, err = run("all.jsonl", *COLUMNS, "--output", "split")
+    assert code == 1 and "--force" not in err
+    assert_states(err, "split", "not empty", "new folder")
     assert [path.name for path in (tmp_path / "split").iterdir()] == ["mine.txt"]

@@ -37,10 +37,10 @@ def run(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     RoFormerTokenizer(str(VOCAB)).save_pretrained("tokenizer")
 
-    def run(texts, *arguments):
+    def run(texts, *arguments, tokenizer="tokenizer"):
         with gzip.open("laws.jsonl.gz", "wt", encoding="utf-8") as file:
             file.writelines(json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts)
-        words = ["laws.jsonl.gz", "tokenizer", "--output", "statutes", *(arguments or SIZES)]
+        words = ["laws.jsonl.gz", tokenizer, "--output", "statutes", *(arguments or SIZES)]
         return run_script(SCRIPT, words, monkeypatch, capfd)
 
     return run
@@ -128,8 +128,8 @@ def test_the_other_statute_is_on_another_matter_and_written_alike(run, tmp_path)
 
 
 def test_bad_input_is_named_and_nothing_is_written(run, tmp_path):
-    def refusal(texts, *arguments):
-        code, _, err = run(texts, *arguments)
+    def refusal(texts, *arguments, **options):
+        code, _, err = run(texts, *arguments, **options)
         assert code == 1 and not (tmp_path / "statutes").exists()
         return err
 
@@ -137,4 +137,8 @@ def test_bad_input_is_named_and_nothing_is_written(run, tmp_path):
     few = [make_statute(matter) for matter in MATTERS[:8]]
     assert_states(refusal(few), 8, 10, 4, "--test")
     assert_states(refusal(few, *SIZES, "--least", 100_000), "--least")
+    (tmp_path / "bare").mkdir()
+    (tmp_path / "bare" / "config.json").write_text("{}")
+    for place, words in (("missing", ["missing", "does not exist"]), ("bare", ["bare", "no tokenizer", "vocab.txt"])):
+        assert_states(refusal(few, *SIZES, tokenizer=tmp_path / place), *words)
     assert_states(refusal([make_statute(matter) for matter in MATTERS], *SIZES, "--train", 1), "--train", "two")

@@ -20,14 +20,16 @@ _SPECIAL = ("cls_token", "sep_token", "mask_token", "pad_token")
 def load_tokenizer(place: str | Path, **options) -> PreTrainedTokenizerBase:
     """Load the tokenizer of a saved model's folder, or of a vocab.txt, with options of `RoFormerTokenizer`.
 
-    Raises a TrainingError if it lacks a special token that masking needs.
+    Raises a TrainingError if there is none, or it lacks a special token that masking needs.
     """
     if Path(place).is_dir() and not (Path(place) / "config.json").exists():  # a checkpoint of bert4keras
         place = Path(place) / "vocab.txt"
     if Path(place).is_file():
         tokenizer = RoFormerTokenizer(str(place), **options)
+    elif has_tokenizer(_folder(place)):
+        tokenizer = AutoTokenizer.from_pretrained(place, **options)
     else:
-        tokenizer = AutoTokenizer.from_pretrained(_folder(place), **options)
+        raise TrainingError(f"{place} has no tokenizer: expected {' or '.join(_TOKENIZER_FILES)}")
     vocabulary = tokenizer.get_vocab()
     if missing := [name for name in _SPECIAL if getattr(tokenizer, name) not in vocabulary]:
         raise TrainingError(f"{place}: masked language modelling needs {', '.join(missing)} in the vocabulary")

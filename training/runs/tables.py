@@ -97,7 +97,7 @@ def _frame(table: datasets.Dataset) -> pandas.DataFrame:
 
 
 def texts_in(table: pandas.DataFrame, name: str, source: str | Path) -> list[str]:
-    """Return the values of a column as strings; numbers as they are written, 1.0 as 1.
+    """Return the values of a column as strings; numbers as they are written, 1.0 as 1, and half a surrogate pair as "?".
 
     Raises a TrainingError that names the row of a value that is missing, empty, or neither a string nor a number.
     """
@@ -110,7 +110,8 @@ def texts_in(table: pandas.DataFrame, name: str, source: str | Path) -> list[str
             )
         if isinstance(value, float) and value.is_integer():
             value = int(value)
-        texts.append("" if value is None or value != value else str(value))
+        text = "" if value is None or value != value else str(value)
+        texts.append(text.encode("utf-8", "replace").decode("utf-8"))
         if not texts[-1].strip():
             missing.append(place)
     if missing:
@@ -123,6 +124,8 @@ def texts_in(table: pandas.DataFrame, name: str, source: str | Path) -> list[str
 
 def require_columns(table: pandas.DataFrame, names: dict[str, str], source: str | Path) -> None:
     """Raise a TrainingError unless a table has all columns, which differ. `names` has the option that names each column."""
+    if not len(table.columns):
+        raise TrainingError(f"{source} is empty")
     for option, name in names.items():
         if name not in table.columns:
             raise TrainingError(f"{source} has no column {name!r}, only {listed(table.columns)}: name it with {option}")
