@@ -111,7 +111,7 @@ def classification(*folders: Path) -> dict[str, Table]:
         scores = [seed["scores"] for seed in saved["seeds"].values() if not seed.get("failed")]
         texts = ", ".join(f"{number:,}" for number in saved["settings"]["texts"].values())
         parts = ([of[part]["accuracy"] for of in scores] for part in ("validation", "test"))
-        table.add_row(folder.name, texts, *(spread(part, ".3f") for part in parts))
+        table.add_row(folder.name, texts, *(spread(part, ".3f") if part else "failed" for part in parts))
     return {"scores": table}
 
 
@@ -139,10 +139,11 @@ def retrieval(*folders: Path) -> dict[str, Table]:
         for row in of["rows"]:
             if row["name"] in (UNTRAINED, TRAINED):
                 name = f"{folder}, {row['name']}"
+                rows.setdefault(name, [])
                 if row.get("failed"):
                     failed[name] += 1
                     continue
-                rows.setdefault(name, []).append(row)
+                rows[name].append(row)
                 if row["name"] == TRAINED:
                     precisions[name] = "bfloat16" if of["settings"].get("bf16") else "float32"
             else:
@@ -152,14 +153,21 @@ def retrieval(*folders: Path) -> dict[str, Table]:
         seeds = str(len(same)) if name.endswith(TRAINED) else ""
         if failed[name]:
             seeds += f", {failed[name]} failed"
+        if not same:
+            table.add_row(name, seeds, "", *["failed"] * len(METRICS))
+            continue
         scores = [spread([list(row["scores"].values())[-1][of] for row in same], ".3f") for of in METRICS]
         table.add_row(name, seeds, precisions.get(name, ""), *scores)
     differences = Table("first", "second", "difference of mrr@10, in hundredths (95 % interval)")
     means = {}
     for name, same in rows.items():  # of each question, the mean over the seeds
+        if not same:
+            continue
         by_question = zip(*(row["ranks"] for row in same), strict=True)
         means[name] = [statistics.mean(1 / rank if 0 < rank <= 10 else 0 for rank in ranks) for ranks in by_question]
-    for first, second in combinations([name for name in rows if not name.endswith(UNTRAINED)], 2):
+    for first, second in combinations(
+        [name for name, same in rows.items() if same and not name.endswith(UNTRAINED)], 2
+    ):
         differences.add_row(first, second, str(paired_bootstrap(means[first], means[second])))
     return {"scores": table, "differences": differences}
 

@@ -6,10 +6,13 @@ these names and fields.
 """
 
 import json
+import shutil
 from pathlib import Path
 
 from safetensors import safe_open
 from safetensors.torch import save_file
+
+from .errors import CheckpointError
 
 POOLERS = ("roformer.pooler.dense.", "pooler.dense.")  # key prefixes in models with a head, and without one
 WEIGHTS = "model.safetensors"
@@ -69,6 +72,25 @@ def write_sentence_transformers_files(folder: str | Path) -> None:
         (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     dense = {f"linear.{name}": tensor for name, tensor in pooler.items()}
     save_file(dense, folder / "2_Dense" / WEIGHTS, metadata={"format": "pt"})
+
+
+def copy_sentence_transformers_files(source: Path, folder: Path) -> None:
+    """Copy the modules after the encoder from a folder of sentence-transformers. They do not depend on the vocabulary.
+
+    Raises:
+        CheckpointError: modules.json cannot be read.
+    """
+    for name in (MODULES, "config_sentence_transformers.json", "sentence_bert_config.json"):
+        if (source / name).is_file():
+            shutil.copyfile(source / name, folder / name)
+    try:
+        paths = [module["path"] for module in json.loads((source / MODULES).read_text(encoding="utf-8"))]
+        inside = [path for path in paths if path and (source / path).resolve().parent == source.resolve()]
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise CheckpointError(f"{source / MODULES} cannot be read: {error}") from None
+    for path in inside:
+        if (source / path).is_dir():
+            shutil.copytree(source / path, folder / path)
 
 
 def _pooler(folder: Path) -> dict:

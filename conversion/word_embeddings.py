@@ -180,7 +180,11 @@ def initialise_words(
     with output_folder(checked_output(source, output_dir), force) as folder:
         entries = read_vocabulary(new_vocab)
         from .folder.saved_tokenizer import read_tokenizer
-        from .sentence_transformers_files import MODULES, write_sentence_transformers_files
+        from .sentence_transformers_files import (
+            MODULES,
+            copy_sentence_transformers_files,
+            write_sentence_transformers_files,
+        )
 
         old = read_tokenizer(source)
         tokenizer = _with_vocabulary(old, entries, new_vocab)
@@ -208,6 +212,8 @@ def initialise_words(
         tokenizer.save_pretrained(folder)
         if (source / MODULES).is_file() and config.get("pooler_activation") == "linear":
             write_sentence_transformers_files(folder)
+        elif (source / MODULES).is_file():
+            copy_sentence_transformers_files(source, folder)
         if "auto_map" in config:
             for file in source.glob("*.py"):
                 shutil.copyfile(file, folder / file.name)

@@ -67,7 +67,7 @@ def joined(rows: list[dict[str, str]], least: int) -> list[dict[str, str]]:
 
 def main() -> None:
     chosen = read_arguments()
-    parts, seen = {part: [] for part in SHARES}, set()
+    parts, seen, spelled = {part: [] for part in SHARES}, set(), {}
     for source in chosen.files:
         table = read_table(source)
         require_columns(table, {"--question": chosen.question, "--passage": chosen.passage}, source)
@@ -75,6 +75,7 @@ def main() -> None:
         require_columns(table, {"--group": group}, source)
         columns = (texts_in(table, column, source) for column in (chosen.question, chosen.passage, group))
         for question, passage, name in zip(*columns, strict=True):
+            passage = spelled.setdefault(passage.strip(), passage)  # one passage, whatever the spaces at its ends
             row = question, passage, name.strip()
             if row not in seen:
                 seen.add(row)
@@ -82,7 +83,7 @@ def main() -> None:
     where = {}
     for part, rows in parts.items():
         for row in rows:
-            if (other := where.setdefault(row["passage"].strip(), part)) != part:
+            if (other := where.setdefault(row["passage"], part)) != part:
                 raise TrainingError(
                     f"the passage {row['passage'][:40]!r} is in {other} and in {part}, with different groups: "
                     "leave out --group to keep the questions of a passage together"

@@ -24,7 +24,7 @@ from rich.table import Table
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
 from sentence_transformers.sentence_transformer.losses import CachedMultipleNegativesRankingLoss
-from sentence_transformers.sentence_transformer.modules import Normalize
+from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
 from sentence_transformers.sentence_transformer.training_args import BatchSamplers
 from sentence_transformers.util import mine_hard_negatives
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -296,7 +296,9 @@ def load(chosen: argparse.Namespace) -> SentenceTransformer:
             f"{chosen.model} makes vectors by {kind}, but the mean over tokens is trained here: remove modules.json from it, or "
             "train it with sentence-transformers"
         )
-    model.prompts, model.default_prompt_name = {}, None  # `roformer embed` has none
+    # `roformer embed` has no prompts, and whole vectors.
+    model.prompts, model.default_prompt_name, model.truncate_dim = {}, None, None
+    model.similarity_fn_name = "cosine"
     if name := first_not_finite(model[0].model):
         raise TrainingError(
             f"the weight {name} of {chosen.model} is not finite: name a checkpoint of before it became so"
@@ -307,10 +309,13 @@ def load(chosen: argparse.Namespace) -> SentenceTransformer:
 
 def vector_of(model: SentenceTransformer) -> str:
     """Return in words how a model makes the vector of a text."""
-    _, pooling, *more = (module for module in model if not isinstance(module, Normalize))
-    kinds = [pooling.pooling_mode] if isinstance(pooling.pooling_mode, str) else pooling.pooling_mode
-    names = [*kinds, *(type(module).__name__ for module in more)]
-    return "the mean over tokens" if names == ["mean"] else ", ".join(names)
+    names = []
+    for module in [*model][1:]:
+        if isinstance(module, Pooling):
+            names += [module.pooling_mode] if isinstance(module.pooling_mode, str) else module.pooling_mode
+        elif not isinstance(module, Normalize):
+            names.append(type(module).__name__)
+    return "the mean over tokens" if names == ["mean"] else ", ".join(names) or "no pooling"
 
 
 def main() -> None:
@@ -419,6 +424,10 @@ def on_one_line(text: str) -> str:
 
 def read_rows(saved: dict) -> list[dict]:
     """Return the rows of a results.json. Raise a ValueError, TypeError or KeyError if one of them is misshapen."""
+    names = [(row["name"], row["seed"]) for row in saved["rows"]]
+    parts = {tuple(row["scores"]) for row in saved["rows"] if not row.get("failed")}
+    if len({*names}) < len(names) or not parts <= {PARTS[1:], PARTS[1:2]} or len(parts) > 1:
+        raise ValueError("a row twice, or of other parts")
     for row in saved["rows"]:
         if not isinstance(row["name"], str) or not isinstance(row["seed"], int | None):
             raise ValueError("a row without a name or seed")

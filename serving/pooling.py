@@ -8,6 +8,10 @@ from .errors import ServingError
 
 # Fields of sentence-transformers before version 6, which had one for each kind.
 _OLDER = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
+# The length of a vector does not change its cosines, and dropout is for training.
+_WITHOUT_EFFECT = ("Normalize", "Dropout")
+_KINDS_WITHOUT_EFFECT = {"mean_sqrt_len_tokens": "mean"}
+_DENSE = {"linear.weight": "pooler.dense.weight", "linear.bias": "pooler.dense.bias"}
 
 
 def is_matcher(config: dict) -> bool:
@@ -23,21 +27,36 @@ def pooling_of(folder: Path, config: dict) -> str:
         RoFormerForTripletMatching; "cls": the first token; "mean": the mean over tokens, of every other encoder.
 
     Raises:
-        ServingError: modules.json states other vectors, or cannot be read.
+        ServingError: the files of sentence-transformers state other vectors, or cannot be read.
     """
     has_pooler = config.get("add_pooling_layer") and config.get("pooler_activation") == "linear"
     own = "bi" if is_matcher(config) else "pooler" if has_pooler else "mean"
     stated = _stated(folder)
-    if own == "pooler" and stated in (None, ["cls", "Dense"]):
+    if stated is None:
         return own
-    if own == "bi" and stated in (None, ["mean"]):
+    expected = {"pooler": ["cls", "Dense"], "bi": ["mean"], "mean": ["mean"]}[own]
+    if stated == expected and (own != "pooler" or _has_pooler_as_dense(folder)):
         return own
-    if own == "mean" and stated in (None, ["mean"], ["cls"]):
-        return "mean" if stated is None else stated[0]
+    if own == "mean" and stated == ["cls"]:
+        return "cls"
+    what = ", ".join(stated) if stated != expected else "a Dense with other weights than the model's pooler"
+    instead = "the model's pooler" if own == "pooler" else "the mean over tokens"
     raise ServingError(
-        f"{folder / 'modules.json'} makes vectors by {', '.join(stated)}; expected the first token (cls) or the mean over tokens: "
-        "compute them with SentenceTransformer, or remove the file for the mean"
+        f"{folder / 'modules.json'} makes vectors by {what or 'no pooling'}, which is not supported for this model: compute them "
+        f"with SentenceTransformer, or remove the file for {instead}"
     )
+
+
+def stated_length(folder: Path) -> int | None:
+    """Return the maximum number of tokens of a text that older versions of sentence-transformers state, or None.
+
+    Later versions state it as the tokenizer's `model_max_length`.
+    """
+    try:
+        length = read_json(folder / "sentence_bert_config.json", default={}).get("max_seq_length")
+    except ValueError as error:
+        raise ServingError(str(error)) from None
+    return length if isinstance(length, int) and length > 0 else None
 
 
 def _stated(folder: Path) -> list[str] | None:
@@ -49,21 +68,53 @@ def _stated(folder: Path) -> list[str] | None:
         found = []
         for module in json.loads(read_whole(path)):
             name = module["type"].rpartition(".")[2]
+            if name == "Transformer" and module.get("path"):
+                raise ServingError(
+                    f"{path} has the model in {module['path']}: save it again with sentence-transformers"
+                )
             if name == "Pooling":
                 found += _kinds(read_json(folder / module["path"] / "config.json"))
-            elif name not in ("Transformer", "Normalize"):  # the length of a vector does not change its cosines
+            elif name not in ("Transformer", *_WITHOUT_EFFECT):
                 found.append(name)
-        return found
+        whole = read_json(folder / "config_sentence_transformers.json", default={})
+    except ServingError:
+        raise
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OSError) as error:
         raise ServingError(
             f"{path} cannot be read ({error}): save the model again with sentence-transformers"
         ) from None
+    return found + [name for name in ("truncate_dim", "default_prompt_name") if whole.get(name) is not None]
 
 
 def _kinds(settings: dict) -> list[str]:
     """Return the kinds of pooling in the config.json of a Pooling module."""
     if "pooling_mode" in settings:
         kinds = settings["pooling_mode"]
-        return [kinds] if isinstance(kinds, str) else list(kinds)
-    chosen = [name for name, value in settings.items() if name.startswith("pooling_mode_") and value]
-    return [_OLDER.get(name, name.removeprefix("pooling_mode_")) for name in chosen] or ["mean"]
+        kinds = [kinds] if isinstance(kinds, str) else list(kinds)
+    else:
+        chosen = [name for name, value in settings.items() if name.startswith("pooling_mode_") and value]
+        kinds = [_OLDER.get(name, name.removeprefix("pooling_mode_")) for name in chosen] or ["mean"]
+    if not all(isinstance(kind, str) for kind in kinds):
+        raise ValueError(f"pooling_mode is {kinds}")
+    return [_KINDS_WITHOUT_EFFECT.get(kind, kind) for kind in kinds]
+
+
+def _has_pooler_as_dense(folder: Path) -> bool:
+    """Return whether the Dense module of a RoFormer-Sim is the model's own pooler: training changes only the former."""
+    import torch
+    from safetensors import safe_open
+
+    (place,) = (m["path"] for m in json.loads(read_whole(folder / "modules.json")) if m["type"].endswith(".Dense"))
+    try:
+        settings = read_json(folder / place / "config.json")
+        dense, own = {}, {}
+        with safe_open(folder / place / "model.safetensors", "pt") as file:
+            dense = {_DENSE.get(name, name): file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, no dict
+        for path in sorted(folder.glob("*.safetensors")):
+            with safe_open(path, "pt") as file:
+                names = [name for name in file.keys() if name.endswith(tuple(_DENSE.values()))]  # noqa: SIM118
+                own |= {name[name.index("pooler.") :]: file.get_tensor(name) for name in names}
+    except Exception as error:  # safetensors has an error class of its own
+        raise ServingError(f"{folder / place} cannot be read ({error}): convert the model again") from None
+    is_linear = str(settings.get("activation_function", "")).endswith("Identity")
+    return is_linear and dense.keys() == own.keys() and all(torch.equal(dense[name], own[name]) for name in own)

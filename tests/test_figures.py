@@ -206,6 +206,10 @@ def test_tables_of_training_are_made_from_its_results(tmp_path):
     assert rows(tables["scores"])[1][:4] == [name, "2, 1 failed", "float32", "0.469 ± 0.044"]
     ((first, second, difference),) = rows(tables["differences"])
     assert (first, second) == ("BM25, words", name) and difference.startswith("+40.6 (")
+    lost = tmp_path / "lost"
+    lost.mkdir()
+    (lost / "results.json").write_text(json.dumps({"settings": settings, "rows": [words, failed]}))
+    assert rows(trained.retrieval(lost)["scores"])[1][:4] == ["lost, trained", "0, 1 failed", "", "failed"]
     others = {"length": 512}, {"epochs": 4}, {"train_questions": "c"}, {"validation_questions": "c"}
     for other, word in ((other, next(iter(other)).replace("_", " ")) for other in others):
         (tmp_path / "other").mkdir(exist_ok=True)
@@ -240,6 +244,8 @@ def test_tables_of_training_are_made_from_its_results(tmp_path):
     texts = {"train": 2400, "validation": 8, "test": 8}
     tables = trained.classification(saved(settings={"texts": texts}, seeds=seeds))
     assert rows(tables["scores"]) == [[tmp_path.name, "2,400, 8, 8", "0.800 ± 0.071", "0.500 ± 0.000"]]
+    tables = trained.classification(saved(settings={"texts": texts}, seeds={"0": {"failed": "loss is nan"}}))
+    assert rows(tables["scores"]) == [[tmp_path.name, "2,400, 8, 8", "failed", "failed"]]
 
 
 def test_triplets_of_several_folders_are_one_table(tmp_path):

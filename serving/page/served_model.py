@@ -67,13 +67,18 @@ class ServedModel:
         self.longest: int = min(limit for limit in limits if limit is not None)
         self.longest_text: int = CHARACTERS * max_length
         self.is_matcher: bool = hasattr(self.model, "triplet_loss")
-        self.pooling: str = pooling_of(folder, self.model.config.to_dict())
+        self._folder = folder
 
     def _auto_class(self):
         tabs, task = self.abilities.tabs, self.abilities.task
         if task != "sentence-similarity":
             return getattr(transformers, _AUTO_CLASSES[task])
         return transformers.AutoModelForCausalLM if WRITE in tabs else AutoModelForTripletMatching
+
+    @cached_property
+    def pooling(self) -> str:
+        """Kind of vector, as of `pooling_of`."""
+        return pooling_of(self._folder, self.model.config.to_dict())
 
     @cached_property
     def is_chinese(self) -> bool:

@@ -13,7 +13,7 @@ from ...model_cards.facts import hash_file
 from ...output.console import no_transformers_bar, no_transformers_report
 from ..errors import ServingError
 from ..model_folder import TOKENIZER_FILES, named_when_unreadable, read_model_folder
-from ..pooling import is_matcher, pooling_of
+from ..pooling import is_matcher, pooling_of, stated_length
 
 if TYPE_CHECKING:
     import torch
@@ -147,7 +147,7 @@ class TextEncoder:
         if self.pooling == "bi":
             return min(longest_input(self.tokenizer, None), ends or longest, longest)
         stated = ends or longest if self.pooling == "pooler" else stated
-        return min(self.tokenizer.model_max_length, longest, stated)
+        return min(self.tokenizer.model_max_length, longest, stated, stated_length(folder) or longest)
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         """Return the vectors in float32, of shape (len(texts), width)."""

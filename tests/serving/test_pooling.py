@@ -73,13 +73,70 @@ def test_vectors_that_cannot_be_made_are_refused(pooled, saved, tmp_path):
     for mode, *more in (("max",), (("mean", "max"),), ("mean", modules.Dense(32, 8))):
         with refused(ServingError, "modules.json", "SentenceTransformer", "max" if not more else "Dense"):
             TextEncoder(pooled(mode, *more))
+    whole = tmp_path / "mean" / "config_sentence_transformers.json"
+    for field, value in {"truncate_dim": 4, "default_prompt_name": "query"}.items():
+        shutil.rmtree(tmp_path / "mean")
+        pooled("mean")
+        whole.write_text(json.dumps({**json.loads(whole.read_text()), field: value}))
+        with refused(ServingError, "modules.json", field):
+            TextEncoder(tmp_path / "mean")
     bi = shutil.copytree(saved("bi"), tmp_path / "bi")
     for name in ("modules.json", "1_Pooling"):
         (shutil.copytree if name == "1_Pooling" else shutil.copy)(pooled("cls") / name, bi / name)
     with refused(ServingError, bi / "modules.json", "cls"):
         TextEncoder(bi)
     folder = pooled("cls")
-    for text in ("", "{}", "[1]", "[" * 100_000, '[{"type": "x.Pooling", "path": "gone"}]', "\ud800"):
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode": [1]}')
+    with refused(ServingError, folder / "modules.json", "pooling_mode"):
+        TextEncoder(folder)
+    inside = '[{"type": "x.Transformer", "path": "0_Transformer"}]'
+    for text in (inside, "", "{}", "[1]", "[" * 100_000, '[{"type": "x.Pooling", "path": "gone"}]', "\ud800"):
         (folder / "modules.json").write_text(text, errors="surrogatepass")
         with refused(ServingError, folder / "modules.json"):
             TextEncoder(folder)
+
+
+def test_the_dense_of_roformer_sim_is_its_pooler(saved, tmp_path):
+    """Training with sentence-transformers changes the Dense, and leaves the model's own pooler as it was."""
+    model = sentence_transformers.SentenceTransformer(str(saved("sim")), device="cpu")
+    model.save(str(tmp_path / "same"))
+    np.testing.assert_allclose(TextEncoder(tmp_path / "same", device="cpu")(TEXTS), model.encode(TEXTS), atol=2e-6)
+    with torch.no_grad():
+        model[2].linear.weight.mul_(2)
+    model.save(str(tmp_path / "trained"))
+    with refused(ServingError, tmp_path / "trained" / "modules.json", "Dense", "pooler", "SentenceTransformer"):
+        TextEncoder(tmp_path / "trained")
+    (tmp_path / "trained" / "2_Dense" / "model.safetensors").write_bytes(b"damaged")
+    with refused(ServingError, tmp_path / "trained" / "2_Dense"):
+        TextEncoder(tmp_path / "trained")
+
+
+def test_the_length_that_older_versions_state(pooled):
+    folder, long = pooled("mean"), "今天天气非常好，" * 20
+    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 9, "do_lower_case": false}')
+    model = sentence_transformers.SentenceTransformer(str(folder), device="cpu")
+    assert model.max_seq_length == 9
+    encoder = TextEncoder(folder, device="cpu")
+    np.testing.assert_allclose(encoder([long]), model.encode([long]), atol=2e-6)
+    assert len(encoder.tokenize([long])[0]) == 9
+    (folder / "sentence_bert_config.json").write_text("[")
+    with refused(ServingError, "sentence_bert_config.json"):
+        TextEncoder(folder)
+
+
+def test_the_page_reads_the_pooling_only_for_vectors(pooled):
+    folder = pooled("max")
+    served = ServedModel(folder)
+    with refused(ServingError, folder / "modules.json", "max"):
+        vectors(served, TEXTS, TEXTS)
+
+
+def test_a_new_vocabulary_keeps_the_pooling(pooled, tmp_path):
+    from modeling_roformer.conversion.word_embeddings import initialise_words
+
+    folder = pooled("cls", modules.Normalize())
+    initialise_words(folder, folder / "vocab.txt", tmp_path / "new")
+    expected = TextEncoder(folder, device="cpu")(TEXTS)
+    found = TextEncoder(tmp_path / "new", device="cpu")
+    assert found.pooling == "cls"
+    np.testing.assert_allclose(found(TEXTS), expected, atol=2e-6)

@@ -269,6 +269,21 @@ def test_bad_arguments_are_named(run, folder):
         assert run(*wrong)[0] == 2  # argparse's own
 
 
+def test_comparisons_do_not_depend_on_the_order_of_commands_and_outlast_a_refused_one(run, folder, no_pictures):
+    arguments = ["triplets.jsonl", "--models", "models/roformer", "--max-length", 24, "--epochs", 1]
+
+    def compared():
+        saved = json.loads((folder / "run" / "results.json").read_text())
+        return {(pair["row"], pair["against"]) for pair in saved["comparisons"]}
+
+    assert run(*arguments)[0] == 0 and not compared()
+    assert run(*arguments, "--baselines")[0] == 0
+    assert ("roformer-24", "text-blind: wins in training") in (found := compared())
+    save_model(folder / "other" / "roformer", initializer_range=0.1)
+    assert run("triplets.jsonl", "--models", "other/roformer", "--max-length", 24, "--epochs", 1)[0] == 1
+    assert compared() == found
+
+
 @pytest.mark.parametrize(
     "change",
     [

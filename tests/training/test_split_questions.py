@@ -91,7 +91,11 @@ def test_passages_of_a_group_are_joined(run, tmp_path):
 
 def test_groups_that_differ_by_a_space_are_one_and_equal_questions_are_joined_once(run, tmp_path):
     rows = make_rows()
-    same = [row | {"q": "何时？", "article": row["article"] + " " * (place % 2)} for place, row in enumerate(rows)]
+    spaces = [" " * (place % 2) for place in range(len(rows))]
+    same = [
+        row | {"q": "何时？", "article": row["article"] + space, "p": row["p"] + space}
+        for row, space in zip(rows, spaces, strict=True)
+    ]
     write("all.jsonl", rows + same)
     assert run("all.jsonl", *COLUMNS, "--group", "article", "--join", 5, "--output", "split")[0] == 0
     found = [row for part in read(tmp_path / "split").values() for row in part]

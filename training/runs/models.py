@@ -7,6 +7,7 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase, set
 
 from ...configuration import RoFormerConfig
 from ...heads import RoFormerForMaskedLM
+from ...output.console import sentence_of
 from ...tokenization.tokenizer import RoFormerTokenizer
 from ...tokenization.whole_file import read_json
 from ..errors import TrainingError
@@ -22,14 +23,20 @@ def load_tokenizer(place: str | Path, **options) -> PreTrainedTokenizerBase:
 
     Raises a TrainingError if there is none, or it lacks a special token that masking needs.
     """
-    if Path(place).is_dir() and not (Path(place) / "config.json").exists():  # a checkpoint of bert4keras
-        place = Path(place) / "vocab.txt"
+    if Path(place).is_dir() and not any(
+        (Path(place) / name).exists() for name in ("config.json", "tokenizer_config.json")
+    ):
+        if not (Path(place) / "vocab.txt").is_file():
+            raise TrainingError(f"{place} has no tokenizer: expected {' or '.join(_TOKENIZER_FILES)}")
+        place = Path(place) / "vocab.txt"  # of a checkpoint of bert4keras
     if Path(place).is_file():
         tokenizer = RoFormerTokenizer(str(place), **options)
-    elif has_tokenizer(_folder(place)):
-        tokenizer = AutoTokenizer.from_pretrained(place, **options)
     else:
-        raise TrainingError(f"{place} has no tokenizer: expected {' or '.join(_TOKENIZER_FILES)}")
+        _folder(place)
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(place, **options)
+        except Exception as error:  # of any type, for example for damaged files
+            raise TrainingError(f"{place} has no tokenizer that can be loaded: {sentence_of(error)}") from None
     vocabulary = tokenizer.get_vocab()
     if missing := [name for name in _SPECIAL if getattr(tokenizer, name) not in vocabulary]:
         raise TrainingError(f"{place}: masked language modelling needs {', '.join(missing)} in the vocabulary")

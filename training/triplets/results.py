@@ -120,7 +120,12 @@ class Results:
 
     def __init__(self, folder: str | Path, settings: dict):
         self.file = ResultsFile(folder, settings)
-        self.rows: dict[str, Row] = self.file.read(_rows) or {}
+        self._compared: list = []
+        self.rows: dict[str, Row] = self.file.read(self._read) or {}
+
+    def _read(self, saved: dict) -> dict[str, Row]:
+        self._compared = [*saved["comparisons"]]
+        return _rows(saved)
 
     def row(self, name: str, model: str | None = None, length: int | None = None, weights: str = "") -> Row:
         """Return the row with a name, new or recorded. Raise a TrainingError if the recorded weights differ."""
@@ -147,10 +152,13 @@ class Results:
         row.failed[str(seed)] = why
         self.write()
 
-    def write(self, compared: Sequence[Comparison] = ()) -> None:
+    def write(self, compared: Sequence[Comparison] | None = None) -> None:
+        """Write the rows, and comparisons in place of those of before, which are kept until then."""
+        if compared is not None:
+            self._compared = [asdict(comparison) for comparison in compared]
         self.file.write(
             summary={row.name: row.summary() for row in self.rows.values() if row.runs},
-            comparisons=[asdict(comparison) for comparison in compared],
+            comparisons=self._compared,
             rows=[asdict(row) for row in self.rows.values()],
         )
 
@@ -158,10 +166,14 @@ class Results:
 def _rows(saved: dict) -> dict[str, Row]:
     """Return the rows of a results.json by name. Raise a ValueError, TypeError or KeyError if one of them is misshapen."""
     rows = {row["name"]: Row(**{**row, "runs": [Run(**run) for run in row["runs"]]}) for row in saved["rows"]}
+    if len(rows) < len(saved["rows"]):
+        raise ValueError("two rows of one name")
     for row in rows.values():
         texts = (row.name, row.weights, row.note, *row.failed.values())
         if not all(isinstance(text, str) for text in texts) or not all(seed.isdecimal() for seed in row.failed):
             raise ValueError("a row whose names are none")
+        if len({run.seed for run in row.runs}) < len(row.runs):
+            raise ValueError("two runs of one seed")
         for run in row.runs:
             counts = (run.seed, run.ties)
             shares = (run.validation, run.accuracy, *run.results)
@@ -205,7 +217,7 @@ def accuracy_table(rows: Sequence[Row]) -> Table:
 def compare(rows: Sequence[Row]) -> list[Comparison]:
     """Compare each row with the text-blind one, models at the same length, and lengths of the same model."""
     found = []
-    for one, other in combinations(rows, 2):
+    for one, other in combinations(sorted(rows, key=lambda row: row.name != TEXT_BLIND), 2):
         alike = one.model and other.model and (one.model == other.model or one.length == other.length)
         if (one.name == TEXT_BLIND or alike) and any(one.run(run.seed) for run in other.runs):
             shared = sum(one.run(run.seed) is not None for run in other.runs)
