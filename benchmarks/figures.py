@@ -68,6 +68,7 @@ INPUTS = {
     "scm": None,
     "statutes": None,
     "retrieval": None,
+    "articles": None,
     "characters": "python examples/char_lm.py {data}/char_lm/tinyshakespeare.txt --output {characters} --bf16",
 }
 
@@ -177,6 +178,11 @@ PARTS = {
         True,
     ),
     "scm": Part("trained.py triplets {scm}", ("examples/finetune_triplet.py", TRAINING, MODELS), True),
+    "articles": Part(
+        "trained.py retrieval {articles}/*/",
+        ("examples/train_retriever.py", TRAINING, MODELS),
+        True,
+    ),
     "retrieval": Part(
         "trained.py retrieval {retrieval}/*/",
         ("examples/train_retriever.py", TRAINING, MODELS),

@@ -116,7 +116,10 @@ def classification(*folders: Path) -> dict[str, Table]:
 
 
 def retrieval(*folders: Path) -> dict[str, Table]:
-    """Return the scores of word search and of each run, and the differences between all of them."""
+    """Return the scores of word search and of each run, and the differences between all of them.
+
+    Runs without training (`--epochs 0 --hard-epochs 0`) may differ in the length that they read.
+    """
     from itertools import combinations
 
     from train_retriever import HYPERPARAMETERS, METRICS, TRAINED, UNTRAINED, read_rows
@@ -132,13 +135,14 @@ def retrieval(*folders: Path) -> dict[str, Table]:
     trained = [of for of in saved.values() if any(row["name"] == TRAINED for row in of["rows"])]
     alike = [name for name in HYPERPARAMETERS if name != "bf16"]  # the table has the precision instead
     refuse_other_settings([of["settings"] for of in trained], [*alike, "train_questions"])
-    alike = ("test_questions", "validation_questions", "passages", "length")
+    alike = ["test_questions", "validation_questions", "passages", *(["length"] if trained else [])]
     refuse_other_settings([of["settings"] for of in saved.values()], alike)
     rows, precisions, failed = {}, {}, Counter()
     for folder, of in saved.items():
         for row in of["rows"]:
             if row["name"] in (UNTRAINED, TRAINED):
-                name = f"{folder}, {row['name']}"
+                is_trained = of["settings"].get("epochs", 1) + of["settings"].get("hard_epochs", 1) > 0
+                name = f"{folder}, {row['name']}" if is_trained else folder
                 rows.setdefault(name, [])
                 if row.get("failed"):
                     failed[name] += 1

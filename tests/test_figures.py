@@ -210,6 +210,16 @@ def test_tables_of_training_are_made_from_its_results(tmp_path):
     lost.mkdir()
     (lost / "results.json").write_text(json.dumps({"settings": settings, "rows": [words, failed]}))
     assert rows(trained.retrieval(lost)["scores"])[1][:4] == ["lost, trained", "0, 1 failed", "", "failed"]
+    lengths = [tmp_path / name for name in ("512 tokens", "4,096 tokens")]
+    for number, folder in enumerate(lengths):  # evaluated only, at two lengths
+        folder.mkdir()
+        alone = [words, searched("before training", None, [2, 1, 1, 1 + number])]
+        own = settings | {"length": 512 * 8**number, "epochs": 0, "hard_epochs": 0}
+        (folder / "results.json").write_text(json.dumps({"settings": own, "rows": alone}))
+    tables = trained.retrieval(*lengths)
+    assert [row[0] for row in rows(tables["scores"])] == ["BM25, words", "512 tokens", "4,096 tokens"]
+    assert [row[:2] for row in rows(tables["differences"])][-1] == ["512 tokens", "4,096 tokens"]
+    assert rows(tables["differences"])[-1][2].startswith("+12.5 (")
     others = {"length": 512}, {"epochs": 4}, {"train_questions": "c"}, {"validation_questions": "c"}
     for other, word in ((other, next(iter(other)).replace("_", " ")) for other in others):
         (tmp_path / "other").mkdir(exist_ok=True)
