@@ -1,4 +1,4 @@
-"""How a saved model makes one vector of a text."""
+"""Kinds of the one vector that a saved model makes of a text."""
 
 import json
 from pathlib import Path

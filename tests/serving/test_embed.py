@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import threading
+import time
 
 import datasets
 import numpy as np
@@ -384,7 +385,14 @@ def test_a_second_process_that_was_slow_to_read_does_not_take_the_vectors_of_the
 
     thread = threading.Thread(target=second)
     thread.start()
-    writer = os.open(pipe, os.O_WRONLY)  # returns once the second command has begun to read
+    deadline = time.monotonic() + 60
+    while True:
+        try:  # works once the second command has begun to read
+            writer = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+            break
+        except OSError:
+            assert thread.is_alive() and time.monotonic() < deadline, ended
+            time.sleep(0.01)
     regular = tmp_path / "regular"
     regular.write_text("".join(text + "\n" for text in TEXTS), encoding="utf-8")
     os.replace(regular, path)
