@@ -84,7 +84,7 @@ def triplets(*folders: Path) -> dict[str, Table]:
             known.runs += [run for run in row.runs if not known.run(run.seed)]  # baselines give the same in each folder
             known.failed |= row.failed
             known.failed = {seed: why for seed, why in known.failed.items() if not known.run(int(seed))}
-    ordered = sorted(rows.values(), key=lambda row: row.model is not None)
+    ordered = sorted(rows.values(), key=lambda row: (row.model is not None, row.model or "", row.length or 0))
     return {"accuracy": accuracy_table(ordered), "comparisons": comparison_table(compare(ordered))}
 
 
