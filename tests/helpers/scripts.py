@@ -2,16 +2,23 @@
 
 import runpy
 import sys
+from logging import getLogger
 
 
 def run_script(script, arguments, monkeypatch, capfd) -> tuple[int, str, str]:
-    """Run a script. Return its exit code, stdout and the last line of stderr, and assert that there is no traceback."""
+    """Run a script. Return its exit code, stdout and the last line of stderr, and assert that there is no traceback.
+
+    The level of transformers' messages, which some scripts set, is restored: Trainer prints its log at a higher one.
+    """
     monkeypatch.setattr(sys, "argv", [str(script), *map(str, arguments)])
-    code = 0
+    code, logger = 0, getLogger("transformers")
+    level = logger.level
     try:
         runpy.run_path(str(script), run_name="__main__")
     except SystemExit as stop:
         code = stop.code or 0
+    finally:
+        logger.setLevel(level)
     out, err = capfd.readouterr()
     assert "Traceback" not in err
     return code, out, err.strip().rpartition("\n")[2]
