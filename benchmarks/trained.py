@@ -169,9 +169,7 @@ def retrieval(*folders: Path) -> dict[str, Table]:
             continue
         by_question = zip(*(row["ranks"] for row in same), strict=True)
         means[name] = [statistics.mean(1 / rank if 0 < rank <= 10 else 0 for rank in ranks) for ranks in by_question]
-    for first, second in combinations(
-        [name for name, same in rows.items() if same and not name.endswith(UNTRAINED)], 2
-    ):
+    for first, second in combinations([name for name in means if not name.endswith(UNTRAINED)], 2):
         differences.add_row(first, second, str(paired_bootstrap(means[first], means[second])))
     return {"scores": table, "differences": differences}
 

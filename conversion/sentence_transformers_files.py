@@ -36,7 +36,7 @@ def write_sentence_transformers_files(folder: str | Path) -> None:
     """
     folder = Path(folder)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    pooler = _pooler(folder)
+    pooler = pooler_weights(folder)
     if set(pooler) != {"weight", "bias"} or config.get("pooler_activation") != "linear":
         raise ValueError(f"{folder} has no linear pooler, which sentence vectors need")
     width = config["hidden_size"]
@@ -93,7 +93,7 @@ def copy_sentence_transformers_files(source: Path, folder: Path) -> None:
             shutil.copytree(source / path, folder / path)
 
 
-def _pooler(folder: Path) -> dict:
+def pooler_weights(folder: Path) -> dict:
     """Return the pooler's tensors, which may be in any of the weights files."""
     found = {}
     for path in sorted(folder.glob("*.safetensors")):

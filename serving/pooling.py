@@ -11,7 +11,6 @@ _OLDER = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
 # The length of a vector does not change its cosines, and dropout is for training.
 _WITHOUT_EFFECT = ("Normalize", "Dropout")
 _KINDS_WITHOUT_EFFECT = {"mean_sqrt_len_tokens": "mean"}
-_DENSE = {"linear.weight": "pooler.dense.weight", "linear.bias": "pooler.dense.bias"}
 
 
 def is_matcher(config: dict) -> bool:
@@ -102,19 +101,17 @@ def _kinds(settings: dict) -> list[str]:
 def _has_pooler_as_dense(folder: Path) -> bool:
     """Return whether the Dense module of a RoFormer-Sim is the model's own pooler: training changes only the former."""
     import torch
-    from safetensors import safe_open
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    from ..conversion.sentence_transformers_files import WEIGHTS, pooler_weights
 
     (place,) = (m["path"] for m in json.loads(read_whole(folder / "modules.json")) if m["type"].endswith(".Dense"))
     try:
         settings = read_json(folder / place / "config.json")
-        dense, own = {}, {}
-        with safe_open(folder / place / "model.safetensors", "pt") as file:
-            dense = {_DENSE.get(name, name): file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, no dict
-        for path in sorted(folder.glob("*.safetensors")):
-            with safe_open(path, "pt") as file:
-                names = [name for name in file.keys() if name.endswith(tuple(_DENSE.values()))]  # noqa: SIM118
-                own |= {name[name.index("pooler.") :]: file.get_tensor(name) for name in names}
-    except Exception as error:  # safetensors has an error class of its own
+        dense = {name.removeprefix("linear."): weight for name, weight in load_file(folder / place / WEIGHTS).items()}
+        own = pooler_weights(folder)
+    except (SafetensorError, OSError, ValueError) as error:
         raise ServingError(f"{folder / place} cannot be read ({error}): convert the model again") from None
     is_linear = str(settings.get("activation_function", "")).endswith("Identity")
     return is_linear and dense.keys() == own.keys() and all(torch.equal(dense[name], own[name]) for name in own)
