@@ -55,14 +55,21 @@ def part_of(group: str) -> str:
     raise AssertionError("the shares add up to 100")
 
 
-def joined(rows: list[dict[str, str]], least: int) -> list[dict[str, str]]:
-    """Return the questions, each once, with all passages of their group as one, of groups with at least `least` characters."""
+def whole_groups(rows: list[dict[str, str]]) -> dict[str, str]:
+    """Return the passages of each group, each once, as one text."""
     passages: dict[str, dict[str, None]] = {}
     for row in rows:
         passages.setdefault(row["group"], {})[row["passage"]] = None
-    texts = {group: "\n".join(of) for group, of in passages.items()}
-    long = {(row["question"], row["group"]): row for row in rows if len(texts[row["group"]]) >= least}
-    return [row | {"passage": texts[row["group"]]} for row in long.values()]
+    return {group: "\n".join(of) for group, of in passages.items()}
+
+
+def joined(rows: list[dict[str, str]]) -> list[dict[str, str]]:
+    """Return the questions, each once for a group, with all passages of the group as one."""
+    texts = whole_groups(rows)
+    return [
+        row | {"passage": texts[row["group"]]}
+        for row in {(row["question"], row["group"]): row for row in rows}.values()
+    ]
 
 
 def main() -> None:
@@ -80,6 +87,10 @@ def main() -> None:
             if row not in seen:
                 seen.add(row)
                 parts[part_of(row[2])].append(dict(zip(("question", "passage", "group"), row, strict=True)))
+    if chosen.join:
+        for part, rows in parts.items():
+            texts = whole_groups(rows)
+            parts[part] = [row for row in rows if len(texts[row["group"]]) >= chosen.join]
     where = {}
     for part, rows in parts.items():
         for row in rows:
@@ -89,7 +100,7 @@ def main() -> None:
                     "leave out --group to keep the questions of a passage together"
                 )
     if chosen.join:
-        parts = {part: joined(rows, chosen.join) for part, rows in parts.items()}
+        parts = {part: joined(rows) for part, rows in parts.items()}
     if empty := [part for part, rows in parts.items() if not rows]:
         raise TrainingError(f"no question is for {' and '.join(empty)}: give more questions, or smaller groups")
     with output_folder(chosen.output) as folder:

@@ -30,18 +30,29 @@ def pooling_of(folder: Path, config: dict) -> str:
     """
     has_pooler = config.get("add_pooling_layer") and config.get("pooler_activation") == "linear"
     own = "bi" if is_matcher(config) else "pooler" if has_pooler else "mean"
-    stated = _stated(folder)
-    if stated is None:
+    path = folder / "modules.json"
+    if not path.is_file():
         return own
+    try:
+        modules = [
+            (module["type"].rpartition(".")[2], folder / module["path"]) for module in json.loads(read_whole(path))
+        ]
+        stated = _stated(folder, modules)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OSError) as error:
+        raise ServingError(
+            f"{path} cannot be read ({error}): save the model again with sentence-transformers"
+        ) from None
+    if any(name == "Transformer" and place != folder for name, place in modules):
+        raise ServingError(f"{path} has the model in a subfolder: save it again with sentence-transformers")
     expected = {"pooler": ["cls", "Dense"], "bi": ["mean"], "mean": ["mean"]}[own]
-    if stated == expected and (own != "pooler" or _has_pooler_as_dense(folder)):
+    if stated == expected and (own != "pooler" or _has_pooler_as_dense(dict(modules)["Dense"], folder)):
         return own
     if own == "mean" and stated == ["cls"]:
         return "cls"
     what = ", ".join(stated) if stated != expected else "a Dense with other weights than the model's pooler"
     instead = "the model's pooler" if own == "pooler" else "the mean over tokens"
     raise ServingError(
-        f"{folder / 'modules.json'} makes vectors by {what or 'no pooling'}, which is not supported for this model: compute them "
+        f"{path} makes vectors by {what or 'no pooling'}, which is not supported for this model: compute them "
         f"with SentenceTransformer, or remove the file for {instead}"
     )
 
@@ -58,30 +69,15 @@ def stated_length(folder: Path) -> int | None:
     return length if isinstance(length, int) and length > 0 else None
 
 
-def _stated(folder: Path) -> list[str] | None:
-    """Return the modules after the encoder, pooling as its kinds, or None if the folder has no modules.json."""
-    path = folder / "modules.json"
-    if not path.is_file():
-        return None
-    try:
-        found = []
-        for module in json.loads(read_whole(path)):
-            name = module["type"].rpartition(".")[2]
-            if name == "Transformer" and module.get("path"):
-                raise ServingError(
-                    f"{path} has the model in {module['path']}: save it again with sentence-transformers"
-                )
-            if name == "Pooling":
-                found += _kinds(read_json(folder / module["path"] / "config.json"))
-            elif name not in ("Transformer", *_WITHOUT_EFFECT):
-                found.append(name)
-        whole = read_json(folder / "config_sentence_transformers.json", default={})
-    except ServingError:
-        raise
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OSError) as error:
-        raise ServingError(
-            f"{path} cannot be read ({error}): save the model again with sentence-transformers"
-        ) from None
+def _stated(folder: Path, modules: list[tuple[str, Path]]) -> list[str]:
+    """Return the names of the modules after the encoder, for pooling its kinds, and of options that change vectors."""
+    found = []
+    for name, place in modules:
+        if name == "Pooling":
+            found += _kinds(read_json(place / "config.json"))
+        elif name not in ("Transformer", *_WITHOUT_EFFECT):
+            found.append(name)
+    whole = read_json(folder / "config_sentence_transformers.json", default={})
     return found + [name for name in ("truncate_dim", "default_prompt_name") if whole.get(name) is not None]
 
 
@@ -98,20 +94,19 @@ def _kinds(settings: dict) -> list[str]:
     return [_KINDS_WITHOUT_EFFECT.get(kind, kind) for kind in kinds]
 
 
-def _has_pooler_as_dense(folder: Path) -> bool:
-    """Return whether the Dense module of a RoFormer-Sim is the model's own pooler: training changes only the former."""
+def _has_pooler_as_dense(place: Path, folder: Path) -> bool:
+    """Return whether a Dense module has the weights of the model's own pooler: training changes only the former."""
     import torch
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     from ..conversion.sentence_transformers_files import WEIGHTS, pooler_weights
 
-    (place,) = (m["path"] for m in json.loads(read_whole(folder / "modules.json")) if m["type"].endswith(".Dense"))
     try:
-        settings = read_json(folder / place / "config.json")
-        dense = {name.removeprefix("linear."): weight for name, weight in load_file(folder / place / WEIGHTS).items()}
+        settings = read_json(place / "config.json")
+        dense = {name.removeprefix("linear."): weight for name, weight in load_file(place / WEIGHTS).items()}
         own = pooler_weights(folder)
     except (SafetensorError, OSError, ValueError) as error:
-        raise ServingError(f"{folder / place} cannot be read ({error}): convert the model again") from None
+        raise ServingError(f"{place} cannot be read ({error}): convert the model again") from None
     is_linear = str(settings.get("activation_function", "")).endswith("Identity")
     return is_linear and dense.keys() == own.keys() and all(torch.equal(dense[name], own[name]) for name in own)

@@ -94,6 +94,9 @@ def test_vectors_that_cannot_be_made_are_refused(pooled, saved, tmp_path):
         (folder / "modules.json").write_text(text, errors="surrogatepass")
         with refused(ServingError, folder / "modules.json"):
             TextEncoder(folder)
+    (folder / "config.json").rename(folder / "1_Pooling" / "config.json")
+    with refused(ServingError, folder, "subfolder", "SentenceTransformer"):
+        TextEncoder(folder)
 
 
 def test_the_dense_of_roformer_sim_is_its_pooler(saved, tmp_path):
