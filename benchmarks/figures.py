@@ -44,16 +44,13 @@ MODELS, TOKENIZERS, SERVING = "modeling_roformer/*.py", "tokenization/*.py", "se
 TRAINING = "training/**/*.py"
 
 # Folders that commands read, and the commands that make them, or None for runs to be made as the page describes; of these,
-# RUNS keeps results.json. {data} is the folder of others' data; patterns such as *.gz are expanded.
+# RUNS keeps results.json, or the runs' logs. {data} is the folder of others' data; patterns such as *.gz are expanded.
 INPUTS = {
     "mini": "roformer convert examples/roformer-mini-zh {mini}",
     "to_512": "roformer convert {data}/legacy_tf_trained {to_512}",
     "classifier": "python examples/finetune_classification.py {mini} --train {data}/sentiment/train.tsv.gz"
     " --test {data}/sentiment/valid.tsv.gz --most 4000 --length 64 --epochs 1 --output {classifier}",
     "split": "python examples/hold_out.py {data}/zh_corpus {split}",
-    "positions": "python examples/compare_position_embeddings.py examples/stages/positions.yaml --corpus {split}/train"
-    " --eval {split}/held_out --tokenizer {mini} --config benchmarks/positions.json --output {positions}"
-    " --save-steps 50 --logging-steps 10 --bf16",
     "multi30k": "python examples/translate.py examples/translation/multi30k_short.yaml"
     " --train {data}/multi30k/train.de.gz {data}/multi30k/train.en.gz"
     " --validation {data}/multi30k/val.de.gz {data}/multi30k/val.en.gz"
@@ -64,6 +61,7 @@ INPUTS = {
     " --seeds 0 1 2 --output {reviews}",
     "held_out": None,  # the split of the model's training, by examples/hold_out.py
     "linear": None,  # the model saved with other attention: elu, softmax, favor
+    "positions": None,
     "english": None,
     "scm": None,
     "statutes": None,
@@ -170,7 +168,7 @@ PARTS = {
         True,
     ),
     "english": Part(
-        "trained.py positions {english}", ("examples/compare_position_embeddings.py", TRAINING, MODELS), True
+        "trained.py positions {english}/*/", ("examples/compare_position_embeddings.py", TRAINING, MODELS), True
     ),
     "statutes": Part(
         "trained.py triplets {statutes}/*/",
@@ -189,7 +187,7 @@ PARTS = {
         True,
     ),
     "positions": Part(
-        "trained.py positions {positions}", ("examples/compare_position_embeddings.py", TRAINING, MODELS), True
+        "trained.py positions {positions}/*/", ("examples/compare_position_embeddings.py", TRAINING, MODELS), True
     ),
 }
 # The README's rows: their text, the table of a part, the cells to show, and the words that both rows are found by.

@@ -4,9 +4,9 @@
 
 KIND names the script: "translation" (translate.py), "triplets" (finetune_triplet.py), "laboratory" (position_laboratory/compare.py),
 "characters" (char_lm.py), "classification" (finetune_classification.py), "retrieval" (train_retriever.py) or "positions"
-(compare_position_embeddings.py). FOLDER is its output, with results.json; for "positions", with a folder for each run; for
-"classification", "retrieval" and "triplets", each has rows, or seeds, of its own. Run it on the machine and at the commit of the
-training, which it records.
+(compare_position_embeddings.py). FOLDER is its output, with results.json; for "positions", with a folder for each run. Several
+folders of "classification", "retrieval", "triplets" and "positions" make one table: each has rows, or seeds, of its own. Run it
+on the machine and at the commit of the training, which it records.
 """
 
 import argparse
@@ -28,8 +28,8 @@ EXAMPLES = measure.ROOT / "examples"
 sys.path += [str(EXAMPLES), str(EXAMPLES / "position_laboratory")]
 
 
-def saved_in(folder: Path) -> dict:
-    path = folder / "results.json"
+def saved_in(folder: Path, name: str = "results.json") -> dict:
+    path = folder / name
     try:
         saved = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -174,13 +174,42 @@ def retrieval(*folders: Path) -> dict[str, Table]:
     return {"scores": table, "differences": differences}
 
 
-def positions(folder: Path) -> dict[str, Table]:
-    from compare_position_embeddings import ENCODINGS, tables
+def positions(*folders: Path) -> dict[str, Table]:
+    """Return the final losses of the encodings, and how fast each learns, over the folders: each has the runs of a seed."""
+    from itertools import permutations
 
-    from modeling_roformer.training.comparing.curves import run_curves
+    from compare_position_embeddings import ENCODINGS
 
-    runs = {name: run_curves(folder / name, held_out=True) for name in ENCODINGS if (folder / name).exists()}
-    final, reached = tables(runs, "held-out")
+    from modeling_roformer.training.comparing.curves import run_curves, times_as_fast
+
+    found = {name: [folder / name for folder in folders if (folder / name).exists()] for name in ENCODINGS}
+    if not any(found.values()):
+        sys.exit(
+            f"{', '.join(map(str, folders))}: no run of {', '.join(ENCODINGS)}: name the output folder of a training"
+        )
+    of_runs = [saved_in(run, "run.json") for paths in found.values() for run in paths]
+    refuse_other_settings(of_runs, ("stages", "corpus", "held_out", "tokenizer", "arguments"))
+    for name, paths in found.items():
+        seeds = [saved_in(run, "run.json")["seed"] for run in paths]
+        if len({*seeds}) < len(seeds):
+            sys.exit(f"two folders have a run of {name} with the same seed: leave out one of them")
+    runs = {
+        name: {run.parent: run_curves(run, held_out=True) for run in paths} for name, paths in found.items() if paths
+    }
+    final = Table("positions", "seeds", "final held-out loss", "accuracy")
+    for name, of in runs.items():
+        losses, accuracies = ([getattr(run, value) for run in of.values()] for value in ("loss", "accuracy"))
+        final.add_row(name, str(len(of)), spread(losses, ".2f"), spread(accuracies, ".1%"))
+    reached = Table("positions", "at the final loss of", "seeds", "times as fast")
+    for (name, of), (other, others) in permutations(runs.items(), 2):
+        times = [times_as_fast(of[place].compared, others[place].compared) for place in of if place in others]
+        if not times:
+            continue
+        values = [value for value in times if value is not None]
+        cell = str(spread(values, ".1f")) if values else "never"
+        if values and len(values) < len(times):
+            cell += f", never for {len(times) - len(values)}"
+        reached.add_row(name, other, str(len(times)), cell)
     return {"final": final, "reached": reached}
 
 

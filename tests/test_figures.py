@@ -303,6 +303,47 @@ def test_triplets_of_several_folders_are_one_table(tmp_path):
         assert_states(str(stop.value), *words)
 
 
+def test_position_encodings_of_several_seeds_are_one_table(tmp_path):
+    import trained
+
+    def made(folder, seed=None, stages=1, **losses_of):
+        """Write the logs of runs that were evaluated at steps 50 and 100."""
+        for name, losses in losses_of.items():
+            stage = tmp_path / folder / name / "stage-1"
+            stage.mkdir(parents=True)
+            run = {"seed": seed, "stages": stages, "corpus": "c", "held_out": "h", "tokenizer": "t", "arguments": {}}
+            (stage.parent / "run.json").write_text(json.dumps(run))
+            log = [{"step": 50 * n, "loss": 9.0, "accuracy": 0.1} for n in (1, 2)]
+            log += [{"step": 50 * n, "eval_loss": loss, "eval_accuracy": 0.5} for n, loss in enumerate(losses, 1)]
+            (stage / "log.json").write_text(json.dumps(log))
+        return tmp_path / folder
+
+    def cells(table):
+        return [[str(cell) for cell in row] for row in zip(*(column.cells for column in table.columns), strict=True)]
+
+    first = made("0", 0, rotary=[4.0, 2.0], learned=[5.0, 3.0])
+    second = made("1", 1, rotary=[4.0, 3.0], learned=[5.0, 4.0], none=[5.0, 5.0])
+    tables = trained.positions(first, second)
+    assert cells(tables["final"]) == [
+        ["rotary", "2", "2.50 ± 0.71", "50.0% ± 0.0%"],
+        ["learned", "2", "3.50 ± 0.71", "50.0% ± 0.0%"],
+        ["none", "1", "5.00", "50.0%"],
+    ]
+    # Linear between the evaluations: rotary has a loss of 3 at step 75, and of 4 at step 50.
+    assert cells(tables["reached"])[0] == ["rotary", "learned", "2", "1.7 ± 0.5"]
+    assert cells(tables["reached"])[2:4] == [["learned", "rotary", "2", "never"], ["learned", "none", "1", "2.0"]]
+    third = made("2", 2, rotary=[4.0, 3.5], learned=[3.5, 3.5])
+    assert cells(trained.positions(first, third)["reached"])[1] == ["learned", "rotary", "2", "2.0, never for 1"]
+    for folders, words in (
+        ((first, made("again", 0, rotary=[1.0, 1.0])), ("rotary", "same seed")),
+        ((first, made("other", 1, 2, rotary=[1.0, 1.0])), ("stages",)),
+        ((made("empty"),), ("empty", "no run")),
+    ):
+        with pytest.raises(SystemExit) as stop:
+            trained.positions(*folders)
+        assert_states(str(stop.value), *words)
+
+
 @pytest.mark.parametrize("kind", ["translation", "triplets", "laboratory", "characters", "classification", "retrieval"])
 def test_results_of_another_shape_are_named(tmp_path, monkeypatch, capsys, kind):
     import trained
