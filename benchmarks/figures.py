@@ -43,31 +43,25 @@ NOT_MEASURED = "Not yet measured."
 MODELS, TOKENIZERS, SERVING = "modeling_roformer/*.py", "tokenization/*.py", "serving/onnx_export/*.py"
 TRAINING = "training/**/*.py"
 
-# Folders that commands read, and the commands that make them, or None for runs to be made as the page describes; of these,
-# RUNS keeps results.json, or the runs' logs. {data} is the folder of others' data; patterns such as *.gz are expanded.
+# Folders that commands read, and the commands that make them. None: trained as the page of the table describes, which takes hours,
+# so RUNS keeps the results. {data} is the folder of others' data; patterns such as *.gz are expanded.
 INPUTS = {
     "mini": "roformer convert examples/roformer-mini-zh {mini}",
     "to_512": "roformer convert {data}/legacy_tf_trained {to_512}",
     "classifier": "python examples/finetune_classification.py {mini} --train {data}/sentiment/train.tsv.gz"
     " --test {data}/sentiment/valid.tsv.gz --most 4000 --length 64 --epochs 1 --output {classifier}",
-    "split": "python examples/hold_out.py {data}/zh_corpus {split}",
-    "multi30k": "python examples/translate.py examples/translation/multi30k_short.yaml"
-    " --train {data}/multi30k/train.de.gz {data}/multi30k/train.en.gz"
-    " --validation {data}/multi30k/val.de.gz {data}/multi30k/val.en.gz"
-    " --test {data}/multi30k/test.de.gz {data}/multi30k/test.en.gz --seeds 0 1 2 --bf16 --output {multi30k}",
-    "laboratory": "python examples/position_laboratory/compare.py {data}/char_lm/tinyshakespeare.txt"
-    " --output {laboratory} --length 64 --steps 1000 --seeds 0 1 2",
-    "reviews": "python examples/finetune_classification.py {mini} --train examples/reviews.csv --text review --label sentiment"
-    " --seeds 0 1 2 --output {reviews}",
     "held_out": None,  # the split of the model's training, by examples/hold_out.py
     "linear": None,  # the model saved with other attention: elu, softmax, favor
-    "positions": None,
+    "articles": None,
+    "characters": None,
+    "classification": None,
     "english": None,
+    "laboratory": None,
+    "multi30k": None,
+    "positions": None,
+    "retrieval": None,
     "scm": None,
     "statutes": None,
-    "retrieval": None,
-    "articles": None,
-    "characters": "python examples/char_lm.py {data}/char_lm/tinyshakespeare.txt --output {characters} --bf16",
 }
 
 
@@ -163,7 +157,7 @@ PARTS = {
         True,
     ),
     "classification": Part(
-        "trained.py classification {reviews} {classifier}",
+        "trained.py classification {classification}/*/",
         ("examples/finetune_classification.py", TRAINING, MODELS),
         True,
     ),
@@ -324,41 +318,37 @@ def input_folder(name: str) -> Path:
     return RUNS / name if INPUTS[name] is None and (RUNS / name).exists() else BUILD / name
 
 
-def make_input(name: str, part: Part) -> None:
+def make_input(name: str) -> None:
     """Make a folder that the command of a part reads, and those that its own command reads.
 
-    A finished one has a stamp beside it, with the commit and the command. Training of an earlier commit is not taken for
-    that of today's code.
+    A finished one has a stamp beside it, with the command. A conversion takes seconds and is made anew each time, as its
+    source may have changed.
     """
     stamp, command = BUILD / f"{name}.made", INPUTS[name]
     if command is None:
         if not input_folder(name).exists():
             raise FileNotFoundError(f"{BUILD / name} is missing: train it as the page of this table describes")
         return
-    is_quick = command.startswith("roformer convert")  # again each time, as its source may have changed
+    is_quick = command.startswith("roformer convert")
     if not is_quick and stamp.exists():
-        commit, _, made_by = stamp.read_text(encoding="utf-8").partition("\n")
-        files = changed_since(commit.removesuffix("+"), part) if commit and part.hours else ""
-        if made_by == command and not files:
+        if stamp.read_text(encoding="utf-8") == command:
             return
-        cause = f"code that has changed since ({files})" if made_by == command else "another command"
-        raise FileExistsError(f"{BUILD / name} was made by {cause}: delete {stamp} and that folder to make it again")
+        raise FileExistsError(
+            f"{BUILD / name} was made by another command: delete {stamp} and that folder to make it again"
+        )
     for other in INPUTS:
         if other != name and f"{{{other}}}" in command:
-            make_input(other, part)
-    commit = measure.commit()
-    if is_quick:
-        run(f"{command} --force")
-    else:
-        run(command)
-        stamp.write_text(f"{commit}\n{command}", encoding="utf-8")
+            make_input(other)
+    run(f"{command} --force" if is_quick else command)
+    if not is_quick:
+        stamp.write_text(command, encoding="utf-8")
 
 
 def measure_part(name: str) -> None:
     """Run a part, keep its results, and print them into the pages."""
     BUILD.mkdir(parents=True, exist_ok=True)
     for needed in PARTS[name].inputs():
-        make_input(needed, PARTS[name])
+        make_input(needed)
     (BUILD / f"{name}.json").unlink(missing_ok=True)  # of a run that was killed
     run(f"python benchmarks/{PARTS[name].command} --output build/figures/{name}")
     for page in PAGES:  # stops here if the results cannot be printed, and keeps those of before

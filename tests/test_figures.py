@@ -483,22 +483,17 @@ def test_an_input_is_made_once_and_again_only_if_it_is_a_conversion(tmp_path, mo
     monkeypatch.setattr(figures, "BUILD", tmp_path)
     monkeypatch.setattr(figures, "RUNS", tmp_path / "runs")
     monkeypatch.setattr(figures, "run", ran.append)
-    monkeypatch.setattr(figures, "changed_since", lambda commit, part: "model.py" if commit == "abc1234" else "")
-    short, long = figures.PARTS["serving"], figures.PARTS["classification"]
-    figures.make_input("reviews", short)
+    figures.make_input("classifier")
     assert [command.split()[0] for command in ran] == ["roformer", "python"] and ran[0].endswith("--force")
-    figures.make_input("reviews", long)
+    figures.make_input("classifier")
     assert len(ran) == 2
-    command = (tmp_path / "reviews.made").read_text().partition("\n")[2]
-    for stamp, cause in ((command, "another command"), (f"abc1234+\n{command}", "code that has changed since")):
-        (tmp_path / "reviews.made").write_text(stamp)
-        with pytest.raises(FileExistsError) as refused:
-            figures.make_input("reviews", long)
-        assert_states(str(refused.value), "reviews", cause, "delete")
-    figures.make_input("reviews", short)  # what is measured is speed, which other weights do not change
+    (tmp_path / "classifier.made").write_text("another command")
+    with pytest.raises(FileExistsError) as refused:
+        figures.make_input("classifier")
+    assert_states(str(refused.value), "classifier", "another command", "delete")
     with pytest.raises(FileNotFoundError):
-        figures.make_input("retrieval", long)
+        figures.make_input("retrieval")
     (tmp_path / "runs" / "retrieval").mkdir(parents=True)
-    figures.make_input("retrieval", long)  # results of training that are kept
+    figures.make_input("retrieval")  # results of training that are kept
     assert figures.input_folder("retrieval") == tmp_path / "runs" / "retrieval"
     assert figures.input_folder("linear") == tmp_path / "linear"
