@@ -105,13 +105,16 @@ def characters(folder: Path) -> dict[str, Table]:
 
 
 def classification(*folders: Path) -> dict[str, Table]:
-    table = Table("run", "texts: training, validation, test", "validation accuracy", "test accuracy")
-    for folder in folders:
-        saved = saved_in(folder)
-        scores = [seed["scores"] for seed in saved["seeds"].values() if not seed.get("failed")]
-        texts = ", ".join(f"{number:,}" for number in saved["settings"]["texts"].values())
+    """Return the accuracies of each run, in the order of the numbers of training texts."""
+    table = Table("run", "seeds", "texts: training, validation, test", "validation accuracy", "test accuracy")
+    saved = {folder.name: saved_in(folder) for folder in folders}
+    for name, run in sorted(saved.items(), key=lambda item: item[1]["settings"]["texts"]["train"]):
+        scores = [seed["scores"] for seed in run["seeds"].values() if not seed.get("failed")]
+        texts = ", ".join(f"{number:,}" for number in run["settings"]["texts"].values())
         parts = ([of[part]["accuracy"] for of in scores] for part in ("validation", "test"))
-        table.add_row(folder.name, texts, *(spread(part, ".3f") if part else "failed" for part in parts))
+        failed = len(run["seeds"]) - len(scores)
+        seeds = f"{len(scores)}, {failed} failed" if failed else str(len(scores))
+        table.add_row(name, seeds, texts, *(spread(part, ".3f") if part else "failed" for part in parts))
     return {"scores": table}
 
 

@@ -253,9 +253,9 @@ def test_tables_of_training_are_made_from_its_results(tmp_path):
     }
     texts = {"train": 2400, "validation": 8, "test": 8}
     tables = trained.classification(saved(settings={"texts": texts}, seeds=seeds))
-    assert rows(tables["scores"]) == [[tmp_path.name, "2,400, 8, 8", "0.800 ± 0.071", "0.500 ± 0.000"]]
+    assert rows(tables["scores"]) == [[tmp_path.name, "2", "2,400, 8, 8", "0.800 ± 0.071", "0.500 ± 0.000"]]
     tables = trained.classification(saved(settings={"texts": texts}, seeds={"0": {"failed": "loss is nan"}}))
-    assert rows(tables["scores"]) == [[tmp_path.name, "2,400, 8, 8", "failed", "failed"]]
+    assert rows(tables["scores"]) == [[tmp_path.name, "0, 1 failed", "2,400, 8, 8", "failed", "failed"]]
 
 
 def test_triplets_of_several_folders_are_one_table(tmp_path):
