@@ -142,7 +142,7 @@ PARTS = {
     ),
     "attention": Part("attention.py --models 2 --plot benchmarks/attention.png", (MODELS,)),
     "characters": Part("trained.py characters {characters}", ("examples/char_lm.py", TRAINING, MODELS), True),
-    "laboratory": Part("trained.py laboratory {laboratory}", ("examples/position_laboratory/**/*.py",), True),
+    "laboratory": Part("trained.py laboratory {laboratory}", ("examples/position_laboratory/**/*.py", TRAINING), True),
     "multi30k": Part("trained.py translation {multi30k}", ("examples/translate.py", TRAINING, MODELS), True),
     "masked-accuracy": Part(
         "masked_accuracy.py --models {mini} {to_512} --held-out {held_out}/held_out/*.jsonl.gz --train {held_out}/train"

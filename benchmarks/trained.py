@@ -22,16 +22,18 @@ import measure
 from rich.table import Table
 
 from modeling_roformer.training.errors import TrainingError, exit_on_error
+from modeling_roformer.training.runs.resuming import refuse_constant
 from modeling_roformer.training.runs.spread import spread as mean_and_deviation
 
 EXAMPLES = measure.ROOT / "examples"
 sys.path += [str(EXAMPLES), str(EXAMPLES / "position_laboratory")]
+OF_ENCODING = ("position_encoding", "max_position_embeddings")  # fields of a model's configuration
 
 
 def saved_in(folder: Path, name: str = "results.json") -> dict:
     path = folder / name
     try:
-        saved = json.loads(path.read_text(encoding="utf-8"))
+        saved = json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse_constant)
     except OSError as error:
         sys.exit(f"{path} cannot be read ({error.strerror}): name the output folder of a training")
     except (ValueError, RecursionError) as error:
@@ -53,13 +55,19 @@ def refuse_other_settings(runs: list[dict], names: Iterable[str] | None = None) 
             sys.exit(f"the runs differ in {name.replace('_', ' ')}: they cannot be compared")
 
 
+def number_of_seeds(succeeded: int, failed: int) -> str:
+    return f"{succeeded}, {failed} failed" if failed else str(succeeded)
+
+
 def translation(folder: Path) -> dict[str, Table]:
-    runs = [run for run in saved_in(folder)["runs"] if not run.get("failed")]
-    table = Table("", "BLEU", "validation loss")
+    runs = saved_in(folder)["runs"]
+    table = Table("", "seeds", "BLEU", "validation loss")
     for encoding in dict.fromkeys(run["encoding"] for run in runs):
         same = [run for run in runs if run["encoding"] == encoding]
-        losses = [[entry["eval_loss"] for entry in run["log"] if "eval_loss" in entry][-1] for run in same]
-        table.add_row(encoding, spread([run["bleu"] for run in same], ".2f"), spread(losses, ".2f"))
+        done = [run for run in same if not run.get("failed")]
+        losses = [[entry["eval_loss"] for entry in run["log"] if "eval_loss" in entry][-1] for run in done]
+        cells = (spread([run["bleu"] for run in done], ".2f"), spread(losses, ".2f")) if done else ("failed", "")
+        table.add_row(encoding, number_of_seeds(len(done), len(same) - len(done)), *cells)
     return {"bleu": table}
 
 
@@ -79,11 +87,11 @@ def triplets(*folders: Path) -> dict[str, Table]:
                 )
             if known is row:
                 continue
-            if row.model and (twice := [run.seed for run in row.runs if known.run(run.seed)]):
-                sys.exit(f"two folders have seed {twice[0]} of {name}, one of them {folder}: leave out one of them")
+            theirs = ({run.seed for run in of.runs} | {int(seed) for seed in of.failed} for of in (known, row))
+            if row.model and (twice := set.intersection(*theirs)):
+                sys.exit(f"two folders have seed {min(twice)} of {name}, one of them {folder}: leave out one of them")
             known.runs += [run for run in row.runs if not known.run(run.seed)]  # baselines give the same in each folder
             known.failed |= row.failed
-            known.failed = {seed: why for seed, why in known.failed.items() if not known.run(int(seed))}
     ordered = sorted(rows.values(), key=lambda row: (row.model is not None, row.model or "", row.length or 0))
     return {"accuracy": accuracy_table(ordered), "comparisons": comparison_table(compare(ordered))}
 
@@ -107,15 +115,27 @@ def characters(folder: Path) -> dict[str, Table]:
 def classification(*folders: Path) -> dict[str, Table]:
     """Return the accuracies of each run, in the order of the numbers of training texts."""
     table = Table("run", "seeds", "texts: training, validation, test", "validation accuracy", "test accuracy")
-    saved = {folder.name: saved_in(folder) for folder in folders}
+    saved = {name: saved_in(folder) for name, folder in by_name(folders).items()}
     for name, run in sorted(saved.items(), key=lambda item: item[1]["settings"]["texts"]["train"]):
+        if not run["seeds"]:
+            continue
         scores = [seed["scores"] for seed in run["seeds"].values() if not seed.get("failed")]
         texts = ", ".join(f"{number:,}" for number in run["settings"]["texts"].values())
-        parts = ([of[part]["accuracy"] for of in scores] for part in ("validation", "test"))
-        failed = len(run["seeds"]) - len(scores)
-        seeds = f"{len(scores)}, {failed} failed" if failed else str(len(scores))
-        table.add_row(name, seeds, texts, *(spread(part, ".3f") if part else "failed" for part in parts))
+        seeds = number_of_seeds(len(scores), len(run["seeds"]) - len(scores))
+        cells = ["failed", "failed"]
+        if scores:
+            parts = ([of[part]["accuracy"] for of in scores if part in of] for part in ("validation", "test"))
+            cells = [spread(part, ".3f") if part else "" for part in parts]
+        table.add_row(name, seeds, texts, *cells)
     return {"scores": table}
+
+
+def by_name(folders: Iterable[Path]) -> dict[str, Path]:
+    """Return the folders by their names, which name their rows. Stop the program if two have the same name."""
+    found = {folder.name: folder for folder in folders}
+    if repeated := [name for name, number in Counter(folder.name for folder in folders).items() if number > 1]:
+        sys.exit(f"two runs have the name {repeated[0]}, which names their rows: rename one of the folders")
+    return found
 
 
 def retrieval(*folders: Path) -> dict[str, Table]:
@@ -129,12 +149,9 @@ def retrieval(*folders: Path) -> dict[str, Table]:
 
     from modeling_roformer.training.comparing.paired_bootstrap import paired_bootstrap
 
-    saved = {}
-    for folder in folders:
-        if folder.name in saved:
-            sys.exit(f"two runs have the name {folder.name}, which names their rows: rename one of the folders")
-        saved[folder.name] = saved_in(folder)
-        read_rows(saved[folder.name])
+    saved = {name: saved_in(folder) for name, folder in by_name(folders).items()}
+    for of in saved.values():
+        read_rows(of)
     trained = [of for of in saved.values() if any(row["name"] == TRAINED for row in of["rows"])]
     alike = [name for name in HYPERPARAMETERS if name != "bf16"]  # the table has the precision instead
     refuse_other_settings([of["settings"] for of in trained], [*alike, "train_questions"])
@@ -157,9 +174,7 @@ def retrieval(*folders: Path) -> dict[str, Table]:
                 rows[row["name"]] = [row]  # word search gives the same in each run
     table = Table("", "seeds", "trained in", *METRICS)
     for name, same in rows.items():
-        seeds = str(len(same)) if name.endswith(TRAINED) else ""
-        if failed[name]:
-            seeds += f", {failed[name]} failed"
+        seeds = number_of_seeds(len(same), failed[name]) if name.endswith(TRAINED) else ""
         if not same:
             table.add_row(name, seeds, "", *["failed"] * len(METRICS))
             continue
@@ -190,10 +205,18 @@ def positions(*folders: Path) -> dict[str, Table]:
         sys.exit(
             f"{', '.join(map(str, folders))}: no run of {', '.join(ENCODINGS)}: name the output folder of a training"
         )
-    of_runs = [saved_in(run, "run.json") for paths in found.values() for run in paths]
-    refuse_other_settings(of_runs, ("stages", "corpus", "held_out", "tokenizer", "arguments"))
+    recorded = {run: saved_in(run, "run.json") for paths in found.values() for run in paths}
+    for run, of in recorded.items():
+        if len([*run.glob("stage-*/log.json")]) < len(of["stages"]):
+            sys.exit(f"{run} is not finished: resume it, or leave it out")
+        # The size of the model: encodings differ in these fields by themselves.
+        of["model"] = {name: value for name, value in of["model"].items() if name not in OF_ENCODING}
+    refuse_other_settings([*recorded.values()], ("stages", "corpus", "held_out", "tokenizer", "arguments", "model"))
+    for folder in folders:
+        if len({of["seed"] for run, of in recorded.items() if run.parent == folder}) > 1:
+            sys.exit(f"{folder} has runs with different seeds: they cannot be compared")
     for name, paths in found.items():
-        seeds = [saved_in(run, "run.json")["seed"] for run in paths]
+        seeds = [recorded[run]["seed"] for run in paths]
         if len({*seeds}) < len(seeds):
             sys.exit(f"two folders have a run of {name} with the same seed: leave out one of them")
     runs = {
@@ -220,6 +243,8 @@ KINDS = {
     of.__name__: of for of in (translation, triplets, laboratory, characters, classification, retrieval, positions)
 }
 
+SEVERAL = ("classification", "retrieval", "triplets", "positions")  # kinds of which several folders make one table
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -227,6 +252,8 @@ def main() -> None:
     parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER")
     measure.add_output(parser)
     chosen = parser.parse_args()
+    if len(chosen.folders) > 1 and chosen.kind not in SEVERAL:
+        parser.error(f"{chosen.kind} takes one folder; several are for {', '.join(SEVERAL)}")
     with measure.Figures(chosen.output, "accelerate", "sacrebleu") as figures:
         try:
             tables = KINDS[chosen.kind](*chosen.folders)
@@ -237,6 +264,8 @@ def main() -> None:
                 f"{', '.join(map(str, chosen.folders))}: results that are not those of a {chosen.kind} "
                 f"({type(error).__name__}: {error}), or damaged: name the output folder of a training"
             )
+        if not next(iter(tables.values())).rows:
+            sys.exit(f"{', '.join(map(str, chosen.folders))}: no run is finished: name the output folder of a training")
         for name, table in tables.items():
             figures.add(name, table)
 

@@ -12,6 +12,7 @@ same command resumes a stopped run.
 
 import argparse
 import math
+from itertools import chain
 from pathlib import Path
 
 import torch
@@ -38,6 +39,7 @@ VARIANTS = {
 # Options that may change when a run resumes.
 NOT_COMPARED = ("output", "variants", "paper", "device_batch", "prompt", "new_tokens")
 PICTURE = "losses.png"
+LONGEST_PROMPT = 100  # characters, by default: a text may have all its characters on one line
 PAPER = {
     "layers": 12,
     "hidden_size": 768,
@@ -72,12 +74,25 @@ def read_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast")
     parser.add_argument("--seed", type=seed_number, default=0)
-    parser.add_argument("--prompt", help="text to continue at the end; default: the first line of TEXT")
+    parser.add_argument("--prompt", help="text to continue at the end; default: the start of the first line of TEXT")
     parser.add_argument("--new-tokens", type=positive_integer, default=200)
     chosen = parser.parse_args()
     if chosen.paper:
         vars(chosen).update(PAPER)
+    chosen.device_batch = chosen.device_batch or chosen.batch_size
+    if chosen.batch_size % chosen.device_batch:
+        parser.error(f"--batch-size {chosen.batch_size} is not a multiple of --device-batch {chosen.device_batch}")
     return chosen
+
+
+def read_text(file: Path) -> str:
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise TrainingError(f"{file} is not UTF-8 text: convert it, or use another file") from None
+    if not text.strip():
+        raise TrainingError(f"{file} is empty: use another file")
+    return text
 
 
 def make_tokenizer(text: str, unit: str) -> PreTrainedTokenizerFast:
@@ -103,10 +118,8 @@ def texts_of(ids: torch.Tensor, length: int, name: str) -> list[dict[str, torch.
     return [{"input_ids": piece, "labels": piece} for piece in pieces]
 
 
-def new_model(name: str, vocabulary: int, chosen: argparse.Namespace) -> RoFormerForCausalLM:
-    """Return a model of a variant with random weights from the seed."""
-    set_seed(chosen.seed)
-    config = RoFormerConfig(
+def config_of(variant: str, vocabulary: int, chosen: argparse.Namespace) -> RoFormerConfig:
+    return RoFormerConfig(
         vocab_size=vocabulary,
         hidden_size=chosen.hidden_size,
         num_hidden_layers=chosen.layers,
@@ -119,8 +132,13 @@ def new_model(name: str, vocabulary: int, chosen: argparse.Namespace) -> RoForme
         linear_feature_map="favor",
         linear_num_features=chosen.features,
         linear_seed=chosen.seed,
-        **VARIANTS[name],
+        **VARIANTS[variant],
     )
+
+
+def new_model(config: RoFormerConfig, seed: int) -> RoFormerForCausalLM:
+    """Return a model with random weights from the seed."""
+    set_seed(seed)
     return RoFormerForCausalLM(config)
 
 
@@ -129,16 +147,13 @@ def train(model: RoFormerForCausalLM, parts: dict[str, list], chosen: argparse.N
 
     Raises NotFinite if the run fails.
     """
-    on_device = chosen.device_batch or chosen.batch_size
-    if chosen.batch_size % on_device:
-        raise TrainingError(f"--batch-size {chosen.batch_size} is not a multiple of --device-batch {on_device}")
     arguments = TrainingArguments(
         folder,
         seed=chosen.seed,
         max_steps=chosen.steps,
-        per_device_train_batch_size=on_device,
-        per_device_eval_batch_size=on_device,
-        gradient_accumulation_steps=chosen.batch_size // on_device,
+        per_device_train_batch_size=chosen.device_batch,
+        per_device_eval_batch_size=chosen.device_batch,
+        gradient_accumulation_steps=chosen.batch_size // chosen.device_batch,
         learning_rate=chosen.learning_rate,
         warmup_steps=min(100, chosen.steps // 10),
         bf16=chosen.bf16,
@@ -156,6 +171,21 @@ def train(model: RoFormerForCausalLM, parts: dict[str, list], chosen: argparse.N
     return trainer.state.log_history, loss
 
 
+def read_results(saved: dict) -> dict[str, dict]:
+    """Return the results of a results.json by variant. Raise an error if one of them is misshapen."""
+    results = dict(saved["results"])
+    for result in results.values():
+        if result.get("failed"):
+            if not isinstance(result["failed"], str):
+                raise ValueError("a reason that is none")
+            continue
+        curves = [point for name in ("loss", "eval_loss") for point in points(result["log"], name)]
+        numbers = [result["bits_per_character"], result["validation_loss"], *chain(*curves)]
+        if not all(type(number) in (int, float) and 0 <= number < math.inf for number in numbers):
+            raise ValueError("a number that is none")
+    return results
+
+
 def main() -> None:
     chosen = read_arguments()
     with run_lock(chosen.output):
@@ -164,7 +194,7 @@ def main() -> None:
 
 def compare(chosen: argparse.Namespace, console: Console) -> None:
     """Train a model of each variant and show the results."""
-    text = chosen.text.read_text(encoding="utf-8-sig")
+    text = read_text(chosen.text)
     tokenizer = make_tokenizer(text, chosen.unit)
     ids = torch.tensor([i for line in tokenizer(text.splitlines(keepends=True))["input_ids"] for i in line])
     ends = [0, len(ids) * 18 // 20, len(ids) * 19 // 20, len(ids)]
@@ -174,17 +204,19 @@ def compare(chosen: argparse.Namespace, console: Console) -> None:
     }
     settings = {name: value for name, value in vars(chosen).items() if name not in NOT_COMPARED}
     settings["text"] = digest_of_text(text)
-    file = ResultsFile(chosen.output, settings)
-    results = file.read(lambda saved: dict(saved["results"])) or {}
+    file = ResultsFile("char_lm.py", chosen.output, settings)
+    results = file.read(read_results) or {}
+    # Before results.json is written: a command with other sizes would be refused as another run.
+    configs = {name: config_of(name, len(tokenizer), chosen) for name in VARIANTS}
     file.write(results=results)
     in_test = len(tokenizer.decode(ids[ends[2] :])) / (len(ids) - ends[2])  # characters per token
 
-    start = new_model("none", len(tokenizer), chosen).state_dict()
+    start = new_model(configs["none"], chosen.seed).state_dict()
     for name in chosen.variants:
         place, result = chosen.output / name / "model", results.get(name, {})
-        if result.get("failed") or ("log" in result and place.exists()):
+        if result.get("failed") or (result and place.exists()):
             continue
-        model = new_model(name, len(tokenizer), chosen)
+        model = new_model(configs[name], chosen.seed)
         model.load_state_dict(start)
         print(f"RoPE: {name}, {model.num_parameters():,} parameters, {len(parts['training']):,} training texts")
         try:
@@ -220,7 +252,7 @@ def compare(chosen: argparse.Namespace, console: Console) -> None:
     picture = draw_panels(chosen.output / PICTURE, panels)
     *_, name = logs
     model = RoFormerForCausalLM.from_pretrained(chosen.output / name / "model", device_map=processes().device)
-    prompt = chosen.prompt or next(line for line in text.splitlines(keepends=True) if line.strip())
+    prompt = chosen.prompt or next(line for line in text.splitlines(keepends=True) if line.strip())[:LONGEST_PROMPT]
     inputs = tokenizer(prompt, return_tensors="pt").to(model.device)
     set_seed(chosen.seed)
     # The size of the model's cache does not grow with the text.

@@ -43,6 +43,7 @@ from modeling_roformer.training.runs.finite import (
     positive_rate,
     seed_number,
     show_failed,
+    text_length,
 )
 from modeling_roformer.training.runs.learning_rate import fine_tuning_rate
 from modeling_roformer.training.runs.models import saved_config
@@ -70,11 +71,13 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--text", help="column with the texts; default: one with a usual name, such as text")
     parser.add_argument("--label", help="column with the labels; default: one with a usual name, such as label")
     parser.add_argument("--most", type=positive_integer, metavar="N", help="train on N of the texts; default: all")
-    parser.add_argument("--split-seed", type=int, default=0, help="seed of the split, and of the choice of --most")
+    parser.add_argument(
+        "--split-seed", type=seed_number, default=0, help="seed of the split, and of the choice of --most"
+    )
     parser.add_argument(
         "--seeds", type=seed_number, nargs="+", default=[0], help="seeds of the head, the order and dropout"
     )
-    parser.add_argument("--length", type=positive_integer, default=512, help="maximum number of tokens of a text")
+    parser.add_argument("--length", type=text_length, default=512, help="maximum number of tokens of a text")
     parser.add_argument("--batch-size", type=positive_integer, help=f"default: {BATCH}, or less for few texts")
     parser.add_argument("--learning-rate", type=positive_rate, help="default: chosen by the width of the model")
     parser.add_argument("--epochs", type=positive_rate, default=10, help="maximum number of epochs")

@@ -43,6 +43,7 @@ from modeling_roformer.training.runs.finite import (
     positive_rate,
     seed_number,
     show_failed,
+    text_length,
 )
 from modeling_roformer.training.runs.models import saved_config
 from modeling_roformer.training.runs.resuming import ResultsFile, check_rows, run_lock
@@ -62,9 +63,7 @@ def read_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--epochs", type=positive_rate, default=3)
     parser.add_argument("--batch-size", type=positive_integer, default=32)
-    parser.add_argument(
-        "--length", type=positive_integer, default=512, help="maximum number of tokens of a text or a pair"
-    )
+    parser.add_argument("--length", type=text_length, default=512, help="maximum number of tokens of a text or a pair")
     parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast")
     return parser.parse_args()
 
@@ -131,6 +130,16 @@ def scores_of(trainer: FiniteTrainer, task: str) -> dict[str, float]:
 def main_score(run: dict) -> float:
     """Return the score by which runs are compared: the mean over the validation splits (MNLI has two)."""
     return statistics.mean(run["scores"].values())
+
+
+def read_runs(saved: dict) -> list[dict]:
+    """Return the runs of a results.json. Raise a ValueError, TypeError or KeyError if one of them is misshapen."""
+    for run in saved["runs"]:
+        if not (isinstance(run["model"], str) and run["task"] in TASKS and isinstance(run["rate"], float | int)):
+            raise ValueError("a run of no model or task")
+        if not isinstance(run["seed"], int) or not (run.get("failed") or math.isfinite(main_score(run))):
+            raise ValueError("a run without seed or score")
+    return list(saved["runs"])
 
 
 def succeeded(runs: list[dict]) -> list[dict]:
@@ -206,8 +215,8 @@ def compare(chosen: argparse.Namespace) -> None:
         saved_config(place)  # raises an error if it is not a RoFormer
     tasks = {task: read_task(task, chosen.data) for task in chosen.tasks}
     recipe = {name: getattr(chosen, name) for name in ("epochs", "batch_size", "length", "bf16")}
-    file = ResultsFile(chosen.output, recipe)
-    runs = file.read(lambda saved: list(saved["runs"])) or []
+    file = ResultsFile("finetune_glue.py", chosen.output, recipe)
+    runs = file.read(read_runs) or []
     starts = {name: digest_of_model(place) for name, place in places.items()}
     names = names_in(runs, starts)
     places, starts = ({names[name]: value for name, value in of.items()} for of in (places, starts))

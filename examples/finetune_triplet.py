@@ -20,7 +20,7 @@ from rich.console import Console
 from modeling_roformer.training.errors import TrainingError, exit_on_error
 from modeling_roformer.training.metrics import metric
 from modeling_roformer.training.runs.device import require_one_process
-from modeling_roformer.training.runs.finite import NotFinite, positive_rate, seed_number, show_failed
+from modeling_roformer.training.runs.finite import NotFinite, positive_rate, seed_number, show_failed, text_length
 from modeling_roformer.training.runs.learning_rate import fine_tuning_rate
 from modeling_roformer.training.runs.models import saved_config
 from modeling_roformer.training.runs.resuming import recorded_setting, run_lock
@@ -43,8 +43,6 @@ from modeling_roformer.training.triplets.reading import (
 )
 from modeling_roformer.training.triplets.results import Results, Run, accuracy_table, compare, comparison_table
 
-SHORTEST = 8  # tokens, so that a pair has some of each text
-
 
 def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -56,7 +54,7 @@ def read_arguments() -> argparse.Namespace:
         parser.add_argument(option, default=column, metavar="COLUMN", help=f"column of {column}; default: {column}")
     parser.add_argument("--output", type=Path, required=True, help="folder of the run")
     parser.add_argument("--models", nargs="+", default=[], metavar="DIR", help="saved RoFormers to fine-tune")
-    parser.add_argument("--max-length", type=int, nargs="+", default=[512], help="maximum number of tokens")
+    parser.add_argument("--max-length", type=text_length, nargs="+", default=[512], help="maximum number of tokens")
     parser.add_argument(
         "--seeds", type=seed_number, nargs="+", default=[0], help="each seed trains every model at every length"
     )
@@ -91,8 +89,6 @@ def read_arguments() -> argparse.Namespace:
     for name, least in {"epochs": 0, "patience": 1, "batch_size": 1, "device_tokens": 1}.items():
         if getattr(chosen, name) < least:
             parser.error(f"--{name.replace('_', '-')} must be at least {least}")
-    if min(chosen.max_length) < SHORTEST:
-        parser.error(f"--max-length must be at least {SHORTEST}")
     return chosen
 
 

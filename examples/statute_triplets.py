@@ -276,6 +276,8 @@ def known_without_reading(train: list[dict], test: list[dict]) -> dict[str, floa
 
 def main() -> None:
     chosen = read_arguments()
+    if chosen.most < chosen.least:
+        raise TrainingError(f"--most {chosen.most} is less than --least {chosen.least}: no text has such a length")
     some = random.Random(chosen.seed)
     tokenizer = load_tokenizer(chosen.tokenizer)
     counts: dict[str, int] = {}
@@ -303,6 +305,11 @@ def main() -> None:
         triplets = {
             part: make_triplets(of, some) for part, of in zip(("test", "validation", "train"), parts, strict=True)
         }
+        if empty := [part for part, of in triplets.items() if not of]:
+            raise TrainingError(
+                f"no triplet for {' and '.join(empty)}: no two of its statutes have one level and different matters: lower --least "
+                f"or --articles, or give a larger --{empty[0]}"
+            )
         if len({triplet["label"] for triplet in triplets["train"]}) < 2:
             raise TrainingError(
                 f"the {len(triplets['train'])} training triplets have one label, too few to learn from: lower --test or --least, "
@@ -318,7 +325,7 @@ def main() -> None:
     for title in ("triplets", "tokens of A", "of B", "of C"):
         table.add_column(title, justify="right")
     for part in SPLITS:
-        means = (np.mean([count(triplet[name]) for triplet in triplets[part]] or [0]) for name in "ABC")
+        means = (np.mean([count(triplet[name]) for triplet in triplets[part]]) for name in "ABC")
         table.add_row(part, f"{len(triplets[part]):,}", *(f"{mean:,.0f}" for mean in means))
     console.print(table)
     table = Table("known from", "test accuracy")

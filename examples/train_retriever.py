@@ -47,6 +47,7 @@ from modeling_roformer.training.runs.finite import (
     positive_rate,
     seed_number,
     show_failed,
+    text_length,
 )
 from modeling_roformer.training.runs.learning_rate import fine_tuning_rate
 from modeling_roformer.training.runs.models import saved_config
@@ -59,7 +60,6 @@ PARTS = ("train", "validation", "test")
 METRICS = {"mrr@10": ("mrr", 10), "ndcg@10": ("ndcg", 10), "recall@10": ("recall", 10), "recall@100": ("recall", 100)}
 BEST = "ndcg@10"  # on the validation questions, chooses the epoch and the seed
 FOUND = 100  # passages per question
-SHORTEST = 8  # tokens of a text
 MARGIN = 0.05  # hard negatives have at most 95 % of the cosine of the answer: closer ones may answer the question, too
 UNTRAINED, TRAINED = "before training", "trained"
 NOT_COMPARED = ("output", "seeds", *PARTS, "passages", *COLUMNS, "device_batch", "words")
@@ -81,7 +81,7 @@ def read_arguments() -> argparse.Namespace:
         parser.add_argument(f"--{column}", default=column, metavar="COLUMN", help=f"default: {column}")
     parser.add_argument("--output", type=Path, required=True, metavar="RUN", help="folder for the model and its scores")
     parser.add_argument("--seeds", type=seed_number, nargs="+", default=[0], help="seeds of the order and of dropout")
-    parser.add_argument("--length", type=positive_integer, default=512, help="maximum number of tokens of a text")
+    parser.add_argument("--length", type=text_length, default=512, help="maximum number of tokens of a text")
     parser.add_argument("--batch-size", type=positive_integer, default=64, help="questions per step")
     parser.add_argument(
         "--device-batch", type=positive_integer, default=32, help="questions that a device computes at once"
@@ -96,8 +96,6 @@ def read_arguments() -> argparse.Namespace:
     for option, epochs in (("--epochs", chosen.epochs), ("--hard-epochs", chosen.hard_epochs)):
         if epochs < 0:
             parser.error(f"{option} is {epochs}; expected at least 0")
-    if chosen.length < SHORTEST:
-        parser.error(f"--length is {chosen.length}; expected at least {SHORTEST}")
     return chosen
 
 
@@ -359,7 +357,7 @@ def train_seeds(chosen: argparse.Namespace) -> None:
     settings |= {"model": digest_of_model(chosen.model), "questions": parts.num_rows}
     settings |= {f"{part}_questions": digest_of_rows(parts[part]) if part in parts else None for part in PARTS}
     settings["passages"] = digest_of_text("\n".join(sorted(map(on_one_line, passages))))
-    file = ResultsFile(chosen.output, settings)
+    file = ResultsFile("train_retriever.py", chosen.output, settings)
     rows = file.read(read_rows) or []
     print(", ".join(f"{part}: {len(questions):,} questions" for part, questions in parts.items()))
     print(f"{len(passages):,} passages are searched")

@@ -6,13 +6,14 @@
     python examples/translate.py --score RUNS/rotary-0/model --test test.de test.en
 
 Sentence pairs are a table (CSV, TSV, JSON Lines, Parquet, or a data set's NAME or NAME:CONFIG), or two text files: line i of the
-second is the translation of line i of the first. Without --validation or --test, a tenth of --train, at most 1,000 pairs,
+second is the translation of line i of the first. Without --validation or --test, a tenth of --train, at most 1,000 sentences,
 replaces it. Both languages share a vocabulary. "rotary" is the RoFormer, "sinusoidal" the Transformer; each seed trains both on
 the same batches. The model is the average of the last checkpoints. BLEU is computed by sacrebleu on plain text. RUNS gets
 results.json, losses.png and a folder for each model. The same command resumes a stopped run. See docs/translation.md.
 """
 
 import argparse
+from itertools import chain
 from pathlib import Path
 
 import datasets
@@ -43,15 +44,16 @@ from modeling_roformer.training.runs.checkpoints import average_of_last
 from modeling_roformer.training.runs.device import ON_CPU
 from modeling_roformer.training.runs.digests import digest_of_rows
 from modeling_roformer.training.runs.finite import NotFinite, seed_number, show_failed
-from modeling_roformer.training.runs.resuming import ResultsFile, run_lock
+from modeling_roformer.training.runs.resuming import ResultsFile, report, run_lock
 from modeling_roformer.training.runs.spread import spread
-from modeling_roformer.training.translation.pairs import COLUMNS, TokenBatches, read_pairs, train_tokenizer
+from modeling_roformer.training.translation.pairs import COLUMNS, TokenBatches, hold_out, read_pairs, train_tokenizer
 from modeling_roformer.training.translation.setting import Setting, read_setting
 
 NAMES = {"rotary": "RoFormer", "sinusoidal": "Transformer"}
 SETTING = Path(__file__).with_name("translation") / "small.yaml"
 PARTS = ("train", "validation", "test")
-HELD_OUT, MOST_HELD_OUT = 0.1, 1000  # share and number of pairs
+HELD_OUT, MOST_HELD_OUT, FEWEST = 0.1, 1000, 10  # share and number of sentences; the fewest with such a share
+TOKENIZATIONS = ("13a", "intl", "char", "zh", "ja-mecab", "ko-mecab")  # those of sacrebleu that need no download
 LONGER = 50  # a translation has at most this many more tokens than its source, as in arXiv:1706.03762
 
 
@@ -72,6 +74,12 @@ def read_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--seeds", type=seed_number, nargs="+", default=[0], help="seeds of weights, order and dropout")
     parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast")
+    parser.add_argument(
+        "--bleu-tokenize",
+        choices=TOKENIZATIONS,
+        default=TOKENIZATIONS[0],
+        help="tokens of BLEU: zh for Chinese, ja-mecab for Japanese; default: %(default)s, for words between spaces",
+    )
     parser.add_argument("--score", metavar="MODEL", help="only translate --test with a saved model")
     chosen = parser.parse_args()
     for name in ["test"] if chosen.score else ["train", "output"]:
@@ -80,6 +88,7 @@ def read_arguments() -> argparse.Namespace:
     for part in PARTS:
         if len(getattr(chosen, part) or [""]) > 2:
             parser.error(f"--{part} has more than two files; write SETTING.yaml first")
+    chosen.encodings, chosen.seeds = ([*dict.fromkeys(values)] for values in (chosen.encodings, chosen.seeds))
     return chosen
 
 
@@ -93,15 +102,15 @@ def read_part(chosen: argparse.Namespace, part: str) -> datasets.Dataset:
 def read_parts(chosen: argparse.Namespace) -> dict[str, datasets.Dataset]:
     """Read the sentence pairs of all splits, and hold out those that are not given."""
     parts = {part: read_part(chosen, part) for part in PARTS if getattr(chosen, part)}
-    for part in PARTS:
-        if part not in parts:
-            pairs = parts["train"]
-            count = min(int(len(pairs) * HELD_OUT), MOST_HELD_OUT)
-            if not count:
-                raise TrainingError(
-                    f"{chosen.train[0]} has {len(pairs)} pairs; expected at least 10 to hold out --{part}"
-                )
-            parts["train"], parts[part] = pairs.train_test_split(count, seed=0).values()
+    missing, pairs = [part for part in PARTS if part not in parts], parts["train"]
+    needed = FEWEST + len(missing) - 1  # each part takes at least one sentence
+    if missing and (different := len(set(pairs["source"]))) < needed:
+        raise TrainingError(
+            f"{chosen.train[0]} has {len(pairs)} pairs, of {different} different sentences; expected at least {needed} to hold out "
+            f"{' and '.join(f'--{part}' for part in missing)}"
+        )
+    for part in missing:
+        parts["train"], parts[part] = hold_out(parts["train"], HELD_OUT, MOST_HELD_OUT)
     return parts
 
 
@@ -138,7 +147,10 @@ def config_of(setting: Setting, tokenizer: PreTrainedTokenizerBase, encoding: st
         "decoder_start_token_id": tokenizer.pad_token_id,
         "max_position_embeddings": setting.longest + LONGER + 1,
     }
-    return RoFormerSeq2SeqConfig(**fields | dict(setting.model) | {"position_encoding": encoding})
+    config = RoFormerSeq2SeqConfig(**fields | dict(setting.model) | {"position_encoding": encoding})
+    with torch.device("meta"):
+        RoFormerForConditionalGeneration(config)  # its layers check more fields, such as dropout
+    return config
 
 
 def train(
@@ -214,34 +226,71 @@ def translate(
     return [translations[number].strip() for number in range(len(sentences))]
 
 
+def bleu_of(tokenization: str) -> sacrebleu.BLEU:
+    """Return the metric. Raise a TrainingError if the tokenization needs packages that are not installed."""
+    try:
+        return sacrebleu.BLEU(tokenize=tokenization)
+    except RuntimeError:  # sacrebleu's message has several lines
+        extra = f"sacrebleu[{tokenization[:2]}]"
+        raise TrainingError(
+            f"--bleu-tokenize {tokenization} needs packages that are not installed: `pip install '{extra}'` installs them"
+        ) from None
+
+
 def score(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, pairs: datasets.Dataset
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, pairs: datasets.Dataset, bleu: sacrebleu.BLEU
 ) -> tuple[float, str, list[str]]:
     """Return BLEU, its signature, and the translations."""
     translations = translate(model, tokenizer, pairs["source"][:])
-    bleu = sacrebleu.BLEU()
     return bleu.corpus_score(translations, [pairs["target"][:]]).score, str(bleu.get_signature()), translations
 
 
 def main() -> None:
     chosen, console = read_arguments(), Console()
+    metric = bleu_of(chosen.bleu_tokenize)
     if chosen.score:
         model = AutoModelForSeq2SeqLM.from_pretrained(chosen.score)
-        bleu, signature, _ = score(model, AutoTokenizer.from_pretrained(chosen.score), read_part(chosen, "test"))
+        bleu, signature, _ = score(
+            model, AutoTokenizer.from_pretrained(chosen.score), read_part(chosen, "test"), metric
+        )
         print(f"BLEU {bleu:.2f} ({signature})")
         return
     with run_lock(chosen.output):
-        compare(chosen, console)
+        compare(chosen, metric, console)
 
 
-def compare(chosen: argparse.Namespace, console: Console) -> None:
+def recorded_runs(saved: dict) -> list[dict]:
+    """Return the runs of a results file. Raise a ValueError, LookupError or TypeError if one lacks what is read later."""
+    runs = [*saved["runs"]]
+    for run in runs:
+        if run["encoding"] not in NAMES or not isinstance(run["seed"], int):
+            raise ValueError("a run without a name")
+        if run.get("failed"):
+            texts, numbers = [run["failed"]], []
+        else:
+            losses = points(run["log"], "loss"), points(run["log"], "eval_loss")
+            texts, numbers = [run["signature"]], [run["bleu"], losses[1][-1][1], *chain(*chain(*losses))]
+        if not all(isinstance(text, str) for text in texts) or not all(isinstance(n, (int, float)) for n in numbers):
+            raise ValueError("a run with other values")
+    if len({(run["encoding"], run["seed"]) for run in runs}) < len(runs):
+        raise ValueError("two runs of one name")
+    return runs
+
+
+def compare(chosen: argparse.Namespace, metric: sacrebleu.BLEU, console: Console) -> None:
     """Train a model for each encoding and seed, and show the results."""
     setting = read_setting(chosen.setting)
     texts = read_parts(chosen)
     print(", ".join(f"{part}: {len(pairs):,} pairs" for part, pairs in texts.items()))
+    learned, tested = {*texts["train"]["source"]}, texts["test"]["source"]
+    known = sum(sentence in learned for sentence in tested)
+    print(f"{known:,} of the {len(tested):,} test sentences are also in training.")
+    options = {"bf16": chosen.bf16, "bleu_tokenize": chosen.bleu_tokenize}
     contents = {part: digest_of_rows(pairs) for part, pairs in texts.items()}
-    results = ResultsFile(chosen.output, {**vars(setting), **contents, "bf16": chosen.bf16})
-    runs = results.read(lambda saved: list(saved["runs"])) or []
+    results = ResultsFile("translate.py", chosen.output, {**vars(setting), **contents, **options})
+    runs = results.read(recorded_runs) or []
+    if not all(run.get("failed") or f"|tok:{chosen.bleu_tokenize}" in run["signature"] for run in runs):
+        report(results.path, ["bleu_tokenize"], [])  # which earlier versions did not record
     place = chosen.output / "tokenizer"
     if place.exists():
         tokenizer = AutoTokenizer.from_pretrained(place)
@@ -249,7 +298,7 @@ def compare(chosen: argparse.Namespace, console: Console) -> None:
         sentences = (sentence for column in COLUMNS for sentence in texts["train"][column])
         tokenizer = train_tokenizer(sentences, setting.vocabulary_size, setting.longest)
     files = {part: getattr(chosen, part) or chosen.train for part in PARTS}
-    parts = {part: tokenize(texts[part], files[part], tokenizer, setting.longest) for part in PARTS[:2]}
+    parts = {part: tokenize(texts[part], files[part], tokenizer, setting.longest) for part in PARTS}
     configs = {encoding: config_of(setting, tokenizer, encoding) for encoding in chosen.encodings}
     results.write(runs=runs)  # the settings are valid
     if not place.exists():
@@ -272,7 +321,7 @@ def compare(chosen: argparse.Namespace, console: Console) -> None:
                 runs.append({**run, "bleu": None, "failed": str(error)})
                 results.write(runs=runs)
                 continue
-            bleu, signature, translations = score(trainer.model, tokenizer, texts["test"])
+            bleu, signature, translations = score(trainer.model, tokenizer, texts["test"], metric)
             with output_folder(model, force=True) as folder:
                 trainer.model.save_pretrained(folder)
                 tokenizer.save_pretrained(folder)
@@ -306,6 +355,7 @@ def write_card(
     """Write the card of a trained model."""
     data = {part: " and ".join(map(published_name, getattr(chosen, part) or chosen.train)) for part in PARTS}
     known = vars(setting) | {"model": None, **run, "bf16": chosen.bf16}
+    measured = {"dataset_split": "test", "metric_args": {"tokenize": chosen.bleu_tokenize}}
     write_trained_card(
         folder,
         chosen.output.absolute().name,
@@ -313,7 +363,7 @@ def write_card(
         "the average of the last checkpoints.",
         data=chosen.train,
         hyperparameters=known,
-        scores=[EvalResult("translation", data["test"], data["test"], "bleu", bleu, dataset_split="test")],
+        scores=[EvalResult("translation", data["test"], data["test"], "bleu", bleu, **measured)],
         results=f"BLEU {bleu:.2f} on {len(texts['test']):,} pairs of {data['test']} ({signature})",
     )
 

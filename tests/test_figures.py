@@ -173,8 +173,11 @@ def test_tables_of_training_are_made_from_its_results(tmp_path):
         return {"encoding": "rotary", "seed": seed, "bleu": bleu, "log": [{"eval_loss": 9}, {"eval_loss": loss}, {}]}
 
     failed = {"encoding": "rotary", "seed": 2, "bleu": None, "failed": "loss is nan"}
-    tables = trained.translation(saved(runs=[translated(0, 40.0, 3.0), translated(1, 39.0, 3.5), failed]))
-    assert rows(tables["bleu"]) == [["rotary", "39.50 ± 0.71", "3.25 ± 0.35"]]
+    runs = [translated(0, 40.0, 3.0), translated(1, 39.0, 3.5), failed, {**failed, "encoding": "sinusoidal"}]
+    assert rows(trained.translation(saved(runs=runs))["bleu"]) == [
+        ["rotary", "2, 1 failed", "39.50 ± 0.71", "3.25 ± 0.35"],
+        ["sinusoidal", "0, 1 failed", "failed", ""],
+    ]
 
     runs = [
         {
@@ -188,7 +191,7 @@ def test_tables_of_training_are_made_from_its_results(tmp_path):
     ]
     tables = trained.laboratory(saved(settings={"length": 64}, runs=runs))
     assert rows(tables["accuracy"]) == [
-        ["rotary", "50.0% ± 0.0%", "30.0% ± 7.1%", "12.5% ± 0.0%", "–", "9,000", "1,200"]
+        ["rotary", "2", "50.0% ± 0.0%", "30.0% ± 7.1%", "12.5% ± 0.0%", "–", "9,000", "1,200"]
     ]
 
     settings = {"test_questions": "a", "passages": "b"}
@@ -254,6 +257,13 @@ def test_tables_of_training_are_made_from_its_results(tmp_path):
     texts = {"train": 2400, "validation": 8, "test": 8}
     tables = trained.classification(saved(settings={"texts": texts}, seeds=seeds))
     assert rows(tables["scores"]) == [[tmp_path.name, "2", "2,400, 8, 8", "0.800 ± 0.071", "0.500 ± 0.000"]]
+    for seed in seeds.values():
+        del seed["scores"]["test"]  # without --test
+    tables = trained.classification(saved(settings={"texts": texts}, seeds=seeds))
+    assert rows(tables["scores"])[0][3:] == ["0.800 ± 0.071", ""]
+    with pytest.raises(SystemExit) as stop:
+        trained.classification(tmp_path, tmp_path / "." / "copy" / tmp_path.name)
+    assert_states(str(stop.value), "two runs", tmp_path.name)
     tables = trained.classification(saved(settings={"texts": texts}, seeds={"0": {"failed": "loss is nan"}}))
     assert rows(tables["scores"]) == [[tmp_path.name, "0, 1 failed", "2,400, 8, 8", "failed", "failed"]]
 
@@ -288,13 +298,16 @@ def test_triplets_of_several_folders_are_one_table(tmp_path):
     assert (one, other, seeds) == ("RoFormer", "BERT", "1") and difference.startswith("+75.0")
     failed = made("failed", BERT={2: [0, 0, 0, 0]})
     results = Results(failed, {"files": ["a"], "epochs": 2})
-    for seed in (1, 3):  # 1 has a result in the second folder
-        results.add_failed(results.rows["BERT"], seed, "the loss is nan")
+    results.add_failed(results.rows["BERT"], 3, "the loss is nan")
     for folders in ((first, second, failed), (failed, second, first)):
         (row,) = (row for row in cells(trained.triplets(*folders)["accuracy"]) if row[0] == "BERT")
         assert row[1] == "3, 1 failed"
+    also_failed = made("also", BERT={4: [0, 0, 0, 0]})
+    results = Results(also_failed, {"files": ["a"], "epochs": 2})
+    results.add_failed(results.rows["BERT"], 0, "the loss is nan")
     for folder, words in {
         made("again", BERT={0: [0, 0, 0, 0]}): ("seed 0", "BERT", "again"),
+        also_failed: ("seed 0", "BERT", "also"),
         made("other", settings={"epochs": 3}): ("epochs",),
         made("namesake", weights="v", BERT={2: [0, 0, 0, 0]}): ("BERT", "namesake"),
     }.items():
@@ -306,12 +319,13 @@ def test_triplets_of_several_folders_are_one_table(tmp_path):
 def test_position_encodings_of_several_seeds_are_one_table(tmp_path):
     import trained
 
-    def made(folder, seed=None, stages=1, **losses_of):
+    def made(folder, seed=None, stages=("a",), size=64, **losses_of):
         """Write the logs of runs that were evaluated at steps 50 and 100."""
         for name, losses in losses_of.items():
             stage = tmp_path / folder / name / "stage-1"
             stage.mkdir(parents=True)
-            run = {"seed": seed, "stages": stages, "corpus": "c", "held_out": "h", "tokenizer": "t", "arguments": {}}
+            run = {"seed": seed, "stages": stages, "model": {"hidden_size": size, "position_encoding": name}}
+            run |= {"corpus": "c", "held_out": "h", "tokenizer": "t", "arguments": {}}
             (stage.parent / "run.json").write_text(json.dumps(run))
             log = [{"step": 50 * n, "loss": 9.0, "accuracy": 0.1} for n in (1, 2)]
             log += [{"step": 50 * n, "eval_loss": loss, "eval_accuracy": 0.5} for n, loss in enumerate(losses, 1)]
@@ -336,7 +350,10 @@ def test_position_encodings_of_several_seeds_are_one_table(tmp_path):
     assert cells(trained.positions(first, third)["reached"])[1] == ["learned", "rotary", "2", "2.0, never for 1"]
     for folders, words in (
         ((first, made("again", 0, rotary=[1.0, 1.0])), ("rotary", "same seed")),
-        ((first, made("other", 1, 2, rotary=[1.0, 1.0])), ("stages",)),
+        ((first, made("other", 1, ("b",), rotary=[1.0, 1.0])), ("stages",)),
+        ((first, made("wide", 1, size=128, rotary=[1.0, 1.0])), ("model",)),
+        ((made("unfinished", 1, ("a", "b"), rotary=[1.0, 1.0]),), ("unfinished/rotary", "not finished")),
+        ((made("mixed", 1, rotary=[1.0, 1.0]) and made("mixed", 2, none=[1.0, 1.0]),), ("mixed", "different seeds")),
         ((made("empty"),), ("empty", "no run")),
     ):
         with pytest.raises(SystemExit) as stop:
@@ -363,6 +380,27 @@ def test_results_of_another_shape_are_named(tmp_path, monkeypatch, capsys, kind)
         told = capsys.readouterr().err if stop.value.code == 1 else str(stop.value)
         assert_states(told, tmp_path / "run", "damaged")
         assert not (tmp_path / "table.json").exists()
+
+
+def test_unfinished_results_and_folders_too_many_are_named(tmp_path, monkeypatch, capsys):
+    import trained
+
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "results.json").write_text(
+        '{"settings": {"texts": {"train": 8}}, "runs": [], "rows": [], "results": {}, "seeds": {}, "comparisons": []}'
+    )
+    for kind in ("translation", "characters", "classification", "retrieval", "triplets"):
+        monkeypatch.setattr(
+            "sys.argv", ["trained.py", kind, str(tmp_path / "run"), "--output", str(tmp_path / "table")]
+        )
+        with pytest.raises(SystemExit) as stop:
+            trained.main()
+        assert_states(str(stop.value), tmp_path / "run", "no run is finished")
+        assert not (tmp_path / "table.json").exists()
+    monkeypatch.setattr("sys.argv", ["trained.py", "translation", str(tmp_path / "run"), str(tmp_path / "other")])
+    with pytest.raises(SystemExit):
+        trained.main()
+    assert_states(capsys.readouterr().err, "translation takes one folder", "retrieval")
 
 
 def test_status_names_every_table(capsys):

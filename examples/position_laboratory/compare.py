@@ -59,6 +59,8 @@ def read_arguments() -> argparse.Namespace:
     chosen = parser.parse_args()
     if chosen.hidden_size % (2 * chosen.heads):
         parser.error(f"--hidden-size {chosen.hidden_size} is not a multiple of twice --heads {chosen.heads}")
+    # A run named twice would count twice in the means.
+    chosen.encodings, chosen.seeds = list(dict.fromkeys(chosen.encodings)), list(dict.fromkeys(chosen.seeds))
     return chosen
 
 
@@ -171,26 +173,53 @@ def measure(model: Encoder, held_out: dict[str, torch.Tensor], length: int, batc
     return {"loss": loss / count, "accuracy": right / count}
 
 
+def read_runs(saved: dict) -> list[dict]:
+    """Return the runs of a results.json. Raise an error if one of them is misshapen."""
+    runs = list(saved["runs"])
+    if len({(run["encoding"], run["seed"]) for run in runs}) < len(runs):
+        raise ValueError("a run twice")
+    for run in runs:
+        texts, numbers = [run["encoding"]], [run["seed"]]
+        if run.get("failed"):
+            texts.append(run["failed"])
+        else:
+            numbers += [run["parameters"], run["tokens_per_second"] or 0]
+            numbers += [number for step, loss in run["training"] for number in (step, loss)]
+            numbers += [found[name] for found in run["measured"] if found is not None for name in ("loss", "accuracy")]
+            if len(run["measured"]) != len(TIMES):
+                raise ValueError("other lengths")
+        if not all(isinstance(text, str) for text in texts):
+            raise ValueError("a text that is none")
+        if not all(type(number) in (int, float) and 0 <= number < math.inf for number in numbers):
+            raise ValueError("a number that is none")
+    return runs
+
+
 def tables(runs: list[dict], lengths: list[int]) -> tuple[Table, Table]:
     """Return tables of loss and accuracy, with a row per encoding and a column per length.
 
-    The figures are means and standard deviations over the seeds. `parameters` counts those that an encoding adds.
+    The figures are means and standard deviations over the seeds that have not failed. `parameters` counts those that an encoding
+    adds.
     """
     pair = []
     for metric, form in ("loss", ".3f"), ("accuracy", ".1%"):
-        table = Table(metric, *(f"{length:,}" for length in lengths), "tokens/s", "parameters")
-        for column in table.columns[1:]:
+        table = Table(metric, "seeds", *(f"{length:,}" for length in lengths), "tokens/s", "parameters")
+        table.columns[0].overflow = "fold"  # a narrow terminal would cut the names
+        for column in table.columns[2:]:
             column.justify = "right"
         for name in dict.fromkeys(run["encoding"] for run in runs):
-            same = [run for run in runs if run["encoding"] == name and not run.get("failed")]
+            every = [run for run in runs if run["encoding"] == name]
+            same = [run for run in every if not run.get("failed")]
+            failed = len(every) - len(same)
+            seeds = f"{len(same)}, {failed} failed" if failed else str(len(same))
             if not same:
-                table.add_row(name, "failed")
+                table.add_row(name, seeds, "failed")
                 continue
             by_length = zip(*(run["measured"] for run in same), strict=True)
             cells = [spread([of[metric] for of in found], form) if all(found) else "–" for found in by_length]
             speeds = [run["tokens_per_second"] for run in same if run["tokens_per_second"]]
             speed = f"{statistics.median(speeds):,.0f}" if speeds else ""
-            table.add_row(name, *cells, speed, f"{same[0]['parameters']:,}")
+            table.add_row(name, seeds, *cells, speed, f"{same[0]['parameters']:,}")
         pair.append(table)
     return tuple(pair)
 
@@ -214,11 +243,15 @@ def compare(chosen: argparse.Namespace) -> None:
             f"times --length {chosen.length}"
         )
     pieces = ids[: end // chosen.length * chosen.length].view(-1, chosen.length)
+    held_out = {seed: mask(ids[end : end + measured], mask_id, seed, 0) for seed in chosen.seeds}
+    for seed, masked in held_out.items():
+        if (masked["labels"] == -100).all():
+            raise TrainingError(f"{chosen.text} is too short: seed {seed} masks no character of its last tenth")
 
     settings = {name: value for name, value in vars(chosen).items() if name not in ("output", "encodings", "seeds")}
     settings["text"] = digest_of_text(text)
-    file = ResultsFile(chosen.output, settings)
-    runs = file.read(lambda saved: [dict(run) for run in saved["runs"]]) or []
+    file = ResultsFile("compare.py", chosen.output, settings)
+    runs = file.read(read_runs) or []
     file.write(runs=runs)
 
     sizes = Sizes(mask_id + 1, chosen.layers, chosen.hidden_size, chosen.heads, chosen.length)
@@ -233,12 +266,11 @@ def compare(chosen: argparse.Namespace) -> None:
         parameters = sum(parameter.numel() for parameter in model.encoding.parameters())
         print(f"{name} positions, seed {seed}, {parameters:,} parameters for them, {len(pieces):,} training texts")
         texts = MaskedTexts(pieces, mask_id, seed, chosen.steps * chosen.batch_size)
-        held_out = mask(ids[end : end + measured], mask_id, seed, 0)
         run = {"encoding": name, "seed": seed, "parameters": parameters}
         try:
             run |= train(model, texts, seed, chosen, chosen.output / f"{name}-{seed}")
             run["measured"] = [
-                measure(model, held_out, length, max(1, chosen.batch_size * chosen.length // length))
+                measure(model, held_out[seed], length, max(1, chosen.batch_size * chosen.length // length))
                 for length in lengths
             ]
         except NotFinite as error:
@@ -251,20 +283,25 @@ def compare(chosen: argparse.Namespace) -> None:
     ]
     Console().print(*tables(shown, lengths), sep="\n")
     show_failed({f"{run['encoding']}, seed {run['seed']}": run.get("failed") for run in shown})
-    shown = [run for run in shown if not run.get("failed")]
-    first = {run["encoding"]: run for run in shown if run["seed"] == chosen.seeds[0]}
+    done = {(run["encoding"], run["seed"]): run for run in shown if not run.get("failed")}
+    drawn = {}  # of each encoding, the first seed that has not failed
+    for name in chosen.encodings:
+        if seeds := [seed for seed in chosen.seeds if (name, seed) in done]:
+            other = f", seed {seeds[0]}" if seeds[0] != chosen.seeds[0] else ""
+            drawn[f"{name}{other}"] = done[name, seeds[0]]
     panels = {
-        "training loss, smoothed": {name: smooth(run["training"]) for name, run in first.items()},
+        "training loss, smoothed": {name: smooth(run["training"]) for name, run in drawn.items()},
         "accuracy": {
             name: [(length, found["accuracy"]) for length, found in zip(lengths, run["measured"], strict=True) if found]
-            for name, run in first.items()
+            for name, run in drawn.items()
         },
     }
     axes = dict(zip(panels, ("step", "length in characters"), strict=True))
     picture = draw_panels(chosen.output / "encodings.png", panels, xlabel=axes)
-    if ended := list(dict.fromkeys(run["encoding"] for run in shown if None in run["measured"])):
+    if ended := list(dict.fromkeys(name for (name, _), run in done.items() if None in run["measured"])):
         print(f"–: {' and '.join(ended)} positions end at {chosen.length}, the trained length")
-    print(f"training losses, and accuracy on longer texts, of seed {chosen.seeds[0]}: {picture}")
+    seeds = " or ".join(str(seed) for seed in chosen.seeds if any(run["seed"] == seed for run in drawn.values()))
+    print(f"training losses, and accuracy on longer texts, of seed {seeds}: {picture}")
 
 
 if __name__ == "__main__":

@@ -94,4 +94,6 @@ class Encoder(nn.Module):
         logits = self.prediction(x)
         if labels is None:
             return {"logits": logits}
-        return {"loss": nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten()), "logits": logits}
+        # The mean, which would be nan for a batch without a masked token.
+        loss = nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum")
+        return {"loss": loss / (labels != -100).sum().clamp(min=1), "logits": logits}

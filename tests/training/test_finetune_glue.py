@@ -48,7 +48,7 @@ def folder(tmp_path, monkeypatch):
         write(glue / "MRPC" / f"{file}.tsv", heading, *(f"{y}\t1\t2\t{a}\t{b}" for a, b, y in pairs), newline="\r\n")
     for file in ("train", "dev"):
         write(glue / "sst2" / f"{file}.tsv", *(f'"{a}\t{y}' for a, _, y in pairs))
-        write(glue / "stsb" / f"{file}.csv", *(f'"{a}，, ",{b},{y * 2.5}' for a, b, y in pairs))
+        write(glue / "stsb" / f"{file}.csv", *(f'"{a}，\u2028, ",{b},{y * 2.5}' for a, b, y in pairs))
         names = ("entailment", "not_entailment")
         write(
             glue / "qnli" / f"{file}.tsv",
@@ -80,7 +80,7 @@ def test_files_of_every_kind_are_read(folder):
     read = {name: read_task(name, "glue") for name in ("mrpc", "sst2", "stsb", "qnli", "mnli")}
     assert read["mrpc"]["validation"][1] == {"text": WORDS[1:5], "pair": WORDS[2:6], "label": 1}
     assert read["sst2"]["train"][1] == {"text": f'"{WORDS[1:5]}', "label": 1}  # a quote is part of the text there
-    assert read["stsb"]["train"][1] == {"text": f"{WORDS[1:5]}，, ", "pair": WORDS[2:6], "label": 2.5}
+    assert read["stsb"]["train"][1] == {"text": f"{WORDS[1:5]}，\u2028, ", "pair": WORDS[2:6], "label": 2.5}
     assert read["qnli"]["train"].features["label"].names == ["entailment", "not_entailment"]
     assert read["qnli"]["train"]["label"][:2] == [0, 1]
     assert list(read["mnli"]) == ["train", "validation_matched", "validation_mismatched"]
@@ -238,3 +238,18 @@ def test_a_rate_at_which_fewer_seeds_failed_is_better(folder, run, monkeypatch):
     assert code == 0 and "90.0 (0.001; 1 of 2 failed)" in out, error
     code, out, error = run(["roformer"], *options, "1e-4")
     assert code == 0 and "65.0 ± 7.1 (0.0001)" in out, error
+    whole = (folder / "runs" / "results.json").read_text()
+    for wrong in ({"scores": None}, {"scores": {"validation": None}}, {"task": "x"}, {"seed": None}, {"rate": "1"}):
+        (folder / "runs" / "results.json").write_text(json.dumps({"settings": settings, "runs": [rows[0] | wrong]}))
+        code, _, error = run(["roformer"], *options)
+        assert code == 1
+        assert_states(error, "results.json", "damaged")
+    (folder / "runs" / "results.json").write_text(whole.replace("90.0", "NaN"))
+    code, _, error = run(["roformer"], *options)
+    assert code == 1
+    assert_states(error, "results.json", "damaged")
+    (folder / "runs" / "results.json").write_text(whole.replace("finetune_glue.py", "translate.py"))
+    code, _, error = run(["roformer"], *options)
+    assert code == 1
+    assert_states(error, "results.json", "translate.py", "another folder")
+    assert run(["roformer"], *options, "--length", "2")[0] == 2

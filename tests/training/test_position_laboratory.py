@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from position_encodings import ENCODINGS
 from transformers import Trainer
 
+from modeling_roformer.training.comparing import curves
 from modeling_roformer.training.runs.finite import NotFinite
 
 SCRIPT = REPOSITORY / "examples" / "position_laboratory" / "compare.py"
@@ -252,11 +253,11 @@ def test_it_compares_and_goes_on_where_it_was_stopped(run, tmp_path, monkeypatch
         assert result["seed"] == 0 and result["parameters"] == {"learned": 8 * 8, "shaw": 2 * 33 * 8, "rotary": 0}[name]
         assert len(result["training"]) == 4
         assert [found is None for found in result["measured"]] == [False, *[name == "learned"] * 3]
-        cells = [f"{found['loss']:.3f}" if found else "–" for found in result["measured"]]
+        cells = ["1", *(f"{found['loss']:.3f}" if found else "–" for found in result["measured"])]
         cells += [f"{result['tokens_per_second']:,.0f}", f"{result['parameters']}"]
-        assert re.search(rf"│ {name} +│ +" + " │ +".join(map(re.escape, cells)) + " │", out), out
+        assert re.search(rf"│ {name} +│ +" + " +│ +".join(map(re.escape, cells)) + " │", out), out
         shares = [f"{found['accuracy']:.1%}" if found else "–" for found in result["measured"]]
-        assert re.search(rf"│ {name} +│ +" + " │ +".join(shares), out), out
+        assert re.search(rf"│ {name} +│ 1 +│ +" + " │ +".join(shares), out), out
     assert_states(out, "learned", "end at 8")
     assert (tmp_path / "runs" / "encodings.png").read_bytes().startswith(b"\x89PNG")
     assert all(len(list((tmp_path / "runs" / f"{name}-0").glob("checkpoint-*"))) == 2 for name in names[1:])
@@ -279,7 +280,7 @@ def test_it_compares_and_goes_on_where_it_was_stopped(run, tmp_path, monkeypatch
     assert code == 0 and list(seen) == ["none-0"] and "–" not in out and "shaw" not in out
     # Another seed has other weights, batches and masks, and the table has means.
     seen.clear()
-    code, out, _ = run("--encodings", "rotary", "--seeds", 1, 0, "--output", "stopped")
+    code, out, _ = run("--encodings", "rotary", "rotary", "--seeds", 1, 0, 1, "--output", "stopped")
     assert code == 0 and list(seen) == ["rotary-1"]
     assert not torch.equal(seen["rotary-1"][1][0][0], batches[0][0])
     assert not torch.equal(seen["rotary-1"][0]["prediction.weight"], common["prediction.weight"])
@@ -294,14 +295,65 @@ def test_a_failed_run_is_named_and_the_others_compared(run, tmp_path, failing, m
     failing("t5-0")
     code, out, err = run("--encodings", "t5", "rotary")
     assert code == 0, err
-    assert re.search(r"│ t5 +│ failed", out) and re.search(r"│ rotary +│ +\d", out)
+    assert re.search(r"│ t5 +│ 0, 1 +│ +failed", out) and re.search(r"│ rotary +│ 1 +│ +\d", out)
     assert_states(out, "failed: t5, seed 0", "nan at step 2")
     results = tmp_path / "runs" / "results.json"
     failed, done = json.loads(results.read_text(), parse_constant=pytest.fail)["runs"]
     assert failed.keys() == {"encoding", "seed", "failed"} and failed["encoding"] == "t5" and "failed" not in done
+    # Another seed, which has not failed, is in the table and in the picture.
+    pictures, draw = [], curves.draw_panels
+    monkeypatch.setattr(
+        curves, "draw_panels", lambda file, panels, **rest: pictures.append(panels) or draw(file, panels, **rest)
+    )
+    code, out, err = run("--encodings", "t5", "rotary", "--seeds", 0, 1)
+    assert code == 0, err
+    assert re.search(r"│ t5 +│ 1, 1", out)
+    assert_states(out, "of seed 0 or 1")
+    assert all(list(panel) == ["t5, seed 1", "rotary"] and all(panel.values()) for panel in pictures[0].values())
     monkeypatch.setattr(Trainer, "train", lambda *_, **__: pytest.fail("trained again"))
     code, _, err = run("--encodings", "t5")
     assert code == 1 and err.startswith("compare: ")
+
+
+@pytest.mark.parametrize(
+    "misshapen",
+    [
+        {"measured": [{"loss": 1.0, "accuracy": 0.5}] * 3},
+        {"measured": [{"loss": "1", "accuracy": 0.5}] * 4},
+        {"measured": [{"loss": 1.0}] * 4},
+        {"training": [[1]]},
+        {"training": [[1, None]]},
+        {"parameters": "0"},
+        {"tokens_per_second": "9"},
+        {"seed": None},
+        {"seed": 1},  # twice
+        {"encoding": 1},
+        {"failed": 1},
+    ],
+)
+def test_misshapen_results_are_refused(misshapen):
+    from compare import read_runs
+
+    found = [{"loss": 1.0, "accuracy": 0.5}, None, None, None]
+    done = {"parameters": 0, "training": [[1, 2.0]], "tokens_per_second": None, "measured": found}
+    runs = [{"encoding": "learned", "seed": 0, **done}, {"encoding": "learned", "seed": 1, "failed": "the loss is nan"}]
+    assert read_runs({"runs": runs}) == runs
+    with pytest.raises((ValueError, LookupError, TypeError)):
+        read_runs({"runs": [runs[0] | misshapen, runs[1]]})
+    for key in runs[0]:
+        with pytest.raises(LookupError):
+            read_runs({"runs": [{name: value for name, value in runs[0].items() if name != key}]})
+
+
+def test_the_loss_is_the_mean_over_masked_characters_if_there_are_any():
+    model = randomised(Encoder(SIZES, ENCODINGS["none"])).float()
+    ids = torch.randint(SIZES.vocabulary, (2, 16))
+    labels = ids.masked_fill(torch.arange(16) % 5 > 0, -100)
+    found = model(ids, labels)
+    assert found["loss"].equal(torch.nn.functional.cross_entropy(found["logits"].flatten(0, 1), labels.flatten()))
+    loss = model(ids, torch.full_like(ids, -100))["loss"]
+    loss.backward()
+    assert loss == 0 and all(p.grad is None or not p.grad.any() for p in model.parameters())
 
 
 def test_a_loss_that_is_not_finite_where_it_is_measured():
@@ -336,11 +388,13 @@ def test_bad_arguments_are_named(run, tmp_path):
     (tmp_path / "bytes.txt").write_bytes(b"\xff\xfe")
     assert_states(refusal(text="bytes.txt"), "bytes.txt", "UTF-8")
     assert_states(refusal("--length", 16), "text.txt", 78, "--length 16")
+    (tmp_path / "short.txt").write_text("明月几时有\n" * 14, encoding="utf-8")
+    assert_states(refusal("--length", 1, "--seeds", 0, 2, text="short.txt"), "short.txt", "seed 2")
     assert_states(refusal("--hidden-size", 10, code=2), "--hidden-size", 10, "--heads", 2)
     assert_states(refusal("--steps", 0, code=2), "--steps", 0)
     assert "invalid choice: 'fixed'" in refusal("--encodings", "fixed", code=2)
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "results.json").write_text('{"settings": {"layers": 3}, "runs": []}')
     assert_states(run()[2], "runs/results.json", "layers")
-    (tmp_path / "runs" / "results.json").write_text('{"settings": {}, "runs": {"rotary": {}}}')
+    (tmp_path / "runs" / "results.json").write_text('{"settings": {}, "runs": [{"encoding": "rotary", "seed": 0}]}')
     assert_states(run()[2], "runs/results.json", "damaged")

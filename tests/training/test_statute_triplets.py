@@ -142,3 +142,13 @@ def test_bad_input_is_named_and_nothing_is_written(run, tmp_path):
     for place, words in (("missing", ["missing", "does not exist"]), ("bare", ["bare", "no tokenizer"])):
         assert_states(refusal(few, *SIZES, tokenizer=tmp_path / place), *words)
     assert_states(refusal([make_statute(matter) for matter in MATTERS], *SIZES, "--train", 1), "--train", "two")
+    assert_states(refusal(few, *SIZES, "--least", 401), "--most", 400, "--least", 401)
+    # Two statutes for validation, of two levels: nothing to choose from.
+    levels = [make_statute(matter, ("杭州市", "浙江省")[i % 2]) for i, matter in enumerate(MATTERS[:20])]
+    two = ("--test", 2, "--validation", 2, "--seed")
+    codes = [run(levels, *SIZES, *two, seed, "--output", f"of {seed}") for seed in range(6)]
+    for seed, (code, _, err) in enumerate(codes):
+        if code:
+            assert_states(err, "no triplet for", "level", "--least")
+        assert (tmp_path / f"of {seed}").exists() == (not code)
+    assert 0 < sum(code for code, *_ in codes) < 6

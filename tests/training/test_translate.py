@@ -3,6 +3,7 @@
 import gzip
 import json
 import re
+import runpy
 import shutil
 import tracemalloc
 
@@ -23,7 +24,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, Seq2SeqTrainer
 
 from modeling_roformer.training.errors import TrainingError
 from modeling_roformer.training.runs.checkpoints import atomic_checkpoint, average_checkpoints, average_of_last
-from modeling_roformer.training.translation.pairs import TokenBatches, read_pairs, train_tokenizer
+from modeling_roformer.training.translation.pairs import TokenBatches, hold_out, read_pairs, train_tokenizer
 from modeling_roformer.training.translation.setting import read_setting
 
 SCRIPT = REPOSITORY / "examples" / "translate.py"
@@ -71,6 +72,7 @@ def test_models_are_compared_and_scored(folder, run, monkeypatch, capfd):
     assert [(one["encoding"], one["seed"]) for one in runs] == [
         (encoding, seed) for seed in (0, 1) for encoding in ("rotary", "sinusoidal")
     ]
+    assert_states(out, "4 of the 4 test sentences are also in training")
     assert "RoFormer (rotary)" in out and "Transformer (sinusoidal)" in out and "±" in out and "tok:13a" in out
     assert (folder / "runs/losses.png").read_bytes().startswith(b"\x89PNG")
     # What was saved is the average of the last two checkpoints, and translates as it did.
@@ -85,10 +87,14 @@ def test_models_are_compared_and_scored(folder, run, monkeypatch, capfd):
     )
     assert code == 0, error
     assert f"BLEU {runs[2]['bleu']:.2f} ({runs[2]['signature']})" in out
+    scored = ["--score", "runs/rotary-1/model", "--test", "test.de", "test.en", "--bleu-tokenize"]
+    code, out, error = run_script(SCRIPT, [*scored, "zh"], monkeypatch, capfd)
+    assert code == 0 and "tok:zh" in out, error
 
     monkeypatch.setattr(Seq2SeqTrainer, "train", lambda *_, **__: pytest.fail("trained again"))
-    code, _, error = run("--seeds", "0", "1")
+    code, again, error = run("--seeds", "0", "1", "0", "--encodings", "rotary", "sinusoidal", "rotary")
     assert code == 0, error
+    assert again.count("RoFormer (rotary)") == 1 and again.count("±") == 4
 
 
 def test_a_stopped_run_goes_on(folder, run, monkeypatch):
@@ -244,8 +250,10 @@ def test_pairs_that_cannot_be_read(folder):
         with refused(TrainingError, *facts):
             read_pairs(*names)
     (folder / "broken.gz").write_bytes(b"no gzip")
-    with refused(TrainingError, "broken.gz", "gzip"):
-        read_pairs("broken.gz", "test.en")
+    (folder / "damaged.gz").write_bytes(gzip.compress(b"one")[:10] + bytes(20 * [255]))
+    for name in "broken.gz", "damaged.gz":
+        with refused(TrainingError, name, "gzip"):
+            read_pairs(name, "test.en")
 
 
 PAIRS = [(f"{NUMBERS[a]} und {NUMBERS[b]}", f"{ENGLISH[a]} and {ENGLISH[b]}") for a in range(5) for b in range(5)]
@@ -300,16 +308,33 @@ def test_a_table_alone_is_split_and_gives_a_model_with_its_card(folder, monkeypa
     arguments = ["setting.yaml", "--train", "pairs.tsv", "--encodings", "rotary", "--output", "runs"]
     code, out, error = run_script(SCRIPT, arguments, monkeypatch, capfd)
     assert code == 0, error
-    assert_states(out, "train: 21 pairs", "validation: 2 pairs", "test: 2 pairs")
+    assert_states(out, "train: 21 pairs", "validation: 2 pairs", "test: 2 pairs", "0 of the 2 test sentences")
     card = ModelCard.load(folder / "runs/rotary-0/model/README.md")
     (score,) = card.data.eval_results
     saved = json.loads((folder / "runs/results.json").read_text(encoding="utf-8"))["runs"][0]
     assert (score.metric_type, score.metric_value, score.dataset_name) == ("bleu", saved["bleu"], "pairs.tsv")
     assert_states(card.text, "21 sentence pairs of pairs.tsv", "learning rate: 0.0005", "averaged: 2", "seed: 0")
-    (folder / "few.tsv").write_text("eins\tone\nzwei\ttwo\n", "utf-8")
-    code, _, error = run_script(SCRIPT, ["--train", "few.tsv", "--output", "new"], monkeypatch, capfd)
-    assert code == 1
-    assert_states(error, "few.tsv", "2 pairs")
+    assert score.metric_args == {"tokenize": "13a"}
+    for count, options, facts in (
+        (10, [], ["10 pairs", "10 different", "at least 11", "--validation and --test"]),
+        (9, ["--test", "test.de", "test.en"], ["9 pairs", "at least 10", "--validation"]),
+    ):
+        (folder / "few.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in PAIRS[:count]), "utf-8")
+        words = ["--train", "few.tsv", "--output", "new", *options]
+        code, _, error = run_script(SCRIPT, words, monkeypatch, capfd)
+        assert code == 1
+        assert_states(error, "few.tsv", *facts)
+
+
+def test_pairs_that_are_held_out_are_not_learned():
+    def of(sources):
+        return datasets.Dataset.from_dict({"source": sources, "target": [f"{n}" for n in range(len(sources))]})
+
+    kept, held_out = hold_out(of([str(n % 50) for n in range(200)]), 0.1, 1000)
+    assert len(kept) == 180 and len(held_out) == 20 and not {*kept["source"]} & {*held_out["source"]}
+    pairs = of([str(n) for n in range(200)])  # without repeats, as earlier versions split them
+    for part, before in zip(hold_out(pairs, 0.1, 15), pairs.train_test_split(15, seed=0).values(), strict=True):
+        assert part["source"][:] == before["source"][:]
 
 
 @pytest.mark.parametrize("setting", sorted(SCRIPT.with_name("translation").glob("*.yaml")))
@@ -328,6 +353,9 @@ def test_settings_in_the_repository_name_how_many_checkpoints_they_average(setti
         ("averaged: 2", "label_smoothing: 1.0", ["label_smoothing is 1"]),
         ("averaged: 2", "averaged: 2\nlearning_rate: 2.5", ["learning_rate", "maximum of 1"]),
         ("decoder_layers: 1", "decoder_layers: 0", ["decoder_layers"]),
+        ("d_model: 16", "d_modle: 16", ["setting.yaml, line 10", "unknown field d_modle", "d_model"]),
+        ("d_model: 16", "vocab_size: 300, is_encoder_decoder: false", ["vocab_size, is_encoder_decoder", "remove"]),
+        ("dropout: 0.1", "dropout: 2", ["dropout", 2]),
         ("longest: 24", "longest: 5", ["train.de", "null und null.", 5]),
         ("vocabulary_size: 290", "vocabulary_size: 150", [150, 256]),
     ],
@@ -338,6 +366,29 @@ def test_settings_that_describe_nothing(folder, run, old, new, facts):
     assert code == 1
     assert_states(error, *facts)
     assert not (folder / "runs").exists() or not any((folder / "runs").iterdir())
+
+
+def test_a_test_sentence_that_is_too_long(folder, run):
+    with open("test.en", "a", encoding="utf-8") as file:
+        file.write("one " * 30 + "\n")
+    with open("test.de", "a", encoding="utf-8") as file:
+        file.write("eins\n")
+    code, _, error = run()
+    assert code == 1 and not (folder / "runs/results.json").exists()
+    assert_states(error, "test.de and test.en", "one one", 24)
+
+
+def test_chinese_is_compared_by_characters():
+    bleu_of = runpy.run_path(str(SCRIPT))["bleu_of"]
+    pair = ["我有一只很大的黑狗。"], [["我有一只很大的狗。"]]
+    assert bleu_of("zh").corpus_score(*pair).score > 60 and bleu_of("13a").corpus_score(*pair).score < 1
+
+
+def test_a_tokenization_whose_package_is_missing(folder, run, monkeypatch):
+    monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_ja_mecab.MeCab", None)
+    code, _, error = run("--bleu-tokenize", "ja-mecab")
+    assert code == 1 and not (folder / "runs").exists()
+    assert_states(error, "translate: --bleu-tokenize ja-mecab", "pip install 'sacrebleu[ja]'")
 
 
 def test_one_beam(folder, run):
@@ -355,5 +406,28 @@ def test_another_setting_is_not_mixed_in(folder, run):
     code, _, error = run("--encodings", "rotary")
     assert code == 1
     assert_states(error, "runs/results.json", "beams")
+    (folder / "setting.yaml").write_text(SETTING)
+    kept = json.loads((folder / "runs/results.json").read_text(encoding="utf-8"))
+    bleu = kept["settings"].pop("bleu_tokenize")
+    earlier = json.dumps(kept)
+    for text in json.dumps({**kept, "settings": {**kept["settings"], "bleu_tokenize": bleu}}), earlier:
+        (folder / "runs/results.json").write_text(text, encoding="utf-8")
+        code, _, error = run("--encodings", "rotary", "--bleu-tokenize", "zh")
+        assert code == 1
+        assert_states(error, "runs/results.json", "bleu_tokenize")
+    for change in (
+        {"encoding": "none"},
+        {"seed": None},
+        {"bleu": None},
+        {"signature": None},
+        {"log": [{"step": 1, "loss": 3.0}]},
+        {"log": [{"step": 1, "eval_loss": "3"}]},
+        {"failed": True},
+    ):
+        damaged = {**kept, "runs": [{**kept["runs"][0], **change}]}
+        (folder / "runs/results.json").write_text(json.dumps(damaged), encoding="utf-8")
+        code, _, error = run("--encodings", "rotary")
+        assert code == 1, change
+        assert_states(error, "runs/results.json", "damaged")
     assert read_setting("setting.yaml").learning_rate == 5e-4
     assert AutoTokenizer.from_pretrained("runs/tokenizer").pad_token == "<pad>"

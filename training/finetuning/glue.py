@@ -1,6 +1,7 @@
 """GLUE tasks of Table 2 of the RoFormer paper (arXiv:2104.09864), read from files or data sets."""
 
 import csv
+import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,7 +98,7 @@ def _file_rows(task: Task, path: Path) -> Iterator[Row]:
     # Quotes are part of the text in GLUE's .tsv files.
     reader = csv.reader(text.split("\n"), delimiter="\t", quoting=csv.QUOTE_NONE)
     if path.suffix == ".csv":
-        reader = csv.reader(text.splitlines(keepends=True), strict=True)
+        reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         for fields in reader:
             place = f"{path}, line {reader.line_num}"

@@ -16,7 +16,7 @@ class SeedResults:
     """
 
     def __init__(self, output: str | Path, settings: Mapping, part: str = "validation", metric: str = "accuracy"):
-        self.file = ResultsFile(output, settings)
+        self.file = ResultsFile("finetune_classification.py", output, settings)
         self.part, self.metric = part, metric
         self.seeds: dict[str, dict] = self.file.read(self._parse) or {}
 

@@ -12,6 +12,8 @@ from transformers import Trainer
 
 from ..errors import TrainingError
 
+SHORTEST = 8  # tokens
+
 
 class NotFinite(TrainingError):
     """Error of a failed run: a loss, a gradient, a weight or a score is not finite."""
@@ -105,6 +107,13 @@ def positive_integer(word: str) -> int:
     """Return a size or a count from the command line: an integer above 0. A type for `argparse`."""
     if (number := int(word)) < 1:
         raise argparse.ArgumentTypeError(f"{word} is not an integer above 0")
+    return number
+
+
+def text_length(word: str) -> int:
+    """Return a number of tokens from the command line, of which a text, or each of a pair, has some. A type for `argparse`."""
+    if (number := int(word)) < SHORTEST:
+        raise argparse.ArgumentTypeError(f"{word} is not an integer of at least {SHORTEST}")
     return number
 
 

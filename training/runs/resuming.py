@@ -93,22 +93,29 @@ def recorded_setting(folder: str | Path, name: str) -> object:
         return None  # ResultsFile raises an error for a damaged file
 
 
+def refuse_constant(text: str) -> None:
+    """Raise a ValueError: NaN and infinities, which json reads, are no results."""
+    raise ValueError(f"{text} is no finite number")
+
+
 class ResultsFile:
     """Settings and results so far. Call `read` first, and `write` before computing anything.
 
     Args:
+        script: name of the script, without which another script's results with the same settings would be taken for its own.
         folder: folder of the run; created by `write`.
         settings: settings that must not change when a run resumes, as JSON values, with digests of data and weights (see
             `check_same`).
     """
 
-    def __init__(self, folder: str | Path, settings: Mapping):
-        self.path, self.settings = Path(folder) / FILE, json.loads(json.dumps(settings))
+    def __init__(self, script: str, folder: str | Path, settings: Mapping):
+        self.script, self.path, self.settings = script, Path(folder) / FILE, json.loads(json.dumps(settings))
 
     def read(self, parse: Callable[[dict], T]) -> T | None:
         """Read the file in the main process and return the result of `parse`, or None if there is no file.
 
-        Raises a TrainingError if the settings differ, `parse` fails, or the folder has other files.
+        Raises a TrainingError if the settings differ, the file is of another script, a number in it is not finite, `parse` fails,
+        or the folder has other files.
         """
         return on_main_process(lambda: self._read(parse))
 
@@ -119,10 +126,14 @@ class ResultsFile:
                 raise TrainingError(f"{folder} is not empty and has no {FILE}: name a new folder")
             return None
         try:
-            saved = json.loads(self.path.read_text(encoding="utf-8"))
-            settings, parsed = dict(saved["settings"]), parse(saved)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            saved = json.loads(self.path.read_text(encoding="utf-8"), parse_constant=refuse_constant)
+            settings, script = dict(saved["settings"]), saved.get("script", self.script)
+            if script == self.script:
+                parsed = parse(saved)
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             raise TrainingError(f"{self.path} is damaged, or of another script: name another folder") from None
+        if script != self.script:
+            raise TrainingError(f"{self.path} is of {script}: name another folder")
         check_same(self.path, settings, self.settings)
         return parsed
 
@@ -131,6 +142,6 @@ class ResultsFile:
         if not processes().is_main_process:
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        whole = json_safe({"settings": self.settings, **content})
+        whole = json_safe({"script": self.script, "settings": self.settings, **content})
         text = json.dumps(whole, indent=1, ensure_ascii=False, allow_nan=False)
         write_whole(self.path.resolve(), text + "\n")

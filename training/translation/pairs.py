@@ -1,6 +1,7 @@
 """Sentence pairs: reading them, one vocabulary for both languages, and batches by number of tokens."""
 
 import gzip
+import zlib
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
@@ -82,12 +83,26 @@ def _read(path: str | Path) -> str:
     try:
         data = path.read_bytes()
         text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8-sig")
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise TrainingError(f"{path} cannot be read as {'gzip of ' * (path.suffix == '.gz')}UTF-8: {error}") from None
     text = text.replace("\r\n", "\n").removesuffix("\n")
     if not text.strip():
         raise TrainingError(f"{path} is empty")
     return text
+
+
+def hold_out(pairs: datasets.Dataset, share: float, most: int) -> tuple[datasets.Dataset, datasets.Dataset]:
+    """Split sentence pairs at random into the larger part and a `share` of the different source sentences, at most `most`.
+
+    All pairs of a source sentence are in one part: a repeated pair would test what was learned by heart.
+    """
+    numbers: dict[str, list[int]] = {}  # source sentence -> its pairs
+    for number, source in enumerate(pairs["source"]):
+        numbers.setdefault(source, []).append(number)
+    count = min(int(len(numbers) * share), most)
+    groups = datasets.Dataset.from_dict({"numbers": list(numbers.values())}).train_test_split(count, seed=0)
+    kept, held_out = (pairs.select([*chain.from_iterable(groups[part]["numbers"])]) for part in ("train", "test"))
+    return kept, held_out
 
 
 def train_tokenizer(sentences: Iterable[str], size: int, longest: int) -> PreTrainedTokenizerFast:

@@ -4,8 +4,21 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 
+from transformers import PreTrainedConfig
+
+from ...seq2seq_configuration import RoFormerSeq2SeqConfig
 from ..errors import FieldError, TrainingError
 from ..runs.yaml_fields import LARGEST_RATE, check_integer, check_known, check_number, read_yaml
+
+# Fields of the model that follow from the tokenizer, `longest` and --encodings, or have one value in a translation model.
+SET_BY_SCRIPT = (
+    "vocab_size", "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id", "max_position_embeddings",
+    "position_encoding", "is_encoder_decoder",
+)  # fmt: skip
+_OF_ANY_CONFIG = {entry.name for entry in fields(PreTrainedConfig)}
+MODEL_FIELDS = [
+    entry.name for entry in fields(RoFormerSeq2SeqConfig) if entry.name not in {*SET_BY_SCRIPT, *_OF_ANY_CONFIG}
+]
 
 
 @dataclass(frozen=True)
@@ -18,7 +31,7 @@ class Setting:
     steps: optimizer steps.
     warmup_steps: steps in which the learning rate rises from 0; after them it falls with the square root of the step.
     save_steps: steps between checkpoints, and between measurements of the validation loss.
-    model: fields of RoFormerSeq2SeqConfig.
+    model: fields of RoFormerSeq2SeqConfig, of those in `MODEL_FIELDS`.
     accumulation: batches per step.
     learning_rate: maximum learning rate.
     label_smoothing: share of the probability that is spread over all tokens.
@@ -72,7 +85,14 @@ def read_setting(path: str | Path) -> Setting:
     if missing := [name for name in needed if name not in found]:
         raise TrainingError(f"{path}: {', '.join(missing)} is missing")
     try:
-        return Setting(**found)
+        setting = Setting(**found)
     except FieldError as error:
         line = lines.get((error.field,), 1)  # a default may not fit the given values
         raise TrainingError(f"{path}, line {line}: {error}") from None
+    of_model = {name: lines["model", name] for name in setting.model}
+    if own := [name for name in of_model if name in SET_BY_SCRIPT]:
+        raise TrainingError(
+            f"{path}, line {of_model[own[0]]}, model: the script sets {', '.join(own)} itself; remove it"
+        )
+    check_known(path, of_model, MODEL_FIELDS, ", model")  # a config would keep an unknown field, without using it
+    return setting

@@ -119,7 +119,7 @@ class Results:
     """Rows of one comparison, in the results.json of a folder (see `ResultsFile`), from which it resumes."""
 
     def __init__(self, folder: str | Path, settings: dict):
-        self.file = ResultsFile(folder, settings)
+        self.file = ResultsFile("finetune_triplet.py", folder, settings)
         self._compared: list = []
         self.rows: dict[str, Row] = self.file.read(self._read) or {}
 
