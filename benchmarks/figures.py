@@ -275,12 +275,8 @@ def changed(name: str, found: dict) -> str:
         return "uncommitted code"
     if not PARTS[name].is_command_of(found):
         return f"the command, which was {found['command']}"
-    return changed_since(found["commit"], PARTS[name])
-
-
-def changed_since(commit: str, part: Part) -> str:
-    """Return the files of a part's code that are not as they were at a commit, or ""."""
-    command = ["git", "-C", ROOT, "diff", "--name-only", "--end-of-options", commit, "--", *part.paths()]
+    command = ["git", "-C", ROOT, "diff", "--name-only", "--end-of-options", found["commit"], "--"]
+    command += PARTS[name].paths()
     done = subprocess.run(command, capture_output=True, text=True)
     return ", ".join(done.stdout.split()) if done.returncode == 0 else "a commit that is not here"
 

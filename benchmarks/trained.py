@@ -23,6 +23,7 @@ from rich.table import Table
 
 from modeling_roformer.training.errors import TrainingError, exit_on_error
 from modeling_roformer.training.runs.resuming import refuse_constant
+from modeling_roformer.training.runs.spread import number_of_seeds
 from modeling_roformer.training.runs.spread import spread as mean_and_deviation
 
 EXAMPLES = measure.ROOT / "examples"
@@ -53,10 +54,6 @@ def refuse_other_settings(runs: list[dict], names: Iterable[str] | None = None) 
     for name in dict.fromkeys(name for of in runs for name in of) if names is None else names:
         if len({str(of.get(name)) for of in runs}) > 1:
             sys.exit(f"the runs differ in {name.replace('_', ' ')}: they cannot be compared")
-
-
-def number_of_seeds(succeeded: int, failed: int) -> str:
-    return f"{succeeded}, {failed} failed" if failed else str(succeeded)
 
 
 def translation(folder: Path) -> dict[str, Table]:

@@ -29,7 +29,8 @@ from modeling_roformer.training.runs.checkpointing import CheckpointingTrainer
 from modeling_roformer.training.runs.device import ON_CPU, processes
 from modeling_roformer.training.runs.digests import digest_of_text
 from modeling_roformer.training.runs.finite import NotFinite, positive_integer, positive_rate, seed_number, show_failed
-from modeling_roformer.training.runs.resuming import ResultsFile, run_lock
+from modeling_roformer.training.runs.resuming import ResultsFile, require_values, run_lock
+from modeling_roformer.training.runs.text_file import read_text
 
 VARIANTS = {
     "none": {"position_encoding": "none"},
@@ -83,16 +84,6 @@ def read_arguments() -> argparse.Namespace:
     if chosen.batch_size % chosen.device_batch:
         parser.error(f"--batch-size {chosen.batch_size} is not a multiple of --device-batch {chosen.device_batch}")
     return chosen
-
-
-def read_text(file: Path) -> str:
-    try:
-        text = file.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        raise TrainingError(f"{file} is not UTF-8 text: convert it, or use another file") from None
-    if not text.strip():
-        raise TrainingError(f"{file} is empty: use another file")
-    return text
 
 
 def make_tokenizer(text: str, unit: str) -> PreTrainedTokenizerFast:
@@ -176,13 +167,10 @@ def read_results(saved: dict) -> dict[str, dict]:
     results = dict(saved["results"])
     for result in results.values():
         if result.get("failed"):
-            if not isinstance(result["failed"], str):
-                raise ValueError("a reason that is none")
+            require_values(texts=[result["failed"]])
             continue
         curves = [point for name in ("loss", "eval_loss") for point in points(result["log"], name)]
-        numbers = [result["bits_per_character"], result["validation_loss"], *chain(*curves)]
-        if not all(type(number) in (int, float) and 0 <= number < math.inf for number in numbers):
-            raise ValueError("a number that is none")
+        require_values(numbers=[result["bits_per_character"], result["validation_loss"], *chain(*curves)])
     return results
 
 
@@ -195,6 +183,8 @@ def main() -> None:
 def compare(chosen: argparse.Namespace, console: Console) -> None:
     """Train a model of each variant and show the results."""
     text = read_text(chosen.text)
+    if not text.strip():
+        raise TrainingError(f"{chosen.text} is empty: use another file")
     tokenizer = make_tokenizer(text, chosen.unit)
     ids = torch.tensor([i for line in tokenizer(text.splitlines(keepends=True))["input_ids"] for i in line])
     ends = [0, len(ids) * 18 // 20, len(ids) * 19 // 20, len(ids)]

@@ -12,6 +12,8 @@ once. With `--join 1600`, the passages of a group are one, and groups with fewer
 import argparse
 import hashlib
 import json
+from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 
 from rich.console import Console
@@ -55,7 +57,7 @@ def part_of(group: str) -> str:
     raise AssertionError("the shares add up to 100")
 
 
-def whole_groups(rows: list[dict[str, str]]) -> dict[str, str]:
+def whole_groups(rows: Iterable[dict[str, str]]) -> dict[str, str]:
     """Return the passages of each group, each once, as one text."""
     passages: dict[str, dict[str, None]] = {}
     for row in rows:
@@ -63,13 +65,10 @@ def whole_groups(rows: list[dict[str, str]]) -> dict[str, str]:
     return {group: "\n".join(of) for group, of in passages.items()}
 
 
-def joined(rows: list[dict[str, str]]) -> list[dict[str, str]]:
-    """Return the questions, each once for a group, with all passages of the group as one."""
-    texts = whole_groups(rows)
-    return [
-        row | {"passage": texts[row["group"]]}
-        for row in {(row["question"], row["group"]): row for row in rows}.values()
-    ]
+def joined(rows: list[dict[str, str]], texts: dict[str, str]) -> list[dict[str, str]]:
+    """Return the questions, each once for a group, with the text of the group as the passage."""
+    different = {(row["question"], row["group"]): row for row in rows}
+    return [row | {"passage": texts[row["group"]]} for row in different.values()]
 
 
 def main() -> None:
@@ -88,9 +87,8 @@ def main() -> None:
                 seen.add(row)
                 parts[part_of(row[2])].append(dict(zip(("question", "passage", "group"), row, strict=True)))
     if chosen.join:
-        for part, rows in parts.items():
-            texts = whole_groups(rows)
-            parts[part] = [row for row in rows if len(texts[row["group"]]) >= chosen.join]
+        texts = whole_groups(chain(*parts.values()))
+        parts = {part: [row for row in rows if len(texts[row["group"]]) >= chosen.join] for part, rows in parts.items()}
     where = {}
     for part, rows in parts.items():
         for row in rows:
@@ -100,7 +98,7 @@ def main() -> None:
                     "leave out --group to keep the questions of a passage together"
                 )
     if chosen.join:
-        parts = {part: joined(rows) for part, rows in parts.items()}
+        parts = {part: joined(rows, texts) for part, rows in parts.items()}
     if empty := [part for part, rows in parts.items() if not rows]:
         raise TrainingError(f"no question is for {' and '.join(empty)}: give more questions, or smaller groups")
     with output_folder(chosen.output) as folder:

@@ -44,7 +44,7 @@ from modeling_roformer.training.runs.checkpoints import average_of_last
 from modeling_roformer.training.runs.device import ON_CPU
 from modeling_roformer.training.runs.digests import digest_of_rows
 from modeling_roformer.training.runs.finite import NotFinite, seed_number, show_failed
-from modeling_roformer.training.runs.resuming import ResultsFile, report, run_lock
+from modeling_roformer.training.runs.resuming import ResultsFile, report, require_values, run_lock
 from modeling_roformer.training.runs.spread import spread
 from modeling_roformer.training.translation.pairs import COLUMNS, TokenBatches, hold_out, read_pairs, train_tokenizer
 from modeling_roformer.training.translation.setting import Setting, read_setting
@@ -270,8 +270,7 @@ def recorded_runs(saved: dict) -> list[dict]:
         else:
             losses = points(run["log"], "loss"), points(run["log"], "eval_loss")
             texts, numbers = [run["signature"]], [run["bleu"], losses[1][-1][1], *chain(*chain(*losses))]
-        if not all(isinstance(text, str) for text in texts) or not all(isinstance(n, (int, float)) for n in numbers):
-            raise ValueError("a run with other values")
+        require_values(texts, numbers)
     if len({(run["encoding"], run["seed"]) for run in runs}) < len(runs):
         raise ValueError("two runs of one name")
     return runs

@@ -34,8 +34,9 @@ from modeling_roformer.training.runs.checkpointing import CheckpointingTrainer
 from modeling_roformer.training.runs.device import ON_CPU
 from modeling_roformer.training.runs.digests import digest_of_text
 from modeling_roformer.training.runs.finite import NotFinite, positive_rate, seed_number, show_failed
-from modeling_roformer.training.runs.resuming import ResultsFile, run_lock
-from modeling_roformer.training.runs.spread import spread
+from modeling_roformer.training.runs.resuming import ResultsFile, require_values, run_lock
+from modeling_roformer.training.runs.spread import number_of_seeds, spread
+from modeling_roformer.training.runs.text_file import read_text
 
 TIMES = (1, 2, 4, 8)  # lengths of the evaluation, in multiples of the trained one
 MASKED = 0.15  # share of the characters
@@ -68,13 +69,6 @@ def positive(word: str) -> int:
     if (number := int(word)) < 1:
         raise argparse.ArgumentTypeError(f"{number} is below 1")
     return number
-
-
-def read_text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        raise TrainingError(f"{file} is not UTF-8 text: convert it, or use another file") from None
 
 
 def number_characters(text: str) -> tuple[torch.Tensor, int]:
@@ -188,10 +182,7 @@ def read_runs(saved: dict) -> list[dict]:
             numbers += [found[name] for found in run["measured"] if found is not None for name in ("loss", "accuracy")]
             if len(run["measured"]) != len(TIMES):
                 raise ValueError("other lengths")
-        if not all(isinstance(text, str) for text in texts):
-            raise ValueError("a text that is none")
-        if not all(type(number) in (int, float) and 0 <= number < math.inf for number in numbers):
-            raise ValueError("a number that is none")
+        require_values(texts, numbers)
     return runs
 
 
@@ -210,8 +201,7 @@ def tables(runs: list[dict], lengths: list[int]) -> tuple[Table, Table]:
         for name in dict.fromkeys(run["encoding"] for run in runs):
             every = [run for run in runs if run["encoding"] == name]
             same = [run for run in every if not run.get("failed")]
-            failed = len(every) - len(same)
-            seeds = f"{len(same)}, {failed} failed" if failed else str(len(same))
+            seeds = number_of_seeds(len(same), len(every) - len(same))
             if not same:
                 table.add_row(name, seeds, "failed")
                 continue

@@ -6,6 +6,7 @@ Two runs are the same if they have the same settings, data and initial weights. 
 
 import json
 import logging
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -96,6 +97,14 @@ def recorded_setting(folder: str | Path, name: str) -> object:
 def refuse_constant(text: str) -> None:
     """Raise a ValueError: NaN and infinities, which json reads, are no results."""
     raise ValueError(f"{text} is no finite number")
+
+
+def require_values(texts: Iterable[object] = (), numbers: Iterable[object] = ()) -> None:
+    """Raise a ValueError if, in a results.json, a text is no string, or a number is not finite or below 0."""
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError("a text that is none")
+    if not all(type(number) in (int, float) and 0 <= number < math.inf for number in numbers):
+        raise ValueError("a number that is none")
 
 
 class ResultsFile:

@@ -1,7 +1,16 @@
-"""Mean and standard deviation of a result over several seeds, as text."""
+"""Results over several seeds, as text."""
 
 import statistics
 from collections.abc import Sequence
+
+
+def number_of_seeds(succeeded: int, failed: int) -> str:
+    """Format how many runs have succeeded, and how many have failed, if any.
+
+    >>> number_of_seeds(2, 1)
+    '2, 1 failed'
+    """
+    return f"{succeeded}, {failed} failed" if failed else str(succeeded)
 
 
 def spread(values: Sequence[float], form: str) -> str:

@@ -11,6 +11,7 @@ from rich.table import Table
 from ..comparing.paired_bootstrap import Difference, paired_bootstrap
 from ..metrics import metric
 from ..runs.resuming import ResultsFile, report
+from ..runs.spread import number_of_seeds
 from .baselines import TEXT_BLIND
 from .reading import LABELS, Triplet
 
@@ -203,7 +204,7 @@ def accuracy_table(rows: Sequence[Row]) -> Table:
         if row.note:
             table.add_row(row.name, "–", "–", "–", row.note)
             continue
-        seeds = f"{len(row.runs)}, {len(row.failed)} failed" if row.failed else str(len(row.runs))
+        seeds = number_of_seeds(len(row.runs), len(row.failed))
         if not row.runs:
             table.add_row(row.name, seeds, "failed", "failed")
             continue
