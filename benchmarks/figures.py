@@ -60,7 +60,6 @@ INPUTS = {
     "multi30k": None,
     "positions": None,
     "retrieval": None,
-    "scm": None,
     "statutes": None,
 }
 
@@ -169,7 +168,6 @@ PARTS = {
         ("examples/finetune_triplet.py", "examples/statute_triplets.py", TRAINING, MODELS),
         True,
     ),
-    "scm": Part("trained.py triplets {scm}", ("examples/finetune_triplet.py", TRAINING, MODELS), True),
     "articles": Part(
         "trained.py retrieval {articles}/*/",
         ("examples/train_retriever.py", TRAINING, MODELS),
