@@ -105,7 +105,8 @@ def characters(folder: Path) -> dict[str, Table]:
     table = Table("RoPE", "bits per character, test split", "validation loss")
     for name, result in saved_in(folder)["results"].items():
         cells = ("failed", "") if result.get("failed") else None
-        table.add_row(name, *(cells or (f"{result['bits_per_character']:.3f}", f"{result['validation_loss']:.4f}")))
+        where = {"after": "after the map (equation 19)", "before": "before the map"}.get(name, name)
+        table.add_row(where, *(cells or (f"{result['bits_per_character']:.3f}", f"{result['validation_loss']:.4f}")))
     return {"bits": table}
 
 
