@@ -248,7 +248,7 @@ def test_tables_of_training_are_made_from_its_results(tmp_path):
 
     results = {"none": {"bits_per_character": 3.2321, "validation_loss": 2.2269}, "after": {"failed": "loss is nan"}}
     tables = trained.characters(saved(results=results))
-    assert rows(tables["bits"]) == [["none", "3.232", "2.2269"], ["after", "failed", ""]]
+    assert rows(tables["bits"]) == [["none", "3.232", "2.2269"], ["after the map (equation 19)", "failed", ""]]
 
     seeds = {
         str(seed): {"scores": {"validation": {"accuracy": share}, "test": {"accuracy": 0.5}}, "log": []}
