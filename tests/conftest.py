@@ -13,13 +13,11 @@ from helpers import properties
 from hypothesis import settings
 
 properties.register_profiles()
-
-
 _getaddrinfo = socket.getaddrinfo
 
 
 def _local_addresses(host, *args, **kwargs):
-    """Fail at once for a name of the internet. Where packets are dropped, each lookup takes half a minute to fail."""
+    """Fail at once for a name of the internet. Where packets are dropped, a lookup fails only after its time-outs."""
     name = host.decode() if isinstance(host, bytes) else str(host)
     if name != socket.gethostname() and "." in name and name.rsplit(".", 1)[-1].isalpha():
         raise socket.gaierror(socket.EAI_NONAME, f"tests do not look up {name}")
