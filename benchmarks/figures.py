@@ -27,6 +27,7 @@ import measure
 import modeling_roformer
 from modeling_roformer.output.folder_lock import only_writer
 from modeling_roformer.tokenization.whole_file import write_whole
+from modeling_roformer.training.runs.resuming import refuse_constant
 
 ROOT, JSON, BUILD = measure.ROOT, measure.ROOT / "docs" / "figures", measure.ROOT / "build" / "figures"
 BENCHMARKS, RUNS = ROOT / "benchmarks", JSON / "runs"
@@ -211,10 +212,6 @@ def read(name: str, folder: Path = JSON) -> dict | None:
     if script != PARTS[name].script:
         sys.exit(f"{path} has the results of {script}: {advice}")
     return found
-
-
-def refuse_constant(text: str) -> None:
-    raise ValueError(f"{text} is no measured value")
 
 
 def check_results(found: dict) -> str:

@@ -96,6 +96,7 @@ class Figures:
     Args:
         output: folder and name of the files, without a suffix, or None.
         peers: packages whose versions matter besides torch, transformers and this one.
+        measured: whether this process measures. False for results that were kept, which may be of other machines.
 
     ```python
     >>> with Figures(chosen.output, "onnxruntime") as figures:
@@ -103,11 +104,13 @@ class Figures:
     ```
     """
 
-    def __init__(self, output: Path | None, *peers: str):
+    def __init__(self, output: Path | None, *peers: str, measured: bool = True):
         self.output = output
-        self.console = Console(width=130, highlight=False)
+        self.console = Console(width=130, highlight=False, markup=False)
         self.tables: dict[str, Table] = {}
         self.circumstances = circumstances(*peers)
+        if not measured:
+            self.circumstances["machine"] = None
 
     def add(self, name: str, table: Table) -> None:
         """Print a table and keep it. Its cells are strings; those that were measured are a `Cell`."""
@@ -171,8 +174,12 @@ def to_markdown(table: dict) -> str:
 
 
 def origin(found: dict) -> str:
-    """Return the line below the tables of a NAME.json: machine, versions, commit and date."""
+    """Return the line below the tables of a NAME.json: machine, versions, commit and date. Kept results have no machine."""
     machine, versions = found["machine"], found["versions"]
+    if machine is None:
+        return (
+            f"Printed from kept results at commit {found['commit']}, {found['date']}, with torch {versions['torch']}."
+        )
     processor = (
         machine.get("gpu") or f"{machine['cpu']}, {machine['cores']} cores, {', '.join(machine['instructions'][-3:])}"
     )

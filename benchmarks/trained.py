@@ -5,8 +5,8 @@
 KIND names the script: "translation" (translate.py), "triplets" (finetune_triplet.py), "laboratory" (position_laboratory/compare.py),
 "characters" (char_lm.py), "classification" (finetune_classification.py), "retrieval" (train_retriever.py) or "positions"
 (compare_position_embeddings.py). FOLDER is its output, with results.json; for "positions", with a folder for each run. Several
-folders of "classification", "retrieval", "triplets" and "positions" make one table: each has rows, or seeds, of its own. Run it
-on the machine and at the commit of the training, which it records.
+folders of "classification", "retrieval", "triplets" and "positions" make one table: each has rows, or seeds, of its own. Run
+"laboratory" on the machine of the training, which it records with its speed.
 """
 
 import argparse
@@ -38,7 +38,7 @@ def saved_in(folder: Path, name: str = "results.json") -> dict:
     except OSError as error:
         sys.exit(f"{path} cannot be read ({error.strerror}): name the output folder of a training")
     except (ValueError, RecursionError) as error:
-        sys.exit(f"{path} is damaged ({error}): run the training again, which writes it anew")
+        sys.exit(f"{path} is damaged ({error}): restore it, or train again in another folder")
     if not isinstance(saved, dict):
         sys.exit(f"{path} is not a file of results: name the output folder of a training")
     return saved
@@ -70,7 +70,14 @@ def translation(folder: Path) -> dict[str, Table]:
 
 def triplets(*folders: Path) -> dict[str, Table]:
     """Return the accuracies of the rows of all folders, and their differences. A row may have its seeds in several folders."""
-    from modeling_roformer.training.triplets.results import Results, Row, accuracy_table, compare, comparison_table
+    from modeling_roformer.training.triplets.results import (
+        Results,
+        Row,
+        accuracy_table,
+        compare,
+        comparison_table,
+        require_same_cases,
+    )
 
     saved = {folder: saved_in(folder) for folder in folders}
     refuse_other_settings([of["settings"] for of in saved.values()])
@@ -89,6 +96,7 @@ def triplets(*folders: Path) -> dict[str, Table]:
                 sys.exit(f"two folders have seed {min(twice)} of {name}, one of them {folder}: leave out one of them")
             known.runs += [run for run in row.runs if not known.run(run.seed)]  # baselines give the same in each folder
             known.failed |= row.failed
+    require_same_cases(rows.values())
     ordered = sorted(rows.values(), key=lambda row: (row.model is not None, row.model or "", row.length or 0))
     return {"accuracy": accuracy_table(ordered), "comparisons": comparison_table(compare(ordered))}
 
@@ -130,8 +138,9 @@ def classification(*folders: Path) -> dict[str, Table]:
 
 def by_name(folders: Iterable[Path]) -> dict[str, Path]:
     """Return the folders by their names, which name their rows. Stop the program if two have the same name."""
-    found = {folder.name: folder for folder in folders}
-    if repeated := [name for name, number in Counter(folder.name for folder in folders).items() if number > 1]:
+    names = [folder.resolve().name for folder in folders]
+    found = dict(zip(names, folders, strict=True))
+    if repeated := [name for name, number in Counter(names).items() if number > 1]:
         sys.exit(f"two runs have the name {repeated[0]}, which names their rows: rename one of the folders")
     return found
 
@@ -252,7 +261,9 @@ def main() -> None:
     chosen = parser.parse_args()
     if len(chosen.folders) > 1 and chosen.kind not in SEVERAL:
         parser.error(f"{chosen.kind} takes one folder; several are for {', '.join(SEVERAL)}")
-    with measure.Figures(chosen.output, "accelerate", "sacrebleu") as figures:
+    # The laboratory has one machine, whose speed it shows. The accuracies of the others may come from several.
+    measured = chosen.kind == "laboratory"
+    with measure.Figures(chosen.output, "accelerate", "sacrebleu", measured=measured) as figures:
         try:
             tables = KINDS[chosen.kind](*chosen.folders)
         except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:

@@ -29,6 +29,7 @@ from modeling_roformer.training.runs.checkpointing import CheckpointingTrainer
 from modeling_roformer.training.runs.device import ON_CPU, processes
 from modeling_roformer.training.runs.digests import digest_of_text
 from modeling_roformer.training.runs.finite import NotFinite, positive_integer, positive_rate, seed_number, show_failed
+from modeling_roformer.training.runs.kept_model import is_kept
 from modeling_roformer.training.runs.resuming import ResultsFile, require_values, run_lock
 from modeling_roformer.training.runs.text_file import read_text
 
@@ -133,8 +134,10 @@ def new_model(config: RoFormerConfig, seed: int) -> RoFormerForCausalLM:
     return RoFormerForCausalLM(config)
 
 
-def train(model: RoFormerForCausalLM, parts: dict[str, list], chosen: argparse.Namespace, folder: Path) -> tuple:
-    """Train, from the last checkpoint if there is one. Return the log and the loss on the test part.
+def train(
+    model: RoFormerForCausalLM, parts: dict[str, list], chosen: argparse.Namespace, folder: Path, run: dict
+) -> tuple:
+    """Train, from the last checkpoint of this run if there is one. Return the log and the loss on the test part.
 
     Raises NotFinite if the run fails.
     """
@@ -156,7 +159,8 @@ def train(model: RoFormerForCausalLM, parts: dict[str, list], chosen: argparse.N
         report_to=[],
         use_cpu=ON_CPU,
     )
-    trainer = CheckpointingTrainer(model, arguments, train_dataset=parts["training"], eval_dataset=parts["validation"])
+    data = {"train_dataset": parts["training"], "eval_dataset": parts["validation"]}
+    trainer = CheckpointingTrainer(model, arguments, run=run, **data)
     trainer.train_or_resume()
     loss = trainer.evaluate(parts["test"], metric_key_prefix="test")["test_loss"]
     return trainer.state.log_history, loss
@@ -177,7 +181,7 @@ def read_results(saved: dict) -> dict[str, dict]:
 def main() -> None:
     chosen = read_arguments()
     with run_lock(chosen.output):
-        compare(chosen, Console())
+        compare(chosen, Console(markup=False))
 
 
 def compare(chosen: argparse.Namespace, console: Console) -> None:
@@ -204,13 +208,13 @@ def compare(chosen: argparse.Namespace, console: Console) -> None:
     start = new_model(configs["none"], chosen.seed).state_dict()
     for name in chosen.variants:
         place, result = chosen.output / name / "model", results.get(name, {})
-        if result.get("failed") or (result and place.exists()):
+        if result.get("failed") or (result and is_kept(place)):
             continue
         model = new_model(configs[name], chosen.seed)
         model.load_state_dict(start)
         print(f"RoPE: {name}, {model.num_parameters():,} parameters, {len(parts['training']):,} training texts")
         try:
-            log, loss = train(model, parts, chosen, chosen.output / name)
+            log, loss = train(model, parts, chosen, chosen.output / name, settings | {"variant": name})
         except NotFinite as error:
             results[name] = {"failed": str(error)}
         else:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase, set_seed
 
 from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM
 from modeling_roformer.training.comparing.curves import RunCurves, draw_panels, run_curves, steps_to, times_as_fast
@@ -60,6 +60,7 @@ def equal_models(
     fields["max_position_embeddings"] = max(fields["max_position_embeddings"], longest)
     models = {}
     for encoding in encodings:
+        set_seed(seed)  # the table of learned positions does not depend on the models before
         models[encoding] = RoFormerForMaskedLM(RoFormerConfig(**fields | {"position_encoding": encoding}))
         models[encoding].load_state_dict(first.state_dict(), strict=False)  # only learned positions have a table
     return models
@@ -103,7 +104,7 @@ def main() -> None:
     if chosen.eval:
         panels["held-out loss"] = {encoding: run.held_out for encoding, run in runs.items()}
     picture = draw_panels(chosen.output / "losses.png", panels)
-    Console().print(*tables(runs, "held-out" if chosen.eval else "smoothed training"), sep="\n")
+    Console(markup=False).print(*tables(runs, "held-out" if chosen.eval else "smoothed training"), sep="\n")
     print(f"losses: {picture}; each folder beside it is a run")
 
 

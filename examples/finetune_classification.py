@@ -45,6 +45,7 @@ from modeling_roformer.training.runs.finite import (
     show_failed,
     text_length,
 )
+from modeling_roformer.training.runs.kept_model import digest_of_kept, is_kept, require_room
 from modeling_roformer.training.runs.learning_rate import fine_tuning_rate
 from modeling_roformer.training.runs.models import saved_config
 from modeling_roformer.training.runs.nothing_learned import NothingLearned
@@ -227,13 +228,14 @@ def fine_tune_seeds(chosen: argparse.Namespace) -> None:
     )
     results.write()
     checkpoints, model, again = chosen.output / ".checkpoints", chosen.output / "model", []
-    if results.best is not None and not model.exists():
-        print(f"{model} is missing, so seed {results.best} is trained again")
+    require_room(model)
+    if results.best is not None and not is_kept(model, results.best_weights):
+        print(f"the model of seed {results.best} is missing in {model}, so it is trained again")
         again = [int(results.best)]
     tested = "test" if "test" in parts else "validation"
     data = published_name(getattr(chosen, tested) or chosen.train)
     for seed in [*again, *chosen.seeds]:
-        is_lost = seed in again and not model.exists()
+        is_lost, again = seed in again, []
         if seed in results and not is_lost:
             continue
         shutil.rmtree(checkpoints, ignore_errors=True)  # left by a stopped run
@@ -245,6 +247,7 @@ def fine_tune_seeds(chosen: argparse.Namespace) -> None:
             continue
         finally:
             shutil.rmtree(checkpoints, ignore_errors=True)
+        weights = None
         if is_lost or results.is_better(scores):
             trainer.model.config.unpad_inputs = None  # True only in training
             with output_folder(model, force=True) as folder:
@@ -263,13 +266,15 @@ def fine_tune_seeds(chosen: argparse.Namespace) -> None:
                         for score in scores[tested].items()
                     ],
                 )
-        results.add(seed, scores, trainer.state.log_history)
+            weights = digest_of_kept(model)
+        results.add(seed, scores, trainer.state.log_history, weights)
 
-    Console().print(results.table())
+    Console(markup=False).print(results.table())
     show_failed({f"seed {seed}": why for seed, why in results.failed.items()})
     logs = {seed: result["log"] for seed, result in results.seeds.items() if not result.get("failed")}
     draw_learning_curves(logs, chosen.output / "curves.png")
-    print(f"best model: {model}, curves: {chosen.output / 'curves.png'}")
+    if is_kept(model, results.best_weights):
+        print(f"best model: {model}, curves: {chosen.output / 'curves.png'}")
 
 
 if __name__ == "__main__":

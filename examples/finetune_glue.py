@@ -45,6 +45,7 @@ from modeling_roformer.training.runs.finite import (
     show_failed,
     text_length,
 )
+from modeling_roformer.training.runs.kept_model import digest_of_kept, is_kept, require_room
 from modeling_roformer.training.runs.models import saved_config
 from modeling_roformer.training.runs.resuming import ResultsFile, check_rows, run_lock
 
@@ -170,12 +171,12 @@ def cell(runs: list[dict]) -> str:
 
 
 def lost_runs(runs: list[dict], tasks: Iterable[str], names: Iterable[str], output: Path) -> list[tuple]:
-    """Return task, model, rate and seed of each best run whose folder is missing."""
+    """Return task, model, rate and seed of each best run whose model is missing."""
     lost = []
     for task, name in product(tasks, names):
         good = [run for run in succeeded(runs) if (run["model"], run["task"]) == (name, task)]
-        if good and not (output / f"{name}-{task}").exists():
-            best = max(good, key=main_score)
+        require_room(place := output / f"{name}-{task}")
+        if good and not is_kept(place, (best := max(good, key=main_score)).get("weights")):
             lost.append((task, name, best["rate"], best["seed"]))
     return lost
 
@@ -231,8 +232,9 @@ def compare(chosen: argparse.Namespace) -> None:
         place = chosen.output / f"{name}-{task}"
         run = {"model": name, "task": task, "rate": rate, "seed": seed, "start": starts[name], "data": data[task]}
         done = next((done for done in runs if run.items() <= done.items()), None)
-        if done and key in lost and not place.exists():
-            print(f"{place} is missing: its run is repeated")
+        if done and key in lost:
+            lost.remove(key)
+            print(f"the model of this run is missing in {place}, so it is repeated")
         elif done:
             continue
         print(f"{name}, {TASKS[task].title}, learning rate {rate:g}, seed {seed}")
@@ -263,6 +265,7 @@ def compare(chosen: argparse.Namespace) -> None:
                         for part, value in run["scores"].items()
                     ],
                 )
+            run["weights"] = digest_of_kept(place)
         if done:
             runs[runs.index(done)] = run
         else:
@@ -277,7 +280,7 @@ def compare(chosen: argparse.Namespace) -> None:
         of_model = [run for run in of_model if run["seed"] in chosen.seeds and run["task"] in tasks]
         shown += of_model
         table.add_row(name, *(cell(best_rate([run for run in of_model if run["task"] == task])) for task in tasks))
-    Console().print(table)
+    Console(markup=False).print(table)
     show_failed(
         {
             f"{run['model']}, {run['task']}, learning rate {run['rate']:g}, seed {run['seed']}": run.get("failed")

@@ -21,6 +21,7 @@ from modeling_roformer.training.errors import TrainingError, exit_on_error
 from modeling_roformer.training.metrics import metric
 from modeling_roformer.training.runs.device import require_one_process
 from modeling_roformer.training.runs.finite import NotFinite, positive_rate, seed_number, show_failed, text_length
+from modeling_roformer.training.runs.kept_model import digest_of_kept, is_kept, require_room
 from modeling_roformer.training.runs.learning_rate import fine_tuning_rate
 from modeling_roformer.training.runs.models import saved_config
 from modeling_roformer.training.runs.resuming import recorded_setting, run_lock
@@ -111,13 +112,14 @@ def main() -> None:
     chosen = read_arguments()
     require_one_process()
     with run_lock(chosen.output):
-        compare_models(chosen, Console())
+        compare_models(chosen, Console(markup=False))
 
 
 def compare_models(chosen: argparse.Namespace, console: Console) -> None:
     """Fine-tune each model at each length with all seeds, and show the results."""
     named = {"whole": chosen.triplets, "train": chosen.train, "validation": chosen.validation, "test": chosen.test}
     files = [file for file in named.values() if file]
+    chosen.max_length = list(dict.fromkeys(chosen.max_length))
     columns = [getattr(chosen, option.removeprefix("--")) for option in COLUMNS]
     triplets = {name: read_triplets(file, columns) for name, file in named.items() if file}
     split_of = split_by_seed(**triplets)
@@ -172,25 +174,27 @@ def compare_models(chosen: argparse.Namespace, console: Console) -> None:
             if row.exceeds_positions(start.longest, length):
                 continue
             folder = chosen.output / row.name
+            require_room(folder)
             again = []
-            if row.runs and not folder.exists():
-                print(f"{folder} is missing: seed {row.best.seed} is trained again")
+            if row.runs and not is_kept(folder, row.best.weights):
+                print(f"the model of seed {row.best.seed} is missing in {folder}, so it is trained again")
                 again = [row.best.seed]
             for seed in [*again, *splits]:
-                is_lost = seed in again and not folder.exists()
+                is_lost, again = seed in again, []
                 if row.is_done(seed) and not is_lost:
                     continue
                 split, title = split_of(seed), f"{row.name}, seed {seed}"
                 try:
-                    trained = fine_tune(start, split, length, seed, own, chosen.output / "checkpoints", title)
+                    trained = fine_tune(start, split, length, seed, own, chosen.output / ".checkpoints", title)
                 except NotFinite as error:
                     results.add_failed(row, seed, str(error))
                     continue
                 run = Run.from_decisions(seed, trained.validation, split.test, trained.test, trained.log)
                 if is_lost or not row.runs or run.validation > row.best.validation:
                     save_trained(folder, start, trained, length)
+                    run.weights = digest_of_kept(folder)
                 results.add(row, run)
-            if row.runs and folder.exists():
+            if row.runs and is_kept(folder, row.best.weights):
                 split, blind = split_of(row.best.seed), results.rows.get(TEXT_BLIND)
                 describe_trained(folder, start, row, split, own, data, blind)
 
@@ -200,6 +204,9 @@ def compare_models(chosen: argparse.Namespace, console: Console) -> None:
     asked = {row.name for row in rows}
     if shown := [comparison for comparison in compared if {comparison.row, comparison.against} <= asked]:
         console.print(comparison_table(shown))
+    for row in (row for row in rows if row.model is None):
+        for seed, why in row.failed.items():
+            print(f"failed: {row.name}, seed {seed}: {why}")
     made = [(row, seed) for row in rows if row.model and not row.note for seed in splits]
     show_failed({f"{row.name}, seed {seed}": row.failed.get(str(seed)) for row, seed in made})
     known, asked = splits[chosen.seeds[0]].test_overlap()

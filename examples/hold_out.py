@@ -131,7 +131,7 @@ def main() -> None:
             f"{lengths[here].sum():,}",
             f"{lengths[here & held_out].sum():,}",
         )
-    Console().print(table)
+    Console(markup=False).print(table)
 
 
 if __name__ == "__main__":

@@ -115,7 +115,7 @@ def main() -> None:
         table.add_column(title, justify="right")
     for part, rows in parts.items():
         table.add_row(part, f"{len(rows):,}", *(f"{len({row[of] for row in rows}):,}" for of in ("passage", "group")))
-    Console().print(table)
+    Console(markup=False).print(table)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
 LAWS has a statute per line, the title in its first line and then articles that begin with 第…条. A is the first half of a
 statute's articles, B the second half, and C the second half of another statute of the same split, on another matter by its title,
 but of the same level (nation, province or other place). Each second half is B of one triplet and C of another; of all such
-choices, the one is taken whose C are closest to A by TF-IDF. B and C are cut to the same length. The label is random. Titles,
+choices, the one is taken whose C are closest to A by TF-IDF. B and C are cut at the same length. The label is random. Titles,
 preambles, headings, numbers of articles, dates, references, closing articles, and the names of places and governments are taken
 out, and punctuation is made alike, so that little but the matter of a statute tells whose half a text is. The halves
 have --least to --most tokens of TOKENIZER, a folder of a saved tokenizer, before they are cut.
@@ -29,6 +29,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 from scipy.optimize import linear_sum_assignment
+from sklearn.ensemble import GradientBoostingClassifier
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 
@@ -81,8 +82,11 @@ PROVINCES = (
 # Words of a title that do not tell its matter.
 TITLE_WORDS = re.compile(
     r"[（(].*?[)）]|中华人民共和国|最高人民(?:法院|检察院)|国务院|关于|实施|若干|暂行|试行|管理|保护|促进|工作|条例|办法|规定|法|细则|规则|"
-    r"决定|解释|问题|的|[《》、\s　]|^[省市县区州]"
+    r"决定|解释|问题|的|[《》、\s　]"
 )  # fmt: skip
+# Share of the shorter of two texts at which both are cut. Both end inside a sentence: were the shorter one left whole and the other
+# cut at the end of a sentence, its being the longer one would tell which of the two it is, given the length of A.
+CUT = 0.9
 FORM = "，。；：、（）0123456789一二三四五六七八九十零〇%省市县区州级"
 SPACE = re.compile(r"[\s　]+")
 SPLITS = ("train", "validation", "test")
@@ -166,13 +170,14 @@ def clean(article: str, places: re.Pattern) -> str:
 
 def read_statutes(chosen: argparse.Namespace) -> list[Statute]:
     """Return the statutes that are long enough, one of each group of near-duplicates."""
-    texts = [text for chunk in read_chunks(chosen.laws) for text in chunk.documents(chosen.field)]
+    found = (text for chunk in read_chunks(chosen.laws) for text in chunk.documents(chosen.field))
+    texts = [text.encode("utf-8", "replace").decode("utf-8") for text in found]  # half a surrogate pair becomes "?"
     titles = [text.split("\n", 1)[0].strip() for text in texts]
     places = place_names(titles)
     statutes, cleaned, seen = [], [], set()
     for title, text in zip(titles, texts, strict=True):
         name = re.sub(r"[（(].*?[)）]", "", title)
-        if name in seen:  # another version, or another part
+        if name and name in seen:  # another version, or another part
             continue
         articles = articles_of(text, places)
         if len(articles) >= chosen.articles:
@@ -202,8 +207,10 @@ def make_triplets(statutes: list[Statute], some: random.Random) -> list[dict]:
         vectorizer.transform(getattr(statute, half) for statute in statutes) for half in ("first", "second")
     )
     similarity = (firsts @ seconds.T).toarray()
-    matters, levels = (np.array([getattr(of, name) for of in statutes]) for name in ("matter", "level"))
-    refused = (matters == matters[:, None]) | (levels != levels[:, None])
+    levels = np.array([statute.level for statute in statutes])
+    refused = (levels != levels[:, None]) | np.array(
+        [[of_one_matter(statute.matter, other.matter) for other in statutes] for statute in statutes]
+    )
     similarity[refused] = -len(statutes)  # worse than any other choice
     triplets = []
     for number, other in zip(*linear_sum_assignment(similarity, maximize=True), strict=True):
@@ -216,10 +223,20 @@ def make_triplets(statutes: list[Statute], some: random.Random) -> list[dict]:
     return triplets
 
 
+def of_one_matter(matter: str, other: str) -> bool:
+    """Return whether titles may have one matter: they share more than half of the characters of the shorter one, or are equal.
+
+    >>> of_one_matter("养犬", "城市养犬"), of_one_matter("道路运输", "道路交通安全")
+    (True, False)
+    """
+    shared, fewest = len({*matter} & {*other}), min(len({*matter}), len({*other}))
+    return matter == other or 2 * shared > fewest
+
+
 def of_equal_length(*texts: str) -> list[str]:
-    """Cut texts at the last end of a sentence within the length of the shortest, so that lengths tell nothing."""
-    shortest = min(map(len, texts))
-    return [text[: text.rfind("。", 0, shortest) + 1] or text[:shortest] for text in texts]
+    """Cut texts at the last end of a sentence within a share of the length of the shortest, so that lengths tell nothing."""
+    longest = int(CUT * min(map(len, texts)))
+    return [text[: text.rfind("。", 0, longest) + 1] or text[:longest] for text in texts]
 
 
 def known_without_reading(train: list[dict], test: list[dict]) -> dict[str, float]:
@@ -252,30 +269,35 @@ def known_without_reading(train: list[dict], test: list[dict]) -> dict[str, floa
     def form(text: str) -> np.ndarray:
         return np.sqrt([text.count(sign) / len(text) for sign in FORM])
 
-    forms = {}
+    forms, lengths = {}, {}
     for part, of in (("train", train), ("test", test)):
         signs = {name: np.array([form(triplet[name]) for triplet in of]) for name in "ABC"}
         forms[part] = abs(signs["A"] - signs["C"]) - abs(signs["A"] - signs["B"])
+        logs = np.log([[len(triplet[name]) for name in "ABC"] for triplet in of])
+        lengths[part] = np.c_[logs, logs[:, 1] - logs[:, 2], logs[:, 0] - logs[:, 1:].max(axis=1)]
 
     found = {
         "the first of the two": float(labels["test"].mean()),
-        "length in characters": by(len),
+        "length in characters, one rule": by(len),
         "digits and numerals": by(lambda text: len(re.findall(NUMBER, text))),
         "shared numbers": float(np.mean((shared[:, 0] >= shared[:, 1]) == labels["test"])),
         "TF-IDF": float(np.mean(labels["test"] == np.ravel(words_in_common["test"].sum(axis=1) > 0))),
     }
-    for name, features in {
-        "form: punctuation, digits, levels": forms,
-        "bag of words, without A": words_alone,
-        "bag of words, shared with A": words_in_common,
-    }.items():
-        classifier = LogisticRegression(C=100, max_iter=1000).fit(features["train"], labels["train"])
+    for name, features, classifier in (
+        ("lengths of A, B and C", lengths, GradientBoostingClassifier(random_state=0)),
+        ("form: punctuation, digits, levels", forms, LogisticRegression(C=100, max_iter=1000)),
+        ("bag of words, without A", words_alone, LogisticRegression(C=100, max_iter=1000)),
+        ("bag of words, shared with A", words_in_common, LogisticRegression(C=100, max_iter=1000)),
+    ):
+        classifier.fit(features["train"], labels["train"])
         found[name] = float(classifier.score(features["test"], labels["test"]))
     return found
 
 
 def main() -> None:
     chosen = read_arguments()
+    if chosen.articles < 2:
+        raise TrainingError("--articles 1: a statute of one article has no halves, so give at least 2")
     if chosen.most < chosen.least:
         raise TrainingError(f"--most {chosen.most} is less than --least {chosen.least}: no text has such a length")
     some = random.Random(chosen.seed)
@@ -320,7 +342,7 @@ def main() -> None:
             lines = (json.dumps(triplet, ensure_ascii=False) + "\n" for triplet in triplets[part])
             (folder / f"{part}.jsonl").write_text("".join(lines), encoding="utf-8")
 
-    console = Console()
+    console = Console(markup=False)
     table = Table("")
     for title in ("triplets", "tokens of A", "of B", "of C"):
         table.add_column(title, justify="right")

@@ -32,7 +32,7 @@ from transformers import set_seed
 
 from modeling_roformer import RoFormerConfig
 from modeling_roformer.model_cards.trained_card import published_name, write_trained_card
-from modeling_roformer.output.atomic_folder import is_saved_model, output_folder
+from modeling_roformer.output.atomic_folder import output_folder
 from modeling_roformer.output.extras import needs_extra
 from modeling_roformer.serving.model_folder import named_when_unreadable
 from modeling_roformer.tokenization.segmentation import JiebaSegmenter
@@ -49,6 +49,7 @@ from modeling_roformer.training.runs.finite import (
     show_failed,
     text_length,
 )
+from modeling_roformer.training.runs.kept_model import digest_of_kept, is_kept, require_room
 from modeling_roformer.training.runs.learning_rate import fine_tuning_rate
 from modeling_roformer.training.runs.models import saved_config
 from modeling_roformer.training.runs.resuming import ResultsFile, recorded_setting, run_lock
@@ -93,6 +94,8 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast")
     parser.add_argument("--words", action="store_true", help="add rows of word search: BM25 and TF-IDF")
     chosen = parser.parse_args()
+    if chosen.batch_size < 2 and chosen.epochs:
+        parser.error("--batch-size is 1; expected at least 2, since the other passages of a batch are the negatives")
     for option, epochs in (("--epochs", chosen.epochs), ("--hard-epochs", chosen.hard_epochs)):
         if epochs < 0:
             parser.error(f"{option} is {epochs}; expected at least 0")
@@ -365,9 +368,7 @@ def train_seeds(chosen: argparse.Namespace) -> None:
     searches = {part: Search(parts[part], passages, part, chosen.device_batch) for part in parts if part != "train"}
     checkpoints, folder = chosen.output / ".checkpoints", chosen.output / "model"
 
-    weights = folder / "model.safetensors"
-    if folder.exists() and any(folder.iterdir()) and not is_saved_model(folder):
-        raise TrainingError(f"{folder} is not a saved model, which the best one would replace: name another --output")
+    require_room(folder)
 
     def add(name: str, seed: int | None, score: Callable[[Search], dict[str, float]], **more) -> dict:
         found = {part: score(search) for part, search in searches.items()}
@@ -384,11 +385,11 @@ def train_seeds(chosen: argparse.Namespace) -> None:
     is_training = chosen.epochs + chosen.hard_epochs > 0
     for seed in chosen.seeds if is_training else ():
         done = next((row for row in rows if (row["name"], row["seed"]) == (TRAINED, seed)), None)
-        is_lost = done is not None and done is best(rows) and not weights.exists()
+        is_lost = done is not None and done is best(rows) and not is_kept(folder, done.get("weights"))
         if done and not is_lost:
             continue
         if is_lost:
-            print(f"{weights} is missing, so seed {seed} is trained again")
+            print(f"the model of seed {seed} is missing in {folder}, so it is trained again")
         place = rows.index(done) if done else len(rows)
         del rows[place : place + 1]
         shutil.rmtree(checkpoints, ignore_errors=True)  # left by a stopped run
@@ -404,15 +405,16 @@ def train_seeds(chosen: argparse.Namespace) -> None:
         rows.insert(place, rows.pop())  # where it was: of equal scores, the first is the best
         if best(rows) is row:
             save(chosen, model, row, parts, folder)
+            row["weights"] = digest_of_kept(folder)
         file.write(rows=rows)
 
-    Console().print(table_of(rows, [*searches][-1]))
+    Console(markup=False).print(table_of(rows, [*searches][-1]))
     seeds = {f"seed {row['seed']}": row.get("failed") for row in rows if row["name"] == TRAINED}
     show_failed(seeds)
-    if is_training and weights.exists():
-        print(f"best model: {folder}")
-    elif is_training and (first := best(rows)):
-        print(f"{weights} is missing: give --seeds {first['seed']} to train the best model again")
+    if is_training and (first := best(rows)):
+        is_there = is_kept(folder, first.get("weights"))
+        advice = f"give --seeds {first['seed']} to train it again"
+        print(f"best model: {folder}" if is_there else f"the best model is missing in {folder}: {advice}")
 
 
 def on_one_line(text: str) -> str:
@@ -436,6 +438,9 @@ def read_rows(saved: dict) -> list[dict]:
             raise ValueError("scores that are none")
         if not all(isinstance(rank, int) and rank >= 0 for rank in row["ranks"]):
             raise ValueError("ranks that are none")
+        found = sum(1 / rank for rank in row["ranks"] if 0 < rank <= 10) / max(1, len(row["ranks"]))
+        if abs([*row["scores"].values()][-1]["mrr@10"] - found) > 1e-6:
+            raise ValueError("scores that are not those of the ranks")
     return [*saved["rows"]]
 
 

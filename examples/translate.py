@@ -37,13 +37,15 @@ from transformers import (
 from modeling_roformer import RoFormerForConditionalGeneration, RoFormerSeq2SeqConfig
 from modeling_roformer.model_cards.trained_card import published_name, write_trained_card
 from modeling_roformer.output.atomic_folder import output_folder
+from modeling_roformer.output.console import sentence_of
 from modeling_roformer.training.comparing.curves import draw_panels, points, smooth
 from modeling_roformer.training.errors import TrainingError, exit_on_error
 from modeling_roformer.training.runs.checkpointing import Checkpointing
 from modeling_roformer.training.runs.checkpoints import average_of_last
 from modeling_roformer.training.runs.device import ON_CPU
-from modeling_roformer.training.runs.digests import digest_of_rows
+from modeling_roformer.training.runs.digests import digest_of_rows, digest_of_tokenizer
 from modeling_roformer.training.runs.finite import NotFinite, seed_number, show_failed
+from modeling_roformer.training.runs.kept_model import is_kept
 from modeling_roformer.training.runs.resuming import ResultsFile, report, require_values, run_lock
 from modeling_roformer.training.runs.spread import spread
 from modeling_roformer.training.translation.pairs import COLUMNS, TokenBatches, hold_out, read_pairs, train_tokenizer
@@ -154,9 +156,15 @@ def config_of(setting: Setting, tokenizer: PreTrainedTokenizerBase, encoding: st
 
 
 def train(
-    setting: Setting, parts: dict, tokenizer, config: RoFormerSeq2SeqConfig, seed: int, chosen: argparse.Namespace
+    setting: Setting,
+    parts: dict,
+    tokenizer: PreTrainedTokenizerBase,
+    config: RoFormerSeq2SeqConfig,
+    seed: int,
+    chosen: argparse.Namespace,
+    run: dict,
 ) -> Seq2SeqTrainer:
-    """Train, from the last checkpoint if there is one. Return the Trainer, with the average of the last checkpoints.
+    """Train, from the last checkpoint of this run if there is one. Return the Trainer, with the average of the last checkpoints.
 
     Raises NotFinite if the run fails.
     """
@@ -201,6 +209,7 @@ def train(
         eval_dataset=TokenBatches.once(parts["validation"], setting.batch_tokens),
         data_collator=lambda batches: collate(batches[0]),
         processing_class=tokenizer,
+        run=run,
     )
     trainer.train_or_resume()
     model.load_state_dict(average_of_last(folder, setting.averaged), strict=False)
@@ -246,7 +255,7 @@ def score(
 
 
 def main() -> None:
-    chosen, console = read_arguments(), Console()
+    chosen, console = read_arguments(), Console(markup=False)
     metric = bleu_of(chosen.bleu_tokenize)
     if chosen.score:
         model = AutoModelForSeq2SeqLM.from_pretrained(chosen.score)
@@ -259,8 +268,11 @@ def main() -> None:
         compare(chosen, metric, console)
 
 
-def recorded_runs(saved: dict) -> list[dict]:
-    """Return the runs of a results file. Raise a ValueError, LookupError or TypeError if one lacks what is read later."""
+def recorded(saved: dict) -> tuple[list[dict], str]:
+    """Return the runs of a results file, and the digest of its tokenizer, which earlier versions did not record.
+
+    Raises a ValueError, LookupError or TypeError if it lacks what is read later.
+    """
     runs = [*saved["runs"]]
     for run in runs:
         if run["encoding"] not in NAMES or not isinstance(run["seed"], int):
@@ -271,9 +283,23 @@ def recorded_runs(saved: dict) -> list[dict]:
             losses = points(run["log"], "loss"), points(run["log"], "eval_loss")
             texts, numbers = [run["signature"]], [run["bleu"], losses[1][-1][1], *chain(*chain(*losses))]
         require_values(texts, numbers)
+    require_values([saved.get("tokenizer", "")])
     if len({(run["encoding"], run["seed"]) for run in runs}) < len(runs):
         raise ValueError("two runs of one name")
-    return runs
+    return runs, saved.get("tokenizer", "")
+
+
+def load_or_train_tokenizer(place: Path, texts: datasets.Dataset, setting: Setting) -> PreTrainedTokenizerBase:
+    """Return the tokenizer in the folder of a run, or train one on the sentences of both languages."""
+    if not place.exists():
+        sentences = (sentence for column in COLUMNS for sentence in texts[column])
+        return train_tokenizer(sentences, setting.vocabulary_size, setting.longest)
+    try:
+        return AutoTokenizer.from_pretrained(place)
+    except Exception as error:  # tokenizers raises no narrower one
+        raise TrainingError(
+            f"{place} cannot be read ({sentence_of(error)}): restore it, or name a new folder"
+        ) from None
 
 
 def compare(chosen: argparse.Namespace, metric: sacrebleu.BLEU, console: Console) -> None:
@@ -286,20 +312,24 @@ def compare(chosen: argparse.Namespace, metric: sacrebleu.BLEU, console: Console
     print(f"{known:,} of the {len(tested):,} test sentences are also in training.")
     options = {"bf16": chosen.bf16, "bleu_tokenize": chosen.bleu_tokenize}
     contents = {part: digest_of_rows(pairs) for part, pairs in texts.items()}
-    results = ResultsFile("translate.py", chosen.output, {**vars(setting), **contents, **options})
-    runs = results.read(recorded_runs) or []
+    settings = {**vars(setting), **contents, **options}
+    results = ResultsFile("translate.py", chosen.output, settings)
+    runs, known_tokenizer = results.read(recorded) or ([], "")
     if not all(run.get("failed") or f"|tok:{chosen.bleu_tokenize}" in run["signature"] for run in runs):
         report(results.path, ["bleu_tokenize"], [])  # which earlier versions did not record
     place = chosen.output / "tokenizer"
-    if place.exists():
-        tokenizer = AutoTokenizer.from_pretrained(place)
-    else:
-        sentences = (sentence for column in COLUMNS for sentence in texts["train"][column])
-        tokenizer = train_tokenizer(sentences, setting.vocabulary_size, setting.longest)
+    tokenizer = load_or_train_tokenizer(place, texts["train"], setting)
+    own_tokenizer = digest_of_tokenizer(tokenizer)
+    if known_tokenizer and own_tokenizer != known_tokenizer:
+        raise TrainingError(f"{place} is not the tokenizer of {results.path}: restore it, or name a new folder")
     files = {part: getattr(chosen, part) or chosen.train for part in PARTS}
     parts = {part: tokenize(texts[part], files[part], tokenizer, setting.longest) for part in PARTS}
     configs = {encoding: config_of(setting, tokenizer, encoding) for encoding in chosen.encodings}
-    results.write(runs=runs)  # the settings are valid
+
+    def write() -> None:
+        results.write(runs=runs, tokenizer=own_tokenizer)
+
+    write()  # the settings are valid
     if not place.exists():
         with output_folder(place) as folder:
             tokenizer.save_pretrained(folder)
@@ -308,17 +338,18 @@ def compare(chosen: argparse.Namespace, metric: sacrebleu.BLEU, console: Console
         for encoding in chosen.encodings:
             model = chosen.output / f"{encoding}-{seed}" / "model"
             if done := next((run for run in runs if (run["encoding"], run["seed"]) == (encoding, seed)), None):
-                if done.get("failed") or model.exists():
+                if done.get("failed") or is_kept(model):
                     continue
                 runs.remove(done)
                 print(f"{model} is missing: it is trained again")
             print(f"{NAMES[encoding]}, seed {seed}")
             run = {"encoding": encoding, "seed": seed}
             try:
-                trainer = train(setting, parts, tokenizer, configs[encoding], seed, chosen)
+                own = settings | run | {"tokenizer": own_tokenizer}
+                trainer = train(setting, parts, tokenizer, configs[encoding], seed, chosen, own)
             except NotFinite as error:
                 runs.append({**run, "bleu": None, "failed": str(error)})
-                results.write(runs=runs)
+                write()
                 continue
             bleu, signature, translations = score(trainer.model, tokenizer, texts["test"], metric)
             with output_folder(model, force=True) as folder:
@@ -327,7 +358,7 @@ def compare(chosen: argparse.Namespace, metric: sacrebleu.BLEU, console: Console
                 write_card(folder, chosen, setting, texts, run, bleu, signature)
             run |= {"bleu": bleu, "signature": signature}
             runs.append({**run, "translations": translations, "log": trainer.state.log_history})
-            results.write(runs=runs)
+            write()
 
     table = Table("", "BLEU", "validation loss")
     curves = {"training loss, smoothed": {}, "validation loss": {}}

@@ -18,6 +18,7 @@ from tokenizers import BertWordPieceTokenizer
 from modeling_roformer.output.atomic_folder import output_folder
 from modeling_roformer.tokenization.vocabulary_maker.corpus import read_chunks
 from modeling_roformer.training.errors import TrainingError, exit_on_error
+from modeling_roformer.training.runs.finite import positive_integer
 
 TITLE = re.compile(r" ?= (?!=)(.+) = *\n?")
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -27,7 +28,9 @@ def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=Path, help="WikiText, also as .gz")
     parser.add_argument("--output", type=Path, required=True, help="folder for train.txt, held_out.txt and vocab.txt")
-    parser.add_argument("--size", type=int, default=8000, help="maximum number of entries of the vocabulary")
+    parser.add_argument(
+        "--size", type=positive_integer, default=8000, help="maximum number of entries of the vocabulary"
+    )
     parser.add_argument("--held-out", type=int, default=10, metavar="N", help="hold out every Nth article")
     chosen = parser.parse_args()
     if chosen.held_out < 2:
@@ -48,6 +51,20 @@ def articles(path: Path) -> Iterator[str]:
         yield " ".join(lines)
 
 
+def word_pieces(texts: list[str], size: int) -> set[str]:
+    """Return a vocabulary of lower-case WordPiece with the special tokens, the same in every run."""
+    tokenizer = BertWordPieceTokenizer()
+    # Of equally frequent pairs, the trainer merges the one with the smaller ids first. It would number the characters inside words
+    # in the order of a hash table, which differs from run to run.
+    inside: set[str] = set()
+    for text in texts:
+        for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(tokenizer.normalizer.normalize_str(text)):
+            inside.update(word[1:])
+    numbered = [*SPECIAL_TOKENS, *(f"##{character}" for character in sorted(inside))]
+    tokenizer.train_from_iterator(texts, vocab_size=size, min_frequency=2, limit_alphabet=size, special_tokens=numbered)
+    return set(tokenizer.get_vocab())
+
+
 def main() -> None:
     chosen = read_arguments()
     found = [article for path in chosen.files for article in articles(path)]
@@ -61,12 +78,7 @@ def main() -> None:
     with output_folder(chosen.output) as folder:
         for name, part in ("train", train), ("held_out", held_out):
             (folder / f"{name}.txt").write_text("".join(article + "\n" for article in part), encoding="utf-8")
-        tokenizer = BertWordPieceTokenizer()
-        tokenizer.train_from_iterator(
-            train, vocab_size=chosen.size, min_frequency=2, limit_alphabet=chosen.size, special_tokens=SPECIAL_TOKENS
-        )
-        # The order of the trainer differs from run to run.
-        entries = [*SPECIAL_TOKENS, *sorted(set(tokenizer.get_vocab()) - set(SPECIAL_TOKENS))]
+        entries = [*SPECIAL_TOKENS, *sorted(word_pieces(train, chosen.size) - set(SPECIAL_TOKENS))]
         (folder / "vocab.txt").write_text("".join(entry + "\n" for entry in entries), encoding="utf-8")
         size = len(entries)
     print(f"{chosen.output}: {len(train):,} articles, {len(held_out):,} held out, a vocabulary of {size:,}")

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import shutil
 import tempfile
 
@@ -71,6 +72,13 @@ def read_bytes(path, most):
     if left == 0:
         raise ValueError(f"it has more than {most:,} bytes, the maximum")
     return b"".join(pieces)
+
+
+def leftovers(path):
+    """Return the temporary files that `write_whole` left beside `path` in processes that were killed, or is writing."""
+    folder, name = os.path.split(os.path.abspath(path))
+    beside = re.compile(rf"\.{re.escape(name[:50])}[a-z0-9_]{{8}}")
+    return [os.path.join(folder, entry) for entry in os.listdir(folder) if beside.fullmatch(entry)]
 
 
 def write_whole(path, text):

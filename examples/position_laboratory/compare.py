@@ -112,8 +112,8 @@ class StepTimes(TrainerCallback):
         self.seconds.append(time.perf_counter() - self.begun)
 
 
-def train(model: Encoder, texts: Dataset, seed: int, chosen: argparse.Namespace, folder: Path) -> dict:
-    """Train, from the last checkpoint if there is one. Return the losses, and tokens/s as the median of the steps.
+def train(model: Encoder, texts: Dataset, seed: int, chosen: argparse.Namespace, folder: Path, run: dict) -> dict:
+    """Train, from the last checkpoint of this run if there is one. Return the losses, and tokens/s as the median of the steps.
 
     Raises NotFinite if the run fails.
     """
@@ -132,7 +132,7 @@ def train(model: Encoder, texts: Dataset, seed: int, chosen: argparse.Namespace,
         use_cpu=ON_CPU,
     )
     times = StepTimes()
-    trainer = CheckpointingTrainer(model, arguments, train_dataset=texts, callbacks=[times])
+    trainer = CheckpointingTrainer(model, arguments, train_dataset=texts, callbacks=[times], run=run)
     trainer.train_or_resume()
     speed = chosen.batch_size * chosen.length / statistics.median(times.seconds) if times.seconds else None
     return {"training": points(trainer.state.log_history, "loss"), "tokens_per_second": speed}
@@ -258,7 +258,8 @@ def compare(chosen: argparse.Namespace) -> None:
         texts = MaskedTexts(pieces, mask_id, seed, chosen.steps * chosen.batch_size)
         run = {"encoding": name, "seed": seed, "parameters": parameters}
         try:
-            run |= train(model, texts, seed, chosen, chosen.output / f"{name}-{seed}")
+            own = settings | {"encoding": name, "seed": seed}
+            run |= train(model, texts, seed, chosen, chosen.output / f"{name}-{seed}", own)
             run["measured"] = [
                 measure(model, held_out[seed], length, max(1, chosen.batch_size * chosen.length // length))
                 for length in lengths
@@ -271,7 +272,7 @@ def compare(chosen: argparse.Namespace) -> None:
     shown = [
         run for name in chosen.encodings for run in runs if run["encoding"] == name and run["seed"] in chosen.seeds
     ]
-    Console().print(*tables(shown, lengths), sep="\n")
+    Console(markup=False).print(*tables(shown, lengths), sep="\n")
     show_failed({f"{run['encoding']}, seed {run['seed']}": run.get("failed") for run in shown})
     done = {(run["encoding"], run["seed"]): run for run in shown if not run.get("failed")}
     drawn = {}  # of each encoding, the first seed that has not failed

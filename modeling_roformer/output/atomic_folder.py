@@ -47,7 +47,7 @@ def output_folder(path: str | Path, force: bool | None = None) -> Iterator[Path]
         str(path).encode()
     except UnicodeEncodeError:
         raise ValueError(f"{str(path)!a} is not valid UTF-8: name another folder, or set a UTF-8 locale") from None
-    _is_replaced(path, force)
+    require_replaceable(path, force)
     with temporary_sibling(path) as folder:
         try:
             yield folder
@@ -64,17 +64,17 @@ def output_folder(path: str | Path, force: bool | None = None) -> Iterator[Path]
 def _put_in_place(folder: Path, path: Path, force: bool | None) -> None:
     """Rename `folder` to `path`, where another process may have written something in the meantime."""
     try:
-        if not _is_replaced(path, force):
+        if not require_replaceable(path, force):
             os.replace(folder, path)
             return
     except OSError:
-        if not _is_replaced(path, force):  # raises an error that says what is there now
+        if not require_replaceable(path, force):  # raises an error that says what is there now
             raise
     exchange(folder, path)
 
 
-def _is_replaced(path: Path, force: bool | None) -> bool:
-    """Return whether there is a folder that the new one replaces; raise FileExistsError if it must not be replaced."""
+def require_replaceable(path: Path, force: bool | None) -> bool:
+    """Return whether there is a folder that a new one replaces. Raise FileExistsError if it must not be replaced."""
     if path.is_dir() and not os.path.ismount(path):
         if path.samefile(os.curdir):  # a shell in it would stay in the old one, and not see the new one
             raise FileExistsError(f"{path} is the current folder, which cannot be replaced: name another folder")
@@ -83,6 +83,8 @@ def _is_replaced(path: Path, force: bool | None) -> bool:
         if not force:
             advice = "" if force is None else ", or replace a model with --force"
             raise FileExistsError(f"{path} is not empty: name a new folder{advice}")
+        if (path / ".git").exists():
+            raise FileExistsError(f"{path} is a git repository, so it is not replaced: name a new folder")
         if not is_saved_model(path):
             raise FileExistsError(f"{path} is not a saved model, so it is not replaced: name a new folder")
         return True

@@ -32,7 +32,7 @@ class Regression(nn.Module):
         return {"loss": (predictions - labels).square().mean(), "logits": predictions}
 
 
-def make_trainer(folder, steps=6, keep=2, bar=False):
+def make_trainer(folder, steps=6, keep=2, bar=False, run=None):
     some = torch.Generator().manual_seed(1)
     rows = [{"x": x, "labels": x.sum()} for x in torch.randn(40, 4, generator=some)]
     arguments = TrainingArguments(
@@ -47,7 +47,7 @@ def make_trainer(folder, steps=6, keep=2, bar=False):
         report_to=[],
         disable_tqdm=not bar,
     )
-    return CheckpointingTrainer(Regression(), arguments, train_dataset=rows)
+    return CheckpointingTrainer(Regression(), arguments, train_dataset=rows, run=run)
 
 
 def losses(trainer):
@@ -212,6 +212,19 @@ def test_a_checkpoint_of_another_model_is_named(folder):
     trainer.model.layers[2] = nn.Linear(9, 1)
     with refused(TrainingError, folder / "checkpoint-4", "weights", "size mismatch"):
         trainer.train_or_resume()
+
+
+def test_a_checkpoint_of_another_run_is_named(tmp_path, whole_run):
+    """Whole, and of an equal model, with another seed or rate."""
+    make_trainer(tmp_path, run={"seed": 0, "rate": 0.1}).train_or_resume()
+    shutil.rmtree(tmp_path / "checkpoint-6")
+    before = sorted(tmp_path.rglob("*"))
+    with refused(TrainingError, tmp_path / "checkpoint-4", "seed and rate", f"remove {tmp_path}"):
+        make_trainer(tmp_path, run={"seed": 1, "rate": 0.2}).train_or_resume()
+    assert sorted(tmp_path.rglob("*")) == before
+    resumed = make_trainer(tmp_path, run={"seed": 0, "rate": 0.1})
+    resumed.train_or_resume()
+    assert_same(resumed, whole_run)
 
 
 def test_weights_under_other_names_are_not_taken_for_these(folder):

@@ -96,6 +96,24 @@ def test_runs_differ_in_positions_alone(run, seen, folder):
         assert re.search(rf"│ {encoding} +│ +{last['eval_loss']:.3f} │ +{last['eval_accuracy']:.1%} │", out), out
 
 
+def test_a_model_does_not_depend_on_the_others(run, seen, folder):
+    assert run("--encodings", "none", "learned")[0] == 0
+    first = seen.pop("learned")[1][TABLE]
+    assert run("--encodings", "learned", "--output", "alone")[0] == 0
+    assert torch.equal(seen["learned"][1][TABLE], first)
+
+
+@pytest.mark.parametrize("content", [None, "[", "[]", "{}", '[{"loss": 1}]'])
+def test_damaged_logs_are_named(content, run, folder):
+    assert run("--encodings", "none")[0] == 0
+    log = folder / "runs" / "none" / "stage-1" / "log.json"
+    log.unlink() if content is None else log.write_text(content)
+    (log.parent.parent / "stage-1.bak").mkdir()
+    code, _, err = run("--encodings", "none")
+    assert code == 1
+    assert_states(err, "runs/none", "log.json", "restore it")
+
+
 def test_it_goes_on_where_it_was_stopped(run, seen, folder, monkeypatch, default_signals):
     """And compares by training losses where nothing is held out."""
     begun = StageTrainer.training_step

@@ -1,6 +1,7 @@
 """examples/finetune_glue.py: it reads GLUE's files, scores as GLUE does, compares, goes on, and says what it cannot read."""
 
 import json
+import shutil
 
 import datasets
 import numpy as np
@@ -225,7 +226,7 @@ def test_a_failed_run_is_named_and_never_best(folder, run):
 
 def test_a_rate_at_which_fewer_seeds_failed_is_better(folder, run, monkeypatch):
     scores = {(1e-3, 0): 90.0, (1e-3, 1): None, (1e-4, 0): 60.0, (1e-4, 1): 70.0}
-    (folder / "runs" / "roformer-sst2").mkdir(parents=True)  # the best model
+    shutil.copytree(folder / "roformer", folder / "runs" / "roformer-sst2")  # the best model
     rows = [
         {"model": "roformer", "task": "sst2", "rate": rate, "seed": seed, "scores": score and {"validation": score}}
         | ({} if score else {"failed": "the loss is nan"})

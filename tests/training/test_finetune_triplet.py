@@ -297,6 +297,10 @@ def test_comparisons_do_not_depend_on_the_order_of_commands_and_outlast_a_refuse
         lambda row: row["runs"][0].update(results=[], answers={}),
         lambda row: row["runs"][0].pop("ties"),
         lambda row: row["runs"][0].update(accuracy=2),
+        lambda row: row["runs"][0].update(accuracy=0.999),
+        lambda row: row["runs"][0].update(ties=1),
+        lambda row: row["runs"][0]["results"].pop() + len(row["runs"][0]["answers"].popitem()),
+        lambda row: row.update(failed={"0": "the loss is nan"}),
     ],
 )
 def test_misshapen_results_are_named_and_kept(run, folder, change):
@@ -357,5 +361,6 @@ def test_vectors_that_are_not_finite(run, folder):
         "triplets.jsonl", "--models", "models/roformer", "--max-length", 24, "--baselines", "--epochs", 0
     )
     assert code == 0, err
-    (line,) = (line for line in out.splitlines() if "roformer-24, not trained" in line)
+    (line,) = (line for line in out.splitlines() if "│ roformer-24, not trained" in line)
     assert_states(line, "0, 1 failed", "failed │ failed")
+    assert "failed: roformer-24, not trained, seed 0: " in out

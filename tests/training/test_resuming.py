@@ -16,12 +16,13 @@ import transformers
 from helpers.messages import assert_states, refused
 from helpers.resumable import DOCUMENTS, EXAMPLES, VOCAB, command, save_model, write, write_inputs
 from helpers.scripts import run_script
+from safetensors.torch import load_file, save_file
 
 from modeling_roformer import RoFormerTokenizer
 from modeling_roformer.training.errors import TrainingError
 from modeling_roformer.training.pretraining.documents import read_documents
 from modeling_roformer.training.runs.digests import digest_of_model, digest_of_rows, digest_of_tokenizer, file_digests
-from modeling_roformer.training.runs.resuming import check_same, run_lock
+from modeling_roformer.training.runs.resuming import ResultsFile, check_same, recorded_setting, run_lock
 from modeling_roformer.training.triplets.reading import digest_of_triplets, read_triplets
 
 SCRIPTS = [
@@ -273,6 +274,57 @@ def test_a_model_that_was_removed_is_made_again(script, model, rows, trainings, 
     assert (code, count) == (0, trainings), err
     assert file_digests([weights]) == first
     assert len(json.loads(file_of(script).read_text(encoding="utf-8"))[rows]) == before
+
+
+@pytest.mark.parametrize(
+    ("script", "model", "damaged", "trainings"),
+    [
+        ("char_lm", "after/model", "cut", 0),
+        ("translate", "rotary-0/model", "cut", 0),
+        ("finetune_glue", "model-sst2", "other", 1),
+        ("finetune_classification", "model", "cut", 1),
+        ("finetune_classification", "model", "other", 1),
+        ("finetune_triplet", "model-16", "other", 1),
+        ("train_retriever", "model", "other", 1),
+    ],
+)
+def test_a_model_that_is_not_the_recorded_one_is_made_again(script, model, damaged, trainings, run, folder):
+    """As a process leaves it that is killed after it has saved the model of a seed, and before it records its scores."""
+    assert run(script, "first")[:2] == (0, 1)
+    weights = Path("runs", model, "model.safetensors")
+    first = file_digests([weights])
+    if damaged == "cut":
+        weights.write_bytes(weights.read_bytes()[:-8])
+    else:
+        save_file({name: value + 1 for name, value in load_file(weights).items()}, weights, {"format": "pt"})
+    code, count, err = run(script, "first")
+    assert (code, count) == (0, trainings), err
+    assert file_digests([weights]) == first
+    assert run(script, "first")[:2] == (0, 0)
+
+
+def test_a_process_that_is_killed_during_its_first_write_does_not_block_the_folder(tmp_path):
+    first = ResultsFile("script.py", tmp_path, {"steps": 1})
+    for name in (".results.jsonabcd1234", ".results.json_5678_xy"):
+        (tmp_path / name).write_text("{")
+    assert first.read(dict) is None
+    first.write(rows=[])
+    assert [path.name for path in tmp_path.iterdir()] == ["results.json"]
+    assert first.read(lambda saved: saved["rows"]) == []
+
+
+@pytest.mark.parametrize("number", ["abc", True, -1, float("nan"), None, [1]])
+def test_a_recorded_setting_that_is_no_number_is_not_taken(number, tmp_path):
+    (tmp_path / "results.json").write_text(json.dumps({"settings": {"learning_rate": number}}))
+    assert recorded_setting(tmp_path, "learning_rate") is None
+
+
+def test_a_model_is_not_trained_where_it_cannot_be_put(run, folder):
+    assert run("finetune_classification", "first")[:2] == (0, 1)
+    Path("runs", "model", ".git").mkdir()
+    code, count, err = run("finetune_classification", "first", "--seeds", 0, 1)
+    assert (code, count) == (1, 0)
+    assert_states(err, "runs/model", "git repository", "--output")
 
 
 def test_a_grid_grows_and_belongs_to_the_weights(run, folder):

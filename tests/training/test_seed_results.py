@@ -37,8 +37,10 @@ def test_what_is_done_is_found_again(tmp_path):
     assert list(json.loads((output / "results.json").read_text())["seeds"]) == ["0", "1"]
     with refused(TrainingError, "run/results.json", "texts"):
         SeedResults(output, {**SETTINGS, "texts": {"train": 4}})
-    without_scores = json.dumps({"settings": SETTINGS, "seeds": {"0": {"scores": {}, "log": []}}})
-    for broken in "{", "[]", "{}", without_scores:
+    misshapen = [{"0": {"scores": {}, "log": []}}, {"0": {"scores": scores(7.5, 0.1), "log": []}}]
+    misshapen += [{"0": {"scores": scores(0.5, 0.1)}}, {"abc": {"scores": scores(0.5, 0.1), "log": []}}]
+    misshapen += [{"0": {"scores": scores(0.5, 0.1), "log": [{"loss": 1.0}]}}]
+    for broken in "{", "[]", "{}", *(json.dumps({"settings": SETTINGS, "seeds": seeds}) for seeds in misshapen):
         (output / "results.json").write_text(broken)
         with refused(TrainingError, output / "results.json"):
             SeedResults(output, SETTINGS)

@@ -69,9 +69,9 @@ def test_halves_of_one_statute_are_closer(run, tmp_path):
             other = "C" if triplet["label"] == "B" else "B"
             assert matter_of(triplet["A"]) == matter_of(triplet[triplet["label"]]) != matter_of(triplet[other])
             matters |= {matter_of(triplet[name]) for name in "ABC"}
-            # As many articles, none of which is in both halves.
+            # As many articles, none of which is in both halves; B and C are cut.
             counts = {name: triplet[name].count("管理机关") for name in "ABC"}
-            assert counts == {"A": 6, "B": 6, "C": 6}
+            assert counts == {"A": 6, "B": 5, "C": 5}
             assert triplet["A"] != triplet["B"] != triplet["C"]
         used.append(matters)
     assert sum(map(len, used)) == len(set().union(*used))  # no statute is in two splits
@@ -80,8 +80,47 @@ def test_halves_of_one_statute_are_closer(run, tmp_path):
     for triplet in parts["train"]:
         for name in "ABC":
             assert not re.search("杭州|[0-9]|条|例|第|《|市|人民|施行|总则|　| ", triplet[name]), triplet[name]
-            assert triplet[name].count("违反规定的按照和本项目处罚") == 6
-    assert re.search(r"bag of words, without A +│ +\d+\.\d%", out) and re.search(r"length in characters +│", out)
+            assert triplet[name].count("违反规定的按照和本项目处罚") in (5, 6)
+    for row in "bag of words, without A", "length in characters, one rule", "lengths of A, B and C":
+        assert re.search(rf"│ {row} +│ +\d+\.\d% +│", out), out
+
+
+def test_no_text_is_left_whole_where_the_other_is_cut(run, tmp_path):
+    """Of a whole text and a cut one, the longer one would tell which was shorter, and A which half that is."""
+    some = random.Random(0)
+    texts = []
+    for matter in MATTERS:
+        lines = make_statute(matter).split("\n")
+        long = "".join(some.sample(MATTERS, 20)) * some.randint(1, 3)
+        texts.append("\n".join(f"{line[:-1]}，{matter}{long}。" if "保护" in line else line for line in lines))
+    code, _, err = run(texts, "--least", 30, "--most", 4000, "--test", 10, "--validation", 4)
+    assert code == 0, err
+    whole = {}  # the last sentence of a half begins so
+    for part in ("train", "validation", "test"):
+        for triplet in read(tmp_path, part):
+            assert triplet["B"].endswith("。") and triplet["C"].endswith("。")
+            for name in "BC":
+                whole.setdefault(matter_of(triplet[name]), []).append(triplet[name].count("管理机关"))
+    assert all(max(counts) < 6 for counts in whole.values())
+
+
+@pytest.mark.parametrize(
+    ("matter", "other", "one"),
+    [
+        ("市容和环境卫生", "城市市容和环境卫生", True),
+        ("养犬", "城市养犬", True),
+        ("出租汽车客运", "客运出租汽车", True),
+        ("慈善", "慈善事业", True),
+        ("", "", True),
+        ("道路运输", "道路交通安全", False),
+        ("水", "土", False),
+    ],
+)
+def test_titles_of_one_matter_are_told(matter, other, one, monkeypatch):
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    from statute_triplets import of_one_matter
+
+    assert of_one_matter(matter, other) == of_one_matter(other, matter) == one
 
 
 def test_the_same_seed_makes_the_same_triplets_and_another_does_not(run, tmp_path):
@@ -137,6 +176,7 @@ def test_bad_input_is_named_and_nothing_is_written(run, tmp_path):
     few = [make_statute(matter) for matter in MATTERS[:8]]
     assert_states(refusal(few), 8, 10, 4, "--test")
     assert_states(refusal(few, *SIZES, "--least", 100_000), "--least")
+    assert_states(refusal(few, *SIZES, "--articles", 1), "--articles", "at least 2")
     (tmp_path / "bare").mkdir()
     (tmp_path / "bare" / "config.json").write_text("{}")
     for place, words in (("missing", ["missing", "does not exist"]), ("bare", ["bare", "no tokenizer"])):

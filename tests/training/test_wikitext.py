@@ -1,6 +1,7 @@
 """examples/wikitext.py: articles in lines, some held out, and a vocabulary from the others."""
 
 import gzip
+import random
 
 from helpers.messages import assert_states
 from helpers.paths import REPOSITORY
@@ -36,6 +37,16 @@ def test_articles_and_vocabulary(tmp_path, monkeypatch, capfd):
     ids = tokenizer("The lobster, deep!")["input_ids"]
     assert ids.count(tokenizer.unk_token_id) == 1  # "!", which no article has
     assert tokenizer.decode(ids[1:-2]) == "the lobster, deep"
+
+
+def test_the_vocabulary_is_the_same_each_time(monkeypatch):
+    """Although many pairs are equally frequent, and the trainer numbers them in the order of a hash table."""
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    from wikitext import word_pieces
+
+    some = random.Random(0)
+    words = ["".join(some.choices("abcdefghij", k=6)) for _ in range(300)]
+    assert len({frozenset(word_pieces([" ".join(words * 2)], 200)) for _ in range(8)}) == 1
 
 
 def test_too_few_articles(tmp_path, monkeypatch, capfd):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,6 +16,7 @@ _PANELS = {
     "accuracy": {"training": "accuracy", "held out": "eval_accuracy"},
 }
 _LEARNING = {"training loss": "loss", "validation loss": "eval_loss", "validation accuracy": "eval_accuracy"}
+_STAGE = re.compile(r"stage-(\d+)")
 _FEW = 40  # points; curves with fewer get a marker at each
 _MANY = 7  # curves; a legend of as many would hide some of them
 SMOOTHED = 0.05  # share of a stage's entries over which training losses are averaged
@@ -62,12 +64,23 @@ def draw_panels(
 
 
 def read_logs(output: str | Path) -> tuple[list[dict], list[int]]:
-    """Return the log entries of all finished stages of a run, with steps counted over all stages, and each stage's last step."""
+    """Return the log entries of all finished stages of a run, with steps counted over all stages, and each stage's last step.
+
+    Raises a TrainingError if a log is damaged.
+    """
     entries, ends = [], []
-    for path in sorted(Path(output).glob("stage-*/log.json"), key=lambda path: int(path.parent.name.partition("-")[2])):
+    stages = {int(found[1]): path for path in Path(output).iterdir() if (found := _STAGE.fullmatch(path.name))}
+    for path in (stages[number] / "log.json" for number in sorted(stages)):
+        if not path.exists():  # the stage is not finished
+            continue
         begun = ends[-1] if ends else 0
-        entries += [{**entry, "step": entry["step"] + begun} for entry in json.loads(path.read_text(encoding="utf-8"))]
-        ends.append(max(entry["step"] for entry in entries))
+        try:
+            entries += [
+                {**entry, "step": entry["step"] + begun} for entry in json.loads(path.read_text(encoding="utf-8"))
+            ]
+            ends.append(max(entry["step"] for entry in entries))
+        except (ValueError, LookupError, TypeError, RecursionError):
+            raise TrainingError(f"{path} is damaged: restore it, or train in another folder") from None
     return entries, ends
 
 
@@ -124,6 +137,8 @@ def run_curves(output: str | Path, held_out: bool) -> RunCurves:
     stages = [[entry for entry in entries if first < entry["step"] <= last] for first, last in pairwise([0, *ends])]
     training = [smooth(points(stage, "loss")) for stage in stages]
     evaluated = points(entries, "eval_loss")
+    if not ends:
+        raise TrainingError(f"{output} has no log.json of a finished stage: restore it, or train in another folder")
     if held_out and not evaluated:
         raise TrainingError(f"{output} was trained without held-out documents: leave out --eval, or use another folder")
     if held_out:

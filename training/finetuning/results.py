@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from ..runs.resuming import ResultsFile
+from ..runs.resuming import ResultsFile, require_values
 
 
 class SeedResults:
@@ -23,9 +23,11 @@ class SeedResults:
     def __contains__(self, seed: int) -> bool:
         return str(seed) in self.seeds
 
-    def add(self, seed: int, scores: Mapping[str, Mapping[str, float]], log: list[dict]) -> None:
-        """Record the scores of a seed (split -> metric -> value) and Trainer's log."""
-        self.seeds[str(seed)] = {"scores": scores, "log": log}
+    def add(
+        self, seed: int, scores: Mapping[str, Mapping[str, float]], log: list[dict], weights: str | None = None
+    ) -> None:
+        """Record the scores of a seed (split -> metric -> value), Trainer's log, and the digest of its model, if that is kept."""
+        self.seeds[str(seed)] = {"scores": scores, "log": log} | ({"weights": weights} if weights else {})
         self.write()
 
     def add_failed(self, seed: int, why: str) -> None:
@@ -41,6 +43,14 @@ class SeedResults:
         """Return the seeds of a results.json. Raise an error if it is damaged."""
         self.seeds = dict(saved["seeds"])
         self.table()  # reads all scores
+        for seed, result in self.seeds.items():
+            if result.get("failed"):
+                continue
+            shares = [value for values in result["scores"].values() for value in values.values()]
+            epochs = [entry["epoch"] for entry in result["log"]]
+            require_values([result.get("weights", "")], shares + epochs)
+            if not seed.isdecimal() or max(shares) > 1:
+                raise ValueError("a seed that is no number, or a score above 1")
         return self.seeds
 
     @property
@@ -52,6 +62,11 @@ class SeedResults:
     def best(self) -> str | None:
         """The first seed with the best score, or None if no run has succeeded."""
         return max((seed for seed, why in self.failed.items() if not why), key=self._score, default=None)
+
+    @property
+    def best_weights(self) -> str | None:
+        """The digest of the best seed's model, or None if an earlier version did not record it."""
+        return self.seeds[self.best].get("weights") if self.best is not None else None
 
     def is_better(self, scores: Mapping[str, Mapping[str, float]]) -> bool:
         """Return whether scores are better than those of the best seed so far."""

@@ -36,7 +36,7 @@ from ...configuration import RoFormerConfig
 from ...model_cards.trained_card import published_name, write_trained_card
 from ...output.atomic_folder import output_folder
 from ...output.console import no_transformers_bar
-from ...tokenization.whole_file import write_whole
+from ...tokenization.whole_file import leftovers, write_whole
 from ..comparing.curves import draw_curves, read_logs
 from ..errors import StoppedBySignal, TrainingError
 from ..runs.checkpoints import remove_all_but, require_undamaged
@@ -218,8 +218,10 @@ class _Run:
         if path.exists():
             hint = f"or start another run from a finished stage, with --from {self.output}/stage-1/model"
             check_same(self.output, self._read_recorded(path), run, hint)
-        elif {entry.name for entry in self.output.iterdir()} - {"corpus"}:
+        elif {entry.name for entry in self.output.iterdir()} - {"corpus", *map(os.path.basename, leftovers(path))}:
             raise TrainingError(f"{self.output} is not empty and has no run.json: name a new folder")
+        for place in leftovers(path):  # of killed processes: this one has the lock of the folder
+            os.unlink(place)
         write_whole(path.resolve(), json.dumps(run, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
     def _read_recorded(self, path: Path) -> dict:
@@ -272,7 +274,7 @@ class _Run:
         is_main = self.state.is_main_process
         if is_main:
             log = json.dumps(trainer.state.log_history, indent=1, allow_nan=False)
-            (folder / "log.json").write_text(log + "\n", encoding="utf-8")
+            write_whole(folder / "log.json", log + "\n")
         trainer.require_finite_weights()
         with trainer.writing(folder / "model") as model:
             trainer.save_model(str(model))

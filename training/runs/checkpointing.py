@@ -1,7 +1,8 @@
 """Trainers that write each checkpoint whole or not at all, and resume from the last one."""
 
+import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +16,9 @@ from ..errors import TrainingError
 from .checkpoints import atomic_checkpoint, checkpoint_to_resume, last_complete, remove_all_but, unfinished
 from .device import on_main_process
 from .finite import FiniteTraining
+from .resuming import check_same
 
+RUN = "run.json"  # of a checkpoint
 _LEAST = 2  # checkpoints to keep: if the last one is damaged, the one before it is left
 
 
@@ -24,10 +27,14 @@ class Checkpointing(FiniteTraining):
 
     The latest `args.save_total_limit` checkpoints are kept, and at least two. Weights are saved only if they are finite (see
     `FiniteTraining`).
+
+    `run` has settings that tell the run from others, as JSON values. Checkpoints record them, and `train_or_resume` raises a
+    TrainingError if those of the last one differ.
     """
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args, run: Mapping | None = None, **kwargs):
         super().__init__(*args, **kwargs)
+        self.run = json.loads(json.dumps(run or {}))
         if self.pop_callback(ProgressCallback):
             self.add_callback(_ProgressBar)
 
@@ -46,6 +53,7 @@ class Checkpointing(FiniteTraining):
         """Train to the last step, from the last undamaged checkpoint if there is one."""
         state = None
         if self.checkpoint is not None:
+            self._refuse_other_run(self.checkpoint)
             state = TrainerState.load_from_json(str(self.checkpoint / TRAINER_STATE_NAME))
             self.load_extra_state(self.checkpoint)
         if state is None or state.global_step < self.args.max_steps or self.is_fsdp_enabled:
@@ -54,6 +62,12 @@ class Checkpointing(FiniteTraining):
             self._load_from_checkpoint(str(self.checkpoint))
             self.state = state
             self.require_finite_weights()  # earlier versions did not check them
+
+    def _refuse_other_run(self, checkpoint: Path) -> None:
+        """Raise a TrainingError if a checkpoint has the settings of another run. Earlier versions recorded none."""
+        if self.run and (checkpoint / RUN).is_file():
+            recorded = json.loads((checkpoint / RUN).read_text(encoding="utf-8"))  # its digest was verified
+            check_same(checkpoint, recorded, self.run, f"or remove {checkpoint.parent}")
 
     def _get_output_dir(self, trial) -> str:
         """Return the folder into which Trainer writes a checkpoint."""
@@ -64,6 +78,8 @@ class Checkpointing(FiniteTraining):
         with self.writing(self.folder / f"checkpoint-{self.state.global_step}") as folder:
             super()._save_checkpoint(model, trial)
             self.save_extra_state(folder)
+            if self.run and self.is_world_process_zero():
+                (folder / RUN).write_text(json.dumps(self.run, indent=1), encoding="utf-8")
         if self.is_world_process_zero() and self.args.save_total_limit is not None:
             remove_all_but(self.folder, max(_LEAST, self.args.save_total_limit))
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ...output.folder_lock import only_writer
-from ...tokenization.whole_file import write_whole
+from ...tokenization.whole_file import leftovers, write_whole
 from ..errors import TrainingError
 from .device import on_main_process, processes
 from .finite import json_safe
@@ -85,11 +85,15 @@ def _listed(names: Iterable[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def recorded_setting(folder: str | Path, name: str) -> object:
-    """Return a setting of the run that a folder has, or None. It replaces a default that depends on model, data or version."""
+def recorded_setting(folder: str | Path, name: str) -> float | None:
+    """Return a setting of the run that a folder has, a number above 0, or None.
+
+    It replaces a default that depends on model, data or version.
+    """
     try:
         settings = json.loads((Path(folder) / FILE).read_text(encoding="utf-8"))["settings"]
-        return settings.get(name)
+        value = settings.get(name)
+        return value if type(value) in (int, float) and 0 < value < math.inf else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None  # ResultsFile raises an error for a damaged file
 
@@ -131,7 +135,8 @@ class ResultsFile:
     def _read(self, parse: Callable[[dict], T]) -> T | None:
         if not self.path.exists():
             folder = self.path.parent
-            if any(folder.iterdir()) if folder.is_dir() else folder.exists():
+            is_used = len([*folder.iterdir()]) > len(leftovers(self.path)) if folder.is_dir() else folder.exists()
+            if is_used:
                 raise TrainingError(f"{folder} is not empty and has no {FILE}: name a new folder")
             return None
         try:
@@ -153,4 +158,6 @@ class ResultsFile:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         whole = json_safe({"script": self.script, "settings": self.settings, **content})
         text = json.dumps(whole, indent=1, ensure_ascii=False, allow_nan=False)
+        for place in leftovers(self.path):  # of killed processes: this one has the lock of the folder
+            Path(place).unlink(missing_ok=True)
         write_whole(self.path.resolve(), text + "\n")

@@ -10,6 +10,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ...tokenization.segmentation import JiebaSegmenter
 from ...triplet_matching import RoFormerForTripletMatching
+from ..errors import TrainingError
 from ..runs.finite import NotFinite
 from .reading import Triplet
 
@@ -43,7 +44,10 @@ def tf_idf(known: Sequence[Triplet], asked: Sequence[Triplet], unit: str = "word
     """
     how = {"analyzer": JiebaSegmenter()} if unit == "word" else {"analyzer": "char", "ngram_range": (2, 2)}
     vectorizer = TfidfVectorizer(**how)
-    vectorizer.fit(sorted({text for triplet in known for text in triplet.texts.values()}))
+    try:
+        vectorizer.fit(sorted({text for triplet in known for text in triplet.texts.values()}))
+    except ValueError:  # sklearn's "empty vocabulary"
+        raise TrainingError("the training texts are too short for TF-IDF: leave out --baselines") from None
     a, b, c = (vectorizer.transform([triplet.texts[name] for triplet in asked]) for name in "ABC")
     scores = [np.asarray(a.multiply(other).sum(axis=1)).ravel() for other in (b, c)]  # rows have length 1
     return decide(np.stack(scores, axis=1))

@@ -1,6 +1,6 @@
 """Results of the rows of Table 5: results.json, which grows with each run, and the tables."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
 from pathlib import Path
@@ -36,6 +36,7 @@ class Run:
     answers: file and line of each test triplet -> B, C or neither.
     results: 1, 0, or 0.5 for a tie, for each test triplet.
     log: Trainer's log, if there was training.
+    weights: digest of the model, if that is kept.
     """
 
     seed: int
@@ -45,6 +46,7 @@ class Run:
     answers: dict[str, str]
     results: list[float]
     log: list[dict] = field(default_factory=list)
+    weights: str = ""
 
     @classmethod
     def from_decisions(
@@ -182,7 +184,21 @@ def _rows(saved: dict) -> dict[str, Row]:
                 raise ValueError("a run whose numbers are none")
             if not run.results or len(run.results) != len(dict(run.answers)):
                 raise ValueError("a run without a result for each answer")
+            if abs(run.accuracy - np.mean(run.results)) > 1e-9 or run.ties != run.results.count(0.5):
+                raise ValueError("an accuracy that is not that of its results")
+        if {str(run.seed) for run in row.runs} & set(row.failed):
+            raise ValueError("a seed that has failed and has results")
+    require_same_cases(rows.values())
     return rows
+
+
+def require_same_cases(rows: Iterable[Row]) -> None:
+    """Raise a ValueError if runs of one seed have not answered the same test triplets, by the lines of their file."""
+    cases: dict[int, set[str]] = {}
+    for run in (run for row in rows for run in row.runs):
+        lines = {place.rpartition(" ")[2] for place in run.answers}
+        if cases.setdefault(run.seed, lines) != lines:
+            raise ValueError(f"runs of seed {run.seed} with other test triplets")
 
 
 def percent(values: Sequence[float]) -> str:

@@ -1,0 +1,51 @@
+"""The model of a run's best seed, in a folder. results.json records the digest of its weights with the scores of that seed.
+
+A process that is killed after it has saved a model, and before it has recorded the scores, leaves the model of a seed that
+results.json does not know.
+"""
+
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
+
+from ...output.atomic_folder import require_replaceable
+from ..errors import TrainingError
+from .digests import digests_of_weights
+
+
+def digest_of_kept(folder: Path) -> str:
+    """Return the digest of the weights in the folder of a saved model."""
+    return " ".join(digests_of_weights(folder))
+
+
+def is_kept(folder: Path, digest: str | None = None) -> bool:
+    """Return whether a folder has a saved model, and its weights have the recorded digest.
+
+    Earlier versions recorded none. Then any weights count that are not damaged.
+    """
+    if not (folder / "config.json").is_file():
+        return False
+    if digest:
+        return _has_weights(folder) and digest_of_kept(folder) == digest
+    return _has_weights(folder)
+
+
+def _has_weights(folder: Path) -> bool:
+    """Return whether the weights are in a folder. A file that was cut short does not count."""
+    if (folder / SAFE_WEIGHTS_INDEX_NAME).is_file():
+        return True
+    try:
+        with safe_open(folder / SAFE_WEIGHTS_NAME, "pt"):
+            return True
+    except (OSError, SafetensorError):
+        return False
+
+
+def require_room(folder: Path) -> None:
+    """Raise a TrainingError if a model cannot be put at the place of a folder after training."""
+    try:
+        require_replaceable(folder, force=True)
+    except FileExistsError as error:
+        reason = str(error).rpartition(": ")[0]
+        raise TrainingError(f"{reason}: the best model goes there, so name another --output") from None
