@@ -24,11 +24,9 @@ def is_kept(folder: Path, digest: str | None = None) -> bool:
 
     Earlier versions recorded none. Then any weights count that are not damaged.
     """
-    if not (folder / "config.json").is_file():
+    if not (folder / "config.json").is_file() or not _has_weights(folder):
         return False
-    if digest:
-        return _has_weights(folder) and digest_of_kept(folder) == digest
-    return _has_weights(folder)
+    return not digest or digest_of_kept(folder) == digest
 
 
 def _has_weights(folder: Path) -> bool:

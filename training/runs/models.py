@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase, set_seed
 
 from ...configuration import RoFormerConfig
@@ -71,7 +72,7 @@ def fresh_model(
 
 
 def saved_config(place: str | Path) -> RoFormerConfig:
-    """Load the configuration of a saved RoFormer. Raise a TrainingError if it is not one."""
+    """Load the configuration of a saved RoFormer. Raise a TrainingError if it is not one, or a file of weights was cut short."""
     place = _folder(place)
     if Path(place).is_dir() and not (Path(place) / "config.json").exists():
         raise TrainingError(f"{place} has no config.json: convert an original checkpoint with `roformer convert`")
@@ -81,6 +82,12 @@ def saved_config(place: str | Path) -> RoFormerConfig:
             f"{place} has the model type {config.model_type}; expected a RoFormer. Convert a BERT or WoBERT with "
             "`roformer convert --as roformer`"
         )
+    for file in sorted(Path(place).glob("model*.safetensors")):
+        try:
+            with safe_open(file, "pt"):
+                pass
+        except SafetensorError as error:
+            raise TrainingError(f"{file} cannot be loaded ({sentence_of(error)}): restore it from a copy") from None
     return config
 
 
