@@ -29,7 +29,7 @@ from modeling_roformer.training.runs.checkpointing import CheckpointingTrainer
 from modeling_roformer.training.runs.device import ON_CPU, processes
 from modeling_roformer.training.runs.digests import digest_of_text
 from modeling_roformer.training.runs.finite import NotFinite, positive_integer, positive_rate, seed_number, show_failed
-from modeling_roformer.training.runs.kept_model import is_kept
+from modeling_roformer.training.runs.kept_model import is_kept, require_room
 from modeling_roformer.training.runs.resuming import ResultsFile, require_values, run_lock
 from modeling_roformer.training.runs.text_file import read_text
 
@@ -210,6 +210,7 @@ def compare(chosen: argparse.Namespace, console: Console) -> None:
         place, result = chosen.output / name / "model", results.get(name, {})
         if result.get("failed") or (result and is_kept(place)):
             continue
+        require_room(place)
         model = new_model(configs[name], chosen.seed)
         model.load_state_dict(start)
         print(f"RoPE: {name}, {model.num_parameters():,} parameters, {len(parts['training']):,} training texts")

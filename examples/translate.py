@@ -45,7 +45,7 @@ from modeling_roformer.training.runs.checkpoints import average_of_last
 from modeling_roformer.training.runs.device import ON_CPU
 from modeling_roformer.training.runs.digests import digest_of_rows, digest_of_tokenizer
 from modeling_roformer.training.runs.finite import NotFinite, seed_number, show_failed
-from modeling_roformer.training.runs.kept_model import is_kept
+from modeling_roformer.training.runs.kept_model import is_kept, require_room
 from modeling_roformer.training.runs.resuming import ResultsFile, report, require_values, run_lock
 from modeling_roformer.training.runs.spread import spread
 from modeling_roformer.training.translation.pairs import COLUMNS, TokenBatches, hold_out, read_pairs, train_tokenizer
@@ -342,6 +342,7 @@ def compare(chosen: argparse.Namespace, metric: sacrebleu.BLEU, console: Console
                     continue
                 runs.remove(done)
                 print(f"{model} is missing: it is trained again")
+            require_room(model)
             print(f"{NAMES[encoding]}, seed {seed}")
             run = {"encoding": encoding, "seed": seed}
             try:

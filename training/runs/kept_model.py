@@ -1,4 +1,4 @@
-"""The model of a run's best seed, in a folder. results.json records the digest of its weights with the scores of that seed.
+"""The model of a run, or of its best seed, in a folder. results.json records the digest of its weights with the scores of a seed.
 
 A process that is killed after it has saved a model, and before it has recorded the scores, leaves the model of a seed that
 results.json does not know.
@@ -46,4 +46,4 @@ def require_room(folder: Path) -> None:
         require_replaceable(folder, force=True)
     except FileExistsError as error:
         reason = str(error).rpartition(": ")[0]
-        raise TrainingError(f"{reason}: the best model goes there, so name another --output") from None
+        raise TrainingError(f"{reason}: the model goes there, so name another --output") from None
