@@ -84,7 +84,9 @@ def require_replaceable(path: Path, force: bool | None) -> bool:
             advice = "" if force is None else ", or replace a model with --force"
             raise FileExistsError(f"{path} is not empty: name a new folder{advice}")
         if (path / ".git").exists():
-            raise FileExistsError(f"{path} is a git repository, so it is not replaced: name a new folder")
+            raise FileExistsError(
+                f"{path} is a git repository, not a saved model, so it is not replaced: name a new folder"
+            )
         if not is_saved_model(path):
             raise FileExistsError(f"{path} is not a saved model, so it is not replaced: name a new folder")
         return True

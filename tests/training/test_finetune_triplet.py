@@ -252,7 +252,9 @@ def test_bad_arguments_are_named(run, folder):
     shutil.copytree(folder / "models" / "roformer", "short")
     weights = folder / "short" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-8])
-    assert_states(refusal("triplets.jsonl", "--models", "short"), "short/model.safetensors", "cannot be loaded", "restore")
+    assert_states(
+        refusal("triplets.jsonl", "--models", "short"), "short/model.safetensors", "cannot be loaded", "restore"
+    )
     write_lines(folder / "empty.jsonl", [*lines[:6], {"A": "甲", "B": "\u0001", "C": "乙", "label": "B"}, *lines])
     for options in (["--epochs", 0, "--baselines"], []):
         code, _, err = run("empty.jsonl", *roformer, *options, "--output", f"empty{len(options)}")

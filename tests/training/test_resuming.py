@@ -289,7 +289,7 @@ def test_a_model_that_was_removed_is_made_again(script, model, rows, trainings, 
     ],
 )
 def test_a_model_that_is_not_the_recorded_one_is_made_again(script, model, damaged, trainings, run, folder):
-    """As a process leaves it that is killed after it has saved the model of a seed, and before it records its scores."""
+    """A process leaves it so if it is killed after it has saved the model of a seed, and before it records its scores."""
     assert run(script, "first")[:2] == (0, 1)
     weights = Path("runs", model, "model.safetensors")
     first = file_digests([weights])

@@ -86,7 +86,7 @@ def test_halves_of_one_statute_are_closer(run, tmp_path):
 
 
 def test_no_text_is_left_whole_where_the_other_is_cut(run, tmp_path):
-    """Of a whole text and a cut one, the longer one would tell which was shorter, and A which half that is."""
+    """The longer of a whole and a cut text would be the one that was shorter, and A's length would tell which that is."""
     some = random.Random(0)
     texts = []
     for matter in MATTERS:
