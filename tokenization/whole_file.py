@@ -74,6 +74,12 @@ def read_bytes(path, most):
     return b"".join(pieces)
 
 
+def remove_leftovers(path):
+    """Remove the temporary files that killed processes left beside `path`. No other process may be writing it."""
+    for leftover in leftovers(path):
+        os.unlink(leftover)
+
+
 def leftovers(path):
     """Return the temporary files that `write_whole` left beside `path` in processes that were killed, or is writing."""
     folder, name = os.path.split(os.path.abspath(path))

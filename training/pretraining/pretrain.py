@@ -36,7 +36,7 @@ from ...configuration import RoFormerConfig
 from ...model_cards.trained_card import published_name, write_trained_card
 from ...output.atomic_folder import output_folder
 from ...output.console import no_transformers_bar
-from ...tokenization.whole_file import leftovers, write_whole
+from ...tokenization.whole_file import leftovers, remove_leftovers, write_whole
 from ..comparing.curves import draw_curves, read_logs
 from ..errors import StoppedBySignal, TrainingError
 from ..runs.checkpoints import remove_all_but, require_undamaged
@@ -220,8 +220,7 @@ class _Run:
             check_same(self.output, self._read_recorded(path), run, hint)
         elif {entry.name for entry in self.output.iterdir()} - {"corpus", *map(os.path.basename, leftovers(path))}:
             raise TrainingError(f"{self.output} is not empty and has no run.json: name a new folder")
-        for place in leftovers(path):  # of killed processes: this one has the lock of the folder
-            os.unlink(place)
+        remove_leftovers(path)  # this process has the lock of the folder
         write_whole(path.resolve(), json.dumps(run, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
     def _read_recorded(self, path: Path) -> dict:

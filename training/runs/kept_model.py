@@ -6,12 +6,12 @@ results.json does not know.
 
 from pathlib import Path
 
-from safetensors import SafetensorError, safe_open
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
 from ...output.atomic_folder import require_replaceable
 from ..errors import TrainingError
 from .digests import digests_of_weights
+from .models import unreadable_weights
 
 
 def digest_of_kept(folder: Path) -> str:
@@ -24,20 +24,10 @@ def is_kept(folder: Path, digest: str | None = None) -> bool:
 
     Earlier versions recorded none. Then any weights count that are not damaged.
     """
-    if not (folder / "config.json").is_file() or not _has_weights(folder):
+    has_weights = any((folder / name).is_file() for name in (SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME))
+    if not (folder / "config.json").is_file() or not has_weights or unreadable_weights(folder):
         return False
     return not digest or digest_of_kept(folder) == digest
-
-
-def _has_weights(folder: Path) -> bool:
-    """Return whether the weights are in a folder. A file that was cut short does not count."""
-    if (folder / SAFE_WEIGHTS_INDEX_NAME).is_file():
-        return True
-    try:
-        with safe_open(folder / SAFE_WEIGHTS_NAME, "pt"):
-            return True
-    except (OSError, SafetensorError):
-        return False
 
 
 def require_room(folder: Path) -> None:

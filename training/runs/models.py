@@ -82,13 +82,20 @@ def saved_config(place: str | Path) -> RoFormerConfig:
             f"{place} has the model type {config.model_type}; expected a RoFormer. Convert a BERT or WoBERT with "
             "`roformer convert --as roformer`"
         )
-    for file in sorted(Path(place).glob("model*.safetensors")):
+    if clause := unreadable_weights(Path(place)):
+        raise TrainingError(f"{clause}: restore it from a copy")
+    return config
+
+
+def unreadable_weights(folder: Path) -> str | None:
+    """Return a clause that names a weight file of a folder that cannot be opened, such as one that was cut short, or None."""
+    for file in sorted(folder.glob("model*.safetensors")):
         try:
             with safe_open(file, "pt"):
                 pass
-        except SafetensorError as error:
-            raise TrainingError(f"{file} cannot be loaded ({sentence_of(error)}): restore it from a copy") from None
-    return config
+        except (OSError, SafetensorError) as error:
+            return f"{file} cannot be loaded ({sentence_of(error)})"
+    return None
 
 
 def trained_model(place: str | Path, tokenizer: PreTrainedTokenizerBase, seed: int = 0) -> RoFormerForMaskedLM:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ...output.folder_lock import only_writer
-from ...tokenization.whole_file import leftovers, write_whole
+from ...tokenization.whole_file import leftovers, remove_leftovers, write_whole
 from ..errors import TrainingError
 from .device import on_main_process, processes
 from .finite import json_safe
@@ -158,6 +158,5 @@ class ResultsFile:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         whole = json_safe({"script": self.script, "settings": self.settings, **content})
         text = json.dumps(whole, indent=1, ensure_ascii=False, allow_nan=False)
-        for place in leftovers(self.path):  # of killed processes: this one has the lock of the folder
-            Path(place).unlink(missing_ok=True)
+        remove_leftovers(self.path)  # this process has the lock of the folder
         write_whole(self.path.resolve(), text + "\n")
