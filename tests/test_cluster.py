@@ -309,6 +309,37 @@ def test_what_a_killed_session_still_writes_is_removed():
 
 
 @pytest.mark.ray
+def test_a_process_that_starts_while_others_are_ended_is_ended_too(monkeypatch):
+    """The raylet starts its agents some seconds after itself, and they make the session's folder again."""
+    import psutil
+
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="r") as top:
+        folder = Path(top, ".ray.0123abcd.unfinished")
+        folder.mkdir()
+        raylet = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", str(folder)])
+        agents: list[subprocess.Popen] = []
+        processes = psutil.process_iter
+
+        def process_iter():
+            for process in processes():
+                if process.pid == raylet.pid and not agents:  # its number is higher than those that have been listed
+                    write = "import os, sys, time\ntime.sleep(2)\nos.makedirs(f'{sys.argv[1]}/logs')"
+                    agents.append(subprocess.Popen([sys.executable, "-c", write, str(folder)]))
+                yield process
+
+        monkeypatch.setattr(psutil, "process_iter", process_iter)
+        monkeypatch.setattr(tempfile, "tempdir", top)
+        try:
+            with private_session():
+                assert not folder.exists()
+            assert [process.wait(timeout=60) for process in (raylet, *agents)] == [-signal.SIGKILL] * 2
+            assert os.listdir(top) == []
+        finally:
+            for process in (raylet, *agents):
+                process.kill()
+
+
+@pytest.mark.ray
 def test_it_listens_on_this_machine_alone_and_reports_nothing(ray_here):
     import ray
     from ray._common.usage.usage_lib import usage_stats_enabled

@@ -56,22 +56,28 @@ def _read_anew() -> None:
     Config.initialize("")
 
 
-def _end_processes(folder: Path) -> None:
-    """End the processes that still use the folder; Ray would end those of an interrupted start after this process."""
+def _end_processes(folder: Path) -> bool:
+    """End the processes that still use the folder, and return whether there were any.
+
+    Ray would end those of an interrupted start after this process.
+    """
     import psutil  # comes with Ray
 
+    found = False
     for process in psutil.process_iter():  # not only children: the raylet's workers are orphans once it has ended
         with suppress(psutil.Error):
             if process.pid != os.getpid() and any(str(folder) in word for word in process.cmdline()):
                 process.kill()
+                found = True
+    return found
 
 
 def _remove(folder: Path) -> None:
     """Remove a folder into which processes may still write, those of a killed session too."""
     end = time.monotonic() + _SHUTDOWN
     while folder.exists() and time.monotonic() < end:
-        _end_processes(folder)
-        remove_folder(folder)
+        if not _end_processes(folder):  # else they may have started others, which would make the folder again
+            remove_folder(folder)
         if folder.exists():
             time.sleep(0.05)
 
