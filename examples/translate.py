@@ -25,7 +25,6 @@ from rich.progress import track
 from rich.table import Table
 from transformers import (
     AutoModelForSeq2SeqLM,
-    AutoTokenizer,
     DataCollatorForSeq2Seq,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -37,7 +36,6 @@ from transformers import (
 from modeling_roformer import RoFormerForConditionalGeneration, RoFormerSeq2SeqConfig
 from modeling_roformer.model_cards.trained_card import published_name, write_trained_card
 from modeling_roformer.output.atomic_folder import output_folder
-from modeling_roformer.output.console import sentence_of
 from modeling_roformer.training.comparing.curves import draw_panels, points, smooth
 from modeling_roformer.training.errors import TrainingError, exit_on_error
 from modeling_roformer.training.runs.checkpointing import Checkpointing
@@ -46,6 +44,7 @@ from modeling_roformer.training.runs.device import ON_CPU
 from modeling_roformer.training.runs.digests import digest_of_rows, digest_of_tokenizer
 from modeling_roformer.training.runs.finite import NotFinite, seed_number, show_failed
 from modeling_roformer.training.runs.kept_model import is_kept, require_room
+from modeling_roformer.training.runs.models import require_place, saved_tokenizer
 from modeling_roformer.training.runs.resuming import ResultsFile, report, require_values, run_lock
 from modeling_roformer.training.runs.spread import spread
 from modeling_roformer.training.translation.pairs import COLUMNS, TokenBatches, hold_out, read_pairs, train_tokenizer
@@ -258,10 +257,8 @@ def main() -> None:
     chosen, console = read_arguments(), Console(markup=False)
     metric = bleu_of(chosen.bleu_tokenize)
     if chosen.score:
-        model = AutoModelForSeq2SeqLM.from_pretrained(chosen.score)
-        bleu, signature, _ = score(
-            model, AutoTokenizer.from_pretrained(chosen.score), read_part(chosen, "test"), metric
-        )
+        model = AutoModelForSeq2SeqLM.from_pretrained(require_place(chosen.score))
+        bleu, signature, _ = score(model, saved_tokenizer(chosen.score), read_part(chosen, "test"), metric)
         print(f"BLEU {bleu:.2f} ({signature})")
         return
     with run_lock(chosen.output):
@@ -294,12 +291,7 @@ def load_or_train_tokenizer(place: Path, texts: datasets.Dataset, setting: Setti
     if not place.exists():
         sentences = (sentence for column in COLUMNS for sentence in texts[column])
         return train_tokenizer(sentences, setting.vocabulary_size, setting.longest)
-    try:
-        return AutoTokenizer.from_pretrained(place)
-    except Exception as error:  # tokenizers raises no narrower one
-        raise TrainingError(
-            f"{place} cannot be read ({sentence_of(error)}): restore it, or name a new folder"
-        ) from None
+    return saved_tokenizer(place)
 
 
 def compare(chosen: argparse.Namespace, metric: sacrebleu.BLEU, console: Console) -> None:

@@ -90,6 +90,8 @@ def test_models_are_compared_and_scored(folder, run, monkeypatch, capfd):
     scored = ["--score", "runs/rotary-1/model", "--test", "test.de", "test.en", "--bleu-tokenize"]
     code, out, error = run_script(SCRIPT, [*scored, "zh"], monkeypatch, capfd)
     assert code == 0 and "tok:zh" in out, error
+    code, _, error = run_script(SCRIPT, ["--score", "nothing", "--test", "test.de", "test.en"], monkeypatch, capfd)
+    assert code == 1 and error == "translate: nothing does not exist"
 
     monkeypatch.setattr(Seq2SeqTrainer, "train", lambda *_, **__: pytest.fail("trained again"))
     code, again, error = run("--seeds", "0", "1", "0", "--encodings", "rotary", "sinusoidal", "rotary")

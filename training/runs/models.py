@@ -33,15 +33,23 @@ def load_tokenizer(place: str | Path, **options) -> PreTrainedTokenizerBase:
     if Path(place).is_file():
         tokenizer = RoFormerTokenizer(str(place), **options)
     else:
-        _folder(place)
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(place, **options)
-        except Exception as error:  # of any type, for example for damaged files
-            raise TrainingError(f"{place} has no tokenizer that can be loaded: {sentence_of(error)}") from None
+        tokenizer = saved_tokenizer(place, **options)
     vocabulary = tokenizer.get_vocab()
     if missing := [name for name in _SPECIAL if getattr(tokenizer, name) not in vocabulary]:
         raise TrainingError(f"{place}: masked language modelling needs {', '.join(missing)} in the vocabulary")
     return tokenizer
+
+
+def saved_tokenizer(place: str | Path, **options) -> PreTrainedTokenizerBase:
+    """Load the tokenizer of a saved model's folder. Raise a TrainingError if there is none, or it is damaged."""
+    try:
+        return AutoTokenizer.from_pretrained(require_place(place), **options)
+    except TrainingError:
+        raise
+    except Exception as error:  # of any type, for example for damaged files
+        raise TrainingError(
+            f"{place} has no tokenizer that can be loaded ({sentence_of(error)}): restore it, or use another folder"
+        ) from None
 
 
 def fresh_model(
@@ -73,7 +81,7 @@ def fresh_model(
 
 def saved_config(place: str | Path) -> RoFormerConfig:
     """Load the configuration of a saved RoFormer. Raise a TrainingError if it is not one, or a file of weights was cut short."""
-    place = _folder(place)
+    place = require_place(place)
     if Path(place).is_dir() and not (Path(place) / "config.json").exists():
         raise TrainingError(f"{place} has no config.json: convert an original checkpoint with `roformer convert`")
     config = AutoConfig.from_pretrained(place)
@@ -121,7 +129,7 @@ def has_tokenizer(place: str | Path) -> bool:
     return any((Path(place) / name).is_file() for name in _TOKENIZER_FILES) or not Path(place).is_dir()
 
 
-def _folder(place: str | Path) -> str:
+def require_place(place: str | Path) -> str:
     """Return a place if it exists or may be a name on the Hub. Raise a TrainingError otherwise."""
     if not Path(place).exists() and (Path(place).is_absolute() or str(place).count("/") != 1 or str(place)[0] == "."):
         raise TrainingError(f"{place} does not exist")
