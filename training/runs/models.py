@@ -30,10 +30,7 @@ def load_tokenizer(place: str | Path, **options) -> PreTrainedTokenizerBase:
         if not (Path(place) / "vocab.txt").is_file():
             raise TrainingError(f"{place} has no tokenizer: expected {' or '.join(_TOKENIZER_FILES)}")
         place = Path(place) / "vocab.txt"  # of a checkpoint of bert4keras
-    if Path(place).is_file():
-        tokenizer = RoFormerTokenizer(str(place), **options)
-    else:
-        tokenizer = saved_tokenizer(place, **options)
+    tokenizer = RoFormerTokenizer(str(place), **options) if Path(place).is_file() else saved_tokenizer(place, **options)
     vocabulary = tokenizer.get_vocab()
     if missing := [name for name in _SPECIAL if getattr(tokenizer, name) not in vocabulary]:
         raise TrainingError(f"{place}: masked language modelling needs {', '.join(missing)} in the vocabulary")
