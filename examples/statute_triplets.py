@@ -7,12 +7,13 @@ statute's articles, B the second half, and C the second half of another statute 
 but of the same level (nation, province or other place). Each second half is B of one triplet and C of another; of all such
 choices, the one is taken whose C are closest to A by TF-IDF. B and C are cut at the same length. The label is random. Titles,
 preambles, headings, numbers of articles, dates, references, closing articles, and the names of places and governments are taken
-out, and punctuation is made alike, so that little but the matter of a statute tells whose half a text is. The halves
-have --least to --most tokens of TOKENIZER, a folder of a saved tokenizer, before they are cut.
+out, and punctuation is made alike. The halves have --least to --most tokens of TOKENIZER, a folder of a saved tokenizer, before
+they are cut.
 
-Of near-duplicates and of statutes with the same title only one is used. A table says how often the answer is known from lengths,
-from numbers, from the order of the texts, from TF-IDF, and from classifiers of form and of words that were trained on the same
-triplets.
+Of near-duplicates and of statutes with the same title only one is used. Tables say how often the answer is known from lengths,
+from numbers, from the order of the texts, and from classifiers of words that were trained on the same triplets; and how often it
+is known from style and from TF-IDF, when only the beginnings of the texts are read. Rate a model triplet by triplet: since each
+second half is right once and wrong once, one answer tells others.
 """
 
 import argparse
@@ -27,11 +28,14 @@ from pathlib import Path
 import jieba
 import numpy as np
 from rich.console import Console
+from rich.progress import track
 from rich.table import Table
 from scipy.optimize import linear_sum_assignment
 from sklearn.ensemble import GradientBoostingClassifier
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from modeling_roformer.output.atomic_folder import output_folder
 from modeling_roformer.tokenization.segmentation import JiebaSegmenter
@@ -40,6 +44,8 @@ from modeling_roformer.training.errors import TrainingError, exit_on_error
 from modeling_roformer.training.pretraining.near_duplicates import near_duplicates
 from modeling_roformer.training.runs.finite import positive_integer, seed_number
 from modeling_roformer.training.runs.models import load_tokenizer
+from modeling_roformer.training.triplets.baselines import tf_idf
+from modeling_roformer.training.triplets.reading import LABELS, Triplet
 
 NUMBER = "[一二三四五六七八九十百千零〇两0-9０-９]+"
 ARTICLE = re.compile(rf"^第{NUMBER}条(之{NUMBER})?[\s　]*")
@@ -87,7 +93,22 @@ TITLE_WORDS = re.compile(
 # Share of the shorter of two texts at which both are cut. Both end inside a sentence: were the shorter one left whole and the other
 # cut at the end of a sentence, its being the longer one would tell which of the two it is, given the length of A.
 CUT = 0.9
-FORM = "，。；：、（）0123456789一二三四五六七八九十零〇%省市县区州级"
+MARKS = "，。；：、（）"
+TERMS = """
+应当 不得 可以 必须 禁止 严禁 依照 按照 根据 依据 或者 以及 其他 有关 相关 下列 以下
+以上 由于 但是 未经 经批准 予以 给予 处以 并处 责令 改正 逾期 罚款 没收 情形 违反
+构成犯罪 追究 任何 单位和个人 单位或者个人 公民、法人和其他组织 鼓励 支持 加强 建立 健全 组织
+制定 会同 负责 同意 擅自 方可 一律 政府 本地 地方 所在地 部门 主管部门 行政主管部门
+行政部门 行政管理部门 委员会 机关 机构 单位
+"""
+# What the style of a text is: marks, digits, function words, and the terms that a lawmaker drafts with, whatever the matter.
+STYLE = (
+    *MARKS, *(first + second for first in MARKS for second in MARKS), *"0123456789一二三四五六七八九十零〇百千万%",
+    *"的之其由应须当不得可以或及并与和对在从自向按依将被者所本该各有无为是未已等除外内上下前后时凡均必每即但如若因至于",
+    *"省市县区州旗乡镇级",
+    *TERMS.split(),
+)  # fmt: skip
+BEGINNINGS = (256, 512, 1024, 2048)  # tokens
 SPACE = re.compile(r"[\s　]+")
 SPLITS = ("train", "validation", "test")
 
@@ -266,13 +287,8 @@ def known_without_reading(train: list[dict], test: list[dict]) -> dict[str, floa
     words_alone = {part: (of["B"] - of["C"]).tocsr() for part, of in vectors.items()}
     words_in_common = {part: (of["A"].multiply(of["B"] - of["C"])).tocsr() for part, of in vectors.items()}
 
-    def form(text: str) -> np.ndarray:
-        return np.sqrt([text.count(sign) / len(text) for sign in FORM])
-
-    forms, lengths = {}, {}
+    lengths = {}
     for part, of in (("train", train), ("test", test)):
-        signs = {name: np.array([form(triplet[name]) for triplet in of]) for name in "ABC"}
-        forms[part] = abs(signs["A"] - signs["C"]) - abs(signs["A"] - signs["B"])
         logs = np.log([[len(triplet[name]) for name in "ABC"] for triplet in of])
         lengths[part] = np.c_[logs, logs[:, 1] - logs[:, 2], logs[:, 0] - logs[:, 1:].max(axis=1)]
 
@@ -281,17 +297,50 @@ def known_without_reading(train: list[dict], test: list[dict]) -> dict[str, floa
         "length in characters, one rule": by(len),
         "digits and numerals": by(lambda text: len(re.findall(NUMBER, text))),
         "shared numbers": float(np.mean((shared[:, 0] >= shared[:, 1]) == labels["test"])),
-        "TF-IDF": float(np.mean(labels["test"] == np.ravel(words_in_common["test"].sum(axis=1) > 0))),
+        "TF-IDF that chose C": float(np.mean(labels["test"] == np.ravel(words_in_common["test"].sum(axis=1) > 0))),
     }
     for name, features, classifier in (
         ("lengths of A, B and C", lengths, GradientBoostingClassifier(random_state=0)),
-        ("form: punctuation, digits, levels", forms, LogisticRegression(C=100, max_iter=1000)),
         ("bag of words, without A", words_alone, LogisticRegression(C=100, max_iter=1000)),
         ("bag of words, shared with A", words_in_common, LogisticRegression(C=100, max_iter=1000)),
     ):
         classifier.fit(features["train"], labels["train"])
         found[name] = float(classifier.score(features["test"], labels["test"]))
     return found
+
+
+def style(text: str) -> np.ndarray:
+    """Return the frequencies of `STYLE`, and the mean, deviation and median of the lengths of sentences and of clauses."""
+    parts = ([len(part) for part in re.split(ends, text) if part] or [0] for ends in ("。", f"[{MARKS}]"))
+    frequencies = np.sqrt([text.count(word) / max(1, len(text)) for word in STYLE])
+    return np.concatenate([frequencies, *([np.mean(part), np.std(part), np.median(part)] for part in parts)])
+
+
+def known_from_style(train: list[Triplet], test: list[Triplet]) -> float:
+    """Return the accuracy of a classifier of style: is B or C closer to A in each of its counts?"""
+
+    def features(triplets: list[Triplet]) -> np.ndarray:
+        a, b, c = (np.array([style(triplet.texts[name]) for triplet in triplets]) for name in "ABC")
+        return abs(a - b) - abs(a - c)
+
+    examples, labels = features(train), np.array([triplet.label for triplet in train])
+    classifier = make_pipeline(
+        StandardScaler(with_mean=False), LogisticRegression(C=0.003, max_iter=1000, fit_intercept=False)
+    )
+    classifier.fit(np.concatenate([examples, -examples]), np.concatenate([labels, 1 - labels]))  # B and C swapped
+    return float(classifier.score(features(test), [triplet.label for triplet in test]))
+
+
+def known_from_words(train: list[Triplet], test: list[Triplet]) -> float:
+    """Return the accuracy of TF-IDF, as `finetune_triplet.py --baselines` has it."""
+    return float(np.mean(tf_idf(train, test) == [triplet.label for triplet in test]))
+
+
+def beginning(triplet: dict, tokens: int | None, count: Callable[[str], int]) -> Triplet:
+    """Return a triplet of the beginnings of its texts, with about so many tokens, or of the whole texts for None."""
+    texts = (triplet[name] for name in "ABC")
+    cut = (text if tokens is None else text[: len(text) * tokens // max(tokens, count(text))] for text in texts)
+    return Triplet(*cut, LABELS.index(triplet["label"]), "")
 
 
 def main() -> None:
@@ -338,6 +387,11 @@ def main() -> None:
                 "or give a larger --train"
             )
         known = known_without_reading(triplets["train"], triplets["test"])
+        by_length: dict[str, list[float]] = {"style": [], "TF-IDF, words": []}
+        for tokens in track((*BEGINNINGS, None), "reading the beginnings"):
+            cut = [[beginning(of, tokens, count) for of in triplets[part]] for part in ("train", "test")]
+            by_length["style"].append(known_from_style(*cut))
+            by_length["TF-IDF, words"].append(known_from_words(*cut))
         for part in SPLITS:
             lines = (json.dumps(triplet, ensure_ascii=False) + "\n" for triplet in triplets[part])
             (folder / f"{part}.jsonl").write_text("".join(lines), encoding="utf-8")
@@ -353,6 +407,10 @@ def main() -> None:
     table = Table("known from", "test accuracy")
     for name, accuracy in known.items():
         table.add_row(name, f"{accuracy:.1%}")
+    console.print(table)
+    table = Table("known from the first tokens", *(f"{tokens:,}" for tokens in BEGINNINGS), "all")
+    for name, accuracies in by_length.items():
+        table.add_row(name, *(f"{accuracy:.1%}" for accuracy in accuracies))
     console.print(table)
 
 

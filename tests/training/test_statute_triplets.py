@@ -83,6 +83,43 @@ def test_halves_of_one_statute_are_closer(run, tmp_path):
             assert triplet[name].count("违反规定的按照和本项目处罚") in (5, 6)
     for row in "bag of words, without A", "length in characters, one rule", "lengths of A, B and C":
         assert re.search(rf"│ {row} +│ +\d+\.\d% +│", out), out
+    for row in "style", "TF-IDF, words":
+        assert re.search(rf"│ {row} +│( +\d+\.\d% +│){{5}}", out), out
+
+
+def test_style_is_told_from_style_alone(monkeypatch):
+    """Whatever the texts say: halves in one style are closer than halves in two, and equal styles tell nothing."""
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    from statute_triplets import beginning, known_from_style
+
+    some = random.Random(0)
+    styles = ("应当{}，{}；", "可以{}、{}。", "不得{}或者{}，由有关部门责令改正。")
+
+    def text(form, articles=20):
+        return "".join(form.format(*("".join(some.sample(MATTERS, 4)) for _ in range(2))) for _ in range(articles))
+
+    def triplets(number, alike):
+        made = []
+        for _ in range(number):
+            own, other = some.sample(styles, 2)
+            label = some.choice("BC")
+            texts = {"A": text(own), label: text(own), "BC".replace(label, ""): text(own if alike else other)}
+            made.append(beginning({**texts, "label": label}, None, len))
+        return made
+
+    assert known_from_style(triplets(60, False), triplets(60, False)) == 1
+    assert 0.3 < known_from_style(triplets(60, True), triplets(60, True)) < 0.7
+
+
+def test_the_beginning_of_a_text_has_so_many_tokens(monkeypatch):
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    from statute_triplets import beginning
+
+    texts = {"A": "abcdefgh", "B": "abcd", "C": "", "label": "C"}
+    for tokens, expected in (None, "abcdefgh"), (2, "abcd"), (3, "abcdef"), (100, "abcdefgh"):
+        cut = beginning(texts, tokens, lambda text: len(text) // 2)
+        assert (cut.a, cut.c, cut.label) == (expected, "", 1)
+    assert beginning(texts, 1, len).texts == {"A": "a", "B": "a", "C": ""}
 
 
 def test_no_text_is_left_whole_where_the_other_is_cut(run, tmp_path):
