@@ -57,7 +57,9 @@ def refuse_other_settings(runs: list[dict], names: Iterable[str] | None = None) 
 
 
 def translation(folder: Path) -> dict[str, Table]:
-    runs = saved_in(folder)["runs"]
+    from translate import recorded
+
+    runs, _ = recorded(saved_in(folder))
     table = Table("", "seeds", "BLEU", "validation loss")
     for encoding in dict.fromkeys(run["encoding"] for run in runs):
         same = [run for run in runs if run["encoding"] == encoding]
@@ -102,16 +104,18 @@ def triplets(*folders: Path) -> dict[str, Table]:
 
 
 def laboratory(folder: Path) -> dict[str, Table]:
-    from compare import TIMES, tables
+    from compare import TIMES, read_runs, tables
 
     saved = saved_in(folder)
-    loss, accuracy = tables(saved["runs"], [times * saved["settings"]["length"] for times in TIMES])
+    loss, accuracy = tables(read_runs(saved), [times * saved["settings"]["length"] for times in TIMES])
     return {"loss": loss, "accuracy": accuracy}
 
 
 def characters(folder: Path) -> dict[str, Table]:
+    from char_lm import read_results
+
     table = Table("RoPE", "bits per character, test split", "validation loss")
-    for name, result in saved_in(folder)["results"].items():
+    for name, result in read_results(saved_in(folder)).items():
         cells = ("failed", "") if result.get("failed") else None
         where = {"after": "after the map (equation 19)", "before": "before the map"}.get(name, name)
         table.add_row(where, *(cells or (f"{result['bits_per_character']:.3f}", f"{result['validation_loss']:.4f}")))
@@ -120,8 +124,12 @@ def characters(folder: Path) -> dict[str, Table]:
 
 def classification(*folders: Path) -> dict[str, Table]:
     """Return the accuracies of each run, in the order of the numbers of training texts."""
+    from modeling_roformer.training.finetuning.results import read_seeds
+
     table = Table("run", "seeds", "texts: training, validation, test", "validation accuracy", "test accuracy")
     saved = {name: saved_in(folder) for name, folder in by_name(folders).items()}
+    for of in saved.values():
+        read_seeds(of)
     for name, run in sorted(saved.items(), key=lambda item: item[1]["settings"]["texts"]["train"]):
         if not run["seeds"]:
             continue

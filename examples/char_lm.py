@@ -29,7 +29,7 @@ from modeling_roformer.training.runs.checkpointing import CheckpointingTrainer
 from modeling_roformer.training.runs.device import ON_CPU, processes
 from modeling_roformer.training.runs.digests import digest_of_text
 from modeling_roformer.training.runs.finite import NotFinite, positive_integer, positive_rate, seed_number, show_failed
-from modeling_roformer.training.runs.kept_model import is_kept, require_room
+from modeling_roformer.training.runs.kept_model import digest_of_kept, is_kept, require_room
 from modeling_roformer.training.runs.resuming import ResultsFile, require_values, run_lock
 from modeling_roformer.training.runs.text_file import read_text
 
@@ -174,7 +174,9 @@ def read_results(saved: dict) -> dict[str, dict]:
             require_values(texts=[result["failed"]])
             continue
         curves = [point for name in ("loss", "eval_loss") for point in points(result["log"], name)]
-        require_values(numbers=[result["bits_per_character"], result["validation_loss"], *chain(*curves)])
+        require_values(
+            [result.get("weights") or ""], [result["bits_per_character"], result["validation_loss"], *chain(*curves)]
+        )
     return results
 
 
@@ -208,7 +210,7 @@ def compare(chosen: argparse.Namespace, console: Console) -> None:
     start = new_model(configs["none"], chosen.seed).state_dict()
     for name in chosen.variants:
         place, result = chosen.output / name / "model", results.get(name, {})
-        if result.get("failed") or (result and is_kept(place)):
+        if result.get("failed") or (result and is_kept(place, result.get("weights"))):
             continue
         require_room(place)
         model = new_model(configs[name], chosen.seed)
@@ -227,6 +229,7 @@ def compare(chosen: argparse.Namespace, console: Console) -> None:
                 "bits_per_character": loss / math.log(2) / in_test,
                 "validation_loss": points(log, "eval_loss")[-1][1],
                 "log": log,
+                "weights": digest_of_kept(place),
             }
         file.write(results=results)
 

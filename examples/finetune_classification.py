@@ -45,7 +45,7 @@ from modeling_roformer.training.runs.finite import (
     show_failed,
     text_length,
 )
-from modeling_roformer.training.runs.kept_model import digest_of_kept, is_kept, require_room
+from modeling_roformer.training.runs.kept_model import digest_of_kept, is_kept, require_room, to_train
 from modeling_roformer.training.runs.learning_rate import fine_tuning_rate
 from modeling_roformer.training.runs.models import saved_config
 from modeling_roformer.training.runs.nothing_learned import NothingLearned
@@ -227,27 +227,31 @@ def fine_tune_seeds(chosen: argparse.Namespace) -> None:
         remove_columns="text",
     )
     results.write()
-    checkpoints, model, again = chosen.output / ".checkpoints", chosen.output / "model", []
+    checkpoints, model = chosen.output / ".checkpoints", chosen.output / "model"
     require_room(model)
-    if results.best is not None and not is_kept(model, results.best_weights):
-        print(f"the model of seed {results.best} is missing in {model}, so it is trained again")
-        again = [int(results.best)]
+
+    def lost() -> int | None:
+        kept = results.best is None or is_kept(model, results.best_weights)
+        return None if kept else int(results.best)
+
     tested = "test" if "test" in parts else "validation"
     data = published_name(getattr(chosen, tested) or chosen.train)
-    for seed in [*again, *chosen.seeds]:
-        is_lost, again = seed in again, []
-        if seed in results and not is_lost:
-            continue
+    for seed, is_lost in to_train(chosen.seeds, results.__contains__, lost):
+        if is_lost:
+            print(f"the model of seed {seed} is missing in {model}, so it is trained again")
         shutil.rmtree(checkpoints, ignore_errors=True)  # left by a stopped run
         try:
             trainer = fine_tune(chosen, tokenizer, parts, seed, str(checkpoints))
             scores = scores_of(trainer, parts)
         except NotFinite as error:
-            results.add_failed(seed, str(error))
+            if is_lost:
+                print(f"seed {seed} failed: {error}; its earlier result is kept")
+            else:
+                results.add_failed(seed, str(error))
             continue
         finally:
             shutil.rmtree(checkpoints, ignore_errors=True)
-        weights = None
+        weights = ""
         if is_lost or results.is_better(scores):
             trainer.model.config.unpad_inputs = None  # True only in training
             with output_folder(model, force=True) as folder:
@@ -273,8 +277,8 @@ def fine_tune_seeds(chosen: argparse.Namespace) -> None:
     show_failed({f"seed {seed}": why for seed, why in results.failed.items()})
     logs = {seed: result["log"] for seed, result in results.seeds.items() if not result.get("failed")}
     draw_learning_curves(logs, chosen.output / "curves.png")
-    if is_kept(model, results.best_weights):
-        print(f"best model: {model}, curves: {chosen.output / 'curves.png'}")
+    missing = f"the best model, of seed {results.best}, is missing in {model}"
+    print(f"best model: {model}, curves: {chosen.output / 'curves.png'}" if lost() is None else missing)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ import argparse
 import math
 import shutil
 import statistics
-from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
 
@@ -45,9 +44,9 @@ from modeling_roformer.training.runs.finite import (
     show_failed,
     text_length,
 )
-from modeling_roformer.training.runs.kept_model import digest_of_kept, is_kept, require_room
+from modeling_roformer.training.runs.kept_model import digest_of_kept, is_kept, require_room, to_train
 from modeling_roformer.training.runs.models import saved_config
-from modeling_roformer.training.runs.resuming import ResultsFile, check_rows, run_lock
+from modeling_roformer.training.runs.resuming import ResultsFile, check_rows, require_values, run_lock
 
 METRICS = {"accuracy": "classification", "f1": "f1", "spearman": "spearman"}  # score -> the metric that has it
 
@@ -135,12 +134,19 @@ def main_score(run: dict) -> float:
 
 def read_runs(saved: dict) -> list[dict]:
     """Return the runs of a results.json. Raise a ValueError, TypeError or KeyError if one of them is misshapen."""
-    for run in saved["runs"]:
-        if not (isinstance(run["model"], str) and run["task"] in TASKS and isinstance(run["rate"], float | int)):
-            raise ValueError("a run of no model or task")
-        if not isinstance(run["seed"], int) or not (run.get("failed") or math.isfinite(main_score(run))):
-            raise ValueError("a run without seed or score")
-    return list(saved["runs"])
+    runs = list(saved["runs"])
+    if len({tuple(run[name] for name in ("model", "task", "rate", "seed")) for run in runs}) < len(runs):
+        raise ValueError("a run twice")
+    for run in runs:
+        require_values([run["model"], run.get("failed") or "", run.get("weights") or ""], [run["rate"], run["seed"]])
+        if run["task"] not in TASKS or not isinstance(run["seed"], int):
+            raise ValueError("a run of no task or seed")
+        scores = {} if run.get("failed") else run["scores"]
+        if not all(part.startswith("validation") and -100 <= score <= 100 for part, score in scores.items()):
+            raise ValueError("a score that is none")
+        if not scores and not run.get("failed"):
+            raise ValueError("a run without a score")
+    return runs
 
 
 def succeeded(runs: list[dict]) -> list[dict]:
@@ -168,17 +174,6 @@ def cell(runs: list[dict]) -> str:
         shown.append(f"{statistics.mean(values):.1f}" + (f" ± {statistics.stdev(values):.1f}" if values[1:] else ""))
     failed = f"; {len(runs) - len(good)} of {len(runs)} failed" if len(good) < len(runs) else ""
     return f"{' / '.join(shown)} ({runs[0]['rate']:g}{failed})"
-
-
-def lost_runs(runs: list[dict], tasks: Iterable[str], names: Iterable[str], output: Path) -> list[tuple]:
-    """Return task, model, rate and seed of each best run whose model is missing."""
-    lost = []
-    for task, name in product(tasks, names):
-        good = [run for run in succeeded(runs) if (run["model"], run["task"]) == (name, task)]
-        require_room(place := output / f"{name}-{task}")
-        if good and not is_kept(place, (best := max(good, key=main_score)).get("weights")):
-            lost.append((task, name, best["rate"], best["seed"]))
-    return lost
 
 
 def names_in(runs: list[dict], starts: dict[str, str]) -> dict[str, str]:
@@ -226,26 +221,40 @@ def compare(chosen: argparse.Namespace) -> None:
     check_rows(file.path, runs, "task", "data", data, "data of {}")
     file.write(runs=runs)
 
-    lost = lost_runs(runs, tasks, places, chosen.output)
-    for key in [*lost, *product(tasks, places, chosen.learning_rates, chosen.seeds)]:
+    def place_of(key: tuple) -> Path:
+        task, name, *_ = key
+        return chosen.output / f"{name}-{task}"
+
+    def recorded(key: tuple) -> dict | None:
+        return next((run for run in runs if tuple(run[of] for of in ("task", "model", "rate", "seed")) == key), None)
+
+    def lost() -> tuple | None:
+        """Return task, model, rate and seed of a best run whose model is missing."""
+        for task, name in product(tasks, places):
+            good = [run for run in succeeded(runs) if (run["model"], run["task"]) == (name, task)]
+            if good and not is_kept(place_of((task, name)), (best := max(good, key=main_score)).get("weights")):
+                return task, name, best["rate"], best["seed"]
+        return None
+
+    for key in product(tasks, places):
+        require_room(place_of(key))
+    for key, is_lost in to_train(product(tasks, places, chosen.learning_rates, chosen.seeds), recorded, lost):
         task, name, rate, seed = key
-        place = chosen.output / f"{name}-{task}"
+        place = place_of(key)
         run = {"model": name, "task": task, "rate": rate, "seed": seed, "start": starts[name], "data": data[task]}
-        done = next((done for done in runs if run.items() <= done.items()), None)
-        if done and key in lost:
-            lost.remove(key)
+        if is_lost:
             print(f"the model of this run is missing in {place}, so it is repeated")
-        elif done:
-            continue
         print(f"{name}, {TASKS[task].title}, learning rate {rate:g}, seed {seed}")
         try:
             trainer = fine_tune(places[name], task, tasks[task], rate, seed, chosen)
-            run["scores"] = scores_of(trainer, task)
+            run |= {"scores": scores_of(trainer, task), "weights": ""}
         except NotFinite as error:
             run |= {"scores": None, "failed": str(error)}
-            print(f"failed: {error}")
+            print(f"failed: {error}" + "; its earlier result is kept" * is_lost)
+            if is_lost:
+                continue
         others = [other for other in succeeded(runs) if (other["model"], other["task"]) == (name, task)]
-        if not run.get("failed") and (done or all(main_score(run) > main_score(other) for other in others)):
+        if not run.get("failed") and (is_lost or all(main_score(run) > main_score(other) for other in others)):
             trainer.model.config.unpad_inputs = None  # True only in training
             with output_folder(place, force=True) as folder:
                 trainer.model.save_pretrained(folder)
@@ -266,8 +275,8 @@ def compare(chosen: argparse.Namespace) -> None:
                     ],
                 )
             run["weights"] = digest_of_kept(place)
-        if done:
-            runs[runs.index(done)] = run
+        if is_lost:
+            runs[runs.index(recorded(key))] = run
         else:
             runs.append(run)
         file.write(runs=runs)

@@ -21,7 +21,7 @@ from modeling_roformer.training.errors import TrainingError, exit_on_error
 from modeling_roformer.training.metrics import metric
 from modeling_roformer.training.runs.device import require_one_process
 from modeling_roformer.training.runs.finite import NotFinite, positive_rate, seed_number, show_failed, text_length
-from modeling_roformer.training.runs.kept_model import digest_of_kept, is_kept, require_room
+from modeling_roformer.training.runs.kept_model import digest_of_kept, is_kept, require_room, to_train
 from modeling_roformer.training.runs.learning_rate import fine_tuning_rate
 from modeling_roformer.training.runs.models import saved_config
 from modeling_roformer.training.runs.resuming import recorded_setting, run_lock
@@ -175,26 +175,28 @@ def compare_models(chosen: argparse.Namespace, console: Console) -> None:
                 continue
             folder = chosen.output / row.name
             require_room(folder)
-            again = []
-            if row.runs and not is_kept(folder, row.best.weights):
-                print(f"the model of seed {row.best.seed} is missing in {folder}, so it is trained again")
-                again = [row.best.seed]
-            for seed in [*again, *splits]:
-                is_lost, again = seed in again, []
-                if row.is_done(seed) and not is_lost:
-                    continue
+
+            def lost(row=row, folder=folder) -> int | None:
+                return row.best.seed if row.runs and not is_kept(folder, row.best.weights) else None
+
+            for seed, is_lost in to_train(splits, row.is_done, lost):
+                if is_lost:
+                    print(f"the model of seed {seed} is missing in {folder}, so it is trained again")
                 split, title = split_of(seed), f"{row.name}, seed {seed}"
                 try:
                     trained = fine_tune(start, split, length, seed, own, chosen.output / ".checkpoints", title)
                 except NotFinite as error:
-                    results.add_failed(row, seed, str(error))
+                    if is_lost:
+                        print(f"{title} failed: {error}; its earlier result is kept")
+                    else:
+                        results.add_failed(row, seed, str(error))
                     continue
                 run = Run.from_decisions(seed, trained.validation, split.test, trained.test, trained.log)
                 if is_lost or not row.runs or run.validation > row.best.validation:
                     save_trained(folder, start, trained, length)
                     run.weights = digest_of_kept(folder)
                 results.add(row, run)
-            if row.runs and is_kept(folder, row.best.weights):
+            if row.runs and lost() is None:
                 split, blind = split_of(row.best.seed), results.rows.get(TEXT_BLIND)
                 describe_trained(folder, start, row, split, own, data, blind)
 

@@ -49,7 +49,7 @@ from modeling_roformer.training.runs.finite import (
     show_failed,
     text_length,
 )
-from modeling_roformer.training.runs.kept_model import digest_of_kept, is_kept, require_room
+from modeling_roformer.training.runs.kept_model import digest_of_kept, is_kept, require_room, to_train
 from modeling_roformer.training.runs.learning_rate import fine_tuning_rate
 from modeling_roformer.training.runs.models import saved_config
 from modeling_roformer.training.runs.resuming import ResultsFile, recorded_setting, run_lock
@@ -383,27 +383,33 @@ def train_seeds(chosen: argparse.Namespace) -> None:
         add(UNTRAINED, None, lambda search: search.scores_of(starting))
         file.write(rows=rows)
     is_training = chosen.epochs + chosen.hard_epochs > 0
-    for seed in chosen.seeds if is_training else ():
-        done = next((row for row in rows if (row["name"], row["seed"]) == (TRAINED, seed)), None)
-        is_lost = done is not None and done is best(rows) and not is_kept(folder, done.get("weights"))
-        if done and not is_lost:
-            continue
+
+    def trained(seed: int) -> dict | None:
+        return next((row for row in rows if (row["name"], row["seed"]) == (TRAINED, seed)), None)
+
+    def lost() -> int | None:
+        first = best(rows)
+        return first["seed"] if first and not is_kept(folder, first.get("weights")) else None
+
+    for seed, is_lost in to_train(chosen.seeds, trained, lost) if is_training else ():
         if is_lost:
             print(f"the model of seed {seed} is missing in {folder}, so it is trained again")
-        place = rows.index(done) if done else len(rows)
-        del rows[place : place + 1]
         shutil.rmtree(checkpoints, ignore_errors=True)  # left by a stopped run
         try:
             model, log = train(chosen, parts, searches["validation"], seed, str(checkpoints))
-            row = add(TRAINED, seed, lambda search, model=model: search.scores_of(model), log=log)
+            row = add(TRAINED, seed, lambda search, model=model: search.scores_of(model), log=log, weights="")
         except NotFinite as error:
-            rows.insert(place, {"name": TRAINED, "seed": seed, "failed": str(error)})
-            file.write(rows=rows)
+            if is_lost:
+                print(f"seed {seed} failed: {error}; its earlier result is kept")
+            else:
+                rows.append({"name": TRAINED, "seed": seed, "failed": str(error)})
+                file.write(rows=rows)
             continue
         finally:
             shutil.rmtree(checkpoints, ignore_errors=True)
-        rows.insert(place, rows.pop())  # where it was: of equal scores, the first is the best
-        if best(rows) is row:
+        if is_lost:  # where it was: of equal scores, the first is the best
+            rows[rows.index(trained(seed))] = rows.pop()
+        if is_lost or best(rows) is row:
             save(chosen, model, row, parts, folder)
             row["weights"] = digest_of_kept(folder)
         file.write(rows=rows)
@@ -412,9 +418,8 @@ def train_seeds(chosen: argparse.Namespace) -> None:
     seeds = {f"seed {row['seed']}": row.get("failed") for row in rows if row["name"] == TRAINED}
     show_failed(seeds)
     if is_training and (first := best(rows)):
-        is_there = is_kept(folder, first.get("weights"))
-        advice = f"give --seeds {first['seed']} to train it again"
-        print(f"best model: {folder}" if is_there else f"the best model is missing in {folder}: {advice}")
+        missing = f"the best model, of seed {first['seed']}, is missing in {folder}"
+        print(f"best model: {folder}" if lost() is None else missing)
 
 
 def on_one_line(text: str) -> str:
@@ -425,11 +430,15 @@ def on_one_line(text: str) -> str:
 def read_rows(saved: dict) -> list[dict]:
     """Return the rows of a results.json. Raise a ValueError, TypeError or KeyError if one of them is misshapen."""
     names = [(row["name"], row["seed"]) for row in saved["rows"]]
-    parts = {tuple(row["scores"]) for row in saved["rows"] if not row.get("failed")}
+    done = [row for row in saved["rows"] if not row.get("failed")]
+    parts = {tuple(row["scores"]) for row in done}
     if len({*names}) < len(names) or not parts <= {PARTS[1:], PARTS[1:2]} or len(parts) > 1:
         raise ValueError("a row twice, or of other parts")
+    if len({len(row["ranks"]) for row in done}) > 1:
+        raise ValueError("rows of other questions")
     for row in saved["rows"]:
-        if not isinstance(row["name"], str) or not isinstance(row["seed"], int | None):
+        expected = int if row["name"] == TRAINED else type(None)
+        if not isinstance(row["name"], str) or not isinstance(row["seed"], expected):
             raise ValueError("a row without a name or seed")
         if row.get("failed"):
             continue

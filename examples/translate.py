@@ -39,11 +39,10 @@ from modeling_roformer.output.atomic_folder import output_folder
 from modeling_roformer.training.comparing.curves import draw_panels, points, smooth
 from modeling_roformer.training.errors import TrainingError, exit_on_error
 from modeling_roformer.training.runs.checkpointing import Checkpointing
-from modeling_roformer.training.runs.checkpoints import average_of_last
 from modeling_roformer.training.runs.device import ON_CPU
 from modeling_roformer.training.runs.digests import digest_of_rows, digest_of_tokenizer
 from modeling_roformer.training.runs.finite import NotFinite, seed_number, show_failed
-from modeling_roformer.training.runs.kept_model import is_kept, require_room
+from modeling_roformer.training.runs.kept_model import digest_of_kept, is_kept, require_room
 from modeling_roformer.training.runs.models import require_place, saved_tokenizer
 from modeling_roformer.training.runs.resuming import ResultsFile, report, require_values, run_lock
 from modeling_roformer.training.runs.spread import spread
@@ -211,7 +210,7 @@ def train(
         run=run,
     )
     trainer.train_or_resume()
-    model.load_state_dict(average_of_last(folder, setting.averaged), strict=False)
+    model.load_state_dict(trainer.average_of_last(setting.averaged), strict=False)
     trainer.require_finite_weights()
     return trainer
 
@@ -278,8 +277,13 @@ def recorded(saved: dict) -> tuple[list[dict], str]:
             texts, numbers = [run["failed"]], []
         else:
             losses = points(run["log"], "loss"), points(run["log"], "eval_loss")
-            texts, numbers = [run["signature"]], [run["bleu"], losses[1][-1][1], *chain(*chain(*losses))]
+            texts, numbers = (
+                [run["signature"], run.get("weights") or ""],
+                [run["bleu"], losses[1][-1][1], *chain(*chain(*losses))],
+            )
         require_values(texts, numbers)
+        if not run.get("failed") and run["bleu"] > 100:
+            raise ValueError("a BLEU above 100")
     require_values([saved.get("tokenizer", "")])
     if len({(run["encoding"], run["seed"]) for run in runs}) < len(runs):
         raise ValueError("two runs of one name")
@@ -330,7 +334,7 @@ def compare(chosen: argparse.Namespace, metric: sacrebleu.BLEU, console: Console
         for encoding in chosen.encodings:
             model = chosen.output / f"{encoding}-{seed}" / "model"
             if done := next((run for run in runs if (run["encoding"], run["seed"]) == (encoding, seed)), None):
-                if done.get("failed") or is_kept(model):
+                if done.get("failed") or is_kept(model, done.get("weights")):
                     continue
                 runs.remove(done)
                 print(f"{model} is missing: it is trained again")
@@ -349,7 +353,7 @@ def compare(chosen: argparse.Namespace, metric: sacrebleu.BLEU, console: Console
                 trainer.model.save_pretrained(folder)
                 tokenizer.save_pretrained(folder)
                 write_card(folder, chosen, setting, texts, run, bleu, signature)
-            run |= {"bleu": bleu, "signature": signature}
+            run |= {"bleu": bleu, "signature": signature, "weights": digest_of_kept(model)}
             runs.append({**run, "translations": translations, "log": trainer.state.log_history})
             write()
 

@@ -382,6 +382,83 @@ def test_results_of_another_shape_are_named(tmp_path, monkeypatch, capsys, kind)
         assert not (tmp_path / "table.json").exists()
 
 
+RANKED = ("mrr@10", "ndcg@10", "recall@10", "recall@100")
+LOG = [{"step": 1, "epoch": 1, "loss": 2.0}, {"step": 1, "epoch": 1, "eval_loss": 1.0}]
+RESULTS = {  # of each kind, a whole file
+    "translation": {"runs": [{"encoding": "rotary", "seed": 0, "bleu": 1.0, "signature": "s", "log": LOG}]},
+    "laboratory": {
+        "settings": {"length": 4},
+        "runs": [
+            {
+                "encoding": "rotary",
+                "seed": 0,
+                "parameters": 0,
+                "tokens_per_second": 1.0,
+                "training": [[1, 2.0]],
+                "measured": [{"loss": 1.0, "accuracy": 0.5}] * 4,
+            }
+        ],
+    },
+    "characters": {"results": {"none": {"bits_per_character": 2.0, "validation_loss": 1.0, "log": LOG}}},
+    "classification": {
+        "settings": {"texts": {"train": 8}},
+        "seeds": {str(n): {"scores": {"validation": {"accuracy": 0.5}}, "log": LOG} for n in (0, 1)},
+    },
+    "retrieval": {
+        "settings": {},
+        "rows": [
+            {"name": name, "seed": seed, "scores": {"validation": dict.fromkeys(RANKED, 0.5)}, "ranks": [2, 2]}
+            for name, seed in (("BM25, words", None), ("trained", 0), ("trained", 1))
+        ],
+    },
+}
+
+
+def changed(content, place, value):
+    """Return a copy with another value at a place, or with a list that has its first entry twice."""
+    content = json.loads(json.dumps(content))
+    *above, last = place
+    of = content
+    for name in above:
+        of = of[name]
+    of[last] = [*of[last], of[last][0]] if value == "twice" else value
+    return content
+
+
+@pytest.mark.parametrize(
+    ("kind", "place", "value"),
+    [
+        ("translation", ["runs"], "twice"),
+        ("translation", ["runs", 0, "bleu"], 1000),
+        ("translation", ["runs", 0, "bleu"], float("1e999")),
+        ("laboratory", ["runs"], "twice"),
+        ("laboratory", ["runs", 0, "measured"], [{"loss": 1.0, "accuracy": 0.5}] * 3),
+        ("characters", ["results", "none", "bits_per_character"], -1),
+        ("classification", ["seeds", "0", "scores", "validation", "accuracy"], -3),
+        ("classification", ["seeds", "0", "scores", "validation", "accuracy"], True),
+        ("classification", ["seeds", "0", "scores"], {"test": {"accuracy": 0.5}}),
+        ("retrieval", ["rows", 1, "seed"], None),
+        ("retrieval", ["rows", 0, "seed"], 3),
+        ("retrieval", ["rows", 1, "ranks"], [2]),
+    ],
+)
+def test_no_table_is_made_from_damaged_results(tmp_path, monkeypatch, capsys, kind, place, value):
+    import trained
+
+    (tmp_path / "run").mkdir()
+    file = tmp_path / "run" / "results.json"
+    monkeypatch.setattr("sys.argv", ["trained.py", kind, str(tmp_path / "run"), "--output", str(tmp_path / "table")])
+    file.write_text(json.dumps(changed(RESULTS[kind], place, value)).replace("Infinity", "1e999"))
+    with pytest.raises(SystemExit) as stop, trained.exit_on_error("trained"):
+        trained.main()
+    told = capsys.readouterr().err if stop.value.code == 1 else str(stop.value)
+    assert_states(told, tmp_path / "run", "damaged")
+    assert not (tmp_path / "table.json").exists()
+    file.write_text(json.dumps(RESULTS[kind]))
+    trained.main()
+    assert (tmp_path / "table.json").exists()
+
+
 def test_unfinished_results_and_folders_too_many_are_named(tmp_path, monkeypatch, capsys):
     import trained
 

@@ -28,7 +28,7 @@ TRAINING = (
     # DeepSpeed
     "latest", "latest_universal", "zero_to_fp32.py", "*model_states.pt", "*optim_states.pt",
     # TensorBoard, and our checkpoints
-    "events.out.tfevents.*", "whole.json",
+    "events.out.tfevents.*", "whole.json", "run.json",
 )  # fmt: skip
 SECRET_FOLDERS = ("credentials", "secret", "secrets")
 # Whole names: added_tokens.json, special_tokens_map.json and token_counts.json are not credentials.

@@ -197,6 +197,7 @@ OF_TRAINING = [
     *["optimizer.pt", "scheduler.pt", "scaler.pt", "rng_state.pth", "rng_state_0.pth", "training_args.bin"],
     *[
         "whole.json",
+        "run.json",
         "trainer_state.json",
         "wandb/run-1/config.yaml",
         "mlruns/0/meta.yaml",

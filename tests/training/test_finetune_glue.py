@@ -254,3 +254,29 @@ def test_a_rate_at_which_fewer_seeds_failed_is_better(folder, run, monkeypatch):
     assert code == 1
     assert_states(error, "results.json", "translate.py", "another folder")
     assert run(["roformer"], *options, "--length", "2")[0] == 2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda runs: runs.append(runs[0]),
+        lambda runs: runs[0].update(scores={"validation": 4000.0}),
+        lambda runs: runs[0].update(scores={"val": 50.0}),
+        lambda runs: runs[0].update(scores={}),
+        lambda runs: runs[0].update(rate="fast"),
+        lambda runs: runs[0].update(seed=0.5),
+        lambda runs: runs[0].update(weights=1),
+    ],
+)
+def test_misshapen_results_are_named_and_kept(folder, run, change):
+    done = {"model": "a", "task": "sst2", "rate": 1e-3, "seed": 0, "scores": {"validation": 50.0}, "weights": ""}
+    path = folder / "runs" / "results.json"
+    path.parent.mkdir()
+    runs = [done, {**done, "seed": 1, "scores": None, "failed": "the loss is nan"}]
+    change(runs)
+    recipe = {"epochs": 3, "batch_size": 16, "length": 128, "bf16": False}
+    path.write_text(json.dumps({"script": "finetune_glue.py", "settings": recipe, "runs": runs}))
+    before = path.read_bytes()
+    code, _, error = run(["roformer"], "--tasks", "sst2")
+    assert code == 1 and path.read_bytes() == before
+    assert_states(error, path.relative_to(folder), "damaged")

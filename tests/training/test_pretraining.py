@@ -443,3 +443,23 @@ def test_a_run_that_is_done_does_nothing_more(run, uninterrupted, monkeypatch):
     model = run(uninterrupted)
     weights = load_file(uninterrupted / "model" / "model.safetensors")
     assert all(torch.equal(model.state_dict()[name], value) for name, value in weights.items())
+
+
+def test_weights_of_another_run_are_refused(run, uninterrupted, tmp_path, monkeypatch):
+    """Copied into the folder: a checkpoint, or the model of a finished stage."""
+    for seed, name in (0, "run"), (1, "other"):
+        with monkeypatch.context() as patch:
+            at_step(patch, 2, 4, interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                run(tmp_path / name, seed=seed)
+    for place in "stage-2/checkpoint-2", "stage-1/model":
+        own, moved, other = (tmp_path / folder / place for folder in ("run", "moved", "other"))
+        moved.parent.mkdir(parents=True)
+        own.rename(moved)
+        shutil.copytree(other, own)
+        with refused(TrainingError, own, "another run", "seed", "remove"):
+            run(tmp_path / "run")
+        shutil.rmtree(own)
+        moved.rename(own)
+    run(tmp_path / "run")
+    assert_same_run(tmp_path / "run", uninterrupted)

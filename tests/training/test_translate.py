@@ -124,6 +124,18 @@ def test_a_stopped_run_goes_on(folder, run, monkeypatch):
         torch.testing.assert_close(again[name], weight, atol=1e-6, rtol=0)
 
 
+def test_checkpoints_of_another_run_are_not_averaged(folder, run):
+    code, _, error = run("--encodings", "rotary", "--seeds", "0", "1")
+    assert code == 0, error
+    place = folder / "runs" / "rotary-0"
+    for path in (place / "model", place / "checkpoint-4"):
+        shutil.rmtree(path)
+    shutil.copytree(folder / "runs" / "rotary-1" / "checkpoint-4", place / "checkpoint-4")
+    code, _, error = run("--encodings", "rotary", "--seeds", "0", "1")
+    assert code == 1 and not (place / "model").exists()
+    assert_states(error, place.relative_to(folder) / "checkpoint-4", "another run", "seed")
+
+
 def test_a_failed_run_is_named_and_the_others_compared(folder, run, failing, monkeypatch):
     failing("rotary-0")
     code, out, error = run("--seeds", "0", "1")

@@ -23,11 +23,9 @@ class SeedResults:
     def __contains__(self, seed: int) -> bool:
         return str(seed) in self.seeds
 
-    def add(
-        self, seed: int, scores: Mapping[str, Mapping[str, float]], log: list[dict], weights: str | None = None
-    ) -> None:
+    def add(self, seed: int, scores: Mapping[str, Mapping[str, float]], log: list[dict], weights: str = "") -> None:
         """Record the scores of a seed (split -> metric -> value), Trainer's log, and the digest of its model, if that is kept."""
-        self.seeds[str(seed)] = {"scores": scores, "log": log} | ({"weights": weights} if weights else {})
+        self.seeds[str(seed)] = {"scores": scores, "log": log, "weights": weights}
         self.write()
 
     def add_failed(self, seed: int, why: str) -> None:
@@ -41,16 +39,10 @@ class SeedResults:
 
     def _parse(self, saved: dict) -> dict[str, dict]:
         """Return the seeds of a results.json. Raise an error if it is damaged."""
-        self.seeds = dict(saved["seeds"])
-        self.table()  # reads all scores
-        for seed, result in self.seeds.items():
-            if result.get("failed"):
-                continue
-            shares = [value for values in result["scores"].values() for value in values.values()]
-            epochs = [entry["epoch"] for entry in result["log"]]
-            require_values([result.get("weights", "")], shares + epochs)
-            if not seed.isdecimal() or max(shares) > 1:
-                raise ValueError("a seed that is no number, or a score above 1")
+        self.seeds = read_seeds(saved)
+        for seed in self.failed:
+            if not self.failed[seed]:
+                self._score(seed)  # a KeyError if it is missing
         return self.seeds
 
     @property
@@ -91,6 +83,25 @@ class SeedResults:
             table.add_section()
             table.add_row("mean", *(f"{statistics.mean(c):.3f} ± {statistics.stdev(c):.3f}" for c in columns))
         return table
+
+
+def read_seeds(saved: Mapping) -> dict[str, dict]:
+    """Return the seeds of a results.json. Raise a ValueError, LookupError, TypeError or AttributeError if one is misshapen."""
+    seeds, parts = dict(saved["seeds"]), set()
+    for seed, result in seeds.items():
+        if not seed.isdecimal():
+            raise ValueError("a seed that is no number")
+        if result.get("failed"):
+            require_values([result["failed"]])
+            continue
+        scores = _columns(result["scores"])
+        require_values([result.get("weights") or ""], [*scores.values(), *(entry["epoch"] for entry in result["log"])])
+        if not scores or max(scores.values()) > 1:
+            raise ValueError("a score above 1, or none")
+        parts.add(tuple(scores))
+    if len(parts) > 1:
+        raise ValueError("seeds with other scores")
+    return seeds
 
 
 def _columns(scores: Mapping[str, Mapping[str, float]]) -> dict[str, float]:

@@ -39,6 +39,7 @@ from ...output.console import no_transformers_bar
 from ...tokenization.whole_file import leftovers, remove_leftovers, write_whole
 from ..comparing.curves import draw_curves, read_logs
 from ..errors import StoppedBySignal, TrainingError
+from ..runs.checkpointing import RUN
 from ..runs.checkpoints import remove_all_but, require_undamaged
 from ..runs.device import ON_CPU, device_batch_size, on_main_process, processes
 from ..runs.digests import digest_of_rows, digest_of_tokenizer, digests_of_weights, non_default_fields
@@ -147,7 +148,7 @@ class _Run:
                     self.stages = [usual_stage(pieces, self.model.config.hidden_size, epochs)]
                     _device_batch(self.stages[0], self.device_tokens, self.state.num_processes)
                     on_main_process(partial(tell, f"{pieces:,} pieces; stage: {_in_yaml(self.stages[0])}"))
-                on_main_process(self._record_or_compare)
+                self.description = on_main_process(self._record_or_compare)
             return self._train_stages()
 
     @contextmanager
@@ -170,8 +171,7 @@ class _Run:
             if not (folder / "model").exists():
                 self._train_stage(number, stage, folder)
             else:
-                again = f"remove that folder to train stage {number} again"
-                on_main_process(partial(require_undamaged, folder / "model", again))
+                on_main_process(partial(self._require_own, folder / "model", number))
             # Load it even if it is in memory, so that a resumed run does the same as an uninterrupted one.
             self.model = type(self.model).from_pretrained(folder / "model")
             if name := first_not_finite(self.model):
@@ -187,6 +187,16 @@ class _Run:
             draw_curves(self.output)
         self.state.wait_for_everyone()
         return self.model
+
+    def _require_own(self, model: Path, number: int) -> None:
+        """Raise a TrainingError if the model of a stage is damaged, or of another run."""
+        require_undamaged(model, f"remove that folder to train stage {number} again")
+        if (path := model / RUN).is_file():  # which earlier versions did not write
+            check_same(model, self._read_recorded(path), self._run_of(number), f"or remove {model.parent}")
+
+    def _run_of(self, number: int) -> dict:
+        """Return what tells the weights of a stage from those of other runs and stages."""
+        return {**self.description, "stage": number}
 
     def _write_card(self, folder: Path) -> None:
         """Write the card of the trained model. It has names of the data, without their folders."""
@@ -212,9 +222,9 @@ class _Run:
             trained_at=f"up to {max(stage.length for stage in self.stages):,} tokens",
         )
 
-    def _record_or_compare(self) -> None:
-        """Record the settings of a new run in run.json, or compare them with the recorded ones."""
-        path, run = self.output / "run.json", self._description()
+    def _record_or_compare(self) -> dict:
+        """Record the settings of a new run in run.json, or compare them with the recorded ones. Return them."""
+        path, run = self.output / RUN, self._description()
         if path.exists():
             hint = f"or start another run from a finished stage, with --from {self.output}/stage-1/model"
             check_same(self.output, self._read_recorded(path), run, hint)
@@ -222,6 +232,7 @@ class _Run:
             raise TrainingError(f"{self.output} is not empty and has no run.json: name a new folder")
         remove_leftovers(path)  # this process has the lock of the folder
         write_whole(path.resolve(), json.dumps(run, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+        return run
 
     def _read_recorded(self, path: Path) -> dict:
         """Return the recorded settings."""
@@ -261,6 +272,7 @@ class _Run:
             held_out=self._held_out_batches(stage),
             stop=self.stop,
             saved_fields=self.saved_fields,
+            run=self._run_of(number),
         )
         self._show_in_tensorboard(trainer, number, trainer.checkpoint)
         # So that a stage starts in the same way in a resumed run.
@@ -277,6 +289,7 @@ class _Run:
         trainer.require_finite_weights()
         with trainer.writing(folder / "model") as model:
             trainer.save_model(str(model))
+            trainer.record_run(model)
             if is_main:
                 self.tokenizer.save_pretrained(model)
         if is_main:

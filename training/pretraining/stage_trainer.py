@@ -16,6 +16,7 @@ from transformers import PreTrainedModel, TrainerCallback
 from ..errors import TrainingError
 from ..runs.checkpointing import CheckpointingTrainer
 from ..runs.checkpoints import last_complete
+from ..runs.digests import non_default_fields
 from ..runs.finite import NotFinite
 from .masking import IGNORED
 from .muon import MuonAndAdamW
@@ -48,6 +49,10 @@ class StageTrainer(CheckpointingTrainer):
         last = last_complete(self.folder) or "none"
         place = f"{self.folder.name} in {self.folder.parent} (last complete checkpoint: {last})"
         raise NotFinite(f"{what} of {place}: use a lower learning_rate or a longer warmup, and another output folder")
+
+    def read_run(self, path: Path) -> dict:
+        recorded = super().read_run(path)
+        return {**recorded, "model": non_default_fields(recorded["model"], self.model.config)}  # of this version
 
     def create_optimizer(self, model=None) -> torch.optim.Optimizer:
         model = self.model if model is None else model

@@ -7,18 +7,27 @@ from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 
+import torch
 from tqdm.auto import tqdm
 from transformers import ProgressCallback, Trainer, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME, TRAINING_ARGS_NAME
 
 from ...output.console import sentence_of
 from ..errors import TrainingError
-from .checkpoints import atomic_checkpoint, checkpoint_to_resume, last_complete, remove_all_but, unfinished
+from .checkpoints import (
+    atomic_checkpoint,
+    average_of_last,
+    checkpoint_to_resume,
+    checkpoints,
+    last_complete,
+    remove_all_but,
+    unfinished,
+)
 from .device import on_main_process
 from .finite import FiniteTraining
 from .resuming import check_same
 
-RUN = "run.json"  # of a checkpoint
+RUN = "run.json"  # of a checkpoint, or of the model of a stage
 _LEAST = 2  # checkpoints to keep: if the last one is damaged, the one before it is left
 
 
@@ -63,11 +72,26 @@ class Checkpointing(FiniteTraining):
             self.state = state
             self.require_finite_weights()  # earlier versions did not check them
 
+    def average_of_last(self, number: int) -> dict[str, torch.Tensor]:
+        """Verify and average the last checkpoints of this run, see `checkpoints.average_of_last`."""
+        average = average_of_last(self.folder, number)
+        for checkpoint in checkpoints(self.folder)[:number]:
+            self._refuse_other_run(checkpoint)
+        return average
+
     def _refuse_other_run(self, checkpoint: Path) -> None:
-        """Raise a TrainingError if a checkpoint has the settings of another run. Earlier versions recorded none."""
+        """Raise a TrainingError if a verified checkpoint has the settings of another run. Earlier versions recorded none."""
         if self.run and (checkpoint / RUN).is_file():
-            recorded = json.loads((checkpoint / RUN).read_text(encoding="utf-8"))  # its digest was verified
-            check_same(checkpoint, recorded, self.run, f"or remove {checkpoint.parent}")
+            check_same(checkpoint, self.read_run(checkpoint / RUN), self.run, f"or remove {checkpoint.parent}")
+
+    def read_run(self, path: Path) -> dict:
+        """Return the settings that a checkpoint records; a hook for subclasses."""
+        return json.loads(path.read_text(encoding="utf-8"))
+
+    def record_run(self, folder: Path) -> None:
+        """Write the settings of the run into a folder of weights."""
+        if self.run and self.is_world_process_zero():
+            (folder / RUN).write_text(json.dumps(self.run, indent=1), encoding="utf-8")
 
     def _get_output_dir(self, trial) -> str:
         """Return the folder into which Trainer writes a checkpoint."""
@@ -78,8 +102,7 @@ class Checkpointing(FiniteTraining):
         with self.writing(self.folder / f"checkpoint-{self.state.global_step}") as folder:
             super()._save_checkpoint(model, trial)
             self.save_extra_state(folder)
-            if self.run and self.is_world_process_zero():
-                (folder / RUN).write_text(json.dumps(self.run, indent=1), encoding="utf-8")
+            self.record_run(folder)
         if self.is_world_process_zero() and self.args.save_total_limit is not None:
             remove_all_but(self.folder, max(_LEAST, self.args.save_total_limit))
 

@@ -4,7 +4,9 @@ A process that is killed after it has saved a model, and before it has recorded 
 results.json does not know.
 """
 
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
@@ -12,6 +14,8 @@ from ...output.atomic_folder import require_replaceable
 from ..errors import TrainingError
 from .digests import digests_of_weights
 from .models import unreadable_weights
+
+Key = TypeVar("Key", bound=Hashable)
 
 
 def digest_of_kept(folder: Path) -> str:
@@ -22,12 +26,38 @@ def digest_of_kept(folder: Path) -> str:
 def is_kept(folder: Path, digest: str | None = None) -> bool:
     """Return whether a folder has a saved model, and its weights have the recorded digest.
 
-    Earlier versions recorded none. Then any weights count that are not damaged.
+    The digest is empty if the model of that run was not kept, and None if an earlier version recorded none. Then any weights count
+    that are not damaged.
     """
     has_weights = any((folder / name).is_file() for name in (SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME))
     if not (folder / "config.json").is_file() or not has_weights or unreadable_weights(folder):
         return False
-    return not digest or digest_of_kept(folder) == digest
+    return digest is None or digest_of_kept(folder) == digest
+
+
+def to_train(
+    keys: Iterable[Key], is_done: Callable[[Key], bool], lost: Callable[[], Key | None]
+) -> Iterator[tuple[Key, bool]]:
+    """Yield each run that is to be trained, and whether it is trained again because its model is lost.
+
+    Args:
+        keys: the runs that are asked for, such as seeds.
+        is_done: returns whether a run has a result.
+        lost: returns the best run so far if its model is not kept, otherwise None. A run that is trained again may score lower, on
+            other hardware, so another one may be the best then. Each run is repeated at most once.
+    """
+    repeated = set()
+
+    def repeat() -> Iterator[tuple[Key, bool]]:
+        while (key := lost()) is not None and key not in repeated:
+            repeated.add(key)
+            yield key, True
+
+    yield from repeat()
+    for key in keys:
+        if not is_done(key):
+            yield key, False
+    yield from repeat()
 
 
 def require_room(folder: Path) -> None:
@@ -36,4 +66,6 @@ def require_room(folder: Path) -> None:
         require_replaceable(folder, force=True)
     except FileExistsError as error:
         reason = str(error).rpartition(": ")[0]
-        raise TrainingError(f"{reason}: the model goes there, so name another --output") from None
+        raise TrainingError(
+            f"{reason}: the model goes there, so remove that folder, or name another --output"
+        ) from None

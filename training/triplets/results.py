@@ -36,7 +36,7 @@ class Run:
     answers: file and line of each test triplet -> B, C or neither.
     results: 1, 0, or 0.5 for a tie, for each test triplet.
     log: Trainer's log, if there was training.
-    weights: digest of the model, if that is kept.
+    weights: digest of the model; empty if that was not kept, None if an earlier version recorded none.
     """
 
     seed: int
@@ -46,7 +46,7 @@ class Run:
     answers: dict[str, str]
     results: list[float]
     log: list[dict] = field(default_factory=list)
-    weights: str = ""
+    weights: str | None = None
 
     @classmethod
     def from_decisions(
@@ -59,7 +59,7 @@ class Run:
         names = [*LABELS, "neither"]
         places = [Path(triplet.place).name for triplet in test]  # without the folders of this machine
         answers = {place: names[decision] for place, decision in zip(places, decisions, strict=True)}
-        return cls(seed, validation, scores["accuracy"], scores["ties"], answers, results, list(log))
+        return cls(seed, validation, scores["accuracy"], scores["ties"], answers, results, list(log), "")
 
 
 @dataclass
@@ -180,6 +180,8 @@ def _rows(saved: dict) -> dict[str, Row]:
         for run in row.runs:
             counts = (run.seed, run.ties)
             shares = (run.validation, run.accuracy, *run.results)
+            if not isinstance(run.weights, str | None):
+                raise ValueError("a digest that is none")
             if not all(isinstance(count, int) for count in counts) or not all(0 <= share <= 1 for share in shares):
                 raise ValueError("a run whose numbers are none")
             if not run.results or len(run.results) != len(dict(run.answers)):
