@@ -438,6 +438,21 @@ def test_another_run_in_the_same_folder_is_refused(run, uninterrupted, corpus, t
     assert not (tmp_path / "run").exists()
 
 
+def test_a_damaged_cache_of_the_corpus_is_named(run, tokenizer, tmp_path):
+    cache = tmp_path / "run" / "corpus"
+    run(tmp_path / "run", corpus=Corpus([TEXT], cache))
+    shutil.rmtree(tmp_path / "run" / "model")
+    shutil.rmtree(tmp_path / "run" / "stage-2")
+    for pattern in "**/cache-*.arrow", "**/*generator-train.arrow", "**/dataset_info.json":
+        for file in cache.glob(pattern):
+            file.write_bytes(file.read_bytes()[:300])
+        with refused(TrainingError, cache, "damaged", "remove"):
+            run(tmp_path / "run", corpus=Corpus([TEXT], cache))
+        shutil.rmtree(cache)
+        Corpus([TEXT], cache).pieces(tokenizer, 64)
+    run(tmp_path / "run", corpus=Corpus([TEXT], cache))
+
+
 def test_a_run_that_is_done_does_nothing_more(run, uninterrupted, monkeypatch):
     monkeypatch.setattr(StageTrainer, "train", interrupt)
     model = run(uninterrupted)

@@ -4,17 +4,21 @@ Each step returns a `datasets.Dataset` in memory-mapped Arrow files in a cache f
 and a second run reuses the files of the first.
 """
 
+import json
 import math
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
 import datasets
 import numpy as np
+import pyarrow
 from transformers import PreTrainedTokenizerBase
 
+from ...output.console import sentence_of
 from ...tokenization.segmentation import JiebaSegmenter
 from ...tokenization.vocabulary_maker.corpus import CorpusError, corpus_files, is_json_lines, read_chunks
 from ...tokenization.wordpiece import PREFIX
@@ -308,11 +312,21 @@ class Corpus:
         self._tokens: tuple[PreTrainedTokenizerBase | None, datasets.Dataset | None] = None, None
         self._documents: datasets.Dataset | None = None
 
+    @contextmanager
+    def _reading_cache(self) -> Iterator[None]:
+        """Raise a TrainingError that names the cache folder if a file in it is damaged, such as one that was cut short."""
+        try:
+            yield
+        except (pyarrow.ArrowException, json.JSONDecodeError) as error:
+            raise TrainingError(
+                f"{self.cache} has a damaged file ({sentence_of(error)}): remove that folder, and the same command makes it again"
+            ) from None
+
     def documents(self) -> datasets.Dataset:
         """Return the rows of `read_documents`."""
         if self._documents is None:
             # The main process writes the files, and the other processes find them.
-            with processes().main_process_first():
+            with processes().main_process_first(), self._reading_cache():
                 self._documents = read_documents(self.sources, self.cache, self.field, self.num_proc, self.sample_by)
         return self._documents
 
@@ -320,14 +334,14 @@ class Corpus:
         """Return the rows of `tokenize_documents`."""
         if self._tokens[0] is not tokenizer:
             documents = self.documents()
-            with processes().main_process_first():
+            with processes().main_process_first(), self._reading_cache():
                 self._tokens = tokenizer, tokenize_documents(documents, tokenizer, self.num_proc)
         return self._tokens[1]
 
     def pieces(self, tokenizer: PreTrainedTokenizerBase, length: int) -> datasets.Dataset:
         """Return the rows of `cut_documents`."""
         tokens = self.tokens(tokenizer)
-        with processes().main_process_first():
+        with processes().main_process_first(), self._reading_cache():
             pieces = cut_documents(tokens, length, self.num_proc)
         if not len(pieces):
             raise TrainingError(f"the corpus has no tokens: {', '.join(map(str, self.sources))}")
