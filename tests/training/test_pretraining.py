@@ -455,7 +455,10 @@ def test_a_damaged_cache_of_the_corpus_is_named(run, tokenizer, tmp_path):
 
 def test_a_run_that_is_done_does_nothing_more(run, uninterrupted, monkeypatch):
     monkeypatch.setattr(StageTrainer, "train", interrupt)
+    left = uninterrupted / "stage-2" / "checkpoint-2"  # by a process that was killed when the stage was done
+    left.mkdir()
     model = run(uninterrupted)
+    assert not left.exists()
     weights = load_file(uninterrupted / "model" / "model.safetensors")
     assert all(torch.equal(model.state_dict()[name], value) for name, value in weights.items())
 

@@ -189,10 +189,11 @@ class _Run:
         return self.model
 
     def _require_own(self, model: Path, number: int) -> None:
-        """Raise a TrainingError if the model of a stage is damaged, or of another run."""
+        """Raise a TrainingError if the model of a stage is damaged, or of another run. Remove its checkpoints otherwise."""
         require_undamaged(model, f"remove that folder to train stage {number} again")
         if (path := model / RUN).is_file():  # which earlier versions did not write
             check_same(model, self._read_recorded(path), self._run_of(number), f"or remove {model.parent}")
+        remove_all_but(model.parent, 0)  # of a process that was killed before it did so
 
     def _run_of(self, number: int) -> dict:
         """Return what tells the weights of a stage from those of other runs and stages."""
