@@ -230,9 +230,9 @@ def fine_tune_seeds(chosen: argparse.Namespace) -> None:
     checkpoints, model = chosen.output / ".checkpoints", chosen.output / "model"
     require_room(model)
 
-    def lost() -> int | None:
+    def lost() -> list[int]:
         kept = results.best is None or is_kept(model, results.best_weights)
-        return None if kept else int(results.best)
+        return [] if kept else [int(results.best)]
 
     tested = "test" if "test" in parts else "validation"
     data = published_name(getattr(chosen, tested) or chosen.train)
@@ -278,7 +278,7 @@ def fine_tune_seeds(chosen: argparse.Namespace) -> None:
     logs = {seed: result["log"] for seed, result in results.seeds.items() if not result.get("failed")}
     draw_learning_curves(logs, chosen.output / "curves.png")
     missing = f"the best model, of seed {results.best}, is missing in {model}"
-    print(f"best model: {model}, curves: {chosen.output / 'curves.png'}" if lost() is None else missing)
+    print(f"best model: {model}, curves: {chosen.output / 'curves.png'}" if not lost() else missing)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import argparse
 import math
 import shutil
 import statistics
+from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 
@@ -228,13 +229,12 @@ def compare(chosen: argparse.Namespace) -> None:
     def recorded(key: tuple) -> dict | None:
         return next((run for run in runs if tuple(run[of] for of in ("task", "model", "rate", "seed")) == key), None)
 
-    def lost() -> tuple | None:
-        """Return task, model, rate and seed of a best run whose model is missing."""
+    def lost() -> Iterator[tuple]:
+        """Yield task, model, rate and seed of each best run whose model is missing."""
         for task, name in product(tasks, places):
             good = [run for run in succeeded(runs) if (run["model"], run["task"]) == (name, task)]
             if good and not is_kept(place_of((task, name)), (best := max(good, key=main_score)).get("weights")):
-                return task, name, best["rate"], best["seed"]
-        return None
+                yield task, name, best["rate"], best["seed"]
 
     for key in product(tasks, places):
         require_room(place_of(key))

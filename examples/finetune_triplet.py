@@ -176,8 +176,8 @@ def compare_models(chosen: argparse.Namespace, console: Console) -> None:
             folder = chosen.output / row.name
             require_room(folder)
 
-            def lost(row=row, folder=folder) -> int | None:
-                return row.best.seed if row.runs and not is_kept(folder, row.best.weights) else None
+            def lost(row=row, folder=folder) -> list[int]:
+                return [row.best.seed] if row.runs and not is_kept(folder, row.best.weights) else []
 
             for seed, is_lost in to_train(splits, row.is_done, lost):
                 if is_lost:
@@ -196,7 +196,7 @@ def compare_models(chosen: argparse.Namespace, console: Console) -> None:
                     save_trained(folder, start, trained, length)
                     run.weights = digest_of_kept(folder)
                 results.add(row, run)
-            if row.runs and lost() is None:
+            if row.runs and not lost():
                 split, blind = split_of(row.best.seed), results.rows.get(TEXT_BLIND)
                 describe_trained(folder, start, row, split, own, data, blind)
 

@@ -387,9 +387,9 @@ def train_seeds(chosen: argparse.Namespace) -> None:
     def trained(seed: int) -> dict | None:
         return next((row for row in rows if (row["name"], row["seed"]) == (TRAINED, seed)), None)
 
-    def lost() -> int | None:
+    def lost() -> list[int]:
         first = best(rows)
-        return first["seed"] if first and not is_kept(folder, first.get("weights")) else None
+        return [first["seed"]] if first and not is_kept(folder, first.get("weights")) else []
 
     for seed, is_lost in to_train(chosen.seeds, trained, lost) if is_training else ():
         if is_lost:
@@ -419,7 +419,7 @@ def train_seeds(chosen: argparse.Namespace) -> None:
     show_failed(seeds)
     if is_training and (first := best(rows)):
         missing = f"the best model, of seed {first['seed']}, is missing in {folder}"
-        print(f"best model: {folder}" if lost() is None else missing)
+        print(missing if lost() else f"best model: {folder}")
 
 
 def on_one_line(text: str) -> str:

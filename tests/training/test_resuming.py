@@ -377,7 +377,7 @@ def test_runs_that_are_trained(tmp_path):
 
     def lost():
         best = max(done, key=done.get)
-        return None if kept == best else best
+        return [] if kept == best else [best]
 
     assert [*to_train([0, 1, 2], done.__contains__, lost)] == []
     kept, trained = None, []

@@ -36,22 +36,22 @@ def is_kept(folder: Path, digest: str | None = None) -> bool:
 
 
 def to_train(
-    keys: Iterable[Key], is_done: Callable[[Key], bool], lost: Callable[[], Key | None]
+    keys: Iterable[Key], is_done: Callable[[Key], object], lost: Callable[[], Iterable[Key]]
 ) -> Iterator[tuple[Key, bool]]:
     """Yield each run that is to be trained, and whether it is trained again because its model is lost.
 
     Args:
         keys: the runs that are asked for, such as seeds.
         is_done: returns whether a run has a result.
-        lost: returns the best run so far if its model is not kept, otherwise None. A run that is trained again may score lower, on
+        lost: returns the runs that are the best so far and whose models are not kept. One that is trained again may score lower, on
             other hardware, so another one may be the best then. Each run is repeated at most once.
     """
     repeated = set()
 
     def repeat() -> Iterator[tuple[Key, bool]]:
-        while (key := lost()) is not None and key not in repeated:
-            repeated.add(key)
-            yield key, True
+        while missing := [key for key in lost() if key not in repeated]:
+            repeated.add(missing[0])
+            yield missing[0], True
 
     yield from repeat()
     for key in keys:
