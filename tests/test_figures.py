@@ -170,7 +170,8 @@ def test_tables_of_training_are_made_from_its_results(tmp_path):
         return [[str(cell) for cell in row] for row in zip(*(column.cells for column in table.columns), strict=True)]
 
     def translated(seed, bleu, loss):
-        return {"encoding": "rotary", "seed": seed, "bleu": bleu, "log": [{"eval_loss": 9}, {"eval_loss": loss}, {}]}
+        log = [{"step": 1, "eval_loss": 9}, {"step": 2, "eval_loss": loss}, {}]
+        return {"encoding": "rotary", "seed": seed, "bleu": bleu, "signature": "tok:13a", "log": log}
 
     failed = {"encoding": "rotary", "seed": 2, "bleu": None, "failed": "loss is nan"}
     runs = [translated(0, 40.0, 3.0), translated(1, 39.0, 3.5), failed, {**failed, "encoding": "sinusoidal"}]
@@ -184,6 +185,7 @@ def test_tables_of_training_are_made_from_its_results(tmp_path):
             "encoding": "rotary",
             "seed": seed,
             "parameters": 1200,
+            "training": [],
             "measured": [*({"loss": 2.0, "accuracy": share} for share in shares), None],
             "tokens_per_second": 9000.0,
         }
@@ -246,7 +248,8 @@ def test_tables_of_training_are_made_from_its_results(tmp_path):
             trained.retrieval(tmp_path / "other")
         assert_states(str(stop.value), "results.json")
 
-    results = {"none": {"bits_per_character": 3.2321, "validation_loss": 2.2269}, "after": {"failed": "loss is nan"}}
+    done = {"bits_per_character": 3.2321, "validation_loss": 2.2269, "log": []}
+    results = {"none": done, "after": {"failed": "loss is nan"}}
     tables = trained.characters(saved(results=results))
     assert rows(tables["bits"]) == [["none", "3.232", "2.2269"], ["after the map (equation 19)", "failed", ""]]
 

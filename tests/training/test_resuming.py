@@ -330,7 +330,7 @@ def results_of(script):
 
 @pytest.mark.parametrize("script", OF_SEEDS)
 def test_a_model_that_scores_lower_when_it_is_made_again_gives_way_to_the_best(script, run, folder):
-    """As on other hardware. Its weights are not those of the best, so that one is made again, too."""
+    """Other hardware may give other scores. Then the weights are not those of the best, so that one is made again, too."""
     model, rows, score = OF_SEEDS[script]
     assert run(script, "first", "--seeds", 0, 1)[:2] == (0, 2)
     saved = results_of(script)
