@@ -28,7 +28,8 @@ from modeling_roformer.training.runs.spread import spread as mean_and_deviation
 
 EXAMPLES = measure.ROOT / "examples"
 sys.path += [str(EXAMPLES), str(EXAMPLES / "position_laboratory")]
-OF_ENCODING = ("position_encoding", "max_position_embeddings")  # fields of a model's configuration
+# Fields of a model's configuration. The model type says whether transformers' own class computes the same.
+OF_ENCODING = ("position_encoding", "max_position_embeddings", "model_type")
 
 
 def saved_in(folder: Path, name: str = "results.json") -> dict:

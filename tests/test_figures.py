@@ -327,7 +327,10 @@ def test_position_encodings_of_several_seeds_are_one_table(tmp_path):
         for name, losses in losses_of.items():
             stage = tmp_path / folder / name / "stage-1"
             stage.mkdir(parents=True)
-            run = {"seed": seed, "stages": stages, "model": {"hidden_size": size, "position_encoding": name}}
+            model = {"hidden_size": size} | (
+                {"position_encoding": name, "model_type": "roformer_x"} if name != "rotary" else {}
+            )
+            run = {"seed": seed, "stages": stages, "model": model}
             run |= {"corpus": "c", "held_out": "h", "tokenizer": "t", "arguments": {}}
             (stage.parent / "run.json").write_text(json.dumps(run))
             log = [{"step": 50 * n, "loss": 9.0, "accuracy": 0.1} for n in (1, 2)]
