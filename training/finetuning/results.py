@@ -40,8 +40,8 @@ class SeedResults:
     def _parse(self, saved: dict) -> dict[str, dict]:
         """Return the seeds of a results.json. Raise an error if it is damaged."""
         self.seeds = read_seeds(saved)
-        for seed in self.failed:
-            if not self.failed[seed]:
+        for seed, why in self.failed.items():
+            if not why:
                 self._score(seed)  # a KeyError if it is missing
         return self.seeds
 

@@ -39,10 +39,9 @@ def load_tokenizer(place: str | Path, **options) -> PreTrainedTokenizerBase:
 
 def saved_tokenizer(place: str | Path, **options) -> PreTrainedTokenizerBase:
     """Load the tokenizer of a saved model's folder. Raise a TrainingError if there is none, or it is damaged."""
+    require_place(place)
     try:
-        return AutoTokenizer.from_pretrained(require_place(place), **options)
-    except TrainingError:
-        raise
+        return AutoTokenizer.from_pretrained(place, **options)
     except Exception as error:  # of any type, for example for damaged files
         raise TrainingError(
             f"{place} has no tokenizer that can be loaded ({sentence_of(error)}): restore it, or use another folder"
