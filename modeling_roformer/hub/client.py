@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 
-from huggingface_hub import get_token
+from huggingface_hub import constants, get_token
 from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars, tqdm
 
 Advance = Callable[[int], object]
@@ -19,6 +20,11 @@ def usable_token(token: str | None) -> str | None:
     if token and not (token.isascii() and token.isprintable() and " " not in token):
         raise ValueError("the token for the Hub has a character that is not allowed in tokens: copy it again")
     return token
+
+
+def uses_xet() -> bool:
+    """Return whether huggingface_hub transfers large files by Xet."""
+    return find_spec("hf_xet") is not None and not constants.HF_HUB_DISABLE_XET
 
 
 @contextmanager

@@ -6,16 +6,15 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from huggingface_hub import CommitOperationAdd, HfApi, constants
+from huggingface_hub import CommitOperationAdd, HfApi
 from huggingface_hub.errors import EntryNotFoundError
 
 from ..model_cards import card_of_folder
 from ..output.console import byte_progress
-from .client import hub_bars, usable_token
+from .client import hub_bars, usable_token, uses_xet
 from .commit import commit_once, propose_once
 from .errors import LOG_IN, HubError, Unanswered, hub_error, shown
 from .published_content import CARD, with_needs
@@ -147,7 +146,7 @@ def _size(content: Path | bytes) -> int:
 
 @contextmanager
 def _sending_bar(shown: bool, total: int) -> Iterator[Bar]:
-    if find_spec("hf_xet") and not constants.HF_HUB_DISABLE_XET:  # it sends without Addition, and shows its own bar
+    if uses_xet():  # it sends without Addition, and shows its own bar
         with hub_bars(shown and sys.stderr.isatty()):
             yield Bar()
         return

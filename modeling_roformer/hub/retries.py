@@ -22,6 +22,7 @@ from typing import Any
 from huggingface_hub.utils import get_session
 
 from ..output.console import no_warnings
+from .client import uses_xet
 from .errors import BROKEN_CONNECTION, RetriesExhausted, connection_failure
 
 TRIES = 5
@@ -30,7 +31,8 @@ BUSY = frozenset({408, 429, 500, 502, 503, 504})
 # Used if huggingface_hub sets no timeouts of its own. `read` is the time without a single byte; a commit takes longer.
 TIMEOUTS = {"connect": 10.0, "read": 30.0, "write": 60.0, "pool": None}
 COMMIT_READ = 60.0
-# The same limits for Xet, which transfers large files if hf_xet is installed, with a client of its own.
+# The same limits for Xet, which transfers large files if hf_xet is installed, with a client of its own. It reads them
+# once, when the first transfer of the process starts.
 XET = {
     "HF_XET_CLIENT_RETRY_MAX_ATTEMPTS": f"{TRIES - 1}",
     "HF_XET_CLIENT_RETRY_MAX_DURATION": f"{SECONDS:.0f}s",
@@ -176,7 +178,8 @@ def _retry_after(headers) -> float | None:
 
 @contextmanager
 def _xet_settings() -> Iterator[None]:
-    chosen = {name: value for name, value in XET.items() if name not in os.environ}
+    # Native threads of other libraries may read the environment meanwhile, so it is changed only where it is needed.
+    chosen = {name: value for name, value in XET.items() if name not in os.environ} if uses_xet() else {}
     os.environ.update(chosen)
     try:
         yield

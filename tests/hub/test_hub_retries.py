@@ -18,6 +18,7 @@ from helpers.hub_server import MODEL, PART_SIZE, ROUTES, Answer, Blob, Fault, Ha
 from helpers.messages import refused
 from helpers.properties import max_examples
 from huggingface_hub import constants
+from huggingface_hub.utils._xet import abort_xet_session
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
@@ -328,8 +329,11 @@ def test_xet_keeps_the_same_limits(hub, folder, fake_time, monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", False)
     monkeypatch.setitem(hub_retries.XET, "HF_XET_CLIENT_RETRY_BASE_DELAY", "10ms")
     before = dict(os.environ)
-    with refused(HubError, "nothing", 503):
-        push(folder, REPO)
+    try:
+        with refused(HubError, "nothing", 503):
+            push(folder, REPO)
+    finally:
+        abort_xet_session()  # its native threads would run beside all later tests
     assert dict(os.environ) == before and not published(hub)
     tries = Counter(asked(hub, " /cas/"))
     assert tries and max(tries.values()) == 5
