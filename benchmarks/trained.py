@@ -214,7 +214,7 @@ def positions(*folders: Path) -> dict[str, Table]:
 
     from compare_position_embeddings import ENCODINGS
 
-    from modeling_roformer.training.comparing.curves import run_curves, times_as_fast
+    from modeling_roformer.training.comparing.curves import read_logs, run_curves, times_as_fast
 
     found = {name: [folder / name for folder in folders if (folder / name).exists()] for name in ENCODINGS}
     if not any(found.values()):
@@ -223,7 +223,8 @@ def positions(*folders: Path) -> dict[str, Table]:
         )
     recorded = {run: saved_in(run, "run.json") for paths in found.values() for run in paths}
     for run, of in recorded.items():
-        if len([*run.glob("stage-*/log.json")]) < len(of["stages"]):
+        _, ends = read_logs(run)
+        if len(ends) < len(of["stages"]) or ends[-1] < sum(stage["steps"] for stage in of["stages"]):
             sys.exit(f"{run} is not finished: resume it, or leave it out")
         # The size of the model: encodings differ in these fields by themselves.
         of["model"] = {name: value for name, value in of["model"].items() if name not in OF_ENCODING}

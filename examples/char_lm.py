@@ -219,6 +219,9 @@ def compare(chosen: argparse.Namespace, console: Console) -> None:
         try:
             log, loss = train(model, parts, chosen, chosen.output / name, settings | {"variant": name})
         except NotFinite as error:
+            if result:
+                print(f"{name} failed: {error}; its earlier result is kept")
+                continue
             results[name] = {"failed": str(error)}
         else:
             model.config.use_cache = True
@@ -249,14 +252,23 @@ def compare(chosen: argparse.Namespace, console: Console) -> None:
     }
     picture = draw_panels(chosen.output / PICTURE, panels)
     *_, name = logs
-    model = RoFormerForCausalLM.from_pretrained(chosen.output / name / "model", device_map=processes().device)
+    place = chosen.output / name / "model"
+    if place.exists():  # otherwise it could not be made again
+        show_continuation(place, name, tokenizer, text, chosen, console)
+    print(f"\nlosses: {picture}; each folder beside it has a model")
+
+
+def show_continuation(
+    place: Path, name: str, tokenizer: PreTrainedTokenizerFast, text: str, chosen: argparse.Namespace, console: Console
+) -> None:
+    """Print what a saved model writes after a line of the text."""
+    model = RoFormerForCausalLM.from_pretrained(place, device_map=processes().device)
     prompt = chosen.prompt or next(line for line in text.splitlines(keepends=True) if line.strip())[:LONGEST_PROMPT]
     inputs = tokenizer(prompt, return_tensors="pt").to(model.device)
     set_seed(chosen.seed)
     # The size of the model's cache does not grow with the text.
     new = model.generate(inputs["input_ids"], max_new_tokens=chosen.new_tokens, do_sample=True, top_p=0.9)
     console.print(f"\nRoPE {name}, continued:\n{tokenizer.decode(new[0])}", markup=False, highlight=False)
-    print(f"\nlosses: {picture}; each folder beside it has a model")
 
 
 if __name__ == "__main__":

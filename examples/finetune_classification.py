@@ -45,7 +45,7 @@ from modeling_roformer.training.runs.finite import (
     show_failed,
     text_length,
 )
-from modeling_roformer.training.runs.kept_model import digest_of_kept, is_kept, require_room, to_train
+from modeling_roformer.training.runs.kept_model import digest_of_kept, is_kept, keeps_one_of, require_room, to_train
 from modeling_roformer.training.runs.learning_rate import fine_tuning_rate
 from modeling_roformer.training.runs.models import saved_config
 from modeling_roformer.training.runs.nothing_learned import NothingLearned
@@ -231,14 +231,15 @@ def fine_tune_seeds(chosen: argparse.Namespace) -> None:
     require_room(model)
 
     def lost() -> list[int]:
-        kept = results.best is None or is_kept(model, results.best_weights)
+        weights = results.weights
+        kept = results.best is None or is_kept(model, weights[results.best], weights.values())
         return [] if kept else [int(results.best)]
 
     tested = "test" if "test" in parts else "validation"
     data = published_name(getattr(chosen, tested) or chosen.train)
     for seed, is_lost in to_train(chosen.seeds, results.__contains__, lost):
         if is_lost:
-            print(f"the model of seed {seed} is missing in {model}, so it is trained again")
+            print(f"{model} does not have the model of seed {seed}, so it is trained again")
         shutil.rmtree(checkpoints, ignore_errors=True)  # left by a stopped run
         try:
             trainer = fine_tune(chosen, tokenizer, parts, seed, str(checkpoints))
@@ -252,7 +253,7 @@ def fine_tune_seeds(chosen: argparse.Namespace) -> None:
         finally:
             shutil.rmtree(checkpoints, ignore_errors=True)
         weights = ""
-        if is_lost or results.is_better(scores):
+        if results.is_best(seed, scores) or (is_lost and not keeps_one_of(model, results.weights.values())):
             trainer.model.config.unpad_inputs = None  # True only in training
             with output_folder(model, force=True) as folder:
                 trainer.model.save_pretrained(folder)
@@ -277,7 +278,7 @@ def fine_tune_seeds(chosen: argparse.Namespace) -> None:
     show_failed({f"seed {seed}": why for seed, why in results.failed.items()})
     logs = {seed: result["log"] for seed, result in results.seeds.items() if not result.get("failed")}
     draw_learning_curves(logs, chosen.output / "curves.png")
-    missing = f"the best model, of seed {results.best}, is missing in {model}"
+    missing = f"{model} does not have the best model, of seed {results.best}"
     print(f"best model: {model}, curves: {chosen.output / 'curves.png'}" if not lost() else missing)
 
 

@@ -45,7 +45,7 @@ from modeling_roformer.training.runs.finite import (
     show_failed,
     text_length,
 )
-from modeling_roformer.training.runs.kept_model import digest_of_kept, is_kept, require_room, to_train
+from modeling_roformer.training.runs.kept_model import digest_of_kept, is_kept, keeps_one_of, require_room, to_train
 from modeling_roformer.training.runs.models import saved_config
 from modeling_roformer.training.runs.resuming import ResultsFile, check_rows, require_values, run_lock
 
@@ -177,6 +177,16 @@ def cell(runs: list[dict]) -> str:
     return f"{' / '.join(shown)} ({runs[0]['rate']:g}{failed})"
 
 
+def of_model(runs: list[dict], task: str, model: str) -> list[dict]:
+    """Return the runs of a model on a task that have not failed."""
+    return [run for run in succeeded(runs) if (run["task"], run["model"]) == (task, model)]
+
+
+def weights_of(runs: list[dict]) -> list[str | None]:
+    """Return the digests of the models of runs."""
+    return [run.get("weights") for run in runs]
+
+
 def names_in(runs: list[dict], starts: dict[str, str]) -> dict[str, str]:
     """Return the name of each model in the runs: the name of its folder, or an earlier one if the folder was renamed.
 
@@ -232,8 +242,9 @@ def compare(chosen: argparse.Namespace) -> None:
     def lost() -> Iterator[tuple]:
         """Yield task, model, rate and seed of each best run whose model is missing."""
         for task, name in product(tasks, places):
-            good = [run for run in succeeded(runs) if (run["model"], run["task"]) == (name, task)]
-            if good and not is_kept(place_of((task, name)), (best := max(good, key=main_score)).get("weights")):
+            good = of_model(runs, task, name)
+            best = max(good, key=main_score, default=None)
+            if best and not is_kept(place_of((task, name)), best.get("weights"), weights_of(good)):
                 yield task, name, best["rate"], best["seed"]
 
     for key in product(tasks, places):
@@ -243,7 +254,7 @@ def compare(chosen: argparse.Namespace) -> None:
         place = place_of(key)
         run = {"model": name, "task": task, "rate": rate, "seed": seed, "start": starts[name], "data": data[task]}
         if is_lost:
-            print(f"the model of this run is missing in {place}, so it is repeated")
+            print(f"{place} does not have the model of this run, so it is repeated")
         print(f"{name}, {TASKS[task].title}, learning rate {rate:g}, seed {seed}")
         try:
             trainer = fine_tune(places[name], task, tasks[task], rate, seed, chosen)
@@ -253,8 +264,13 @@ def compare(chosen: argparse.Namespace) -> None:
             print(f"failed: {error}" + "; its earlier result is kept" * is_lost)
             if is_lost:
                 continue
-        others = [other for other in succeeded(runs) if (other["model"], other["task"]) == (name, task)]
-        if not run.get("failed") and (is_lost or all(main_score(run) > main_score(other) for other in others)):
+        kept = keeps_one_of(place, weights_of(of_model(runs, task, name)))
+        if is_lost:
+            runs[runs.index(recorded(key))] = run
+        else:
+            runs.append(run)
+        is_best = not run.get("failed") and max(of_model(runs, task, name), key=main_score) is run
+        if is_best or (is_lost and not kept):
             trainer.model.config.unpad_inputs = None  # True only in training
             with output_folder(place, force=True) as folder:
                 trainer.model.save_pretrained(folder)
@@ -275,20 +291,16 @@ def compare(chosen: argparse.Namespace) -> None:
                     ],
                 )
             run["weights"] = digest_of_kept(place)
-        if is_lost:
-            runs[runs.index(recorded(key))] = run
-        else:
-            runs.append(run)
         file.write(runs=runs)
         shutil.rmtree(chosen.output / ".trainer", ignore_errors=True)
 
     table = Table("", *(f"{TASKS[task].title}, {TASKS[task].score}" for task in tasks))
     shown = []
     for name in places:
-        of_model = [run for run in runs if run["model"] == name and run["rate"] in chosen.learning_rates]
-        of_model = [run for run in of_model if run["seed"] in chosen.seeds and run["task"] in tasks]
-        shown += of_model
-        table.add_row(name, *(cell(best_rate([run for run in of_model if run["task"] == task])) for task in tasks))
+        of_row = [run for run in runs if run["model"] == name and run["rate"] in chosen.learning_rates]
+        of_row = [run for run in of_row if run["seed"] in chosen.seeds and run["task"] in tasks]
+        shown += of_row
+        table.add_row(name, *(cell(best_rate([run for run in of_row if run["task"] == task])) for task in tasks))
     Console(markup=False).print(table)
     show_failed(
         {

@@ -21,7 +21,7 @@ from modeling_roformer.training.errors import TrainingError, exit_on_error
 from modeling_roformer.training.metrics import metric
 from modeling_roformer.training.runs.device import require_one_process
 from modeling_roformer.training.runs.finite import NotFinite, positive_rate, seed_number, show_failed, text_length
-from modeling_roformer.training.runs.kept_model import digest_of_kept, is_kept, require_room, to_train
+from modeling_roformer.training.runs.kept_model import digest_of_kept, is_kept, keeps_one_of, require_room, to_train
 from modeling_roformer.training.runs.learning_rate import fine_tuning_rate
 from modeling_roformer.training.runs.models import saved_config
 from modeling_roformer.training.runs.resuming import recorded_setting, run_lock
@@ -177,11 +177,12 @@ def compare_models(chosen: argparse.Namespace, console: Console) -> None:
             require_room(folder)
 
             def lost(row=row, folder=folder) -> list[int]:
-                return [row.best.seed] if row.runs and not is_kept(folder, row.best.weights) else []
+                weights = [run.weights for run in row.runs]
+                return [row.best.seed] if row.runs and not is_kept(folder, row.best.weights, weights) else []
 
             for seed, is_lost in to_train(splits, row.is_done, lost):
                 if is_lost:
-                    print(f"the model of seed {seed} is missing in {folder}, so it is trained again")
+                    print(f"{folder} does not have the model of seed {seed}, so it is trained again")
                 split, title = split_of(seed), f"{row.name}, seed {seed}"
                 try:
                     trained = fine_tune(start, split, length, seed, own, chosen.output / ".checkpoints", title)
@@ -192,7 +193,8 @@ def compare_models(chosen: argparse.Namespace, console: Console) -> None:
                         results.add_failed(row, seed, str(error))
                     continue
                 run = Run.from_decisions(seed, trained.validation, split.test, trained.test, trained.log)
-                if is_lost or not row.runs or run.validation > row.best.validation:
+                kept = keeps_one_of(folder, [other.weights for other in row.runs])
+                if row.is_best(run) or (is_lost and not kept):
                     save_trained(folder, start, trained, length)
                     run.weights = digest_of_kept(folder)
                 results.add(row, run)

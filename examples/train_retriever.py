@@ -49,10 +49,10 @@ from modeling_roformer.training.runs.finite import (
     show_failed,
     text_length,
 )
-from modeling_roformer.training.runs.kept_model import digest_of_kept, is_kept, require_room, to_train
+from modeling_roformer.training.runs.kept_model import digest_of_kept, is_kept, keeps_one_of, require_room, to_train
 from modeling_roformer.training.runs.learning_rate import fine_tuning_rate
 from modeling_roformer.training.runs.models import saved_config
-from modeling_roformer.training.runs.resuming import ResultsFile, recorded_setting, run_lock
+from modeling_roformer.training.runs.resuming import ResultsFile, recorded_setting, require_values, run_lock
 from modeling_roformer.training.runs.spread import spread
 from modeling_roformer.training.runs.tables import read_table, require_columns, texts_in
 
@@ -389,11 +389,11 @@ def train_seeds(chosen: argparse.Namespace) -> None:
 
     def lost() -> list[int]:
         first = best(rows)
-        return [first["seed"]] if first and not is_kept(folder, first.get("weights")) else []
+        return [first["seed"]] if first and not is_kept(folder, first.get("weights"), weights_of(rows)) else []
 
     for seed, is_lost in to_train(chosen.seeds, trained, lost) if is_training else ():
         if is_lost:
-            print(f"the model of seed {seed} is missing in {folder}, so it is trained again")
+            print(f"{folder} does not have the model of seed {seed}, so it is trained again")
         shutil.rmtree(checkpoints, ignore_errors=True)  # left by a stopped run
         try:
             model, log = train(chosen, parts, searches["validation"], seed, str(checkpoints))
@@ -407,9 +407,10 @@ def train_seeds(chosen: argparse.Namespace) -> None:
             continue
         finally:
             shutil.rmtree(checkpoints, ignore_errors=True)
+        kept = keeps_one_of(folder, weights_of(rows))
         if is_lost:  # where it was: of equal scores, the first is the best
             rows[rows.index(trained(seed))] = rows.pop()
-        if is_lost or best(rows) is row:
+        if best(rows) is row or (is_lost and not kept):
             save(chosen, model, row, parts, folder)
             row["weights"] = digest_of_kept(folder)
         file.write(rows=rows)
@@ -418,7 +419,7 @@ def train_seeds(chosen: argparse.Namespace) -> None:
     seeds = {f"seed {row['seed']}": row.get("failed") for row in rows if row["name"] == TRAINED}
     show_failed(seeds)
     if is_training and (first := best(rows)):
-        missing = f"the best model, of seed {first['seed']}, is missing in {folder}"
+        missing = f"{folder} does not have the best model, of seed {first['seed']}"
         print(missing if lost() else f"best model: {folder}")
 
 
@@ -443,7 +444,8 @@ def read_rows(saved: dict) -> list[dict]:
         if row.get("failed"):
             continue
         scores = [of[metric] for of in row["scores"].values() for metric in METRICS]
-        if not scores or not all(0 <= score <= 1 for score in scores):
+        require_values(numbers=scores)
+        if not scores or max(scores) > 1:
             raise ValueError("scores that are none")
         if not all(isinstance(rank, int) and rank >= 0 for rank in row["ranks"]):
             raise ValueError("ranks that are none")
@@ -454,6 +456,11 @@ def best(rows: list[dict]) -> dict | None:
     """Return the trained row with the best validation score, the first of equal ones."""
     done = (row for row in rows if row["name"] == TRAINED and not row.get("failed"))
     return max(done, key=lambda row: row["scores"]["validation"][BEST], default=None)
+
+
+def weights_of(rows: list[dict]) -> list[str | None]:
+    """Return the digests of the models of the trained rows."""
+    return [row.get("weights") for row in rows if row["name"] == TRAINED]
 
 
 def table_of(rows: list[dict], part: str) -> Table:

@@ -336,8 +336,7 @@ def compare(chosen: argparse.Namespace, metric: sacrebleu.BLEU, console: Console
             if done := next((run for run in runs if (run["encoding"], run["seed"]) == (encoding, seed)), None):
                 if done.get("failed") or is_kept(model, done.get("weights")):
                     continue
-                runs.remove(done)
-                print(f"{model} is missing: it is trained again")
+                print(f"the model of {NAMES[encoding]}, seed {seed}, is missing in {model}, so it is trained again")
             require_room(model)
             print(f"{NAMES[encoding]}, seed {seed}")
             run = {"encoding": encoding, "seed": seed}
@@ -345,8 +344,11 @@ def compare(chosen: argparse.Namespace, metric: sacrebleu.BLEU, console: Console
                 own = settings | run | {"tokenizer": own_tokenizer}
                 trainer = train(setting, parts, tokenizer, configs[encoding], seed, chosen, own)
             except NotFinite as error:
-                runs.append({**run, "bleu": None, "failed": str(error)})
-                write()
+                if done:
+                    print(f"{NAMES[encoding]}, seed {seed}, failed: {error}; its earlier result is kept")
+                else:
+                    runs.append({**run, "bleu": None, "failed": str(error)})
+                    write()
                 continue
             bleu, signature, translations = score(trainer.model, tokenizer, texts["test"], metric)
             with output_folder(model, force=True) as folder:
@@ -354,7 +356,8 @@ def compare(chosen: argparse.Namespace, metric: sacrebleu.BLEU, console: Console
                 tokenizer.save_pretrained(folder)
                 write_card(folder, chosen, setting, texts, run, bleu, signature)
             run |= {"bleu": bleu, "signature": signature, "weights": digest_of_kept(model)}
-            runs.append({**run, "translations": translations, "log": trainer.state.log_history})
+            run |= {"translations": translations, "log": trainer.state.log_history}
+            runs = [run if other is done else other for other in runs] if done else [*runs, run]
             write()
 
     table = Table("", "BLEU", "validation loss")

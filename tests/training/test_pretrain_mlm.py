@@ -69,7 +69,7 @@ def test_from_nothing_and_from_what_came_out(run, folder):
     (folder / "stages.yaml").write_text("stages: [{length: 8, batch_size: 4, steps: 1, learning_rate: 1e-12}]")
     code, _, err = run(*arguments)
     assert code == 1
-    assert_states(err, "run", "stages", "--from")
+    assert_states(err, "run", "stages", "run/stage-1/model")
     code, _, err = run("--from", "run/model", "--output", "more")
     assert code == 0, err
     more = AutoModelForMaskedLM.from_pretrained("more/model").state_dict()

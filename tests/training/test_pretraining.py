@@ -201,7 +201,7 @@ def flip(path):
 
 def test_a_damaged_stage_model_is_not_used(run, uninterrupted, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        at_step(patch, 2, 2, interrupt)
+        at_step(patch, 2, 3, interrupt)
         with pytest.raises(KeyboardInterrupt):
             run(tmp_path / "run")
     model = tmp_path / "run" / "stage-1" / "model"
@@ -216,7 +216,7 @@ def test_a_damaged_stage_model_is_not_used(run, uninterrupted, tmp_path, monkeyp
 
 def test_a_finished_stage_with_nan_is_not_used(run, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        at_step(patch, 2, 2, interrupt)
+        at_step(patch, 2, 3, interrupt)
         with pytest.raises(KeyboardInterrupt):
             run(tmp_path / "run")
     model = tmp_path / "run" / "stage-1" / "model"
@@ -475,9 +475,71 @@ def test_weights_of_another_run_are_refused(run, uninterrupted, tmp_path, monkey
         moved.parent.mkdir(parents=True)
         own.rename(moved)
         shutil.copytree(other, own)
-        with refused(TrainingError, own, "another run", "seed", "remove"):
+        with refused(TrainingError, own, "another run", "seed", "move"):
             run(tmp_path / "run")
         shutil.rmtree(own)
         moved.rename(own)
     run(tmp_path / "run")
+    assert_same_run(tmp_path / "run", uninterrupted)
+
+
+def test_a_checkpoint_of_another_script_is_refused(run, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            StageTrainer, "record_run", lambda _, folder: (folder / "run.json").write_text('{"variant": "none"}')
+        )
+        at_step(patch, 1, 3, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path / "run")
+    before = sorted(tmp_path.rglob("*"))
+    with refused(TrainingError, tmp_path / "run" / "stage-1" / "checkpoint-2", "another script", "move"):
+        run(tmp_path / "run")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_refused_run_touches_only_its_own_cache(run, corpus, tmp_path, monkeypatch):
+    """Another process may write its checkpoints below the same folder meanwhile."""
+    other = tmp_path / "other.txt"
+    other.write_text("另一个。", encoding="utf-8")
+    cache = tmp_path / "run" / "cache" / "tokens"
+    run(tmp_path / "run", corpus=Corpus([TEXT], cache), stages=STAGES[:1])
+    before = sorted(tmp_path.rglob("*"))
+    read = Corpus.documents
+
+    def documents(self):
+        for place in tmp_path / "run" / "theirs", tmp_path / "shared":
+            place.mkdir(exist_ok=True)
+            (place / "model.safetensors").touch()
+        return read(self)
+
+    monkeypatch.setattr(Corpus, "documents", documents)
+    with refused(TrainingError, tmp_path / "run", "corpus"):
+        run(tmp_path / "run", corpus=Corpus([other], cache), stages=STAGES[:1])
+    theirs = {tmp_path / "run" / "theirs", tmp_path / "shared"}
+    theirs |= {place / "model.safetensors" for place in theirs}
+    assert set(tmp_path.rglob("*")) == theirs | {*before}
+    # A cache beside the run may be shared.
+    with refused(TrainingError, tmp_path / "run", "corpus"):
+        run(tmp_path / "run", corpus=Corpus([other], tmp_path / "shared"), stages=STAGES[:1])
+    assert [*(tmp_path / "shared").rglob("*.arrow")]
+    # Before the corpus is read, which may take hours.
+    monkeypatch.setattr(Corpus, "documents", lambda _: pytest.fail("read"))
+    with refused(TrainingError, tmp_path, "not empty", "run.json"):
+        run(tmp_path, corpus=Corpus([TEXT], tmp_path / "corpus"))
+
+
+def test_other_intervals_hold_from_the_checkpoint_on(run, uninterrupted, corpus, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        at_step(patch, 2, 3, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path / "run")
+    saved, save = [], StageTrainer._save_checkpoint
+
+    def record(self, *arguments):
+        saved.append(self.state.global_step)
+        save(self, *arguments)
+
+    monkeypatch.setattr(StageTrainer, "_save_checkpoint", record)
+    run(tmp_path / "run", save_steps=3)
+    assert saved == [3, 6]
     assert_same_run(tmp_path / "run", uninterrupted)

@@ -18,12 +18,14 @@ def scores(validation, test):
 
 def test_the_best_is_chosen_by_validation(tmp_path):
     results = SeedResults(tmp_path, SETTINGS)
-    assert results.best is None and results.is_better(scores(0.1, 0.1))
+    assert results.best is None and results.is_best(3, scores(0.1, 0.1))
     results.add(3, scores(0.5, 0.9), [])
     results.add(4, scores(0.7, 0.2), [])
     results.add(5, scores(0.7, 0.8), [])
     assert results.best == "4"
-    assert results.is_better(scores(0.71, 0)) and not results.is_better(scores(0.7, 1))
+    assert results.is_best(6, scores(0.71, 0)) and not results.is_best(6, scores(0.7, 1))
+    # If 4 is repeated, its new score counts: the first of equal ones is the best.
+    assert results.is_best(4, scores(0.7, 0)) and not results.is_best(4, scores(0.69, 0))
     assert 4 in results and 6 not in results
 
 
@@ -68,7 +70,7 @@ def test_a_failed_run_is_never_the_best(tmp_path):
     results = SeedResults(tmp_path / "run", SETTINGS)
     results.add_failed(0, "the loss is nan")
     assert (
-        results.best is None and results.is_better(scores(0.0, 0.0)) and re.search(r"│ 0 +│ +failed", printed(results))
+        results.best is None and results.is_best(1, scores(0.0, 0.0)) and re.search(r"│ 0 +│ +failed", printed(results))
     )
     results.add(1, scores(0.5, 0.6), [])
     results.add(2, scores(0.7, 0.6), [])

@@ -136,7 +136,7 @@ def test_it_learns_records_true_ranks_and_goes_on(run, folder, monkeypatch):
     assert f"seed: {best}" in (folder / "run" / "model" / "README.md").read_text()
     (folder / "run" / "model" / "model.safetensors").unlink()
     code, out, _ = run("--seeds", 7 - best, "--hard-epochs", 1)
-    assert code == 0 and f"the model of seed {best} is missing" in out and "best model:" in out
+    assert code == 0 and f"does not have the model of seed {best}," in out and "best model:" in out
     assert seen[4:] == [best, best] and (folder / "run" / "model" / "README.md").exists()
     assert_states(run("--seeds", 3, "--hard-epochs", 0)[2], "results.json", "hard_epochs")
 

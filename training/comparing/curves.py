@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from ..errors import TrainingError
+from ..runs.resuming import refuse_constant
 
 Points = Sequence[tuple[float, float]]
 _PANELS = {
@@ -76,7 +77,8 @@ def read_logs(output: str | Path) -> tuple[list[dict], list[int]]:
         begun = ends[-1] if ends else 0
         try:
             entries += [
-                {**entry, "step": entry["step"] + begun} for entry in json.loads(path.read_text(encoding="utf-8"))
+                {**entry, "step": entry["step"] + begun}
+                for entry in json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse_constant)
             ]
             ends.append(max(entry["step"] for entry in entries))
         except (ValueError, LookupError, TypeError, RecursionError):

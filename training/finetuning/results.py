@@ -40,9 +40,7 @@ class SeedResults:
     def _parse(self, saved: dict) -> dict[str, dict]:
         """Return the seeds of a results.json. Raise an error if it is damaged."""
         self.seeds = read_seeds(saved)
-        for seed, why in self.failed.items():
-            if not why:
-                self._score(seed)  # a KeyError if it is missing
+        self._best_of(self.seeds)  # a KeyError if a score is missing
         return self.seeds
 
     @property
@@ -53,19 +51,20 @@ class SeedResults:
     @property
     def best(self) -> str | None:
         """The first seed with the best score, or None if no run has succeeded."""
-        return max((seed for seed, why in self.failed.items() if not why), key=self._score, default=None)
+        return self._best_of(self.seeds)
 
     @property
-    def best_weights(self) -> str | None:
-        """The digest of the best seed's model, or None if an earlier version did not record it."""
-        return self.seeds[self.best].get("weights") if self.best is not None else None
+    def weights(self) -> dict[str, str | None]:
+        """The digest of each seed's model: empty if it was not kept, None if an earlier version did not record it."""
+        return {seed: result.get("weights") for seed, result in self.seeds.items()}
 
-    def is_better(self, scores: Mapping[str, Mapping[str, float]]) -> bool:
-        """Return whether scores are better than those of the best seed so far."""
-        return self.best is None or scores[self.part][self.metric] > self._score(self.best)
+    def is_best(self, seed: int, scores: Mapping[str, Mapping[str, float]]) -> bool:
+        """Return whether a seed is the best one if it has these scores."""
+        return self._best_of({**self.seeds, str(seed): {"scores": scores}}) == str(seed)
 
-    def _score(self, seed: str) -> float:
-        return self.seeds[seed]["scores"][self.part][self.metric]
+    def _best_of(self, seeds: Mapping[str, dict]) -> str | None:
+        done = (seed for seed, result in seeds.items() if not result.get("failed"))
+        return max(done, key=lambda seed: seeds[seed]["scores"][self.part][self.metric], default=None)
 
     def table(self) -> Table:
         """Return a table with a row per seed, then mean and standard deviation of the seeds that have not failed."""

@@ -140,6 +140,7 @@ class _Run:
         for stage in self.stages:  # check all stages before the first begins
             _device_batch(stage, self.device_tokens, self.state.num_processes)
         with run_lock(self.output):
+            on_main_process(self._require_fresh_or_begun)  # before the corpus is read, which may take hours
             with self._nothing_left():
                 for corpus in filter(None, (self.held_out, self.corpus)):
                     corpus.documents()
@@ -153,14 +154,23 @@ class _Run:
 
     @contextmanager
     def _nothing_left(self) -> Iterator[None]:
-        """Remove what was read into the folder of the run if the run is refused."""
-        before = set(self.output.rglob("*"))
+        """Remove what was read into the folder of the run if the run is refused.
+
+        Nothing else is touched: only this process writes into a cache in the locked folder, while other caches may be shared.
+        """
+        caches = {Path(corpus.cache).resolve() for corpus in (self.corpus, self.held_out) if corpus}
+        own = [cache for cache in caches if self.output.resolve() in cache.parents]
+        before = {path for cache in own for path in (cache, *cache.rglob("*")) if path.exists()}
         try:
             yield
         except Exception:
             if self.state.is_main_process:
-                for path in sorted(set(self.output.rglob("*")) - before, reverse=True):
-                    path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+                made = {path for cache in own for path in (cache, *cache.rglob("*"))} - before
+                for path in sorted(made, reverse=True):
+                    if path.is_dir() and not path.is_symlink():
+                        path.rmdir()
+                    else:
+                        path.unlink(missing_ok=True)
             raise
 
     def _train_stages(self) -> PreTrainedModel:
@@ -192,7 +202,7 @@ class _Run:
         """Raise a TrainingError if the model of a stage is damaged, or of another run. Remove its checkpoints otherwise."""
         require_undamaged(model, f"remove that folder to train stage {number} again")
         if (path := model / RUN).is_file():  # which earlier versions did not write
-            check_same(model, self._read_recorded(path), self._run_of(number), f"or remove {model.parent}")
+            check_same(model, self._read_recorded(path), self._run_of(number), f"or move {model} away")
         remove_all_but(model.parent, 0)  # of a process that was killed before it did so
 
     def _run_of(self, number: int) -> dict:
@@ -227,13 +237,20 @@ class _Run:
         """Record the settings of a new run in run.json, or compare them with the recorded ones. Return them."""
         path, run = self.output / RUN, self._description()
         if path.exists():
-            hint = f"or start another run from a finished stage, with --from {self.output}/stage-1/model"
+            hint = f"or start another run from the model of a finished stage, {self.output}/stage-1/model"
             check_same(self.output, self._read_recorded(path), run, hint)
-        elif {entry.name for entry in self.output.iterdir()} - {"corpus", *map(os.path.basename, leftovers(path))}:
-            raise TrainingError(f"{self.output} is not empty and has no run.json: name a new folder")
         remove_leftovers(path)  # this process has the lock of the folder
         write_whole(path.resolve(), json.dumps(run, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
         return run
+
+    def _require_fresh_or_begun(self) -> None:
+        """Raise a TrainingError if the folder has other things than a run, or than a process leaves that ended before it began."""
+        path = self.output / RUN
+        caches = [Path(corpus.cache).resolve() for corpus in (self.corpus, self.held_out) if corpus]
+        known = {self.output.resolve() / "corpus", *map(Path.resolve, map(Path, leftovers(path))), *caches}
+        known |= {parent for cache in caches for parent in cache.parents}
+        if not path.exists() and not {entry.resolve() for entry in self.output.iterdir()} <= known:
+            raise TrainingError(f"{self.output} is not empty and has no run.json: name a new folder")
 
     def _read_recorded(self, path: Path) -> dict:
         """Return the recorded settings."""

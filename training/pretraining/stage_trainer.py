@@ -52,6 +52,8 @@ class StageTrainer(CheckpointingTrainer):
 
     def read_run(self, path: Path) -> dict:
         recorded = super().read_run(path)
+        if "model" not in recorded:
+            raise TrainingError(f"{path.parent} is of another script: move it away")
         return {**recorded, "model": non_default_fields(recorded["model"], self.model.config)}  # of this version
 
     def create_optimizer(self, model=None) -> torch.optim.Optimizer:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 from tqdm.auto import tqdm
-from transformers import ProgressCallback, Trainer, TrainerState
+from transformers import ProgressCallback, Trainer, TrainerCallback, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME, TRAINING_ARGS_NAME
 
 from ...output.console import sentence_of
@@ -46,6 +46,7 @@ class Checkpointing(FiniteTraining):
         self.run = json.loads(json.dumps(run or {}))
         if self.pop_callback(ProgressCallback):
             self.add_callback(_ProgressBar)
+        self.add_callback(_IntervalsOfCommand)
 
     @property
     def folder(self) -> Path:
@@ -56,13 +57,18 @@ class Checkpointing(FiniteTraining):
     def checkpoint(self) -> Path | None:
         """The checkpoint from which training resumes, or None. All processes must read this property together, since the main
         process verifies it for all."""
-        return on_main_process(lambda: checkpoint_to_resume(self.folder))
+        return on_main_process(self._verified_checkpoint)
+
+    def _verified_checkpoint(self) -> Path | None:
+        checkpoint = checkpoint_to_resume(self.folder)
+        if checkpoint is not None:
+            self._refuse_other_run(checkpoint)
+        return checkpoint
 
     def train_or_resume(self) -> None:
         """Train to the last step, from the last undamaged checkpoint if there is one."""
         state = None
         if self.checkpoint is not None:
-            self._refuse_other_run(self.checkpoint)
             state = TrainerState.load_from_json(str(self.checkpoint / TRAINER_STATE_NAME))
             self.load_extra_state(self.checkpoint)
         if state is None or state.global_step < self.args.max_steps or self.is_fsdp_enabled:
@@ -82,7 +88,7 @@ class Checkpointing(FiniteTraining):
     def _refuse_other_run(self, checkpoint: Path) -> None:
         """Raise a TrainingError if a verified checkpoint has the settings of another run. Earlier versions recorded none."""
         if self.run and (checkpoint / RUN).is_file():
-            check_same(checkpoint, self.read_run(checkpoint / RUN), self.run, f"or remove {checkpoint.parent}")
+            check_same(checkpoint, self.read_run(checkpoint / RUN), self.run, f"or move {checkpoint} away")
 
     def read_run(self, path: Path) -> dict:
         """Return the settings that a checkpoint records; a hook for subclasses."""
@@ -168,6 +174,13 @@ def _naming(checkpoint: str | None, what: str) -> Iterator[None]:
     except Exception as error:
         then = "Move that folder away to resume from the checkpoint before it"
         raise TrainingError(f"{checkpoint}: cannot load {what}: {sentence_of(error)}. {then}") from error
+
+
+class _IntervalsOfCommand(TrainerCallback):
+    """Callback that saves, evaluates and logs as often as the command says. Trainer takes the steps of the checkpoint."""
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        state.compute_steps(args, state.max_steps)
 
 
 class _ProgressBar(ProgressCallback):

@@ -23,16 +23,27 @@ def digest_of_kept(folder: Path) -> str:
     return " ".join(digests_of_weights(folder))
 
 
-def is_kept(folder: Path, digest: str | None = None) -> bool:
-    """Return whether a folder has a saved model, and its weights have the recorded digest.
+def is_kept(folder: Path, digest: str | None, others: Iterable[str | None] = ()) -> bool:
+    """Return whether a folder has the model of a run, with undamaged weights.
 
-    The digest is empty if the model of that run was not kept, and None if an earlier version recorded none. Then any weights count
-    that are not damaged.
+    Args:
+        digest: the recorded digest of the run's weights, empty or None if none was recorded.
+        others: the digests of other runs whose models would be in the same folder. If no run has a digest, an earlier version
+            wrote the results. Then any weights count.
     """
+    recorded = {other for other in (digest, *others) if other}
+    return _has_weights(folder) and (not recorded or digest_of_kept(folder) == digest)
+
+
+def keeps_one_of(folder: Path, digests: Iterable[str | None]) -> bool:
+    """Return whether a folder has the model of one of the runs with these digests."""
+    recorded = {digest for digest in digests if digest}
+    return bool(recorded) and _has_weights(folder) and digest_of_kept(folder) in recorded
+
+
+def _has_weights(folder: Path) -> bool:
     has_weights = any((folder / name).is_file() for name in (SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME))
-    if not (folder / "config.json").is_file() or not has_weights or unreadable_weights(folder):
-        return False
-    return digest is None or digest_of_kept(folder) == digest
+    return (folder / "config.json").is_file() and has_weights and not unreadable_weights(folder)
 
 
 def to_train(

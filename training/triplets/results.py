@@ -86,6 +86,16 @@ class Row:
         """The first run with the highest validation accuracy."""
         return max(self.runs, key=lambda run: run.validation)
 
+    def is_best(self, run: Run) -> bool:
+        """Return whether a run is the best one if it is added, or replaces the one with its seed."""
+        return Row("", runs=self.with_run(run)).best is run
+
+    def with_run(self, run: Run) -> list[Run]:
+        """Return the runs with a further one, in place of the one with its seed."""
+        if self.run(run.seed) is None:
+            return [*self.runs, run]
+        return [run if other.seed == run.seed else other for other in self.runs]
+
     def exceeds_positions(self, longest: int | None, length: int) -> bool:
         """Return whether a length exceeds the positions of a model, and set `note` accordingly."""
         self.note = f"its positions end at {longest:,}" if longest is not None and length > longest else ""
@@ -144,10 +154,7 @@ class Results:
     def add(self, row: Row, run: Run) -> None:
         """Add a run to a row, or replace the run with the same seed, also if that failed."""
         row.failed.pop(str(run.seed), None)
-        if row.run(run.seed):
-            row.runs = [run if other.seed == run.seed else other for other in row.runs]
-        else:
-            row.runs.append(run)
+        row.runs = row.with_run(run)
         self.write()
 
     def add_failed(self, row: Row, seed: int, why: str) -> None:
