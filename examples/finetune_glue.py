@@ -264,13 +264,12 @@ def compare(chosen: argparse.Namespace) -> None:
             print(f"failed: {error}" + "; its earlier result is kept" * is_lost)
             if is_lost:
                 continue
-        kept = keeps_one_of(place, weights_of(of_model(runs, task, name)))
         if is_lost:
             runs[runs.index(recorded(key))] = run
         else:
             runs.append(run)
         is_best = not run.get("failed") and max(of_model(runs, task, name), key=main_score) is run
-        if is_best or (is_lost and not kept):
+        if is_best or (is_lost and not keeps_one_of(place, weights_of(of_model(runs, task, name)))):
             trainer.model.config.unpad_inputs = None  # True only in training
             with output_folder(place, force=True) as folder:
                 trainer.model.save_pretrained(folder)

@@ -193,8 +193,8 @@ def compare_models(chosen: argparse.Namespace, console: Console) -> None:
                         results.add_failed(row, seed, str(error))
                     continue
                 run = Run.from_decisions(seed, trained.validation, split.test, trained.test, trained.log)
-                kept = keeps_one_of(folder, [other.weights for other in row.runs])
-                if row.is_best(run) or (is_lost and not kept):
+                others = (other.weights for other in row.runs)
+                if row.is_best(run) or (is_lost and not keeps_one_of(folder, others)):
                     save_trained(folder, start, trained, length)
                     run.weights = digest_of_kept(folder)
                 results.add(row, run)

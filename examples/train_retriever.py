@@ -407,10 +407,9 @@ def train_seeds(chosen: argparse.Namespace) -> None:
             continue
         finally:
             shutil.rmtree(checkpoints, ignore_errors=True)
-        kept = keeps_one_of(folder, weights_of(rows))
         if is_lost:  # where it was: of equal scores, the first is the best
             rows[rows.index(trained(seed))] = rows.pop()
-        if best(rows) is row or (is_lost and not kept):
+        if best(rows) is row or (is_lost and not keeps_one_of(folder, weights_of(rows))):
             save(chosen, model, row, parts, folder)
             row["weights"] = digest_of_kept(folder)
         file.write(rows=rows)
