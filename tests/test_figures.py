@@ -322,7 +322,7 @@ def test_triplets_of_several_folders_are_one_table(tmp_path):
 def test_position_encodings_of_several_seeds_are_one_table(tmp_path):
     import trained
 
-    def made(folder, seed=None, stages=("a",), size=64, **losses_of):
+    def made(folder, seed=None, stages=({"steps": 100},), size=64, **losses_of):
         """Write the logs of runs that were evaluated at steps 50 and 100."""
         for name, losses in losses_of.items():
             stage = tmp_path / folder / name / "stage-1"
@@ -356,9 +356,13 @@ def test_position_encodings_of_several_seeds_are_one_table(tmp_path):
     assert cells(trained.positions(first, third)["reached"])[1] == ["learned", "rotary", "2", "2.0, never for 1"]
     for folders, words in (
         ((first, made("again", 0, rotary=[1.0, 1.0])), ("rotary", "same seed")),
-        ((first, made("other", 1, ("b",), rotary=[1.0, 1.0])), ("stages",)),
+        ((first, made("other", 1, ({"steps": 100, "length": 9},), rotary=[1.0, 1.0])), ("stages",)),
         ((first, made("wide", 1, size=128, rotary=[1.0, 1.0])), ("model",)),
-        ((made("unfinished", 1, ("a", "b"), rotary=[1.0, 1.0]),), ("unfinished/rotary", "not finished")),
+        (
+            (made("unfinished", 1, ({"steps": 50}, {"steps": 50}), rotary=[1.0, 1.0]),),
+            ("unfinished/rotary", "not finished"),
+        ),
+        ((made("cut", 1, ({"steps": 150},), rotary=[1.0, 1.0]),), ("cut/rotary", "not finished")),
         ((made("mixed", 1, rotary=[1.0, 1.0]) and made("mixed", 2, none=[1.0, 1.0]),), ("mixed", "different seeds")),
         ((made("empty"),), ("empty", "no run")),
     ):

@@ -394,7 +394,7 @@ def test_results_without_their_models_are_made_again_and_the_better_model_stays(
 
 @pytest.mark.parametrize("script", OF_SEEDS)
 def test_a_model_that_is_made_again_does_not_pass_for_one_without_a_digest(script, run, folder):
-    """Of results of earlier versions, which recorded no digests, or empty ones."""
+    """Earlier versions recorded no digests, or empty ones."""
     model, rows, score = OF_SEEDS[script]
     assert run(script, "first", "--seeds", 0, 1)[:2] == (0, 2)
     true = [score(row)[0][score(row)[1]] for row in rows(results_of(script))]

@@ -9,7 +9,6 @@ from itertools import pairwise
 from pathlib import Path
 
 from ..errors import TrainingError
-from ..runs.resuming import refuse_constant
 
 Points = Sequence[tuple[float, float]]
 _PANELS = {
@@ -69,6 +68,8 @@ def read_logs(output: str | Path) -> tuple[list[dict], list[int]]:
 
     Raises a TrainingError if a log is damaged.
     """
+    from ..runs.resuming import refuse_constant  # imports torch, which pictures do not need
+
     entries, ends = [], []
     stages = {int(found[1]): path for path in Path(output).iterdir() if (found := _STAGE.fullmatch(path.name))}
     for path in (stages[number] / "log.json" for number in sorted(stages)):
