@@ -219,7 +219,7 @@ def test_a_checkpoint_of_another_run_is_named(tmp_path, whole_run):
     make_trainer(tmp_path, run={"seed": 0, "rate": 0.1}).train_or_resume()
     shutil.rmtree(tmp_path / "checkpoint-6")
     before = sorted(tmp_path.rglob("*"))
-    with refused(TrainingError, tmp_path / "checkpoint-4", "seed and rate", f"move {tmp_path}"):
+    with refused(TrainingError, tmp_path / "checkpoint-4", "seed and rate", f"move {tmp_path / 'checkpoint-4'} away"):
         make_trainer(tmp_path, run={"seed": 1, "rate": 0.2}).train_or_resume()
     assert sorted(tmp_path.rglob("*")) == before
     resumed = make_trainer(tmp_path, run={"seed": 0, "rate": 0.1})

@@ -201,7 +201,7 @@ def flip(path):
 
 def test_a_damaged_stage_model_is_not_used(run, uninterrupted, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        at_step(patch, 2, 3, interrupt)
+        at_step(patch, 2, 2, interrupt)
         with pytest.raises(KeyboardInterrupt):
             run(tmp_path / "run")
     model = tmp_path / "run" / "stage-1" / "model"
@@ -216,7 +216,7 @@ def test_a_damaged_stage_model_is_not_used(run, uninterrupted, tmp_path, monkeyp
 
 def test_a_finished_stage_with_nan_is_not_used(run, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        at_step(patch, 2, 3, interrupt)
+        at_step(patch, 2, 2, interrupt)
         with pytest.raises(KeyboardInterrupt):
             run(tmp_path / "run")
     model = tmp_path / "run" / "stage-1" / "model"

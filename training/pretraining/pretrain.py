@@ -152,14 +152,17 @@ class _Run:
                 self.description = on_main_process(self._record_or_compare)
             return self._train_stages()
 
+    @property
+    def _caches(self) -> set[Path]:
+        return {Path(corpus.cache).resolve() for corpus in (self.corpus, self.held_out) if corpus}
+
     @contextmanager
     def _nothing_left(self) -> Iterator[None]:
         """Remove what was read into the folder of the run if the run is refused.
 
         Nothing else is touched: only this process writes into a cache in the locked folder, while other caches may be shared.
         """
-        caches = {Path(corpus.cache).resolve() for corpus in (self.corpus, self.held_out) if corpus}
-        own = [cache for cache in caches if self.output.resolve() in cache.parents]
+        own = [cache for cache in self._caches if self.output.resolve() in cache.parents]
         before = {path for cache in own for path in (cache, *cache.rglob("*")) if path.exists()}
         try:
             yield
@@ -246,9 +249,8 @@ class _Run:
     def _require_fresh_or_begun(self) -> None:
         """Raise a TrainingError if the folder has other things than a run, or than a process leaves that ended before it began."""
         path = self.output / RUN
-        caches = [Path(corpus.cache).resolve() for corpus in (self.corpus, self.held_out) if corpus]
-        known = {self.output.resolve() / "corpus", *map(Path.resolve, map(Path, leftovers(path))), *caches}
-        known |= {parent for cache in caches for parent in cache.parents}
+        known = {self.output.resolve() / "corpus", *(Path(left).resolve() for left in leftovers(path))}
+        known |= {place for cache in self._caches for place in (cache, *cache.parents)}
         if not path.exists() and not {entry.resolve() for entry in self.output.iterdir()} <= known:
             raise TrainingError(f"{self.output} is not empty and has no run.json: name a new folder")
 
