@@ -226,6 +226,8 @@ def positions(*folders: Path) -> dict[str, Table]:
         _, ends = read_logs(run)
         if len(ends) < len(of["stages"]) or ends[-1] < sum(stage["steps"] for stage in of["stages"]):
             sys.exit(f"{run} is not finished: resume it, or leave it out")
+        if len(ends) > len(of["stages"]):
+            sys.exit(f"{run} has more stages than its run.json: move away those of another run")
         # The size of the model: encodings differ in these fields by themselves.
         of["model"] = {name: value for name, value in of["model"].items() if name not in OF_ENCODING}
     refuse_other_settings([*recorded.values()], ("stages", "corpus", "held_out", "tokenizer", "arguments", "model"))

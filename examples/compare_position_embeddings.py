@@ -22,6 +22,7 @@ from modeling_roformer.training.pretraining.pretrain import (
     add_arguments,
     pretrain,
     pretraining_options,
+    require_same_run,
     tokenizer_options,
 )
 from modeling_roformer.training.pretraining.stages import read_stages
@@ -93,6 +94,8 @@ def main() -> None:
     longest = max(stage.length for stage in stages)
     models = equal_models(chosen.encodings, tokenizer, chosen.config, longest, chosen.seed)
     options = pretraining_options(chosen)
+    for encoding, model in models.items():  # before the first training
+        require_same_run(model, tokenizer, stages, output=chosen.output / encoding, **options)
     for encoding, model in models.items():
         print(f"{encoding} positions, {model.num_parameters():,} parameters")
         pretrain(model, tokenizer, stages, output=chosen.output / encoding, **options)

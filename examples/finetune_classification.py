@@ -34,6 +34,7 @@ from modeling_roformer.training.errors import TrainingError, exit_on_error
 from modeling_roformer.training.finetuning.labelled_text import read_labelled
 from modeling_roformer.training.finetuning.results import SeedResults
 from modeling_roformer.training.metrics import metric
+from modeling_roformer.training.runs.data_sets import require_outside
 from modeling_roformer.training.runs.device import ON_CPU, require_one_process
 from modeling_roformer.training.runs.digests import digest_of_model, digest_of_rows
 from modeling_roformer.training.runs.finite import (
@@ -206,6 +207,7 @@ def scores_of(trainer: FiniteTrainer, parts: datasets.DatasetDict) -> dict[str, 
 def main() -> None:
     chosen = read_arguments()
     require_one_process()
+    require_outside((getattr(chosen, part) for part in PARTS), chosen.output)
     with run_lock(chosen.output):
         fine_tune_seeds(chosen)
 

@@ -19,6 +19,7 @@ from rich.console import Console
 
 from modeling_roformer.training.errors import TrainingError, exit_on_error
 from modeling_roformer.training.metrics import metric
+from modeling_roformer.training.runs.data_sets import require_outside
 from modeling_roformer.training.runs.device import require_one_process
 from modeling_roformer.training.runs.finite import NotFinite, positive_rate, seed_number, show_failed, text_length
 from modeling_roformer.training.runs.kept_model import digest_of_kept, is_kept, keeps_one_of, require_room, to_train
@@ -111,6 +112,7 @@ def accuracy(decisions, triplets) -> float:
 def main() -> None:
     chosen = read_arguments()
     require_one_process()
+    require_outside([chosen.triplets, chosen.train, chosen.validation, chosen.test], chosen.output)
     with run_lock(chosen.output):
         compare_models(chosen, Console(markup=False))
 
@@ -128,11 +130,11 @@ def compare_models(chosen: argparse.Namespace, console: Console) -> None:
         chosen.learning_rate = recorded_setting(chosen.output, "learning_rate")
     recipe = Recipe(**{name: getattr(chosen, name) for name in asdict(Recipe())})
     split, starts = splits[chosen.seeds[0]], [load_starting_model(place) for place in chosen.models]
-    for start in starts:  # find invalid triplets before the first training
-        encode_triplets(split.known + split.test, start.tokenizer, recipe.scorer, min(chosen.max_length))
     if len({start.name for start in starts}) < len(starts):
         repeated = ", ".join(start.name for start in starts)
         raise TrainingError(f"two of --models have the same name ({repeated}): rename or link a folder")
+    for start in starts:  # find invalid triplets before the first training
+        encode_triplets(split.known + split.test, start.tokenizer, recipe.scorer, min(chosen.max_length))
     data = Data(*(chosen.data_name or file.name for file in (files[0], files[-1])))
     settings = {name: value for name, value in asdict(recipe).items() if name != "device_tokens"}
     contents = list(map(digest_of_triplets, triplets.values()))

@@ -37,6 +37,7 @@ from modeling_roformer.output.extras import needs_extra
 from modeling_roformer.serving.model_folder import named_when_unreadable
 from modeling_roformer.tokenization.segmentation import JiebaSegmenter
 from modeling_roformer.training.errors import TrainingError, exit_on_error
+from modeling_roformer.training.runs.data_sets import require_outside
 from modeling_roformer.training.runs.device import ON_CPU, require_one_process
 from modeling_roformer.training.runs.digests import digest_of_model, digest_of_rows, digest_of_text
 from modeling_roformer.training.runs.finite import (
@@ -322,6 +323,7 @@ def vector_of(model: SentenceTransformer) -> str:
 def main() -> None:
     chosen = read_arguments()
     require_one_process()
+    require_outside([*(getattr(chosen, part) for part in PARTS), *chosen.passages], chosen.output)
     with run_lock(chosen.output):
         train_seeds(chosen)
 

@@ -114,6 +114,14 @@ def test_damaged_logs_are_named(content, run, folder):
     assert_states(err, "runs/none", "log.json", "restore it")
 
 
+def test_a_run_of_another_seed_is_refused_before_the_first_training(run, seen, folder):
+    assert run("--encodings", "learned", "--seed", "1")[0] == 0
+    seen.clear()
+    code, _, err = run("--encodings", "rotary", "learned")
+    assert code == 1 and not seen and not (folder / "runs" / "rotary").exists()
+    assert_states(err, "runs/learned", "another run", "seed")
+
+
 def test_it_goes_on_where_it_was_stopped(run, seen, folder, monkeypatch, default_signals):
     """And compares by training losses where nothing is held out."""
     begun = StageTrainer.training_step

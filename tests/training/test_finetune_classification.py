@@ -64,6 +64,25 @@ def run(folder, monkeypatch, capfd):
     return run
 
 
+def test_weights_that_are_not_finite_are_named(run, folder):
+    model = RoFormerForMaskedLM.from_pretrained("start")
+    with torch.no_grad():
+        model.roformer.embeddings.word_embeddings.weight[5] = torch.inf
+    model.save_pretrained("start")
+    code, _, err = run("--train", "texts.tsv")
+    assert code == 1 and not (folder / "run").exists()
+    assert_states(err, "start", "roformer.embeddings.word_embeddings.weight", "not finite")
+
+
+def test_a_run_in_the_folder_of_its_texts_is_refused(run, folder):
+    """Its results would be read as texts when it resumes."""
+    (folder / "texts").mkdir()
+    (folder / "texts.tsv").rename(folder / "texts" / "texts.tsv")
+    code, _, err = run("--train", "texts", "--output", "texts/run")
+    assert code == 1 and not (folder / "texts" / "run").exists()
+    assert_states(err, "texts", "texts/run", "name another")
+
+
 def test_one_file_is_split_and_learned(run, folder):
     code, out, err = run("--train", "texts.tsv", "--epochs", "12")
     assert code == 0, err

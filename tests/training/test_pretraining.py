@@ -23,7 +23,7 @@ from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM, RoFormerToken
 from modeling_roformer.model_cards import file_fact
 from modeling_roformer.training.errors import StoppedBySignal, TrainingError
 from modeling_roformer.training.pretraining.masking import MaskingCollator, StageExamples
-from modeling_roformer.training.pretraining.pretrain import Corpus, pretrain
+from modeling_roformer.training.pretraining.pretrain import Corpus, held_out_scores, pretrain
 from modeling_roformer.training.pretraining.stage_trainer import StageTrainer, StopSignal
 from modeling_roformer.training.pretraining.stages import Stage
 from modeling_roformer.training.runs.finite import NotFinite
@@ -497,17 +497,20 @@ def test_a_checkpoint_of_another_script_is_refused(run, tmp_path, monkeypatch):
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_refused_run_touches_only_its_own_cache(run, corpus, tmp_path, monkeypatch):
-    """Another process may write its checkpoints below the same folder meanwhile."""
+def test_a_refused_run_removes_nothing(run, corpus, tmp_path, monkeypatch):
+    """Another process may write its checkpoints, or texts of its own, below the same folder meanwhile."""
     other = tmp_path / "other.txt"
     other.write_text("另一个。", encoding="utf-8")
     cache = tmp_path / "run" / "cache" / "tokens"
     run(tmp_path / "run", corpus=Corpus([TEXT], cache), stages=STAGES[:1])
-    before = sorted(tmp_path.rglob("*"))
+    before = {
+        path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".lock"
+    }
+    theirs = tmp_path / "run" / "theirs", cache / "theirs"
     read = Corpus.documents
 
     def documents(self):
-        for place in tmp_path / "run" / "theirs", tmp_path / "shared":
+        for place in theirs:
             place.mkdir(exist_ok=True)
             (place / "model.safetensors").touch()
         return read(self)
@@ -515,17 +518,47 @@ def test_a_refused_run_touches_only_its_own_cache(run, corpus, tmp_path, monkeyp
     monkeypatch.setattr(Corpus, "documents", documents)
     with refused(TrainingError, tmp_path / "run", "corpus"):
         run(tmp_path / "run", corpus=Corpus([other], cache), stages=STAGES[:1])
-    theirs = {tmp_path / "run" / "theirs", tmp_path / "shared"}
-    theirs |= {place / "model.safetensors" for place in theirs}
-    assert set(tmp_path.rglob("*")) == theirs | {*before}
-    # A cache beside the run may be shared.
-    with refused(TrainingError, tmp_path / "run", "corpus"):
-        run(tmp_path / "run", corpus=Corpus([other], tmp_path / "shared"), stages=STAGES[:1])
-    assert [*(tmp_path / "shared").rglob("*.arrow")]
+    assert all((place / "model.safetensors").is_file() for place in theirs)
+    assert {path: path.stat().st_mtime_ns for path in before} == before
     # Before the corpus is read, which may take hours.
     monkeypatch.setattr(Corpus, "documents", lambda _: pytest.fail("read"))
     with refused(TrainingError, tmp_path, "not empty", "run.json"):
         run(tmp_path, corpus=Corpus([TEXT], tmp_path / "corpus"))
+
+
+@pytest.mark.parametrize("unfinished", [False, True])
+def test_a_stage_of_another_run_beside_the_last_is_refused(unfinished, run, uninterrupted, tmp_path):
+    output = tmp_path / "run"
+    shutil.copytree(uninterrupted, output)
+    shutil.copytree(output / "stage-2", output / "stage-3")
+    if unfinished:
+        shutil.rmtree(output / "stage-2")
+    trained = (output / "model" / "model.safetensors").read_bytes()
+    with refused(TrainingError, output / "stage-3", "2 stages", "move it away"):
+        run(output)
+    assert (output / "model" / "model.safetensors").read_bytes() == trained
+    (output / "stage-3").rename(output / "stage-03")  # as a backup is named
+    run(output)
+    assert_same_run(output, uninterrupted)
+    assert held_out_scores(output) == held_out_scores(uninterrupted)
+
+
+def test_a_run_inside_its_corpus_is_refused(run, tmp_path):
+    """Its files would be read as texts when it resumes."""
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    shutil.copy(TEXT, texts)
+    for output, cache in (texts / "run", tmp_path / "cache"), (tmp_path / "run", texts / "cache"), (tmp_path, texts):
+        with refused(TrainingError, texts, "written into it"):
+            run(output, corpus=Corpus([texts], cache), stages=STAGES[:1])
+        assert [path.name for path in texts.iterdir()] == [TEXT.name] and not (tmp_path / "run").exists()
+
+
+def test_the_score_is_that_of_the_last_stage(tmp_path):
+    for stage, entry in (1, {"step": 2, "eval_loss": 9.0, "eval_accuracy": 0.1}), (2, {"step": 3, "loss": 2.0}):
+        (tmp_path / f"stage-{stage}").mkdir()
+        (tmp_path / f"stage-{stage}" / "log.json").write_text(json.dumps([entry]))
+    assert held_out_scores(tmp_path) == {}
 
 
 def test_other_intervals_hold_from_the_checkpoint_on(run, uninterrupted, corpus, tmp_path, monkeypatch):

@@ -16,7 +16,7 @@ _PANELS = {
     "accuracy": {"training": "accuracy", "held out": "eval_accuracy"},
 }
 _LEARNING = {"training loss": "loss", "validation loss": "eval_loss", "validation accuracy": "eval_accuracy"}
-_STAGE = re.compile(r"stage-(\d+)")
+_STAGE = re.compile(r"stage-([1-9]\d*)")
 _FEW = 40  # points; curves with fewer get a marker at each
 _MANY = 7  # curves; a legend of as many would hide some of them
 SMOOTHED = 0.05  # share of a stage's entries over which training losses are averaged
@@ -63,6 +63,12 @@ def draw_panels(
     return picture
 
 
+def stage_folders(output: str | Path) -> dict[int, Path]:
+    """Return the folders of the stages of a run by their numbers, in order."""
+    found = {int(name[1]): path for path in Path(output).iterdir() if (name := _STAGE.fullmatch(path.name))}
+    return dict(sorted(found.items()))
+
+
 def read_logs(output: str | Path) -> tuple[list[dict], list[int]]:
     """Return the log entries of all finished stages of a run, with steps counted over all stages, and each stage's last step.
 
@@ -71,8 +77,7 @@ def read_logs(output: str | Path) -> tuple[list[dict], list[int]]:
     from ..runs.resuming import refuse_constant  # imports torch, which pictures do not need
 
     entries, ends = [], []
-    stages = {int(found[1]): path for path in Path(output).iterdir() if (found := _STAGE.fullmatch(path.name))}
-    for path in (stages[number] / "log.json" for number in sorted(stages)):
+    for path in (folder / "log.json" for folder in stage_folders(output).values()):
         if not path.exists():  # the stage is not finished
             continue
         begun = ends[-1] if ends else 0

@@ -25,7 +25,7 @@ from ...tokenization.wordpiece import PREFIX
 from ..errors import TrainingError
 from ..runs.data_sets import is_data_set, load_data_set
 from ..runs.device import processes
-from ..runs.digests import file_digests
+from ..runs.digests import digest_of_rows, file_digests
 
 SPECIAL_TOKENS = 2  # [CLS] and [SEP] around a piece
 LONGEST_PIECE = 1.5  # maximum number of characters per token of the length, as in the original script, for Chinese
@@ -311,6 +311,7 @@ class Corpus:
     def __post_init__(self) -> None:
         self._tokens: tuple[PreTrainedTokenizerBase | None, datasets.Dataset | None] = None, None
         self._documents: datasets.Dataset | None = None
+        self._digest: str | None = None
 
     @contextmanager
     def _reading_cache(self) -> Iterator[None]:
@@ -329,6 +330,12 @@ class Corpus:
             with processes().main_process_first(), self._reading_cache():
                 self._documents = read_documents(self.sources, self.cache, self.field, self.num_proc, self.sample_by)
         return self._documents
+
+    def digest(self) -> str:
+        """Return the SHA-256 of the documents."""
+        if self._digest is None:
+            self._digest = digest_of_rows(self.documents())
+        return self._digest
 
     def tokens(self, tokenizer: PreTrainedTokenizerBase) -> datasets.Dataset:
         """Return the rows of `tokenize_documents`."""

@@ -20,8 +20,7 @@ import argparse
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -37,12 +36,13 @@ from ...model_cards.trained_card import published_name, write_trained_card
 from ...output.atomic_folder import output_folder
 from ...output.console import no_transformers_bar
 from ...tokenization.whole_file import leftovers, remove_leftovers, write_whole
-from ..comparing.curves import draw_curves, read_logs
+from ..comparing.curves import draw_curves, read_logs, stage_folders
 from ..errors import StoppedBySignal, TrainingError
 from ..runs.checkpointing import RUN
 from ..runs.checkpoints import remove_all_but, require_undamaged
+from ..runs.data_sets import require_outside
 from ..runs.device import ON_CPU, device_batch_size, on_main_process, processes
-from ..runs.digests import digest_of_rows, digest_of_tokenizer, digests_of_weights, non_default_fields
+from ..runs.digests import digest_of_tokenizer, digests_of_weights, non_default_fields
 from ..runs.finite import first_not_finite, seed_number
 from ..runs.models import SIZES
 from ..runs.resuming import check_same, run_lock
@@ -116,10 +116,29 @@ def pretrain(
         return run.train(epochs, tell)
 
 
+def require_same_run(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    stages: Sequence[Stage],
+    corpus: Corpus,
+    output: str | Path,
+    held_out: Corpus | None = None,
+    seed: int = 0,
+    device_tokens: int = 16_384,
+    **arguments,
+) -> None:
+    """Raise a TrainingError if `pretrain` would refuse the folder with these arguments, because it belongs to another run.
+
+    A script that trains several models calls it before the first training.
+    """
+    _Run(model, tokenizer, stages, corpus, Path(output), held_out, seed, device_tokens, arguments).require_same()
+
+
 def held_out_scores(output: str | Path) -> dict[str, float]:
     """Return `eval_loss` and `eval_accuracy` at the end of a finished run, or an empty dict without held-out documents."""
-    entries, _ = read_logs(output)
-    last = next((entry for entry in reversed(entries) if "eval_loss" in entry), {})
+    entries, ends = read_logs(output)
+    before = ends[-2] if len(ends) > 1 else 0  # steps before the last stage
+    last = next((entry for entry in reversed(entries) if "eval_loss" in entry and entry["step"] > before), {})
     return {name: last[name] for name in ("eval_loss", "eval_accuracy") if name in last}
 
 
@@ -139,47 +158,46 @@ class _Run:
     def train(self, epochs: int | None, tell: Callable[[str], None]) -> PreTrainedModel:
         for stage in self.stages:  # check all stages before the first begins
             _device_batch(stage, self.device_tokens, self.state.num_processes)
+        for corpus in filter(None, (self.corpus, self.held_out)):
+            require_outside(corpus.sources, self.output, *self._caches)
         with run_lock(self.output):
             on_main_process(self._require_fresh_or_begun)  # before the corpus is read, which may take hours
-            with self._nothing_left():
-                for corpus in filter(None, (self.held_out, self.corpus)):
-                    corpus.documents()
-                if not self.stages:
-                    pieces = len(self.corpus.pieces(self.tokenizer, USUAL_LENGTH))
-                    self.stages = [usual_stage(pieces, self.model.config.hidden_size, epochs)]
-                    _device_batch(self.stages[0], self.device_tokens, self.state.num_processes)
-                    on_main_process(partial(tell, f"{pieces:,} pieces; stage: {_in_yaml(self.stages[0])}"))
-                self.description = on_main_process(self._record_or_compare)
+            for corpus in filter(None, (self.held_out, self.corpus)):
+                corpus.documents()
+            if not self.stages:
+                pieces = len(self.corpus.pieces(self.tokenizer, USUAL_LENGTH))
+                self.stages = [usual_stage(pieces, self.model.config.hidden_size, epochs)]
+                _device_batch(self.stages[0], self.device_tokens, self.state.num_processes)
+                on_main_process(partial(tell, f"{pieces:,} pieces; stage: {_in_yaml(self.stages[0])}"))
+            self.description = on_main_process(self._record_or_compare)
+            on_main_process(self._require_no_other_stage)
             return self._train_stages()
+
+    def require_same(self) -> None:
+        """Raise a TrainingError if the folder has another run."""
+        if (self.output / RUN).exists():
+            self._compare(self._description())
+
+    def _compare(self, run: dict) -> None:
+        hint = f"or start another run from the model of a finished stage, {self.output}/stage-1/model"
+        check_same(self.output, self._read_recorded(self.output / RUN), run, hint)
 
     @property
     def _caches(self) -> set[Path]:
         return {Path(corpus.cache).resolve() for corpus in (self.corpus, self.held_out) if corpus}
 
-    @contextmanager
-    def _nothing_left(self) -> Iterator[None]:
-        """Remove what was read into the folder of the run if the run is refused.
-
-        Nothing else is touched: only this process writes into a cache in the locked folder, while other caches may be shared.
-        """
-        own = [cache for cache in self._caches if self.output.resolve() in cache.parents]
-        before = {path for cache in own for path in (cache, *cache.rglob("*")) if path.exists()}
-        try:
-            yield
-        except Exception:
-            if self.state.is_main_process:
-                made = {path for cache in own for path in (cache, *cache.rglob("*"))} - before
-                for path in sorted(made, reverse=True):
-                    if path.is_dir() and not path.is_symlink():
-                        path.rmdir()
-                    else:
-                        path.unlink(missing_ok=True)
-            raise
+    def _require_no_other_stage(self) -> None:
+        """Raise a TrainingError if the folder has further stages, such as those of another run."""
+        for number, path in stage_folders(self.output).items():
+            if number > len(self.stages):
+                raise TrainingError(
+                    f"{path} is of another run, since this one has {len(self.stages)} stages: move it away"
+                )
 
     def _train_stages(self) -> PreTrainedModel:
         for number, stage in enumerate(self.stages, 1):
             folder = self.output / f"stage-{number}"
-            if (self.output / f"stage-{number + 1}" / "model").exists():
+            if number < len(self.stages) and (self.output / f"stage-{number + 1}" / "model").exists():
                 continue
             if not (folder / "model").exists():
                 self._train_stage(number, stage, folder)
@@ -240,8 +258,7 @@ class _Run:
         """Record the settings of a new run in run.json, or compare them with the recorded ones. Return them."""
         path, run = self.output / RUN, self._description()
         if path.exists():
-            hint = f"or start another run from the model of a finished stage, {self.output}/stage-1/model"
-            check_same(self.output, self._read_recorded(path), run, hint)
+            self._compare(run)
         remove_leftovers(path)  # this process has the lock of the folder
         write_whole(path.resolve(), json.dumps(run, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
         return run
@@ -259,20 +276,19 @@ class _Run:
         try:
             begun = json.loads(path.read_text(encoding="utf-8"))
             begun["model"] = non_default_fields(begun["model"], self.model.config)
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise TrainingError(f"{path} is damaged: name another folder") from None
         return begun
 
     def _description(self) -> dict:
         """Return the settings that must not change when a run resumes, as JSON values."""
         entries = sorted(self.tokenizer.get_vocab(), key=self.tokenizer.get_vocab().get)
-        documents = self.corpus.documents()
         return {
             "stages": [stage.to_dict() for stage in self.stages],
             "seed": self.seed,
-            "corpus": digest_of_rows(documents),
-            "documents": len(documents),
-            "held_out": digest_of_rows(self.held_out.documents()) if self.held_out else None,
+            "corpus": self.corpus.digest(),
+            "documents": len(self.corpus.documents()),
+            "held_out": self.held_out.digest() if self.held_out else None,
             "vocabulary": hashlib.sha256("\n".join(entries).encode("utf-8", "replace")).hexdigest(),
             "tokenizer": digest_of_tokenizer(self.tokenizer),
             "model": non_default_fields(self.model.config.to_dict(), self.model.config),

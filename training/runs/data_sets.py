@@ -1,6 +1,7 @@
 """Data sets of `datasets`, by a name on the Hub or a folder on this machine."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import datasets
@@ -30,6 +31,17 @@ def load_data_set(name: str, split: str = "train", cache: str | Path | None = No
         if "data_files" in options:
             raise TrainingError(f"{options['data_files']} cannot be read as a table: {reason}") from None
         raise TrainingError(f"{name} is neither a file nor a data set that can be read: {reason}") from None
+
+
+def require_outside(sources: Iterable[str | Path | None], *places: str | Path) -> None:
+    """Raise a TrainingError if a folder among the sources has one of the places in it.
+
+    What a run writes there would be read as data when it resumes.
+    """
+    for source in filter(None, sources):
+        for place in map(Path, places):
+            if Path(source).is_dir() and Path(source).resolve() in (place.resolve(), *place.resolve().parents):
+                raise TrainingError(f"the folder {source} is read, and {place} would be written into it: name another")
 
 
 def is_data_set(source: str | Path, also: tuple[str, ...] = ()) -> bool:

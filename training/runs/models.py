@@ -76,7 +76,10 @@ def fresh_model(
 
 
 def saved_config(place: str | Path) -> RoFormerConfig:
-    """Load the configuration of a saved RoFormer. Raise a TrainingError if it is not one, or a file of weights was cut short."""
+    """Load the configuration of a saved RoFormer.
+
+    Raises a TrainingError if it is another model, a file of weights was cut short, or a weight is not finite.
+    """
     place = require_place(place)
     if Path(place).is_dir() and not (Path(place) / "config.json").exists():
         raise TrainingError(f"{place} has no config.json: convert an original checkpoint with `roformer convert`")
@@ -88,6 +91,8 @@ def saved_config(place: str | Path) -> RoFormerConfig:
         )
     if clause := unreadable_weights(Path(place)):
         raise TrainingError(f"{clause}: restore it from a copy")
+    if name := _first_not_finite(Path(place)):
+        raise TrainingError(f"the weight {name} of {place} is not finite: name a checkpoint of before it became so")
     return config
 
 
@@ -99,6 +104,16 @@ def unreadable_weights(folder: Path) -> str | None:
                 pass
         except (OSError, SafetensorError) as error:
             return f"{file} cannot be loaded ({sentence_of(error)})"
+    return None
+
+
+def _first_not_finite(folder: Path) -> str | None:
+    """Return the name of a tensor in the safetensors files of a folder that has NaN or an infinite value, or None."""
+    for file in sorted(folder.glob("model*.safetensors")):
+        with safe_open(file, "pt") as weights:
+            for name in weights.keys():  # noqa: SIM118, it is not a dict
+                if not weights.get_tensor(name).float().isfinite().all():
+                    return name
     return None
 
 
