@@ -42,6 +42,7 @@ from modeling_roformer.training.runs.finite import (
     NotFinite,
     positive_integer,
     positive_rate,
+    require_finite_start,
     seed_number,
     show_failed,
     text_length,
@@ -158,6 +159,7 @@ def fine_tune(
         unpad_inputs=True,
         dtype="float32",
     )
+    require_finite_start(model, chosen.model)
     arguments = TrainingArguments(
         folder,
         seed=seed,

@@ -41,6 +41,7 @@ from modeling_roformer.training.runs.finite import (
     NotFinite,
     positive_integer,
     positive_rate,
+    require_finite_start,
     seed_number,
     show_failed,
     text_length,
@@ -83,6 +84,7 @@ def fine_tune(place: str, task: str, parts, rate: float, seed: int, chosen: argp
         unpad_inputs=True,
         dtype="float32",
     )
+    require_finite_start(model, place)
     arguments = TrainingArguments(
         str(chosen.output / ".trainer"),
         seed=seed,

@@ -159,11 +159,11 @@ def compare_models(chosen: argparse.Namespace, console: Console) -> None:
             if row.exceeds_positions(start.longest, length):
                 continue
             missing = {seed: split for seed, split in splits.items() if not row.is_done(seed)}
-            if missing:
-                asked = [triplet for split in missing.values() for triplet in split.validation + split.test]
-                vectors = mean_vectors(start.model("bi"), start.tokenizer, asked, length)
+            asked = [triplet for split in missing.values() for triplet in split.validation + split.test]
+            vectors = {}
             for seed, split in missing.items():
                 try:
+                    vectors = vectors or mean_vectors(start.model("bi"), start.tokenizer, asked, length)
                     validation = accuracy(nearest(vectors, split.validation), split.validation)
                     results.add(row, Run.from_decisions(seed, validation, split.test, nearest(vectors, split.test)))
                 except NotFinite as error:

@@ -43,9 +43,9 @@ from modeling_roformer.training.runs.digests import digest_of_model, digest_of_r
 from modeling_roformer.training.runs.finite import (
     FiniteTraining,
     NotFinite,
-    first_not_finite,
     positive_integer,
     positive_rate,
+    require_finite_start,
     seed_number,
     show_failed,
     text_length,
@@ -301,10 +301,7 @@ def load(chosen: argparse.Namespace) -> SentenceTransformer:
     # `roformer embed` has no prompts, and whole vectors.
     model.prompts, model.default_prompt_name, model.truncate_dim = {}, None, None
     model.similarity_fn_name = "cosine"
-    if name := first_not_finite(model[0].model):
-        raise TrainingError(
-            f"the weight {name} of {chosen.model} is not finite: name a checkpoint of before it became so"
-        )
+    require_finite_start(model[0].model, chosen.model)
     model.max_seq_length = chosen.length
     return model
 

@@ -110,7 +110,8 @@ def test_from_texts_alone(run, folder, monkeypatch, capfd):
     code, _, err = run("--from", place / "model", "--output", "more")
     assert code == 1
     assert_states(err, "more", "corpus")
-    assert all(folder / "more" / "corpus" in path.parents for path in {*folder.rglob("*")} - {*before})
+    new = {*folder.rglob("*")} - {*before}
+    assert new and all(folder / "more" / "corpus" in path.parents for path in new)
     assert {*before} <= {*folder.rglob("*")}
     assert run("--from", place / "model", "--output", "new", "--epochs", "3")[0] == 1 and not (folder / "new").exists()
 

@@ -533,10 +533,13 @@ def test_a_stage_of_another_run_beside_the_last_is_refused(unfinished, run, unin
     shutil.copytree(output / "stage-2", output / "stage-3")
     if unfinished:
         shutil.rmtree(output / "stage-2")
-    trained = (output / "model" / "model.safetensors").read_bytes()
-    with refused(TrainingError, output / "stage-3", "2 stages", "move it away"):
-        run(output)
-    assert (output / "model" / "model.safetensors").read_bytes() == trained
+    recorded = json.loads((output / "run.json").read_text())
+    del recorded["seed"]  # as in a run of an earlier version
+    (output / "run.json").write_text(json.dumps(recorded))
+    before = {path: path.read_bytes() for path in output.rglob("*") if path.is_file()}
+    with refused(TrainingError, output / "stage-3", "stage 2", "move it away"):
+        run(output, seed=1)
+    assert {path: path.read_bytes() for path in before} == before
     (output / "stage-3").rename(output / "stage-03")  # as a backup is named
     run(output)
     assert_same_run(output, uninterrupted)
@@ -548,10 +551,17 @@ def test_a_run_inside_its_corpus_is_refused(run, tmp_path):
     texts = tmp_path / "texts"
     texts.mkdir()
     shutil.copy(TEXT, texts)
-    for output, cache in (texts / "run", tmp_path / "cache"), (tmp_path / "run", texts / "cache"), (tmp_path, texts):
-        with refused(TrainingError, texts, "written into it"):
-            run(output, corpus=Corpus([texts], cache), stages=STAGES[:1])
-        assert [path.name for path in texts.iterdir()] == [TEXT.name] and not (tmp_path / "run").exists()
+    other = tmp_path / "cache"
+    for output, cache in (texts / "run", other), (tmp_path / "run", texts / "cache"), (tmp_path / "run", texts):
+        of_texts = Corpus([texts], cache)
+        for corpora in {"corpus": of_texts}, {"corpus": Corpus([TEXT], cache), "held_out": of_texts}:
+            with refused(TrainingError, texts, "written into it"):
+                run(output, stages=STAGES[:1], **corpora)
+            assert [path.name for path in texts.iterdir()] == [TEXT.name] and not (tmp_path / "run").exists()
+    run(
+        texts / ".run", corpus=Corpus([texts], texts / ".run" / "corpus"), stages=STAGES[:1]
+    )  # hidden files are not read
+    run(texts / ".run", corpus=Corpus([texts], texts / ".run" / "corpus"), stages=STAGES[:1])
 
 
 def test_the_score_is_that_of_the_last_stage(tmp_path):

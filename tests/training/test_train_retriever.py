@@ -247,7 +247,7 @@ def test_weights_that_are_not_finite_are_named(run, folder):
     model.save_pretrained("start")
     code, _, err = run("--epochs", 0, "--hard-epochs", 0)
     assert code == 1 and not (folder / "run").exists()
-    assert_states(err, "start", "roformer.embeddings.word_embeddings.weight", "not finite")
+    assert_states(err, "start", "embeddings.word_embeddings.weight", "not finite")
 
 
 def test_a_model_that_cannot_be_trained_here_is_named(run, folder):

@@ -158,41 +158,42 @@ class _Run:
     def train(self, epochs: int | None, tell: Callable[[str], None]) -> PreTrainedModel:
         for stage in self.stages:  # check all stages before the first begins
             _device_batch(stage, self.device_tokens, self.state.num_processes)
-        for corpus in filter(None, (self.corpus, self.held_out)):
-            require_outside(corpus.sources, self.output, *self._caches)
         with run_lock(self.output):
             on_main_process(self._require_fresh_or_begun)  # before the corpus is read, which may take hours
-            for corpus in filter(None, (self.held_out, self.corpus)):
-                corpus.documents()
+            self._read_corpora()
             if not self.stages:
                 pieces = len(self.corpus.pieces(self.tokenizer, USUAL_LENGTH))
                 self.stages = [usual_stage(pieces, self.model.config.hidden_size, epochs)]
                 _device_batch(self.stages[0], self.device_tokens, self.state.num_processes)
                 on_main_process(partial(tell, f"{pieces:,} pieces; stage: {_in_yaml(self.stages[0])}"))
             self.description = on_main_process(self._record_or_compare)
-            on_main_process(self._require_no_other_stage)
             return self._train_stages()
 
     def require_same(self) -> None:
         """Raise a TrainingError if the folder has another run."""
         if (self.output / RUN).exists():
-            self._compare(self._description())
+            self._read_corpora()
+            on_main_process(lambda: self._require_same(self._description()))
 
-    def _compare(self, run: dict) -> None:
+    def _require_same(self, run: dict) -> None:
         hint = f"or start another run from the model of a finished stage, {self.output}/stage-1/model"
         check_same(self.output, self._read_recorded(self.output / RUN), run, hint)
+        for number, path in stage_folders(self.output).items():
+            if number > len(self.stages):
+                raise TrainingError(
+                    f"{path} is of another run, this one ends with stage {len(self.stages)}: move it away"
+                )
+
+    def _read_corpora(self) -> None:
+        corpora = [corpus for corpus in (self.held_out, self.corpus) if corpus]
+        for corpus in corpora:
+            require_outside(corpus.sources, self.output, *self._caches)
+        for corpus in corpora:
+            corpus.documents()
 
     @property
     def _caches(self) -> set[Path]:
         return {Path(corpus.cache).resolve() for corpus in (self.corpus, self.held_out) if corpus}
-
-    def _require_no_other_stage(self) -> None:
-        """Raise a TrainingError if the folder has further stages, such as those of another run."""
-        for number, path in stage_folders(self.output).items():
-            if number > len(self.stages):
-                raise TrainingError(
-                    f"{path} is of another run, since this one has {len(self.stages)} stages: move it away"
-                )
 
     def _train_stages(self) -> PreTrainedModel:
         for number, stage in enumerate(self.stages, 1):
@@ -258,7 +259,7 @@ class _Run:
         """Record the settings of a new run in run.json, or compare them with the recorded ones. Return them."""
         path, run = self.output / RUN, self._description()
         if path.exists():
-            self._compare(run)
+            self._require_same(run)
         remove_leftovers(path)  # this process has the lock of the folder
         write_whole(path.resolve(), json.dumps(run, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
         return run

@@ -36,12 +36,17 @@ def load_data_set(name: str, split: str = "train", cache: str | Path | None = No
 def require_outside(sources: Iterable[str | Path | None], *places: str | Path) -> None:
     """Raise a TrainingError if a folder among the sources has one of the places in it.
 
-    What a run writes there would be read as data when it resumes.
+    What a run writes there would be read as data when it resumes, unless it is hidden.
     """
-    for source in filter(None, sources):
-        for place in map(Path, places):
-            if Path(source).is_dir() and Path(source).resolve() in (place.resolve(), *place.resolve().parents):
-                raise TrainingError(f"the folder {source} is read, and {place} would be written into it: name another")
+    for source in map(Path, filter(None, sources)):
+        for place in places:
+            folder, written = source.resolve(), Path(place).resolve()
+            if not source.is_dir() or folder not in (written, *written.parents):
+                continue
+            if not any(part.startswith(".") for part in written.relative_to(folder).parts):
+                raise TrainingError(
+                    f"the folder {source} is read, and {place} would be written into it: name a folder outside of it"
+                )
 
 
 def is_data_set(source: str | Path, also: tuple[str, ...] = ()) -> bool:

@@ -3,6 +3,7 @@
 import argparse
 import math
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -94,6 +95,12 @@ def first_not_finite(model: nn.Module) -> str | None:
     if not sums or torch.stack([total.to(sums[0]) for total in sums]).isfinite().all():
         return None
     return next((name for name, x in local.items() if not x.isfinite().all()), None)
+
+
+def require_finite_start(model: nn.Module, place: str | Path) -> None:
+    """Raise NotFinite if a model that was loaded from `place` has a weight that is not finite."""
+    if name := first_not_finite(model):
+        raise NotFinite(f"the weight {name} of {place} is not finite: use an earlier checkpoint")
 
 
 def positive_rate(word: str) -> float:

@@ -12,6 +12,7 @@ from ...output.console import sentence_of
 from ...tokenization.tokenizer import RoFormerTokenizer
 from ...tokenization.whole_file import read_json
 from ..errors import TrainingError
+from .finite import require_finite_start
 
 # The sizes of https://github.com/google-research/bert: layers and width. A head has 64 dimensions.
 SIZES = {"tiny": (2, 128), "mini": (4, 256), "small": (4, 512), "medium": (8, 512), "base": (12, 768)}
@@ -76,10 +77,7 @@ def fresh_model(
 
 
 def saved_config(place: str | Path) -> RoFormerConfig:
-    """Load the configuration of a saved RoFormer.
-
-    Raises a TrainingError if it is another model, a file of weights was cut short, or a weight is not finite.
-    """
+    """Load the configuration of a saved RoFormer. Raise a TrainingError if it is not one, or a file of weights was cut short."""
     place = require_place(place)
     if Path(place).is_dir() and not (Path(place) / "config.json").exists():
         raise TrainingError(f"{place} has no config.json: convert an original checkpoint with `roformer convert`")
@@ -91,8 +89,6 @@ def saved_config(place: str | Path) -> RoFormerConfig:
         )
     if clause := unreadable_weights(Path(place)):
         raise TrainingError(f"{clause}: restore it from a copy")
-    if name := _first_not_finite(Path(place)):
-        raise TrainingError(f"the weight {name} of {place} is not finite: name a checkpoint of before it became so")
     return config
 
 
@@ -107,20 +103,10 @@ def unreadable_weights(folder: Path) -> str | None:
     return None
 
 
-def _first_not_finite(folder: Path) -> str | None:
-    """Return the name of a tensor in the safetensors files of a folder that has NaN or an infinite value, or None."""
-    for file in sorted(folder.glob("model*.safetensors")):
-        with safe_open(file, "pt") as weights:
-            for name in weights.keys():  # noqa: SIM118, it is not a dict
-                if not weights.get_tensor(name).float().isfinite().all():
-                    return name
-    return None
-
-
 def trained_model(place: str | Path, tokenizer: PreTrainedTokenizerBase, seed: int = 0) -> RoFormerForMaskedLM:
     """Load a saved RoFormer in float32 to train it further. If it has no MLM head, add one with weights from the seed.
 
-    Raises a TrainingError if it is another model or a decoder, or its vocabulary is not the tokenizer's.
+    Raises a TrainingError if it is another model or a decoder, its vocabulary is not the tokenizer's, or a weight is not finite.
     """
     config = saved_config(place)
     if config.is_decoder:
@@ -132,7 +118,9 @@ def trained_model(place: str | Path, tokenizer: PreTrainedTokenizerBase, seed: i
             "vocabulary with `roformer vocab-init`"
         )
     set_seed(seed)
-    return RoFormerForMaskedLM.from_pretrained(place, dtype=torch.float32)
+    model = RoFormerForMaskedLM.from_pretrained(place, dtype=torch.float32)
+    require_finite_start(model, place)
+    return model
 
 
 def has_tokenizer(place: str | Path) -> bool:

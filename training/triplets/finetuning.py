@@ -28,7 +28,7 @@ from ..errors import TrainingError
 from ..metrics import metric
 from ..runs.device import ON_CPU, device_batch_size
 from ..runs.digests import digest_of_model
-from ..runs.finite import FiniteTrainer
+from ..runs.finite import FiniteTrainer, require_finite_start
 from ..runs.models import has_tokenizer, saved_config
 from ..runs.nothing_learned import NothingLearned
 from .baselines import TEXT_BLIND, decide
@@ -75,7 +75,10 @@ class StartingModel:
     weights: str
 
     def model(self, scorer: str, seed: int = 0) -> RoFormerForTripletMatching:
-        """Load the model in float32. If the checkpoint has no scorer, initialise one from the seed."""
+        """Load the model in float32. If the checkpoint has no scorer, initialise one from the seed.
+
+        Raises NotFinite if a weight is not finite.
+        """
         set_seed(seed)
         # Hide the report that the scorer is new; other missing weights are refused below.
         with no_transformers_bar(), no_transformers_report():
@@ -84,6 +87,7 @@ class StartingModel:
             )
         if missing := [name for name in loading["missing_keys"] if not name.startswith("scorer.")]:
             raise TrainingError(f"{self.place} lacks {len(missing)} weights of the model, such as {sorted(missing)[0]}")
+        require_finite_start(model, self.place)
         return model
 
 
