@@ -130,7 +130,7 @@ schemas: $(TOOLS)
 # Make an ordinary installation in the folder `site` of a temporary folder, and go there: in an editable one, the tools
 # below miss packages.
 INSTALLED = folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && mkdir "$$folder/tree" \
-	&& cp -r setup.py setup.cfg pyproject.toml README.md LICENSE $(ROOMS) "$$folder/tree" && cp pyproject.toml "$$folder" \
+	&& cp -r setup.py setup.cfg pyproject.toml README.md LICENSE roformer_command.py $(ROOMS) "$$folder/tree" && cp pyproject.toml "$$folder" \
 	&& $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-index --no-deps --no-build-isolation \
 		--target "$$folder/site" "$$folder/tree" && cd "$$folder"
 

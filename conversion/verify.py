@@ -4,10 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import transformers
-from transformers import AutoConfig, AutoTokenizer
-
-import modeling_roformer
 
 from ..output.console import byte_progress, no_transformers_bar
 from .checkpoints.checkpoint import Plan
@@ -18,13 +14,12 @@ from .formats.source import Source
 
 def verify_weights(folder: Path, source: Source, plan: Plan, dtype: str, progress: bool = False) -> None:
     """Load the folder with transformers; raise CheckpointError unless every value equals the source's, bit for bit."""
-    from ..registration.registry import register
+    from ..registration import public_names, transformers
 
-    register()  # the command line defers it
-    AutoTokenizer.from_pretrained(folder)
+    transformers.AutoTokenizer.from_pretrained(folder)
     with no_transformers_bar():
-        name = AutoConfig.from_pretrained(folder).architectures[0]
-        architecture = getattr(modeling_roformer, name, None) or getattr(transformers, name)
+        name = transformers.AutoConfig.from_pretrained(folder).architectures[0]
+        architecture = getattr(public_names, name, None) or getattr(transformers, name)
         model, info = architecture.from_pretrained(folder, dtype="auto", output_loading_info=True)
     trouble = [f"{what.replace('_', ' ')}: {sorted(keys)}" for what, keys in info.items() if keys]
     if trouble:

@@ -1,6 +1,6 @@
 """The command `roformer` starts without models, and nothing else does."""
 
-import importlib.util
+import ast
 import shlex
 import subprocess
 import sys
@@ -22,7 +22,7 @@ MODELS = "transformers.modeling_utils"  # what every model class is made of
 # As pip writes it, and besides, what was imported.
 COMMAND = """
 import sys
-from modeling_roformer.cli import main
+from roformer_command import main
 try:
     main()
 finally:
@@ -62,7 +62,7 @@ class Interrupt:
             os.kill(os.getpid(), signal.SIGINT)
 
 sys.meta_path.insert(0, Interrupt())
-from modeling_roformer.cli import main
+from roformer_command import main
 main()
 """
 
@@ -77,7 +77,7 @@ def test_an_interruption_at_the_start_shows_no_traceback():
 # Each line is a command, and they run in one process: after which of them is torch there?
 LIGHT = """
 import shlex, sys
-from modeling_roformer.cli import main
+from roformer_command import main
 for line in sys.stdin.read().splitlines():
     sys.argv = ["roformer", *shlex.split(line)]
     try:
@@ -154,14 +154,6 @@ def test_what_needs_no_model_imports_neither_torch_nor_transformers(tmp_path):
     assert "RoFormer" in ran.stdout and "Traceback" not in ran.stderr
 
 
-def test_the_module_starts_as_the_command_does():
-    command = [sys.executable, "-X", "importtime", "-m", "modeling_roformer.cli", "--version"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.stdout == f"{modeling_roformer.__version__}\n"
-    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
-    assert "modeling_roformer" in imported and not imported & {"torch", "transformers"}
-
-
 @pytest.mark.parametrize("command", ["convert", "export-tf", "export-onnx", "push", "card", "info", "vocab-init"])
 def test_a_folder_that_is_not_there(run, tmp_path, command):
     missing, more = tmp_path / "missing", {"push": ["me/model"], "vocab-init": ["words.txt", "out"]}
@@ -195,43 +187,29 @@ def test_verifying_loads_with_this_package(start, tmp_path):
     assert {"modeling_roformer.registration.registry", "modeling_roformer.heads"} <= imported
 
 
-@pytest.mark.slow
-def test_a_public_name_brings_everything(start):
-    """Code in the command's process that asks for a model gets it, registered."""
-    out, _ = start("""
-import modeling_roformer.cli
-import sys
-assert "modeling_roformer.registration.public_names" not in sys.modules
-from modeling_roformer import RoFormerConfig, RoFormerModel
-from transformers import AutoModel
-print(type(AutoModel.from_config(RoFormerConfig(num_hidden_layers=1))) is RoFormerModel)
-print(hasattr(modeling_roformer, "RoFormerForNothing"))
+def test_code_of_commands_takes_transformers_from_the_registration():
+    """Before it, transformers' Auto classes and pipelines compute with transformers' own RoFormer."""
+    rooms = ("conversion", "model_cards", "serving", "training", "tokenization/vocabulary_maker")
+    rooms += tuple(f"modeling_roformer/{room}" for room in ("cli", "cluster", "hub", "output"))
+    found = set()
+    for file in (file for room in rooms for file in (REPOSITORY / room).rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in getattr(node, "names", ()) if isinstance(alias, ast.alias)]
+            from_transformers = isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith("transformers.")
+            if (isinstance(node, ast.Import) and "transformers" in names) or (
+                from_transformers and any(name.startswith(("Auto", "pipeline")) for name in names)
+            ):
+                found.add(str(file.relative_to(REPOSITORY)))
+    assert found == {"model_cards/kinds.py"}  # which reads names only
+
+
+def test_a_program_named_roformer_has_models_from_the_start(start):
+    out, _ = start("""  # modeling_roformer.cli
+import modeling_roformer
+from transformers import AutoConfig, AutoModel
+print(AutoModel.from_config(AutoConfig.for_model("roformer", num_hidden_layers=1)).__module__)
 """)
-    assert out.split() == ["True", "False"]
-
-
-@pytest.mark.parametrize(
-    ("program", "text"),
-    [
-        ("roformer", "import modeling_roformer"),  # of that name, and something else
-        ("train.py", "from modeling_roformer.cli import main"),
-        ("roformer", None),  # a folder, as `python FOLDER` runs it
-        ("-c", None),
-        ("", None),
-        (None, None),  # an interpreter inside another program
-    ],
-)
-def test_every_other_program_has_models_from_the_start(program, text, tmp_path, monkeypatch):
-    if program == "roformer" and text is None:
-        (tmp_path / program).mkdir()
-    elif text is not None:
-        (tmp_path / program).write_text(text)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", [] if program is None else [program])
-    spec = importlib.util.find_spec("modeling_roformer")
-    package = importlib.util.module_from_spec(spec)  # made anew, beside the one that is imported
-    spec.loader.exec_module(package)
-    assert set(package.__all__) == set(modeling_roformer.__all__) <= vars(package).keys()
+    assert out == "modeling_roformer.model\n"
 
 
 def test_ctrl_c_before_it_has_begun(monkeypatch, capsys):

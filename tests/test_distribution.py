@@ -79,7 +79,7 @@ def wheel(sdist, tmp_path_factory) -> Path:
 
 def package_files(tree: Path) -> set[tuple[str, str]]:
     """Return the place of each file of the package in the tree, and where an installation has it."""
-    found = set()
+    found = {(f"{module}.py",) * 2 for module in SETTINGS["options"]["py_modules"].split()}
     for package, folder in FOLDERS.items():
         for file in (tree / folder).rglob("*"):
             if file.is_file() and file.suffix != ".pyc":

@@ -66,11 +66,10 @@ def python(code: str, folder: Path, installation: Path) -> str:
     return done.stdout
 
 
-# What a program of the command's name imports: everything but the models, which take seconds.
-QUICK = f"""
-import pathlib, sys
-pathlib.Path("roformer").write_text("{NAME}.cli")
-sys.argv = ["roformer"]
+# In the process of the command, the package imports no models, which take seconds.
+QUICK = """
+import sys
+sys.modules["roformer_command"] = sys
 from importlib.util import find_spec
 """
 

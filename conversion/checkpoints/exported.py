@@ -68,11 +68,10 @@ def added_tokens(tokenizer: RoFormerTokenizer) -> dict[int, AddedToken]:
 def model_on_meta(config: PreTrainedConfig, architecture: str, path: Path) -> PreTrainedModel:
     """Make the model that a configuration (the file `path`) names, on the meta device; only our classes and BERT's."""
     import torch
-    import transformers
 
-    import modeling_roformer
+    from ...registration import public_names, transformers
 
-    kind = getattr(modeling_roformer, architecture, None)
+    kind = getattr(public_names, architecture, None)
     kind = kind or (getattr(transformers, architecture, None) if isinstance(config, transformers.BertConfig) else None)
     if (
         not isinstance(kind, type)

@@ -138,9 +138,9 @@ def longest_input(config: PreTrainedConfig) -> int | None:
 
 def write_config(saved: SavedModel, folder: Path) -> None:
     """Write the model's config.json with the graph's class and dtype."""
-    from transformers import AutoConfig
+    from ...registration import transformers
 
-    config = AutoConfig.from_pretrained(saved.folder, local_files_only=True)
+    config = transformers.AutoConfig.from_pretrained(saved.folder, local_files_only=True)
     config.architectures, config.dtype = [saved.architecture], "float32"
     for name in ("auto_map", "custom_pipelines"):  # their code is not exported
         if hasattr(config, name):

@@ -63,10 +63,10 @@ def _class_to_export(path: Path, config: dict) -> tuple[str, bool]:
 
 def load_tokenizer(saved: SavedModel) -> PreTrainedTokenizerBase:
     """Load the folder's tokenizer; raise ServingError if it cannot be read."""
-    from transformers import AutoTokenizer
+    from ...registration import transformers
 
     try:
-        return AutoTokenizer.from_pretrained(saved.folder, local_files_only=True)
+        return transformers.AutoTokenizer.from_pretrained(saved.folder, local_files_only=True)
     except Exception as error:  # of any type: nothing in its files is checked before use
         raise ServingError(f"{saved.folder}: the tokenizer cannot be read: {sentence_of(error)}") from None
 
@@ -78,11 +78,10 @@ def load_model(saved: SavedModel) -> PreTrainedModel:
         ServingError: there is no such class, or the weights do not fit it.
     """
     import torch
-    import transformers
 
-    from ...registration import public_names as public
+    from ...registration import public_names, transformers
 
-    kind = getattr(public, saved.architecture, None) or getattr(transformers, saved.architecture, None)
+    kind = getattr(public_names, saved.architecture, None) or getattr(transformers, saved.architecture, None)
     if not (isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)):
         raise ServingError(
             f"{saved.folder / 'config.json'}: {saved.architecture} is not a model class of this package or of transformers"

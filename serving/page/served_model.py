@@ -5,9 +5,9 @@ from functools import cached_property
 from pathlib import Path
 
 import torch
-import transformers
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
+from ...registration import transformers
 from ...triplet_matching import AutoModelForTripletMatching
 from ..errors import ServingError
 from ..model_folder import named_when_unreadable
@@ -59,7 +59,7 @@ class ServedModel:
         folder = Path(folder)
         self.abilities: Abilities = abilities_of(folder)
         with named_when_unreadable(folder):
-            self.tokenizer = AutoTokenizer.from_pretrained(folder)
+            self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
             self.model = self._auto_class().from_pretrained(folder).eval()
         if torch.accelerator.is_available():
             self.model.to(torch.accelerator.current_accelerator())

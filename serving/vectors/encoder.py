@@ -99,15 +99,14 @@ class TextEncoder:
         if batch_tokens < 1:
             raise ServingError(f"batch_tokens is {batch_tokens}; expected at least 1")
         import torch
-        from transformers import AutoModel, AutoTokenizer
 
-        from ...model import RoFormerModel  # noqa: F401
+        from ...registration import transformers
 
         self.device = _device(device)
         # The weights of heads are unused.
         with named_when_unreadable(folder), no_transformers_bar(), no_transformers_report():
-            model = AutoModel.from_pretrained(folder, dtype=getattr(torch, dtype))
-            self.tokenizer = AutoTokenizer.from_pretrained(folder)
+            model = transformers.AutoModel.from_pretrained(folder, dtype=getattr(torch, dtype))
+            self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
         self.model = model.to(self.device).eval()
         config = self.model.config
         if len(self.tokenizer) > config.vocab_size:

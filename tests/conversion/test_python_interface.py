@@ -47,7 +47,7 @@ convert(source, output)
 print(order, info(output).family)
 """
 PROGRAM = """
-import json, sys
+import json, sys, roformer_command
 orders, source, output = json.loads(sys.argv[1]), *sys.argv[2:]
 for order, code in orders.items():
     for name in [name for name in sys.modules if name.partition(".")[0] == "modeling_roformer"]:
@@ -58,11 +58,9 @@ for order, code in orders.items():
 
 @pytest.mark.slow
 def test_functions_are_functions_in_any_order_of_imports(tmp_path):
-    program = tmp_path / "roformer"
-    program.write_text(PROGRAM, encoding="utf-8")
     orders = json.dumps({order: code + CHECK for order, code in ORDERS.items()})
     source = REPOSITORY / "tests" / "fixtures" / "legacy" / "word"
-    ran = subprocess.run([sys.executable, program, orders, source, tmp_path], capture_output=True, text=True)
+    ran = subprocess.run([sys.executable, "-c", PROGRAM, orders, source, tmp_path], capture_output=True, text=True)
     assert ran.returncode == 0 and ran.stdout.splitlines() == [f"{order} RoFormer" for order in ORDERS], ran.stderr
 
 

@@ -1,11 +1,17 @@
-"""`roformer …` in the tests' process; a module gets the fixture by `run = command_line.run`."""
+"""`roformer …`: the installed program, and `run`, which runs a command in the tests' process, where the package is registered.
+
+`run` is for commands that load no model. A module gets the fixture by `run = command_line.run`.
+"""
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from modeling_roformer.cli import main
+
+ROFORMER = Path(sys.executable).with_name("roformer")
 
 
 @pytest.fixture

@@ -9,12 +9,13 @@ from pathlib import Path
 import datasets
 import pyarrow
 import pyarrow.compute
-from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, WEIGHTS_INDEX_NAME, WEIGHTS_NAME
 from transformers.utils.hub import cached_file, get_checkpoint_shard_files
 
 from ...model_cards import sha256_of
 from ...output.console import byte_progress
+from ...registration import transformers
 from ..errors import TrainingError
 from .models import has_tokenizer, saved_config
 
@@ -123,7 +124,7 @@ def digest_of_model(place: str | Path) -> str:
     config = saved_config(place)
     rest = {"config": non_default_fields(config.to_dict(), config)}
     if has_tokenizer(place):
-        rest["tokenizer"] = digest_of_tokenizer(AutoTokenizer.from_pretrained(place))
+        rest["tokenizer"] = digest_of_tokenizer(transformers.AutoTokenizer.from_pretrained(place))
     return " ".join([*digests_of_weights(place), _digest_of_json(rest)])
 
 

@@ -4,11 +4,12 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
-from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase, set_seed
+from transformers import PreTrainedTokenizerBase, set_seed
 
 from ...configuration import RoFormerConfig
 from ...heads import RoFormerForMaskedLM
 from ...output.console import sentence_of
+from ...registration import transformers
 from ...tokenization.tokenizer import RoFormerTokenizer
 from ...tokenization.whole_file import read_json
 from ..errors import TrainingError
@@ -42,7 +43,7 @@ def saved_tokenizer(place: str | Path, **options) -> PreTrainedTokenizerBase:
     """Load the tokenizer of a saved model's folder. Raise a TrainingError if there is none, or it is damaged."""
     require_place(place)
     try:
-        return AutoTokenizer.from_pretrained(place, **options)
+        return transformers.AutoTokenizer.from_pretrained(place, **options)
     except Exception as error:  # of any type, for example for damaged files
         raise TrainingError(
             f"{place} has no tokenizer that can be loaded ({sentence_of(error)}): restore it, or use another folder"
@@ -81,7 +82,7 @@ def saved_config(place: str | Path) -> RoFormerConfig:
     place = require_place(place)
     if Path(place).is_dir() and not (Path(place) / "config.json").exists():
         raise TrainingError(f"{place} has no config.json: convert an original checkpoint with `roformer convert`")
-    config = AutoConfig.from_pretrained(place)
+    config = transformers.AutoConfig.from_pretrained(place)
     if not isinstance(config, RoFormerConfig):
         raise TrainingError(
             f"{place} has the model type {config.model_type}; expected a RoFormer. Convert a BERT or WoBERT with "
@@ -111,7 +112,7 @@ def trained_model(place: str | Path, tokenizer: PreTrainedTokenizerBase, seed: i
     config = saved_config(place)
     if config.is_decoder:
         raise TrainingError(f"{place} is a causal language model (is_decoder); expected a masked language model")
-    of_model = AutoTokenizer.from_pretrained(place).get_vocab() if has_tokenizer(place) else None
+    of_model = transformers.AutoTokenizer.from_pretrained(place).get_vocab() if has_tokenizer(place) else None
     if config.vocab_size < len(tokenizer) or of_model not in (None, tokenizer.get_vocab()):
         raise TrainingError(
             f"{place} has another vocabulary than the tokenizer: leave out --tokenizer, or give the checkpoint the new "

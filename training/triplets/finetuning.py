@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from huggingface_hub import EvalResult
 from transformers import (
-    AutoTokenizer,
     DataCollatorForMultipleChoice,
     EarlyStoppingCallback,
     PreTrainedTokenizerBase,
@@ -22,6 +21,7 @@ from ...absolute_positions import longest_text
 from ...model_cards.trained_card import write_trained_card
 from ...output.atomic_folder import output_folder
 from ...output.console import no_transformers_bar, no_transformers_report
+from ...registration import transformers
 from ...triplet_matching import RoFormerForTripletMatching
 from ..comparing.curves import draw_learning_curves
 from ..errors import TrainingError
@@ -97,7 +97,7 @@ def load_starting_model(place: str | Path) -> StartingModel:
     config = saved_config(place)
     if not has_tokenizer(place):
         raise TrainingError(f"{place} has no tokenizer: copy the vocab.txt of its training into that folder")
-    tokenizer = AutoTokenizer.from_pretrained(place)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(place)
     if config.vocab_size < len(tokenizer):
         raise TrainingError(
             f"{place}: the tokenizer has {len(tokenizer):,} entries, but the model {config.vocab_size:,}: copy the vocab.txt of "
