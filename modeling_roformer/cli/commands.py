@@ -211,12 +211,17 @@ def embed(
     directory: SavedModel,
     texts: Annotated[
         list[str],
-        Argument(metavar="TEXTS...", help="Text (one per line), JSON Lines, CSV, .gz, Parquet, folders, data sets."),
+        Argument(metavar="TEXTS...", help="Text, JSON Lines, CSV, .gz, Parquet, folders, data sets."),
     ],
     output: Annotated[Path, Argument(metavar="OUT", help="Folder of vectors to create, or to resume.")],
     field: TextField = "text",
     id_field: Annotated[str | None, Option(help="Field or column with the id; by default file and line.")] = None,
+    sample_by: Annotated[str, Option(help="What is a text in a text file: line or document, the whole file.")] = "line",
     max_length: Annotated[int | None, Option(help="Maximum tokens; by default the model's, at most 8192.")] = None,
+    chunk: Annotated[
+        int | None, Option(metavar="TOKENS", help="Split texts into chunks of this length, each with a vector.")
+    ] = None,
+    overlap: Annotated[int | None, Option(metavar="TOKENS", help="Tokens that two neighbouring chunks share.")] = None,
     dtype: Annotated[str, Option(help="dtype of the model: float32, bfloat16 or float16.")] = "float32",
     vector_dtype: Annotated[str, Option(help="dtype of the stored vectors: float32 or float16.")] = "float32",
     keep_text: Annotated[bool, Option("--keep-text", help="Store the texts beside their vectors.")] = False,
@@ -230,9 +235,9 @@ def embed(
     from ..serving.vectors import embed as embed_texts
 
     report = embed_texts(
-        directory, texts, output, field=field, id_field=id_field, max_length=max_length, dtype=dtype,
-        vector_dtype=vector_dtype, keep_text=keep_text, shard_size=shard_size, batch_tokens=batch_tokens, device=device,
-        ray=ray, workers=workers, progress=True,
+        directory, texts, output, field=field, id_field=id_field, sample_by=sample_by, max_length=max_length,
+        chunk=chunk, overlap=overlap, dtype=dtype, vector_dtype=vector_dtype, keep_text=keep_text,
+        shard_size=shard_size, batch_tokens=batch_tokens, device=device, ray=ray, workers=workers, progress=True,
     )  # fmt: skip
     stdout.print(report.table())
 

@@ -19,7 +19,7 @@ from ...output.folder_lock import only_writer
 from ..errors import ServingError
 from .encoder import BATCH_TOKENS, DTYPES, LONGEST, TextEncoder, check_model, model_identity
 from .source_names import source_names
-from .texts import Shard, Texts
+from .texts import SAMPLE_BY, Shard, Texts
 from .vector_folder import VECTOR_DTYPES, Made, VectorFolder, make_shard, repeated_ids
 
 SHARD_SIZE = 4096
@@ -32,7 +32,7 @@ class EmbedReport:
 
     `kept` shards were there already; `again` shards were computed again, because their files were damaged or of other texts.
     `repeated` ids appear more than once, such as `example`. `left_out` rows have no text. `cut` texts were truncated to
-    `longest` tokens.
+    `longest` tokens. `chunks` is the number of all chunks, if texts were split.
     """
 
     model: Path
@@ -50,6 +50,7 @@ class EmbedReport:
     longest: int | None
     computed: int
     seconds: float
+    chunks: int | None = None
 
     def table(self) -> Table:
         """Return the summary as a rich table."""
@@ -59,16 +60,18 @@ class EmbedReport:
         if self.again:
             shards += f"; {self.again:,} computed again, since damaged or of other texts"
         repeated = f"{self.repeated:,} ids appear more than once, such as {self.example}; all are kept"
+        speed = self.computed / self.seconds
         rows = {
             "model": str(self.model),
             "output": str(self.output),
             "texts": f"{self.texts:,}",
+            "chunks": f"{self.chunks:,}" if self.chunks else None,
             "vectors": f"{self.width:,} × {self.dtype}",
             "shards": shards,
             "left out": f"{self.left_out:,} rows without a text" if self.left_out else None,
             "truncated": f"{self.cut:,} texts, at {self.longest:,} tokens (--max-length)" if self.cut else None,
             "note": repeated if self.repeated else None,
-            "texts/s": f"{self.computed / self.seconds:,.0f}" if self.computed else None,
+            "texts/s": (f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}") if self.computed else None,
             "seconds": f"{self.seconds:.1f}",
         }
         return summary_table(rows)
@@ -81,7 +84,10 @@ def embed(
     *,
     field: str = "text",
     id_field: str | None = None,
+    sample_by: str = "line",
     max_length: int | None = None,
+    chunk: int | None = None,
+    overlap: int | None = None,
     dtype: str = "float32",
     vector_dtype: str = "float32",
     keep_text: bool = False,
@@ -99,7 +105,11 @@ def embed(
         texts: files, folders and names of data sets; see `Texts`.
         output: folder of vectors; see `VectorFolder`. Each file appears only when it is complete.
         field, id_field: names of the text and of its id in JSON Lines, CSV, Parquet and data sets.
+        sample_by: what is a text in a text file: "line", or "document" for the whole file.
         max_length: truncate texts to this number of tokens; by default to what the model reads, at most 8,192.
+        chunk: do not truncate texts, but split them into chunks of this number of tokens, each with a vector and an id: the
+            text's, then `#1`, `#2` and so on.
+        overlap: tokens that a chunk shares with the one before; none by default.
         dtype, batch_tokens, device: see `TextEncoder`.
         vector_dtype: of the stored vectors, float32 or float16.
         keep_text: also store the texts.
@@ -120,9 +130,15 @@ def embed(
     sources = tuple(map(str, [texts] if isinstance(texts, (str, Path)) else texts))
     if shard_size < 1:
         raise ServingError(f"shard_size is {shard_size}; expected at least 1")
-    for name, value, choices in ("dtype", dtype, DTYPES), ("vector_dtype", vector_dtype, VECTOR_DTYPES):
+    for name, value, choices in [
+        ("dtype", dtype, DTYPES), ("vector_dtype", vector_dtype, VECTOR_DTYPES), ("sample_by", sample_by, SAMPLE_BY),
+    ]:  # fmt: skip
         if value not in choices:
             raise ServingError(f"{name} is {value!r}; expected one of {', '.join(choices)}")
+    if chunk is None and overlap is not None:
+        raise ServingError(f"overlap is {overlap}, but only chunks overlap: give their length (--chunk) as well")
+    if chunk is not None and max_length is not None:
+        raise ServingError(f"chunk is {chunk} and max_length {max_length}: give one, since chunks hold the whole text")
     if workers is not None and ray is None:
         raise ServingError(f"workers is {workers}, but only Ray has workers: give its address (--ray) as well")
     if ray is not None:
@@ -135,7 +151,9 @@ def embed(
         begun = folder.run() or {}
         settings = {
             "model": model_identity(model), "field": field, "id_field": id_field, "max_length": max_length, "dtype": dtype,
-            "vector_dtype": vector_dtype, "keep_text": keep_text, "shard_size": shard_size,
+            "vector_dtype": vector_dtype, "keep_text": keep_text, "shard_size": shard_size, "chunk": chunk,
+            # None in folders of older versions.
+            "sample_by": None if sample_by == "line" else sample_by, "overlap": overlap or None,
         }  # fmt: skip
         is_there = bool(folder.files())
         is_old = is_there and "paths" not in begun  # an older version: whole paths in ids, no limit of the length
@@ -143,13 +161,13 @@ def embed(
         run = settings | {"texts": list(sources) if is_old else source_names(sources)}
         folder.check(run)
         paths = None if is_old else _digest_of_paths(sources)
-        corpus = Texts(sources, field, id_field, whole_paths=is_old)
+        corpus = Texts(sources, field, id_field, sample_by, whole_paths=is_old)
         task = bar.add_task("reading", total=corpus.check())
         if next(corpus.shards(shard_size), None) is None:
             raise ServingError(f"there is no text in {', '.join(sources)}")
         make_encoder = partial(
-            TextEncoder, model.resolve(), max_length=max_length, longest=longest, dtype=dtype, device=device,
-            batch_tokens=batch_tokens,
+            TextEncoder, model.resolve(), max_length=max_length if chunk is None else chunk, longest=longest,
+            overlap=None if chunk is None else overlap or 0, dtype=dtype, device=device, batch_tokens=batch_tokens,
         )  # fmt: skip
         make_file = partial(make_shard, dtype=vector_dtype, keep_text=keep_text)
         before = {path.name for path in folder.files()}
@@ -193,9 +211,11 @@ def embed(
                 f"{folder.path} holds {len(more):,} shards beyond the end of the texts, from {min(more)} on: the input was "
                 "longer before. Remove them, or name a new folder"
             )
-        repeated, example = repeated_ids(folder) if id_field is not None else (0, None)
+        repeated, example = repeated_ids(folder, chunked=chunk is not None) if id_field is not None else (0, None)
         found = kept | made
         done = {"texts": sum(found.values()), "shards": len(found), "width": folder.width()}
+        if chunk is not None:
+            done["chunks"] = folder.rows()
         folder.write_run(run | {"done": done})
     return EmbedReport(
         model=Path(directory),
@@ -297,12 +317,11 @@ def compute_here(
     encoder = make_encoder()
 
     def tokenized(shard: Shard | None) -> tuple | None:
-        return shard and (shard, *encoder.tokenize_and_count(shard.texts))
+        return shard and (shard, encoder.rows(shard.ids, shard.texts))
 
     with ThreadPoolExecutor(1) as ahead:
         coming = ahead.submit(tokenized, shard)
         while (found := coming.result()) is not None:
             coming = ahead.submit(lambda: tokenized(next(shards, None)))
-            shard, ids, cut = found
-            vectors = encoder.vectors(ids, shard.ids)
-            yield make_file(shard, vectors, cut, encoder.max_length)
+            shard, rows = found
+            yield make_file(shard, rows, encoder.vectors(rows.tokens, rows.ids), encoder.max_length)

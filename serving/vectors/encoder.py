@@ -4,6 +4,7 @@ import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from ..pooling import is_matcher, pooling_of, stated_length
 if TYPE_CHECKING:
     import torch
 
+FIRST_CHUNK = "#1"  # end of the id of a text's first chunk
 DTYPES = ("float32", "bfloat16", "float16")
 BATCH_TOKENS = 16_384
 # Default for the most tokens of a text, so that a very long text does not exhaust memory. It is a constant, because vectors
@@ -55,6 +57,17 @@ def model_identity(folder: Path) -> str:
     return found.hexdigest()
 
 
+@dataclass(frozen=True)
+class Rows:
+    """Tokenized texts: a row for each text, or for each chunk of a text."""
+
+    ids: list[str]
+    texts: list[str]
+    tokens: list[np.ndarray]
+    of: Sequence[int]  # the number of each row's text
+    cut: int  # truncated texts
+
+
 class TextEncoder:
     """Encoder of texts with a saved model.
 
@@ -70,6 +83,8 @@ class TextEncoder:
         max_length: truncate texts to this number of tokens, special tokens included. The default is the tokenizer's
             `model_max_length`; without one, "bi" reads 1,024 tokens and "mean" `max_position_embeddings`.
         longest: upper bound of that default, so that memory suffices; None for no bound.
+        overlap: do not truncate texts, but split them into chunks of `max_length` tokens, each with the last `overlap` tokens
+            of the one before; see `rows`.
         dtype: in which the model computes, one of `DTYPES`; the vectors are float32.
         device: a torch device; an accelerator by default, if there is one.
         batch_tokens: most tokens of a batch, padding included.
@@ -89,6 +104,7 @@ class TextEncoder:
         *,
         max_length: int | None = None,
         longest: int | None = LONGEST,
+        overlap: int | None = None,
         dtype: str = "float32",
         device: str | None = None,
         batch_tokens: int = BATCH_TOKENS,
@@ -121,9 +137,16 @@ class TextEncoder:
             )
         self.pooling = pooling_of(folder, config.to_dict())
         self.width = config.hidden_size
+        self.overlap, self._limit = overlap, "max_length" if overlap is None else "chunk"
         self.max_length = self._max_length(folder, max_length, longest)
         self.batch_tokens = batch_tokens
+        if overlap is not None:
+            self._check_chunks(folder)
         config.unpad_inputs, config.use_cache = True, False
+
+    @property
+    def _option(self) -> str:
+        return "--" + self._limit.replace("_", "-")
 
     def _max_length(self, folder: Path, wanted: int | None, longest: int | None) -> int:
         from ...absolute_positions import longest_text
@@ -136,10 +159,10 @@ class TextEncoder:
         least = self.tokenizer.num_special_tokens_to_add() + 1
         if wanted is not None:
             if wanted < least:
-                raise ServingError(f"max_length is {wanted}; expected at least {least}")
+                raise ServingError(f"{self._limit} is {wanted}; expected at least {least}")
             if ends is not None and wanted > ends:
                 raise ServingError(
-                    f"{folder} has positions for {ends:,} tokens, fewer than max_length, {wanted} (--max-length)"
+                    f"{folder} has positions for {ends:,} tokens, fewer than {self._limit}, {wanted} ({self._option})"
                 )
             return wanted
         longest = 10**9 if longest is None else longest
@@ -147,6 +170,16 @@ class TextEncoder:
             return min(longest_input(self.tokenizer, None), ends or longest, longest)
         stated = ends or longest if self.pooling == "pooler" else stated
         return min(self.tokenizer.model_max_length, longest, stated, stated_length(folder) or longest)
+
+    def _check_chunks(self, folder: Path) -> None:
+        room = self.max_length - self.tokenizer.num_special_tokens_to_add()
+        if not 0 <= self.overlap < room:
+            raise ServingError(
+                f"overlap is {self.overlap}; expected 0 to {room - 1}, less than a chunk of {self.max_length} tokens without "
+                "its special tokens"
+            )
+        if not self.tokenizer.is_fast:
+            raise ServingError(f"{folder} has no fast tokenizer, which chunks need: embed its texts without --chunk")
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         """Return the vectors in float32, of shape (len(texts), width)."""
@@ -169,6 +202,28 @@ class TextEncoder:
                 rows = self._encode([some[i] for i in full])["input_ids"]
                 cut += sum(len(row) > self.max_length for row in rows)
         return found, cut
+
+    def rows(self, ids: Sequence[str], texts: Sequence[str]) -> Rows:
+        """Tokenize texts. With chunks, the rows of the text `x` have the ids `x#1`, `x#2` and so on, and their own texts."""
+        if self.overlap is None:
+            tokens, cut = self.tokenize_and_count(texts)
+            return Rows(list(ids), list(texts), tokens, range(len(texts)), cut)
+        found = Rows([], [], [], [], 0)
+        for number, (id_, text) in enumerate(zip(ids, texts, strict=True)):
+            # One text at a time: the offsets of its tokens are Python objects.
+            encoding = self._encode(
+                [text], truncation=True, max_length=self.max_length, stride=self.overlap, return_overflowing_tokens=True,
+                return_offsets_mapping=True,
+            )  # fmt: skip
+            for chunk, (row, offsets) in enumerate(
+                zip(encoding["input_ids"], encoding["offset_mapping"], strict=True), 1
+            ):
+                places = [(first, last) for first, last in offsets if first < last]  # without special tokens
+                found.ids.append(f"{id_}#{chunk}")
+                found.texts.append(text[places[0][0] : places[-1][1]] if places else text)
+                found.tokens.append(np.array(row, dtype=np.int32))
+                found.of.append(number)
+        return found
 
     def _encode(self, texts: list[str], **options):
         return self.tokenizer(texts, return_attention_mask=False, return_token_type_ids=False, verbose=False, **options)
@@ -205,7 +260,7 @@ class TextEncoder:
         longest = max(range(len(batch)), key=lambda i: len(batch[i]))
         name = "a text" if names is None else names[longest]
         texts = name if len(batch) == 1 else f"{len(batch):,} texts at once, the longest {name}"
-        smaller = "--max-length" if len(batch) == 1 else "--batch-tokens, or a smaller --max-length"
+        smaller = self._option if len(batch) == 1 else f"--batch-tokens, or a smaller {self._option}"
         raise ServingError(
             f"{self.device} has too little memory for {texts} with {len(batch[longest]):,} tokens: give a smaller {smaller}"
         )

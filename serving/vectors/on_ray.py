@@ -7,7 +7,7 @@ import numpy as np
 
 from ...cluster.stream import Watch
 from ..errors import ServingError
-from .encoder import TextEncoder, check_model, model_identity
+from .encoder import Rows, TextEncoder, check_model, model_identity
 from .texts import Shard
 from .vector_folder import Made
 
@@ -30,22 +30,33 @@ class ShardWork:
 
     def __call__(self, shard: Shard, watch: Watch) -> Made:
         """Compute a shard. Report each batch before it runs, and run suspects one at a time."""
-        vectors = np.empty((len(shard), self.encoder.width), dtype=np.float32)
-        alone = set(watch.suspects)
-        rest = [i for i in range(len(shard)) if i not in alone]
-        ids, cut = self.encoder.tokenize_and_count([shard.texts[i] for i in rest])
-        for batch in self.encoder.batches(ids):
-            places = [rest[i] for i in batch]
-            watch(places)
-            names = [shard.ids[i] for i in places]
-            vectors[places] = self.encoder.pooled([ids[i] for i in batch], names).cpu().numpy()
-        for i in sorted(alone):
+        alone = sorted(watch.suspects)
+        found = [self._rows(shard, [i for i in range(len(shard)) if i not in alone], watch)]
+        for i in alone:
             watch([i])
-            ids, is_cut = self.encoder.tokenize_and_count([shard.texts[i]])
-            vectors[i] = self.encoder.vectors(ids, [shard.ids[i]])[0]
-            cut += is_cut
-        made = self.make_file(shard, vectors, cut, self.encoder.max_length)
+            found.append(self._rows(shard, [i], watch))
+        order = np.argsort([i for rows, _ in found for i in rows.of], kind="stable")
+        parts = {
+            name: [part for rows, _ in found for part in getattr(rows, name)]
+            for name in ("ids", "texts", "tokens", "of")
+        }
+        rows = Rows(
+            **{name: [part[i] for i in order] for name, part in parts.items()}, cut=sum(rows.cut for rows, _ in found)
+        )
+        vectors = np.concatenate([vectors for _, vectors in found])[order]
+        made = self.make_file(shard, rows, vectors, self.encoder.max_length)
         return replace(made, data=bytes(made.data))  # a memoryview cannot be sent
+
+    def _rows(self, shard: Shard, places: list[int], watch: Watch) -> tuple[Rows, np.ndarray]:
+        """Return the rows of some texts of a shard, and their vectors."""
+        rows = self.encoder.rows([shard.ids[i] for i in places], [shard.texts[i] for i in places])
+        rows = replace(rows, of=[places[i] for i in rows.of])
+        vectors = np.empty((len(rows.ids), self.encoder.width), dtype=np.float32)
+        for batch in self.encoder.batches(rows.tokens):
+            watch(sorted({rows.of[i] for i in batch}))
+            names = [rows.ids[i] for i in batch]
+            vectors[batch] = self.encoder.pooled([rows.tokens[i] for i in batch], names).cpu().numpy()
+        return rows, vectors
 
 
 def name_texts(shard: Shard, places: Sequence[int]) -> str:

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from ...output.console import byte_progress
 from ..errors import ServingError
-from .encoder import TextEncoder, check_finite, check_model, model_identity
+from .encoder import FIRST_CHUNK, TextEncoder, check_finite, check_model, model_identity
 from .texts import Texts
 from .vector_folder import VectorFolder, damaged, open_shard, read_shard
 
@@ -61,6 +61,8 @@ def rank(
 ) -> Ranking:
     """Return the texts with the largest cosines for each query, equal ones in the order of the input.
 
+    Of a text that was split into chunks, the best chunk counts, and is returned.
+
     Args:
         query: a text, a list of texts, or a file of texts (see `Texts`; `field` names the text in JSON Lines and Parquet).
         vectors: a folder written by `embed`.
@@ -102,6 +104,8 @@ def rank(
     )
     found = _normalised(found)
     records, order = run.get("shards") or {}, _Order()
+    # Chunks and whole files are later than the versions that only their order protects.
+    are_numbered = all(run.get(name) is None for name in ("id_field", "chunk", "sample_by"))
     best = [_Best(top_k) for _ in queries]
     rows = 0
     with byte_progress(progress) as bar:
@@ -109,18 +113,19 @@ def rank(
         for number, path in enumerate(files):
             with read_shard(path, records.get(path.name)) as file:
                 some = _normalised(_vectors(path, file, encoder.width))
-                if path.name not in records and run.get("id_field") is None:
+                if path.name not in records and are_numbered:
                     order.check(path, file)
+                starts = _first_chunks(file) if run.get("chunk") else None
             rows += len(some)
             for start in range(0, len(found), _QUERIES):
                 cosines = (found[start : start + _QUERIES] @ some.T).astype(np.float32)
                 for one, row in zip(best[start : start + _QUERIES], cosines, strict=True):
-                    one.add(number, row)
+                    one.add(number, row, starts)
             bar.advance(task, path.stat().st_size)
     done = run.get("done")
-    if done and rows != done["texts"]:
+    if done and rows != (made := done.get("chunks", done["texts"])):
         raise ServingError(
-            f"{folder.path} holds {rows:,} vectors, but {done['texts']:,} were made: run the same `roformer embed` again, which "
+            f"{folder.path} holds {rows:,} vectors, but {made:,} were made: run the same `roformer embed` again, which "
             "computes the missing ones"
         )
     return Ranking(queries, _matches(best, files), bool(done))
@@ -154,14 +159,25 @@ class _Best:
         self.cosines = np.empty(0, dtype=np.float32)
         self.places = np.empty((0, 2), dtype=np.int64)
 
-    def add(self, file: int, cosines: np.ndarray) -> None:
+    def add(self, file: int, cosines: np.ndarray, starts: np.ndarray | None = None) -> None:
+        """Add a file. From one of `starts` to the next, the rows are chunks of one text, of which the best counts."""
         rows = np.arange(len(cosines))
+        if starts is not None:
+            best = np.repeat(np.maximum.reduceat(cosines, starts), np.diff([*starts, len(cosines)]))
+            rows = np.minimum.reduceat(np.where(cosines == best, rows, len(cosines)), starts)
+            cosines = cosines[rows]
         if len(cosines) > self.top_k:  # candidates, with all that equal the last of them
-            rows = np.flatnonzero(cosines >= np.partition(cosines, -self.top_k)[-self.top_k])
-        cosines = np.concatenate([self.cosines, cosines[rows]])
+            among = cosines >= np.partition(cosines, -self.top_k)[-self.top_k]
+            rows, cosines = rows[among], cosines[among]
+        cosines = np.concatenate([self.cosines, cosines])
         places = np.concatenate([self.places, np.stack([np.full_like(rows, file), rows], axis=1)])
         order = np.argsort(-cosines, kind="stable")[: self.top_k]
         self.cosines, self.places = cosines[order], places[order]
+
+
+def _first_chunks(file) -> np.ndarray:
+    """Return the rows with the first chunk of a text."""
+    return np.flatnonzero([id_.endswith(FIRST_CHUNK) for id_ in file.read(["id"])["id"].to_pylist()])
 
 
 def _matches(best: Sequence[_Best], files: Sequence[Path]) -> list[list[Match]]:

@@ -19,6 +19,7 @@ with needs_extra("embed", ServingError):
     import pyarrow.parquet
 
 PARQUET = ".parquet"
+SAMPLE_BY = ("line", "document")
 _ROWS = 1024  # of a table in memory at once
 _PIECE = 1 << 18  # bytes of a file of lines in memory at once
 _BUFFER = 1 << 20  # bytes of a Parquet column in memory at once
@@ -81,11 +82,12 @@ class Texts:
     """Texts of files and data sets.
 
     Args:
-        sources: text files (one text per line), JSON Lines and CSV, each also as .gz, Parquet files, folders of these, and
+        sources: text files (see `sample_by`), JSON Lines and CSV, each also as .gz, Parquet files, folders of these, and
             names of data sets for `datasets.load_dataset`, `NAME` or `NAME:CONFIG`, whose split "train" is read.
         field: of the text, except in text files. Rows where it is null or blank are left out.
         id_field: of the text's id, a string or an integer. Without it, and in text files, an id is the name of the file or
             data set and the number of the line or row, as in `laws.txt:12`; see `source_names`.
+        sample_by: what is a text in a text file: "line", or "document" for the whole file, whose id is its name alone.
         whole_paths: use the sources' paths as given in ids, for folders begun by older versions.
 
     Raises:
@@ -96,6 +98,7 @@ class Texts:
     sources: tuple[str, ...]
     field: str = "text"
     id_field: str | None = None
+    sample_by: str = "line"
     whole_paths: bool = False
 
     def check(self) -> float:
@@ -202,13 +205,20 @@ class Texts:
     def _line_pieces(self, path: Path, name: str) -> Pieces:
         """Read a text file or JSON Lines."""
         are_records, where = is_json_lines(path), f"{path}, line"
+        whole = [] if self.sample_by == "document" and not are_records else None
         for chunk in read_chunks(path, _PIECE):
             if are_records:
                 yield (self._record(name, where, number, record) for number, record in chunk.records()), chunk.consumed
             elif self.id_field is not None:
                 raise ServingError(f"{path} is a text file, without a field {self.id_field!r} (--id-field)")
+            elif whole is not None:
+                whole += [line for _, line in chunk.lines()]
+                yield [], chunk.consumed
             else:
                 yield ((f"{name}:{number}", text) for number, text in chunk.lines() if _has_text(text)), chunk.consumed
+        if whole is not None:
+            text = "\n".join(whole)
+            yield [(name, text) if _has_text(text) else None], 0
 
     def _record(self, name: str, where: str, number: int, record: dict) -> Row:
         text = record.get(self.field)

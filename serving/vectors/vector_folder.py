@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,7 @@ from ...output.console import sentence_of
 from ...output.extras import needs_extra
 from ...tokenization.whole_file import unique_fields
 from ..errors import ServingError
-from .encoder import check_finite
+from .encoder import FIRST_CHUNK, Rows, check_finite
 from .texts import PARQUET, Shard, digest_of, shard_name
 
 with needs_extra("embed", ServingError):
@@ -35,6 +36,7 @@ with needs_extra("embed", ServingError):
 RUN, _OLD_RUN = "_run.parquet", "run.json"
 VECTOR_DTYPES = ("float32", "float16")
 _DIGEST, _NAME, _CUT = b"modeling_roformer.texts", b"modeling_roformer.shard", b"modeling_roformer.cut"
+_CHUNKED = b"modeling_roformer.chunked"  # digest of the texts that were split, and the number of chunks
 _SETTINGS = b"modeling_roformer.run"
 _SHARD = re.compile(r"\d{6,}" + re.escape(PARQUET))
 _UNFINISHED = ".unfinished"
@@ -43,7 +45,7 @@ _HASHES = 1 << 22  # hashes of ids in memory at once
 _FIELDS = {
     "model": str, "texts": list, "max_length": int | None, "dtype": str, "shard_size": int, "shards": dict | None,
     "done": dict | None, "model_name": str | None, "model_path": str | None, "longest": int | None, "id_field": str | None,
-    "cut_at": int | None,
+    "cut_at": int | None, "sample_by": str | None, "chunk": int | None,
 }  # fmt: skip
 _NEEDED = ("model", "texts", "max_length", "dtype", "shard_size")
 
@@ -175,6 +177,10 @@ class VectorFolder:
         with open_shard(self.files()[0]) as file:
             return file.schema_arrow.field("vector").type.list_size
 
+    def rows(self) -> int:
+        """Return the number of all vectors."""
+        return sum(map(len, _ids(self)))
+
     def made(self, name: str, texts: int) -> Made:
         """Read a complete file that the settings do not list yet."""
         data = (self.path / name).read_bytes()
@@ -187,9 +193,10 @@ class VectorFolder:
         path = self.path / shard.name
         try:
             with read_shard(path, record) as file:
-                if (file.schema_arrow.metadata or {}).get(_DIGEST) != shard.digest.encode():
-                    return False
-                return sum(len(batch) for batch in file.iter_batches()) == len(shard)
+                metadata, rows = file.schema_arrow.metadata or {}, sum(len(batch) for batch in file.iter_batches())
+                if _CHUNKED in metadata:
+                    return metadata[_CHUNKED] == f"{shard.digest} {rows}".encode()
+                return metadata.get(_DIGEST) == shard.digest.encode() and rows == len(shard)
         except (OSError, ServingError, pyarrow.ArrowException):
             return False
 
@@ -198,34 +205,36 @@ def _is_foreign(path: Path) -> ServingError:
     return ServingError(f"{path} does not belong to these vectors: take it out of the folder")
 
 
-def make_shard(shard: Shard, vectors: np.ndarray, cut: int, longest: int, *, dtype: str, keep_text: bool) -> Made:
+def make_shard(shard: Shard, rows: Rows, vectors: np.ndarray, longest: int, *, dtype: str, keep_text: bool) -> Made:
     """Return a computed shard with the content of its file.
 
     Args:
-        vectors: float32 of shape (len(shard), width).
-        cut, longest: see `Made`.
+        rows: of the shard's texts.
+        vectors: float32 of shape (len(rows.ids), width).
+        longest: see `Made`.
         dtype: of the stored vectors, one of `VECTOR_DTYPES`.
     """
-    check_finite(vectors, shard.ids, "compute with --dtype float32, or check the model's weights")
+    check_finite(vectors, rows.ids, "compute with --dtype float32, or check the model's weights")
     with np.errstate(over="ignore"):
         values = vectors.astype(dtype)
-    check_finite(values, shard.ids, f"it exceeds {dtype}, so store with --vector-dtype float32")
+    check_finite(values, rows.ids, f"it exceeds {dtype}, so store with --vector-dtype float32")
     columns = {
-        "id": pyarrow.array(shard.ids, pyarrow.string()),
+        "id": pyarrow.array(rows.ids, pyarrow.string()),
         "vector": pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(values.reshape(-1)), values.shape[1]),
     }
     if keep_text:
-        columns["text"] = pyarrow.array(shard.texts, pyarrow.string())
-    table = pyarrow.table(columns).replace_schema_metadata(
-        {_DIGEST: shard.digest, _NAME: shard.name, _CUT: f"{cut} {longest}"}
-    )
+        columns["text"] = pyarrow.array(rows.texts, pyarrow.string())
+    metadata = {_DIGEST: shard.digest, _NAME: shard.name, _CUT: f"{rows.cut} {longest}"}
+    if rows.ids != shard.ids:
+        metadata |= {_DIGEST: digest_of(rows.ids, rows.texts), _CHUNKED: f"{shard.digest} {len(rows.ids)}"}
+    table = pyarrow.table(columns).replace_schema_metadata(metadata)
     sink = pyarrow.BufferOutputStream()
     compression = {"id": "zstd", "text": "zstd", "vector.list.element": "none"}  # vectors are not compressible
     pyarrow.parquet.write_table(
-        table, sink, row_group_size=len(shard), compression=compression, use_dictionary=False, write_statistics=False,
+        table, sink, row_group_size=len(rows.ids), compression=compression, use_dictionary=False, write_statistics=False,
         write_page_checksum=True,
     )  # fmt: skip
-    return Made(shard.name, len(shard), shard.read, shard.left_out, cut, longest, memoryview(sink.getvalue()))
+    return Made(shard.name, len(shard), shard.read, shard.left_out, rows.cut, longest, memoryview(sink.getvalue()))
 
 
 @contextmanager
@@ -270,21 +279,22 @@ def damaged(path: Path, reason: str) -> ServingError:
     )
 
 
-def repeated_ids(folder: VectorFolder, at_once: int = _HASHES) -> tuple[int, str | None]:
-    """Return the number of different ids that appear more than once, and one of them.
+def repeated_ids(folder: VectorFolder, at_once: int = _HASHES, chunked: bool = False) -> tuple[int, str | None]:
+    """Return the number of different ids of texts that appear more than once, and one of them.
 
     Memory is bounded: 64-bit hashes are compared, a part of them at a time, and then the ids that share a hash.
     """
-    total = sum(map(len, _ids(folder)))
+    every = partial(_ids_of_texts if chunked else _ids, folder)
+    total = sum(map(len, every()))
     parts = -(-total // at_once)
     count, example = 0, None
     for part in range(parts):
-        hashes = (_hash(ids) for ids in _ids(folder))
+        hashes = (_hash(ids) for ids in every())
         hashes = np.sort(np.concatenate([some[some % parts == part] for some in hashes]))
         suspects = np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
         if len(suspects):
             seen = Counter()
-            for ids in _ids(folder):
+            for ids in every():
                 seen.update(ids[np.isin(_hash(ids), suspects)])
             repeated = [id_ for id_, times in seen.items() if times > 1]
             count += len(repeated)
@@ -302,6 +312,11 @@ def _ids(folder: VectorFolder) -> Iterator[np.ndarray]:
     for path in folder.files():
         with open_shard(path) as file:
             yield file.read(["id"])["id"].to_numpy()
+
+
+def _ids_of_texts(folder: VectorFolder) -> Iterator[np.ndarray]:
+    for ids in _ids(folder):
+        yield np.array([id_.removesuffix(FIRST_CHUNK) for id_ in ids if id_.endswith(FIRST_CHUNK)], dtype=object)
 
 
 def _brief(value: object) -> str:

@@ -7,6 +7,7 @@ import shutil
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import datasets
 import numpy as np
@@ -18,6 +19,7 @@ from helpers import command_line
 from helpers.messages import assert_states, refused
 from helpers.small_texts import TEXTS
 from helpers.vector_folders import as_older_versions_wrote, read_settings, shards_of, with_run_json, write_settings
+from rich.console import Console
 
 from modeling_roformer.output.folder_lock import only_writer
 from modeling_roformer.serving.errors import ServingError
@@ -254,6 +256,15 @@ def test_the_summary_of_the_command(saved, run, texts, tmp_path):
     code, out, err = run("embed", saved("word"), texts, tmp_path / "out", "--shard-size", 4)
     assert code == 0
     assert_states(out, "shards", "3, 3", "kept")
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(0.001, "10,000"), (1, "10"), (4, "2.5"), (300, "0.033")])
+def test_a_slow_speed_is_not_0(saved, texts, tmp_path, seconds, shown):
+    report = replace(embed(saved("word"), texts, tmp_path / "out"), seconds=seconds)
+    console = Console(width=80)
+    with console.capture() as captured:
+        console.print(report.table())
+    assert f"│ texts/s │ {shown} " in captured.get()
 
 
 def error_of(run, *arguments, states=()) -> str:

@@ -77,6 +77,42 @@ def test_a_worker_that_is_killed_in_the_middle_is_replaced_and_the_vectors_are_t
     np.testing.assert_allclose(there[1], here[1], atol=1e-6)
 
 
+def test_chunks_of_documents_survive_a_killed_worker(saved, tmp_path, monkeypatch):
+    """A worker is killed in the middle of its documents, which other workers compute one at a time."""
+    (tmp_path / "documents").mkdir()
+    for i in range(24):
+        (tmp_path / "documents" / f"{i:02d}.txt").write_text("\n".join(MANY[5 * i : 5 * i + 5]), encoding="utf-8")
+    options = {"sample_by": "document", "chunk": 12, "overlap": 3, "shard_size": 4, "keep_text": True}
+    embed(saved("word"), tmp_path / "documents", tmp_path / "here", **options)
+    from ray import cloudpickle
+
+    module = sys.modules[__name__]
+    cloudpickle.register_pickle_by_value(module)
+    monkeypatch.setattr(sys.modules[embed.__module__], "TextEncoder", OnceDeadly)
+    monkeypatch.setattr(OnceDeadly, "mark", str(tmp_path / "killed"), raising=False)
+    report = embed(saved("word"), tmp_path / "documents", tmp_path / "ray", ray="local", workers=1, **options)
+    cloudpickle.unregister_pickle_by_value(module)
+    assert (tmp_path / "killed").exists()
+    here, there = read(tmp_path / "here"), read(tmp_path / "ray")
+    assert there[0] == here[0] and (report.texts, report.chunks) == (24, len(here[0])) and report.chunks > 48
+    np.testing.assert_allclose(there[1], here[1], atol=1e-6)
+
+
+class OnceDeadly(TextEncoder):
+    """Encoder that kills its process at its second batch, in the first process alone."""
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **{**options, "batch_tokens": 24})
+        self.batches_done = 0
+
+    def pooled(self, batch, names=None):
+        self.batches_done += 1
+        if self.batches_done == 2 and not os.path.exists(self.mark):
+            open(self.mark, "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().pooled(batch, names)
+
+
 class Deadly(TextEncoder):
     """Encoder whose process one text kills."""
 

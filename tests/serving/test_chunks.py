@@ -1,0 +1,305 @@
+"""`roformer embed --chunk` and `--sample-by`: long documents in overlapping chunks, and `roformer rank` among documents."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+import torch
+from helpers.messages import assert_states, refused
+from helpers.small_texts import TEXTS
+from helpers.vector_folders import read_settings, shards_of, write_settings
+from transformers import AutoModel, AutoTokenizer
+
+from modeling_roformer.serving.errors import ServingError
+from modeling_roformer.serving.vectors import embed, rank
+from modeling_roformer.serving.vectors.encoder import TextEncoder
+
+COMMAND = Path(sys.executable).with_name("roformer")
+LONG = [
+    "今天天气非常好，我们去看明月。\n" * 9,
+    "旋转",
+    "明月旋转，我们慢慢旋转。今天天气很好。" * 3,
+    "The moon 50 今天",
+]
+
+
+@pytest.fixture
+def articles(tmp_path):
+    """Write a folder of four files, one text each, and a blank one."""
+    folder = tmp_path / "articles"
+    (folder / "more").mkdir(parents=True)
+    for name, text in zip(("a.txt", "b.txt", "more/c.txt", "more/d.txt"), LONG, strict=True):
+        (folder / name).write_text(text, encoding="utf-8")
+    (folder / "blank.txt").write_text("\n \n", encoding="utf-8")
+    return folder
+
+
+NAMES = ["articles/a.txt", "articles/b.txt", "articles/more/c.txt", "articles/more/d.txt"]
+
+
+def windows(n: int, room: int, overlap: int) -> list[tuple[int, int]]:
+    """Return the first token and the end of each chunk of `room` tokens of n, by walking from chunk to chunk."""
+    found = [(0, min(room, n))]
+    while found[-1][1] < n:
+        first = found[-1][1] - overlap
+        found.append((first, min(first + room, n)))
+    return found
+
+
+@torch.no_grad()
+def naive(folder, names, texts, pooling, chunk, overlap):
+    """Return the ids, vectors and texts of all chunks, computed one at a time."""
+    model, tokenizer = AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    ids, vectors, kept = [], [], []
+    for name, text in zip(names, texts, strict=True):
+        encoding = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        tokens, offsets = encoding["input_ids"], encoding["offset_mapping"]
+        for number, (first, end) in enumerate(windows(len(tokens), chunk - 2, overlap), 1):
+            row = [tokenizer.cls_token_id, *tokens[first:end], tokenizer.sep_token_id]
+            outputs = model(torch.tensor([row]))
+            vector = outputs.pooler_output[0] if pooling == "pooler" else outputs.last_hidden_state[0].mean(dim=0)
+            vectors.append(vector / vector.norm() if pooling == "bi" else vector)
+            ids.append(f"{name}#{number}")
+            kept.append(text[offsets[first][0] : offsets[end - 1][1]])
+    return ids, torch.stack(vectors).numpy(), kept
+
+
+def read(folder):
+    """Return the ids, vectors and texts of all shards."""
+    table = pyarrow.concat_tables([pyarrow.parquet.read_table(path) for path in shards_of(folder)])
+    texts = table["text"].to_pylist() if "text" in table.column_names else None
+    return table["id"].to_pylist(), np.array(table["vector"].to_pylist(), dtype=np.float32), texts
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.endswith(".unfinished")}
+
+
+def run(*arguments, **options) -> tuple[int, str, str]:
+    """Run the installed command in a process of its own."""
+    arguments, env = [str(COMMAND), *map(str, arguments)], os.environ | {"COLUMNS": "200"}
+    done = subprocess.run(arguments, capture_output=True, text=True, env=env, **options)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(("kind", "pooling"), [("word", "mean"), ("bi", "bi"), ("sim", "pooler")])
+@pytest.mark.parametrize("overlap", [None, 5])
+def test_the_chunks_of_whole_files_are_the_formulas(saved, articles, tmp_path, kind, pooling, overlap):
+    report = embed(
+        saved(kind),
+        articles,
+        tmp_path / "out",
+        sample_by="document",
+        chunk=16,
+        overlap=overlap,
+        keep_text=True,
+        shard_size=2,
+    )
+    expected = naive(saved(kind), NAMES, LONG, pooling, 16, overlap or 0)
+    ids, vectors, texts = read(tmp_path / "out")
+    assert ids == expected[0] and texts == expected[2]
+    np.testing.assert_allclose(vectors, expected[1], atol=2e-6)
+    assert (report.texts, report.shards, report.left_out, report.cut, report.chunks) == (4, 2, 1, 0, len(ids))
+
+
+def test_whole_files_without_chunks_are_truncated_once(saved, articles, tmp_path):
+    (articles / "e.jsonl").write_text('{"text": "今天"}\n{"text": "明月"}\n', encoding="utf-8")
+    report = embed(saved("word"), articles, tmp_path / "out", sample_by="document", max_length=16, keep_text=True)
+    ids, vectors, texts = read(tmp_path / "out")
+    names = [*NAMES[:2], "articles/e.jsonl:1", "articles/e.jsonl:2", *NAMES[2:]]
+    assert ids == names and texts == [*LONG[:2], "今天", "明月", *LONG[2:]]
+    assert (report.texts, report.cut, report.chunks) == (6, 2, None)
+    first = naive(saved("word"), ["x"], LONG[:1], "mean", 16, 0)[1][0]
+    np.testing.assert_allclose(vectors[0], first, atol=2e-6)
+
+
+@pytest.mark.parametrize("suffix", ["txt", "jsonl", "csv", "parquet"])
+def test_chunks_of_every_kind_of_source(saved, tmp_path, suffix):
+    path, texts = tmp_path / f"texts.{suffix}", [text.replace("\n", "") for text in LONG]
+    rows = [{"text": text, "key": f"k#{i}"} for i, text in enumerate(texts)]
+    if suffix == "txt":
+        path.write_text("\n".join(texts), encoding="utf-8")
+    elif suffix == "jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    elif suffix == "csv":
+        with open(path, "w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, ["text", "key"])
+            writer.writeheader()
+            writer.writerows(rows)
+    else:
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    for id_field, names in (None, [f"texts.{suffix}:{i}" for i in range(1, 5)]), ("key", [f"k#{i}" for i in range(4)]):
+        if suffix != "txt" or id_field is None:
+            out = tmp_path / f"by {id_field}"
+            embed(saved("word"), path, out, id_field=id_field, chunk=12, overlap=3, keep_text=True)
+            ids, vectors, kept = read(out)
+            expected = naive(saved("word"), names, texts, "mean", 12, 3)
+            assert ids == expected[0] and kept == expected[2]
+            np.testing.assert_allclose(vectors, expected[1], atol=2e-6)
+
+
+def test_repeated_ids_are_counted_by_text(saved, tmp_path):
+    path = tmp_path / "texts.jsonl"
+    rows = [("a", LONG[0]), ("b", "今天"), ("a", LONG[2]), ("b#1", "明月")]
+    path.write_text("".join(json.dumps({"text": text, "id": id_}) + "\n" for id_, text in rows), encoding="utf-8")
+    report = embed(saved("word"), path, tmp_path / "out", id_field="id", chunk=8)
+    assert (report.texts, report.repeated, report.example) == (4, 1, "a")
+
+
+class Killed(BaseException):
+    """Stand-in for SIGKILL, which would end the test."""
+
+
+@pytest.mark.parametrize("keep_text", [False, True])
+@pytest.mark.parametrize("renamed", range(6))
+def test_a_run_with_chunks_that_is_killed_at_any_file_ends_as_one_that_was_not(
+    saved, articles, tmp_path, monkeypatch, renamed, keep_text
+):
+    options = {"sample_by": "document", "chunk": 16, "overlap": 4, "shard_size": 1, "keep_text": keep_text}
+    embed(saved("word"), articles, tmp_path / "whole", **options)
+    replace, count = os.replace, 0
+
+    def kill(new, path):
+        nonlocal count
+        count += 1
+        if count > renamed:
+            raise Killed
+        replace(new, path)
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(os, "replace", kill)
+        patch.setattr(type(tmp_path), "unlink", lambda *args, **options: None)  # a killed process tidies nothing up
+        embed(saved("word"), articles, tmp_path / "out", **options)
+    done = len(shards_of(tmp_path / "out"))
+    if done:
+        assert rank(TEXTS[0], tmp_path / "out", model=saved("word")).finished is False
+    assert embed(saved("word"), articles, tmp_path / "out", **options).kept == done
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+def test_a_shard_with_lost_chunks_is_computed_again(saved, articles, tmp_path):
+    """It is consistent otherwise, and the settings do not list it."""
+    options = {"sample_by": "document", "chunk": 16, "shard_size": 1}
+    embed(saved("word"), articles, tmp_path / "out", **options)
+    before, path = contents(tmp_path / "out"), tmp_path / "out" / "000000.parquet"
+    pyarrow.parquet.write_table(pyarrow.parquet.read_table(path).slice(1), path, write_page_checksum=True)
+    settings = read_settings(tmp_path / "out")
+    del settings["shards"]["000000.parquet"], settings["done"]
+    write_settings(tmp_path / "out", settings)
+    report = embed(saved("word"), articles, tmp_path / "out", **options)
+    assert (report.kept, report.again) == (3, 1)
+    assert contents(tmp_path / "out") == before
+
+
+def test_the_command_that_is_killed_resumes(saved, articles, tmp_path):
+    for i in range(200):
+        (articles / f"n{i:03d}.txt").write_text(LONG[i % 4] + str(i), encoding="utf-8")
+    options = ["--sample-by", "document", "--chunk", 16, "--overlap", 4, "--shard-size", 1]
+    command = [str(COMMAND), *map(str, ["embed", saved("word"), "articles", "out", *options])]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while not shards_of(tmp_path / "out"):
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    code, out, err = run("embed", saved("word"), "articles", "out", *options, cwd=tmp_path)
+    assert code == 0, err
+    names = sorted(path.relative_to(tmp_path).as_posix() for path in articles.rglob("*.txt"))
+    names.remove("articles/blank.txt")
+    texts = [(tmp_path / name).read_text(encoding="utf-8") for name in names]
+    expected = naive(saved("word"), names, texts, "mean", 16, 4)
+    ids, vectors, _ = read(tmp_path / "out")
+    assert ids == expected[0]
+    np.testing.assert_allclose(vectors, expected[1], atol=2e-6)
+    assert_states(out, 204, f"{len(ids):,}", "kept")
+
+
+def test_other_chunks_or_texts_do_not_resume(saved, articles, tmp_path):
+    out = tmp_path / "out"
+    embed(saved("word"), articles, out, sample_by="document", chunk=16, overlap=4)
+    before = contents(out)
+    for changed, facts in [
+        ({"chunk": 12}, ["chunk", 16, 12]),
+        ({"chunk": None, "overlap": None}, ["chunk", "16, not null"]),
+        ({"overlap": None}, ["overlap", "4, not null"]),
+        ({"sample_by": "line"}, ["sample_by", "document", "null"]),
+    ]:
+        with refused(ServingError, out, *facts):
+            embed(saved("word"), articles, out, **{"sample_by": "document", "chunk": 16, "overlap": 4} | changed)
+    assert contents(out) == before
+
+
+@pytest.mark.parametrize(
+    ("options", "facts"),
+    [
+        ({"sample_by": "file"}, ["sample_by", "'file'", "line, document"]),
+        ({"chunk": 2}, ["chunk", 2, 3]),
+        ({"chunk": 16, "overlap": 14}, ["overlap", 14, 13, 16]),
+        ({"chunk": 16, "overlap": -1}, ["overlap", -1, 0, 13]),
+        ({"overlap": 4}, ["overlap", 4, "--chunk"]),
+        ({"chunk": 16, "max_length": 16}, ["chunk", "max_length", 16]),
+    ],
+)
+def test_options_that_do_not_fit(saved, articles, tmp_path, options, facts):
+    with refused(ServingError, *facts):
+        embed(saved("word"), articles, tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_chunks_that_a_model_cannot_read_are_refused(saved, articles, tmp_path):
+    with refused(ServingError, saved("wobert"), 16, "chunk", 17, "--chunk"):
+        embed(saved("wobert"), articles, tmp_path / "out", chunk=17)
+
+
+@pytest.mark.parametrize("shard_size", [1, 3, 100])
+def test_a_document_is_ranked_once_by_its_best_chunk(saved, articles, tmp_path, shard_size):
+    options = {"sample_by": "document", "chunk": 10, "overlap": 2, "keep_text": True, "shard_size": shard_size}
+    embed(saved("word"), articles, tmp_path / "out", **options)
+    ids, vectors, texts = naive(saved("word"), NAMES, LONG, "mean", 10, 2)
+    queries = [TEXTS[0], "旋转", "The moon"]
+    model = TextEncoder(saved("word"), device="cpu")
+    asked = model(queries).astype(np.float64)
+    unit = lambda x: x / np.linalg.norm(x, axis=1, keepdims=True)  # noqa: E731
+    cosines = unit(asked) @ unit(vectors.astype(np.float64)).T
+    assert len(ids) > 12
+    for top_k in (1, 2, 10):
+        ranking = rank(queries, tmp_path / "out", top_k=top_k, model=saved("word"))
+        for matches, row in zip(ranking.matches, cosines, strict=True):
+            best = {}
+            for i in np.argsort(-row.astype(np.float32).round(6), kind="stable"):
+                best.setdefault(ids[i].rpartition("#")[0], i)
+            expected = list(best.values())[:top_k]
+            assert [match.id for match in matches] == [ids[i] for i in expected]
+            assert [match.text for match in matches] == [texts[i] for i in expected]
+            np.testing.assert_allclose([match.cosine for match in matches], row[expected], atol=1e-6)
+
+
+def test_of_equal_chunks_the_first_is_shown(saved, tmp_path):
+    path = tmp_path / "texts.txt"
+    path.write_text("今天" * 60 + "\n" + "今天" * 60 + "\n", encoding="utf-8")
+    embed(saved("word"), path, tmp_path / "out", chunk=12)
+    (matches,) = rank("今天" * 10, tmp_path / "out", model=saved("word")).matches
+    assert [match.id for match in matches] == ["texts.txt:1#1", "texts.txt:2#1"]
+
+
+def test_the_installed_commands(saved, articles, tmp_path):
+    options = ["--sample-by", "document", "--chunk", 16, "--overlap", 4, "--keep-text"]
+    code, out, err = run("embed", saved("word"), "articles", "out", *options, cwd=tmp_path)
+    assert code == 0, err
+    chunks = len(naive(saved("word"), NAMES, LONG, "mean", 16, 4)[0])
+    assert "│ texts    │ 4" in out and f"│ chunks   │ {chunks}" in out
+    code, out, err = run("rank", "旋转", "out", "--model", saved("word"), cwd=tmp_path)
+    assert code == 0, err
+    assert [out.count(name + "#") for name in NAMES] == [1, 1, 1, 1]
+    code, out, err = run("embed", saved("word"), "articles", "out", "--chunk", 16, cwd=tmp_path)
+    assert code == 1 and out == "" and err.count("\n") == 1
+    assert_states(err, "out", "sample_by", "overlap")
