@@ -207,4 +207,4 @@ def _ready_made(implementation: str, hidden_states: torch.Tensor, attention_mask
     if attention_mask.is_floating_point():
         return attention_mask.to(dtype)
     keep = attention_mask.bool()
-    return keep if implementation == "sdpa" else torch.where(keep, 0.0, torch.finfo(dtype).min).to(dtype)
+    return keep if implementation == "sdpa" else ~keep * torch.tensor(torch.finfo(dtype).min, dtype=dtype)

@@ -15,7 +15,7 @@ KINDS = {"causal": {}, "prefix": {"prefix_lm": True}, "rotary_value": {"rotary_v
 
 
 def make_model(seed=2, **fields):
-    model = small_model("RoFormerForCausalLM", seed, **{**DECODER, **fields})
+    model = small_model("RoFormerForCausalLM", seed, **{**DECODER, **fields}).double()
     model.generation_config.eos_token_id = None
     model.generation_config.pad_token_id = 0
     return model
@@ -53,9 +53,9 @@ def test_cross_attention_equals_transformers():
     )
     with torch.no_grad():
         one, other = our_model(**batch), their_model(**batch)
-    torch.testing.assert_close(one.logits, other.logits, atol=5e-5, rtol=0)
+    torch.testing.assert_close(one.logits, other.logits, atol=1e-9, rtol=0)
     for a, b in zip(one.cross_attentions, other.cross_attentions, strict=True):
-        torch.testing.assert_close(a, b, atol=1e-5, rtol=0)
+        torch.testing.assert_close(a, b, atol=1e-9, rtol=0)
 
 
 def test_cross_attention_with_a_cache_is_the_same():
@@ -65,7 +65,7 @@ def test_cross_attention_with_a_cache_is_the_same():
         expected = model(ids, encoder_hidden_states=encoded, use_cache=False).logits
         first = model(ids[:, :5], encoder_hidden_states=encoded, use_cache=True)
         second = model(ids[:, 5:], encoder_hidden_states=encoded, past_key_values=first.past_key_values)
-    torch.testing.assert_close(torch.cat([first.logits, second.logits], 1), expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(torch.cat([first.logits, second.logits], 1), expected, atol=1e-9, rtol=0)
 
 
 def test_cross_attention_that_the_model_lacks_is_refused():
@@ -140,8 +140,8 @@ def test_prefix_mask_written_out(implementation, segments):
         assert ((found.attentions[0] > 0) == allowed[:, None]).all()
         fast = model(prompt(s=s), token_type_ids=token_type_ids).logits
         explicit = model(prompt(s=s), token_type_ids=token_type_ids, attention_mask=allowed[:, None]).logits
-    torch.testing.assert_close(fast, found.logits, atol=1e-5, rtol=0)
-    torch.testing.assert_close(explicit, found.logits, atol=1e-5, rtol=0)
+    torch.testing.assert_close(fast, found.logits, atol=1e-9, rtol=0)
+    torch.testing.assert_close(explicit, found.logits, atol=1e-9, rtol=0)
 
 
 def test_prefix_without_segments_sees_all():
@@ -274,7 +274,7 @@ def test_a_cache_continued_by_several_words_is_the_same():
             first = model(ids[:, :4], token_type_ids=segments[:, :4], use_cache=True)
             second = model(ids[:, 4:], token_type_ids=segments[:, 4:], past_key_values=first.past_key_values)
         found = torch.cat([first.logits, second.logits], 1)
-        torch.testing.assert_close(found, expected, atol=1e-5, rtol=0, msg=kind)
+        torch.testing.assert_close(found, expected, atol=1e-9, rtol=0, msg=kind)
 
 
 @pytest.mark.parametrize("fields", [{}, {"attention_type": "linear"}, {"attention_type": "linear", "linear_feature_map": "favor"}, {"prefix_lm": True}])  # fmt: skip
@@ -303,7 +303,7 @@ def test_a_cache_that_does_not_fit_is_refused_and_kept(fields, length):
     whole = torch.cat([ids[:1, :4].expand(3, 4), ids[:, 4 : 4 + length]], 1)
     expected = model(whole, token_type_ids=segments, use_cache=False).logits[:, 4:]
     found = model(whole[:, 4:], token_type_ids=segments[:, 4:], past_key_values=repeated).logits
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(found, expected, atol=1e-9, rtol=0)
 
 
 @pytest.mark.parametrize("fields", [{}, {"attention_type": "linear"}])
@@ -315,7 +315,7 @@ def test_the_cache_has_two_names(fields):
     generated = model.generate(ids, max_new_tokens=4, do_sample=False, use_cache=False)
     for name in ("cache", "past_key_values"):
         cache = model(ids[:, :4], use_cache=True).past_key_values
-        torch.testing.assert_close(model(ids[:, 4:], **{name: cache}).logits, expected, atol=1e-5, rtol=0)
+        torch.testing.assert_close(model(ids[:, 4:], **{name: cache}).logits, expected, atol=1e-9, rtol=0)
         cache = model(ids[:, :4], use_cache=True).past_key_values
         assert model.generate(ids, max_new_tokens=4, do_sample=False, **{name: cache}).equal(generated)
         assert cache.get_seq_length() == 11
@@ -335,7 +335,7 @@ def test_a_compiled_step_with_a_static_cache():
         mask[:, 10:] = 0
         second = step(prompt(s=1), past_key_values=cache, position_ids=torch.tensor([[9]]), attention_mask=mask).logits
         expected = model(torch.cat([prompt(), prompt(s=1)], 1), use_cache=False).logits
-    torch.testing.assert_close(torch.cat([first, second], 1), expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(torch.cat([first, second], 1), expected, atol=1e-9, rtol=0)
 
 
 def test_the_pooler_of_sim_comes_with_the_logits():

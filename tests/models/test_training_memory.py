@@ -97,7 +97,7 @@ def train(model_class, config_class, way, **fields):
     pack, unpack = (away, back) if way == "save_on_cpu" else (lambda x: x, lambda x: x)
     torch.manual_seed(2)
     with storages, torch.autograd.graph.saved_tensors_hooks(pack, unpack):
-        loss = model(ids).last_hidden_state.square().mean()
+        loss = model(ids).last_hidden_state.pow(3).mean()  # not the square: its mean is that of any normalised vector
     kept = storages.alive()
     loss.backward()
     return kept, {name.replace("layer.layer.", "layer."): p.grad for p, name in names.items() if p.grad is not None}
@@ -114,7 +114,7 @@ def test_a_step_keeps_no_more_than_berts(way, fields):
     if way == "save_on_cpu" or "checkpoint" in way:
         assert len(gradients) == len(expected)
         for found, right in zip(gradients.values(), expected.values(), strict=True):
-            assert torch.equal(found, right)
+            torch.testing.assert_close(found, right, atol=1e-5 * right.abs().max().item(), rtol=1e-5)
 
 
 @pytest.mark.parametrize("p", [0.0, 0.25, 1.0])
