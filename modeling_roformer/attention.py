@@ -58,18 +58,22 @@ class MultiHeadAttention(nn.Module):
     """
 
     supports_unpadding = True
+    is_causal = False  # the kernels read it if there is no mask
 
     def __init__(self, config: RoFormerConfig, layer_idx: int):
         super().__init__()
         self.config = config
         self.layer_idx = layer_idx
         self.head_dim = config.head_dim
-        self.scaling = self.head_dim**-0.5
-        self.is_causal = False  # the kernels read it if there is no mask
         self.query = nn.Linear(config.hidden_size, config.hidden_size, bias=config.use_bias)
         self.key = nn.Linear(config.hidden_size, config.hidden_size, bias=config.use_bias)
         self.value = nn.Linear(config.hidden_size, config.hidden_size, bias=config.use_bias)
         self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
+
+    @property
+    def scaling(self) -> float:
+        """Factor on the scores."""
+        return self.head_dim**-0.5
 
     def by_head(self, x: torch.Tensor) -> torch.Tensor:
         """Reshape (b, s, hidden_size) to (b, s, h, d)."""
@@ -107,13 +111,19 @@ class MultiHeadAttention(nn.Module):
 
 
 class RoFormerSelfAttention(MultiHeadAttention):
-    """Self-attention with equation 16: (R(m)·q)ᵀ(R(n)·k) in place of qᵀk; qᵀk if `position_embeddings` is empty."""
+    """Self-attention with equation 16: (R(m)·q)ᵀ(R(n)·k) in place of qᵀk; qᵀk if `position_embeddings` is empty.
 
-    def __init__(self, config: RoFormerConfig, layer_idx: int):
-        super().__init__(config, layer_idx)
-        self.is_causal = config.is_decoder and not config.prefix_lm
-        self.rotary_value = config.rotary_value
-        self.scaling *= attention_factor(config)
+    The config is read in each call, as the model reads it for the mask and the frequencies: it may be changed.
+    """
+
+    @property
+    def is_causal(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.config.is_decoder and not self.config.prefix_lm
+
+    @property
+    def scaling(self) -> float:
+        """Factor on the scores, with that of YaRN."""
+        return self.head_dim**-0.5 * attention_factor(self.config)
 
     def forward(
         self,
@@ -130,7 +140,7 @@ class RoFormerSelfAttention(MultiHeadAttention):
         if position_embeddings:
             query = rotate(query, *position_embeddings)
             key = rotate(key, *position_embeddings)
-            if self.rotary_value:
+            if self.config.rotary_value:
                 value = rotate(value, *position_embeddings)
         query, key, value = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
         if past_key_values is not None:

@@ -67,10 +67,12 @@ class RoFormerLinearSelfAttention(MultiHeadAttention):
 
     def __init__(self, config: RoFormerConfig, layer_idx: int):
         super().__init__(config, layer_idx)
-        self.is_causal = config.is_decoder or config.prefix_lm
-        self.rotary_value = config.rotary_value
         self.feature_map = make_feature_map(config, layer_idx)
         self.counts_keys = isinstance(self.feature_map, CosineMap)  # its last feature is 1 for every key
+
+    @property
+    def is_causal(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.config.is_decoder or self.config.prefix_lm
 
     def forward(
         self,
@@ -177,7 +179,7 @@ class RoFormerLinearSelfAttention(MultiHeadAttention):
         """Return the features of the keys, and the values, rotated if the model has `rotary_value`. `log_scale` is from
         the sums over earlier keys."""
         value = _wide(part.value)
-        if part.positions and self.rotary_value:
+        if part.positions and self.config.rotary_value:
             value = rotate(value, *part.positions[-2:])
         key = self.feature_map.key(_wide(part.key), part.positions[:2], part.keep, self.is_causal, log_scale)
         return key, value

@@ -92,7 +92,7 @@ class RoFormerPreTrainedModel(LoadedWhole, SavedOver, PreTrainedModel):
         """Return the initial values of trainable frequencies: the paper's, or those of `rope_parameters`."""
         if depends_on_length(self.config):
             return inverse_frequencies(self.config.rotary_dim, parameters_of(self.config)["rope_theta"])
-        return scaled_inverse_frequencies(self.config, 1, torch.device("cpu"))[0]
+        return scaled_inverse_frequencies(self.config, 1, torch.device("cpu"))
 
 
 class CheckedInputs(NamedTuple):
@@ -401,7 +401,7 @@ class RoFormerModel(RoFormerPreTrainedModel):
         lengths = s
         if depends_on_length(self.config) and attention_mask is not None and attention_mask.ndim == 2:
             lengths = (attention_mask != 0).sum(dim=-1)
-        return scaled_inverse_frequencies(self.config, lengths, device, width)[0]
+        return scaled_inverse_frequencies(self.config, lengths, device, width)
 
     def _extends_cache(self) -> bool:
         """Return whether layers may extend a cache: in decoders, unless gradient checkpointing recomputes layers."""

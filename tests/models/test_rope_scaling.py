@@ -6,6 +6,8 @@ import pytest
 import torch
 from helpers.messages import refused
 from helpers.small_models import small_model
+from transformers import LlamaConfig
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from modeling_roformer import RoFormerConfig, RoFormerForCausalLM, RoFormerForMaskedLM
 
@@ -44,7 +46,84 @@ def test_frequencies_are_the_papers(name, length):
     model = small_model(rope_parameters=TYPES[name])
     found = model.frequencies(None, length, torch.device("cpu"))
     expected = torch.tensor(expected_frequencies(name, length), dtype=torch.float64)
-    torch.testing.assert_close(found.double().flatten(), expected, rtol=1e-6, atol=0)
+    torch.testing.assert_close(found, expected, rtol=1e-14, atol=0)
+
+
+YARN_OPTIONS = [{}, {"beta_fast": 8.0, "beta_slow": 2.0}, {"truncate": False}, {"attention_factor": 1.3}]
+YARN_OPTIONS += [{"mscale": 0.7, "mscale_all_dim": 0.4}, {"mscale": 0.7}]
+CHOICES = [("linear", {}), ("dynamic", {}), *(("yarn", options) for options in YARN_OPTIONS)]
+
+
+@pytest.mark.parametrize(("name", "options"), CHOICES)
+@pytest.mark.parametrize("head_dim", [4, 16, 64])
+@pytest.mark.parametrize(("theta", "trained", "length"), [(10000.0, 16, 50), (500.0, 512, 100), (1e6, 4096, 65536)])
+def test_frequencies_and_factor_are_those_of_transformers(name, options, head_dim, theta, trained, length):
+    rope = {
+        "rope_type": name,
+        "rope_theta": theta,
+        "factor": 2.5,
+        "original_max_position_embeddings": trained,
+        **options,
+    }
+    given = {field: value for field, value in rope.items() if name != "linear" or not field.startswith("original")}
+    model = small_model(rope_parameters=given, hidden_size=2 * head_dim, num_hidden_layers=1)
+    theirs = LlamaConfig(
+        rope_parameters=rope, hidden_size=2 * head_dim, num_attention_heads=2, max_position_embeddings=trained
+    )
+    expected, factor = ROPE_INIT_FUNCTIONS[name](theirs, torch.device("cpu"), seq_len=length)
+    found = model.frequencies(None, length, torch.device("cpu"))
+    torch.testing.assert_close(found, expected.double(), rtol=3e-6, atol=0)  # theirs are float32
+    assert math.isclose(model.encoder.layer[0].attention.self.scaling, head_dim**-0.5 * factor**2, rel_tol=1e-12)
+
+
+def test_yarns_ramp_is_that_of_transformers_and_not_of_the_paper():
+    """Equation 23 of arXiv:2309.00071 has γ(r) = (r − α) / (β − α) for r turns within the trained length."""
+    trained, head_dim, factor = 512, 64, 8.0
+    rope = {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": trained}
+    model = small_model(rope_parameters=rope, hidden_size=2 * head_dim)
+    ours = model.frequencies(None, 1, torch.device("cpu")).tolist()
+    papers = []
+    for i in range(head_dim // 2):
+        plain = 10000.0 ** (-2 * i / head_dim)
+        gamma = min(max((trained * plain / (2 * math.pi) - 1) / (32 - 1), 0.0), 1.0)
+        papers.append((1 - gamma) * plain / factor + gamma * plain)
+    ratios = [paper / own for paper, own in zip(papers, ours, strict=True)]
+    assert math.isclose(ratios[0], 1) and math.isclose(ratios[-1], 1)  # outside the ramp
+    assert 2.3 < 1 / min(ratios) < 2.5 and max(ratios) < 1 + 1e-12
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_heads_of_two_dimensions(name):
+    """θ_1 = 1 is the highest frequency: dynamic NTK leaves it, and YaRN here, too."""
+    model = small_model(rope_parameters=TYPES[name], hidden_size=4)
+    [found] = model.frequencies(None, 50, torch.device("cpu")).flatten().tolist()
+    assert found == {"linear": 0.25, "dynamic": 1.0, "yarn": 1.0}[name]
+    assert model(make_ids()).last_hidden_state.isfinite().all()
+
+
+@pytest.mark.parametrize("name", TYPES)
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+def test_set_after_loading_is_the_same_as_from_the_start(name, implementation):
+    model = small_model(attn_implementation=implementation)
+    expected = small_model(rope_parameters=TYPES[name], attn_implementation=implementation)
+    with torch.no_grad():
+        model(make_ids())
+        model.config.rope_parameters = TYPES[name]
+        found = model(make_ids()).last_hidden_state
+        assert torch.equal(found, expected(make_ids()).last_hidden_state)
+
+
+@pytest.mark.parametrize("attention", ["softmax", "linear"])
+@pytest.mark.parametrize("fields", [{"rotary_value": True}, {"is_decoder": True}, {"prefix_lm": True}])
+def test_so_are_the_other_fields_that_a_call_reads(fields, attention):
+    """Each is read in two places, and was stored in one of them."""
+    segments = (torch.arange(50)[None] > 20).long()
+    changed, expected = (small_model(attention_type=attention, use_cache=False, **given) for given in ({}, fields))
+    for name, value in fields.items():
+        setattr(changed.config, name, value)
+    with torch.no_grad():
+        found, known = (x(make_ids(), token_type_ids=segments).last_hidden_state for x in (changed, expected))
+    assert torch.equal(found, known)
 
 
 @pytest.mark.parametrize("name", TYPES)
