@@ -15,7 +15,7 @@ STAMPS := $(PACKAGE) $(TOOLS) $(RAY) $(BROWSER) $(DIST) $(SITE) $(BENCH)
 
 ROOMS := modeling_roformer tokenization model_cards conversion training serving
 
-.PHONY: demo test test-random test-slow test-ray test-page test-js test-common test-clients test-floors test-floors-quick test-gpu figures-gpu has-gpu examples lint ruff schemas contracts types dist site figures figures-status clean
+.PHONY: demo test test-random test-slow test-ray test-page test-js test-common test-clients test-floors test-floors-quick test-newest test-gpu figures-gpu has-gpu examples lint ruff schemas contracts types dist site figures figures-status clean
 
 demo: $(PACKAGE)
 	$(VENV)/bin/python examples/demo.py
@@ -74,12 +74,19 @@ test-floors: test-floors-quick
 test-floors-quick: $(FLOORS)/installed
 	OMP_NUM_THREADS=1 $(FLOORS)/bin/python -m pytest -n 2 -m 'not slow' tests/test_floors.py $$(sed -n 's/^[a-z].* //p' tests/floors.txt)
 
-$(FLOORS)/installed: setup.cfg pyproject.toml constraints.txt
-	@echo "installing into $(FLOORS), which takes a minute or two"
-	@rm -rf $(FLOORS) && $(PYTHON) -m venv $(FLOORS)
-	@sed -n '/==/p' '$(CONSTRAINTS)' > $(FLOORS)/pinned.txt
-	@$(FLOORS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement $(FLOORS)/pinned.txt uv
-	@$(FLOORS)/bin/uv pip install --quiet --python $(FLOORS)/bin/python --resolution lowest-direct --editable '.[test]'
+# The newest of everything, without the extra `train`, which is bound to older versions: the tests of tests/floors.txt that do not
+# need it, in an environment of their own.
+NEWEST := .venv-newest
+test-newest: $(NEWEST)/installed
+	OMP_NUM_THREADS=1 $(NEWEST)/bin/python -m pytest -n 2 -m 'not slow' $$(sed -n '/extra `train`:/q; s/^[a-z].* //p' tests/floors.txt)
+
+$(FLOORS)/installed: WITH := --resolution lowest-direct --editable '.[test]'
+$(NEWEST)/installed: WITH := --editable '.[keras,sentence-transformers,export,embed]' hypothesis pytest pytest-xdist
+$(FLOORS)/installed $(NEWEST)/installed: setup.cfg pyproject.toml constraints.txt
+	@echo "installing into $(@D), which takes a minute or two"
+	@rm -rf $(@D) && $(PYTHON) -m venv $(@D)
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement '$(CONSTRAINTS)' uv
+	@$(@D)/bin/uv pip install --quiet --python $(@D)/bin/python --constraint '$(CONSTRAINTS)' $(WITH)
 	@touch $@
 
 # The tests marked `cuda`, and benchmarks/gpu.py, in an environment of their own with torch for CUDA: that of the package index,
@@ -185,4 +192,4 @@ $(STAMPS): setup.cfg pyproject.toml constraints.txt
 	@touch $(PACKAGE) $@
 
 clean:
-	rm -rf $(VENV) $(CLIENTS) $(FLOORS) $(GPU) .cache .pytest_cache .ruff_cache .hypothesis *.egg-info build dist
+	rm -rf $(VENV) $(CLIENTS) $(FLOORS) $(NEWEST) $(GPU) .cache .pytest_cache .ruff_cache .hypothesis *.egg-info build dist

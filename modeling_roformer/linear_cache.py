@@ -101,7 +101,10 @@ def given_cache(past_key_values: Cache | None, kwargs: dict[str, Any]) -> Cache 
     # Before 5.24, `cache` was an argument of attention functions: the pages of continuous batching, no Cache.
     cache = kwargs.pop("cache") if isinstance(kwargs.get("cache"), Cache) else None
     if cache is not None and past_key_values is not None:
-        raise ValueError("cache and past_key_values are two names of one argument: pass one of them")
+        raise ValueError(
+            "cache and past_key_values are two names of one argument: pass one of them. A prefix of PEFT needs PEFT 0.22 "
+            "or newer, or transformers below 5.24"
+        )
     return past_key_values if cache is None else cache
 
 

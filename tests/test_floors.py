@@ -12,17 +12,34 @@ SETTINGS = ConfigParser()
 SETTINGS.read(REPOSITORY / "setup.cfg", encoding="utf-8")
 EXTRAS = SETTINGS["options.extras_require"]
 TESTED = re.search(r"\[(.+)\]", EXTRAS["test"])[1].split(",")
-NEEDED = "\n".join([SETTINGS["options"]["install_requires"], *(EXTRAS[name] for name in TESTED)])
-FLOORS = dict(re.findall(r"^([\w-]+) >=([\d.]+)", NEEDED, re.MULTILINE))
+LINES = (REPOSITORY / "tests" / "floors.txt").read_text(encoding="utf-8").splitlines()
+
+
+def floors(extras: list[str]) -> dict[str, str]:
+    """Return the lowest version of each dependency of the package with these extras."""
+    needed = "\n".join([SETTINGS["options"]["install_requires"], *(EXTRAS[name] for name in extras)])
+    return dict(re.findall(r"^([\w-]+) >=([\d.]+)", needed, re.MULTILINE))
+
+
+FLOORS = floors(TESTED)
 
 
 def test_every_floor_has_tests_that_use_it():
-    lines = (REPOSITORY / "tests" / "floors.txt").read_text(encoding="utf-8").splitlines()
-    names, tests = zip(*(line.rsplit(maxsplit=1) for line in lines if not line.startswith("#")), strict=True)
+    names, tests = zip(*(line.rsplit(maxsplit=1) for line in LINES if not line.startswith("#")), strict=True)
     assert {name for several in names for name in several.split()} == FLOORS.keys()
     for test in tests:
         path, _, function = test.partition("::")
         assert f"def {function}" in (REPOSITORY / path).read_text(encoding="utf-8"), test
+
+
+def test_what_needs_train_comes_last():
+    """`make test-newest` installs other extras, and ends where it begins."""
+    makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
+    installed = floors(re.search(r"NEWEST\)/installed: WITH .*'\.\[(.+)\]'", makefile)[1].split(","))
+    heading = LINES.index("# These need the extra `train`:")
+    needs_train = [not installed.keys() >= set(line.split()[:-1]) for line in LINES if not line.startswith("#")]
+    before = sum(not line.startswith("#") for line in LINES[:heading])
+    assert needs_train == [False] * before + [True] * (len(needs_train) - before)
 
 
 @pytest.mark.floors

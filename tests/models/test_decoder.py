@@ -320,7 +320,7 @@ def test_the_cache_has_two_names(fields):
         assert model.generate(ids, max_new_tokens=4, do_sample=False, **{name: cache}).equal(generated)
         assert cache.get_seq_length() == 11
     for call in (model, model.generate):
-        with refused(ValueError, "cache", "past_key_values", "one of them"):
+        with refused(ValueError, "cache", "past_key_values", "PEFT 0.22"):  # PEFT 0.21 gives both to transformers 5.24
             call(ids, cache=cache, past_key_values=cache)
 
 
