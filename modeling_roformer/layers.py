@@ -10,6 +10,7 @@ from .absolute_positions import make_position_embeddings
 from .attention import MultiHeadAttention, RoFormerCrossAttention
 from .configuration import RoFormerConfig
 from .fast_dropout import Dropout
+from .trainable_rope import read_frequencies, write_frequencies
 from .unpadding import Packing
 
 
@@ -157,11 +158,26 @@ class RoFormerEncoder(nn.Module):
         self.layer = nn.ModuleList(
             [RoFormerLayer(config, layer_idx, self_attention) for layer_idx in range(config.num_hidden_layers)]
         )
+        self.config = config
         if config.trainable_rope:
-            self.inv_freq = nn.Parameter(torch.empty(config.rotary_dim // 2))
+            self.inv_freq = nn.Parameter(torch.zeros(config.rotary_dim // 2, dtype=torch.float32))
+            self.register_state_dict_post_hook(write_frequencies)
+            self.register_load_state_dict_pre_hook(read_frequencies)
         if config.attention_type == "linear" and config.linear_feature_map == "favor":
             self.register_buffer("training_steps", torch.zeros((), dtype=torch.long))
         self.register_load_state_dict_pre_hook(drop_position_table)
+
+    def _apply(self, fn, recurse=True):
+        """Move and cast as other modules do, but keep the dtype of the own tensors: rounded frequencies drift."""
+
+        def move(x: torch.Tensor) -> torch.Tensor:
+            moved = fn(x)
+            return moved if moved.dtype == x.dtype else x.to(moved.device)
+
+        super()._apply(move, recurse=False)
+        for child in self.children() if recurse else ():
+            child._apply(fn)
+        return self
 
     def forward(self, hidden_states: torch.Tensor, *args, **kwargs) -> torch.Tensor:
         for layer in self.layer:

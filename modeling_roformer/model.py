@@ -34,10 +34,11 @@ from .masks import (
     self_attention_mask,
 )
 from .prefix_cache import PrefixCache
-from .rope_scaling import depends_on_length, parameters_of, scaled_inverse_frequencies
-from .rotary import inverse_frequencies, rotary_position_embeddings
+from .rope_scaling import depends_on_length, scaled_inverse_frequencies
+from .rotary import rotary_position_embeddings
 from .saving import SavedOver
 from .strict_loading import LoadedWhole
+from .trainable_rope import growth, offset_of
 from .unpadding import Packing, can_pack, is_faster_packed, padding_is_read, zero_padding
 
 
@@ -80,7 +81,7 @@ class RoFormerPreTrainedModel(LoadedWhole, SavedOver, PreTrainedModel):
             if isinstance(module, nn.Embedding) and module.padding_idx is not None:
                 init.zeros_(module.weight[module.padding_idx])
         elif isinstance(module, RoFormerEncoder) and self.config.trainable_rope:
-            init.copy_(module.inv_freq, self.initial_frequencies())
+            init.zeros_(module.inv_freq)
         elif type(module).__name__ == "RoFormerLMPredictionHead":
             init.zeros_(module.get_parameter("bias"))
         elif isinstance(module, FavorMap):
@@ -88,11 +89,16 @@ class RoFormerPreTrainedModel(LoadedWhole, SavedOver, PreTrainedModel):
         if isinstance(module, RoFormerEncoder) and hasattr(module, "training_steps"):
             init.zeros_(module.training_steps)
 
-    def initial_frequencies(self) -> torch.Tensor:
-        """Return the initial values of trainable frequencies: the paper's, or those of `rope_parameters`."""
-        if depends_on_length(self.config):
-            return inverse_frequencies(self.config.rotary_dim, parameters_of(self.config)["rope_theta"])
-        return scaled_inverse_frequencies(self.config, 1, torch.device("cpu"))
+    def tie_weights(self, missing_keys: set[str] | None = None, recompute_mapping: bool = True) -> None:
+        """Tie as in `LoadedWhole`, and finish loading trainable frequencies.
+
+        `from_pretrained`, which alone passes `missing_keys`, stores a file's values without `load_state_dict`.
+        """
+        super().tie_weights(missing_keys, recompute_mapping)
+        if missing_keys is not None and self.config.trainable_rope:
+            stored = self.base_model.encoder.inv_freq.data
+            if stored.any():  # they are frequencies; new ones are an offset of 0
+                stored.copy_(offset_of(self.config, stored, "encoder.inv_freq"))
 
 
 class CheckedInputs(NamedTuple):
@@ -396,12 +402,11 @@ class RoFormerModel(RoFormerPreTrainedModel):
     ) -> torch.Tensor:
         """Return θ_i of equation 15, shape (width / 2,), or (b, width / 2) if they depend on each sequence's length.
         `width` defaults to `config.rotary_dim`."""
-        if self.config.trainable_rope:
-            return self.encoder.inv_freq
         lengths = s
         if depends_on_length(self.config) and attention_mask is not None and attention_mask.ndim == 2:
             lengths = (attention_mask != 0).sum(dim=-1)
-        return scaled_inverse_frequencies(self.config, lengths, device, width)
+        frequencies = scaled_inverse_frequencies(self.config, lengths, device, width)
+        return frequencies * growth(self.config, self.encoder.inv_freq) if self.config.trainable_rope else frequencies
 
     def _extends_cache(self) -> bool:
         """Return whether layers may extend a cache: in decoders, unless gradient checkpointing recomputes layers."""

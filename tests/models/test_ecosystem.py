@@ -255,7 +255,9 @@ def test_gradient_checkpointing_in_the_trainer_trains_alike(variant, tmp_path):
 def test_loading_in_half_precision(variant, saved, dtype, tmp_path):
     folder, expected = saved(variant)
     loaded = auto_class(variant).from_pretrained(folder, dtype=dtype)
-    assert {p.dtype for p in loaded.parameters()} == {getattr(torch, dtype)}
+    # Trained frequencies stay in float32: see test_trainable_rope.py.
+    dtypes = {p.dtype for name, p in loaded.named_parameters() if not name.endswith("inv_freq")}
+    assert dtypes == {getattr(torch, dtype)}
     found = logits(loaded, make_ids())
     assert found.dtype == getattr(torch, dtype)
     spread = expected.std().item()

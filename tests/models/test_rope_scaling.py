@@ -231,24 +231,6 @@ def test_a_longer_text_than_was_trained_on_can_be_asked_for_when_loading(tmp_pat
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=0)
 
 
-def test_trainable_frequencies(tmp_path):
-    plain = small_model(RoFormerForMaskedLM)
-    plain.save_pretrained(tmp_path / "plain")
-    model = RoFormerForMaskedLM.from_pretrained(tmp_path / "plain", trainable_rope=True)
-    ids = make_ids()
-    with torch.no_grad():  # they start where the formula has them, rounded to float32
-        torch.testing.assert_close(model(ids).logits, plain(ids).logits, atol=1e-4, rtol=0)
-    model(ids, labels=ids).loss.backward()
-    gradient = model.roformer.encoder.inv_freq.grad
-    assert gradient.abs().min() > 0
-    with torch.no_grad():
-        model.roformer.encoder.inv_freq.sub_(gradient * 1e-4)
-    model.save_pretrained(tmp_path / "trained")
-    loaded = RoFormerForMaskedLM.from_pretrained(tmp_path / "trained")
-    assert torch.equal(loaded.roformer.encoder.inv_freq, model.roformer.encoder.inv_freq)
-    assert loaded.config.trainable_rope
-
-
 @pytest.mark.parametrize("beams", [1, 3])
 @pytest.mark.parametrize("given", ["embeddings", "both"])
 def test_dynamic_generation_from_embeddings_is_that_from_ids(given, beams):

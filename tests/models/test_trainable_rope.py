@@ -1,0 +1,205 @@
+"""Trainable frequencies: an offset of their logarithms in training, frequencies in files."""
+
+import copy
+import math
+
+import pytest
+import torch
+from helpers.messages import refused
+from helpers.small_models import small_model
+from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors.torch import load_file, save_file
+from transformers import Trainer, TrainingArguments
+
+from modeling_roformer import RoFormerForMaskedLM, RoFormerModel
+
+KEY = "roformer.encoder.inv_freq"
+INITIAL = [10000.0 ** (-2 * i / 16) for i in range(8)]
+OFFSETS = [-0.3, 0.2, 0.0, 0.1, -0.1, 0.4, -0.4, 0.05]
+TRAINED = [f * math.exp(x) for f, x in zip(INITIAL, OFFSETS, strict=True)]
+IDS = torch.randint(5, 90, (2, 50), generator=torch.Generator().manual_seed(1))
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
+
+
+def parameter_of(model):
+    [parameter] = [x for name, x in model.named_parameters() if "inv_freq" in name]
+    return parameter
+
+
+def trained_model(**fields):
+    model = small_model(RoFormerForMaskedLM, trainable_rope=True, **fields)
+    with torch.no_grad():
+        parameter_of(model).copy_(torch.tensor(OFFSETS))
+    return model
+
+
+def frequencies(model):
+    return model.base_model.frequencies(None, 10, torch.device("cpu")).detach()
+
+
+def logits(model, ids=IDS):
+    with torch.no_grad():
+        return model(ids).logits
+
+
+@pytest.mark.parametrize("rope", [None, YARN, {**YARN, "rope_type": "dynamic"}])
+def test_they_begin_as_those_that_are_not_trained(rope, tmp_path):
+    plain = small_model(RoFormerForMaskedLM, rope_parameters=rope)
+    plain.save_pretrained(tmp_path)
+    made = small_model(RoFormerForMaskedLM, rope_parameters=rope, trainable_rope=True)
+    for model in (made, RoFormerForMaskedLM.from_pretrained(tmp_path, trainable_rope=True)):
+        assert parameter_of(model).tolist() == [0.0] * 8
+        assert torch.equal(logits(model), logits(plain))
+        model(IDS, labels=IDS).loss.backward()
+        assert parameter_of(model).grad.abs().min() > 0
+
+
+def test_files_have_the_frequencies_and_a_loaded_model_computes_the_same(tmp_path):
+    model = trained_model()
+    torch.testing.assert_close(frequencies(model), torch.tensor(TRAINED, dtype=torch.float64), rtol=2e-7, atol=0)
+    model.save_pretrained(tmp_path)
+    expected = torch.tensor(TRAINED)
+    for stored in (load_file(tmp_path / "model.safetensors"), model.state_dict()):
+        assert stored[KEY].dtype == torch.float32
+        torch.testing.assert_close(stored[KEY], expected, rtol=2e-7, atol=0)
+    loaded = RoFormerForMaskedLM.from_pretrained(tmp_path)
+    assert loaded.config.trainable_rope
+    given = small_model(RoFormerForMaskedLM, seed=1, trainable_rope=True)
+    given.load_state_dict(model.state_dict())
+    with torch.device("meta"):
+        assigned = RoFormerForMaskedLM(model.config).eval()
+    assigned.load_state_dict(model.state_dict(), assign=True)
+    bare = RoFormerModel.from_pretrained(tmp_path)
+    for again in (loaded, given, assigned, bare):
+        assert parameter_of(again).requires_grad
+        assert torch.equal(frequencies(again), frequencies(model))
+        torch.testing.assert_close(parameter_of(again), parameter_of(model), rtol=0, atol=1e-7)
+    for again in (loaded, given, assigned):
+        assert torch.equal(logits(again), logits(model))
+
+
+def test_a_file_of_an_earlier_version_is_read(tmp_path):
+    """Whose parameter was the frequencies; also one that was saved in bfloat16."""
+    model = small_model(RoFormerForMaskedLM, trainable_rope=True)
+    model.save_pretrained(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    for dtype in (torch.float32, torch.bfloat16):
+        old = torch.tensor(TRAINED).to(dtype)
+        save_file({**weights, KEY: old}, tmp_path / "model.safetensors", metadata={"format": "pt"})
+        found = frequencies(RoFormerForMaskedLM.from_pretrained(tmp_path))
+        torch.testing.assert_close(found, old.double(), rtol=2e-7, atol=0)
+
+
+@pytest.mark.parametrize("value", [-1.3e-4, 0.0, math.nan, math.inf])
+def test_a_frequency_that_has_no_logarithm_is_refused(value, tmp_path):
+    model = small_model(RoFormerForMaskedLM, trainable_rope=True)
+    state = model.state_dict()
+    state[KEY][3] = value
+    model.save_pretrained(tmp_path, state_dict=state)
+    with refused(ValueError, "encoder.inv_freq[3]", f"{value:.3g}"):
+        RoFormerForMaskedLM.from_pretrained(tmp_path)
+    with refused(ValueError, f"{KEY}[3]", f"{value:.3g}"):
+        model.load_state_dict(state)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("how", ["loaded", "cast"])
+def test_they_stay_float32(dtype, how, tmp_path):
+    model = trained_model()
+    known = frequencies(model)
+    model.save_pretrained(tmp_path / "first")
+    if how == "loaded":
+        model = RoFormerForMaskedLM.from_pretrained(tmp_path / "first", dtype=dtype)
+    else:
+        model = copy.deepcopy(model).to(dtype)
+    assert model.dtype == dtype
+    assert parameter_of(model).dtype == torch.float32
+    assert torch.equal(frequencies(model), known)
+    model.save_pretrained(tmp_path / "second")
+    first, second = (load_file(tmp_path / name / "model.safetensors")[KEY] for name in ("first", "second"))
+    assert torch.equal(first, second)
+    model(IDS, labels=IDS).loss.backward()
+    assert parameter_of(model).grad.dtype == torch.float32
+
+
+def test_gradients_stay_float32_in_casts():
+    model = trained_model()
+    model(IDS, labels=IDS).loss.backward()
+    gradient = parameter_of(model).grad.clone()
+    assert torch.equal(model.to(torch.bfloat16).to(torch.float32).roformer.encoder.inv_freq.grad, gradient)
+
+
+def test_the_gradient_is_that_of_the_logarithm():
+    """∂L/∂ log f = f · ∂L/∂f; ∂L/∂f by differences, in float64."""
+    model = trained_model(num_hidden_layers=1).double()
+    model(IDS, labels=IDS).loss.backward()
+    gradient = parameter_of(model).grad
+    for i in (0, 3):
+        losses = []
+        for step in (1e-4, -1e-4):
+            changed = copy.deepcopy(model)
+            state = changed.state_dict()
+            state[KEY][i] *= math.exp(step)
+            changed.load_state_dict(state)
+            with torch.no_grad():
+                losses.append(changed(IDS, labels=IDS).loss)
+        expected = (losses[0] - losses[1]).item() / 2e-4
+        assert math.isclose(gradient[i].item(), expected, rel_tol=1e-2, abs_tol=1e-4)
+
+
+def test_training_changes_each_in_proportion_and_weight_decay_leads_back():
+    model = small_model(RoFormerForMaskedLM, trainable_rope=True).train()
+    parameter = parameter_of(model)
+    optimizer = torch.optim.AdamW([parameter], lr=1e-3, weight_decay=0.1)
+    for _ in range(50):
+        optimizer.zero_grad()
+        model(IDS, labels=IDS).loss.backward()
+        optimizer.step()
+    ratios = frequencies(model) / torch.tensor(INITIAL, dtype=torch.float64)
+    assert (ratios.log().abs() < 0.051).all()  # 50 steps of at most the learning rate
+    assert ratios.log().abs().max() > 1e-3
+    decay = torch.optim.SGD([parameter], lr=0.1, weight_decay=1.0)
+    for _ in range(200):
+        parameter.grad = torch.zeros_like(parameter)
+        decay.step()
+    torch.testing.assert_close(frequencies(model), torch.tensor(INITIAL, dtype=torch.float64), rtol=1e-7, atol=0)
+
+
+class Texts(torch.utils.data.Dataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, i):
+        ids = torch.randint(5, 90, (12,), generator=torch.Generator().manual_seed(i))
+        return {"input_ids": ids, "labels": ids}
+
+
+def test_trainer_resumes(tmp_path):
+    """A run that is resumed ends as one that was not stopped; the optimiser's state is of the offset."""
+
+    def train(folder, **resume):
+        settings = dict(max_steps=6, save_steps=3, learning_rate=1e-2, weight_decay=0.1, report_to="none", seed=1)
+        arguments = TrainingArguments(str(folder), per_device_train_batch_size=4, use_cpu=True, **settings)
+        no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+        model = small_model(RoFormerForMaskedLM, trainable_rope=True, **no_dropout)
+        Trainer(model, arguments, train_dataset=Texts()).train(**resume)
+        return model.eval()
+
+    whole = train(tmp_path / "whole")
+    resumed = train(tmp_path / "resumed", resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-3"))
+    assert parameter_of(whole).abs().max() > 1e-2
+    torch.testing.assert_close(parameter_of(resumed), parameter_of(whole), rtol=0, atol=1e-5)
+    torch.testing.assert_close(logits(resumed), logits(whole), rtol=0, atol=1e-4)
+
+
+def test_peft_saves_and_loads_them(tmp_path):
+    settings = LoraConfig(target_modules=["transform.dense"], modules_to_save=["encoder"], r=2)
+    adapted = get_peft_model(small_model(RoFormerForMaskedLM, trainable_rope=True), settings)
+    [trained] = [x for name, x in adapted.named_parameters() if "inv_freq" in name and x.requires_grad]
+    with torch.no_grad():
+        trained.copy_(torch.tensor(OFFSETS))
+    adapted.save_pretrained(tmp_path)
+    [stored] = [x for name, x in load_file(tmp_path / "adapter_model.safetensors").items() if "inv_freq" in name]
+    torch.testing.assert_close(stored, torch.tensor(TRAINED), rtol=2e-7, atol=0)
+    again = PeftModel.from_pretrained(small_model(RoFormerForMaskedLM, trainable_rope=True), tmp_path).eval()
+    assert torch.equal(logits(again), logits(adapted.eval()))
