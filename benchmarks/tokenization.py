@@ -4,7 +4,7 @@ usage: python benchmarks/tokenization.py [CORPUS] [--vocabulary FILE] [--plot le
        python benchmarks/tokenization.py [CORPUS] [--vocabulary FILE] --cores
        python benchmarks/tokenization.py [--vocabulary FILE] --round-trip CORPUS...
 
-CORPUS is a text file, a .jsonl(.gz) with "text" fields, or a folder of these. The default is ../shared/data/zh_corpus if it
+CORPUS is a text file, JSON Lines with fields "text", or a folder of these, also as .gz. The default is ../shared/data/zh_corpus if it
 exists, otherwise random texts with the word frequencies of jieba's dictionary. All tokenizers process the same texts in
 alternating rounds; the table has medians.
 
@@ -13,9 +13,7 @@ processes. --round-trip counts the texts that decode to themselves, except for u
 """
 
 import argparse
-import gzip
 import importlib.util
-import json
 import multiprocessing
 import os
 import random
@@ -25,6 +23,7 @@ import sys
 import tempfile
 import time
 import warnings
+from itertools import islice
 from pathlib import Path
 
 import measure
@@ -37,6 +36,7 @@ from transformers.models.roformer.tokenization_roformer import RoFormerTokenizer
 from transformers.utils import logging
 
 from modeling_roformer.tokenization import RoFormerTokenizer
+from modeling_roformer.tokenization.vocabulary_maker.corpus import corpus_files, read_chunks
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -55,13 +55,10 @@ def dictionary():
 
 def read_texts(corpus):
     """Return texts of a file or folder, a few thousand per file."""
-    corpus = Path(corpus)
-    files = sorted(path for path in corpus.iterdir() if path.is_file()) if corpus.is_dir() else [corpus]
     texts = []
-    for path in files:
-        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file:
-            for _, line in zip(range(4000), file, strict=False):
-                texts.append(json.loads(line).get("text", "") if ".jsonl" in path.name else line.strip())
+    for path in corpus_files([corpus]):
+        documents = (text.strip() for chunk in read_chunks(path) for text in chunk.documents("text"))
+        texts += islice(documents, 4000)
     return texts
 
 
@@ -225,7 +222,7 @@ def whole_texts_or_sentences(corpus):
     corpus = Path(corpus)
     if not corpus.is_dir():
         return read_texts(corpus)
-    files = sorted(path for path in corpus.iterdir() if path.is_file())
+    files = corpus_files([corpus])
     sentences = []
     for number, path in enumerate(files):
         found = [match.strip() for text in read_texts(path) for match in re.findall(r"[^。！？\n]+[。！？]*", text)]

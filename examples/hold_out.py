@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from modeling_roformer.output.atomic_folder import output_folder
-from modeling_roformer.tokenization.vocabulary_maker.corpus import corpus_files, read_chunks
+from modeling_roformer.tokenization.vocabulary_maker.corpus import JSON_LINES, TEXT, corpus_files, read_chunks
 from modeling_roformer.training.errors import TrainingError, exit_on_error
 from modeling_roformer.training.pretraining.near_duplicates import near_duplicates
 
@@ -56,7 +56,7 @@ def read_arguments() -> argparse.Namespace:
 def output_name(path: Path) -> str:
     """Return the name of a file without the suffixes of its format."""
     path = path.with_suffix("") if path.suffix.lower() == ".gz" else path
-    return path.stem if path.suffix.lower() in (".jsonl", ".json", ".txt", ".text") else path.name
+    return path.stem if path.suffix.lower() in JSON_LINES + TEXT else path.name
 
 
 def line_of(text: str) -> str:

@@ -41,7 +41,7 @@ def read_arguments() -> argparse.Namespace:
 def articles(path: Path) -> Iterator[str]:
     """Yield each article as one line. Text before the first title is an article too."""
     lines: list[str] = []
-    for _, line in (numbered for chunk in read_chunks(path) for numbered in chunk.lines()):
+    for line in (line for chunk in read_chunks(path) for line in chunk.documents("text")):
         if TITLE.fullmatch(line) and lines:
             yield " ".join(lines)
             lines = []

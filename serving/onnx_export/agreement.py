@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...output.console import sentence_of
+from ...tokenization.vocabulary_maker.corpus import read_chunks
 from ..errors import ServingError
 from . import graph
 from .memory import check_memory
@@ -78,18 +79,15 @@ class Agreement:
 
 
 def read_texts(path: str | Path | None) -> list[str]:
-    """Return the non-empty lines of a file, or the built-in sentences if `path` is None.
+    """Return the non-empty lines of a file, or the fields `text` of JSON Lines, or the built-in sentences if `path` is None.
 
     Raises:
-        ServingError: the file has no text, or is not UTF-8.
+        ServingError: the file has no text.
+        CorpusError: it cannot be read.
     """
     if path is None:
         return list(SENTENCES)
-    try:
-        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
-    except UnicodeDecodeError:
-        raise ServingError(f"{path} is not UTF-8 text") from None
-    texts = [line for line in lines if line.strip()]
+    texts = [text for chunk in read_chunks(Path(path)) for text in chunk.documents("text")]
     if not texts:
         raise ServingError(f"{path} has no text; expected one text per line")
     return texts

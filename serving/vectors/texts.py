@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ...output.console import sentence_of
 from ...output.extras import needs_extra
-from ...tokenization.vocabulary_maker.corpus import CorpusError, corpus_files, is_json_lines, read_chunks
+from ...tokenization.vocabulary_maker.corpus import CorpusError, corpus_files, read_chunks
 from ..errors import ServingError
 from .csv_table import CSV, csv_columns, csv_rows
 from .source_names import file_names
@@ -204,20 +204,20 @@ class Texts:
 
     def _line_pieces(self, path: Path, name: str) -> Pieces:
         """Read a text file or JSON Lines."""
-        are_records, where = is_json_lines(path), f"{path}, line"
-        whole = [] if self.sample_by == "document" and not are_records else None
+        where, whole = f"{path}, line", [] if self.sample_by == "document" else None
         for chunk in read_chunks(path, _PIECE):
-            if are_records:
+            if chunk.is_json:
+                whole = None
                 yield (self._record(name, where, number, record) for number, record in chunk.records()), chunk.consumed
             elif self.id_field is not None:
                 raise ServingError(f"{path} is a text file, without a field {self.id_field!r} (--id-field)")
             elif whole is not None:
-                whole += [line for _, line in chunk.lines()]
+                whole.append("\n".join(line for _, line in chunk.lines()))  # with its last line end
                 yield [], chunk.consumed
             else:
                 yield ((f"{name}:{number}", text) for number, text in chunk.lines() if _has_text(text)), chunk.consumed
         if whole is not None:
-            text = "\n".join(whole)
+            text = "".join(whole)
             yield [(name, text) if _has_text(text) else None], 0
 
     def _record(self, name: str, where: str, number: int, record: dict) -> Row:

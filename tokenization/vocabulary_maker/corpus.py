@@ -1,7 +1,7 @@
 """Corpora larger than memory: their files, and the documents of a file in chunks that can be spread over processes.
 
-A document is a line of a text file, or a field of a line of a JSON Lines file (.jsonl or .json), compressed (.gz) or
-not. Only "\\n" ends a line.
+A document is a line of a text file, or a field of a line of JSON Lines, compressed (.gz) or not. Only "\\n" ends a line.
+Files are JSON Lines by their names (.jsonl, .ndjson or .json), or if their first line is an object, as in `wiki_00`.
 """
 
 import gzip
@@ -13,9 +13,9 @@ from pathlib import Path
 
 CHUNK = 4 << 20  # bytes per chunk, after decompression
 LONGEST_LINE = 16 << 20  # bytes; limits the memory of a line
-_JSON = (".jsonl", ".json")
-_TEXT = (".txt", ".text")
-_TABLES = (".csv", ".tsv", ".parquet", ".arrow", ".feather", ".xlsx", ".xls")
+JSON_LINES = (".jsonl", ".ndjson", ".json")
+TEXT = (".txt", ".text")
+TABLES = (".csv", ".tsv", ".parquet", ".arrow", ".feather", ".xlsx", ".xls")
 
 
 class CorpusError(ValueError):
@@ -27,13 +27,14 @@ class Chunk:
     """Whole lines of one file.
 
     path: the file; first_line: number of the first line, from 1; data: the lines' bytes; consumed: bytes read from the
-        stored, perhaps compressed file.
+        stored, perhaps compressed file; is_json: whether the file is JSON Lines.
     """
 
     path: Path
     first_line: int
     data: bytes
     consumed: int
+    is_json: bool
 
     def lines(self) -> Iterator[tuple[int, str]]:
         """Yield the number, from 1, and the text of each line."""
@@ -53,7 +54,7 @@ class Chunk:
 
     def texts(self, field: str) -> Iterator[tuple[int, str, dict]]:
         """Yield the line number, text and fields of each of `documents`; a line of a text file has no fields."""
-        if is_json_lines(self.path):
+        if self.is_json:
             rows = ((number, self._text(record, number, field), record) for number, record in self.records())
         else:
             rows = ((number, line, {}) for number, line in self.lines())
@@ -96,7 +97,7 @@ def corpus_files(paths: Iterable[str | Path], also: tuple[str, ...] = ()) -> lis
     files = {}
     for path in map(Path, paths):
         if path.is_dir():
-            kinds = _TEXT + _JSON + also
+            kinds = TEXT + JSON_LINES + also
             found = [file for file in sorted(path.rglob("*")) if _kind(file) in kinds and file.is_file()]
             found = [file for file in found if not any(part[0] == "." for part in file.relative_to(path).parts)]
             if not found:
@@ -104,7 +105,7 @@ def corpus_files(paths: Iterable[str | Path], also: tuple[str, ...] = ()) -> lis
                     f"{path} has no text: expected files that end in {', '.join(kinds)}, or these with .gz"
                 )
         elif path.exists():
-            if _kind(path) in _TABLES and _kind(path) not in also:
+            if _kind(path) in TABLES and _kind(path) not in also:
                 kinds = "".join(f" or {kind}" for kind in also)
                 raise CorpusError(f"{path} is a table; expected text (.txt), JSON Lines (.jsonl){kinds}")
             found = [path]
@@ -120,11 +121,15 @@ def read_chunks(path: Path, size: int | None = None) -> Iterator[Chunk]:
     >>> [text for chunk in read_chunks(Path("laws.jsonl.gz")) for text in chunk.documents("text")]
     """
     line, consumed = 1, 0
+    is_json = _kind(path) in JSON_LINES or None  # None: the first line decides
     with open(path, "rb") as stored:
         lines = gzip.GzipFile(fileobj=stored) if path.suffix == ".gz" else stored
         while data := _whole_lines(lines, path, line, size or CHUNK):
             position = stored.tell() if stored.seekable() else 0  # a pipe has no known length
-            yield Chunk(path, line, data.removeprefix(b"\xef\xbb\xbf") if line == 1 else data, position - consumed)
+            data = data.removeprefix(b"\xef\xbb\xbf") if line == 1 else data
+            if is_json is None and not data.isspace():
+                is_json = _begins_json(data)
+            yield Chunk(path, line, data, position - consumed, bool(is_json))
             line, consumed = line + data.count(b"\n"), position
 
 
@@ -144,8 +149,27 @@ def _whole_lines(lines, path: Path, first_line: int, size: int) -> bytes:
 
 
 def is_json_lines(path: Path) -> bool:
-    """Return whether a file is JSON Lines, by its name."""
-    return _kind(path) in _JSON
+    """Return whether a file is JSON Lines: by its name, or because its first line that is not blank is an object."""
+    if _kind(path) in JSON_LINES:
+        return True
+    try:
+        return next((chunk.is_json for chunk in read_chunks(path, 1) if not chunk.data.isspace()), False)
+    except CorpusError:  # no line, or not gzip: who reads all of it says so
+        return False
+
+
+def _begins_json(data: bytes) -> bool:
+    """Return whether the first line that is not blank is an object, or begins one of several lines, or a list of objects.
+
+    The last two are not JSON Lines, so `Chunk.records` refuses them.
+    """
+    first = data.lstrip().partition(b"\n")[0].rstrip()
+    if first in (b"{", b"[") or first.startswith(b"[{"):
+        return True
+    try:
+        return first.startswith(b"{") and isinstance(json.loads(first), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _kind(path: Path) -> str:

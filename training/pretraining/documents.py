@@ -34,7 +34,7 @@ _SENTENCE_END = re.compile("[\n。]")
 _BATCH = 100  # documents in memory at once
 _TABLES = {".csv": ",", ".tsv": "\t", ".parquet": None}  # and the character between two columns
 SAMPLE_BY = ("line", "document")
-_FORMAT = 1  # of the files in the cache; with another number they are written again
+_FORMAT = 2  # of the files in the cache; with another number they are written again
 _FORMAT_OF_PIECES = 2  # the same, of the files with pieces
 
 
@@ -100,7 +100,9 @@ def _documents(files: list[tuple]) -> Iterator[dict[str, str]]:
     for path, _content, field, _format, *whole in files:
         chunks = read_chunks(Path(path))
         if whole and not is_json_lines(Path(path)):
-            text = "\n".join(line for chunk in chunks for _, line in chunk.lines())
+            text = "".join(
+                "\n".join(line for _, line in chunk.lines()) for chunk in chunks
+            )  # each with its last line end
             texts = [text] if text and not text.isspace() else []
         else:
             texts = (text for chunk in chunks for text in chunk.documents(field))

@@ -7,13 +7,13 @@ from pathlib import Path
 import datasets
 
 from ...output.console import no_warnings, sentence_of
-from ...tokenization.vocabulary_maker.corpus import CorpusError, corpus_files
+from ...tokenization.vocabulary_maker.corpus import JSON_LINES, TABLES, TEXT, CorpusError, corpus_files
 from ..errors import TrainingError
 
 _DATA_SET = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*", re.ASCII)  # NAME or OWNER/NAME
 _FILES = (
-    ".txt", ".text", ".json", ".jsonl", ".gz", ".bz2", ".xz", ".zst", ".zip", ".7z", ".tar", ".csv", ".tsv", ".parquet",
-    ".arrow", ".feather", ".xlsx", ".xls", ".md", ".html", ".xml", ".pdf", ".doc", ".docx",
+    *TEXT, *JSON_LINES, *TABLES, ".gz", ".bz2", ".xz", ".zst", ".zip", ".7z", ".tar", ".md", ".html", ".xml", ".pdf", ".doc",
+    ".docx",
 )  # fmt: skip
 
 

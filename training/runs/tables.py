@@ -50,7 +50,7 @@ def read_table(
     if kind in ("xls", "xlsx"):
         raise TrainingError(f"{path} is a workbook; save it as .csv, in UTF-8")
     try:
-        if is_json_lines(path):
+        if kind != "parquet" and is_json_lines(path):
             records = dict(record for chunk in read_chunks(path) for record in chunk.records())
             return pandas.DataFrame(list(records.values()), pandas.Index(list(records), name="line"), dtype=object)
         if kind == "parquet":

@@ -13,6 +13,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
+from ...tokenization.vocabulary_maker.corpus import is_json_lines
 from ..errors import TrainingError
 from ..runs.tables import read_table, require_columns, texts_in
 
@@ -80,6 +81,8 @@ def _read(path: str | Path) -> str:
     path = Path(path)
     if not path.is_file():
         raise TrainingError(f"{path} is not a file")
+    if is_json_lines(path):
+        raise TrainingError(f"{path} is JSON Lines; expected a sentence per line, or one file with both columns")
     try:
         data = path.read_bytes()
         text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8-sig")

@@ -1,0 +1,222 @@
+"""JSON Lines under any name: every reader takes the field, and none takes the raw line as a text."""
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from helpers.messages import refused
+from helpers.paths import REPOSITORY
+
+from modeling_roformer.serving.onnx_export.agreement import read_texts
+from modeling_roformer.serving.vectors import texts as texts_module
+from modeling_roformer.serving.vectors.texts import Texts
+from modeling_roformer.tokenization.vocabulary_maker import corpus
+from modeling_roformer.tokenization.vocabulary_maker.corpus import CorpusError, corpus_files, is_json_lines, read_chunks
+from modeling_roformer.training.errors import TrainingError
+from modeling_roformer.training.pretraining.documents import read_documents
+from modeling_roformer.training.runs.data_sets import is_data_set
+from modeling_roformer.training.runs.tables import read_table
+from modeling_roformer.training.runs.text_file import read_text
+from modeling_roformer.training.translation.pairs import read_pairs
+
+TEXTS = ["今天天气很好。", "明月几时有", "租客要求退还押金"]
+NAMES = ["a.jsonl", "a.json", "a.ndjson", "a.NDJSON.gz", "wiki_00", "wiki_00.gz", "a.txt", "a.txt.gz", "a.data"]
+COMMAND = Path(sys.executable).with_name("roformer")
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return path
+
+
+def json_lines(path: Path, before: str = "", field: str = "text") -> Path:
+    rows = ({"id": str(n), "url": "https://zh.wikipedia.org/wiki?curid=1", field: text} for n, text in enumerate(TEXTS))
+    return write(path, before + "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+
+
+def documents(path):
+    return [text for chunk in read_chunks(path) for text in chunk.documents("text")]
+
+
+def embedded(path):
+    return [text for shard in Texts((str(path),)).shards(10) for text in shard.texts]
+
+
+def pretraining(path):
+    return read_documents([path], path.parent / "cache")["text"][:]
+
+
+def pretraining_by_document(path):
+    return read_documents([path], path.parent / "cache", sample_by="document")["text"][:]
+
+
+def table(path):
+    return read_table(path)["text"].tolist()
+
+
+def embedded_by_document(path):
+    return [text for shard in Texts((str(path),), sample_by="document").shards(10) for text in shard.texts]
+
+
+@pytest.mark.parametrize("read", [embedded_by_document, pretraining_by_document], ids=lambda f: f.__name__)
+def test_a_file_that_is_one_text_is_the_same_in_any_number_of_chunks(read, tmp_path, monkeypatch):
+    monkeypatch.setattr(texts_module, "_PIECE", 4)  # bytes
+    monkeypatch.setattr(corpus, "CHUNK", 4)
+    for number, text in enumerate(["一\n二\n\n三\n", "一\n二\n\n三"]):
+        assert read(write(tmp_path / f"{number}.txt", text)) == [text]
+
+
+@pytest.mark.parametrize(
+    "read",
+    [documents, embedded, embedded_by_document, pretraining, pretraining_by_document, table, read_texts],
+    ids=lambda f: f.__name__,
+)
+@pytest.mark.parametrize("name", NAMES)
+def test_the_field_is_read_under_every_name(read, name, tmp_path):
+    for before in ("", "\ufeff", "\n \r\n"):
+        assert read(json_lines(tmp_path / name, before)) == TEXTS
+
+
+def test_a_pipe_is_read_once(tmp_path):
+    """Its content cannot be looked at before it is read."""
+    source = json_lines(tmp_path / "wiki_00")
+    code = "import sys; from pathlib import Path; from modeling_roformer.tokenization.vocabulary_maker import corpus\n"
+    code += "print([text for c in corpus.read_chunks(Path('/dev/stdin')) for text in c.documents('text')])"
+    done = subprocess.run([sys.executable, "-c", code], input=source.read_bytes(), capture_output=True, check=True)
+    assert done.stdout.decode().strip() == str(TEXTS)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{例}今天\n",
+        "{\n",
+        '{"今天"}\n',
+        "[1]\n参考\n",
+        '今天\n{"text": "天气"}\n',
+        "3\n",
+        '"今天"\n',
+        "\n\n",
+        "{" * 100_000 + "\n",
+    ],
+)
+def test_text_stays_text(text, tmp_path):
+    """An object in a later line, braces and numbers are text."""
+    path = write(tmp_path / "a.txt", text)
+    if text == "{\n":
+        with refused(CorpusError, path, "line 1", "JSON"):
+            documents(path)
+    else:
+        assert not is_json_lines(path)
+        assert documents(path) == [line for line in text.split("\n") if line]
+
+
+@pytest.mark.parametrize(
+    "text", [json.dumps([{"text": "今天"}]), json.dumps([{"text": "今天"}], indent=1), '{\n"text": 1}']
+)
+def test_json_of_several_lines_is_refused(text, tmp_path):
+    """In a file called text too: its lines are no texts."""
+    for name in ("a.txt", "a.json"):
+        path = write(tmp_path / name, text)
+        for read in (documents, embedded, pretraining, read_texts):
+            with refused(CorpusError, path, "line 1"):
+                read(path)
+
+
+def test_a_line_that_is_no_object_is_named(tmp_path):
+    path = json_lines(tmp_path / "wiki_00")
+    write(path, path.read_text() + "今天\n")
+    with refused(CorpusError, path, "line 4", "JSON"):
+        documents(path)
+
+
+def test_one_whole_text_and_parallel_lines_refuse_it(tmp_path):
+    """There no field can be named."""
+    path = json_lines(tmp_path / "wiki_00")
+    with refused(TrainingError, path, "JSON Lines"):
+        read_text(path)
+    with refused(TrainingError, path, "JSON Lines"):
+        read_pairs(path, write(tmp_path / "b.txt", "a\nb\nc\n"))
+    long = write(tmp_path / "long.txt", "明" * (6 << 20))  # a text may be one long line
+    assert len(read_text(long)) == 6 << 20
+
+
+def test_a_folder_of_ndjson_is_a_corpus(tmp_path):
+    (tmp_path / "folder").mkdir()
+    files = [json_lines(tmp_path / "folder" / name) for name in ("a.ndjson", "b.ndjson.gz")]
+    assert corpus_files([tmp_path / "folder"]) == files
+    assert not is_data_set(tmp_path / "folder") and not is_data_set("missing.ndjson")
+
+
+@pytest.fixture
+def roformer(tmp_path):
+    """Return a function that runs the installed command in a process of its own, outside the clone."""
+
+    def roformer(*arguments) -> str:
+        done = subprocess.run([COMMAND, *map(str, arguments)], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return roformer
+
+
+def test_the_installed_command_reads_the_field(roformer, tmp_path):
+    roformer("convert", REPOSITORY / "examples" / "roformer-mini-zh", "mini")
+    json_lines(tmp_path / "wiki_00", field="body")
+    write(tmp_path / "plain.txt", "\n".join(TEXTS))
+    shown = roformer("embed", "mini", "wiki_00", "vectors", "--field", "body", "--keep-text")
+    assert "3" in shown
+    import pyarrow.parquet
+
+    found = pyarrow.parquet.read_table(tmp_path / "vectors" / "000000.parquet")
+    assert found["text"].to_pylist() == TEXTS
+    roformer("embed", "mini", "plain.txt", "expected")
+    expected = pyarrow.parquet.read_table(tmp_path / "expected" / "000000.parquet")
+    assert found["vector"].to_pylist() == expected["vector"].to_pylist()
+    ranked = roformer("rank", "wiki_00", "vectors", "--field", "body", "--top-k", "1")
+    assert ranked.count("1.000") == 3 and "curid" not in ranked  # each query is a text of the corpus
+
+
+def test_a_vocabulary_has_no_names_of_fields(roformer, tmp_path):
+    json_lines(tmp_path / "a.txt", field="body")
+    roformer("vocab", "a.txt", "--output", "vocab.txt", "--field", "body", "--min-count", "1")
+    entries = (tmp_path / "vocab.txt").read_text(encoding="utf-8").split("\n")
+    assert "押金" in entries and not {"cur", "curid", "url", "id", "https"} & {e.removeprefix("##") for e in entries}
+
+
+def test_the_tokenization_benchmark_reads_the_field(tmp_path, monkeypatch):
+    pytest.importorskip("rjieba")
+    monkeypatch.syspath_prepend(str(REPOSITORY / "benchmarks"))
+    import tokenization
+
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    for path in (json_lines(folder / "a.ndjson"), json_lines(tmp_path / "wiki_00")):
+        assert tokenization.read_texts(path) == TEXTS
+    assert tokenization.read_texts(folder) == TEXTS
+
+
+def run_example(script, *arguments, folder):
+    command = [sys.executable, REPOSITORY / "examples" / script, *arguments]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_documents_that_are_held_out(tmp_path):
+    json_lines(tmp_path / "wiki_00", field="body")
+    run_example("hold_out.py", "wiki_00", "output", "--field", "body", "--share", "0.6", folder=tmp_path)
+    train, held_out = [documents(tmp_path / "output" / half / "wiki_00.jsonl.gz") for half in ("train", "held_out")]
+    assert train and held_out and sorted(train + held_out) == sorted(TEXTS)
+
+
+def test_lines_of_wikitext(tmp_path):
+    lines = [line for n in range(4) for line in (f" = title {n} = ", f" words of {n} ")]
+    json_rows = "".join(json.dumps({"text": line}) + "\n" for line in lines)
+    for name, text in (("plain", "\n".join(lines)), ("wiki_00", json_rows)):
+        write(tmp_path / name, text)
+        run_example("wikitext.py", name, "--output", f"{name} made", "--held-out", "2", folder=tmp_path)
+    for file in ("train.txt", "held_out.txt", "vocab.txt"):
+        assert (tmp_path / "wiki_00 made" / file).read_bytes() == (tmp_path / "plain made" / file).read_bytes()
