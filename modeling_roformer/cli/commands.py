@@ -114,13 +114,17 @@ def export_onnx(
     output: Annotated[Path, Argument(metavar="OUT", help="Folder to create.")],
     int8: Annotated[bool, Option("--int8", help="Also write a graph with int8 weights.")] = False,
     fp16: Annotated[bool, Option("--fp16", help="Also write a graph in float16.")] = False,
+    vectors: Annotated[
+        bool, Option("--vectors", help="Write the encoder alone, with the vector of a text as output.")
+    ] = False,
     texts: Annotated[Path | None, Option(metavar="FILE", help="Texts to compare outputs on, one per line.")] = None,
     force: Force = False,
 ) -> None:
     """Write a saved model as a folder for ONNX Runtime and transformers.js, and compare it with PyTorch."""
     from ..serving.onnx_export import export_onnx as export
 
-    stdout.print(export(directory, output, int8=int8, fp16=fp16, texts=texts, force=force, progress=True).table())
+    report = export(directory, output, int8=int8, fp16=fp16, vectors=vectors, texts=texts, force=force, progress=True)
+    stdout.print(report.table())
 
 
 @app.command()

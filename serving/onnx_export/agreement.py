@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # Largest difference that float32 explains, relative to the largest value of the output if that exceeds 1.
 MOST = 5e-5
-VECTORS = ("last_hidden_state", "pooler_output")
+VECTORS = ("last_hidden_state", "pooler_output", "sentence_embedding", "token_embeddings")
 EVERY = 7  # mask every seventh token, as in training
 LONG = (
     "唐朝是中国历史上一个繁荣的时代，首都长安有一百多万人口，是当时世界上最大的城市之一。来自各国的商人、学生和僧人住在"

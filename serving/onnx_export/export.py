@@ -34,6 +34,7 @@ def export_onnx(
     *,
     int8: bool = False,
     fp16: bool = False,
+    vectors: bool = False,
     texts: str | Path | None = None,
     force: bool = False,
     progress: bool = False,
@@ -48,6 +49,7 @@ def export_onnx(
         output: folder to create; it appears only if everything succeeds.
         int8: also write onnx/model_quantized.onnx, a quarter of the size.
         fp16: also write onnx/model_fp16.onnx, half of the size, for GPUs.
+        vectors: export the encoder with pooling: `sentence_embedding` is the vector of a text, of length 1.
         texts: file of texts, one per line, to compare outputs on; by default twelve built-in sentences.
         force: replace the saved model at `output`, in one step.
         progress: show a progress bar on stderr.
@@ -64,7 +66,7 @@ def export_onnx(
     started = time.perf_counter()
     if lacking := [name for name in NEEDED if find_spec(name) is None]:
         raise ServingError(not_installed("export", *lacking))
-    saved = saved_model(directory)
+    saved = saved_model(directory, vectors)
     target = checked_output(saved.folder, output)
     sentences = read_texts(texts)
     with (
@@ -73,6 +75,10 @@ def export_onnx(
     ):
         begin("loading")
         tokenizer, model = load_tokenizer(saved), load_model(saved)
+        if saved.pooling is not None:
+            from .sentence_vectors import SentenceVectors
+
+            model = SentenceVectors(model, saved.pooling)
 
         begin("exporting")
         from .graph import check_graph, write_graph

@@ -31,6 +31,7 @@ PYTHON_IDS = (
 LEFT_IN_FLOAT32 = "attention's values and products, norms and softmax"
 CARD = "README.md"
 KEPT = ("license", "license_name", "license_link", "language", "base_model", "datasets")  # from the model's own card
+VECTOR = "sentence_embedding"
 WEIGHTS = {FLOAT32: "float32", INT8: "int8", FLOAT16: "float16"}
 # The oldest ONNX Runtime that runs each graph: 1.18 reads IR version 10, and 1.22 has MatMulNBits with 8 bits.
 OLDEST = {FLOAT32: "1.18", INT8: "1.22", FLOAT16: "1.18"}
@@ -138,6 +139,8 @@ def card_of(saved: SavedModel, report: OnnxReport, folder: Path) -> str:
 
 
 def _contents(report: OnnxReport) -> str:
+    if VECTOR in report.outputs:
+        return f"its encoder; `{VECTOR}` is the vector of a text, of length 1"
     if report.note:
         return f"its bare model and pooler, whose `pooler_output` is the vector of a sentence; {report.note}"
     return f"the class `{report.architecture}`"

@@ -11,12 +11,16 @@ from ...model_cards.kinds import architecture_of, kind_of
 from ...output.console import no_transformers_bar, no_transformers_report, sentence_of
 from ..errors import ServingError
 from ..model_folder import named_when_unreadable, read_model_folder
+from ..pooling import pooling_of
+from ..vectors.encoder import check_model
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 # A protocol buffer, such as an ONNX file, has at most 2 GiB; 16 MiB of it are reserved for the graph.
 MOST_BYTES = 2**31 - 2**24
+# model_type -> its bare model, where that is not RoFormerModel.
+BARE = {"nezha": "NezhaModel", "bert": "BertModel"}
 
 
 @dataclass(frozen=True)
@@ -25,21 +29,27 @@ class SavedModel:
 
     `config` is its config.json and `architecture` the class to load: the class in config.json or, for RoFormer-Sim, the bare
     model without its language model (`leaves_language_model`), whose pooled first token is the sentence vector.
+    `pooling` is the kind of vectors if the graph returns those, and the class is then the bare model.
     """
 
     folder: Path
     config: dict
     architecture: str
     leaves_language_model: bool = False
+    pooling: str | None = None
 
 
-def saved_model(directory: str | Path) -> SavedModel:
-    """Check a folder; raise ServingError if its model cannot be exported."""
-    folder = Path(directory)
+def saved_model(directory: str | Path, vectors: bool = False) -> SavedModel:
+    """Check a folder; raise ServingError if its model cannot be exported, with its `vectors` as outputs if so wanted."""
+    folder = check_model(directory) if vectors else Path(directory)
     config = read_model_folder(folder)
     if not any((folder / name).is_file() for name in PYTORCH):
         raise ServingError(f"{folder} has no weights ({PYTORCH[0]}): save the model there first")
-    return SavedModel(folder, config, *_class_to_export(folder / "config.json", config))
+    architecture, leaves_language_model = _class_to_export(folder / "config.json", config)
+    if vectors:
+        bare = BARE.get(config["model_type"], "RoFormerModel")
+        return SavedModel(folder, config, bare, pooling=pooling_of(folder, config))
+    return SavedModel(folder, config, architecture, leaves_language_model)
 
 
 def _class_to_export(path: Path, config: dict) -> tuple[str, bool]:
@@ -86,9 +96,10 @@ def load_model(saved: SavedModel) -> PreTrainedModel:
         raise ServingError(
             f"{saved.folder / 'config.json'}: {saved.architecture} is not a model class of this package or of transformers"
         )
+    options = {} if saved.pooling in (None, "pooler") else {"add_pooling_layer": False}
     with named_when_unreadable(saved.folder), no_transformers_bar(), no_transformers_report():
         model, loading = kind.from_pretrained(
-            saved.folder, dtype=torch.float32, local_files_only=True, output_loading_info=True
+            saved.folder, dtype=torch.float32, local_files_only=True, output_loading_info=True, **options
         )
     if absent := sorted(loading["missing_keys"]):
         more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""

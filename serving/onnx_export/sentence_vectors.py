@@ -1,0 +1,35 @@
+"""An encoder whose graph returns the vector of each text, so that a program needs no code for pooling."""
+
+import torch
+from torch.nn import functional as F
+from transformers import PreTrainedModel
+
+from ...task_head import mean_over_tokens
+
+
+class SentenceVectors(torch.nn.Module):
+    """Encoder with pooling and normalisation.
+
+    Args:
+        model: a bare model.
+        pooling: the kind of vectors, as `serving.pooling.pooling_of` returns it.
+    """
+
+    def __init__(self, model: PreTrainedModel, pooling: str):
+        super().__init__()
+        self.model, self.pooling, self.config = model, pooling, model.config
+
+    def forward(self, input_ids, attention_mask, token_type_ids=None) -> dict[str, torch.Tensor]:
+        """Return `sentence_embedding`, (b, hidden_size), of length 1, and `token_embeddings`, (b, s, hidden_size).
+
+        The names are those of other exports for sentence-transformers.
+        """
+        outputs = self.model(input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids)
+        tokens = outputs.last_hidden_state
+        if self.pooling == "pooler":
+            pooled = outputs.pooler_output
+        elif self.pooling == "cls":
+            pooled = tokens[:, 0]
+        else:
+            pooled = mean_over_tokens(tokens, attention_mask)
+        return {"sentence_embedding": F.normalize(pooled, dim=-1), "token_embeddings": tokens}

@@ -1,0 +1,89 @@
+"""`roformer export-onnx --vectors`: pooling and normalisation in the graph."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from helpers.exporting import LEGACY, saved
+from helpers.messages import refused
+from tokenizers import Tokenizer
+
+from modeling_roformer.conversion.converter import convert
+from modeling_roformer.serving.errors import ServingError
+from modeling_roformer.serving.onnx_export import export_onnx
+from modeling_roformer.serving.onnx_export.agreement import open_session
+from modeling_roformer.serving.vectors.encoder import TextEncoder
+
+TEXTS = ["明月照着山路，孩子在桥头数星星。", "山", "今天天气很好"]
+SIM = {"is_decoder": True, "prefix_lm": True, "add_pooling_layer": True, "pooler_activation": "linear"}
+# Class, fields of the configuration, and pooling.
+MODELS = {
+    "masked": ("RoFormerForMaskedLM", {}, "mean"),
+    "with a pooler": ("RoFormerModel", {"add_pooling_layer": True, "pooler_activation": "tanh"}, "mean"),
+    "first token": ("RoFormerModel", {}, "cls"),
+    "Sim": ("RoFormerForCausalLM", SIM, "pooler"),
+    "bi": ("RoFormerForTripletMatching", {"triplet_scorer": "bi"}, "bi"),
+    "linear": ("RoFormerModel", {"attention_type": "linear"}, "mean"),
+    "NEZHA": ("NezhaForMaskedLM", {}, "mean"),
+    "BERT": ("BertForMaskedLM", {}, "mean"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_vectors_need_no_code_of_ours(name, tmp_path):
+    """tokenizer.json in the package tokenizers, and the graph, make the vectors of `roformer embed`, of length 1."""
+    architecture, fields, pooling = MODELS[name]
+    folder = saved(tmp_path / "model", architecture, **fields)
+    if pooling == "cls":
+        (folder / "modules.json").write_text(
+            json.dumps([{"type": "x.Transformer", "path": ""}, {"type": "x.Pooling", "path": "1_Pooling"}])
+        )
+        (folder / "1_Pooling").mkdir()
+        (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode": "cls"}')
+    report = export_onnx(folder, tmp_path / "onnx", vectors=True, int8=True)
+    assert report.outputs == ["sentence_embedding", "token_embeddings"] and report.agreements["model.onnx"].cosines
+    assert "sentence_embedding" in (tmp_path / "onnx" / "README.md").read_text(encoding="utf-8")
+
+    tokenizer = Tokenizer.from_file(str(tmp_path / "onnx" / "tokenizer.json"))
+    tokenizer.enable_padding()
+    batch = tokenizer.encode_batch(TEXTS)
+    inputs = {
+        "input_ids": np.array([text.ids for text in batch]),
+        "attention_mask": np.array([text.attention_mask for text in batch]),
+        "token_type_ids": np.array([text.type_ids for text in batch]),
+    }
+    found, tokens = open_session(tmp_path / "onnx" / "onnx" / "model.onnx").run(report.outputs, inputs)
+    encoder = TextEncoder(folder, device="cpu")
+    assert encoder.pooling == pooling
+    expected = encoder(TEXTS)
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(found, expected, atol=2e-6, rtol=0)
+    assert tokens.shape == (*inputs["input_ids"].shape, encoder.width)
+
+
+def test_models_without_vectors_are_refused(tmp_path):
+    cross = saved(tmp_path / "cross", "RoFormerForTripletMatching")
+    decoder = saved(tmp_path / "decoder", "RoFormerForCausalLM", is_decoder=True)
+    for folder, words in ((cross, ["triplet_scorer"]), (decoder, ["RoFormerForCausalLM"])):
+        with refused(ServingError, folder, *words):
+            export_onnx(folder, tmp_path / "onnx", vectors=True)
+    assert not (tmp_path / "onnx").exists()
+
+
+@pytest.mark.slow
+def test_the_command_writes_vectors(tmp_path):
+    convert(LEGACY / "sim", tmp_path / "sim")
+    roformer = sys.executable.rpartition("/")[0] + "/roformer"
+    done = subprocess.run(
+        [roformer, "export-onnx", "sim", "onnx", "--vectors"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    graph = open_session(tmp_path / "onnx" / "onnx" / "model.onnx")
+    ids = np.array([[2, 5, 6, 3]])
+    (vector,) = graph.run(
+        ["sentence_embedding"], {"input_ids": ids, "attention_mask": ids * 0 + 1, "token_type_ids": ids * 0}
+    )
+    assert vector.shape == (1, 24) and abs(np.linalg.norm(vector) - 1) < 1e-6
