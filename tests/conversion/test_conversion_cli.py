@@ -375,6 +375,6 @@ def test_a_disk_that_is_full_half_way(source, tmp_path):
 
 def test_the_installed_command(source, tmp_path):
     (source / DATA).unlink()
-    command = [sys.executable, "-m", "modeling_roformer.cli", "convert", str(source), str(tmp_path / "output")]
+    command = [command_line.ROFORMER, "convert", str(source), str(tmp_path / "output")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=ENVIRONMENT)
     assert_refused((done.returncode, done.stdout, done.stderr), tmp_path, DATA, "missing")

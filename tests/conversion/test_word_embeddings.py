@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 
 import pytest
 import torch
@@ -423,7 +422,7 @@ def test_interrupted_it_leaves_nothing(checkpoint, tmp_path, default_signals):
     folder, _ = checkpoint()
     fifo = tmp_path / "words.txt"
     os.mkfifo(fifo)
-    command = [sys.executable, "-m", "modeling_roformer.cli", "vocab-init", folder, fifo, tmp_path / "out"]
+    command = [command_line.ROFORMER, "vocab-init", folder, fifo, tmp_path / "out"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE)
     with open(fifo, "wb") as file:  # waits until the command reads
         file.write(b"[PAD]\n")

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers import fake_time, hub_server
+from helpers import command_line, fake_time, hub_server
 from helpers.hub_server import Blob, Fault, Repo
 from helpers.messages import assert_states, refused
 from helpers.properties import max_examples
@@ -462,7 +462,7 @@ def test_an_interruption_leaves_nothing(hub, repo, tmp_path, number, default_sig
     reached = []
     hub.before = lambda request: reached.append(request) if request.startswith("GET /cdn/") else None
     hub.faults.append(Fault("GET /cdn/", delay=8))
-    command = [sys.executable, "-m", "modeling_roformer.cli", "pull", REPO, str(tmp_path / "here")]
+    command = [command_line.ROFORMER, "pull", REPO, str(tmp_path / "here")]
     pipe = subprocess.PIPE
     running = subprocess.Popen(command, env=hub.environment, stdout=pipe, stderr=pipe, text=True)
     try:

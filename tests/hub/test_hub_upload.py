@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from helpers import fake_time, hub_server
+from helpers import command_line, fake_time, hub_server
 from helpers.hub_server import PART_SIZE, Fault
 from helpers.messages import assert_states, refused
 from helpers.properties import max_examples
@@ -885,7 +885,7 @@ def test_the_folder_is_only_read(hub, folder, with_code):
 
 
 def test_the_command(hub, folder):
-    command = [sys.executable, "-m", "modeling_roformer.cli", "push", str(folder), REPO, "--with-code", "--private"]
+    command = [command_line.ROFORMER, "push", str(folder), REPO, "--with-code", "--private"]
     done = subprocess.run(command, env=hub.environment, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout.strip()) == (0, f"{hub.url}/{REPO}"), done.stderr
     assert hub.repos[REPO].private and "model.py" in published(hub)
@@ -899,7 +899,7 @@ def test_an_interrupted_push_goes_on(hub, folder, default_signals):
     before, reached = content(folder), []
     hub.before = lambda request: reached.append(request) if re.search("PUT /lfs/.*/3", request) else None
     hub.faults.append(Fault("PUT /lfs/.*/3", delay=8))
-    command = [sys.executable, "-m", "modeling_roformer.cli", "push", str(folder), REPO]
+    command = [command_line.ROFORMER, "push", str(folder), REPO]
     pipe = subprocess.PIPE
     running = subprocess.Popen(command, env=hub.environment, stdout=pipe, stderr=pipe, text=True)
     try:

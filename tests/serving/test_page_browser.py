@@ -51,7 +51,7 @@ def watch(event, arguments):
         if isinstance(host, tuple) and host[0] not in ("127.0.0.1", "localhost", "::1", None):
             print("outside:", event, host, file=sys.stderr, flush=True)
 sys.addaudithook(watch)
-from modeling_roformer.cli import main
+from roformer_command import main
 main()
 """
 

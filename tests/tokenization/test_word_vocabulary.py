@@ -328,7 +328,7 @@ def test_interrupted_it_leaves_nothing(base, tmp_path, stop, default_signals):
     """Stopped in the midst of the corpus: no output, no folder beside it, no process that goes on."""
     fifo = tmp_path / "corpus.txt"
     os.mkfifo(fifo)
-    command = [sys.executable, "-m", "modeling_roformer.cli", "vocab", fifo, "--base", base]
+    command = [command_line.ROFORMER, "vocab", fifo, "--base", base]
     command += ["--output", tmp_path / "new.txt", "--num-proc", "2"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True)
     with open(fifo, "wb") as corpus:  # waits until the command reads
@@ -354,7 +354,7 @@ def test_killed_it_leaves_no_process_and_another_output_is_kept(base, tmp_path):
     """Workers end with a killed parent, so the next run removes its folder; that run replaces no output made meanwhile."""
     fifo, output = tmp_path / "corpus.txt", tmp_path / "new.txt"
     os.mkfifo(fifo)
-    command = [sys.executable, "-m", "modeling_roformer.cli", "vocab", fifo, "--base", base]
+    command = [command_line.ROFORMER, "vocab", fifo, "--base", base]
     command += ["--output", output, "--num-proc", "2"]
     process = subprocess.Popen(command, start_new_session=True)
     with open(fifo, "wb", buffering=0) as corpus:
