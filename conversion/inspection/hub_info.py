@@ -2,7 +2,6 @@
 
 import shutil
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 from huggingface_hub import HfApi, constants
@@ -20,14 +19,12 @@ from .folder_info import SMALL, folder_info
 from .saved_info import saved_info
 
 
-def repository_info(
-    repo_id: str, revision: str | None, token: str | None, tell: Callable[[str], None]
-) -> CheckpointInfo:
+def repository_info(repo_id: str, revision: str | None, token: str | None) -> CheckpointInfo:
     """Describe the checkpoint in a repository; raise HubError if the Hub fails, ValueError if there is none."""
     token = usable_token(token)
     api = HfApi(endpoint=constants.ENDPOINT, token=token)
     try:
-        with hub_bars(False), retrying(tell):
+        with hub_bars(False), retrying():
             listed = api.list_repo_tree(repo_id, recursive=True, revision=revision)
             sizes = {file.path: file.size for file in listed if hasattr(file, "size")}
             paths = {name: _fetch(api, repo_id, revision, name, sizes) for name in sizes if _is_wanted(name, sizes)}

@@ -5,7 +5,6 @@ folder_info.py describes folders, hub_info.py repositories.
 """
 
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import CheckpointError
@@ -14,13 +13,7 @@ from .checkpoint_info import CheckpointInfo
 from .folder_info import SMALL, folder_info
 
 
-def info(
-    where: str | Path,
-    *,
-    revision: str | None = None,
-    token: str | None = None,
-    tell: Callable[[str], None] = lambda sentence: None,
-) -> CheckpointInfo:
+def info(where: str | Path, *, revision: str | None = None, token: str | None = None) -> CheckpointInfo:
     """Describe the checkpoint at `where`.
 
     Args:
@@ -28,7 +21,6 @@ def info(
             of a repository on the Hub, of which only configuration, vocabulary, card and headers are fetched.
         revision: branch, tag or commit of the repository.
         token: if None, the one from HF_TOKEN or `hf auth login`.
-        tell: called with a sentence before each wait for the Hub.
 
     Raises:
         ValueError: there is no checkpoint, or it has no revisions.
@@ -61,7 +53,7 @@ def info(
         raise ValueError(f"{where} does not exist: name a folder, a .zip, or a repository on the Hub (OWNER/NAME)")
     from .hub_info import repository_info
 
-    return repository_info(str(where), revision, token, tell)
+    return repository_info(str(where), revision, token)
 
 
 def _files(folder: Path) -> list[Path]:

@@ -294,8 +294,8 @@ def info(
     """Describe a checkpoint without loading it: family, size, vocabulary, positions, source."""
     from ..conversion.inspection.info import info as checkpoint_info
 
-    with stderr.status("reading") as status:
-        found = checkpoint_info(where, revision=revision, tell=status.update)
+    with stderr.status("reading"):
+        found = checkpoint_info(where, revision=revision)
     if as_json:
         print(found.json())
     else:

@@ -17,6 +17,8 @@ _http = importlib.import_module(
 # A connection that was refused, cut or silent for too long, but not a wrong configuration of this machine.
 BROKEN_CONNECTION = (_http.TimeoutException, _http.NetworkError, _http.RemoteProtocolError)
 
+NO_CONNECTION = (_http.ConnectError, _http.ConnectTimeout)
+
 
 class HubError(OSError):
     """A failure of the Hub, or a request that it refused, in one sentence."""

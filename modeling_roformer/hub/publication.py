@@ -14,7 +14,7 @@ from huggingface_hub.errors import EntryNotFoundError
 
 from ..model_cards import card_of_folder
 from ..output.console import byte_progress
-from .client import hub_bars, usable_token, uses_xet
+from .client import Advance, hub_bars, usable_token, uses_xet
 from .commit import commit_once, propose_once
 from .errors import LOG_IN, HubError, Unanswered, hub_error, shown
 from .published_content import CARD, with_needs
@@ -49,7 +49,7 @@ def publish(
     if token is None:
         raise ValueError(f"there is no token for the Hub: {LOG_IN.format(verb='write')}")
     message = commit_message or f"Upload {directory.resolve().name}{' with code' if with_code else ''}"
-    with _sending_bar(progress, sum(_size(content) for content in files.values())) as bar, retrying(bar.tell) as budget:
+    with _sending_bar(progress, sum(_size(content) for content in files.values())) as advance, retrying() as budget:
         try:
             api = HfApi(token=token)
             if create_pr:
@@ -64,7 +64,9 @@ def publish(
                 api.create_branch(repo_id, branch=revision, exist_ok=True)
             if card := _card(api, repo_id, revision, directory, with_code):
                 files[CARD] = card.encode("utf-8")
-            additions = [Addition(path_in_repo=name, path_or_fileobj=files[name], bar=bar) for name in sorted(files)]
+            additions = [
+                Addition(path_in_repo=name, path_or_fileobj=files[name], advance=advance) for name in sorted(files)
+            ]
             _upload(api, repo_id, revision, create_pr, additions)
             if names := changed():
                 raise HubError(f"{directory / names[0]} was changed while it was sent: push again")
@@ -78,18 +80,10 @@ def publish(
 
 
 @dataclass
-class Bar:
-    """The receivers of progress and of messages, which by default do nothing."""
-
-    advance: Callable[[int], object] = lambda count: None
-    tell: Callable[[str], object] = lambda sentence: None
-
-
-@dataclass
 class Addition(CommitOperationAdd):
     """A file to send, which can be sent again from any position, and reports how much of it was sent."""
 
-    bar: Bar = field(default_factory=Bar, repr=False)
+    advance: Advance = field(default=lambda count: None, repr=False)
 
     @contextmanager
     def as_file(self, with_tqdm: bool = False) -> Iterator[BinaryIO]:
@@ -97,14 +91,14 @@ class Addition(CommitOperationAdd):
             if not with_tqdm:  # huggingface_hub reads it, but does not send it
                 yield content
                 return
-            with Counted(content, self.bar.advance) as file, sending(file):
+            with Counted(content, self.advance) as file, sending(file):
                 yield file
 
 
 class Counted(io.BufferedReader):
     """A file that reports how many bytes were read from it for the first time."""
 
-    def __init__(self, content: Any, advance: Callable[[int], object]):
+    def __init__(self, content: Any, advance: Advance):
         super().__init__(content)
         self.furthest, self.advance = 0, advance
 
@@ -145,14 +139,11 @@ def _size(content: Path | bytes) -> int:
 
 
 @contextmanager
-def _sending_bar(shown: bool, total: int) -> Iterator[Bar]:
+def _sending_bar(shown: bool, total: int) -> Iterator[Advance]:
     if uses_xet():  # it sends without Addition, and shows its own bar
         with hub_bars(shown and sys.stderr.isatty()):
-            yield Bar()
+            yield lambda count: None
         return
     with hub_bars(False), byte_progress(shown) as progress:
         task = progress.add_task("sending", total=total)
-        yield Bar(
-            lambda count: progress.advance(task, count),
-            lambda sentence: progress.update(task, description=sentence),
-        )
+        yield lambda count: progress.advance(task, count)

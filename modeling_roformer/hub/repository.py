@@ -54,7 +54,7 @@ def fetch(
     with byte_progress(progress) as bar, hub_bars(False):
         task = bar.add_task("looking", total=None)
         try:
-            with retrying(lambda sentence: bar.update(task, description=sentence)) as budget:
+            with retrying() as budget:
                 source = _Cache(repo_id, revision) if offline else _Hub(repo_id, revision, token, budget)
                 check_names(file.name for file in source.files)
                 size = sum(file.size for file in source.files)

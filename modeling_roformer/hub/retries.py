@@ -1,10 +1,12 @@
-"""Retry requests that the Hub could not serve for the moment: five tries per request, 90 seconds in all.
+"""Retry requests that the Hub could not serve for the moment: five tries per request, 90 seconds in all. If no connection was
+ever made, as without a network, two tries are enough.
 
 huggingface_hub itself retries some requests up to six times and others never. It sleeps for any number of seconds in
 Retry-After, and cannot read a date there. The whole process shares its HTTP client. Inside `retrying()` that client
 retries by the rules here. RetriesExhausted, which huggingface_hub does not catch, ends the tries.
 """
 
+import logging
 import os
 import re
 import threading
@@ -23,9 +25,11 @@ from huggingface_hub.utils import get_session
 
 from ..output.console import no_warnings
 from .client import uses_xet
-from .errors import BROKEN_CONNECTION, RetriesExhausted, connection_failure
+from .errors import BROKEN_CONNECTION, NO_CONNECTION, RetriesExhausted, connection_failure
 
+logger = logging.getLogger(__name__)
 TRIES = 5
+TRIES_TO_CONNECT = 2
 SECONDS = 90.0
 BUSY = frozenset({408, 429, 500, 502, 503, 504})
 # Used if huggingface_hub sets no timeouts of its own. `read` is the time without a single byte; a commit takes longer.
@@ -46,14 +50,11 @@ _body = threading.local()  # .file: the file that this thread is sending, to be 
 
 
 class RetryBudget:
-    """The tries and seconds that one `push` or one `pull` has left.
+    """The tries and seconds that one `push` or one `pull` has left."""
 
-    Args:
-        tell: called with a sentence before each wait.
-    """
-
-    def __init__(self, tell: Callable[[str], object] = lambda sentence: None):
-        self.tell = tell
+    def __init__(self):
+        self.reached = False  # the Hub has answered
+        self.unreached = 0  # tries before that without a connection
         self.waited = 0.0  # seconds in which at least one request was waiting
         self.waiting_until = 0.0
         self.downloads: Counter[str] = Counter()
@@ -81,7 +82,7 @@ class RetryBudget:
                 again = f"try again in {ceil(wait):,} seconds" if asked is not None else "try again later"
                 raise RetriesExhausted(f"{reason}: {again}")
             self.waited, self.waiting_until = waited, max(start + wait, self.waiting_until)
-        self.tell(f"{reason}; waiting {ceil(wait)} s")
+        logger.warning(f"{reason}; trying again in {ceil(wait)} s")
         sleep(wait)
 
     def send(self, plain: Callable, request, **options):
@@ -101,12 +102,17 @@ class RetryBudget:
                 self._count_download(str(request.url).partition("?")[0])
             try:
                 response = plain(request, **options)
+                self.reached = True
                 if response.status_code not in BUSY:
                     return response
                 response.close()
                 failure: object = response
             except BROKEN_CONNECTION as error:
                 failure = error
+                if isinstance(error, NO_CONNECTION) and not self.reached:
+                    self.unreached += 1
+                    if self.unreached >= TRIES_TO_CONNECT:
+                        raise RetriesExhausted(connection_failure(error)) from None
             tried += 1
             if tried == 1 and file is not None:
                 since = clock()  # sending a file may take an hour
@@ -123,7 +129,7 @@ class RetryBudget:
 
 
 @contextmanager
-def retrying(tell: Callable[[str], object] = lambda sentence: None) -> Iterator[RetryBudget]:
+def retrying() -> Iterator[RetryBudget]:
     """Retry huggingface_hub's requests by the rules of this file while the block runs.
 
     The client belongs to the whole process, so one thread at a time enters the block; meanwhile, requests of other
@@ -131,7 +137,7 @@ def retrying(tell: Callable[[str], object] = lambda sentence: None) -> Iterator[
     """
     # The failure of the last try raises an error, so the warnings about failed tries are hidden.
     with _one_at_a_time, no_warnings("huggingface_hub"), _xet_settings():
-        budget = RetryBudget(tell)
+        budget = RetryBudget()
         client = get_session()
         plain = client.send
         client.send = lambda request, **options: budget.send(plain, request, **options)

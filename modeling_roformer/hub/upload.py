@@ -26,8 +26,8 @@ def push(
 
     The folder is only read. Weights in the repository that those of the folder replace (one file instead of shards, or
     the reverse, of one variant) are deleted; other files of the repository stay. Temporary failures (429, 500, 502,
-    503, 504, cut connections) are retried, with at most five tries and 90 seconds. Large files that arrived are not
-    sent again, not even by the next push.
+    503, 504, cut connections) are retried, with a warning each, at most five tries and 90 seconds, or two tries if no
+    connection is made at all. Large files that arrived are not sent again, not even by the next push.
 
     Args:
         directory: model and tokenizer as `save_pretrained`, `roformer convert` or `roformer export-onnx` wrote them.

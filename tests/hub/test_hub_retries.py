@@ -5,17 +5,21 @@ import json
 import math
 import os
 import re
+import socket
+import subprocess
+import sys
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import format_datetime
+from pathlib import Path
 
 import numpy as np
 import pytest
 from helpers import fake_time, hub_server
 from helpers.fake_time import NOON
 from helpers.hub_server import MODEL, PART_SIZE, ROUTES, Answer, Blob, Fault, Handler
-from helpers.messages import refused
+from helpers.messages import assert_states, refused
 from helpers.properties import max_examples
 from huggingface_hub import constants
 from huggingface_hub.utils._xet import abort_xet_session
@@ -23,8 +27,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
+from modeling_roformer.conversion.inspection.info import info
 from modeling_roformer.hub import HubError, pull, push
 from modeling_roformer.hub import retries as hub_retries
+from modeling_roformer.hub.errors import NO_CONNECTION
 
 fake_time, hub = fake_time.fake_time, hub_server.hub  # the fixtures
 REPO = "somebody/model"
@@ -348,3 +354,61 @@ def test_other_requests_of_the_process_are_as_before(hub, folder, fake_time):
     with pytest.raises(HfHubHTTPError):
         HfApi().model_info(REPO)
     assert not fake_time.slept
+
+
+@pytest.fixture
+def closed():
+    """Return the address of a port of this machine at which nobody listens."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # nobody else can take it
+        yield f"http://127.0.0.1:{taken.getsockname()[1]}"
+
+
+CALLS = {
+    "push": lambda folder: push(folder, REPO),
+    "pull": lambda folder: pull(REPO, folder.parent / "pulled"),
+    "info": lambda folder: info(REPO),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("address", [None, "http://no-such-host.invalid"])
+def test_without_a_network_two_tries_are_enough(hub, closed, folder, fake_time, monkeypatch, caplog, call, address):
+    monkeypatch.setattr(constants, "ENDPOINT", address or closed)
+    with refused(HubError, "reached"):
+        CALLS[call](folder)
+    assert fake_time.slept == [1]
+    (notice,) = (record.getMessage() for record in caplog.records if record.name.startswith("modeling_roformer"))
+    assert_states(notice, "reached", "1 s")
+
+
+def test_a_hub_that_was_reached_is_tried_five_times(hub, folder, fake_time, monkeypatch):
+    """It answers the first request, and then nobody listens any more."""
+    from huggingface_hub.utils import get_session
+
+    plain, tries = type(get_session()).send, []
+
+    def send(client, request, **options):
+        if "/preupload/" in str(request.url):
+            tries.append(request)
+            raise NO_CONNECTION[0]("Connection refused", request=request)
+        return plain(client, request, **options)
+
+    monkeypatch.setattr(type(get_session()), "send", send)
+    with refused(HubError, "nothing", 5):
+        push(folder, REPO)
+    assert len(tries) == 5 and fake_time.slept == [1, 2, 4, 8]
+
+
+@pytest.mark.parametrize("arguments", [["push", "my-model", REPO], ["pull", REPO, "pulled"], ["info", REPO]])
+def test_the_installed_command_says_that_it_tries_again(folder, closed, tmp_path, arguments):
+    environment = {"HF_ENDPOINT": closed, "HF_HOME": str(tmp_path / "hf"), "HF_TOKEN": "hf_x", "HF_HUB_OFFLINE": "0"}
+    done = subprocess.run(
+        [Path(sys.executable).with_name("roformer"), *arguments],
+        capture_output=True, text=True, cwd=tmp_path, env=os.environ | environment,
+    )  # fmt: skip
+    notice, error = done.stderr.splitlines()
+    assert done.returncode == 1 and done.stdout == ""
+    assert_states(notice, "1 s")
+    assert error.startswith("roformer: ")
+    assert_states(error, "reached")
