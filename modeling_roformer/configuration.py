@@ -1,5 +1,6 @@
 """Configuration of RoFormer models."""
 
+import math
 from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -8,7 +9,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
 from .model_types import MODEL_TYPE, MODEL_TYPES, saved_model_type
-from .rope_parameters import PAPER_ROPE, ROPE_FIELDS, complete_rope, is_paper_rope, rope_of
+from .rope_parameters import PAPER_ROPE, ROPE_FIELDS, complete_rope, is_number, is_paper_rope, rope_of
 
 NORM_TYPES = ("layer_norm", "rms_norm")
 ATTENTION_TYPES = ("softmax", "linear")
@@ -70,6 +71,23 @@ def check_at_least_1(config: PreTrainedConfig, *names: str) -> None:
             raise ValueError(f"{name} is {getattr(config, name)}, but must be at least 1")
 
 
+def check_range(config: PreTrainedConfig, low: float, high: float, *names: str) -> None:
+    """Raise a ValueError unless these fields are finite numbers from `low` to `high`."""
+    for name in names:
+        if not is_number(getattr(config, name), low, high):
+            expected = f"at least {low}" if high == math.inf else f"from {low} to {high}"
+            raise ValueError(f"{name} is {getattr(config, name)}, but must be a number {expected}")
+
+
+def check_pad_token(config: PreTrainedConfig) -> None:
+    """Raise a ValueError unless the padding token is None or in the vocabulary, as its embedding must be."""
+    if config.pad_token_id is not None and not 0 <= config.pad_token_id < config.vocab_size:
+        raise ValueError(
+            f"pad_token_id is {config.pad_token_id}, but must be None or an id of the {config.vocab_size} in the "
+            "vocabulary (vocab_size)"
+        )
+
+
 def check_choice(config: PreTrainedConfig, name: str, choices: Iterable[str]) -> None:
     """Raise a ValueError unless a field has one of these values."""
     value = getattr(config, name)
@@ -79,8 +97,11 @@ def check_choice(config: PreTrainedConfig, name: str, choices: Iterable[str]) ->
 
 def check_sizes(config: PreTrainedConfig, why_even: str) -> None:
     """Raise a ValueError that names the field if the sizes do not fit each other, or the width of heads is odd."""
-    sizes = ("vocab_size", "embedding_size", "hidden_size", "num_attention_heads", "intermediate_size")
-    check_at_least_1(config, *sizes)
+    sizes = ("vocab_size", "hidden_size", "embedding_size", "num_attention_heads", "intermediate_size")
+    check_at_least_1(config, *sizes, "type_vocab_size", "max_position_embeddings")
+    check_range(config, 0, math.inf, "num_hidden_layers", "initializer_range", "layer_norm_eps")
+    check_range(config, 0, 1, "hidden_dropout_prob", "attention_probs_dropout_prob")
+    check_pad_token(config)
     if config.hidden_size % config.num_attention_heads:
         raise ValueError(
             f"hidden_size {config.hidden_size} is not a multiple of num_attention_heads {config.num_attention_heads}"
@@ -262,8 +283,6 @@ class RoFormerConfig(ConfigurationMixin, PreTrainedConfig):
         """Raise a ValueError if `position_encoding` is unknown or contradicts another field."""
         check_choice(self, "position_encoding", POSITION_ENCODINGS)
         encoding = self.position_encoding
-        if encoding == "learned":
-            check_at_least_1(self, "max_position_embeddings")
         if encoding == "sinusoidal" and (self.embedding_size or self.hidden_size) % 2:
             raise ValueError(
                 f"embedding_size is {self.embedding_size}, but must be even: sinusoidal positions are pairs of a sine "
@@ -322,8 +341,9 @@ class RoFormerConfig(ConfigurationMixin, PreTrainedConfig):
                 f"one of {', '.join(losses)}"
             )
         for name in ("triplet_temperature", "triplet_margin"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} is {getattr(self, name)}, but must be greater than 0")
+            value = getattr(self, name)
+            if not is_number(value, 0) or value == 0:
+                raise ValueError(f"{name} is {value}, but must be a number greater than 0")
 
     def convert_rope_params_to_dict(self, **kwargs) -> dict[str, Any]:
         """Move `rope_scaling` and `rope_theta` of older configs into `rope_parameters`.
@@ -337,21 +357,27 @@ class RoFormerConfig(ConfigurationMixin, PreTrainedConfig):
 
     def __setattr__(self, name: str, value: Any) -> None:
         # The constructor makes the first assignment, and may have more values under older names.
-        if name == "rope_parameters" and name in self.__dict__:
-            value = complete_rope(value)
+        if name in ("rope_parameters", "rope_theta") and "rope_parameters" in self.__dict__:
+            kept = rope_of({"rope_parameters": self.rope_parameters})
+            given = (
+                {**kept, name: value} if name == "rope_theta" else {"rope_theta": kept["rope_theta"], **(value or {})}
+            )
+            name, value = "rope_parameters", complete_rope(given)
         super().__setattr__(name, value)
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs):
-        """Build as in transformers, but pass all fields of RoPE to the constructor together, older names included."""
+        """Build as in transformers, but pass all fields of RoPE to the constructor together, older names included.
+
+        A checkpoint keeps its `rope_theta` unless that is given.
+        """
         given = {name: kwargs.pop(name) for name in ROPE_FIELDS if name in kwargs}
         if given:
-            read = {name: config_dict[name] for name in ROPE_FIELDS if name in config_dict}
+            read = rope_of(config_dict)
             if list(given) == ["rope_theta"]:
-                given = {
-                    "rope_parameters": {**(read.get("rope_parameters") or read.get("rope_scaling") or {}), **given}
-                }
-            config_dict = {name: value for name, value in config_dict.items() if name not in read} | given
+                given = {"rope_parameters": {**read, **given}}
+            given.setdefault("rope_theta", read["rope_theta"])
+            config_dict = {name: value for name, value in config_dict.items() if name not in ROPE_FIELDS} | given
         return super().from_dict(config_dict, **kwargs)
 
     def standardize_rope_params(self) -> None:

@@ -5,7 +5,7 @@ from typing import ClassVar
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
-from .configuration import ConfigurationMixin, check_at_least_1, check_sizes
+from .configuration import ConfigurationMixin, check_at_least_1, check_range, check_sizes
 
 
 @strict
@@ -102,6 +102,8 @@ class NezhaConfig(ConfigurationMixin, PreTrainedConfig):
         """Raise a ValueError that names the first invalid field."""
         check_sizes(self, "positions are pairs of a sine and a cosine")
         check_at_least_1(self, "max_relative_position")
+        if self.classifier_dropout is not None:
+            check_range(self, 0, 1, "classifier_dropout")
 
     @property
     def embedding_size(self) -> int:

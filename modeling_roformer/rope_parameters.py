@@ -1,6 +1,7 @@
 """RoPE's fields in a configuration: their defaults and checks."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 ROPE_TYPES = ("default", "linear", "dynamic", "yarn")
@@ -11,7 +12,10 @@ ROPE_FIELDS = ("rope_parameters", "rope_scaling", "rope_theta")
 
 def rope_of(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the `rope_parameters` of a configuration under their current names, with the paper's as defaults."""
-    parameters = dict(fields.get("rope_scaling") or fields.get("rope_parameters") or {})
+    parameters = fields.get("rope_scaling") or fields.get("rope_parameters") or {}
+    if not isinstance(parameters, Mapping):
+        raise ValueError(f"rope_parameters are {parameters!r}, but must be a dict, such as {PAPER_ROPE}")
+    parameters = dict(parameters)
     if (theta := fields.get("rope_theta")) is not None:
         parameters.setdefault("rope_theta", theta)
     if "type" in parameters:
@@ -24,29 +28,42 @@ def is_paper_rope(parameters: Mapping[str, Any]) -> bool:
     return all(parameters[name] == PAPER_ROPE[name] for name in PAPER_ROPE)
 
 
+def is_number(value: object, low: float, high: float = math.inf) -> bool:
+    """Return whether a value is a finite number, no boolean, from `low` to `high`."""
+    is_real = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return is_real and math.isfinite(value) and low <= value <= high
+
+
 def complete_rope(parameters: dict[str, Any] | None) -> dict[str, Any]:
     """Return `rope_parameters` with the paper's as defaults; raise a ValueError that names an invalid field."""
     parameters = rope_of({"rope_parameters": parameters})
     rope_type = parameters["rope_type"]
     if rope_type not in ROPE_TYPES:
         raise ValueError(f"rope_type is {rope_type!r}, but must be one of {', '.join(ROPE_TYPES)}")
+
+    def check(name: str, is_right: Callable[[Any], bool], expected: str) -> None:
+        if not is_right(value := parameters.get(name)):
+            raise ValueError(f"rope_parameters of type {rope_type!r} have {name} {value!r}; expected {expected}")
+
     allowed = {"rope_type", "rope_theta", "original_max_position_embeddings"}
+    check("rope_theta", lambda value: is_number(value, 1) and value > 1, "a number greater than 1")
     if rope_type != "default":
         allowed.add("factor")
-        factor = parameters.get("factor")
-        if not isinstance(factor, (int, float)) or factor < 1:
-            raise ValueError(f"rope_parameters of type {rope_type!r} have factor {factor!r}; expected at least 1")
+        check("factor", lambda value: is_number(value, 1), "a number of at least 1")
     if rope_type == "yarn":
-        allowed |= {"attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate"}
+        positive, others = ("attention_factor", "beta_fast", "beta_slow"), ("mscale", "mscale_all_dim")
+        allowed |= {*positive, *others, "truncate"}
+        for name in positive:
+            check(name, lambda value: value is None or (is_number(value, 0) and value > 0), "a number greater than 0")
+        for name in others:
+            check(name, lambda value: value is None or is_number(value, 0), "a number of at least 0")
+        check("truncate", lambda value: value is None or isinstance(value, bool), "True or False")
     if rope_type in ("dynamic", "yarn"):
-        length = parameters.get("original_max_position_embeddings")
-        if not isinstance(length, int) or length < 1:
-            raise ValueError(
-                f"rope_parameters of type {rope_type!r} have original_max_position_embeddings {length!r}; expected the "
-                "length in tokens that the model was trained at"
-            )
-    if unknown := sorted(set(parameters) - allowed):
+        check(
+            "original_max_position_embeddings",
+            lambda value: isinstance(value, int) and is_number(value, 1),
+            "the length in tokens that the model was trained at",
+        )
+    if unknown := sorted(map(str, set(parameters) - allowed)):
         raise ValueError(f"rope_parameters of type {rope_type!r} have unknown fields: {', '.join(unknown)}")
-    if not parameters["rope_theta"] > 1:
-        raise ValueError(f"rope_theta is {parameters['rope_theta']!r}, but must be greater than 1")
     return parameters

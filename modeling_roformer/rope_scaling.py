@@ -64,7 +64,7 @@ def yarn_ramp(parameters: dict, width: int, device: torch.device) -> torch.Tenso
         return width * math.log(trained / (turns * 2 * math.pi)) / (2 * math.log(theta))
 
     low, high = dimension(parameters.get("beta_fast") or 32), dimension(parameters.get("beta_slow") or 1)
-    if parameters.get("truncate", True):
+    if parameters.get("truncate") is not False:
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, width - 1)
     high += 0.001 if low == high else 0.0

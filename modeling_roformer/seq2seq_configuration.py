@@ -1,12 +1,13 @@
 """Configuration of RoFormer for sequence to sequence."""
 
 import copy
+import math
 from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
-from .configuration import ConfigurationMixin, check_at_least_1, check_choice
+from .configuration import ConfigurationMixin, check_at_least_1, check_choice, check_pad_token, check_range
 from .model_types import MODEL_TYPE_SEQ2SEQ
 from .rope_parameters import ROPE_FIELDS
 
@@ -135,7 +136,10 @@ class RoFormerSeq2SeqConfig(ConfigurationMixin, PreTrainedConfig):
     def check(self) -> None:
         """Raise a ValueError that names the first invalid field."""
         stacks = [f"{stack}_{size}" for stack in ("encoder", "decoder") for size in SIZES_OF_STACK]
-        check_at_least_1(self, "vocab_size", "d_model", *stacks)
+        check_at_least_1(self, "vocab_size", "d_model", *stacks, "max_position_embeddings")
+        check_range(self, 0, math.inf, "init_std", "layer_norm_eps")
+        check_range(self, 0, 1, "dropout", "attention_dropout")
+        check_pad_token(self)
         check_choice(self, "position_encoding", ("rotary", "sinusoidal"))
         for name in ("encoder_attention_heads", "decoder_attention_heads"):
             heads = getattr(self, name)

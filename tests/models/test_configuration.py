@@ -1,14 +1,20 @@
 """RoFormerConfig: transformers' fields and defaults, names on disk, refusals."""
 
+import dataclasses
 import json
 import logging
+import math
 
 import pytest
 import transformers.models.roformer.configuration_roformer as theirs
-from helpers.messages import refused
+from helpers.messages import assert_states, refused
+from helpers.properties import max_examples
+from huggingface_hub.errors import StrictDataclassError
+from hypothesis import given
+from hypothesis import strategies as st
 from transformers import AutoConfig
 
-from modeling_roformer import RoFormerConfig
+from modeling_roformer import NezhaConfig, RoFormerConfig, RoFormerSeq2SeqConfig
 
 
 def saved(config, folder):
@@ -126,6 +132,10 @@ def test_a_v2_checkpoint_published_as_roformer_is_read(tmp_path):
         ({"rope_scaling": {"type": "yarn", "factor": 2.0}}, ["'yarn'", "original_max_position_embeddings"]),
         ({"rope_parameters": {"rope_type": "linear", "factor": 2.0, "fraction": 1}}, ["'linear'", "fraction"]),
         ({"rope_parameters": {"rope_theta": 0.5}}, ["rope_theta", 0.5, 1]),
+        ({"rope_theta": "10000"}, ["rope_theta", "'10000'", 1]),
+        ({"rope_scaling": "yarn"}, ["rope_parameters", "'yarn'", "dict"]),
+        ({"pad_token_id": 500, "vocab_size": 100}, ["pad_token_id", 500, 100]),
+        ({"pad_token_id": -1}, ["pad_token_id", -1]),
         ({"triplet_scorer": "tri"}, ["triplet_scorer", "'tri'", "cross", "bi"]),
         ({"triplet_loss": "hinge"}, ["triplet_loss", "'hinge'", "binary_cross_entropy", "softmax"]),
         ({"triplet_loss": "margin"}, ["triplet_loss", "'margin'", "triplet_scorer='cross'"]),
@@ -197,3 +207,112 @@ def test_a_new_base_for_a_checkpoint(tmp_path):
     assert loaded.rope_parameters == {"rope_type": "linear", "rope_theta": 500.0, "factor": 2.0}
     loaded = RoFormerConfig.from_pretrained(tmp_path, rope_theta=500.0)
     assert loaded.rope_parameters == {**YARN, "rope_theta": 500.0}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"rope_scaling": {"type": "linear", "factor": 2.0}},
+        {"rope_parameters": {"rope_type": "linear", "factor": 2.0}},
+        {"rope_parameters": YARN},
+        {"rope_parameters": None},
+    ],
+)
+@pytest.mark.parametrize(
+    "saved_fields",
+    [
+        {"rope_parameters": {"rope_type": "default", "rope_theta": 50000.0}},
+        {"rope_theta": 50000.0},
+        {"rope_theta": 50000.0, "rope_scaling": {"type": "linear", "factor": 9.0}},
+    ],
+)
+@pytest.mark.parametrize("how", ["from_pretrained", "set afterwards"])
+def test_a_checkpoint_keeps_its_base(fields, saved_fields, how, tmp_path):
+    """As the weights were trained with it; a base that is given counts."""
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "roformer", **saved_fields}))
+    if how == "from_pretrained":
+        config = AutoConfig.from_pretrained(tmp_path, **fields)
+    else:
+        config = AutoConfig.from_pretrained(tmp_path)
+        for name, value in fields.items():
+            setattr(config, name, value)
+    rope = next(iter(fields.values())) or {"rope_type": "default"}
+    assert config.rope_parameters["rope_type"] == rope.get("rope_type", "linear")
+    assert config.rope_parameters.get("factor") == rope.get("factor")
+    assert config.rope_parameters["rope_theta"] == 50000.0
+    config.rope_theta = 500.0
+    assert config.rope_parameters["rope_theta"] == 500.0
+    assert saved(config, tmp_path)["rope_parameters"] == config.rope_parameters
+
+
+# Numbers that describe no model, of every field, by its kind. The type alone is checked by huggingface_hub.
+SIZES = {"vocab_size", "type_vocab_size", "max_position_embeddings", "max_relative_position"}
+SIZES |= {"hidden_size", "embedding_size", "num_attention_heads", "intermediate_size", "d_model"}
+SIZES |= {f"{stack}_{size}" for stack in ("encoder", "decoder") for size in ("layers", "attention_heads", "ffn_dim")}
+PROBABILITIES = {"hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout", "dropout"}
+PROBABILITIES |= {"attention_dropout"}
+AT_LEAST_0 = {"initializer_range", "init_std", "layer_norm_eps"}
+POSITIVE = {"triplet_temperature", "triplet_margin"}
+WRONG_TYPES = [math.nan, "x", [1.5], {"a": 1}]
+BAD_NUMBERS = {
+    **{key: [0, -1] for key in SIZES},
+    **{key: [-0.1, 1.5, math.inf, -1, 2] for key in PROBABILITIES},
+    **{key: [-1.0, math.inf, -math.inf] for key in AT_LEAST_0},
+    **{key: [0, -1.0, math.inf] for key in POSITIVE},
+    "num_hidden_layers": [-1],
+    "pad_token_id": [-1, 10**9],
+    "linear_num_features": [0, 3, -2],
+    "linear_redraw_interval": [0, -1],
+    "classifier_layers": [0, 3],
+}
+
+
+def bad_fields(config_class):
+    """Every own field of a configuration with a bad value."""
+    own = [field for field in dataclasses.fields(config_class) if field.name in config_class.__annotations__]
+    pairs = [(field, value) for field in own for value in WRONG_TYPES + BAD_NUMBERS.get(field.name, [])]
+    # The names of activations are checked when a model is made.
+    return [(field.name, value) for field, value in pairs if value != "x" or field.type not in (str, str | None)]
+
+
+@pytest.mark.parametrize("config_class", [RoFormerConfig, NezhaConfig, RoFormerSeq2SeqConfig])
+def test_a_bad_value_of_any_field_is_refused_by_name(config_class):
+    for name, value in bad_fields(config_class):
+        with pytest.raises((ValueError, StrictDataclassError)) as caught:
+            config_class(**{name: value})
+        assert_states(caught.value, name)
+        config = config_class()
+        with pytest.raises((ValueError, StrictDataclassError)) as caught:  # also where it is set before a model is made
+            setattr(config, name, value)
+            config.check()
+        assert_states(caught.value, name)
+
+
+ROPE_NUMBERS = {
+    "rope_theta": [1.0, 0],
+    "factor": [0.5, True],
+    "original_max_position_embeddings": [0, -1, 16.0, True],
+    **{key: [0, True] for key in ["attention_factor", "beta_fast", "beta_slow"]},
+    **{key: [-0.5, True] for key in ["mscale", "mscale_all_dim"]},
+    "truncate": [0, 1],
+}
+
+
+@given(
+    st.sampled_from(sorted(ROPE_NUMBERS)).flatmap(
+        lambda name: st.tuples(
+            st.just(name),
+            st.sampled_from([*ROPE_NUMBERS[name], math.nan, math.inf, -math.inf, -1.0, "10000", [1.0], {}])
+            | st.floats(max_value=-1e-9)
+            | st.text(max_size=3),
+        )
+    )
+)
+@max_examples(150)
+def test_a_bad_value_of_any_field_of_rope_is_refused_by_name(pair):
+    name, value = pair
+    with refused(ValueError, name, repr(value)):
+        RoFormerConfig(rope_parameters={**YARN, name: value})
+    config = RoFormerConfig()
+    with refused(ValueError, name, repr(value)):
+        config.rope_parameters = {**YARN, name: value}
