@@ -21,8 +21,7 @@ from .errors import CheckpointError
 from .families.family import Weight
 from .families.registry import AUTO, FAMILIES
 from .families.roformer_start import TARGETS
-from .folder.legacy_folder import VOCABULARY, LegacyFiles, checked_output, legacy_files, name_of
-from .folder.vocabulary import read_vocabulary
+from .folder.legacy_folder import LegacyFiles, checked_output, legacy_files, name_of
 from .formats.dtypes import FLOATS, STORAGE, cast
 from .formats.pytorch_files import is_pytorch
 from .formats.safetensors_file import (
@@ -156,9 +155,6 @@ def _write_model_files(folder: Path, found: Checkpoint, files: LegacyFiles) -> N
 
         write_sentence_transformers_files(folder)
     found.tokenizer.save_pretrained(folder)
-    vocab = folder / VOCABULARY
-    if files.vocab.name == VOCABULARY and read_vocabulary(files.vocab).ids == read_vocabulary(vocab).ids:
-        shutil.copyfile(files.vocab, vocab)  # byte for byte as it was
     if found.note is None:
         _copy_generation_config(files.config.with_name(GENERATION_CONFIG), folder / GENERATION_CONFIG)
 

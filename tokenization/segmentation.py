@@ -2,15 +2,17 @@
 
 jieba without its hidden Markov model (HMM) searches for the likeliest path through the words of its dictionary. rjieba
 has the same dictionary and search in Rust, an order of magnitude faster. The two agree on every text (the tests compare
-them over all of Unicode), except that texts with rare characters must be passed to rjieba in jieba's blocks. jieba
-itself is used for what rjieba does not support: lone surrogates, and user words of frequency 0.
+them over all of Unicode), except that texts with rare characters must be passed to rjieba in jieba's blocks. `_Search`
+is jieba's search in Python, for user words of frequency 0, which rjieba does not support, and where rjieba is missing.
+Of jieba only the dictionary is read.
 """
 
 import functools
+import importlib.util
 import os
 import re
-import warnings
 from itertools import chain
+from math import log
 
 from .whole_file import LARGE, read_bytes
 
@@ -20,7 +22,9 @@ _WORD_BLOCK = re.compile("([\u4e00-\u9fd5a-zA-Z0-9+#&\\._%\\-]+)")
 # decides between two paths with the same words in another order (卖|卖卖 and 卖卖|卖).
 _ONLY_RJIEBA = re.compile("[\u3400-\u4dbf\u9fd6-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 _SPACE_BLOCK = re.compile(r"(\r\n|\s)")
-_USER_LINE = re.compile(r"^(?P<word>.+?)(?: (?P<freq>[0-9]{1,100}))?(?: (?P<tag>[a-z]+))?$")
+_USER_LINE = re.compile("(.+?)(?: ([0-9]+))?(?: [a-z]+)?")  # jieba's; of two spaces, one is part of the word
+_LONGEST_FREQ = 100  # digits
+_STRIPPED = " \t\n\r\v\f"  # what jieba strips from the lines of a file
 
 # A long text is segmented in parts, so that the words of a part are still in the CPU's cache when they are looked up. A
 # part ends at a character outside the blocks, so its words are the same as in the whole text.
@@ -39,20 +43,22 @@ class UserDictionaryError(ValueError):
 
 
 def read_user_dict(user_dict):
-    """Return the lines of a jieba user dictionary ("word", "word 100", "word 100 n") as a tuple of str.
+    """Return the lines of a jieba user dictionary ("word", "word 100", "word 100 n") as a tuple of str, read as jieba
+    reads a file: a line of another form is a word as a whole.
 
     Args:
         user_dict: path of a file in UTF-8, or a list of lines; None for no lines.
 
     Raises:
-        UserDictionaryError: the file cannot be read, or a line is wrong.
+        UserDictionaryError: the file cannot be read, or an entry of the list is not a line, or a frequency has more than
+            100 digits.
     """
     if user_dict is None:
         return ()
     if isinstance(user_dict, (str, os.PathLike)):
         source = f"user_dict {os.fspath(user_dict)}"
         try:
-            lines = read_bytes(user_dict, LARGE).decode("utf-8-sig").split("\n")
+            lines = read_bytes(user_dict, LARGE).decode("utf-8").split("\n")
         except (OSError, ValueError) as error:
             reason = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else getattr(error, "strerror", error)
             raise UserDictionaryError(f"{source} cannot be read: {reason}") from None
@@ -64,14 +70,16 @@ def read_user_dict(user_dict):
     for number, line in enumerate(lines, 1):
         if not isinstance(line, str):
             raise UserDictionaryError(f"{source}, line {number}: {line!r} is not a str")
-        line = line.strip()
+        line = line.lstrip(_STRIPPED + "\ufeff").rstrip(_STRIPPED)
         if not line:
             continue
-        match = _USER_LINE.match(line)  # None if a line contains a line break
-        if match is None or len(match["word"].split()) > 1:
+        match = _USER_LINE.fullmatch(line)
+        if match is None:
+            raise UserDictionaryError(f"{source}, line {number}: {line!r} contains a line break")
+        if len(match[2] or "") > _LONGEST_FREQ:
             raise UserDictionaryError(
-                f"{source}, line {number}: {line!r}; expected a word, then optionally a whole number and a tag in "
-                "small letters, separated by single spaces"
+                f"{source}, line {number}: the frequency of {match[1]!r} has {len(match[2])} digits; expected at most "
+                f"{_LONGEST_FREQ}"
             )
         words.append(line)
     return tuple(words)
@@ -79,60 +87,118 @@ def read_user_dict(user_dict):
 
 def words_to_find(user_words):
     """Return the words of lines from `read_user_dict`, without those of frequency 0, which jieba must not find."""
-    return [word for word, freq in map(_word_and_freq, user_words) if freq is None or int(freq) > 0]
+    return [word for word, freq in dict(map(_word_and_freq, user_words)).items() if freq != 0]
 
 
 def _word_and_freq(line):
-    match = _USER_LINE.match(line)
+    match = _USER_LINE.fullmatch(line)
     assert match is not None  # `read_user_dict` refuses all other lines
-    return match["word"], match["freq"]
+    return match[1], match[2] and int(match[2])
+
+
+def _read_dictionary(reason):
+    """Return jieba's dictionary: word -> frequency, which is 0 for the beginnings of words, and the sum of all."""
+    jieba = importlib.util.find_spec("jieba")  # without an import, which warns of escapes that Python will refuse
+    if jieba is None or not jieba.submodule_search_locations:
+        raise ImportError(f"{reason} needs the dictionary of jieba: pip install jieba")
+    freqs, total = {}, 0
+    with open(os.path.join(jieba.submodule_search_locations[0], "dict.txt"), encoding="utf-8") as file:
+        for line in file:
+            word, freq = line.split(" ")[:2]
+            freqs[word] = int(freq)
+            total += int(freq)
+            for end in range(1, len(word)):
+                freqs.setdefault(word[:end], 0)
+    return freqs, total
+
+
+class _Search:
+    """jieba's search without HMM, over its dictionary and the user's words.
+
+    Attributes:
+        freqs: dict of word -> frequency, with 0 for the beginnings of words; total: sum of the frequencies.
+        changed: dict of user word -> frequency in jieba's dictionary; total_before: the sum there.
+    """
+
+    def __init__(self, user_words):
+        self.freqs, self.total = _read_dictionary("user_dict" if user_words else "segmentation without rjieba")
+        self.changed, self.total_before = {}, self.total
+        for line in user_words:
+            word, freq = _word_and_freq(line)
+            freq = self._suggested(word) if freq is None else freq
+            self.changed.setdefault(word, self.freqs.get(word, 0))
+            self.freqs[word] = freq
+            self.total += freq
+            for end in range(1, len(word)):
+                self.freqs.setdefault(word[:end], 0)
+
+    def _suggested(self, word):
+        """Return the lowest frequency with which jieba finds a word: just above the product of its parts'."""
+        share, total = 1, float(self.total)
+        for part in _cut_blocks(self.cut, word):
+            share *= self.freqs.get(part, 1) / total
+        return max(int(share * self.total) + 1, self.freqs.get(word, 1))
+
+    def cut(self, block, hmm=False):
+        """Return the words of a block, which has only characters of `_WORD_BLOCK`; `hmm` is False, as for rjieba's."""
+        freqs, log_total, length = self.freqs, log(self.total), len(block)
+        best = [(0.0, length)] * (length + 1)  # score and end of the word, for the likeliest path from each character
+        for start in range(length - 1, -1, -1):
+            ends, end = [], start + 1
+            while end <= length and (freq := freqs.get(block[start:end])) is not None:
+                if freq:
+                    ends.append(end)
+                end += 1
+            # In jieba's order of operations: the last digit decides between equally likely paths.
+            best[start] = max(
+                (log(freqs.get(block[start:end]) or 1) - log_total + best[end][0], end) for end in ends or [start + 1]
+            )
+        words, at, joins = [], 0, False
+        while at < length:
+            word = block[at : best[at][1]]
+            at += len(word)
+            is_letter = len(word) == 1 and word.isascii() and word.isalnum()
+            if is_letter and joins:
+                words[-1] += word
+            else:
+                words.append(word)
+            joins = is_letter
+        return words
 
 
 @functools.lru_cache(maxsize=4)
-def _jieba(user_words):
-    """Return jieba's tokenizer with the user's words. It changes neither `jieba.dt` nor the temporary folder: it writes
-    no cache file."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            import jieba
-        except ImportError:
-            raise ImportError("word segmentation needs jieba: pip install jieba (or rjieba, which is faster)") from None
-    tokenizer = jieba.Tokenizer()
-    tokenizer.FREQ, tokenizer.total = jieba.Tokenizer.gen_pfdict(tokenizer.get_dict_file())
-    tokenizer.initialized = True
-    for line in user_words:
-        word, freq = _word_and_freq(line)
-        freq = tokenizer.suggest_freq(word) if freq is None else int(freq)
-        tokenizer.FREQ[word] = freq
-        tokenizer.total += freq
-        for end in range(1, len(word)):
-            tokenizer.FREQ.setdefault(word[:end], 0)
-    return tokenizer
-
-
-@functools.lru_cache(maxsize=4)
-def _rjieba(user_words):
-    """Return the `cut` of an rjieba with the same words as `_jieba(user_words)`; None if rjieba cannot give them."""
+def _cutter(user_words):
+    """Return the function that cuts a block into words, with the user's words; and whether it is rjieba's."""
     try:
         import rjieba
 
         words = rjieba.Jieba()
     except (ImportError, AttributeError):
-        return None
+        return _Search(user_words).cut, False
     surplus = _COUNTED_TWICE  # every score is divided by the total, so the totals must be equal
     if user_words:
-        exact = _jieba(user_words)
-        base = _jieba(())
-        changed = {word for word, _ in map(_word_and_freq, user_words)}
-        if exact.total >= 2**53 or any(exact.FREQ[word] == 0 for word in changed):
-            return None  # jieba skips words of frequency 0 and takes logarithms of any integer; rjieba does not
-        surplus += exact.total - base.total
-        for word in changed:
-            words.add_word(word, exact.FREQ[word], None)
-            surplus -= exact.FREQ[word] - base.FREQ.get(word, 0)  # jieba's total keeps the old frequency too
+        exact = _Search(user_words)
+        if exact.total >= 2**53 or any(exact.freqs[word] == 0 for word in exact.changed):
+            return exact.cut, False  # jieba skips words of frequency 0 and takes logarithms of any integer
+        surplus += exact.total - exact.total_before
+        for word, before in exact.changed.items():
+            if _WORD_BLOCK.fullmatch(word):  # all others are never found
+                words.add_word(word, exact.freqs[word], None)
+                surplus -= exact.freqs[word] - before  # jieba's total keeps the old frequency too
     words.add_word(_NOWHERE, surplus, None)
-    return words.cut
+    return words.cut, True
+
+
+def _cut_blocks(cut, text):
+    """Return the words of a text, given the function that cuts a block."""
+    words = []
+    for block in _WORD_BLOCK.split(text):
+        if _WORD_BLOCK.match(block):
+            words.extend(cut(block, False))
+        else:
+            for piece in _SPACE_BLOCK.split(block):
+                words.extend([piece] if _SPACE_BLOCK.match(piece) else piece)
+    return words
 
 
 def _parts(text):
@@ -161,8 +227,8 @@ class JiebaSegmenter:
         return type(self), (self.user_words,)
 
     @functools.cached_property
-    def _cut(self):
-        return _rjieba(self.user_words)
+    def _cutter(self):
+        return _cutter(self.user_words)
 
     def __call__(self, text):
         if len(text) <= _PART:
@@ -170,19 +236,13 @@ class JiebaSegmenter:
         return chain.from_iterable(map(self._words, _parts(text)))
 
     def _words(self, text):
-        if self._cut is not None and not _ONLY_RJIEBA.search(text):
+        cut, is_rjiebas = self._cutter
+        if is_rjiebas and not _ONLY_RJIEBA.search(text):
             try:
-                return self._cut(text, False)
+                return cut(text, False)
             except UnicodeEncodeError:  # a lone surrogate, which Rust's strings cannot hold
                 pass
-        words = []
-        for block in _WORD_BLOCK.split(text):
-            if _WORD_BLOCK.match(block):
-                words.extend(self._cut(block, False) if self._cut else _jieba(self.user_words).cut(block, HMM=False))
-            else:
-                for piece in _SPACE_BLOCK.split(block):
-                    words.extend([piece] if _SPACE_BLOCK.match(piece) else piece)
-        return words
+        return _cut_blocks(cut, text)
 
 
 # Han characters and white space always end a word; basic tokenization splits the text between them.

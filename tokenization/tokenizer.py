@@ -53,8 +53,8 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
             entry of two or more Han characters, else None. It is saved; a callable is saved as "custom", and must be
             passed again when loading.
         user_dict: more words for jieba: the path of a jieba dictionary file, or a list of its lines ("word",
-            "word 100", "word 100 n"). They are saved with the tokenizer. A word that the vocabulary lacks is split into
-            characters, and a warning names it.
+            "word 100", "word 100 n"). They are saved with the tokenizer. A warning names words that jieba never finds,
+            and words that the vocabulary lacks, which are split into characters.
         tokenize_chinese_chars: ignored, as by transformers' RoFormerTokenizer: Han characters are always split.
         strip_accents: drop accents; None means the value of `do_lower_case`.
         add_sep_token: end texts with [SEP]; False for RoFormer-GPT, which continues its prompts. `bos_token` is then
@@ -63,7 +63,7 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
     Raises:
         VocabularyError (a ValueError): [UNK] is missing, an entry occurs twice, or "jieba" is asked of a vocabulary
             without words.
-        UserDictionaryError (a ValueError): a line is not a word with an optional frequency and tag.
+        UserDictionaryError (a ValueError): the file cannot be read, or a line contains a line break.
 
     ```python
     tokenizer = RoFormerTokenizer.from_pretrained("roformer_chinese_base")
@@ -145,19 +145,28 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
             self._vocabulary, self.unk_token_id, self._normalizer, self.word_segmentation is not None
         )
         self._find_added_tokens()
-        self._warn_of_words_without_entry()
+        if self.user_dict:
+            self._warn_of_user_words()
 
-    def _warn_of_words_without_entry(self):
-        if not self.user_dict:
-            return
-        entries = self.get_vocab()
-        words = [word for word in dict.fromkeys(words_to_find(self.user_dict)) if word not in entries]
-        if words:
-            more = f" and {len(words) - _NAMED_WORDS} more" if len(words) > _NAMED_WORDS else ""
+    def _warn_of_user_words(self):
+        """Warn once of the words of user_dict that jieba never finds, and once of those that have no entry."""
+        added, entries = self.get_added_vocab(), self.get_vocab()
+        words = [word for word in words_to_find(self.user_dict) if word not in added]
+        # If a word alone is cut into parts, so it is in every text: the parts are the likelier path.
+        never = {word: repr(word) for word in words if list(self._segment(self._normalizer(word))) != [word]}
+        if never:
             logger.warning_once(
-                f"the vocabulary lacks words of user_dict: {', '.join(words[:_NAMED_WORDS])}{more}. They are split "
-                "into characters or pieces, where jieba alone may find shorter words of the vocabulary: remove them "
-                "from user_dict, or use a vocabulary with them"
+                f"jieba never finds {len(never)} of the {len(words)} words of user_dict: {_first_words(never.values())}."
+                f" It reads {'lower-cased ' * self.do_lower_case}text, splits it at all characters but Chinese "
+                "characters, ASCII letters, digits and +#&._%-, and does not find words of too low a frequency. Change "
+                "the words, remove them, or use add_tokens"
+            )
+        lacking = [word for word in words if word not in entries and word not in never]
+        if lacking:
+            logger.warning_once(
+                f"the vocabulary lacks words of user_dict: {_first_words(lacking)}. They are split into characters or "
+                "pieces, where jieba alone may find shorter words of the vocabulary: remove them from user_dict, or "
+                "use a vocabulary with them"
             )
 
     def _choose_segmenter(self, vocab, source):
@@ -504,6 +513,13 @@ def _as_samples(text, text_pair, is_split_into_words):
         raise ValueError(f"text has {len(text)} texts, but text_pair has {len(text_pair)}; expected one for each text")
     pairs = enumerate(zip(text, text_pair, strict=True))
     return True, [[checked(a, f"text[{i}]"), checked(b, f"text_pair[{i}]")] for i, (a, b) in pairs]
+
+
+def _first_words(words):
+    """Return the first words, and the number of the others, as a warning names them."""
+    words = list(words)
+    more = f" and {len(words) - _NAMED_WORDS} more" if len(words) > _NAMED_WORDS else ""
+    return ", ".join(words[:_NAMED_WORDS]) + more
 
 
 def _read_tokenizer_json(path):

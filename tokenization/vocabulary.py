@@ -6,6 +6,7 @@ stripped, so `str.splitlines` and universal newlines would shift every later id.
 
 from .characters import is_cjk
 from .whole_file import LARGE, read_bytes, write_whole
+from .wordpiece import PREFIX
 
 MOST_ENTRIES = 1 << 21  # twice the largest known vocabulary
 
@@ -18,14 +19,15 @@ def read_vocabulary(path):
     """Read vocab.txt.
 
     Args:
-        path: file in UTF-8. An empty line is an entry, a final "\\n" ends the last line, and a byte order mark is
-            skipped.
+        path: file in UTF-8. The entry is the first field of its line, as in bert4keras; an empty line, or one of white
+            space, is an entry. A final "\\n" ends the last line, and a byte order mark is skipped.
 
     Returns:
         dict of entry -> id.
 
     Raises:
-        VocabularyError: the file is not UTF-8 or too large, or has an entry twice.
+        VocabularyError: the file is not UTF-8 or too large, has an entry twice, or gives an entry another id than its
+            line's.
     """
     try:
         data = read_bytes(path, LARGE)
@@ -42,11 +44,23 @@ def read_vocabulary(path):
     if entries and all(entry.endswith("\r") for entry in entries):  # written by a Windows editor
         entries = [entry[:-1] for entry in entries]
     vocabulary = {}
-    for number, entry in enumerate(entries, 1):
+    for number, line in enumerate(entries, 1):
+        entry, column = _first_field(line), line.split()[1:]
+        if column and column[0].isdecimal() and column[0] != str(number - 1):
+            raise VocabularyError(
+                f"{path} has {line[:50]!r} in line {number}, whose id is {number - 1}: sort the lines by id, from 0, or "
+                "remove the second column"
+            )
         first = vocabulary.setdefault(entry, number - 1)
         if first != number - 1:
             raise VocabularyError(f"{path} has the entry {entry[:50]!r} twice, in lines {first + 1} and {number}")
     return vocabulary
+
+
+def _first_field(line):
+    """Return the entry of a line; a ## before white space is kept with it, since Chinese BERT has ## before U+2028."""
+    fields = line.split()
+    return fields[0] if fields and fields[0] != PREFIX else line
 
 
 def check_vocabulary(vocabulary, unk_token, source="the vocabulary"):
@@ -62,9 +76,9 @@ def check_vocabulary(vocabulary, unk_token, source="the vocabulary"):
 def write_vocabulary(vocabulary, path):
     """Write vocab.txt, atomically."""
     entries = sorted(vocabulary, key=vocabulary.get)
-    broken = next((entry for entry in entries if "\n" in entry), None)
+    broken = next((entry for entry in entries if "\n" in entry or _first_field(entry) != entry), None)
     if broken is not None:
-        raise VocabularyError(f"the entry {broken!r} contains a line break and cannot be written to {path}")
+        raise VocabularyError(f"the entry {broken!r} contains white space and cannot be written to {path}")
     write_whole(path, "".join(f"{entry}\n" for entry in entries))
 
 

@@ -198,6 +198,17 @@ def test_the_tokenizer(name, output):
     assert ids == [entries.index(token) for token in ["[CLS]", *words, "[SEP]"]]
 
 
+@pytest.mark.parametrize("end", [" \n", "\u3000\n", "\t{}\n", "\r\n"])
+def test_the_vocabulary_is_written_as_every_program_reads_it(source, output, end):
+    """Without the white space behind entries, and the ids, that bert4keras ignores."""
+    clean = (source / "vocab.txt").read_bytes().decode()
+    lines = [line + end.format(number) for number, line in enumerate(clean.split("\n")[:-1])]
+    (source / "vocab.txt").write_bytes("\ufeff".encode() + "".join(lines).encode())
+    convert(source, output)
+    assert (output / "vocab.txt").read_bytes().decode() == clean
+    assert AutoTokenizer.from_pretrained(output).tokenize("听见明月") == ["听见", "明月"]
+
+
 def test_padding_is_where_the_vocabulary_has_it(output, source):
     entries = (source / "vocab.txt").read_text(encoding="utf-8").split("\n")
     entries[0], entries[5] = entries[5], entries[0]

@@ -11,6 +11,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from helpers.messages import assert_states
 from helpers.paths import REPOSITORY, SHARED, needs_shared
 from tokenizers import Tokenizer
 from transformers.models.roformer.tokenization_roformer import RoFormerTokenizer as TheirTokenizer
@@ -397,21 +398,40 @@ def test_all_but_the_tokenizer_does_without_transformers():
     assert done.stdout.splitlines() == ["[]", "True False", "True modeling_roformer.tokenization.tokenizer"]
 
 
-def test_jieba_alone_does(words):
-    """Without rjieba the same words come from jieba itself."""
+@pytest.mark.parametrize("missing", ["rjieba", "nothing"])
+def test_of_jieba_only_the_dictionary_is_read(words, missing):
+    """Its import warns of escapes that a later Python will refuse. Without rjieba the same words are found."""
     code = (
-        "import sys, json; sys.modules['rjieba'] = None\n"
+        f"import sys, json; sys.modules['{missing}'] = None\n"
         "from modeling_roformer.tokenization import RoFormerTokenizer\n"
         "rows = [json.loads(line) for line in open(sys.argv[2], encoding='utf-8')]\n"
         "texts = [row['text'] for row in rows]\n"
         "for name, options in (('word_ids', {}), ('user_dict_ids', {'user_dict': sys.argv[3]})):\n"
         "    ids = RoFormerTokenizer(sys.argv[1], **options)(texts).input_ids\n"
         "    assert ids == [row[name] for row in rows]\n"
+        "assert 'jieba' not in sys.modules\n"
     )
     files = [str(FIXTURES / name) for name in ("vocab.txt", "texts.jsonl", "user_dict.txt")]
     done = subprocess.run([sys.executable, "-c", code, *files], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert re.fullmatch(".*user_dict.*\n", done.stderr)  # one line, and nothing from jieba
+    # That jieba never finds one of the words, that others have no entry, and nothing else.
+    assert re.fullmatch(".*user_dict.*\n.*user_dict.*\n", done.stderr)
+
+
+def test_without_jieba_only_a_user_dict_is_refused():
+    code = (
+        "import sys; sys.modules['jieba'] = None\n"
+        "from modeling_roformer.tokenization import RoFormerTokenizer\n"
+        "tokenizer = RoFormerTokenizer(sys.argv[1])\n"
+        "assert tokenizer.tokenize('今天的天气非常好。\\ud800今天𠀀') == sys.argv[2].split('|')\n"
+        "RoFormerTokenizer(sys.argv[1], user_dict=['非常好'])\n"
+    )
+    vocabulary = str(FIXTURES / "vocab.txt")
+    expected = "今天|的|天气|非常|好|。|[UNK]|今天|𠀀"
+    done = subprocess.run(
+        [sys.executable, "-c", code, vocabulary, expected], capture_output=True, text=True, timeout=120
+    )
+    assert_states(done.stderr.splitlines()[-1], "ImportError", "user_dict", "pip install jieba")
 
 
 @pytest.mark.live

@@ -1,10 +1,13 @@
 """Over all of Unicode, our ids are those of the textbook: jieba itself, then BERT's tokenization in plain Python."""
 
+import sys
 import unicodedata
 import warnings
 from random import Random
+from unittest.mock import patch
 
 import pytest
+from helpers.messages import assert_states
 from helpers.paths import REPOSITORY
 from helpers.properties import max_examples
 from hypothesis import example, given
@@ -164,6 +167,89 @@ def test_any_user_dictionary(words, many):
     for text in [*many, *(word for word, _ in words)]:
         if not any(token in text for token in SPECIAL):
             assert tokenizer(text, add_special_tokens=False).input_ids == naive(text, cutter)
+
+
+line = st.text(st.sampled_from("今天气非常好的一是abcXY1 0239n\t\r\v\u3000\u2028·*-%\ud800"), max_size=9)
+# A byte order mark before white space is left out: jieba keeps that space in the word.
+dictionaries = (
+    st.lists(line, max_size=8)
+    .map("\n".join)
+    .flatmap(lambda text: st.sampled_from([text, "\ufeff" + text] if not text[:1].isspace() else [text]))
+)
+
+
+class Recorder(jieba.Tokenizer):
+    """The words and frequencies that jieba's load_userdict adds."""
+
+    def __init__(self):
+        super().__init__()
+        self.initialized, self.added = True, []
+
+    def add_word(self, word, freq=None, tag=None):
+        self.added.append((word, freq and int(freq)))
+
+
+@max_examples(500)
+@given(dictionaries)
+@example("云计算 5\nEdu Trust认证 2000\n叶  县\n打底裤  5\n凱特琳 nz\n今天 -5\n今天\t100\n3 n\n \n")
+def test_lines_of_a_user_dictionary_are_read_as_jieba_reads_them(tmp_path_factory, text):
+    from modeling_roformer.tokenization.segmentation import _word_and_freq, read_user_dict
+
+    path = tmp_path_factory.mktemp("user") / "user.txt"
+    path.write_bytes(text.replace("\ud800", "").encode())
+    recorder = Recorder()
+    recorder.load_userdict(str(path))
+    lines = read_user_dict(path)
+    assert list(map(_word_and_freq, lines)) == recorder.added
+    assert read_user_dict(list(lines)) == lines  # as they are saved
+
+
+@max_examples(8)
+@given(dictionaries, st.lists(wordy, min_size=1, max_size=4))
+def test_words_are_found_or_warned_of(text, many):
+    """Every word of any user dictionary is found where it stands alone, or is never found, and a warning counts it."""
+    from modeling_roformer.tokenization.segmentation import words_to_find
+
+    lines = text.split("\n")
+    cutter = jieba.Tokenizer()
+    cutter.FREQ, cutter.total, cutter.initialized = dict(PLAIN.FREQ), PLAIN.total, True
+    cutter.load_userdict(line.strip(" \t\r\v\f").lstrip("\ufeff") for line in lines)
+    with patch("modeling_roformer.tokenization.tokenizer.logger.warning_once") as warn:
+        tokenizer = RoFormerTokenizer(VOCABULARY, user_dict=lines)
+    words = words_to_find(tokenizer.user_dict)
+    found = [word for word in words if tokenizer._normalizer(word) == word and cutter.lcut(word, HMM=False) == [word]]
+    never = set(words) - set(found)
+    stated = [call.args[0] for call in warn.call_args_list if "never" in call.args[0]]
+    assert len(stated) == bool(never)
+    if never:
+        assert_states(stated[0], f"{len(never)} of the {len(words)}")
+    for text in [*many, *(f"{a}{word}{b}" for word in never for a in many for b in many)]:
+        text = tokenizer._normalizer(text)
+        cut = cutter.lcut(text, HMM=False)
+        assert list(tokenizer._segment(text)) == cut
+        assert not never.intersection(cut)
+
+
+@pytest.fixture
+def without_rjieba(monkeypatch):
+    from modeling_roformer.tokenization import segmentation
+
+    monkeypatch.setitem(sys.modules, "rjieba", None)
+    segmentation._cutter.cache_clear()
+    yield segmentation.JiebaSegmenter
+    segmentation._cutter.cache_clear()
+
+
+def test_any_text_is_cut_as_jieba_cuts_it_without_rjieba(without_rjieba):
+    plain, user = without_rjieba(), without_rjieba(tuple(USER_DICT))
+
+    @max_examples(300)
+    @given(texts)
+    def check(text):
+        assert list(plain(text)) == PLAIN.lcut(text, HMM=False)
+        assert list(user(text)) == WITH_USER_WORDS.lcut(text, HMM=False)
+
+    check()
 
 
 def test_every_character_is_cut_as_jieba_cuts_it():

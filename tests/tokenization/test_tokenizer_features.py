@@ -8,6 +8,7 @@ import os
 import pickle
 import shutil
 
+import jieba
 import pytest
 from helpers.messages import assert_states, refused
 from helpers.paths import REPOSITORY
@@ -21,12 +22,13 @@ from transformers.utils.logging import warning_once
 
 from modeling_roformer.tokenization import RoFormerTokenizer
 from modeling_roformer.tokenization.segmentation import UserDictionaryError
-from modeling_roformer.tokenization.vocabulary import VocabularyError
+from modeling_roformer.tokenization.vocabulary import VocabularyError, read_vocabulary
 from modeling_roformer.tokenization.whole_file import LARGE
 
 FIXTURES = REPOSITORY / "tests" / "fixtures" / "tokenization"
 VOCABULARY = str(FIXTURES / "vocab.txt")
 CHINESE = "今天的天气非常好，我们去公园散步吧。abc123def 3.14"
+WORD_VOCABULARY = read_vocabulary(VOCABULARY)
 ENTRIES = (FIXTURES / "vocab_chars.txt").read_text(encoding="utf-8").split("\n")[:-1]
 
 
@@ -380,8 +382,61 @@ def test_user_words_without_entry_warn(warned):
 
 def test_user_words_of_the_vocabulary_do_not_warn(warned):
     """Nor those of frequency 0, which jieba is told not to find."""
-    tokenizer = RoFormerTokenizer(VOCABULARY, user_dict=["今天", "天气 9 n", "气天 0"])
+    tokenizer = RoFormerTokenizer(VOCABULARY, user_dict=["今天", "天气 9000 n", "气天 0", "天气非 9", "天气非 0"])
     assert tokenizer.user_dict
+    assert warned() == []
+
+
+NEVER_FOUND = [
+    (["迈克尔·乔丹 9000000"], ["迈克尔·乔丹"], "迈克尔·乔丹退役了"),
+    (["<NUM>", "*ST舜船 500 nz"], ["<NUM>", "*ST舜船"], "<NUM>*ST舜船"),
+    (["B超 9000000", "b超声 9"], ["B超"], "B超检查，b超检查"),
+    (["云计算 5", "Edu Trust认证 2000", "叶  县"], ["Edu Trust认证", "叶  县"], "云计算，Edu Trust认证，叶  县"),
+    (["打底裤  5"], ["打底裤 "], "打底裤  5"),
+    (
+        ["今天\t100", "公园 -5", "公园 3.5 n", "北京\u2028上海"],
+        ["今天\t100", "公园 -5", "公园 3.5", "北京\u2028上海"],
+        "公园 -5",
+    ),
+    (["天气 9"], ["天气"], "今天天气"),  # of a frequency lower than that of its characters
+    (["天気 9000000", "café 9000000"], ["café"], "天気café"),
+]
+
+
+@pytest.mark.parametrize(("user_dict", "never", "text"), NEVER_FOUND)
+def test_words_that_jieba_never_finds_warn(tmp_path, warned, user_dict, never, text):
+    """And the ids are those of jieba with its own `load_userdict`."""
+    (tmp_path / "user.txt").write_text("\n".join(user_dict), encoding="utf-8", newline="\n")
+    for lines in (user_dict, tmp_path / "user.txt"):
+        tokenizer = RoFormerTokenizer(VOCABULARY, user_dict=lines)
+    (warning,) = [warning for warning in warned() if "never" in warning]
+    assert_states(warning, "user_dict", f"never finds {len(never)}", *map(repr, never))
+    assert not [word for word in user_dict if word.split()[0] not in " ".join(never) and word.split()[0] in warning]
+    cutter = jieba.Tokenizer()
+    cutter.FREQ, cutter.total = jieba.Tokenizer.gen_pfdict(cutter.get_dict_file())
+    cutter.initialized = True
+    cutter.load_userdict(str(tmp_path / "user.txt"))
+    assert list(tokenizer._segment(text.lower())) == cutter.lcut(text.lower(), HMM=False)
+    tokenizer.save_pretrained(tmp_path / "saved")
+    again = RoFormerTokenizer.from_pretrained(tmp_path / "saved")
+    assert again(text).input_ids == tokenizer(text).input_ids
+
+
+def test_the_first_five_words_that_jieba_never_finds_are_named(warned):
+    RoFormerTokenizer(VOCABULARY, user_dict=[f"{number}·{number}" for number in "一二三四五六七"] + ["今天"])
+    (warning,) = warned()
+    assert_states(warning, "7 of the 8", "'五·五'", "2 more")
+    assert "六" not in warning
+
+
+def test_words_that_are_found_after_all_do_not_warn(tmp_path, warned):
+    """With capitals, if texts keep theirs, and added tokens."""
+    RoFormerTokenizer({**WORD_VOCABULARY, "B超": 2873}, user_dict=["B超 9000000"], do_lower_case=False)
+    tokenizer = RoFormerTokenizer(VOCABULARY)
+    tokenizer.add_tokens(["迈克尔·乔丹"])
+    tokenizer.save_pretrained(tmp_path)
+    again = RoFormerTokenizer.from_pretrained(tmp_path, user_dict=["今天", "迈克尔·乔丹"])
+    assert again.tokenize("今天迈克尔·乔丹") == ["今天", "迈克尔·乔丹"]
     assert warned() == []
 
 
@@ -405,6 +460,57 @@ def bad_vocabulary(tmp_path, data):
 def test_broken_vocabulary(tmp_path, data, facts):
     with refused(VocabularyError, tmp_path / "vocab.txt", *facts):
         bad_vocabulary(tmp_path, data)
+
+
+DECORATIONS = ["", "", "", " ", "\t", "\u3000", "\r", " \xa0\t", "\u2028", " 7b", "\tn 3"]
+
+
+@max_examples(200)
+@given(st.lists(st.tuples(*[st.sampled_from(DECORATIONS)] * 2), min_size=12, max_size=12))
+def test_entries_are_the_first_fields_of_lines(tmp_path_factory, around):
+    """bert4keras' load_vocab is the reference."""
+    path = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
+    entries = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"海上明月", "海上", "明月", "##上"]
+    before = [space if space.isspace() and space != "\r" else "" for space, _ in around]
+    lines = [start + entry + end for start, entry, (_, end) in zip(before, entries, around, strict=True)]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")
+    reference = {}
+    for line in lines:
+        token = line.split()
+        reference[token[0] if token else line.strip()] = len(reference)
+    assert list(reference) == entries
+    assert read_vocabulary(path) == reference
+    tokenizer = RoFormerTokenizer(str(path))
+    assert tokenizer("海上明月明", add_special_tokens=False).input_ids == [9, 10, 7]
+    tokenizer.save_pretrained(path.parent / "saved")
+    assert (path.parent / "saved/vocab.txt").read_text(encoding="utf-8") == "".join(f"{entry}\n" for entry in entries)
+
+
+def test_a_second_column_must_be_the_id(tmp_path):
+    entries = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "天", "天气"]
+    numbered = "".join(f"{entry}\t{number}\n" for number, entry in enumerate(entries))
+    tokenizer = bad_vocabulary(tmp_path, numbered.encode())
+    assert tokenizer("天气天").input_ids == [2, 6, 5, 3]
+    with refused(VocabularyError, tmp_path / "vocab.txt", r"'天\t6'", "line 6", 5):
+        bad_vocabulary(tmp_path, numbered.replace("天\t5", "天\t6").encode())
+
+
+def test_lines_of_white_space_are_entries(tmp_path):
+    """Entries as in WoBERT's vocabulary, and ## before white space as in Chinese BERT's: no line has another id by them."""
+    entries = ["[PAD]", "[UNK]", "", "\u2028", "##\u2028", "\u3000", "[CLS]", "[SEP]", "[MASK]", "天", "天气"]
+    tokenizer = bad_vocabulary(tmp_path, "".join(f"{entry}\n" for entry in entries).encode())
+    assert tokenizer.get_vocab() == {entry: number for number, entry in enumerate(entries)}
+    assert tokenizer("天气天").input_ids == [6, 10, 9, 7]
+    tokenizer.save_pretrained(tmp_path / "saved")
+    assert (tmp_path / "saved" / "vocab.txt").read_bytes() == (tmp_path / "vocab.txt").read_bytes()
+
+
+@pytest.mark.parametrize("entry", ["天 气", "天气 ", "天\n气", "\t天"])
+def test_entries_that_a_line_cannot_hold_are_not_written(tmp_path, entry):
+    tokenizer = RoFormerTokenizer({**WORD_VOCABULARY, entry: len(WORD_VOCABULARY)})
+    with refused(VocabularyError, repr(entry), tmp_path / "vocab.txt"):
+        tokenizer.save_vocabulary(tmp_path)
+    assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -446,13 +552,8 @@ def test_unknown_segmentation(chosen):
 @pytest.mark.parametrize(
     ("user_dict", "facts"),
     [
-        (["今天", "很 好 吗"], ["line 2", "'很 好 吗'"]),
-        (["今天 -5"], ["line 1", "'今天 -5'"]),
-        (["今天 3.5 n"], ["line 1", "'今天 3.5 n'"]),
-        (["今天\t100"], ["line 1"]),
         (["今天", "北京大学\n上海"], ["line 2"]),
-        (["北京大学\u2028上海"], ["line 1"]),
-        (["北京大学 1" + "0" * 5000], ["line 1"]),
+        (["北京大学 1" + "0" * 5000], ["line 1", "'北京大学'", 5001]),
         (["今天", None], ["line 2", "None", "str"]),
         (["今天", b"abc"], ["line 2", b"abc", "str"]),
         (7, [7, "path", "list"]),
@@ -473,9 +574,9 @@ def test_broken_user_dictionary_file(tmp_path):
     os.truncate(path, LARGE + 1)  # as /dev/zero has, of which all would be read
     with refused(UserDictionaryError, path, f"{LARGE:,} bytes"):
         RoFormerTokenizer(str(FIXTURES / "vocab.txt"), user_dict=str(path))
-    path.write_bytes("\ufeff今天 3\r\n\r\n天气非常\r\n".encode())
+    path.write_bytes("\ufeff今天 3\r\n\r\n天气非常\r\n\ufeff\r\n\ufeff公园".encode())  # files joined by `cat`, too
     tokenizer = RoFormerTokenizer(str(FIXTURES / "vocab.txt"), user_dict=path)
-    assert tokenizer.user_dict == ["今天 3", "天气非常"]
+    assert tokenizer.user_dict == ["今天 3", "天气非常", "公园"]
     with refused(ValueError, "user_dict", "word_segmentation='jieba'"):
         RoFormerTokenizer(str(FIXTURES / "vocab.txt"), user_dict=path, word_segmentation=None)
 
