@@ -108,6 +108,7 @@ class CheckedInputs(NamedTuple):
     padding_is_read: 1 if hidden states of padding are read, 0 if not; None if that was not read, as with a cache.
     past_key_values, past: the cache to read and extend, and its number of tokens, a tensor if its size is fixed.
     training_steps: number of earlier training steps, if random features may be redrawn in this call.
+    has_positions: whether the caller gave the position_ids.
     """
 
     attention_mask: torch.Tensor | None
@@ -121,6 +122,7 @@ class CheckedInputs(NamedTuple):
     past_key_values: Cache | None
     past: int | torch.Tensor
     training_steps: int | None
+    has_positions: bool
 
 
 class AttentionInputs(NamedTuple):
@@ -293,7 +295,7 @@ class RoFormerModel(RoFormerPreTrainedModel):
             self.config, past_key_values, use_cache, b, encoder_hidden_states is not None, self._extends_cache()
         )
         past = 0 if past_key_values is None else past_key_values.get_seq_length()
-        checked = position_ids
+        checked, has_positions = position_ids, position_ids is not None
         if position_ids is None:
             position_ids = self.default_position_ids(attention_mask, s, past, tokens.device)
             if isinstance(past, torch.Tensor):  # a cache of fixed size counts its tokens on the device
@@ -320,7 +322,7 @@ class RoFormerModel(RoFormerPreTrainedModel):
             self.warn_if_padding_and_no_attention_mask(torch.tensor([[self.config.pad_token_id]]), None)
         own = attention_mask, padding, is_read, token_type_ids, position_ids
         source = encoder_hidden_states, encoder_attention_mask, encoder_padding
-        return CheckedInputs(*own, *source, past_key_values, past, training_steps)
+        return CheckedInputs(*own, *source, past_key_values, past, training_steps, has_positions)
 
     def _prepare_attention(
         self,
@@ -335,7 +337,9 @@ class RoFormerModel(RoFormerPreTrainedModel):
             check_matrix(hidden_states.shape[1], inputs.past)
         implementation = implementation_for(config, output_attentions)
         check_implementation(config, implementation, hidden_states, self.training)
-        positions = self.position_embeddings(inputs.position_ids, inputs.attention_mask, inputs.past)
+        positions = self.position_embeddings(
+            inputs.position_ids, inputs.attention_mask, inputs.past, inputs.has_positions
+        )
         source = inputs.encoder_attention_mask, inputs.encoder_hidden_states, inputs.encoder_padding
         encoder = inputs.encoder_hidden_states, cross_attention_mask(config, implementation, hidden_states, *source)
         if packing is not None:
@@ -384,27 +388,44 @@ class RoFormerModel(RoFormerPreTrainedModel):
         return (input_ids[:, :: max(input_ids.shape[1] - 1, 1)] == self.config.pad_token_id).any()
 
     def position_embeddings(
-        self, position_ids: torch.Tensor, attention_mask: torch.Tensor | None, past: int | torch.Tensor = 0
+        self,
+        position_ids: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        past: int | torch.Tensor = 0,
+        has_positions: bool = False,
     ) -> tuple[torch.Tensor, ...]:
         """Return the position arguments of every layer's self-attention: cosines and sines of the angles if the
         encoding is rotary, otherwise nothing. Cached keys are rotated already; `past` is their number."""
         if self.config.position_encoding != "rotary":
             return ()
         config, s, device = self.config, position_ids.shape[1], position_ids.device
-        embeddings = rotary_position_embeddings(position_ids, self.frequencies(attention_mask, s, device))
+        given = position_ids if has_positions else None
+        embeddings = rotary_position_embeddings(position_ids, self.frequencies(attention_mask, s, device, None, given))
         if config.rotary_value and config.rotary_dim != config.head_dim:  # values are narrower than rotated features
-            frequencies = self.frequencies(attention_mask, s, device, config.head_dim)
+            frequencies = self.frequencies(attention_mask, s, device, config.head_dim, given)
             embeddings += rotary_position_embeddings(position_ids, frequencies)
         return embeddings
 
     def frequencies(
-        self, attention_mask: torch.Tensor | None, s: int, device: torch.device, width: int | None = None
+        self,
+        attention_mask: torch.Tensor | None,
+        s: int,
+        device: torch.device,
+        width: int | None = None,
+        position_ids: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Return θ_i of equation 15, shape (width / 2,), or (b, width / 2) if they depend on each sequence's length.
-        `width` defaults to `config.rotary_dim`."""
-        lengths = s
-        if depends_on_length(self.config) and attention_mask is not None and attention_mask.ndim == 2:
-            lengths = (attention_mask != 0).sum(dim=-1)
+
+        `width` defaults to `config.rotary_dim`. A sequence with `position_ids` is as long as its last position says.
+        """
+        lengths: int | torch.Tensor = s
+        if depends_on_length(self.config):
+            is_token = None if attention_mask is None or attention_mask.ndim != 2 else attention_mask != 0
+            if position_ids is not None:
+                of_tokens = position_ids if is_token is None else torch.where(is_token, position_ids, 0)
+                lengths = of_tokens.amax(dim=-1) + 1
+            elif is_token is not None:
+                lengths = is_token.sum(dim=-1)
         frequencies = scaled_inverse_frequencies(self.config, lengths, device, width)
         return frequencies * growth(self.config, self.encoder.inv_freq) if self.config.trainable_rope else frequencies
 

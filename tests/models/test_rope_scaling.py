@@ -182,6 +182,40 @@ def test_dynamic_is_the_papers_rope_up_to_the_trained_length():
         assert (dynamic(make_ids()).last_hidden_state - plain(make_ids()).last_hidden_state).abs().max() > 1e-2
 
 
+def test_dynamic_takes_the_length_from_positions_that_are_given():
+    """The last position and one, as in transformers, for each text, without padding."""
+    model = small_model(rope_parameters=TYPES["dynamic"])
+    ids = make_ids(2, 12)
+    positions = torch.stack([torch.linspace(0, 3099, 12).long(), torch.arange(12)])
+    mask = torch.ones_like(ids)
+    mask[1, 9:] = 0
+    with torch.no_grad():
+        found = model(ids, position_ids=positions, attention_mask=mask).last_hidden_state
+        for i, length in ((0, 3100), (1, 9)):
+            plain = small_model()
+            expected = torch.tensor(expected_frequencies("dynamic", length), dtype=torch.float64)
+            plain.frequencies = lambda *args, known=expected: known
+            known = plain(ids[i : i + 1], position_ids=positions[i : i + 1], attention_mask=mask[i : i + 1])
+            torch.testing.assert_close(found[i], known.last_hidden_state[0], atol=1e-5, rtol=0)
+        shared = model(ids, position_ids=positions[:1]).last_hidden_state
+        torch.testing.assert_close(shared[0], found[0], atol=1e-5, rtol=0)
+        default = model(ids, attention_mask=mask).last_hidden_state
+        torch.testing.assert_close(default[1], found[1], atol=1e-5, rtol=0)
+
+
+def test_dynamic_generates_with_positions_that_are_given():
+    model = small_model(RoFormerForCausalLM, is_decoder=True, rope_parameters=TYPES["dynamic"])
+    ids, positions = make_ids(1, 6), torch.tensor([[0, 5, 20, 90, 91, 92]])
+    settings = dict(max_new_tokens=4, do_sample=False, eos_token_id=None, pad_token_id=0)
+    found = model.generate(ids, position_ids=positions, **settings)
+    assert found.tolist() != model.generate(ids, **settings).tolist()
+    for _ in range(4):
+        with torch.no_grad():
+            word = model(ids, position_ids=positions).logits[:, -1:].argmax(-1)
+        ids, positions = torch.cat([ids, word], 1), torch.cat([positions, positions[:, -1:] + 1], 1)
+    assert found.tolist() == ids.tolist()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TYPES)
 def test_compiles_whole(name):
