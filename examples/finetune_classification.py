@@ -61,7 +61,7 @@ SCORES = ("accuracy", "macro_f1")
 PARTS = ("train", "validation", "test")
 HYPERPARAMETERS = ("learning_rate", "batch_size", "epochs", "patience", "length", "bf16")
 # Options that may change when a run resumes. The texts are compared by content.
-NOT_COMPARED = ("output", "seeds", *PARTS, "text", "label")
+NOT_COMPARED = ("output", "seeds", *PARTS, "text", "text_pair", "label")
 
 
 def read_arguments() -> argparse.Namespace:
@@ -72,6 +72,9 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--test", help="texts for the scores of the best model; default: those of --validation")
     parser.add_argument("--output", type=Path, required=True, help="folder for the model, its scores and its curves")
     parser.add_argument("--text", help="column with the texts; default: one with a usual name, such as text")
+    parser.add_argument(
+        "--text-pair", metavar="COLUMN", help="column with the second text of pairs, which needs --text"
+    )
     parser.add_argument("--label", help="column with the labels; default: one with a usual name, such as label")
     parser.add_argument("--most", type=positive_integer, metavar="N", help="train on N of the texts; default: all")
     parser.add_argument(
@@ -90,14 +93,17 @@ def read_arguments() -> argparse.Namespace:
         help=f"epochs without a better accuracy after which it stops; default: {PATIENCE}, or more for few texts",
     )
     parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast")
-    return parser.parse_args()
+    chosen = parser.parse_args()
+    if chosen.text_pair and not chosen.text:
+        parser.error("--text-pair needs --text, the column with the first text of the pairs")
+    return chosen
 
 
 def read_data(chosen: argparse.Namespace) -> datasets.DatasetDict:
-    """Return the splits train, validation and, unless --validation is given alone, test, with columns text and label."""
+    """Return the splits train, validation and, unless --validation is given alone, test. See `read_labelled`."""
 
     def read(source: str, split: str, names: list[str] | None = None) -> datasets.Dataset:
-        return read_labelled(source, split, chosen.text, chosen.label, names)
+        return read_labelled(source, split, chosen.text, chosen.label, names, chosen.text_pair)
 
     def split(texts: datasets.Dataset, share: float) -> list[datasets.Dataset]:
         return list(texts.train_test_split(share, seed=chosen.split_seed).values())
@@ -225,10 +231,11 @@ def fine_tune_seeds(chosen: argparse.Namespace) -> None:
     settings |= {f"{part}_texts": digest_of_rows(parts[part]) if part in parts else None for part in PARTS}
     results = SeedResults(chosen.output, settings)
     print(", ".join(f"{part}: {len(texts):,} texts" for part, texts in parts.items()))
+    texts = ["text", "text_pair"] if chosen.text_pair else ["text"]
     parts = parts.map(
-        lambda batch: tokenizer(batch["text"], truncation=True, max_length=chosen.length),
+        lambda batch: tokenizer(*(batch[name] for name in texts), truncation=True, max_length=chosen.length),
         batched=True,
-        remove_columns="text",
+        remove_columns=texts,
     )
     results.write()
     checkpoints, model = chosen.output / ".checkpoints", chosen.output / "model"
@@ -239,7 +246,7 @@ def fine_tune_seeds(chosen: argparse.Namespace) -> None:
         kept = results.best is None or is_kept(model, weights[results.best], weights.values())
         return [] if kept else [int(results.best)]
 
-    tested = "test" if "test" in parts else "validation"
+    tested, kind = "test" if "test" in parts else "validation", "pairs of texts" if chosen.text_pair else "texts"
     data = published_name(getattr(chosen, tested) or chosen.train)
     for seed, is_lost in to_train(chosen.seeds, results.__contains__, lost):
         if is_lost:
@@ -265,7 +272,7 @@ def fine_tune_seeds(chosen: argparse.Namespace) -> None:
                 write_trained_card(
                     folder,
                     chosen.output.resolve().name,
-                    f"Fine-tuned to classify texts, on {parts.num_rows['train']:,} texts of {published_name(chosen.train)}; the "
+                    f"Fine-tuned to classify {kind}, on {parts.num_rows['train']:,} {kind} of {published_name(chosen.train)}; the "
                     f"epoch was chosen by the accuracy on {parts.num_rows['validation']:,} others.",
                     base=chosen.model,
                     data=[chosen.train],

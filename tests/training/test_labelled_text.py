@@ -148,6 +148,127 @@ def test_known_labels_say_which_side_they_are_on(lines, tmp_path):
     assert read_labelled(write(tmp_path / "a.tsv", lines), names=["差", "好"])[:] == {"text": ["太差"], "label": [0]}
 
 
+LABEL_FORMS = {
+    "mixed.csv": ["text,label", "一,1", "二,1.0", "三, 2", "四,2.0 "],
+    "mixed.tsv": ["text\tlabel", "一\t1", "二\t1.0", "三\t 2", "四\t2.0 "],
+    "mixed.jsonl": json_lines({"text": x, "label": y} for x, y in zip("一二三四", [1, 1.0, " 2", "2.0 "], strict=True)),
+    "strings.jsonl": json_lines(
+        {"text": x, "label": y} for x, y in zip("一二三四", ["1", "1.00", "2", "2\u3000"], strict=True)
+    ),
+    "strings.parquet": pandas.DataFrame({"text": [*"一二三四"], "label": ["1", "1.0", "2 ", "2"]}),
+    "gaps.parquet": pandas.DataFrame({"text": [*"一二三四"], "label": [1.0, 1.0, 2.0, 2.0]}),
+}
+
+
+def as_data_set(path, frame):
+    """Store a table as a folder that `datasets` reads by its name, with strings or with classes."""
+    path.mkdir()
+    frame.to_parquet(path / "train.parquet")
+    return path
+
+
+@pytest.mark.parametrize("form", LABEL_FORMS)
+def test_one_rule_for_labels(form, tmp_path):
+    found = read_labelled(write(tmp_path / form, LABEL_FORMS[form]))
+    assert found.features["label"].names == ["1", "2"] and found["label"][:] == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("names", [None, ["坏", "好"]])
+def test_the_same_rule_in_every_format(names, tmp_path):
+    """Spaces are no part of a name, in data sets by name and their classes either; 01 and 1.5 stay as they are."""
+    texts, labels = (
+        [*"一二三四五六"],
+        ["好", "好 ", "\t坏", "坏", "01" if names is None else "好", "1.5" if names is None else "坏"],
+    )
+    frame = pandas.DataFrame({"text": texts, "label": labels})
+    classes = datasets.Features(text=datasets.Value("string"), label=datasets.ClassLabel(names=sorted({*labels})))
+    (tmp_path / "classes").mkdir()
+    datasets.Dataset.from_dict(frame.to_dict("list"), classes).to_parquet(tmp_path / "classes" / "train.parquet")
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    frame[["text", "label"]].assign(label=[label.strip("\t") for label in labels]).to_csv(
+        tmp_path / "a.tsv", index=False, sep="\t"
+    )
+    frame.to_parquet(tmp_path / "a.parquet")
+    write(tmp_path / "a.jsonl", json_lines(frame.to_dict("records")))
+    expected = [label.strip() for label in labels]
+    places = ["a.csv", "a.tsv", "a.parquet", "a.jsonl", "classes", as_data_set(tmp_path / "strings", frame)]
+    for place in places:
+        found = read_labelled(tmp_path / place, names=names)
+        assert found.features["label"].int2str(found["label"][:]) == expected, place
+
+
+PAIR_ROWS = [
+    ("开初婚未育证明怎么弄", "初婚未育情况证明怎么开", "1"),
+    ("谁有她们的照片", "姑娘们的照片", "0"),
+    ("这腰带是什么牌子", "护腰带什么牌子好", "0"),
+]
+
+
+@pytest.mark.parametrize("name", ["lcqmc.tsv", "lcqmc.csv", "lcqmc.jsonl", "lcqmc.parquet", "plain.tsv"])
+def test_sentence_pairs(name, tmp_path):
+    columns = ["sentence1", "sentence2", "label"]
+    frame = pandas.DataFrame(PAIR_ROWS, columns=columns)
+    if name.endswith("parquet"):
+        frame.to_parquet(tmp_path / name)
+    elif name.endswith("jsonl"):
+        write(tmp_path / name, json_lines(frame.to_dict("records")))
+    else:
+        separator = "," if name.endswith("csv") else "\t"
+        frame.to_csv(tmp_path / name, index=False, sep=separator, header=name.startswith("lcqmc"))
+    if name.startswith("plain"):
+        columns = ["column 1", "column 2", "column 3"]
+    with refused(TrainingError, name, *columns[:2], "--text", "--label"):
+        read_labelled(tmp_path / name)
+    if name.startswith("lcqmc"):
+        with refused(TrainingError, "--text 'sentence1' --text-pair 'sentence2'"):
+            read_labelled(tmp_path / name)
+    for label in (None, columns[2]):
+        found = read_labelled(tmp_path / name, text=columns[0], text_pair=columns[1], label=label)
+        assert found.to_dict() == {
+            "text": [row[0] for row in PAIR_ROWS], "text_pair": [row[1] for row in PAIR_ROWS], "label": [1, 0, 0]
+        }  # fmt: skip
+    with refused(TrainingError, name, "no column"):
+        read_labelled(tmp_path / name, text=columns[0], text_pair="x")
+
+
+def test_pairs_need_a_column_of_labels(tmp_path):
+    path = write(tmp_path / "a.csv", ["sentence1,sentence2", "一,二", "三,四"])
+    with refused(TrainingError, path, "--label"):
+        read_labelled(path, text="sentence1", text_pair="sentence2")
+
+
+@pytest.mark.parametrize(
+    ("lines", "names"),
+    [
+        (["今天,中性", "很好,正面", "太差,负面", "不错,正面"], None),
+        (["今天,3", "很好,1", "太差,0", "不错,1"], None),
+        (["中性,今天", "正面,很好", "负面,太差", "正面,不错"], None),
+        (["今天,中性", "很好,正面"], ["中性", "正面", "负面"]),
+    ],
+)
+def test_the_first_row_is_not_lost(lines, names, tmp_path):
+    """Even if its label is in no other row, so that it could name the columns."""
+    for name in ("a.csv", "a.csv.gz"):
+        with refused(TrainingError, name, "first line", "--text", "--label"):
+            read_labelled(write(tmp_path / name, lines), names=names)
+    above = write(tmp_path / "named.csv", ["评论,情感", *lines])
+    column, other = ("情感", "评论") if lines[0].startswith("中性") else ("评论", "情感")
+    found = read_labelled(above, text=column, label=other, names=names)
+    assert len(found) == len(lines)
+
+
+def test_columns_of_a_csv_file_with_other_names(tmp_path):
+    """Names that cannot be labels need no options."""
+    path = write(tmp_path / "a.csv", ["评论,情感", "很好,正面", "太差,负面"])
+    assert len(read_labelled(path, names=["正面", "负面"])) == 2
+    assert len(read_labelled(write(tmp_path / "b.csv", ["评论,情感", "很好,1", "太差,0.0"]))) == 2
+
+
+def test_a_class_may_be_called_as_its_column(tmp_path):
+    rows = [{"text": "一", "category": "category"}, {"text": "二", "category": "page"}]
+    assert len(read_labelled(write(tmp_path / "a.jsonl", json_lines(rows)))) == 2
+
+
 REFUSED = {
     "empty.tsv": ("", ["no labelled text"]),
     "empty.csv": ("", ["no labelled text"]),

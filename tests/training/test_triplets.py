@@ -189,6 +189,51 @@ def test_a_bad_file_is_named(tmp_path):
         read_triplets(tmp_path / "none.jsonl")
 
 
+@pytest.mark.parametrize("name", ["cail.jsonl", "input.txt", "cail.jsonl.gz", "cail.csv", "cail.tsv"])
+def test_triplets_without_labels(tmp_path, triplets, name):
+    """CAIL's original files, where B is the closer text: the error says how to make labels."""
+    frame = pandas.DataFrame([(t.a, t.b, t.c) for t in triplets], columns=list("ABC"))
+    if name.endswith("sv"):
+        frame.to_csv(tmp_path / name, index=False, sep="\t" if name.endswith("tsv") else ",")
+    else:
+        text = frame.to_json(orient="records", lines=True, force_ascii=False)
+        data = text.encode()
+        (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+    with refused(TrainingError, name, "'label'", "A, B, C", "--label", "B is always the closer", "docs/triplets.md"):
+        read_triplets(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["lcqmc.tsv", "lcqmc.csv", "lcqmc.jsonl", "plain.tsv"])
+def test_sentence_pairs_are_named(tmp_path, name):
+    columns = ["sentence1", "sentence2", "label"]
+    frame = pandas.DataFrame([("今天", "明天", n % 2) for n in range(12)], columns=columns)
+    if name.endswith("jsonl"):
+        frame.to_json(tmp_path / name, orient="records", lines=True)
+    else:
+        separator = "\t" if name.endswith("tsv") else ","
+        frame.to_csv(tmp_path / name, index=False, sep=separator, header=name.startswith("lcqmc"))
+    one, other = columns[:2] if name.startswith("lcqmc") else ("column 1", "column 2")
+    facts = ["sentence pairs", "examples/finetune_classification.py", f"--text {one!r} --text-pair {other!r}"]
+    with refused(TrainingError, name, *facts):
+        read_triplets(tmp_path / name)
+
+
+def test_columns_of_triplets_with_other_names_are_no_pairs(tmp_path, triplets):
+    columns = ["text1", "text2", "text3", "closer"]
+    frame = pandas.DataFrame([(t.a, t.b, t.c, "BC"[t.label]) for t in triplets], columns=columns)
+    for name, separator in (("a.csv", ","), ("a.tsv", "\t")):
+        frame.to_csv(tmp_path / name, index=False, sep=separator)
+        with refused(TrainingError, name, "'A'", *columns, "--a"):
+            read_triplets(tmp_path / name)
+        assert digest_of_triplets(read_triplets(tmp_path / name, columns)) == digest_of_triplets(triplets)
+
+
+def test_spaces_around_a_label_are_no_part_of_it(tmp_path, triplets):
+    rows = [{"A": t.a, "B": t.b, "C": t.c, "label": "BC"[t.label] + " "} for t in triplets]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert digest_of_triplets(read_triplets(tmp_path / "a.jsonl")) == digest_of_triplets(triplets)
+
+
 @pytest.mark.parametrize("name", ["other.csv", "other.tsv", "no names.tsv", "other.parquet"])
 def test_other_files_and_columns(tmp_path, triplets, name):
     columns = ["case", "first", "second", "closer"]

@@ -5,6 +5,7 @@ Files are read without the cache of `datasets`, which compares them only by path
 
 import codecs
 import csv
+import re
 import tempfile
 import zlib
 from collections.abc import Callable, Iterable
@@ -20,6 +21,7 @@ from ...tokenization.vocabulary_maker.corpus import is_json_lines, read_chunks
 from ..errors import TrainingError
 from .data_sets import is_data_set, load_data_set
 
+_WHOLE = re.compile(r"^(-?\d+)\.0+$")  # a number without a fraction, as pandas writes it in a column with gaps
 UNNAMED = "column"  # a column without a name, followed by its number
 
 
@@ -120,6 +122,21 @@ def texts_in(table: pandas.DataFrame, name: str, source: str | Path) -> list[str
             f"{source}, {missing[0]}: {name!r} is empty{others}; fill it, or remove the {table.index.name}"
         )
     return texts
+
+
+def labels_in(table: pandas.DataFrame, name: str, source: str | Path) -> list[str]:
+    """Return the labels in a column as strings, by one rule for all formats: " 1", 1 and 1.0 are "1". See `texts_in`."""
+    return [_WHOLE.sub(r"\1", label.strip()) for label in texts_in(table, name, source)]
+
+
+def pair_in(names: Iterable[str]) -> tuple[str, str] | None:
+    """Return the columns of sentence pairs by their names, such as sentence1 and sentence2, or None."""
+    names = list(map(str, names))
+    ends = [[name[:-1] + end for end in ends] for name in names if name[1:] for ends in ("123", "abc", "ABC")]
+    for one, other, third in (*ends, ("premise", "hypothesis", "")):
+        if one in names and other in names and third not in names:
+            return one, other
+    return None
 
 
 def require_columns(table: pandas.DataFrame, names: dict[str, str], source: str | Path) -> None:

@@ -11,9 +11,9 @@ from transformers import PreTrainedTokenizerBase
 from ...triplet_pipeline import encode_triplet
 from ..errors import TrainingError
 from ..runs.digests import digest_of_text
-from ..runs.tables import UNNAMED, read_table, require_columns, texts_in
+from ..runs.tables import UNNAMED, labels_in, listed, pair_in, read_table, require_columns, texts_in
 
-LABELS = "BC"
+LABELS = ("B", "C")
 COLUMNS = {"--a": "A", "--b": "B", "--c": "C", "--label": "label"}  # option -> column that it names by default
 LEAST = 10  # triplets in a file, so that each split has at least two
 
@@ -63,14 +63,30 @@ def read_triplets(path: str | Path, columns: Sequence[str] = tuple(COLUMNS.value
     Raises a CorpusError or a TrainingError that names the file, and the line if only one is wrong: a file that cannot be read, a
     missing column, an empty text or an invalid label. Also for fewer than ten triplets, or the same label in all of them.
     """
-    table = read_table(path, is_header=lambda fields: {*columns} <= {*fields})
+
+    def is_header(fields: list[str]) -> bool:
+        return not fields[-1].isdecimal() and not (len(fields) == len(columns) and fields[-1] in LABELS)
+
+    table = read_table(path, is_header=is_header)
     if table.empty:
         raise TrainingError(f"{path} has no triplet")
     if len(table.columns) == len(columns) and table.columns[0] == f"{UNNAMED} 1":
         table.columns = columns
+    if [name for name in columns if name not in table] == [columns[-1]]:
+        raise TrainingError(
+            f"{path} has no column {columns[-1]!r} (--label), only {listed(table.columns)}. If B is always the closer text, as in "
+            "CAIL's original files, give each triplet the label B, and swap B and C and the label in half of them: docs/triplets.md"
+        )
+    pair = pair_in(table.columns) or (table.columns[:2] if [*table] == [f"{UNNAMED} {n}" for n in (1, 2, 3)] else ())
+    if columns[0] not in table and len(pair):
+        raise TrainingError(
+            f"{path} has sentence pairs, not triplets: examples/finetune_classification.py learns from them, with "
+            f"--text {pair[0]!r} --text-pair {pair[1]!r}"
+        )
     require_columns(table, dict(zip(COLUMNS, columns, strict=True)), path)
     places = [f"{path}, {table.index.name} {number}" for number in table.index]
-    values = zip(*(texts_in(table, name, path) for name in columns), places, strict=True)
+    texts = (texts_in(table, name, path) for name in columns[:-1])
+    values = zip(*texts, labels_in(table, columns[-1], path), places, strict=True)
     triplets = [_triplet(*row) for row in values]
     if len(triplets) < LEAST:
         raise TrainingError(f"{path} has {len(triplets)} triplets; expected at least {LEAST}")
@@ -82,7 +98,7 @@ def read_triplets(path: str | Path, columns: Sequence[str] = tuple(COLUMNS.value
 
 
 def _triplet(a: str, b: str, c: str, label: str, place: str) -> Triplet:
-    if label not in ("B", "C"):
+    if label not in LABELS:
         raise TrainingError(f'{place}: the label is {json.dumps(label)}; expected "B" or "C"')
     return Triplet(a, b, c, LABELS.index(label), place)
 
