@@ -209,8 +209,8 @@ def read(name: str, folder: Path = JSON) -> dict | None:
         return None
     except (ValueError, KeyError, TypeError, AttributeError):
         sys.exit(f"{path} is damaged: {advice}")
-    if script != PARTS[name].script:
-        sys.exit(f"{path} has the results of {script}: {advice}")
+    if (found["name"], script) != (name, PARTS[name].script):
+        sys.exit(f"{path} has the results of {found['name']}, by {script}: {advice}")
     return found
 
 
@@ -219,6 +219,8 @@ def check_results(found: dict) -> str:
     if not re.fullmatch(r"([0-9a-f]{7,40}\+?)?", found["commit"]):
         raise ValueError("a commit is a number, and empty if there was no git")
     measure.origin(found)
+    if not isinstance(found["name"], str):
+        raise TypeError("a name is a string")
     for table in found["tables"].values():
         measure.to_markdown(table)
         if any(len(row) != len(table["columns"]) for row in table["rows"]):

@@ -8,6 +8,7 @@ says on which machine, with which versions and at which commit they were measure
 """
 
 import argparse
+import html
 import json
 import multiprocessing
 import os
@@ -122,7 +123,11 @@ class Figures:
 
     def __exit__(self, kind, *exception) -> None:
         if kind is None and self.output:
-            found = {**self.circumstances, "tables": {name: to_json(table) for name, table in self.tables.items()}}
+            found = {
+                "name": self.output.name,
+                **self.circumstances,
+                "tables": {name: to_json(table) for name, table in self.tables.items()},
+            }
             self.output.parent.mkdir(parents=True, exist_ok=True)
             written = {
                 ".json": one_row_a_line(json.dumps(found, indent=1, ensure_ascii=False)) + "\n",
@@ -166,9 +171,14 @@ def texts_of(table: dict) -> list[list[str]]:
     return [[cell if isinstance(cell, str) else cell["text"] for cell in row] for row in table["rows"]]
 
 
+def escaped(text: str) -> str:
+    """Return a text on one line of Markdown that cannot end a cell, a table or a comment."""
+    return " ".join(html.escape(text, quote=False).replace("|", "\\|").split())
+
+
 def to_markdown(table: dict) -> str:
     """Return a table of a NAME.json as Markdown."""
-    lines = [[text.replace("|", "\\|") for text in line] for line in (table["columns"], *texts_of(table))]
+    lines = [[escaped(text) for text in line] for line in (table["columns"], *texts_of(table))]
     lines.insert(1, ["---"] * len(table["columns"]))
     return "\n".join("|" + "".join(f" {text} |" if text else " |" for text in line) for line in lines)
 
@@ -177,13 +187,14 @@ def origin(found: dict) -> str:
     """Return the line below the tables of a NAME.json: machine, versions, commit and date. Kept results have no machine."""
     machine, versions = found["machine"], found["versions"]
     if machine is None:
-        return (
+        said = (
             f"Printed from kept results at commit {found['commit']}, {found['date']}, with torch {versions['torch']}."
         )
+        return escaped(said)
     processor = (
         machine.get("gpu") or f"{machine['cpu']}, {machine['cores']} cores, {', '.join(machine['instructions'][-3:])}"
     )
-    return f"{processor}; torch {versions['torch']}; commit {found['commit']}, {found['date']}."
+    return escaped(f"{processor}; torch {versions['torch']}; commit {found['commit']}, {found['date']}.")
 
 
 def circumstances(*peers: str) -> dict:

@@ -1,5 +1,6 @@
 """The tables of figures in README.md and docs/: printed from docs/figures/*.json, which benchmarks/ writes."""
 
+import html
 import json
 import re
 import statistics
@@ -22,6 +23,7 @@ BLOCKS = [
     for match in figures.BLOCK.finditer(page.read_text(encoding="utf-8"))
 ]
 FOUND = {
+    "name": "training",
     "command": "python benchmarks/training.py",
     "commit": "abc1234",
     "date": "2026-01-02",
@@ -102,7 +104,7 @@ def test_a_row_of_the_readme_shows_the_cells_that_it_names(results):
             words["rows"].append(row)
     for name, of in tables.items():
         command = f"python benchmarks/{figures.PARTS[name].script}"
-        (results / f"{name}.json").write_text(json.dumps(FOUND | {"command": command, "tables": of}))
+        (results / f"{name}.json").write_text(json.dumps(FOUND | {"name": name, "command": command, "tables": of}))
     printed = figures.summary(results).split("\n")
     assert printed[2].endswith("| 7 tokens/s, 7 MB | 3 tokens/s, 3 MB |")
     assert len(printed) == 2 + len(figures.SUMMARY) + 3
@@ -116,7 +118,7 @@ def test_a_measured_cell_shows_the_median_and_keeps_the_quartiles(tmp_path, monk
     with measure.Figures(tmp_path / "new" / "name") as found:
         found.add("times", table)
     saved = json.loads((tmp_path / "new" / "name.json").read_text())
-    assert saved["command"] == "python benchmarks/some.py benchmarks --runs 3"
+    assert saved["name"] == "name" and saved["command"] == "python benchmarks/some.py benchmarks --runs 3"
     assert {"python", "torch", "transformers"} <= set(saved["versions"]) and saved["machine"]["cores"]
     assert saved["tables"]["times"]["columns"] == ["", "seconds", "speed-up", "tokens/s"]
     name, seconds, speed_up, rate = saved["tables"]["times"]["rows"][0]
@@ -516,6 +518,8 @@ def test_damaged_results_are_named(results):
         (r'"abc1234"', '"HEAD"'),
         (r'"abc1234"', "null"),
         (r'"command"', '"commands"'),
+        (r'"name"', '"names"'),
+        (r'"name": "training"', '"name": 3'),
         (r'"tables": .*}', '"tables": []}'),
     ],
 )
@@ -538,6 +542,29 @@ def test_results_of_another_part_are_refused(results):
     trainer = {"command": "python benchmarks/trainer.py --sizes mini"}
     assert figures.PARTS["trainer"].is_command_of(trainer)
     assert not figures.PARTS["trainer-base"].is_command_of(trainer)
+
+
+@pytest.mark.parametrize("other", ["retrieval", "characters"])
+def test_results_of_another_experiment_are_refused(results, other):
+    """Results of `trained.py`, with the command of the part whose name the copy has: only the name differs."""
+    (results / "articles.json").write_bytes((figures.JSON / f"{other}.json").read_bytes())
+    with pytest.raises(SystemExit) as stop:
+        figures.render("articles", "scores", results)
+    assert_states(str(stop.value), "articles.json", other, "ONLY=articles")
+
+
+def test_a_cell_is_one_cell_whatever_is_in_it(results):
+    cells = ["a|b", "<!-- /figure -->", "two\nlines", "<b>&amp;</b>"]
+    table = {"columns": cells, "rows": [cells]}
+    machine = FOUND["machine"] | {"cpu": "<!-- /figure -->\n# CPU"}
+    (results / "training.json").write_text(json.dumps(FOUND | {"machine": machine, "tables": {"cpu": table}}))
+    page = "<!-- figure training: cpu -->\n<!-- /figure -->\nend\n"
+    printed = figures.rendered(page, results)
+    lines = printed.split("\n")
+    assert printed.count("<!-- /figure -->") == 1 and len(lines) == 9 and lines[7:] == ["end", ""]
+    shown = [html.unescape(cell.replace("\\|", "|")) for cell in re.split(r"(?<!\\)\|", lines[3])[1:-1]]
+    assert [cell.strip() for cell in shown] == ["a|b", "<!-- /figure -->", "two lines", "<b>&amp;</b>"]
+    assert figures.rendered(printed, results) == printed
 
 
 def test_a_table_that_is_missing_in_the_results_is_named(results):
@@ -567,7 +594,9 @@ def test_results_that_cannot_be_printed_do_not_replace_those_of_before(tmp_path,
     build, kept = tmp_path / "build", tmp_path / "figures"
     for folder in (build, kept):
         folder.mkdir()
-    (kept / "noise.json").write_text(json.dumps(FOUND | {"command": "python benchmarks/noise.py", "tables": {}}))
+    (kept / "noise.json").write_text(
+        json.dumps(FOUND | {"name": "noise", "command": "python benchmarks/noise.py", "tables": {}})
+    )
     before = (kept / "noise.json").read_text()
     (build / "noise.json").write_text(before)  # of an earlier run
     page = tmp_path / "page.md"
