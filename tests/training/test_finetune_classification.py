@@ -195,6 +195,19 @@ def test_where_all_seeds_fail(run, folder):
     json.loads((folder / "run" / "results.json").read_text(), parse_constant=pytest.fail)
 
 
+def test_sentence_pairs(run, folder):
+    """The label is in the second text alone, so what is learned was read from it."""
+    lines = ["sentence1\tsentence2\tlabel", *(f"何时\t{line}" for line in LINES)]
+    (folder / "pairs.tsv").write_text("\n".join(lines), encoding="utf-8")
+    words = ["--train", "pairs.tsv", "--text", "sentence1"]
+    code, _, err = run(*words, "--text-pair", "sentence2", "--epochs", "20", "--patience", "20")
+    assert code == 0, err
+    scores = json.loads((folder / "run" / "results.json").read_text())["seeds"]["0"]["scores"]
+    assert scores["test"]["accuracy"] > 0.9
+    assert_states((folder / "run" / "model" / "README.md").read_text(), "pairs of texts")
+    assert run("--train", "pairs.tsv", "--text-pair", "sentence2")[0] == 2
+
+
 def test_a_table_at_the_default_rate(folder, monkeypatch, capfd, no_pictures):
     """Nothing is learned in one epoch; a hint says so, and what to try."""
     hints = []
