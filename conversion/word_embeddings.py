@@ -12,7 +12,7 @@ import json
 import re
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +24,7 @@ from ..model_types import MODEL_TYPES as ROFORMER_TYPES
 from ..output.atomic_folder import output_folder
 from ..output.console import byte_progress, summary_table
 from ..tokenization.vocabulary import VocabularyError, check_vocabulary, read_vocabulary
+from ..tokenization.wordpiece import PREFIX
 from .errors import CheckpointError
 from .folder.legacy_folder import checked_output
 from .folder.settings import read_fields
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 MODEL_TYPES = ("bert", "nezha", *ROFORMER_TYPES)
 GENERATION = "generation_config.json"
 SLAB = 1024  # rows of a new matrix made at a time
+NAMED_ENTRIES = 5  # in the report
 
 _EMBEDDING = re.compile(r"(.*\.)?embeddings\.word_embeddings\.weight")
 _ONE_ROW_AN_ENTRY = re.compile(_EMBEDDING.pattern + r"|(.*\.)?predictions\.(bias|decoder\.(weight|bias))")
@@ -115,7 +117,10 @@ def _open_weights(folder: Path) -> tuple[PyTorchSource, dict[str, TensorSpec]]:
 
 @dataclass(frozen=True)
 class WordEmbeddingsReport:
-    """The result of `initialise_words`; see `Composition`. `dropped`: number of old entries without a new one."""
+    """The result of `initialise_words`; see `Composition`.
+
+    `dropped`: number of old entries without a new one; `never_found`: new entries that the new tokenizer never gives.
+    """
 
     source: Path
     output: Path
@@ -123,6 +128,7 @@ class WordEmbeddingsReport:
     entries_before: int
     entries: int
     dropped: int
+    never_found: list[str]
     composition: Composition
     resized: list[str]
     unchanged: int
@@ -130,7 +136,8 @@ class WordEmbeddingsReport:
 
     def table(self) -> Table:
         """Return the summary as a rich table."""
-        made = self.composition
+        made, never = self.composition, self.never_found
+        more = ", …" if len(never) > NAMED_ENTRIES else ""
         rows = {
             "source": str(self.source),
             "output": str(self.output),
@@ -140,6 +147,7 @@ class WordEmbeddingsReport:
             "mean of their tokens": f"{made.averaged:,} ({made.incomplete:,} of them with an unknown part)",
             "start as [UNK]": f"{made.unknown:,}",
             "dropped": f"{self.dropped:,}",
+            "never found by jieba": f"{len(never):,}: {', '.join(never[:NAMED_ENTRIES])}{more}" if never else None,
             "tensors with new rows": ", ".join(self.resized),
             "unchanged tensors": f"{self.unchanged:,}",
             "seconds": f"{self.seconds:.1f}",
@@ -224,11 +232,19 @@ def initialise_words(
             entries_before=len(old),
             entries=len(entries),
             dropped=len(old.get_vocab().keys() - entries.keys()),
+            never_found=never_found((entry for entry in entries if entry not in old.get_vocab()), tokenizer),
             composition=composition,
             resized=resized,
             unchanged=len(specs) - len(resized),
             seconds=time.perf_counter() - started,
         )
+
+
+def never_found(entries: Iterable[str], tokenizer: RoFormerTokenizer) -> list[str]:
+    """Return the entries that the tokenizer does not even give where they stand alone, but for pieces (##) and [unused]
+    ones, which cannot stand alone."""
+    words = (entry for entry in entries if entry.strip() and not entry.startswith((PREFIX, "[")))
+    return [word for word in words if tokenizer.tokenize(word) != [word]]
 
 
 def _with_vocabulary(old: RoFormerTokenizer, entries: dict[str, int], path: str | Path) -> RoFormerTokenizer:

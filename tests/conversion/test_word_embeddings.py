@@ -1,5 +1,6 @@
 """`roformer vocab-init`: the rows of a new vocabulary, against means taken one by one, and the model around them."""
 
+import io
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ from helpers.messages import assert_states, refused
 from helpers.properties import max_examples
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 from safetensors.torch import load_file
 from transformers import AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertForMaskedLM, BertForSequenceClassification
 
@@ -158,6 +160,42 @@ def test_every_row_and_every_other_weight(checkpoint, new_vocab, tmp_path, kind,
     made = report.composition
     assert (made.copied, made.averaged, made.incomplete, made.unknown) == (len(NEW) - len(WORDS), 5, 1, 1)
     assert report.dropped == len(set(OLD) - set(NEW))
+
+
+def test_new_entries_that_are_never_found_are_reported(checkpoint, tmp_path):
+    """jieba cuts them into parts, or texts are lower-cased before; with `user_dict` words of the first kind are found."""
+    lost = ["匀强磁场", "公园·玩", "B超", "b超", "非常好玩"]
+    words = ["天气", "##x", "[unused9]", "[X]", "", "\u2028", "##\u2028", "mp3", "公园", ".", "？"]
+    new = write_entries(tmp_path / "words.txt", [*OLD, *lost, *words])
+    folder, _ = checkpoint()
+    report = initialise_words(folder, new, tmp_path / "out")
+    assert report.never_found == lost
+    (row,) = [row for row in summary(report) if "never found" in row]
+    assert_states(row, 5, *lost)
+
+    AutoTokenizer.from_pretrained(tmp_path / "out", user_dict=["匀强磁场"]).save_pretrained(tmp_path / "out")
+    again = AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert again.tokenize("匀强磁场，好天气") == ["匀强磁场", "，", "好", "天气"]
+
+    many = write_entries(tmp_path / "many.txt", [*OLD, "天气", *(f"{c}·{c}" for c in "甲乙丙丁戊己庚")])
+    report = initialise_words(folder, many, tmp_path / "many")
+    (row,) = [row for row in summary(report) if "never found" in row]
+    assert_states(row, 7, "戊·戊", "…")
+    assert "己" not in row
+
+
+def test_a_vocabulary_of_words_of_jieba_reports_none_lost(checkpoint, tmp_path):
+    folder, _ = checkpoint()
+    report = initialise_words(folder, write_entries(tmp_path / "words.txt", [*OLD, "天气", "公园"]), tmp_path / "out")
+    assert report.never_found == []
+    assert not [row for row in summary(report) if "never found" in row]
+
+
+def summary(report):
+    """Return the rows of the table, as a user sees them."""
+    console = Console(width=200, file=io.StringIO())
+    console.print(report.table())
+    return console.file.getvalue().splitlines()
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
