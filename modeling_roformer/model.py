@@ -96,7 +96,8 @@ class RoFormerPreTrainedModel(LoadedWhole, SavedOver, PreTrainedModel):
         """
         super().tie_weights(missing_keys, recompute_mapping)
         if missing_keys is not None and self.config.trainable_rope:
-            stored = self.base_model.encoder.inv_freq.data
+            base: Any = self.base_model
+            stored = base.encoder.inv_freq.data
             if stored.any():  # they are frequencies; new ones are an offset of 0
                 stored.copy_(offset_of(self.config, stored, "encoder.inv_freq"))
 

@@ -28,7 +28,7 @@ def is_paper_rope(parameters: Mapping[str, Any]) -> bool:
     return all(parameters[name] == PAPER_ROPE[name] for name in PAPER_ROPE)
 
 
-def is_number(value: object, low: float, high: float = math.inf) -> bool:
+def is_number(value: Any, low: float, high: float = math.inf) -> bool:
     """Return whether a value is a finite number, no boolean, from `low` to `high`."""
     is_real = isinstance(value, (int, float)) and not isinstance(value, bool)
     return is_real and math.isfinite(value) and low <= value <= high

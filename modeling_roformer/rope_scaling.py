@@ -80,9 +80,10 @@ def attention_factor(config: RoFormerConfig) -> float:
     def at(mscale: float) -> float:
         return 0.1 * mscale * math.log(parameters["factor"]) + 1.0
 
-    factor, mscales = parameters.get("attention_factor"), (parameters.get("mscale"), parameters.get("mscale_all_dim"))
+    factor, mscale = parameters.get("attention_factor"), parameters.get("mscale")
     if factor is None:
-        factor = at(mscales[0]) / at(mscales[1]) if all(mscales) else at(1.0)
+        of_all = parameters.get("mscale_all_dim")
+        factor = at(mscale) / at(of_all) if mscale and of_all else at(1.0)
     return factor**2
 
 

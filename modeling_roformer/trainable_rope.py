@@ -5,8 +5,9 @@ the optimiser changes each frequency in proportion to itself, none becomes negat
 initial ones. Files and state dicts have the frequencies, under the same name, in float32.
 """
 
+from typing import Any
+
 import torch
-from torch import nn
 
 from .configuration import RoFormerConfig
 from .rope_scaling import scaled_inverse_frequencies
@@ -46,12 +47,12 @@ def growth(config: RoFormerConfig, offset: torch.Tensor) -> torch.Tensor:
     return frequencies_of(config, offset) / initial_frequencies(config, offset.device)
 
 
-def write_frequencies(encoder: nn.Module, state_dict: dict, prefix: str, *args) -> None:
+def write_frequencies(encoder: Any, state_dict: dict, prefix: str, *args) -> None:
     """Replace the offset in a new state dict by the frequencies."""
     state_dict[f"{prefix}inv_freq"] = frequencies_of(encoder.config, state_dict[f"{prefix}inv_freq"])
 
 
-def read_frequencies(encoder: nn.Module, state_dict: dict, prefix: str, *args) -> None:
+def read_frequencies(encoder: Any, state_dict: dict, prefix: str, *args) -> None:
     """Replace the frequencies in a state dict that is loaded by their offset."""
     name = f"{prefix}inv_freq"
     if name in state_dict:
