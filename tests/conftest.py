@@ -24,8 +24,23 @@ def _local_addresses(host, *args, **kwargs):
     return _getaddrinfo(host, *args, **kwargs)
 
 
+class Failures:
+    """Prints each failure when it happens. pytest prints all of them again at the end."""
+
+    def __init__(self, config):
+        self.config = config
+
+    def pytest_runtest_logreport(self, report):
+        if report.failed:
+            terminal = self.config.pluginmanager.get_plugin("terminalreporter")
+            terminal.ensure_newline()
+            terminal.line(f"{report.nodeid}, {report.when}:\n{report.longreprtext}")
+
+
 @pytest.hookimpl(trylast=True)  # after Hypothesis has read --hypothesis-profile
-def pytest_configure():
+def pytest_configure(config):
+    if not hasattr(config, "workerinput"):  # the process that prints, not a worker of pytest-xdist
+        config.pluginmanager.register(Failures(config))
     socket.getaddrinfo = _local_addresses
     if settings.default.derandomize:
         properties.ignore_loaded_modules()

@@ -280,10 +280,10 @@ def test_of_a_session_nothing_is_left_however_it_ends():
             assert process.stdout.readline() == "ready\n"
             assert len(sessions(i)) == 1
             process.send_signal(how)
-            process.communicate(timeout=300)
+            process.communicate(timeout=900)
         assert sessions(0) == []
         assert len(sessions(1)) == 1  # which the next session removes, even one that is interrupted
-        assert session("interrupted", "1").communicate(timeout=300)[0] == "interrupted\nready\n7\n"
+        assert session("interrupted", "1").communicate(timeout=900)[0] == "interrupted\nready\n7\n"
         assert sessions(1) == []
 
 
@@ -302,7 +302,7 @@ def test_what_a_killed_session_still_writes_is_removed():
                 patch.setattr(tempfile, "tempdir", top)
                 with private_session():
                     assert not folder.exists()
-                assert process.wait(timeout=60) == -signal.SIGKILL
+                assert process.wait(timeout=900) == -signal.SIGKILL
             finally:
                 process.kill()
         assert os.listdir(top) == []
@@ -332,7 +332,7 @@ def test_a_process_that_starts_while_others_are_ended_is_ended_too(monkeypatch):
         try:
             with private_session():
                 assert not folder.exists()
-            assert [process.wait(timeout=60) for process in (raylet, *agents)] == [-signal.SIGKILL] * 2
+            assert [process.wait(timeout=900) for process in (raylet, *agents)] == [-signal.SIGKILL] * 2
             assert os.listdir(top) == []
         finally:
             for process in (raylet, *agents):

@@ -64,7 +64,7 @@ def test_bash_completes_after_the_installation(tmp_path, words, found):
     echo "completed: ${{COMPREPLY[@]}}"
     """
     environment = os.environ | {"HOME": str(tmp_path)}
-    done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith(f"completed: {found}\n")
 
@@ -73,6 +73,6 @@ def test_bash_completes_after_the_installation(tmp_path, words, found):
 def test_completion_is_shown_without_writing_anything(tmp_path):
     script = f'"{COMMAND}" --show-completion; true'  # two commands, so that bash stays the parent
     environment = os.environ | {"HOME": str(tmp_path)}
-    done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, timeout=900)
     assert "complete -o default -F _roformer_completion roformer" in done.stdout and not done.stderr
     assert not os.listdir(tmp_path)

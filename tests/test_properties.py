@@ -47,7 +47,7 @@ def drawn(tmp_path):
             *options,
         ]
         environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "tests"), **variables}
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100)
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900)
         assert done.returncode == 0, done.stdout + done.stderr
         return tuple(re.findall(rf"{name} (-?\d+)", done.stdout) for name in ("first", "second"))
 

@@ -126,7 +126,7 @@ def test_an_output_that_differs_is_renewed_on_request(tmp_path, monkeypatch):
 def process(arguments, folder, environment) -> subprocess.CompletedProcess:
     """Run a command on a terminal of 80 columns."""
     environment = {**environment, "PYTHONPATH": str(REPOSITORY / "tests"), "PYTHONUTF8": "1", "COLUMNS": "80"}
-    return subprocess.run(arguments, capture_output=True, text=True, cwd=folder, env=environment, timeout=300)
+    return subprocess.run(arguments, capture_output=True, text=True, cwd=folder, env=environment, timeout=900)
 
 
 @pytest.mark.slow

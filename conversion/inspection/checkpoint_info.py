@@ -71,7 +71,7 @@ class CheckpointInfo:
             "tokenizer": self.tokenizer,
             "positions": _positions(self.positions),
             "activation": self.activation,
-            "trained at": f"up to {self.trained_length:,} tokens" if self.trained_length else "an unknown length",
+            "trained at": f"up to {self.trained_length:,} tokens" if self.trained_length else None,
             "loads with": self.loads_with,
         }
         rows["besides the model"] = ", ".join(f"{name} ({count:,})" for name, count in self.left_out.items())

@@ -368,7 +368,7 @@ def test_a_disk_that_is_full_half_way(source, tmp_path):
         "main()"
     )
     command = [sys.executable, "-c", code, "convert", str(source), str(tmp_path / "output")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=ENVIRONMENT)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, env=ENVIRONMENT)
     result = done.returncode, done.stdout, done.stderr
     assert_refused(result, tmp_path, str(tmp_path / "output" / "model.safetensors"), "too large")
 
@@ -376,5 +376,5 @@ def test_a_disk_that_is_full_half_way(source, tmp_path):
 def test_the_installed_command(source, tmp_path):
     (source / DATA).unlink()
     command = [command_line.ROFORMER, "convert", str(source), str(tmp_path / "output")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=ENVIRONMENT)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, env=ENVIRONMENT)
     assert_refused((done.returncode, done.stdout, done.stderr), tmp_path, DATA, "missing")

@@ -292,7 +292,7 @@ def test_plain_transformers_answers_rightly_or_refuses(tmp_path):
         convert(LEGACY / family, tmp_path / family)
     command = [sys.executable, "-c", PLAIN, *(str(tmp_path / family) for family in BERTS)]
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=120, env=os.environ | {"OMP_NUM_THREADS": "1"}
+        command, capture_output=True, text=True, timeout=900, env=os.environ | {"OMP_NUM_THREADS": "1"}
     )
     lines = iter(done.stdout.splitlines())
     for family in BERTS:

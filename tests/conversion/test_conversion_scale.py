@@ -324,7 +324,7 @@ def test_signals(tmp_path, default_signals):
         convert(LEGACY / "character", output)
     before = contents(outputs[0])
     command = [sys.executable, "-c", HALF_WAY, ",".join(str(number.value) for number in numbers), str(LEGACY / "word")]
-    done = subprocess.run([*command, *outputs], capture_output=True, text=True, timeout=120, env=ENVIRONMENT)
+    done = subprocess.run([*command, *outputs], capture_output=True, text=True, timeout=900, env=ENVIRONMENT)
     assert done.stdout.split() == ["130", str(128 + signal.SIGTERM), str(-signal.SIGKILL)], done.stderr
     assert "Traceback" not in done.stderr and done.stderr.count("\n") == 1 and "interrupted" in done.stderr
     assert all(contents(output) == before for output in outputs)

@@ -213,7 +213,7 @@ assert "modeling_roformer" not in sys.modules
     command = [sys.executable, "-c", script, str(tmp_path / "vectors.npy"), json.dumps(SENTENCES)]
     environment = hub.environment | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL
+        command, env=environment, capture_output=True, text=True, timeout=900, stdin=subprocess.DEVNULL
     )
     assert done.returncode == 0, done.stderr
     np.testing.assert_allclose(np.load(tmp_path / "vectors.npy"), REFERENCE["vectors"], rtol=0, atol=2e-5)

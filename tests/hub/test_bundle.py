@@ -184,7 +184,7 @@ def test_outputs_are_those_of_the_original_folder(word, tmp_path, package):
     command = [sys.executable, "-c", script, *folders, json.dumps(TEXTS), tmp_path / "results.npz"]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "cache")}
     done = subprocess.run(
-        [*map(str, command)], env=environment, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL
+        [*map(str, command)], env=environment, capture_output=True, text=True, timeout=900, stdin=subprocess.DEVNULL
     )
     assert done.returncode == 0, done.stderr
     found = np.load(tmp_path / "results.npz")

@@ -471,7 +471,7 @@ def test_an_interruption_leaves_nothing(hub, repo, tmp_path, number, default_sig
                 break
             time.sleep(0.1)
         os.kill(running.pid, number)
-        out, err = running.communicate(timeout=60)
+        out, err = running.communicate(timeout=900)
     finally:
         running.kill()
     assert running.returncode == 128 + number and not out and "Traceback" not in err and hub.token not in err

@@ -886,7 +886,7 @@ def test_the_folder_is_only_read(hub, folder, with_code):
 
 def test_the_command(hub, folder):
     command = [command_line.ROFORMER, "push", str(folder), REPO, "--with-code", "--private"]
-    done = subprocess.run(command, env=hub.environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, env=hub.environment, capture_output=True, text=True, timeout=900)
     assert (done.returncode, done.stdout.strip()) == (0, f"{hub.url}/{REPO}"), done.stderr
     assert hub.repos[REPO].private and "model.py" in published(hub)
     assert hub.token not in done.stderr
@@ -908,7 +908,7 @@ def test_an_interrupted_push_goes_on(hub, folder, default_signals):
                 break
             time.sleep(0.1)
         os.kill(running.pid, signal.SIGINT)
-        out, err = running.communicate(timeout=60)
+        out, err = running.communicate(timeout=900)
     finally:
         running.kill()
     assert running.returncode == 130 and not out and "Traceback" not in err and hub.token not in err

@@ -53,7 +53,7 @@ def elsewhere(script, hub, tmp_path, *arguments):
     command = [sys.executable, str(file), str(tmp_path / "results.npz"), *map(str, arguments)]
     environment = hub.environment | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL
+        command, env=environment, capture_output=True, text=True, timeout=900, stdin=subprocess.DEVNULL
     )
     assert done.returncode == 0, done.stderr
     return dict(np.load(tmp_path / "results.npz"))

@@ -238,7 +238,7 @@ def test_with_code_it_generates_without_this_package(tmp_path):
     torch.save(make_ids(2, 20), tmp_path / "ids.pt")
     command = [sys.executable, "-c", ALONE, *(str(tmp_path / name) for name in ("model", "ids.pt", "generated.pt"))]
     environment = {"HF_HOME": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PATH": ""}
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
     expected = model.generate(make_ids(2, 20), max_new_tokens=8, do_sample=False)
     assert torch.equal(torch.load(tmp_path / "generated.pt", weights_only=True), expected)

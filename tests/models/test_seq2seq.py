@@ -519,7 +519,7 @@ def test_with_code_it_loads_without_this_package(tmp_path):
         (folder / name).write_bytes(content)
     command = [sys.executable, "-c", SCRIPT, str(tmp_path / "results.npz"), str(folder)]
     environment = {"HF_HOME": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PATH": ""}
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
     results, ids = np.load(tmp_path / "results.npz"), torch.arange(3, 14)[None]
     with torch.no_grad():

@@ -632,7 +632,7 @@ def test_with_code_only_it_loads_saves_and_loads_again(hub, folder, tmp_path):
         env=hub.environment | {"OMP_NUM_THREADS": "1", "HF_MODULES_CACHE": str(tmp_path / "modules")},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         cwd=tmp_path,
         stdin=subprocess.DEVNULL,
     )

@@ -72,7 +72,7 @@ class Command:
 
     def stop(self, number=signal.SIGINT) -> int:
         self.process.send_signal(number)
-        return self.process.wait(timeout=30)
+        return self.process.wait(timeout=900)
 
 
 @pytest.fixture(scope="module")
@@ -252,7 +252,7 @@ def test_ten_million_characters_pasted(visitor):
 def test_ten_million_characters_sent(command):
     size = memory(command)
     for path in ("call/fill", "queue/join", "run/fill"):
-        answer = httpx.post(f"{command.address}/gradio_api/{path}", json={"data": ["押" * 10_000_000]}, timeout=60)
+        answer = httpx.post(f"{command.address}/gradio_api/{path}", json={"data": ["押" * 10_000_000]}, timeout=900)
         assert answer.status_code == 413
         assert_states(answer.json()["detail"], "the text", "32,768 characters")
     assert memory(command) - size < 100e6
@@ -394,7 +394,7 @@ def test_more_questions_than_may_wait(here, mini, monkeypatch):
 
     may_end = threading.Event()
     monkeypatch.setitem(_TABS, "fill", (*_TABS["fill"][:3], lambda *texts: str(may_end.wait(60))))
-    with httpx.Client(base_url=here(mini, waiting=1), timeout=60) as client:
+    with httpx.Client(base_url=here(mini, waiting=1), timeout=900) as client:
         asked = [client.post("/gradio_api/call/fill", json={"data": ["[MASK]"]}) for _ in range(4)]
         codes = [answer.status_code for answer in asked]
         may_end.set()
@@ -445,6 +445,6 @@ def test_the_space_is_the_page(mini, tmp_path):
         assert "roformer-mini-zh" in httpx.get(f"http://127.0.0.1:{number}", headers=visitor).text
     finally:
         process.terminate()
-        process.wait(timeout=30)
+        process.wait(timeout=900)
     metadata = (space / "README.md").read_text(encoding="utf-8").split("---")[1]
     assert {"sdk: gradio", "app_file: app.py"} <= set(metadata.splitlines())

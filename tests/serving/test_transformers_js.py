@@ -52,7 +52,7 @@ AUTO = {"ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", "F
 
 def in_javascript(root: Path, *jobs: dict) -> list:
     command = ["node", str(Path(__file__).with_name("transformers_js.mjs")), str(PACKAGE), str(root)]
-    done = subprocess.run(command, input=json.dumps(jobs), capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, input=json.dumps(jobs), capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 

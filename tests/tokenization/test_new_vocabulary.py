@@ -102,7 +102,7 @@ def test_the_same_in_any_process_and_in_any_chunks(make, tmp_path, monkeypatch):
         "from modeling_roformer.tokenization.vocabulary_maker.word_vocabulary import make_word_vocabulary\n"
         "make_word_vocabulary(['corpus.txt'], None, 'again.txt', min_count=2, num_proc=1)\n"
     )
-    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True, timeout=900)
     assert (tmp_path / "again.txt").read_text(encoding="utf-8").split("\n")[:-1] == first
 
 

@@ -260,7 +260,7 @@ def plain_transformers(tmp_path_factory, words, characters):
         if not name.endswith("without config"):
             (root / name / "config.json").write_text(json.dumps({"model_type": "roformer"}))
     folders = json.dumps({str(root / name): SIMPLE for name in tokenizers})
-    done = subprocess.run([sys.executable, "-c", PLAIN], input=folders, capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", PLAIN], input=folders, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
     answers = json.loads(done.stdout.splitlines()[-1])
     return lambda name: (root / name, answers[str(root / name)])
@@ -370,7 +370,7 @@ def test_import_reads_no_dictionary():
         "import sys, modeling_roformer.tokenization\n"
         "print([name for name in ('jieba', 'rjieba', 'torch', 'datasets') if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
     loaded = done.stdout.strip().splitlines()[-1]
     assert "jieba" not in loaded
@@ -393,7 +393,7 @@ print(RoFormerTokenizer is RoFormerTokenizerFast is package.RoFormerTokenizer, R
 
 
 def test_all_but_the_tokenizer_does_without_transformers():
-    done = subprocess.run([sys.executable, "-c", WITHOUT_TRANSFORMERS], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", WITHOUT_TRANSFORMERS], capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["[]", "True False", "True modeling_roformer.tokenization.tokenizer"]
 
@@ -412,7 +412,7 @@ def test_of_jieba_only_the_dictionary_is_read(words, missing):
         "assert 'jieba' not in sys.modules\n"
     )
     files = [str(FIXTURES / name) for name in ("vocab.txt", "texts.jsonl", "user_dict.txt")]
-    done = subprocess.run([sys.executable, "-c", code, *files], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code, *files], capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
     # That jieba never finds one of the words, that others have no entry, and nothing else.
     assert re.fullmatch(".*user_dict.*\n.*user_dict.*\n", done.stderr)
@@ -429,7 +429,7 @@ def test_without_jieba_only_a_user_dict_is_refused():
     vocabulary = str(FIXTURES / "vocab.txt")
     expected = "今天|的|天气|非常|好|。|[UNK]|今天|𠀀"
     done = subprocess.run(
-        [sys.executable, "-c", code, vocabulary, expected], capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", code, vocabulary, expected], capture_output=True, text=True, timeout=900
     )
     assert_states(done.stderr.splitlines()[-1], "ImportError", "user_dict", "pip install jieba")
 

@@ -80,7 +80,7 @@ def seen(folder):
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = subprocess.run(
         [*launch, REPOSITORY / "tests" / "helpers" / "two_processes.py", folder],
-        env={**os.environ, "OMP_NUM_THREADS": "1"}, cwd=REPOSITORY, capture_output=True, text=True, timeout=300,
+        env={**os.environ, "OMP_NUM_THREADS": "1"}, cwd=REPOSITORY, capture_output=True, text=True, timeout=900,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return [json.loads((folder / f"{rank}.json").read_text(encoding="utf-8")) for rank in (0, 1)]
@@ -155,7 +155,7 @@ def test_fine_tuning_in_several_processes_is_refused(tmp_path):
     script = REPOSITORY / "examples" / "finetune_classification.py"
     texts = ["--train", REPOSITORY / "examples" / "reviews.csv", "--output", tmp_path / "classifier"]
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    ended = subprocess.run([*launch, script, MODEL, *texts], capture_output=True, text=True, timeout=300)
+    ended = subprocess.run([*launch, script, MODEL, *texts], capture_output=True, text=True, timeout=900)
     assert ended.returncode != 0
     assert "finetune_classification: this script trains in one process: start it with python" in ended.stderr
     assert not (tmp_path / "classifier").exists()
