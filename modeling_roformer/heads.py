@@ -21,6 +21,7 @@ from transformers.modeling_outputs import (
 from .configuration import RoFormerConfig
 from .docstrings import can_return_tuple
 from .input_checks import check_ranges, check_tokens
+from .model import LM_HEAD_KEYS
 from .task_head import (
     RoFormerHead,
     check_token_labels,
@@ -102,6 +103,8 @@ class LanguageModel(RoFormerHead):
         self.cls = RoFormerOnlyMLMHead(config)
         self.register_state_dict_post_hook(save_both_biases)
         self.post_init()
+        # The bare model in it ignores them.
+        self._keys_to_ignore_on_load_unexpected = set(self._keys_to_ignore_on_load_unexpected or ()) - {LM_HEAD_KEYS}
 
     def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
         """Return transformers' keys, and the bias's: it is tied even where the weights are not."""

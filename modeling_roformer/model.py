@@ -41,6 +41,8 @@ from .strict_loading import LoadedWhole
 from .trainable_rope import growth, offset_of
 from .unpadding import Packing, can_pack, is_faster_packed, padding_is_read, zero_padding
 
+LM_HEAD_KEYS = r"^cls\.predictions\."  # left out on purpose by models without this head
+
 
 class RoFormerPreTrainedModel(LoadedWhole, SavedOver, PreTrainedModel):
     """Base of all RoFormer models, with strict loading (strict_loading.py) and clean saving (saving.py)."""
@@ -54,7 +56,7 @@ class RoFormerPreTrainedModel(LoadedWhole, SavedOver, PreTrainedModel):
     _supports_flex_attn = True
     _supports_attention_backend = True
     _no_split_modules = ["RoFormerEmbeddings", "RoFormerLayer"]
-    _keys_to_ignore_on_load_unexpected = [r"(^|\.)encoder\.embed_positions\.weight$"]
+    _keys_to_ignore_on_load_unexpected = [r"(^|\.)encoder\.embed_positions\.weight$", LM_HEAD_KEYS]
     _can_record_outputs = {
         "hidden_states": RoFormerLayer,
         "attentions": [RoFormerSelfAttention, RoFormerLinearSelfAttention],

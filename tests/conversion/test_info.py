@@ -16,6 +16,7 @@ from helpers.hub_server import Blob, Fault, Repo
 from helpers.messages import assert_states, refused
 from helpers.paths import REPOSITORY, SHARED, needs_shared
 from huggingface_hub import constants, file_download
+from rich.console import Console
 from transformers import AutoModelForMaskedLM
 from typer.testing import CliRunner
 
@@ -529,3 +530,10 @@ def test_damaged_headers_on_the_hub_are_noted(hub, tmp_path, converted):
     put(hub, folder)
     found = info(REPO)
     assert found.family == "RoFormer" and found.parameters is None and len(found.notes) == 1
+
+
+def test_a_length_that_nothing_states_has_no_row():
+    console = Console(width=120)
+    with console.capture() as captured:
+        console.print(info(REPOSITORY / "examples" / "roformer-mini-zh").table())
+    assert "parameters" in captured.get() and "trained at" not in captured.get()

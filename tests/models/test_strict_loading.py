@@ -3,6 +3,8 @@
 import copy
 import json
 import logging
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -218,3 +220,27 @@ def test_sizes_changed_after_the_config_was_made_are_checked_again():
     config.num_attention_heads = 5
     with refused(ValueError, "hidden_size", config.hidden_size, "num_attention_heads", 5):
         RoFormerModel(config)
+
+
+BLOCK = """
+import modeling_roformer
+from transformers import AutoModel, AutoModelForMaskedLM
+from modeling_roformer import AutoModelForTripletMatching
+
+AutoModel.from_pretrained("model")
+AutoModelForTripletMatching.from_pretrained("model", triplet_scorer="bi")
+"""
+
+
+def test_a_head_that_is_left_out_on_purpose_is_not_reported(model, tmp_path):
+    """Run as a script whose output is piped: no report, and no colours."""
+    model.save_pretrained(tmp_path / "model")
+    done = subprocess.run([sys.executable, "-c", BLOCK], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "cls." not in done.stderr and "REPORT" not in done.stderr and "\x1b" not in done.stderr + done.stdout
+
+
+def test_what_is_unknown_in_a_head_that_is_used_is_reported(folder):
+    change(folder, lambda weights: weights.update({"cls.predictions.other": torch.ones(2)}))
+    _, report = RoFormerForMaskedLM.from_pretrained(folder, output_loading_info=True)
+    assert list(report["unexpected_keys"]) == ["cls.predictions.other"]
