@@ -93,7 +93,7 @@ def words_to_find(user_words):
 def _word_and_freq(line):
     match = _USER_LINE.fullmatch(line)
     assert match is not None  # `read_user_dict` refuses all other lines
-    return match[1], match[2] and int(match[2])
+    return match[1], int(match[2]) if match[2] else None
 
 
 def _read_dictionary(reason):
