@@ -9,7 +9,7 @@ import copy
 
 import torch
 from transformers.cache_utils import Cache
-from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
+from transformers.masking_utils import create_bidirectional_mask, create_causal_mask, packed_sequence_mask_function
 
 from .configuration import RoFormerConfig
 from .input_checks import can_be_read, check_is_tensor
@@ -63,6 +63,7 @@ def self_attention_mask(
     token_type_ids: torch.Tensor | None = None,
     past_key_values: Cache | None = None,
     padding: int | None = None,
+    starts: torch.Tensor | None = None,
 ) -> torch.Tensor | None:
     """Return the mask of self-attention in the form that the implementation takes; None if nothing is masked.
 
@@ -74,10 +75,21 @@ def self_attention_mask(
             masked pairs) or floating (added to the scores), which replaces the mask; or a BlockMask for flex attention.
         token_type_ids: segments, shape (b, s), only read with `prefix_lm`; all 0 if None.
         padding: see `count_padding`; None if unknown.
+        starts: True where a text begins, shape (b, s), if rows hold several texts without padding.
 
     Raises:
-        ValueError: for any other shape.
+        ValueError: for any other shape, or if the attention has no mask that separates the texts of a row.
     """
+    texts = None
+    if starts is not None:
+        is_linear = config.attention_type == "linear"
+        if is_linear or "flash" in implementation:
+            kind = 'attention_type="linear"' if is_linear else f'attn_implementation="{implementation}"'
+            raise ValueError(
+                f"{kind} does not separate several texts in a row in compiled or exported models, with prefix_lm, or "
+                "where layers' outputs are requested: pass an attention_mask, of ones if each row is one text"
+            )
+        texts = packed_sequence_mask_function(starts.cumsum(dim=1))
     if implementation != "flex_attention":  # which also takes a BlockMask
         check_is_tensor("attention_mask", attention_mask)
     b, s = hidden_states.shape[:2]
@@ -113,19 +125,20 @@ def self_attention_mask(
         if implementation in ("sdpa", "eager"):
             return _ready_made(implementation, hidden_states, attention_mask[:, None, None] != 0)
     if config.prefix_lm and s > 1:
-        return create_causal_mask(
-            config, hidden_states, attention_mask, past_key_values, or_mask_function=_prefix(token_type_ids, b, s, past)
-        )
+        prefix = _prefix(token_type_ids, b, s, past)
+        masks = {"or_mask_function": prefix, "and_mask_function": texts}
+        return create_causal_mask(config, hidden_states, attention_mask, past_key_values, **masks)
     # Where there is padding, the mask is never skipped: to find out whether it can be, transformers would read the
     # values, which fails under vmap and on the meta device.
     if config.is_decoder:
         is_skippable = attention_mask is None
-        return create_causal_mask(
-            config, hidden_states, attention_mask, past_key_values, allow_is_causal_skip=is_skippable
-        )
-    if attention_mask is None:
+        masks = {"and_mask_function": texts, "allow_is_causal_skip": is_skippable}
+        return create_causal_mask(config, hidden_states, attention_mask, past_key_values, **masks)
+    if attention_mask is None and texts is None:
         return None
-    return create_bidirectional_mask(config, hidden_states, attention_mask, allow_is_bidirectional_skip=False)
+    return create_bidirectional_mask(
+        config, hidden_states, attention_mask, and_mask_function=texts, allow_is_bidirectional_skip=False
+    )
 
 
 def cross_attention_mask(

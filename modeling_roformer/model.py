@@ -39,7 +39,15 @@ from .rotary import rotary_position_embeddings
 from .saving import SavedOver
 from .strict_loading import LoadedWhole
 from .trainable_rope import growth, offset_of
-from .unpadding import Packing, can_pack, is_faster_packed, padding_is_read, zero_padding
+from .unpadding import (
+    FlatPacking,
+    Packing,
+    can_pack,
+    is_faster_packed,
+    padding_is_read,
+    texts_in_rows,
+    zero_padding,
+)
 
 LM_HEAD_KEYS = r"^cls\.predictions\."  # left out on purpose by models without this head
 
@@ -112,6 +120,7 @@ class CheckedInputs(NamedTuple):
     past_key_values, past: the cache to read and extend, and its number of tokens, a tensor if its size is fixed.
     training_steps: number of earlier training steps, if random features may be redrawn in this call.
     has_positions: whether the caller gave the position_ids.
+    texts: the packing of several texts in a row; None if each row is one text.
     """
 
     attention_mask: torch.Tensor | None
@@ -126,6 +135,7 @@ class CheckedInputs(NamedTuple):
     past: int | torch.Tensor
     training_steps: int | None
     has_positions: bool
+    texts: FlatPacking | None
 
 
 class AttentionInputs(NamedTuple):
@@ -212,6 +222,8 @@ class RoFormerModel(RoFormerPreTrainedModel):
                 encoder returns none.
             position_ids: integers, shape (b, s) or (1, s); if None, 0, 1, 2, …, continued after cached tokens. Only
                 their differences matter (equation 16), unless `rotary_value` or another `position_encoding` is set.
+                Without an `attention_mask` and cached tokens, a text of its own begins where they return to 0, as in
+                batches of `DataCollatorWithFlattening`; its `cu_seq_lens_q` and `seq_idx` are read, too.
             output_attentions: return the attention probabilities, one tensor of shape (b, h, s, k) per layer. The call
                 is then computed eagerly, whatever the attention implementation.
             unpad_inputs: leave padding out of the computation (see `RoFormerConfig`); the config's if None.
@@ -230,6 +242,7 @@ class RoFormerModel(RoFormerPreTrainedModel):
             unpad_inputs = self.config.unpad_inputs
         past_key_values = given_cache(past_key_values, kwargs)
         token_labels = kwargs.pop("token_labels", None)  # see `RoFormerHead.base_outputs`
+        one_text_per_row = kwargs.pop("one_text_per_row", False)
         inputs = self._check_inputs(
             input_ids,
             inputs_embeds,
@@ -241,6 +254,8 @@ class RoFormerModel(RoFormerPreTrainedModel):
             past_key_values,
             use_cache,
             token_labels,
+            one_text_per_row,
+            kwargs,
         )
         warn_of_unread(kwargs, type(self).forward, implementation_for(self.config, output_attentions))
         cache = inputs.past_key_values
@@ -254,6 +269,8 @@ class RoFormerModel(RoFormerPreTrainedModel):
         # The outputs of each layer keep the padded shape.
         returns_layers = output_attentions or kwargs.get("output_hidden_states", self.config.output_hidden_states)
         packing = self._packing(unpad_inputs, inputs) if hides_padding and not returns_layers else None
+        if inputs.texts is not None and self._packs_texts(inputs.texts, output_attentions, returns_layers):
+            packing = inputs.texts
         attention = self._prepare_attention(hidden_states, inputs, output_attentions, packing)
         if packing is not None:
             hidden_states = packing.pack(hidden_states)
@@ -268,6 +285,8 @@ class RoFormerModel(RoFormerPreTrainedModel):
             cache = None  # it is not extended, so it lacks the keys and values of the input
         outputs: dict[str, Any] = {"last_hidden_state": hidden_states, CACHE_NAME: cache}
         if hasattr(self, "pooler"):
+            if inputs.texts is not None and inputs.texts.cu_seqlens is not None:
+                hidden_states = inputs.texts.first_tokens(hidden_states)
             return BaseModelOutputWithPoolingAndCrossAttentions(**outputs, pooler_output=self.pooler(hidden_states))
         return BaseModelOutputWithPastAndCrossAttentions(**outputs)
 
@@ -283,8 +302,15 @@ class RoFormerModel(RoFormerPreTrainedModel):
         past_key_values: Cache | None,
         use_cache: bool | None,
         token_labels: torch.Tensor | None,
+        one_text_per_row: bool,
+        others: dict[str, Any],
     ) -> CheckedInputs:
-        """Check the arguments of `forward` and fill in defaults."""
+        """Check the arguments of `forward` and fill in defaults.
+
+        Args:
+            one_text_per_row: whether rows of several texts are refused; see `RoFormerHead.base_outputs`.
+            others: the keyword arguments that `forward` does not name.
+        """
         tokens = check_tokens(input_ids, inputs_embeds)
         if not self.config.is_decoder:
             encoder_hidden_states = None  # as in transformers
@@ -294,21 +320,28 @@ class RoFormerModel(RoFormerPreTrainedModel):
         check_is_tensor("position_ids", position_ids)
         check_same_shape("token_type_ids", token_type_ids, (b, s))
         check_same_shape("inputs_embeds", inputs_embeds, (b, s, self.config.embedding_size))
+        is_given = past_key_values is not None
         past_key_values = choose_cache(
             self.config, past_key_values, use_cache, b, encoder_hidden_states is not None, self._extends_cache()
         )
         past = 0 if past_key_values is None else past_key_values.get_seq_length()
+        if position_ids is not None and (
+            position_ids.ndim != 2 or position_ids.shape[0] not in (1, b) or position_ids.shape[1] != s
+        ):
+            raise ValueError(f"position_ids has shape {tuple(position_ids.shape)}; expected ({b}, {s}) or (1, {s})")
+        has_others = attention_mask is not None or isinstance(past, torch.Tensor) or past > 0
+        texts = texts_in_rows((b, s), position_ids, has_others, others)
         checked, has_positions = position_ids, position_ids is not None
         if position_ids is None:
             position_ids = self.default_position_ids(attention_mask, s, past, tokens.device)
-            if isinstance(past, torch.Tensor):  # a cache of fixed size counts its tokens on the device
+            if texts is not None:
+                checked = position_ids = texts.places()
+            elif isinstance(past, torch.Tensor):  # a cache of fixed size counts its tokens on the device
                 checked = position_ids
             else:
                 check_length(self.config, past + s)
-        elif position_ids.ndim != 2 or position_ids.shape[0] not in (1, b) or position_ids.shape[1] != s:
-            raise ValueError(f"position_ids has shape {tuple(position_ids.shape)}; expected ({b}, {s}) or (1, {s})")
         # Read every value needed on the host in one device sync.
-        padding, is_read, encoder_padding, has_padding, training_steps = check_ranges(
+        padding, is_read, encoder_padding, has_padding, training_steps, number, fit = check_ranges(
             (self.main_input_name, input_ids, self.config.vocab_size, None),
             ("token_type_ids", token_type_ids, self.config.type_vocab_size, None),
             ("position_ids", checked, longest_text(self.config), None),
@@ -318,14 +351,25 @@ class RoFormerModel(RoFormerPreTrainedModel):
                 None if encoder_hidden_states is None else count_padding(encoder_attention_mask),
                 self.has_padding_at_an_end(input_ids) if attention_mask is None else None,
                 self.encoder.training_steps if is_redrawing(self) else None,
+                None if texts is None else texts.number,
+                None if texts is None or texts.number is None else texts.fit,
             ),
         )
         if has_padding:
             # Pass one pad token: padding was detected above, so this avoids a second sync.
             self.warn_if_padding_and_no_attention_mask(torch.tensor([[self.config.pad_token_id]]), None)
+        if texts is not None:
+            texts = texts.check(number, fit, one_text_per_row or encoder_hidden_states is not None)
+        if texts is not None and texts.cu_seqlens is not None and past_key_values is not None:
+            if use_cache or is_given:
+                raise ValueError(
+                    f"a cache continues one text per row, but {texts.source} puts several into a row: pass "
+                    "use_cache=False, and no past_key_values"
+                )
+            past_key_values = None
         own = attention_mask, padding, is_read, token_type_ids, position_ids
         source = encoder_hidden_states, encoder_attention_mask, encoder_padding
-        return CheckedInputs(*own, *source, past_key_values, past, training_steps, has_positions)
+        return CheckedInputs(*own, *source, past_key_values, past, training_steps, has_positions, texts)
 
     def _prepare_attention(
         self,
@@ -341,14 +385,15 @@ class RoFormerModel(RoFormerPreTrainedModel):
         implementation = implementation_for(config, output_attentions)
         check_implementation(config, implementation, hidden_states, self.training)
         positions = self.position_embeddings(
-            inputs.position_ids, inputs.attention_mask, inputs.past, inputs.has_positions
+            inputs.position_ids, inputs.attention_mask, inputs.past, inputs.has_positions, inputs.texts
         )
         source = inputs.encoder_attention_mask, inputs.encoder_hidden_states, inputs.encoder_padding
         encoder = inputs.encoder_hidden_states, cross_attention_mask(config, implementation, hidden_states, *source)
         if packing is not None:
             return AttentionInputs(None, tuple(packing.pack(x) for x in positions), *encoder, packing, None)
         own = inputs.attention_mask, inputs.token_type_ids, inputs.past_key_values, inputs.padding
-        mask = self_attention_mask(config, implementation, hidden_states, *own)
+        starts = None if inputs.texts is None else inputs.texts.starts
+        mask = self_attention_mask(config, implementation, hidden_states, *own, starts)
         groups = prefix_groups(config, hidden_states, inputs.token_type_ids)
         return AttentionInputs(mask, positions, *encoder, None, groups)
 
@@ -368,9 +413,23 @@ class RoFormerModel(RoFormerPreTrainedModel):
             return None
         if not can_pack(self.config, implementation) or self._has_compiled_layers():
             return None
+        if self.config.chunk_size_feed_forward:  # the chunks must divide the number of tokens
+            return None
         if unpad_inputs or is_faster_packed(self.config, implementation, mask.device, inputs.padding, len(mask)):
             return Packing(mask)
         return None
+
+    def _packs_texts(self, texts: FlatPacking, output_attentions: bool | None, returns_layers: bool) -> bool:
+        """Return whether the layers compute several texts in a row one by one, not all with a mask."""
+        implementation = implementation_for(self.config, output_attentions)
+        if output_attentions or texts.cu_seqlens is None or (returns_layers and texts.batch_shape[0] > 1):
+            return False
+        if "flash" in implementation:
+            return True
+        if not (self.self_attention.supports_unpadding and can_pack(self.config, implementation)):
+            return False
+        is_linear = self.config.attention_type == "linear"
+        return can_be_read(texts.starts) and (is_linear or not self._has_compiled_layers())
 
     def _has_compiled_layers(self) -> bool:
         """Return whether layers are compiled one by one: each new set of lengths would compile them again."""
@@ -396,16 +455,18 @@ class RoFormerModel(RoFormerPreTrainedModel):
         attention_mask: torch.Tensor | None,
         past: int | torch.Tensor = 0,
         has_positions: bool = False,
+        texts: FlatPacking | None = None,
     ) -> tuple[torch.Tensor, ...]:
         """Return the position arguments of every layer's self-attention: cosines and sines of the angles if the
         encoding is rotary, otherwise nothing. Cached keys are rotated already; `past` is their number."""
         if self.config.position_encoding != "rotary":
             return ()
         config, s, device = self.config, position_ids.shape[1], position_ids.device
-        given = position_ids if has_positions else None
-        embeddings = rotary_position_embeddings(position_ids, self.frequencies(attention_mask, s, device, None, given))
+        given = position_ids if has_positions or texts is not None else None
+        frequencies = self.frequencies(attention_mask, s, device, None, given, texts)
+        embeddings = rotary_position_embeddings(position_ids, frequencies)
         if config.rotary_value and config.rotary_dim != config.head_dim:  # values are narrower than rotated features
-            frequencies = self.frequencies(attention_mask, s, device, config.head_dim, given)
+            frequencies = self.frequencies(attention_mask, s, device, config.head_dim, given, texts)
             embeddings += rotary_position_embeddings(position_ids, frequencies)
         return embeddings
 
@@ -416,15 +477,19 @@ class RoFormerModel(RoFormerPreTrainedModel):
         device: torch.device,
         width: int | None = None,
         position_ids: torch.Tensor | None = None,
+        texts: FlatPacking | None = None,
     ) -> torch.Tensor:
-        """Return θ_i of equation 15, shape (width / 2,), or (b, width / 2) if they depend on each sequence's length.
+        """Return θ_i of equation 15, shape (width / 2,), or if they depend on each sequence's length (b, width / 2), or with
+        several `texts` in a row (b, s, width / 2).
 
         `width` defaults to `config.rotary_dim`. A sequence with `position_ids` is as long as its last position says.
         """
         lengths: int | torch.Tensor = s
         if depends_on_length(self.config):
             is_token = None if attention_mask is None or attention_mask.ndim != 2 else attention_mask != 0
-            if position_ids is not None:
+            if texts is not None and position_ids is not None:
+                lengths = texts.largest(position_ids + 1)
+            elif position_ids is not None:
                 of_tokens = position_ids if is_token is None else torch.where(is_token, position_ids, 0)
                 lengths = of_tokens.amax(dim=-1) + 1
             elif is_token is not None:

@@ -93,6 +93,7 @@ class NezhaModel(NezhaPreTrainedModel, RoFormerModel):
         attention_mask: torch.Tensor | None,
         past: int = 0,
         has_positions: bool = False,
+        texts=None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the vector of each distance, and the row of each pair of tokens, for every layer's self-attention."""
         return relative_position_embeddings(position_ids, self.config.head_dim, self.config.max_relative_position, past)

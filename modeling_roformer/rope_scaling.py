@@ -24,11 +24,12 @@ def scaled_inverse_frequencies(
     """Return the frequencies θ_i of a config, float64, in radians per position.
 
     Args:
-        lengths: length of each sequence, shape (b,), or one number for all; read by dynamic NTK only.
+        lengths: length of each sequence, shape (b,), or of each token's, shape (b, s), or one number for all; read by
+            dynamic NTK only.
         width: number of dimensions to rotate; `config.rotary_dim` if None.
 
     Returns:
-        Shape (width / 2,), or (b, width / 2) if they differ.
+        Shape (width / 2,), or (*lengths.shape, width / 2) if they differ.
     """
     parameters, width = parameters_of(config), width or config.rotary_dim
     rope_type, factor = parameters["rope_type"], parameters.get("factor", 1.0)

@@ -34,7 +34,7 @@ def rotary_position_embeddings(position_ids: torch.Tensor, inv_freq: torch.Tenso
 
     Args:
         position_ids: integer positions, shape (b, s), or (1, s) if all texts share them.
-        inv_freq: the frequencies, shape (d / 2,), or (b, d / 2) if texts differ.
+        inv_freq: the frequencies, shape (d / 2,), or (b, d / 2) or (b, s, d / 2) if texts differ.
 
     Returns:
         cos and sin, float32, each of shape (b or 1, s, 1, d / 2): ready to multiply (b, s, h, d / 2).

@@ -191,7 +191,7 @@ class RoFormerSeq2SeqModel(RoFormerSeq2SeqPreTrainedModel):
             raise ValueError("the decoder has no input: pass decoder_input_ids, decoder_inputs_embeds or labels")
         past_key_values = given_cache(past_key_values, kwargs)
         token_labels = kwargs.pop("token_labels", None)  # of the target; see `RoFormerHead.base_outputs`
-        kwargs["return_dict"] = True
+        kwargs |= {"return_dict": True, "one_text_per_row": True}
         kwargs.setdefault("output_hidden_states", self.config.output_hidden_states)
         kwargs.setdefault("output_attentions", self.config.output_attentions)
         encoded: Any = encoder_outputs

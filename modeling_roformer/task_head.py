@@ -123,13 +123,14 @@ class RoFormerHead(RoFormerPreTrainedModel):
         super().__init__(config)
         setattr(self, self.base_model_prefix, self.base_model_class(config))
 
-    def base_outputs(self, *inputs, token_labels=None, num_items_in_batch=None, **kwargs) -> Any:
+    def base_outputs(self, *inputs, num_items_in_batch=None, **kwargs) -> Any:
         """Return the bare model's outputs for the arguments of a head.
 
-        Args:
-            token_labels: label of each hidden state, shape (b, s), -100 for none. Padding that has one is computed.
+        A head with an output for each token also passes `token_labels`, the label of each hidden state, shape (b, s),
+        -100 for none, or None. Padding that has one is computed. Other heads do not take several texts in a row.
         """
-        return self.base_model(*inputs, **{**kwargs, "token_labels": token_labels, "return_dict": True})
+        kwargs["one_text_per_row"] = "token_labels" not in kwargs
+        return self.base_model(*inputs, **{**kwargs, "return_dict": True})
 
     def _make_output(
         self, output_class: Callable[..., Output], outputs, logits, labels, num_items_in_batch=None, **kwargs

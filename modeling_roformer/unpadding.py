@@ -7,13 +7,15 @@ Dimensions in the shapes: b batch, s sequence length, n tokens of all texts toge
 """
 
 from collections.abc import Iterator
+from functools import cached_property
 from itertools import groupby
+from typing import Any
 
 import torch
 from torch.nn import functional as F
 
 from .configuration import RoFormerConfig
-from .input_checks import can_be_read
+from .input_checks import can_be_read, check_is_tensor, check_same_shape
 
 # Padding per text, times hidden_size², from which on packed texts are faster: 8 tokens at width 256, 1 at 768.
 LEAST_SAVED = 2**19
@@ -42,7 +44,7 @@ class Packing:
         rows, self.columns = torch.nonzero_static(keep[order], size=sum(known)).unbind(1)
         self.rows = order[rows]
         self.cu_seqlens = F.pad(lengths.cumsum(dim=0), (1, 0)).to(torch.int32)
-        self.buckets = [(len(list(texts)), length) for length, texts in groupby(known)]  # number of texts, length
+        self.buckets = _buckets(known)
         self.max_length = known[-1]
 
     def pack(self, padded: torch.Tensor) -> torch.Tensor:
@@ -81,15 +83,152 @@ class Packing:
         return torch.cat(outputs)[None]
 
 
+class FlatPacking(Packing):
+    """Texts that come without padding, several in a row, as from `DataCollatorWithFlattening`; they keep their order.
+
+    Args:
+        source: name of the argument that separates the texts.
+        starts: True where a text begins, shape (b, s).
+        ends: 0 and the end of each text, shape (texts + 1,), if known.
+        max_length: length of the longest text; read from the device if None.
+        fit: whether `ends` and `max_length` fit the tokens, as a 0-d tensor.
+    """
+
+    def __init__(self, source: str, starts: torch.Tensor, ends: Any = None, max_length: Any = None, fit: Any = None):
+        self.source, self.starts, self.cu_seqlens, self.fit = source, starts, ends, fit
+        self.batch_shape = starts.shape
+        self.number = starts.sum() if can_be_read(starts) else None
+        if max_length is not None:
+            self.max_length = max_length
+
+    def check(self, number: int | None, fit: int | None, one_text_per_row: bool) -> "FlatPacking | None":
+        """Return this packing, or None if each row is one text.
+
+        Args:
+            number, fit: the values of the attributes, None if they cannot be read.
+
+        Raises:
+            ValueError: `cu_seq_lens_q` does not fit; or a row has several texts, but only one is allowed.
+        """
+        b, s = self.batch_shape
+        if fit == 0:
+            raise ValueError(
+                f"cu_seq_lens_q must rise from 0 to {s}, the number of tokens, and agree with cu_seq_lens_k and "
+                "max_length_q"
+            )
+        if number == b or (one_text_per_row and number is None and self.source == "position_ids"):
+            return None
+        if one_text_per_row:
+            raise ValueError(
+                f"{self.source} puts several texts into a row, but this model computes one result per row: pass padded "
+                "texts with an attention_mask, of ones if each row is one text"
+            )
+        if self.cu_seqlens is None and number is not None:
+            places = torch.nonzero_static(self.starts.flatten(), size=number).squeeze(1)
+            self.cu_seqlens = F.pad(places, (0, 1), value=b * s).to(torch.int32)
+        return self
+
+    @cached_property
+    def buckets(self) -> list[tuple[int, int]]:
+        return _buckets(self.cu_seqlens.diff().tolist())  # the only values that the host waits for
+
+    @cached_property
+    def max_length(self) -> int:
+        return max(length for _, length in self.buckets)
+
+    def pack(self, padded: torch.Tensor) -> torch.Tensor:
+        return padded.expand(self.batch_shape[0], *padded.shape[1:]).flatten(0, 1)[None]
+
+    def unpack(self, packed: torch.Tensor) -> torch.Tensor:
+        return packed[0].unflatten(0, self.batch_shape)
+
+    def first_tokens(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """Return the first token of each text, shape (texts, 1, …), of a tensor of shape (b, s, …)."""
+        return hidden_states.flatten(0, 1)[self.cu_seqlens[:-1], None]
+
+    def places(self) -> torch.Tensor:
+        """Return the place of each token in its text, shape (b, s)."""
+        places = torch.arange(self.starts.shape[1], device=self.starts.device).expand_as(self.starts)
+        return places - places.where(self.starts, 0).cummax(dim=1).values
+
+    def largest(self, values: torch.Tensor) -> torch.Tensor:
+        """Return the largest value in each token's text, shape (b, s), of values of shape (b or 1, s), at least 0."""
+        (b, s), texts = self.starts.shape, self.starts.cumsum(dim=1)
+        largest = values.new_zeros(b, s + 1).scatter_reduce(1, texts, values.expand(b, s), "amax")
+        return largest.gather(1, texts)
+
+
+def texts_in_rows(
+    shape: tuple[int, int], position_ids: torch.Tensor | None, has_others: bool, arguments: dict[str, Any]
+) -> FlatPacking | None:
+    """Return the packing of a call whose rows may hold several texts, unchecked; None if each row is one text.
+
+    `cu_seq_lens_q` or `seq_idx` separates the texts. Otherwise a text begins where a position is 0.
+
+    Args:
+        shape: b and s.
+        position_ids: shape (b, s) or (1, s), or None.
+        has_others: whether the call has an attention mask or cached tokens. Positions then separate nothing.
+        arguments: the keyword arguments of `DataCollatorWithFlattening`, among others.
+
+    ```python
+    >>> texts_in_rows((1, 5), torch.tensor([[0, 1, 0, 1, 2]]), False, {}).starts
+    tensor([[ True, False,  True, False, False]])
+    ```
+    """
+    source = next((name for name in ("cu_seq_lens_q", "seq_idx") if arguments.get(name) is not None), "position_ids")
+    if arguments.get("cache") is not None:  # pages of continuous batching
+        return None
+    if has_others and source != "position_ids":
+        raise ValueError(
+            f"{source} separates texts without padding and without cached tokens: leave out attention_mask and "
+            "past_key_values"
+        )
+    if has_others or (source == "position_ids" and position_ids is None):
+        return None
+    if source == "cu_seq_lens_q":
+        return _texts_by_ends(shape, arguments)
+    if source == "seq_idx":
+        check_same_shape("seq_idx", arguments["seq_idx"], shape)
+        starts = arguments["seq_idx"].diff() != 0
+    else:
+        starts = position_ids[:, 1:] == 0
+    return FlatPacking(source, F.pad(starts, (1, 0), value=True).expand(shape))
+
+
+def _texts_by_ends(shape: tuple[int, int], arguments: dict[str, Any]) -> FlatPacking:
+    ends, max_length = arguments["cu_seq_lens_q"], arguments.get("max_length_q")
+    check_is_tensor("cu_seq_lens_q", ends)
+    if ends.ndim != 1 or len(ends) < 2 or shape[0] != 1:
+        raise ValueError(
+            f"cu_seq_lens_q has shape {tuple(ends.shape)} for {shape[0]} rows; expected (texts + 1,) for one row, "
+            "which holds all texts"
+        )
+    lengths = ends.diff()
+    fit = (lengths > 0).all() & (ends[0] == 0) & (ends[-1] == shape[1])
+    if arguments.get("cu_seq_lens_k") is not None:
+        check_same_shape("cu_seq_lens_k", arguments["cu_seq_lens_k"], ends.shape)
+        fit = fit & (ends == arguments["cu_seq_lens_k"]).all()
+    if max_length is not None:
+        fit = fit & (lengths <= max_length).all()
+    starts = torch.isin(torch.arange(shape[1], device=ends.device), ends)[None]
+    return FlatPacking("cu_seq_lens_q", starts, ends.to(torch.int32), max_length, fit)
+
+
+def _buckets(lengths: list[int]) -> list[tuple[int, int]]:
+    """Return the number of texts and the length of each run of texts of equal length."""
+    return [(len(list(texts)), length) for length, texts in groupby(lengths)]
+
+
 def can_pack(config: RoFormerConfig, implementation: str) -> bool:
     """Return whether the layers can compute packed texts.
 
-    False with UniLM's mask or flex attention (neither takes packed texts), in an eager decoder (only its mask makes it
-    causal), and with chunks of the feed-forward layer (they must divide the number of tokens).
+    False with UniLM's mask or flex attention (neither takes packed texts), and in an eager decoder (only its mask makes
+    it causal).
     """
     if implementation == "eager" and config.is_decoder and config.attention_type == "softmax":
         return False
-    return not (config.prefix_lm or config.chunk_size_feed_forward or implementation == "flex_attention")
+    return not (config.prefix_lm or implementation == "flex_attention")
 
 
 def is_faster_packed(

@@ -5,14 +5,13 @@ import json
 
 import pytest
 import torch
+from helpers.flattened import use_varlen_attention
 from helpers.messages import refused
 from helpers.properties import max_examples
 from helpers.small_models import SMALL, small_config, small_model
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.overrides import TorchFunctionMode
-from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, flash_attention_mask
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.roformer.modeling_roformer import RoFormerConfig as TheirConfig
 from transformers.models.roformer.modeling_roformer import RoFormerForMaskedLM as TheirMaskedLM
 
@@ -446,26 +445,7 @@ def test_a_decoder_in_training_leaves_padding_out():
 
 @pytest.mark.parametrize("is_decoder", [False, True])
 def test_flash_attention_gets_all_texts_in_one_call(is_decoder, monkeypatch):
-    """The kernel needs a GPU: another function stands in, which takes its arguments and computes their definition."""
-    name, calls = "flash_attention_stand_in", []
-
-    def varlen_attention(module, query, key, value, attention_mask, scaling, dropout=0.0, **kwargs):
-        assert attention_mask is None
-        calls.append(kwargs)
-        ends, ends_k = kwargs["cu_seq_lens_q"].tolist(), kwargs["cu_seq_lens_k"].tolist()
-        assert ends == ends_k
-        assert kwargs["cu_seq_lens_q"].dtype == torch.int32
-        assert kwargs["max_length_q"] == kwargs["max_length_k"] == max(b - a for a, b in itertools.pairwise(ends))
-        n = query.shape[2]
-        text = torch.bucketize(torch.arange(n), torch.tensor(ends[1:]), right=True)
-        sees = text[:, None] == text
-        if module.is_causal:
-            sees = sees.tril()
-        scores = (query @ key.transpose(-1, -2) * scaling).masked_fill(~sees, -torch.inf)
-        return (scores.softmax(-1) @ value).transpose(1, 2), None
-
-    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._global_mapping, name, varlen_attention)
-    monkeypatch.setitem(ALL_MASK_ATTENTION_FUNCTIONS._global_mapping, name, flash_attention_mask)
+    name, calls = use_varlen_attention(monkeypatch)
     model = small_model(vocab_size=90, is_decoder=is_decoder, use_cache=False, unpad_inputs=True).to(torch.bfloat16)
     batch = make_batch(HOLES)
     with torch.no_grad():

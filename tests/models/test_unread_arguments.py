@@ -60,7 +60,7 @@ def test_an_argument_that_nothing_reads_is_named_once(name, warnings):
 @pytest.mark.parametrize("name", MODELS)
 def test_what_is_passed_to_every_model_is_not_warned_of(name, warnings):
     known = dict.fromkeys([*TransformersKwargs.__annotations__, *FlashAttentionKwargs.__annotations__], 1)
-    for taken in ("position_ids", "is_causal", "output_attentions"):  # which are read
+    for taken in ("position_ids", "is_causal", "output_attentions", "cu_seq_lens_q", "seq_idx"):  # which are read
         del known[taken]
     with torch.no_grad():
         call(name, make_model(name), **known, return_dict=True, cache_position=MASK[0])

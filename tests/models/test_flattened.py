@@ -1,0 +1,604 @@
+"""Batches without padding, several texts in a row: each text has the outputs, losses and gradients that it has alone."""
+
+import itertools
+
+import pytest
+import torch
+from helpers.flattened import EVERYTHING, LENGTHS, TEXTS, flatten, use_varlen_attention
+from helpers.messages import refused
+from helpers.properties import max_examples
+from helpers.seq2seq_models import SIZES
+from helpers.small_models import small_model
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.overrides import TorchFunctionMode
+from transformers import (
+    DataCollatorWithFlattening,
+    DynamicCache,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Trainer,
+    TrainingArguments,
+)
+
+import modeling_roformer as ours
+
+DECODER, LINEAR, EAGER = {"is_decoder": True}, {"attention_type": "linear"}, {"attn_implementation": "eager"}
+ROPE = {"factor": 4.0, "original_max_position_embeddings": 4}
+VARIANTS = {
+    "encoder": {},
+    "decoder": DECODER,
+    "eager": EAGER,
+    "eager decoder": {**EAGER, **DECODER},
+    "UniLM": {**DECODER, "prefix_lm": True},
+    "rotary values": {"rotary_value": True},
+    "learned": {"position_encoding": "learned", "max_position_embeddings": 8},
+    "sinusoidal decoder": {"position_encoding": "sinusoidal", **DECODER},
+    "no positions": {"position_encoding": "none"},
+    "dynamic": {"rope_parameters": {"rope_type": "dynamic", **ROPE}},
+    "dynamic eager decoder": {"rope_parameters": {"rope_type": "dynamic", **ROPE}, **EAGER, **DECODER},
+    "yarn": {"rope_parameters": {"rope_type": "yarn", **ROPE}},
+    "trainable": {"trainable_rope": True},
+    "V2": {"norm_type": "rms_norm", "use_bias": False, "hidden_act": "relu", "embedding_size": 16},
+    "chunks": {"chunk_size_feed_forward": 1},
+    **{
+        f"linear {name}{' decoder' * bool(decoder)}": {**LINEAR, "linear_feature_map": name, **decoder}
+        for name, decoder in itertools.product(("elu", "softmax", "cosine", "favor"), ({}, DECODER))
+    },
+    "linear dynamic": {**LINEAR, "rope_parameters": {"rope_type": "dynamic", **ROPE}},
+    "linear chunks": {**LINEAR, "chunk_size_feed_forward": 1},
+}
+ENDS = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")
+WAYS = {
+    "positions": ("position_ids",),
+    "ends": ENDS,
+    "ends, less": ("cu_seq_lens_q",),
+    "seq_idx": ("seq_idx",),
+    "all": ("position_ids", *ENDS, "seq_idx"),
+}
+
+
+def close(found, expected, atol=1e-10):
+    torch.testing.assert_close(found, expected, atol=atol, rtol=0)
+
+
+def alone(model, texts=TEXTS, output="last_hidden_state", **inputs):
+    """Return the outputs of each text in a call of its own, joined."""
+    return torch.cat([model(text[None], **inputs)[output][0] for text in texts])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_each_text_has_the_outputs_that_it_has_alone(variant, way):
+    model = small_model(**VARIANTS[variant]).double()
+    outputs = model(**flatten(names=WAYS[way]))
+    close(outputs.last_hidden_state[0], alone(model))
+    assert outputs.get("past_key_values") is None
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_hidden_states_are_in_the_order_of_the_tokens(variant):
+    model, batch = small_model(**VARIANTS[variant]).double(), flatten()
+    found = model(**batch, output_hidden_states=True).hidden_states
+    texts = [model(text[None], output_hidden_states=True).hidden_states for text in TEXTS]
+    for layer, states in enumerate(found):
+        close(states[0], torch.cat([text[layer][0] for text in texts]))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("variant", ["encoder", "decoder", "UniLM", "dynamic"])
+def test_attentions_are_zero_between_texts(variant):
+    model = small_model(**VARIANTS[variant]).double()
+    found = model(**flatten(), output_attentions=True)
+    close(found.last_hidden_state[0], alone(model))
+    for layer, weights in enumerate(found.attentions):
+        texts = [model(text[None], output_attentions=True).attentions[layer][0] for text in TEXTS]
+        for head in range(2):
+            close(weights[0, head], torch.block_diag(*(text[head] for text in texts)))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_gradients_are_those_of_the_texts_alone(variant, checkpointing):
+    dropout = {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0}
+    model = small_model(**VARIANTS[variant], **dropout).double().train()
+    if checkpointing:
+        model.gradient_checkpointing_enable()
+    weights = torch.randn(sum(LENGTHS), 32, dtype=torch.float64)
+    names, parameters = zip(*model.named_parameters(), strict=True)
+    with torch.enable_grad():
+        one = (model(**flatten(), use_cache=False).last_hidden_state[0] * weights).sum()
+        other = (alone(model, use_cache=False) * weights).sum()
+        gradients = [torch.autograd.grad(x, parameters, allow_unused=True) for x in (one, other)]
+    close(one, other)
+    for name, found, expected in zip(names, *gradients, strict=True):
+        assert (found is None) == (expected is None), name
+        if found is not None:
+            torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-9, msg=name)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("variant", ["encoder", "decoder", "eager decoder", "dynamic", "linear elu", "learned"])
+@pytest.mark.parametrize("way", ["position_ids", "seq_idx"])
+def test_several_rows_have_texts_of_their_own(variant, way):
+    model = small_model(**VARIANTS[variant]).double()
+    rows = [[TEXTS[1], TEXTS[0]], [TEXTS[4], TEXTS[2], TEXTS[4], TEXTS[2]]]
+    batches = [flatten(row, names=(way,)) for row in rows]
+    batch = {name: torch.cat([batch[name] for batch in batches]) for name in batches[0]}
+    for more in ({}, {} if "linear" in variant else {"output_hidden_states": True}):
+        found = model(**batch, **more).last_hidden_state
+        for states, row in zip(found, rows, strict=True):
+            close(states, alone(model, row))
+
+
+@torch.no_grad()
+def test_rows_may_share_their_positions():
+    model, ids = small_model().double(), torch.stack([TEXTS[1], TEXTS[3]])
+    positions = torch.tensor([[0, 1, 2, 0, 1, 0, 1]])
+    found = model(ids, position_ids=positions).last_hidden_state
+    for states, row in zip(found, ids, strict=True):
+        close(states, alone(model, row.split([3, 2, 2])))
+
+
+@torch.no_grad()
+def test_embeddings_and_segments_may_come_with_it():
+    model, batch = small_model().double(), flatten()
+    segments = torch.arange(sum(LENGTHS)) % 2
+    embeddings = model.embeddings.word_embeddings(batch.pop("input_ids"))
+    found = model(inputs_embeds=embeddings, token_type_ids=segments[None], **batch).last_hidden_state[0]
+    pairs = zip(TEXTS, segments.split(LENGTHS), strict=True)
+    close(found, torch.cat([model(text[None], token_type_ids=x[None]).last_hidden_state[0] for text, x in pairs]))
+
+
+@torch.no_grad()
+def test_unilm_keeps_its_prefix_within_a_text():
+    model = small_model(**VARIANTS["UniLM"]).double()
+    segments = [(torch.arange(n) > n // 2).long() for n in LENGTHS]
+    found = model(**flatten(), token_type_ids=torch.cat(segments)[None]).last_hidden_state[0]
+    pairs = zip(TEXTS, segments, strict=True)
+    close(found, torch.cat([model(text[None], token_type_ids=x[None]).last_hidden_state[0] for text, x in pairs]))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("head", ["NezhaModel", "NezhaForMaskedLM", "NezhaForTokenClassification"])
+def test_nezha(head):
+    output = "last_hidden_state" if head == "NezhaModel" else "logits"
+    model = small_model(head, max_relative_position=3).double()
+    for names in WAYS.values():
+        close(model(**flatten(names=names))[output][0], alone(model, output=output))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["RoFormerModel", "NezhaModel"])
+def test_a_pooler_returns_a_row_for_each_text(name):
+    fields = {"add_pooling_layer": True, "pooler_activation": "tanh"} if name == "RoFormerModel" else {}
+    model = small_model(name, **fields).double()
+    found = model(**flatten()).pooler_output
+    close(found, torch.cat([model(text[None]).pooler_output for text in TEXTS]))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("is_decoder", [False, True])
+@pytest.mark.parametrize("way", WAYS)
+def test_flash_attention_gets_all_texts_in_one_call(way, is_decoder, monkeypatch):
+    name, calls = use_varlen_attention(monkeypatch)
+    model = small_model(is_decoder=is_decoder).to(torch.bfloat16)
+    expected = model(**flatten()).last_hidden_state
+    model.config._attn_implementation = name
+    found = model(**flatten(names=WAYS[way])).last_hidden_state
+    assert len(calls) == 2
+    # Two roundings of bfloat16; mixed texts differ by 1.
+    assert (found - expected).float().pow(2).mean().sqrt() < 0.05
+
+
+def test_half_precision_in_training():
+    """Short texts in bfloat16 have a function of their own."""
+    model = small_model("RoFormerForCausalLM", **DECODER, hidden_dropout_prob=0, attention_probs_dropout_prob=0)
+    expected = alone(model, output="logits")
+    close(model.bfloat16().train()(**flatten()).logits[0].float(), expected, atol=0.5)
+
+
+# Which positions separate texts.
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "positions",
+    [
+        [0, 1, 2, 3, 4, 5],
+        [5, 6, 7, 8, 9, 10],
+        [0, 1, 2, 90, 91, 92],
+        [0, 1, 2, 1, 2, 3],
+        [7, 3, 9, 1, 1, 1],
+        [3, 2, 1, 2, 3, 4],
+    ],
+)
+@pytest.mark.parametrize("fields", [{}, DECODER], ids=["encoder", "decoder"])
+def test_other_positions_separate_nothing(positions, fields):
+    model, ids = small_model(**fields), torch.arange(5, 11)[None]
+    positions = torch.tensor([positions])
+    found = model(ids, position_ids=positions)
+    close(found.last_hidden_state, model(ids, torch.ones_like(ids), position_ids=positions).last_hidden_state, 1e-5)
+    assert (found.past_key_values is not None) == bool(fields)
+
+
+@torch.no_grad()
+def test_a_mask_says_that_rows_are_texts():
+    model, batch = small_model(**DECODER).double(), flatten()
+    text = model(**batch, attention_mask=torch.ones_like(batch["input_ids"])).last_hidden_state[0]
+    assert (text[3:] - alone(model)[3:]).abs().max() > 0.1
+    padded = torch.tensor([[0, 0, 7, 8, 9]])
+    mask, positions = torch.tensor([[0, 0, 1, 1, 1]]), torch.tensor([[0, 0, 0, 1, 2]])
+    found = model(padded, attention_mask=mask, position_ids=positions).last_hidden_state[0, 2:]
+    close(found, model(padded[:, 2:]).last_hidden_state[0])
+
+
+@torch.no_grad()
+def test_positions_after_cached_tokens_separate_nothing():
+    model = small_model(**DECODER).double()
+    ids, positions = torch.tensor([[5, 6, 7, 8, 9]]), torch.tensor([[0, 1, 2, 0, 1]])
+    expected = model(ids, torch.ones_like(ids), position_ids=positions).last_hidden_state[:, 3:]
+    cache = model(ids[:, :3]).past_key_values
+    close(model(ids[:, 3:], position_ids=positions[:, 3:], past_key_values=cache).last_hidden_state, expected)
+
+
+@torch.no_grad()
+@max_examples(20)
+@given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=6), decoder=st.booleans())
+def test_any_lengths(lengths, decoder):
+    model = small_model(is_decoder=decoder).double()
+    texts = [torch.randint(5, 90, (n,), generator=torch.Generator().manual_seed(n)) for n in lengths]
+    close(model(**flatten(texts)).last_hidden_state[0], alone(model, texts))
+
+
+@torch.no_grad()
+def test_llama_reads_the_same_batches():
+    """transformers' own decoder: what is one batch for it is one batch for ours."""
+    sizes = {"vocab_size": 100, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    llama = LlamaForCausalLM(LlamaConfig(**sizes, intermediate_size=64)).double().eval()
+    for model in (llama, small_model("RoFormerForCausalLM", **DECODER).double()):
+        expected = alone(model, output="logits", use_cache=False)
+        close(model(**flatten(), use_cache=False).logits[0], expected)
+
+
+# Caches.
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("fields", [{}, LINEAR], ids=["softmax", "linear"])
+def test_a_cache_of_several_texts_is_not_made(fields):
+    model, batch = small_model("RoFormerForCausalLM", **DECODER, **fields).double(), flatten()
+    outputs = [model(**batch), model(**batch, use_cache=False)]
+    assert all(x.past_key_values is None for x in outputs)
+    close(outputs[0].logits, outputs[1].logits, 0)
+    with refused(ValueError, "position_ids", "use_cache"):
+        model(**batch, use_cache=True)
+    one = model(TEXTS[1][None], position_ids=torch.arange(7)[None])
+    assert one.past_key_values.get_seq_length() == 7
+    model.gradient_checkpointing_enable()
+    with torch.enable_grad():  # where no model makes a cache
+        close(model.train()(**batch, use_cache=True).logits.shape[1], sum(LENGTHS), 0)
+
+
+def test_a_given_cache_is_refused():
+    model = small_model("RoFormerForCausalLM", **DECODER)
+    with refused(ValueError, "position_ids", "past_key_values"):
+        model(**flatten(), past_key_values=DynamicCache(config=model.config))
+    cache = model(TEXTS[0][None]).past_key_values
+    with refused(ValueError, "cu_seq_lens_q", "past_key_values"):
+        model(**flatten(names=ENDS), past_key_values=cache)
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("ends", "others"),
+    [
+        ([1, 3, 22], {}),
+        ([0, 3, 21], {}),
+        ([0, 3, 23], {}),
+        ([0, 9, 5, 22], {}),
+        ([0, 9, 9, 22], {}),
+        ([0, -3, 22], {}),
+        ([0, 3, 22], {"cu_seq_lens_k": torch.tensor([0, 4, 22])}),
+        ([0, 3, 22], {"max_length_q": 18}),
+    ],
+)
+def test_ends_that_do_not_fit_are_refused(ends, others):
+    batch = flatten(names=())
+    with refused(ValueError, "cu_seq_lens_q", 22):
+        small_model()(**batch, cu_seq_lens_q=torch.tensor(ends, dtype=torch.int32), **others)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("cu_seq_lens_q", torch.tensor([[0, 3, 22]])),
+        ("cu_seq_lens_q", torch.tensor([0])),
+        ("cu_seq_lens_q", [0, 3, 22]),
+        ("seq_idx", torch.zeros(1, 21, dtype=torch.int32)),
+    ],
+)
+def test_marks_of_another_shape_are_refused(name, value):
+    with refused(ValueError, name):
+        small_model()(**flatten(names=()), **{name: value})
+
+
+def test_ends_are_for_one_row():
+    with refused(ValueError, "cu_seq_lens_q", 2):
+        small_model()(torch.ones(2, 4, dtype=torch.long), cu_seq_lens_q=torch.tensor([0, 4, 8]))
+
+
+@pytest.mark.parametrize("names", [ENDS, ("seq_idx",)])
+def test_marks_beside_a_mask_are_refused(names):
+    batch = flatten(names=names)
+    with refused(ValueError, names[0], "attention_mask"):
+        small_model()(**batch, attention_mask=torch.ones_like(batch["input_ids"]))
+
+
+POOLING = [
+    ("RoFormerForSequenceClassification", {}, None),
+    ("RoFormerForQuestionAnswering", {}, None),
+    ("RoFormerForMultipleChoice", {}, 1),
+    ("RoFormerForTripletMatching", {"triplet_scorer": "bi"}, 3),
+    ("NezhaForSequenceClassification", {}, None),
+    ("NezhaForPreTraining", {}, None),
+    ("NezhaForNextSentencePrediction", {}, None),
+]
+
+
+@pytest.mark.parametrize(("head", "fields", "sequences"), POOLING)
+def test_heads_with_one_result_per_row_refuse_several_texts(head, fields, sequences):
+    model = small_model(head, **fields)
+    for names in (("position_ids",), *(() if sequences else (ENDS, ("seq_idx",)))):
+        batch = flatten(names=names)
+        if sequences:
+            batch = {name: torch.stack([x] * sequences, dim=1) for name, x in batch.items()}
+        with refused(ValueError, names[0]):
+            model(**batch)
+        model(**{**batch, **dict.fromkeys(names)})  # one text per row
+
+
+@pytest.mark.parametrize("side", ["position_ids", "decoder_position_ids", "cu_seq_lens_q"])
+def test_sequence_to_sequence_refuses_several_texts(side):
+    torch.manual_seed(0)
+    model = ours.RoFormerForConditionalGeneration(ours.RoFormerSeq2SeqConfig(**{**SIZES, "vocab_size": 100}))
+    batch = flatten(names=("position_ids", *ENDS))
+    ids = batch["input_ids"]
+    marks = batch["position_ids" if "position" in side else side]
+    with refused(ValueError, "position_ids" if "position" in side else side):
+        model(ids, decoder_input_ids=ids, **{side: marks})
+
+
+def test_cross_attention_refuses_several_texts():
+    model = small_model(**DECODER, add_cross_attention=True)
+    close(model.double()(**flatten()).last_hidden_state[0], alone(model))
+    with refused(ValueError, "position_ids"):
+        model(**flatten(), encoder_hidden_states=torch.zeros(1, 3, 32, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    ("fields", "asked"),
+    [({"prefix_lm": True, **DECODER}, {}), ({}, {"output_attentions": True})],
+    ids=["UniLM", "asked"],
+)
+def test_linear_attention_has_no_mask_of_pairs(fields, asked):
+    with refused(ValueError, 'attention_type="linear"', "attention_mask"):
+        small_model(**LINEAR, **fields)(**flatten(), **asked)
+
+
+# Compilers and transforms, where values cannot be read.
+
+
+class Reads(TorchFunctionMode):
+    """Counts the calls for which a host waits for its GPU."""
+
+    count = 0
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        self.count += function.__name__ in ("item", "tolist", "nonzero", "__bool__", "__int__")
+        return function(*args, **(kwargs or {}))
+
+
+def reads(model, **inputs):
+    with Reads() as counted, torch.no_grad():
+        model(**inputs)
+    return counted.count
+
+
+@pytest.mark.parametrize("fields", [{}, DECODER, {**LINEAR, **DECODER}], ids=["encoder", "decoder", "linear"])
+def test_one_text_costs_no_read_and_several_cost_one(fields):
+    model, ids = small_model(**fields), flatten(names=())["input_ids"]
+    assert reads(model, input_ids=ids) == 1
+    assert reads(model, input_ids=ids, position_ids=torch.arange(22)[None]) == 1
+    assert all(reads(model, **flatten(names=names)) == 2 for names in WAYS.values())
+
+
+def test_flash_attention_reads_no_lengths_that_are_given(monkeypatch):
+    model = small_model().bfloat16()
+    model.config._attn_implementation, _ = use_varlen_attention(monkeypatch)
+    own = 2 * 2  # of the stand-in, per layer
+    assert reads(model, **flatten()) == 2 + own
+    assert reads(model, **flatten(names=ENDS)) == 1 + own
+
+
+TRACED = ["encoder", "decoder", "eager decoder", "UniLM", "dynamic", "learned"]
+
+
+@pytest.mark.slow
+@torch.no_grad()
+@pytest.mark.parametrize("way", ["positions", "all"])
+@pytest.mark.parametrize("variant", TRACED)
+def test_compiled_and_exported_models(variant, way):
+    model = small_model(**{**VARIANTS[variant], "use_cache": False})
+    batch, expected = flatten(names=WAYS[way]), alone(model)
+    torch.compiler.reset()
+    found = torch.compile(model, fullgraph=True, backend="aot_eager")(**batch).last_hidden_state
+    close(found[0], expected, atol=2e-5)
+    exported = torch.export.export(model, (), batch, strict=False).module()
+    close(exported(**batch).last_hidden_state[0], expected, atol=2e-5)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("variant", TRACED)
+def test_vmap(variant):
+    model = small_model(**{**VARIANTS[variant], "use_cache": False}).double()
+    ids, positions = torch.stack([TEXTS[1], TEXTS[3]]), torch.tensor([[0, 1, 2, 0, 1, 0, 1], [0, 1, 2, 3, 4, 5, 6]])
+
+    def one(ids, positions):
+        return model(ids[None], position_ids=positions[None]).last_hidden_state[0]
+
+    found = torch.func.vmap(one)(ids, positions)
+    close(found[0], alone(model, ids[0].split([3, 2, 2])))
+    close(found[1], alone(model, [ids[1]]))
+
+
+def test_linear_attention_cannot_tell_in_a_traced_model():
+    model, batch = small_model(**LINEAR), flatten()
+    with refused(ValueError, 'attention_type="linear"', "attention_mask"):
+        torch.func.vmap(lambda ids, x: model(ids[None], position_ids=x[None])[0])(*batch.values())
+    mask = torch.ones_like(batch["input_ids"])
+    torch.func.vmap(lambda ids, x, mask: model(ids[None], mask[None], position_ids=x[None])[0])(*batch.values(), mask)
+
+
+@torch.no_grad()
+def test_layers_compiled_one_by_one_are_compiled_once():
+    torch._dynamo.reset()
+    model, graphs = small_model().double(), []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    for layer in model.encoder.layer:
+        layer.compile(fullgraph=True, backend=backend, dynamic=False)
+    for order in itertools.islice(itertools.permutations(TEXTS), 10):
+        found = model(**flatten(order)).last_hidden_state[0]
+    assert 0 < len(graphs) <= 2
+    torch._dynamo.reset()
+    close(found, alone(small_model().double(), order))
+
+
+# Losses, as Trainer and TRL compute them.
+
+
+def padded(texts, labels):
+    """Return the batch of the same texts and labels with padding; a text's first label is ignored, as by the collator."""
+    width = max(map(len, texts))
+    ids, mask, wanted = torch.zeros(3, len(texts), width, dtype=torch.long)
+    wanted.fill_(-100)
+    for i, (text, label) in enumerate(zip(texts, labels, strict=True)):
+        ids[i, : len(text)], mask[i, : len(text)] = text, 1
+        wanted[i, 1 : len(text)] = label[1:]
+    return {"input_ids": ids, "attention_mask": mask, "labels": wanted}
+
+
+HEADS = {
+    "causal": ("RoFormerForCausalLM", DECODER),
+    "causal linear": ("RoFormerForCausalLM", {**DECODER, **LINEAR}),
+    "causal eager": ("RoFormerForCausalLM", {**DECODER, **EAGER}),
+    "masked": ("RoFormerForMaskedLM", {}),
+    "masked sparse": ("RoFormerForMaskedLM", {"sparse_prediction": True}),
+    "masked linear": ("RoFormerForMaskedLM", LINEAR),
+    "tokens": ("RoFormerForTokenClassification", {"num_labels": 90}),
+    "nezha": ("NezhaForMaskedLM", {}),
+}
+COLLATORS = [{}, EVERYTHING, {**EVERYTHING, "return_position_ids": False}, {"return_seq_idx": True}]
+
+
+def make(head, **more):
+    name, fields = HEADS[head]
+    dropout = {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0}
+    return small_model(name, **fields, **dropout, **more)
+
+
+def labels_of(head, texts):
+    if head.startswith("causal"):
+        return texts
+    return [text.masked_fill(torch.arange(len(text)) % 3 == 2, -100) for text in texts]
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("num_items", [None, 40])
+@pytest.mark.parametrize("head", HEADS)
+def test_losses_are_those_of_padded_batches(head, num_items, training):
+    labels = labels_of(head, TEXTS)
+    examples = [{"input_ids": x, "labels": y} for x, y in zip(TEXTS, labels, strict=True)]
+    model = make(head).double().train(training)
+    more = {} if num_items is None else {"num_items_in_batch": torch.tensor(num_items)}
+    expected = model(**padded(TEXTS, labels), **more).loss
+    gradients = torch.autograd.grad(expected, model.parameters())
+    for options in COLLATORS:
+        found = model(**DataCollatorWithFlattening(**options)(examples), **more).loss
+        close(found, expected, 2e-6)  # of a causal model, in float32
+        for one, other in zip(torch.autograd.grad(found, model.parameters()), gradients, strict=True):
+            torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-6)
+
+
+def trl_batch(texts, pad_to_multiple_of=None):
+    """Return the batch of TRL's `DataCollatorForLanguageModeling(padding_free=True)`; packed rows are flattened too."""
+    n = sum(map(len, texts))
+    fill = 0 if pad_to_multiple_of is None else -n % pad_to_multiple_of
+    ids = torch.cat([*texts, torch.zeros(fill, dtype=torch.long)])
+    positions = torch.cat([*(torch.arange(len(text)) for text in texts), torch.zeros(fill, dtype=torch.long)])
+    labels = ids.masked_fill(positions == 0, -100)
+    ends = torch.cat([(positions == 0).nonzero().flatten(), torch.tensor([len(ids)])]).to(torch.int32)
+    batch = {"input_ids": ids, "position_ids": positions, "labels": labels}
+    batch["seq_idx"] = torch.repeat_interleave(torch.arange(len(ends) - 1, dtype=torch.int32), ends.diff())
+    lengths = dict.fromkeys(("max_length_q", "max_length_k"), int(ends.diff().max()))
+    return {name: x[None] for name, x in batch.items()} | {"cu_seq_lens_q": ends, "cu_seq_lens_k": ends} | lengths
+
+
+@pytest.mark.parametrize("pad_to_multiple_of", [None, 8])
+@pytest.mark.parametrize("head", ["causal", "causal linear", "causal eager"])
+def test_losses_of_trls_layout_are_those_of_padded_batches(head, pad_to_multiple_of):
+    model = make(head).double().train()
+    found = model(**trl_batch(TEXTS, pad_to_multiple_of), use_cache=False)
+    close(found.loss, model(**padded(TEXTS, TEXTS)).loss, 2e-6)
+    close(found.logits[0, :22], torch.cat([model(text[None]).logits[0] for text in TEXTS]))
+
+
+@pytest.mark.parametrize("options", [None, *COLLATORS], ids=["trl", "positions", "all", "ends", "seq_idx"])
+@pytest.mark.parametrize("head", ["causal", "causal linear", "masked"])
+def test_trainer_learns_what_it_learns_from_padded_batches(head, options, tmp_path):
+    """Accumulated steps, whose parts have different numbers of labels, and an evaluation."""
+    texts = [TEXTS[i % 5].roll(i) for i in range(12)]
+    examples = [{"input_ids": x, "labels": y} for x, y in zip(texts, labels_of(head, texts), strict=True)]
+
+    def pad(examples):
+        return padded([x["input_ids"] for x in examples], [x["labels"] for x in examples])
+
+    def trl(examples):
+        batch = trl_batch([x["input_ids"] for x in examples])
+        return batch | {
+            "labels": torch.cat([x["labels"] for x in examples])[None].masked_fill(batch["position_ids"] == 0, -100)
+        }
+
+    collators = [pad, trl if options is None else DataCollatorWithFlattening(**options)]
+    found = []
+    for i, collator in enumerate(collators):
+        arguments = TrainingArguments(
+            str(tmp_path / str(i)),
+            per_device_train_batch_size=3,
+            per_device_eval_batch_size=12,
+            gradient_accumulation_steps=2,
+            num_train_epochs=2,
+            learning_rate=1e-2,
+            logging_steps=1,
+            seed=1,
+            report_to=[],
+            use_cpu=True,
+            prediction_loss_only=True,
+        )
+        model = make(head).double()
+        trainer = Trainer(model, arguments, train_dataset=examples, eval_dataset=examples, data_collator=collator)
+        trainer.train()
+        losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+        assert len(losses) == 4
+        found.append((losses, trainer.evaluate()["eval_loss"], [p.detach() for p in model.parameters()]))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-6)
