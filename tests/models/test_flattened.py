@@ -117,7 +117,8 @@ def test_gradients_are_those_of_the_texts_alone(variant, checkpointing):
     for name, found, expected in zip(names, *gradients, strict=True):
         assert (found is None) == (expected is None), name
         if found is not None:
-            torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-9, msg=name)
+            precision = 1e-9 if found.dtype == torch.float64 else 1e-5  # trained frequencies are float32
+            torch.testing.assert_close(found, expected, atol=precision, rtol=precision, msg=name)
 
 
 @torch.no_grad()
