@@ -184,13 +184,13 @@ def texts_in_rows(
             f"{source} separates texts without padding and without cached tokens: leave out attention_mask and "
             "past_key_values"
         )
-    if has_others or (source == "position_ids" and position_ids is None):
-        return None
     if source == "cu_seq_lens_q":
         return _texts_by_ends(shape, arguments)
     if source == "seq_idx":
         check_same_shape("seq_idx", arguments["seq_idx"], shape)
         starts = arguments["seq_idx"].diff() != 0
+    elif has_others or position_ids is None:
+        return None
     else:
         starts = position_ids[:, 1:] == 0
     return FlatPacking(source, F.pad(starts, (1, 0), value=True).expand(shape))

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from ..tokenization.whole_file import read_json, read_whole
 from .errors import ServingError
+from .model_folder import read_model_folder
 
 # Fields of sentence-transformers before version 6, which had one for each kind.
 _OLDER = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
@@ -16,6 +17,20 @@ _KINDS_WITHOUT_EFFECT = {"mean_sqrt_len_tokens": "mean"}
 def is_matcher(config: dict) -> bool:
     """Return whether a configuration is that of a RoFormerForTripletMatching."""
     return (config.get("architectures") or [""])[0] == "RoFormerForTripletMatching"
+
+
+def check_model(directory: str | Path) -> Path:
+    """Return the folder of a saved encoder; raise ServingError if its files show that it has no vectors of texts."""
+    folder = Path(directory)
+    config = read_model_folder(folder)
+    if config.get("is_encoder_decoder"):
+        raise ServingError(f"{folder} is an encoder-decoder, which has no vectors of texts: name an encoder")
+    if is_matcher(config) and config.get("triplet_scorer", "cross") == "cross":
+        raise ServingError(
+            f'{folder} reads texts in pairs (triplet_scorer="cross") and has no vectors of single texts: train a model with '
+            '--scorer bi, or compare texts with pipeline("triplet-matching")'
+        )
+    return folder
 
 
 def pooling_of(folder: Path, config: dict) -> str:

@@ -11,8 +11,7 @@ from ...model_cards.kinds import architecture_of, kind_of
 from ...output.console import no_transformers_bar, no_transformers_report, sentence_of
 from ..errors import ServingError
 from ..model_folder import named_when_unreadable, read_model_folder
-from ..pooling import pooling_of
-from ..vectors.encoder import check_model
+from ..pooling import check_model, pooling_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -17,7 +17,8 @@ from ...cluster.address import host_and_port
 from ...output.console import byte_progress, summary_table
 from ...output.folder_lock import only_writer
 from ..errors import ServingError
-from .encoder import BATCH_TOKENS, DTYPES, LONGEST, TextEncoder, check_model, model_identity
+from ..pooling import check_model
+from .encoder import BATCH_TOKENS, DTYPES, LONGEST, TextEncoder, model_identity
 from .source_names import source_names
 from .texts import SAMPLE_BY, Shard, Texts
 from .vector_folder import VECTOR_DTYPES, Made, VectorFolder, make_shard, repeated_ids

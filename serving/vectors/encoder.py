@@ -14,7 +14,7 @@ from ...model_cards.facts import hash_file
 from ...output.console import no_transformers_bar, no_transformers_report
 from ..errors import ServingError
 from ..model_folder import TOKENIZER_FILES, named_when_unreadable, read_model_folder
-from ..pooling import is_matcher, pooling_of, stated_length
+from ..pooling import check_model, pooling_of, stated_length
 
 if TYPE_CHECKING:
     import torch
@@ -30,20 +30,6 @@ _ALLOCATION = re.compile(r"alloc_cpu\.cpp|DefaultCPUAllocator")
 _TOKENIZED = 256  # texts tokenized at once: their ids are Python lists for a moment
 # Files of a saved model that its vectors depend on.
 _IDENTITY = ("config.json", *TOKENIZER_FILES, "tokenizer_config.json", "*.safetensors", "*.bin")
-
-
-def check_model(directory: str | Path) -> Path:
-    """Return the folder of a saved encoder; raise ServingError if its files show that it has no vectors of texts."""
-    folder = Path(directory)
-    config = read_model_folder(folder)
-    if config.get("is_encoder_decoder"):
-        raise ServingError(f"{folder} is an encoder-decoder, which has no vectors of texts: name an encoder")
-    if is_matcher(config) and config.get("triplet_scorer", "cross") == "cross":
-        raise ServingError(
-            f'{folder} reads texts in pairs (triplet_scorer="cross") and has no vectors of single texts: train a model with '
-            '--scorer bi, or compare texts with pipeline("triplet-matching")'
-        )
-    return folder
 
 
 def model_identity(folder: Path) -> str:

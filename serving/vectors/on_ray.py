@@ -7,7 +7,8 @@ import numpy as np
 
 from ...cluster.stream import Watch
 from ..errors import ServingError
-from .encoder import Rows, TextEncoder, check_model, model_identity
+from ..pooling import check_model
+from .encoder import Rows, TextEncoder, model_identity
 from .texts import Shard
 from .vector_folder import Made
 

@@ -11,7 +11,8 @@ from rich.text import Text
 
 from ...output.console import byte_progress
 from ..errors import ServingError
-from .encoder import FIRST_CHUNK, TextEncoder, check_finite, check_model, model_identity
+from ..pooling import check_model
+from .encoder import FIRST_CHUNK, TextEncoder, check_finite, model_identity
 from .texts import Texts
 from .vector_folder import VectorFolder, damaged, open_shard, read_shard
 

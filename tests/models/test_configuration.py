@@ -228,7 +228,7 @@ def test_a_new_base_for_a_checkpoint(tmp_path):
 )
 @pytest.mark.parametrize("how", ["from_pretrained", "set afterwards"])
 def test_a_checkpoint_keeps_its_base(fields, saved_fields, how, tmp_path):
-    """The weights were trained with it. A base that is given counts."""
+    """Weights were trained with the saved base; one that is given replaces it."""
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "roformer", **saved_fields}))
     if how == "from_pretrained":
         config = AutoConfig.from_pretrained(tmp_path, **fields)
