@@ -60,14 +60,17 @@ def converted(tmp_path_factory):
 
 
 @pytest.fixture
-def start(tmp_path, hub):
-    """Return a folder with only the repository's examples and tests, for a user of the Hub named `you`."""
+def clone(tmp_path, hub):
+    """Yield a folder with links to the clone's, for a user of the Hub named `you`. Git must ignore what is written there."""
     hub.tokens[hub.token] = "you"
     folder = tmp_path / "clone"
     folder.mkdir()
-    for name in ("examples", "tests"):
+    names = {"examples", "tests", "benchmarks"}
+    for name in names:
         (folder / name).symlink_to(REPOSITORY / name)
-    return folder
+    yield folder
+    ignored = (REPOSITORY / ".gitignore").read_text(encoding="utf-8").split()
+    assert {f"{path.name}/" for path in folder.iterdir() if path.name not in names} <= set(ignored)
 
 
 @pytest.fixture
@@ -88,11 +91,14 @@ PAGES_AND_EXTRAS = [(page, None) for page in PAGES] + [
 
 
 @pytest.mark.parametrize(("page", "extra"), PAGES_AND_EXTRAS)
-def test_commands_and_code_of_a_page_print_what_it_says(page, extra, start, converted, seed, monkeypatch):
+def test_commands_and_code_of_a_page_print_what_it_says(page, extra, clone, converted, seed, monkeypatch):
     """Run the blocks that need no extra, and those that need this one."""
-    if "roformer convert examples/roformer-mini-zh roformer-mini-zh" not in PAGES[page]:
-        shutil.copytree(converted, start, copy_function=os.link, dirs_exist_ok=True)
-    monkeypatch.chdir(start)
+    monkeypatch.chdir(clone)
+    if page in DOCS:
+        subprocess.run(blocks("docs/index.md")[0].code, shell=True, check=True)
+        monkeypatch.chdir("build")
+        if "roformer convert examples/roformer-mini-zh roformer-mini-zh" not in PAGES[page]:
+            shutil.copytree(converted, ".", copy_function=os.link, dirs_exist_ok=True)
     monkeypatch.setenv("COLUMNS", "80")
     for block in blocks(page):
         if block.extra not in (None, extra):
@@ -130,20 +136,20 @@ def process(arguments, folder, environment) -> subprocess.CompletedProcess:
 
 
 @pytest.mark.slow
-def test_commands_and_code_of_the_readme_print_what_it_says_in_processes(start, hub):
+def test_commands_and_code_of_the_readme_print_what_it_says_in_processes(clone, hub):
     commands = [block for block in blocks("README.md") if block.commands]
     assert commands
     for block in commands:
         printed = ""
         for line in block.commands:
             command, *arguments = shlex.split(line)
-            done = process([Path(sys.executable).with_name(command), *arguments], start, hub.environment)
+            done = process([Path(sys.executable).with_name(command), *arguments], clone, hub.environment)
             assert bool(done.returncode) == pages.failure_is_shown(block), f"{block}: {line}\n{done.stderr}"
             printed += done.stdout + pages.complaints(done.stderr)
         pages.assert_printed(block, printed)
 
     for block in python_blocks("README.md"):
-        done = process([sys.executable, "-c", block.code], start, hub.environment)
+        done = process([sys.executable, "-c", block.code], clone, hub.environment)
         assert done.returncode == 0, done.stderr
         pages.assert_ends(block, done.stdout)
         assert "MISSING" not in done.stderr, f"{block} loads another class\n{done.stderr}"
