@@ -21,6 +21,7 @@ demo: $(PACKAGE)
 	$(VENV)/bin/python examples/demo.py
 
 test: $(TOOLS)
+	@echo "the tests take about 5 to 8 minutes on two idle cores; a failure is printed at once"
 	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2
 
 # The property tests on new random examples, 20 times as many as in `test`, which draws the same examples in every run.

@@ -296,9 +296,10 @@ def draw(rows: list[dict], path: Path, title: str) -> None:
         colors = ["#2166ac" if name.startswith("ours") else "#b2b2b2" for name in names]
         speed.barh(names, [statistics.median(row["rates"]) for row in of_task], color=colors)
         speed.set_title(f"{task}: texts per second")
-        wait.barh(names, [1000 * row["99th"] for row in of_task], color="#d9d9d9")
-        wait.barh(names, [1000 * row["median"] for row in of_task], color=colors)
-        wait.set_title("ms of one text: median, 99th percentile")
+        wait.barh(names, [1000 * row["99th"] for row in of_task], color="#d9d9d9", label="99th percentile")
+        wait.barh(names, [1000 * row["median"] for row in of_task], color=colors, label="median")
+        wait.set_title("milliseconds for one text")
+    figure.legend(*wait.get_legend_handles_labels(), loc="outside lower right", ncols=2)
     figure.suptitle(title, fontsize=9)
     figure.savefig(path, dpi=110)
 

@@ -21,7 +21,7 @@ from .heads import (
 )
 from .input_checks import check_ranges
 from .layers import RoFormerLayer
-from .model import RoFormerModel, RoFormerPreTrainedModel
+from .model import LM_HEAD_KEYS, RoFormerModel, RoFormerPreTrainedModel
 from .nezha_attention import NezhaSelfAttention, relative_position_embeddings
 from .nezha_configuration import NezhaConfig
 from .task_head import RoFormerHead, check_token_labels, describes_inputs, describes_inputs_and_parts, select_labelled
@@ -43,8 +43,13 @@ class NezhaPreTrainedModel(RoFormerPreTrainedModel):
     _supports_flash_attn = False
     _supports_flex_attn = False
     _supports_attention_backend = False
-    # Positions are computed; a pooler that the model does not use is ignored.
-    _keys_to_ignore_on_load_unexpected = [r"\.relative_positions_encoding\.positions_encoding$", r"(^|\.)pooler\."]
+    # Positions are computed; a pooler and heads that the model does not use are ignored.
+    _keys_to_ignore_on_load_unexpected = [
+        r"\.relative_positions_encoding\.positions_encoding$",
+        r"(^|\.)pooler\.",
+        LM_HEAD_KEYS,
+        r"^cls\.seq_relationship\.(weight|bias)$",
+    ]
     _can_record_outputs = {"hidden_states": RoFormerLayer, "attentions": NezhaSelfAttention}
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:

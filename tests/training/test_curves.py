@@ -1,5 +1,8 @@
+import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
+from matplotlib.image import imread
 
 from modeling_roformer.training.comparing.curves import draw_panels
 
@@ -45,6 +48,13 @@ def test_many_curves_are_named_once_beside_the_panels(draw):
     assert names_in(legend) == names
     right_edge = max(axes.get_window_extent().x1 for axes in figure.axes)
     assert legend.get_window_extent().x0 > right_edge
+
+
+def test_a_single_point_is_drawn(tmp_path):
+    """A line of one point is its marker alone. Its colour fills at least 9 pixels."""
+    picture = imread(draw_panels(tmp_path / "x.png", {"loss": {"held out": [(3, 1)]}}))
+    middle = picture[100:300, 150:350, :3]  # without the legend
+    assert (np.abs(middle - to_rgb("C0")) < 0.02).all(-1).sum() >= 9
 
 
 def test_a_curve_has_one_colour_in_all_panels(draw):
