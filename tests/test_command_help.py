@@ -5,10 +5,12 @@ import re
 import shutil
 import subprocess
 import sys
+from configparser import ConfigParser
 
 import pytest
 import typer.main
 from helpers import command_line
+from helpers.paths import REPOSITORY
 
 from modeling_roformer.cli.commands import app
 
@@ -42,6 +44,24 @@ def test_help_names_what_the_commands_do(run):
     for verb in ("convert", "inspect", "publish", "export", "vocabular", "vectors"):
         assert verb in summary
     assert "--install-completion" in out and "--show-completion" in out
+
+
+def test_help_names_the_extras_in_the_order_of_a_users_way(run):
+    _, out, _ = run("--help")
+    rows = re.split(r"^│ (?=[a-z])", out, flags=re.MULTILINE)[1:]
+    found = {row.split()[0]: re.findall(r"Extra:\s+([\w-]+)", row.replace("│", "")) for row in rows}
+    assert list(found)[:3] == ["pull", "info", "convert"] and list(found)[-2:] == ["push", "plot"]
+    expected = {"embed": "embed", "rank": "embed", "page": "page", "export-onnx": "export", "plot": "train"}
+    assert {name: extras[0] for name, extras in found.items() if extras} == expected
+
+
+def test_the_readme_lists_the_extras_of_users():
+    settings = ConfigParser()
+    settings.read(REPOSITORY / "setup.cfg", encoding="utf-8")
+    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    rows = [line.split("|")[1] for line in readme.splitlines() if line.startswith("| `")]
+    listed = {name for row in rows for name in re.findall("`([\\w-]+)`", row)}
+    assert set(settings["options.extras_require"]) - listed == {"browser", "dist", "site", "lint"}
 
 
 @pytest.mark.slow

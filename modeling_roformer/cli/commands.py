@@ -14,7 +14,7 @@ from .. import __version__
 from .plain_flags import App, Group
 
 app = App(name="roformer", cls=Group, no_args_is_help=True, pretty_exceptions_enable=False)
-plot = App(help="Draw figures of the paper, as a PNG.", cls=Group, no_args_is_help=True)
+plot = App(help="Draw figures of the paper, as a PNG. Extra: train.", cls=Group, no_args_is_help=True)
 app.add_typer(plot, name="plot")
 stdout = Console()
 stderr = Console(stderr=True)
@@ -42,7 +42,7 @@ def show_note(sentence: str) -> None:
 SavedModel = Annotated[Path, Argument(metavar="DIR", help="A saved model with its tokenizer.")]
 Force = Annotated[bool, Option("--force", help="Replace an existing model, in one step.")]
 TextField = Annotated[str, Option("--field", "--text", help="Field or column with the text.")]
-RAY_HELP = "Run on Ray: a cluster's HOST:PORT, auto for this machine's cluster, or local to start Ray on this machine."
+RAY_HELP = "Run on Ray: a cluster's HOST:PORT, auto for this machine's cluster, or local to start Ray on this machine. Extra: ray."
 RayAddress = Annotated[str | None, Option(metavar="ADDRESS", callback=check_address, help=RAY_HELP)]
 
 
@@ -56,8 +56,49 @@ def commands(
 
 
 @app.command()
+def pull(
+    repo_id: Annotated[str, Argument(metavar="REPO_ID", help="OWNER/NAME on the Hub.")],
+    directory: Annotated[Path, Argument(metavar="DIR", help="Folder to create.")],
+    revision: Annotated[str | None, Option(metavar="REV", help="A branch, tag or commit.")] = None,
+    force: Force = False,
+    local_files_only: Annotated[
+        bool, Option("--local-files-only", help="Use the cache, without a connection.")
+    ] = False,
+) -> None:
+    """Download a repository from the Hugging Face Hub, and verify the checksum of every file."""
+    from ..hub import pull as pull_repository
+
+    pulled = pull_repository(
+        repo_id, directory, revision=revision, force=force, local_files_only=local_files_only, progress=True
+    )
+    print(pulled)
+
+
+@app.command()
+def info(
+    where: Annotated[str, Argument(metavar="DIR_OR_REPO", help="Folder or .zip of a checkpoint, or name on the Hub.")],
+    revision: Annotated[str | None, Option(help="Branch, tag or commit on the Hub.")] = None,
+    as_json: Annotated[bool, Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Describe a checkpoint without loading it: family, size, vocabulary, positions, source."""
+    from ..conversion.inspection.info import info as checkpoint_info
+
+    with stderr.status("reading"):
+        found = checkpoint_info(where, revision=revision)
+    if as_json:
+        print(found.json())
+    else:
+        stdout.print(found.table())
+
+
+@app.command()
 def convert(
-    legacy_dir: Annotated[Path, Argument(metavar="LEGACY_DIR", help="Folder or .zip; with --all, a folder of them.")],
+    legacy_dir: Annotated[
+        Path,
+        Argument(
+            metavar="LEGACY_DIR", help="Folder or .zip; with --all, a folder of them. HDF5 needs the extra keras."
+        ),
+    ],
     output_dir: Annotated[Path, Argument(metavar="OUTPUT_DIR", help="Folder to create; with --all, one of folders.")],
     family: Annotated[str, Option(help="auto (detect), roformer, gpt, sim, v2, wobert or wonezha.")] = "auto",
     as_family: Annotated[
@@ -96,92 +137,6 @@ def convert(
 
 
 @app.command()
-def export_tf(
-    directory: SavedModel,
-    legacy_dir: Annotated[Path, Argument(metavar="LEGACY_DIR", help="Folder to create.")],
-    prefix: Annotated[str, Option(help="Prefix of the checkpoint's file names.")] = "bert_model.ckpt",
-    force: Force = False,
-) -> None:
-    """Write a saved model as a checkpoint for bert4keras and TensorFlow."""
-    from ..conversion.tf_exporter import export_tf as export
-
-    stdout.print(export(directory, legacy_dir, prefix=prefix, force=force, progress=True).table())
-
-
-@app.command()
-def export_onnx(
-    directory: SavedModel,
-    output: Annotated[Path, Argument(metavar="OUT", help="Folder to create.")],
-    int8: Annotated[bool, Option("--int8", help="Also write a graph with int8 weights.")] = False,
-    fp16: Annotated[bool, Option("--fp16", help="Also write a graph in float16.")] = False,
-    vectors: Annotated[
-        bool, Option("--vectors", help="Write the encoder alone, with the vector of a text as output.")
-    ] = False,
-    texts: Annotated[Path | None, Option(metavar="FILE", help="Texts to compare outputs on, one per line.")] = None,
-    force: Force = False,
-) -> None:
-    """Write a saved model as a folder for ONNX Runtime and transformers.js, and compare it with PyTorch."""
-    from ..serving.onnx_export import export_onnx as export
-
-    report = export(directory, output, int8=int8, fp16=fp16, vectors=vectors, texts=texts, force=force, progress=True)
-    stdout.print(report.table())
-
-
-@app.command()
-def push(
-    directory: SavedModel,
-    repo_id: Annotated[str, Argument(metavar="REPO_ID", help="OWNER/NAME on the Hub; created if it does not exist.")],
-    with_code: Annotated[
-        bool, Option("--with-code", help="Also upload the code, for use without this package.")
-    ] = False,
-    private: Annotated[bool, Option("--private", help="Create a private repository.")] = False,
-    revision: Annotated[str | None, Option(metavar="BRANCH", help="Branch; created if it does not exist.")] = None,
-    create_pr: Annotated[bool, Option("--create-pr", help="Open a pull request, and print its address.")] = False,
-    message: Annotated[str | None, Option(metavar="TEXT", help="Message of the commit, one line.")] = None,
-) -> None:
-    """Publish a saved model on the Hugging Face Hub, and print its address."""
-    from ..hub import push as push_folder
-
-    address = push_folder(
-        directory, repo_id, with_code=with_code, private=private, revision=revision, create_pr=create_pr,
-        commit_message=message, progress=True, tell=show_note,
-    )  # fmt: skip
-    print(address)
-
-
-@app.command()
-def bundle(
-    directory: SavedModel,
-    output: Annotated[Path, Argument(metavar="OUT", help="Folder to create.")],
-    force: Force = False,
-) -> None:
-    """Copy a saved model with its code, for programs that load it with trust_remote_code, without this package."""
-    from ..hub import bundle as bundle_folder
-
-    bundle_folder(directory, output, force=force, tell=show_note)
-    print(f"{output}: load it with trust_remote_code=True")
-
-
-@app.command()
-def pull(
-    repo_id: Annotated[str, Argument(metavar="REPO_ID", help="OWNER/NAME on the Hub.")],
-    directory: Annotated[Path, Argument(metavar="DIR", help="Folder to create.")],
-    revision: Annotated[str | None, Option(metavar="REV", help="A branch, tag or commit.")] = None,
-    force: Force = False,
-    local_files_only: Annotated[
-        bool, Option("--local-files-only", help="Use the cache, without a connection.")
-    ] = False,
-) -> None:
-    """Download a repository from the Hugging Face Hub, and verify the checksum of every file."""
-    from ..hub import pull as pull_repository
-
-    pulled = pull_repository(
-        repo_id, directory, revision=revision, force=force, local_files_only=local_files_only, progress=True
-    )
-    print(pulled)
-
-
-@app.command()
 def vocab(
     corpus: Annotated[
         list[Path],
@@ -211,6 +166,19 @@ def vocab(
 
 
 @app.command()
+def vocab_init(
+    checkpoint_dir: Annotated[Path, Argument(metavar="CHECKPOINT_DIR", help="A saved BERT or RoFormer.")],
+    new_vocab: Annotated[Path, Argument(metavar="VOCAB_TXT", help="A vocabulary that `roformer vocab` made.")],
+    output_dir: Annotated[Path, Argument(metavar="OUTPUT_DIR", help="Folder to create.")],
+    force: Force = False,
+) -> None:
+    """Give a checkpoint a new vocabulary; a new word's embedding is the mean of its characters'."""
+    from ..conversion.word_embeddings import initialise_words
+
+    stdout.print(initialise_words(checkpoint_dir, new_vocab, output_dir, force=force, progress=True).table())
+
+
+@app.command()
 def embed(
     directory: SavedModel,
     texts: Annotated[
@@ -235,7 +203,7 @@ def embed(
     ray: RayAddress = None,
     workers: Annotated[int | None, Option(help="Number of Ray workers; by default one per GPU or machine.")] = None,
 ) -> None:
-    """Write vectors of texts into Parquet files; the same command resumes where it was stopped."""
+    """Write vectors of texts into Parquet files; the same command resumes where it was stopped. Extra: embed."""
     from ..serving.vectors import embed as embed_texts
 
     report = embed_texts(
@@ -255,51 +223,13 @@ def rank(
     model: Annotated[Path | None, Option(metavar="DIR", help="Model of the vectors, if it has been moved.")] = None,
     device: Annotated[str | None, Option(help="Device for the vectors of the queries.")] = None,
 ) -> None:
-    """Show the texts of a corpus that are closest to a query, by the cosines of all vectors."""
+    """Show the texts of a corpus that are closest to a query, by the cosines of all vectors. Extra: embed."""
     from ..serving.vectors import rank as rank_texts
 
     ranking = rank_texts(query, vectors, top_k=top_k, field=field, model=model, device=device, progress=True)
     if not ranking.finished:
         show_note(f"{vectors} is not finished: texts without vectors are not ranked")
     stdout.print(ranking.table())
-
-
-@app.command()
-def vocab_init(
-    checkpoint_dir: Annotated[Path, Argument(metavar="CHECKPOINT_DIR", help="A saved BERT or RoFormer.")],
-    new_vocab: Annotated[Path, Argument(metavar="VOCAB_TXT", help="A vocabulary that `roformer vocab` made.")],
-    output_dir: Annotated[Path, Argument(metavar="OUTPUT_DIR", help="Folder to create.")],
-    force: Force = False,
-) -> None:
-    """Give a checkpoint a new vocabulary; a new word's embedding is the mean of its characters'."""
-    from ..conversion.word_embeddings import initialise_words
-
-    stdout.print(initialise_words(checkpoint_dir, new_vocab, output_dir, force=force, progress=True).table())
-
-
-@app.command()
-def card(directory: Annotated[Path, Argument(metavar="DIR", help="A saved model.")]) -> None:
-    """Write the model card of a folder, or update its table of facts and add missing metadata."""
-    from ..model_cards import write_card
-
-    print(write_card(directory))
-
-
-@app.command()
-def info(
-    where: Annotated[str, Argument(metavar="DIR_OR_REPO", help="Folder or .zip of a checkpoint, or name on the Hub.")],
-    revision: Annotated[str | None, Option(help="Branch, tag or commit on the Hub.")] = None,
-    as_json: Annotated[bool, Option("--json", help="Print JSON.")] = False,
-) -> None:
-    """Describe a checkpoint without loading it: family, size, vocabulary, positions, source."""
-    from ..conversion.inspection.info import info as checkpoint_info
-
-    with stderr.status("reading"):
-        found = checkpoint_info(where, revision=revision)
-    if as_json:
-        print(found.json())
-    else:
-        stdout.print(found.table())
 
 
 @app.command()
@@ -313,10 +243,85 @@ def page(
         bool, Option("--proxy", help="Run behind a web server: accept any host name, and trust X-Forwarded headers.")
     ] = False,
 ) -> None:
-    """Show a saved model in the browser, until Ctrl-C: masks, words, triplets, rankings, labels, long documents."""
+    """Show a saved model in the browser, until Ctrl-C: masks, words, triplets, rankings, labels, long documents. Extra: page."""
     from ..serving.page.server import serve
 
     serve(directory, host=host, port=port, max_length=max_length, waiting=waiting, proxy=proxy, tell=stdout.out)
+
+
+@app.command()
+def export_onnx(
+    directory: SavedModel,
+    output: Annotated[Path, Argument(metavar="OUT", help="Folder to create.")],
+    int8: Annotated[bool, Option("--int8", help="Also write a graph with int8 weights.")] = False,
+    fp16: Annotated[bool, Option("--fp16", help="Also write a graph in float16.")] = False,
+    vectors: Annotated[
+        bool, Option("--vectors", help="Write the encoder alone, with the vector of a text as output.")
+    ] = False,
+    texts: Annotated[Path | None, Option(metavar="FILE", help="Texts to compare outputs on, one per line.")] = None,
+    force: Force = False,
+) -> None:
+    """Write a saved model as a folder for ONNX Runtime and transformers.js, and compare it with PyTorch. Extra: export."""
+    from ..serving.onnx_export import export_onnx as export
+
+    report = export(directory, output, int8=int8, fp16=fp16, vectors=vectors, texts=texts, force=force, progress=True)
+    stdout.print(report.table())
+
+
+@app.command()
+def export_tf(
+    directory: SavedModel,
+    legacy_dir: Annotated[Path, Argument(metavar="LEGACY_DIR", help="Folder to create.")],
+    prefix: Annotated[str, Option(help="Prefix of the checkpoint's file names.")] = "bert_model.ckpt",
+    force: Force = False,
+) -> None:
+    """Write a saved model as a checkpoint for bert4keras and TensorFlow."""
+    from ..conversion.tf_exporter import export_tf as export
+
+    stdout.print(export(directory, legacy_dir, prefix=prefix, force=force, progress=True).table())
+
+
+@app.command()
+def card(directory: Annotated[Path, Argument(metavar="DIR", help="A saved model.")]) -> None:
+    """Write the model card of a folder, or update its table of facts and add missing metadata."""
+    from ..model_cards import write_card
+
+    print(write_card(directory))
+
+
+@app.command()
+def bundle(
+    directory: SavedModel,
+    output: Annotated[Path, Argument(metavar="OUT", help="Folder to create.")],
+    force: Force = False,
+) -> None:
+    """Copy a saved model with its code, for programs that load it with trust_remote_code, without this package."""
+    from ..hub import bundle as bundle_folder
+
+    bundle_folder(directory, output, force=force, tell=show_note)
+    print(f"{output}: load it with trust_remote_code=True")
+
+
+@app.command()
+def push(
+    directory: SavedModel,
+    repo_id: Annotated[str, Argument(metavar="REPO_ID", help="OWNER/NAME on the Hub; created if it does not exist.")],
+    with_code: Annotated[
+        bool, Option("--with-code", help="Also upload the code, for use without this package.")
+    ] = False,
+    private: Annotated[bool, Option("--private", help="Create a private repository.")] = False,
+    revision: Annotated[str | None, Option(metavar="BRANCH", help="Branch; created if it does not exist.")] = None,
+    create_pr: Annotated[bool, Option("--create-pr", help="Open a pull request, and print its address.")] = False,
+    message: Annotated[str | None, Option(metavar="TEXT", help="Message of the commit, one line.")] = None,
+) -> None:
+    """Publish a saved model on the Hugging Face Hub, and print its address."""
+    from ..hub import push as push_folder
+
+    address = push_folder(
+        directory, repo_id, with_code=with_code, private=private, revision=revision, create_pr=create_pr,
+        commit_message=message, progress=True, tell=show_note,
+    )  # fmt: skip
+    print(address)
 
 
 @plot.command()
