@@ -1,6 +1,9 @@
-"""A server for the page in a thread."""
+"""Servers for the page: in a thread, and in a process."""
 
+import re
+import signal
 import socket
+import subprocess
 import threading
 
 from modeling_roformer.serving.page.connection import server_of
@@ -25,3 +28,21 @@ class PageServer:
     def connect(self) -> socket.socket:
         """Connect to the server, with a timeout of ten seconds."""
         return socket.create_connection(("127.0.0.1", self.port), timeout=10)
+
+
+class PageProcess:
+    """`PROGRAM page FOLDER --port 0` in a process, ready to serve."""
+
+    def __init__(self, program, folder, log):
+        self.log = log
+        with open(log, "w") as errors:
+            command = [*program, "page", str(folder), "--port", "0"]
+            self.process = subprocess.Popen(command, cwd=log.parent, stdout=subprocess.PIPE, stderr=errors, text=True)
+        self.said = self.process.stdout.readline()
+        found = re.search(r"http://\S+:\d+", self.said)
+        assert found, log.read_text()
+        self.address = found[0]
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(timeout=900)

@@ -6,7 +6,6 @@ import os
 import re
 import runpy
 import shutil
-import signal
 import subprocess
 import sys
 import sysconfig
@@ -33,7 +32,7 @@ playwright = pytest.importorskip("playwright.sync_api", reason=_WHY)
 httpx, _ = (pytest.importorskip(name, reason=_WHY) for name in ("httpx", "uvicorn"))  # Gradio brings them
 if find_spec("gradio") is None:
     pytest.skip(_WHY, allow_module_level=True)
-from helpers.page_server import PageServer  # noqa: E402, needs uvicorn
+from helpers.page_server import PageProcess, PageServer  # noqa: E402, needs uvicorn
 
 expect = playwright.expect
 CHROMIUM = next(
@@ -56,25 +55,6 @@ main()
 """
 
 
-class Command:
-    """`roformer page …` in a process, ready to serve."""
-
-    def __init__(self, folder, log, *options):
-        self.log = log
-        with open(log, "w") as errors:
-            command = [sys.executable, "-c", WATCHED, "page", str(folder), "--port", "0", *options]
-            environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment)
-        self.said = self.process.stdout.readline()
-        found = re.search(r"http://\S+:\d+", self.said)
-        assert found, log.read_text()
-        self.address = found[0]
-
-    def stop(self, number=signal.SIGINT) -> int:
-        self.process.send_signal(number)
-        return self.process.wait(timeout=900)
-
-
 @pytest.fixture(scope="module")
 def mini(tmp_path_factory):
     folder = tmp_path_factory.mktemp("model") / "roformer-mini-zh"
@@ -84,7 +64,7 @@ def mini(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def command(mini, tmp_path_factory):
-    command = Command(mini, tmp_path_factory.mktemp("log") / "log")
+    command = PageProcess([sys.executable, "-c", WATCHED], mini, tmp_path_factory.mktemp("log") / "log")
     yield command
     assert command.stop() == 0
     assert "outside:" not in command.log.read_text() and "Traceback" not in command.log.read_text()

@@ -1,0 +1,116 @@
+"""What `roformer page`, started as the installed program outside the clone, serves. The tests need no browser.
+
+Expected results come from pipelines and `from_pretrained` in the process of the tests, where the package is registered.
+"""
+
+import re
+from html import unescape
+
+import pytest
+import torch
+from helpers import command_line
+from helpers.paths import REPOSITORY
+from helpers.small_texts import LEGACY
+from torch.nn import functional as F
+from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
+
+import modeling_roformer as package
+from modeling_roformer.conversion import convert
+
+pytestmark = pytest.mark.page
+_WHY = "the extra page is not installed: make test-page"
+_, gradio_client = (pytest.importorskip(name, reason=_WHY) for name in ("uvicorn", "gradio_client"))
+from helpers.page_server import PageProcess  # noqa: E402, needs uvicorn
+
+LONG = ("今天天气非常好，我们去看明月，" * 120)[
+    :1690
+] + "天气非常[MASK]。"  # longer than the 1,536 positions in config.json
+PAIR = "今天天气非常好", "我们去看明月"
+VECTORS = ["segments", "triplet", "rank", "compare"]
+
+
+@pytest.fixture(scope="module")
+def serve(tmp_path_factory):
+    """Return a function that saves a model, and serves it by the installed program."""
+    folder, running = tmp_path_factory.mktemp("elsewhere"), []
+
+    def serve(kind, scale=1):
+        source = REPOSITORY / "examples" / "roformer-mini-zh" if kind == "mini" else LEGACY / kind
+        convert(source, folder / kind)
+        if scale != 1:  # of the logits
+            model = AutoModelForCausalLM.from_pretrained(folder / kind)
+            for parameter in model.cls.predictions.transform.LayerNorm.parameters():
+                parameter.data *= scale
+            model.save_pretrained(folder / kind)
+        running.append(PageProcess([command_line.ROFORMER], folder / kind, folder / f"{kind}.log"))
+        client = gradio_client.Client(running[-1].address, verbose=False)
+
+        def ask(tab: str, *texts: str) -> str:
+            return client.predict(*texts, api_name=f"/{tab}")
+
+        tabs = [name[1:] for name in client.view_api(return_format="dict")["named_endpoints"]]
+        return folder / kind, tabs, ask
+
+    yield serve
+    for page in running:
+        assert page.stop() == 0
+        assert not re.search("Traceback|MISSING|UNEXPECTED", page.log.read_text())
+
+
+def scores(drawn: str) -> dict[str, float]:
+    """Return the texts of bars with their scores."""
+    found = re.findall(r'<div class="bar[^>]*><span>(.*?)</span>.*?"value">(.*?)</span>', drawn)
+    return {text: float(score) for text, score in found}
+
+
+@torch.no_grad()
+def filled(folder, text: str) -> dict[str, float]:
+    """Return the five best words of a text's mask with their probabilities."""
+    model, tokenizer = AutoModelForMaskedLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    assert type(model) is package.RoFormerForMaskedLM and type(tokenizer) is package.RoFormerTokenizer
+    encoded = tokenizer(text, return_tensors="pt")
+    logits = model(**encoded).logits[encoded["input_ids"] == tokenizer.mask_token_id]
+    best = logits[0].softmax(-1).topk(5)
+    return {
+        tokenizer.decode([id]): value for id, value in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+    }
+
+
+@torch.no_grad()
+def cosine(folder, texts, pooler=False) -> float:
+    model, tokenizer = AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    outputs = [model(**tokenizer(text, return_tensors="pt")) for text in texts]
+    rows = [out.pooler_output if pooler else out.last_hidden_state.mean(1) for out in outputs]
+    return float(F.cosine_similarity(*rows))
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"), [("mini", "这本书的内容很好，值得[MASK]。"), ("v2", "今天天气非常[MASK]。"), ("character", LONG)]
+)
+def test_masked_language_models(serve, kind, text):
+    folder, tabs, ask = serve(kind)
+    assert tabs == ["fill", "document", *VECTORS]
+    found, expected = scores(ask("fill", text)), filled(folder, text)
+    assert list(found) == list(expected) and found == pytest.approx(expected, abs=6e-4)
+    pair = (LONG.replace("[MASK]", "好"), PAIR[1]) if kind == "character" else PAIR
+    found = scores(ask("rank", *pair))
+    assert found == {f"1. {pair[1]}": pytest.approx(cosine(folder, pair), abs=6e-4)}
+
+
+def test_a_sim_compares(serve):
+    folder, tabs, ask = serve("sim")
+    assert tabs == [*VECTORS, "write"]
+    expected = cosine(folder, PAIR, pooler=True)
+    assert scores(ask("rank", *PAIR)) == {f"1. {PAIR[1]}": pytest.approx(expected, abs=6e-4)}
+    assert 'class="answer"' in ask("write", PAIR[0])
+
+
+def test_a_gpt_writes(serve):
+    """Its logits are far apart, so that samples are the best words."""
+    folder, tabs, ask = serve("gpt", scale=1000)
+    assert tabs == ["segments", "write"]
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    assert type(model) is package.RoFormerForCausalLM
+    encoded = tokenizer(PAIR[0], return_tensors="pt")
+    written = model.generate(**encoded, max_new_tokens=64, do_sample=False)[0, encoded["input_ids"].shape[1] :]
+    assert unescape(ask("write", PAIR[0])).count(tokenizer.decode(written, skip_special_tokens=True)) == 3
