@@ -149,24 +149,24 @@ def test_the_tabs_are_those_of_the_model(visitor, mini):
 @pytest.mark.parametrize(
     ("tab", "texts", "answers"),
     [
-        ("fill", ["这本书的内容很好，值得[MASK]。"], ["值得推荐。", "推荐\n0.506", "购买\n0.285", "个词"]),
+        ("fill", ["这本书的内容很好，值得[MASK]。"], ["值得推荐。", "推荐\n0.645", "购买\n0.168", "个词"]),
         (
             "document",
             ["双方签订房屋租赁合同。被告没有支付租金。解除原告与被告之间的[MASK]合同。"],
-            ["whole document\n租赁\n0.", "sentence alone\n达成\n0.", "之间的租赁合同"],
+            ["whole document\n租赁\n0.", "sentence alone\n仲裁\n0.", "之间的租赁合同"],
         ),
         ("segments", ["公园ABC。"], ["公园\n5911\n0–2", "##c\n4717\n4–5", "[SEP]\n3\n–"]),
         (
             "triplet",
             ["租客要求房东退还押金。", "两车相撞，被告负主要责任。", "房屋租赁合同到期，押金没有退还。"],
-            ["C is closer to A", "B\n0.728", "C\n0.885"],
+            ["C is closer to A", "B\n0.800", "C\n0.881"],
         ),
         (
             "rank",
             ["租客要求房东退还押金。", "两车相撞，被告负主要责任。\n房屋租赁合同到期，押金没有退还。"],
-            ["1. 房屋租赁合同到期，押金没有退还。\n0.885\n2. 两车相撞，被告负主要责任。\n0.728"],
+            ["1. 房屋租赁合同到期，押金没有退还。\n0.881\n2. 两车相撞，被告负主要责任。\n0.800"],
         ),
-        ("compare", ["租客要求房东退还押金。\n两车相撞，被告负主要责任。"], ["两车相撞，被告负主要责任。\t0.73\t1.00"]),
+        ("compare", ["租客要求房东退还押金。\n两车相撞，被告负主要责任。"], ["两车相撞，被告负主要责任。\t0.80\t1.00"]),
     ],
 )
 def test_a_visitor_types_and_reads_the_answer(visitor, tab, texts, answers):

@@ -52,8 +52,9 @@ def serve(tmp_path_factory):
         return folder / kind, tabs, ask
 
     yield serve
+    codes = [page.stop() for page in running]
+    assert codes == [0] * len(running)
     for page in running:
-        assert page.stop() == 0
         assert not re.search("Traceback|MISSING|UNEXPECTED", page.log.read_text())
 
 
