@@ -146,6 +146,8 @@ class RoFormerForCausalLM(LanguageModel, GenerationMixin):
             # Without a cache, each step reads the whole text: the embedded prompt and the words generated so far.
             new = self.get_input_embeddings()(input_ids[:, prompt_length:])
             inputs_embeds, is_first_iteration = torch.cat([inputs_embeds, new.to(inputs_embeds)], dim=1), True
+        # `generate` continues one text per row, and leaves out a mask of ones, which would say so.
+        kwargs["one_text_per_row"] = None
         return super().prepare_inputs_for_generation(  # pyright: ignore[reportAttributeAccessIssue]
             input_ids, *args, inputs_embeds=inputs_embeds, is_first_iteration=is_first_iteration, **kwargs
         )

@@ -302,13 +302,14 @@ class RoFormerModel(RoFormerPreTrainedModel):
         past_key_values: Cache | None,
         use_cache: bool | None,
         token_labels: torch.Tensor | None,
-        one_text_per_row: bool,
+        one_text_per_row: bool | None,
         others: dict[str, Any],
     ) -> CheckedInputs:
         """Check the arguments of `forward` and fill in defaults.
 
         Args:
-            one_text_per_row: whether rows of several texts are refused; see `RoFormerHead.base_outputs`.
+            one_text_per_row: whether rows of several texts are refused; see `RoFormerHead.base_outputs`. If None, each
+                row is one text, whatever its positions.
             others: the keyword arguments that `forward` does not name.
         """
         tokens = check_tokens(input_ids, inputs_embeds)
@@ -330,7 +331,7 @@ class RoFormerModel(RoFormerPreTrainedModel):
         ):
             raise ValueError(f"position_ids has shape {tuple(position_ids.shape)}; expected ({b}, {s}) or (1, {s})")
         has_others = attention_mask is not None or isinstance(past, torch.Tensor) or past > 0
-        texts = texts_in_rows((b, s), position_ids, has_others, others)
+        texts = texts_in_rows((b, s), position_ids, has_others or one_text_per_row is None, others)
         checked, has_positions = position_ids, position_ids is not None
         if position_ids is None:
             position_ids = self.default_position_ids(attention_mask, s, past, tokens.device)

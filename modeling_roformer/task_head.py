@@ -129,7 +129,7 @@ class RoFormerHead(RoFormerPreTrainedModel):
         A head with an output for each token also passes `token_labels`, the label of each hidden state, shape (b, s),
         -100 for none, or None. Padding that has one is computed. Other heads do not take several texts in a row.
         """
-        kwargs["one_text_per_row"] = "token_labels" not in kwargs
+        kwargs.setdefault("one_text_per_row", "token_labels" not in kwargs)
         return self.base_model(*inputs, **{**kwargs, "return_dict": True})
 
     def _make_output(

@@ -293,6 +293,34 @@ def test_a_given_cache_is_refused():
         model(**flatten(names=ENDS), past_key_values=cache)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("fields", [{}, EAGER, LINEAR, {"prefix_lm": True}])
+@pytest.mark.parametrize("use_cache", [False, True])
+def test_generate_continues_one_text_per_row(fields, use_cache):
+    model = small_model("RoFormerForCausalLM", **DECODER, **fields).double()
+    ids, positions = torch.arange(5, 11)[None], torch.tensor([[0, 1, 2, 0, 1, 2]])
+    options = {"max_new_tokens": 4, "do_sample": False, "eos_token_id": None, "pad_token_id": 0, "use_cache": use_cache}
+    found = model.generate(ids, position_ids=positions, **options)
+    for n in range(6, 10):
+        more = torch.cat([positions, torch.arange(3, n - 3)[None]], dim=1)
+        segments = (torch.arange(n) > 5).long()[None] if "prefix_lm" in fields else None
+        logits = model(found[:, :n], torch.ones(1, n), segments, position_ids=more, use_cache=False).logits
+        assert found[0, n] == logits[0, -1].argmax()
+    mask = torch.ones_like(ids)
+    assert model.generate(ids, attention_mask=mask, position_ids=positions, **options).equal(found)
+
+
+@pytest.mark.parametrize("fields", [{}, LINEAR], ids=["softmax", "linear"])
+def test_compiled_models_generate(fields):
+    torch._dynamo.reset()
+    model, ids = small_model("RoFormerForCausalLM", **DECODER, **fields), torch.arange(5, 11)[None]
+    options = {"max_new_tokens": 2, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
+    expected = model.generate(ids, **options)
+    model.forward = torch.compile(model.forward, backend="eager")
+    assert model.generate(ids, **options).equal(expected)
+    torch._dynamo.reset()
+
+
 # What is refused.
 
 
