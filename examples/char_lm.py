@@ -15,23 +15,9 @@ import math
 from itertools import chain
 from pathlib import Path
 
-import torch
-from rich.console import Console
-from rich.table import Table
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast, TrainingArguments, set_seed
-
-from modeling_roformer import RoFormerConfig, RoFormerForCausalLM
-from modeling_roformer.output.atomic_folder import output_folder
-from modeling_roformer.training.comparing.curves import draw_panels, points, smooth
+import roformer_command  # noqa: F401, first: the package then imports models where they are used
 from modeling_roformer.training.errors import TrainingError, exit_on_error
-from modeling_roformer.training.runs.checkpointing import CheckpointingTrainer
-from modeling_roformer.training.runs.device import ON_CPU, processes
-from modeling_roformer.training.runs.digests import digest_of_text
-from modeling_roformer.training.runs.finite import NotFinite, positive_integer, positive_rate, seed_number, show_failed
-from modeling_roformer.training.runs.kept_model import digest_of_kept, is_kept, require_room
-from modeling_roformer.training.runs.resuming import ResultsFile, require_values, run_lock
-from modeling_roformer.training.runs.text_file import read_text
+from modeling_roformer.training.runs.arguments import positive_integer, positive_rate, require_files, seed_number
 
 VARIANTS = {
     "none": {"position_encoding": "none"},
@@ -84,7 +70,29 @@ def read_arguments() -> argparse.Namespace:
     chosen.device_batch = chosen.device_batch or chosen.batch_size
     if chosen.batch_size % chosen.device_batch:
         parser.error(f"--batch-size {chosen.batch_size} is not a multiple of --device-batch {chosen.device_batch}")
+    require_files([chosen.text])
     return chosen
+
+
+with exit_on_error("char_lm"):
+    if __name__ == "__main__":
+        read_arguments()  # before the imports, which take seconds
+    import torch
+    from rich.console import Console
+    from rich.table import Table
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast, TrainingArguments, set_seed
+
+    from modeling_roformer import RoFormerConfig, RoFormerForCausalLM
+    from modeling_roformer.output.atomic_folder import output_folder
+    from modeling_roformer.training.comparing.curves import draw_panels, points, smooth
+    from modeling_roformer.training.runs.checkpointing import CheckpointingTrainer
+    from modeling_roformer.training.runs.device import ON_CPU, processes
+    from modeling_roformer.training.runs.digests import digest_of_text
+    from modeling_roformer.training.runs.finite import NotFinite, show_failed
+    from modeling_roformer.training.runs.kept_model import digest_of_kept, is_kept, require_room
+    from modeling_roformer.training.runs.resuming import ResultsFile, require_values, run_lock
+    from modeling_roformer.training.runs.text_file import read_text
 
 
 def make_tokenizer(text: str, unit: str) -> PreTrainedTokenizerFast:

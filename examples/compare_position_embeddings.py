@@ -11,23 +11,9 @@ command resumes a stopped run. The options are those of pretrain_mlm.py.
 import argparse
 from collections.abc import Sequence
 
-from rich.console import Console
-from rich.table import Table
-from transformers import PreTrainedTokenizerBase, set_seed
-
-from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM
-from modeling_roformer.training.comparing.curves import RunCurves, draw_panels, run_curves, steps_to, times_as_fast
+import roformer_command  # noqa: F401, first: the package then imports models where they are used
 from modeling_roformer.training.errors import TrainingError, exit_on_error
-from modeling_roformer.training.pretraining.pretrain import (
-    add_arguments,
-    pretrain,
-    pretraining_options,
-    require_same_run,
-    tokenizer_options,
-)
-from modeling_roformer.training.pretraining.stages import read_stages
-from modeling_roformer.training.runs.device import processes
-from modeling_roformer.training.runs.models import fresh_model, load_tokenizer
+from modeling_roformer.training.pretraining.arguments import add_arguments, require_inputs
 
 ENCODINGS = ("rotary", "learned", "sinusoidal", "none")
 
@@ -44,7 +30,29 @@ def read_arguments() -> argparse.Namespace:
         default=ENCODINGS[:3],
         help="values of position_encoding in RoFormerConfig",
     )
-    return parser.parse_args()
+    chosen = parser.parse_args()
+    require_inputs(chosen)
+    return chosen
+
+
+with exit_on_error("compare_position_embeddings"):
+    if __name__ == "__main__":
+        read_arguments()  # before the imports, which take seconds
+    from rich.console import Console
+    from rich.table import Table
+    from transformers import PreTrainedTokenizerBase, set_seed
+
+    from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM
+    from modeling_roformer.training.comparing.curves import RunCurves, draw_panels, run_curves, steps_to, times_as_fast
+    from modeling_roformer.training.pretraining.pretrain import (
+        pretrain,
+        pretraining_options,
+        require_same_run,
+        tokenizer_options,
+    )
+    from modeling_roformer.training.pretraining.stages import read_stages
+    from modeling_roformer.training.runs.device import processes
+    from modeling_roformer.training.runs.models import fresh_model, load_tokenizer
 
 
 def equal_models(

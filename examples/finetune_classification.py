@@ -12,46 +12,16 @@ import math
 import shutil
 from pathlib import Path
 
-import datasets
-import torch
-from huggingface_hub import EvalResult
-from rich.console import Console
-from transformers import (
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-    DataCollatorWithPadding,
-    EarlyStoppingCallback,
-    EvalPrediction,
-    TrainingArguments,
-    set_seed,
-)
-
-from modeling_roformer import RoFormerConfig
-from modeling_roformer.model_cards.trained_card import published_name, write_trained_card
-from modeling_roformer.output.atomic_folder import output_folder
-from modeling_roformer.training.comparing.curves import draw_learning_curves
+import roformer_command  # noqa: F401, first: the package then imports models where they are used
 from modeling_roformer.training.errors import TrainingError, exit_on_error
-from modeling_roformer.training.finetuning.labelled_text import read_labelled
-from modeling_roformer.training.finetuning.results import SeedResults
-from modeling_roformer.training.metrics import metric
-from modeling_roformer.training.runs.data_sets import require_outside
-from modeling_roformer.training.runs.device import ON_CPU, require_one_process
-from modeling_roformer.training.runs.digests import digest_of_model, digest_of_rows
-from modeling_roformer.training.runs.finite import (
-    FiniteTrainer,
-    NotFinite,
+from modeling_roformer.training.runs.arguments import (
     positive_integer,
     positive_rate,
-    require_finite_start,
+    require_place,
     seed_number,
-    show_failed,
     text_length,
 )
-from modeling_roformer.training.runs.kept_model import digest_of_kept, is_kept, keeps_one_of, require_room, to_train
-from modeling_roformer.training.runs.learning_rate import fine_tuning_rate
-from modeling_roformer.training.runs.models import saved_config
-from modeling_roformer.training.runs.nothing_learned import NothingLearned
-from modeling_roformer.training.runs.resuming import recorded_setting, run_lock
+from modeling_roformer.training.runs.data_sets import require_sources
 
 LEAST = 5  # minimum number of texts to split
 BATCH, PATIENCE = 32, 2
@@ -96,7 +66,44 @@ def read_arguments() -> argparse.Namespace:
     chosen = parser.parse_args()
     if chosen.text_pair and not chosen.text:
         parser.error("--text-pair needs --text, the column with the first text of the pairs")
+    require_place(chosen.model)
+    require_sources(getattr(chosen, part) for part in PARTS)
     return chosen
+
+
+with exit_on_error("finetune_classification"):
+    if __name__ == "__main__":
+        read_arguments()  # before the imports, which take seconds
+    import datasets
+    import torch
+    from huggingface_hub import EvalResult
+    from rich.console import Console
+    from transformers import (
+        AutoModelForSequenceClassification,
+        AutoTokenizer,
+        DataCollatorWithPadding,
+        EarlyStoppingCallback,
+        EvalPrediction,
+        TrainingArguments,
+        set_seed,
+    )
+
+    from modeling_roformer import RoFormerConfig
+    from modeling_roformer.model_cards.trained_card import published_name, write_trained_card
+    from modeling_roformer.output.atomic_folder import output_folder
+    from modeling_roformer.training.comparing.curves import draw_learning_curves
+    from modeling_roformer.training.finetuning.labelled_text import read_labelled
+    from modeling_roformer.training.finetuning.results import SeedResults
+    from modeling_roformer.training.metrics import metric
+    from modeling_roformer.training.runs.data_sets import require_outside
+    from modeling_roformer.training.runs.device import ON_CPU, require_one_process
+    from modeling_roformer.training.runs.digests import digest_of_model, digest_of_rows
+    from modeling_roformer.training.runs.finite import FiniteTrainer, NotFinite, require_finite_start, show_failed
+    from modeling_roformer.training.runs.kept_model import digest_of_kept, is_kept, keeps_one_of, require_room, to_train
+    from modeling_roformer.training.runs.learning_rate import fine_tuning_rate
+    from modeling_roformer.training.runs.models import saved_config
+    from modeling_roformer.training.runs.nothing_learned import NothingLearned
+    from modeling_roformer.training.runs.resuming import recorded_setting, run_lock
 
 
 def read_data(chosen: argparse.Namespace) -> datasets.DatasetDict:

@@ -17,38 +17,17 @@ from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 
-import torch
-from huggingface_hub import EvalResult
-from rich.console import Console
-from rich.table import Table
-from transformers import (
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-    DataCollatorWithPadding,
-    TrainingArguments,
-    set_seed,
-)
-
-from modeling_roformer.model_cards.trained_card import published_name, write_trained_card
-from modeling_roformer.output.atomic_folder import output_folder
+import roformer_command  # noqa: F401, first: the package then imports models where they are used
 from modeling_roformer.training.errors import TrainingError, exit_on_error
-from modeling_roformer.training.finetuning.glue import TASKS, read_task
-from modeling_roformer.training.metrics import metric
-from modeling_roformer.training.runs.device import ON_CPU, require_one_process
-from modeling_roformer.training.runs.digests import digest_of_model, digest_of_rows
-from modeling_roformer.training.runs.finite import (
-    FiniteTrainer,
-    NotFinite,
+from modeling_roformer.training.finetuning.glue import TASKS
+from modeling_roformer.training.runs.arguments import (
     positive_integer,
     positive_rate,
-    require_finite_start,
+    require_place,
     seed_number,
-    show_failed,
     text_length,
 )
-from modeling_roformer.training.runs.kept_model import digest_of_kept, is_kept, keeps_one_of, require_room, to_train
-from modeling_roformer.training.runs.models import saved_config
-from modeling_roformer.training.runs.resuming import ResultsFile, check_rows, require_values, run_lock
+from modeling_roformer.training.runs.data_sets import require_sources
 
 METRICS = {"accuracy": "classification", "f1": "f1", "spearman": "spearman"}  # score -> the metric that has it
 
@@ -67,7 +46,38 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--batch-size", type=positive_integer, default=32)
     parser.add_argument("--length", type=text_length, default=512, help="maximum number of tokens of a text or a pair")
     parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast")
-    return parser.parse_args()
+    chosen = parser.parse_args()
+    for place in chosen.models:
+        require_place(place)
+    require_sources([chosen.data])
+    return chosen
+
+
+with exit_on_error("finetune_glue"):
+    if __name__ == "__main__":
+        read_arguments()  # before the imports, which take seconds
+    import torch
+    from huggingface_hub import EvalResult
+    from rich.console import Console
+    from rich.table import Table
+    from transformers import (
+        AutoModelForSequenceClassification,
+        AutoTokenizer,
+        DataCollatorWithPadding,
+        TrainingArguments,
+        set_seed,
+    )
+
+    from modeling_roformer.model_cards.trained_card import published_name, write_trained_card
+    from modeling_roformer.output.atomic_folder import output_folder
+    from modeling_roformer.training.finetuning.glue import read_task
+    from modeling_roformer.training.metrics import metric
+    from modeling_roformer.training.runs.device import ON_CPU, require_one_process
+    from modeling_roformer.training.runs.digests import digest_of_model, digest_of_rows
+    from modeling_roformer.training.runs.finite import FiniteTrainer, NotFinite, require_finite_start, show_failed
+    from modeling_roformer.training.runs.kept_model import digest_of_kept, is_kept, keeps_one_of, require_room, to_train
+    from modeling_roformer.training.runs.models import saved_config
+    from modeling_roformer.training.runs.resuming import ResultsFile, check_rows, require_values, run_lock
 
 
 def fine_tune(place: str, task: str, parts, rate: float, seed: int, chosen: argparse.Namespace) -> FiniteTrainer:

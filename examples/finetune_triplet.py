@@ -15,35 +15,11 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from rich.console import Console
-
+import roformer_command  # noqa: F401, first: the package then imports models where they are used
 from modeling_roformer.training.errors import TrainingError, exit_on_error
-from modeling_roformer.training.metrics import metric
-from modeling_roformer.training.runs.data_sets import require_outside
-from modeling_roformer.training.runs.device import require_one_process
-from modeling_roformer.training.runs.finite import NotFinite, positive_rate, seed_number, show_failed, text_length
-from modeling_roformer.training.runs.kept_model import digest_of_kept, is_kept, keeps_one_of, require_room, to_train
-from modeling_roformer.training.runs.learning_rate import fine_tuning_rate
-from modeling_roformer.training.runs.models import saved_config
-from modeling_roformer.training.runs.resuming import recorded_setting, run_lock
-from modeling_roformer.training.triplets.baselines import TEXT_BLIND, WITHOUT_MODEL, mean_vectors, nearest
-from modeling_roformer.training.triplets.finetuning import (
-    Data,
-    Recipe,
-    describe_trained,
-    fine_tune,
-    load_starting_model,
-    save_trained,
-)
-from modeling_roformer.training.triplets.reading import (
-    COLUMNS,
-    Split,
-    digest_of_triplets,
-    encode_triplets,
-    read_triplets,
-    split_triplets,
-)
-from modeling_roformer.training.triplets.results import Results, Run, accuracy_table, compare, comparison_table
+from modeling_roformer.training.runs.arguments import positive_rate, require_place, seed_number, text_length
+from modeling_roformer.training.runs.data_sets import require_sources
+from modeling_roformer.training.triplets.arguments import COLUMNS, Recipe
 
 
 def read_arguments() -> argparse.Namespace:
@@ -91,7 +67,41 @@ def read_arguments() -> argparse.Namespace:
     for name, least in {"epochs": 0, "patience": 1, "batch_size": 1, "device_tokens": 1}.items():
         if getattr(chosen, name) < least:
             parser.error(f"--{name.replace('_', '-')} must be at least {least}")
+    require_sources([chosen.triplets, chosen.train, chosen.validation, chosen.test])
+    for place in chosen.models:
+        require_place(place)
     return chosen
+
+
+with exit_on_error("finetune_triplet"):
+    if __name__ == "__main__":
+        read_arguments()  # before the imports, which take seconds
+    from rich.console import Console
+
+    from modeling_roformer.training.metrics import metric
+    from modeling_roformer.training.runs.data_sets import require_outside
+    from modeling_roformer.training.runs.device import require_one_process
+    from modeling_roformer.training.runs.finite import NotFinite, show_failed
+    from modeling_roformer.training.runs.kept_model import digest_of_kept, is_kept, keeps_one_of, require_room, to_train
+    from modeling_roformer.training.runs.learning_rate import fine_tuning_rate
+    from modeling_roformer.training.runs.models import saved_config
+    from modeling_roformer.training.runs.resuming import recorded_setting, run_lock
+    from modeling_roformer.training.triplets.baselines import TEXT_BLIND, WITHOUT_MODEL, mean_vectors, nearest
+    from modeling_roformer.training.triplets.finetuning import (
+        Data,
+        describe_trained,
+        fine_tune,
+        load_starting_model,
+        save_trained,
+    )
+    from modeling_roformer.training.triplets.reading import (
+        Split,
+        digest_of_triplets,
+        encode_triplets,
+        read_triplets,
+        split_triplets,
+    )
+    from modeling_roformer.training.triplets.results import Results, Run, accuracy_table, compare, comparison_table
 
 
 def split_by_seed(whole=None, train=None, validation=None, test=None) -> Callable[[int], Split]:

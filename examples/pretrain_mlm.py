@@ -10,16 +10,9 @@ listed in a YAML file; `stages/paper.yaml` has those of the paper. See docs/pre-
 
 import argparse
 
+import roformer_command  # noqa: F401, first: the package then imports models where they are used
 from modeling_roformer.training.errors import exit_on_error
-from modeling_roformer.training.pretraining.pretrain import (
-    add_arguments,
-    held_out_scores,
-    pretrain,
-    pretraining_options,
-    tokenizer_options,
-)
-from modeling_roformer.training.pretraining.stages import read_stages
-from modeling_roformer.training.runs.models import fresh_model, load_tokenizer, trained_model
+from modeling_roformer.training.pretraining.arguments import add_arguments, require_inputs
 
 
 def read_arguments() -> argparse.Namespace:
@@ -36,7 +29,21 @@ def read_arguments() -> argparse.Namespace:
         parser.error("give --tokenizer, or --from with a model that has one")
     if chosen.start is not None and chosen.config is not None:
         parser.error("--config is for a fresh model: leave it out with --from")
+    require_inputs(chosen)
     return chosen
+
+
+with exit_on_error("pretrain_mlm"):
+    if __name__ == "__main__":
+        read_arguments()  # before the imports, which take seconds
+    from modeling_roformer.training.pretraining.pretrain import (
+        held_out_scores,
+        pretrain,
+        pretraining_options,
+        tokenizer_options,
+    )
+    from modeling_roformer.training.pretraining.stages import read_stages
+    from modeling_roformer.training.runs.models import fresh_model, load_tokenizer, trained_model
 
 
 def main() -> None:

@@ -19,9 +19,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+import roformer_command  # noqa: F401, first: the package then imports no models, which takes seconds
 from modeling_roformer.output.atomic_folder import output_folder
 from modeling_roformer.training.errors import TrainingError, exit_on_error
-from modeling_roformer.training.runs.finite import positive_integer
+from modeling_roformer.training.runs.arguments import positive_integer
 from modeling_roformer.training.runs.tables import read_table, require_columns, texts_in
 
 SHARES = {"train": 70, "validation": 10, "test": 20}  # per cent

@@ -25,27 +25,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import jieba
-import numpy as np
-from rich.console import Console
-from rich.progress import track
-from rich.table import Table
-from scipy.optimize import linear_sum_assignment
-from sklearn.ensemble import GradientBoostingClassifier
-from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
-
-from modeling_roformer.output.atomic_folder import output_folder
-from modeling_roformer.tokenization.segmentation import JiebaSegmenter
-from modeling_roformer.tokenization.vocabulary_maker.corpus import read_chunks
+import roformer_command  # noqa: F401, first: the package then imports models where they are used
 from modeling_roformer.training.errors import TrainingError, exit_on_error
-from modeling_roformer.training.pretraining.near_duplicates import near_duplicates
-from modeling_roformer.training.runs.finite import positive_integer, seed_number
-from modeling_roformer.training.runs.models import load_tokenizer
-from modeling_roformer.training.triplets.baselines import tf_idf
-from modeling_roformer.training.triplets.reading import LABELS, Triplet
+from modeling_roformer.training.runs.arguments import positive_integer, require_files, require_place, seed_number
 
 NUMBER = "[一二三四五六七八九十百千零〇两0-9０-９]+"
 ARTICLE = re.compile(rf"^第{NUMBER}条(之{NUMBER})?[\s　]*")
@@ -138,7 +120,34 @@ def read_arguments() -> argparse.Namespace:
         "--train", type=positive_integer, default=1500, help="training triplets, at most; the rest of the statutes"
     )
     parser.add_argument("--seed", type=seed_number, default=0, help="seed of the splits and of the labels")
-    return parser.parse_args()
+    chosen = parser.parse_args()
+    require_files([chosen.laws])
+    require_place(chosen.tokenizer)
+    return chosen
+
+
+with exit_on_error("statute_triplets"):
+    if __name__ == "__main__":
+        read_arguments()  # before the imports, which take seconds
+    import jieba
+    import numpy as np
+    from rich.console import Console
+    from rich.progress import track
+    from rich.table import Table
+    from scipy.optimize import linear_sum_assignment
+    from sklearn.ensemble import GradientBoostingClassifier
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    from modeling_roformer.output.atomic_folder import output_folder
+    from modeling_roformer.tokenization.segmentation import JiebaSegmenter
+    from modeling_roformer.tokenization.vocabulary_maker.corpus import read_chunks
+    from modeling_roformer.training.pretraining.near_duplicates import near_duplicates
+    from modeling_roformer.training.runs.models import load_tokenizer
+    from modeling_roformer.training.triplets.baselines import tf_idf
+    from modeling_roformer.training.triplets.reading import LABELS, Triplet
 
 
 def jieba_places() -> set[str]:

@@ -16,46 +16,16 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import datasets
-import torch
-from huggingface_hub import EvalResult
-from rich.console import Console
-from rich.table import Table
-from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
-from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
-from sentence_transformers.sentence_transformer.losses import CachedMultipleNegativesRankingLoss
-from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
-from sentence_transformers.sentence_transformer.training_args import BatchSamplers
-from sentence_transformers.util import mine_hard_negatives
-from sklearn.feature_extraction.text import TfidfVectorizer
-from transformers import set_seed
-
-from modeling_roformer import RoFormerConfig
-from modeling_roformer.model_cards.trained_card import published_name, write_trained_card
-from modeling_roformer.output.atomic_folder import output_folder
-from modeling_roformer.output.extras import needs_extra
-from modeling_roformer.serving.model_folder import named_when_unreadable
-from modeling_roformer.tokenization.segmentation import JiebaSegmenter
+import roformer_command  # noqa: F401, first: the package then imports models where they are used
 from modeling_roformer.training.errors import TrainingError, exit_on_error
-from modeling_roformer.training.runs.data_sets import require_outside
-from modeling_roformer.training.runs.device import ON_CPU, require_one_process
-from modeling_roformer.training.runs.digests import digest_of_model, digest_of_rows, digest_of_text
-from modeling_roformer.training.runs.finite import (
-    FiniteTraining,
-    NotFinite,
+from modeling_roformer.training.runs.arguments import (
     positive_integer,
     positive_rate,
-    require_finite_start,
+    require_place,
     seed_number,
-    show_failed,
     text_length,
 )
-from modeling_roformer.training.runs.kept_model import digest_of_kept, is_kept, keeps_one_of, require_room, to_train
-from modeling_roformer.training.runs.learning_rate import fine_tuning_rate
-from modeling_roformer.training.runs.models import saved_config
-from modeling_roformer.training.runs.resuming import ResultsFile, recorded_setting, require_values, run_lock
-from modeling_roformer.training.runs.spread import spread
-from modeling_roformer.training.runs.tables import read_table, require_columns, texts_in
+from modeling_roformer.training.runs.data_sets import require_sources
 
 COLUMNS = ("question", "passage")
 PARTS = ("train", "validation", "test")
@@ -66,10 +36,6 @@ MARGIN = 0.05  # hard negatives have at most 95 % of the cosine of the answer: c
 UNTRAINED, TRAINED = "before training", "trained"
 NOT_COMPARED = ("output", "seeds", *PARTS, "passages", *COLUMNS, "device_batch", "words")
 HYPERPARAMETERS = ("learning_rate", "batch_size", "epochs", "hard_epochs", "negatives", "length", "bf16")
-
-
-class RetrieverTrainer(FiniteTraining, SentenceTransformerTrainer):
-    """sentence-transformers' trainer. It raises `NotFinite` in a failed run."""
 
 
 def read_arguments() -> argparse.Namespace:
@@ -100,7 +66,52 @@ def read_arguments() -> argparse.Namespace:
     for option, epochs in (("--epochs", chosen.epochs), ("--hard-epochs", chosen.hard_epochs)):
         if epochs < 0:
             parser.error(f"{option} is {epochs}; expected at least 0")
+    require_place(chosen.model)
+    require_sources([*(getattr(chosen, part) for part in PARTS), *chosen.passages])
     return chosen
+
+
+with exit_on_error("train_retriever"):
+    if __name__ == "__main__":
+        read_arguments()  # before the imports, which take seconds
+    import datasets
+    import torch
+    from huggingface_hub import EvalResult
+    from rich.console import Console
+    from rich.table import Table
+    from sentence_transformers import (
+        SentenceTransformer,
+        SentenceTransformerTrainer,
+        SentenceTransformerTrainingArguments,
+    )
+    from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
+    from sentence_transformers.sentence_transformer.losses import CachedMultipleNegativesRankingLoss
+    from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
+    from sentence_transformers.sentence_transformer.training_args import BatchSamplers
+    from sentence_transformers.util import mine_hard_negatives
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from transformers import set_seed
+
+    from modeling_roformer import RoFormerConfig
+    from modeling_roformer.model_cards.trained_card import published_name, write_trained_card
+    from modeling_roformer.output.atomic_folder import output_folder
+    from modeling_roformer.output.extras import needs_extra
+    from modeling_roformer.serving.model_folder import named_when_unreadable
+    from modeling_roformer.tokenization.segmentation import JiebaSegmenter
+    from modeling_roformer.training.runs.data_sets import require_outside
+    from modeling_roformer.training.runs.device import ON_CPU, require_one_process
+    from modeling_roformer.training.runs.digests import digest_of_model, digest_of_rows, digest_of_text
+    from modeling_roformer.training.runs.finite import FiniteTraining, NotFinite, require_finite_start, show_failed
+    from modeling_roformer.training.runs.kept_model import digest_of_kept, is_kept, keeps_one_of, require_room, to_train
+    from modeling_roformer.training.runs.learning_rate import fine_tuning_rate
+    from modeling_roformer.training.runs.models import saved_config
+    from modeling_roformer.training.runs.resuming import ResultsFile, recorded_setting, require_values, run_lock
+    from modeling_roformer.training.runs.spread import spread
+    from modeling_roformer.training.runs.tables import read_table, require_columns, texts_in
+
+
+class RetrieverTrainer(FiniteTraining, SentenceTransformerTrainer):
+    """sentence-transformers' trainer. It raises `NotFinite` in a failed run."""
 
 
 def read_questions(source: str, chosen: argparse.Namespace, split: str) -> datasets.Dataset:

@@ -16,38 +16,10 @@ import argparse
 from itertools import chain
 from pathlib import Path
 
-import datasets
-import sacrebleu
-import torch
-from huggingface_hub import EvalResult
-from rich.console import Console
-from rich.progress import track
-from rich.table import Table
-from transformers import (
-    AutoModelForSeq2SeqLM,
-    DataCollatorForSeq2Seq,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    Seq2SeqTrainer,
-    Seq2SeqTrainingArguments,
-    set_seed,
-)
-
-from modeling_roformer import RoFormerForConditionalGeneration, RoFormerSeq2SeqConfig
-from modeling_roformer.model_cards.trained_card import published_name, write_trained_card
-from modeling_roformer.output.atomic_folder import output_folder
-from modeling_roformer.training.comparing.curves import draw_panels, points, smooth
+import roformer_command  # noqa: F401, first: the package then imports models where they are used
 from modeling_roformer.training.errors import TrainingError, exit_on_error
-from modeling_roformer.training.runs.checkpointing import Checkpointing
-from modeling_roformer.training.runs.device import ON_CPU
-from modeling_roformer.training.runs.digests import digest_of_rows, digest_of_tokenizer
-from modeling_roformer.training.runs.finite import NotFinite, seed_number, show_failed
-from modeling_roformer.training.runs.kept_model import digest_of_kept, is_kept, require_room
-from modeling_roformer.training.runs.models import require_place, saved_tokenizer
-from modeling_roformer.training.runs.resuming import ResultsFile, report, require_values, run_lock
-from modeling_roformer.training.runs.spread import spread
-from modeling_roformer.training.translation.pairs import COLUMNS, TokenBatches, hold_out, read_pairs, train_tokenizer
-from modeling_roformer.training.translation.setting import Setting, read_setting
+from modeling_roformer.training.runs.arguments import require_files, require_place, seed_number
+from modeling_roformer.training.runs.data_sets import require_sources
 
 NAMES = {"rotary": "RoFormer", "sinusoidal": "Transformer"}
 SETTING = Path(__file__).with_name("translation") / "small.yaml"
@@ -88,8 +60,54 @@ def read_arguments() -> argparse.Namespace:
     for part in PARTS:
         if len(getattr(chosen, part) or [""]) > 2:
             parser.error(f"--{part} has more than two files; write SETTING.yaml first")
+        require_sources(getattr(chosen, part) or [])
+    require_files([chosen.setting])
+    if chosen.score:
+        require_place(chosen.score)
     chosen.encodings, chosen.seeds = ([*dict.fromkeys(values)] for values in (chosen.encodings, chosen.seeds))
     return chosen
+
+
+with exit_on_error("translate"):
+    if __name__ == "__main__":
+        read_arguments()  # before the imports, which take seconds
+    import datasets
+    import sacrebleu
+    import torch
+    from huggingface_hub import EvalResult
+    from rich.console import Console
+    from rich.progress import track
+    from rich.table import Table
+    from transformers import (
+        AutoModelForSeq2SeqLM,
+        DataCollatorForSeq2Seq,
+        PreTrainedModel,
+        PreTrainedTokenizerBase,
+        Seq2SeqTrainer,
+        Seq2SeqTrainingArguments,
+        set_seed,
+    )
+
+    from modeling_roformer import RoFormerForConditionalGeneration, RoFormerSeq2SeqConfig
+    from modeling_roformer.model_cards.trained_card import published_name, write_trained_card
+    from modeling_roformer.output.atomic_folder import output_folder
+    from modeling_roformer.training.comparing.curves import draw_panels, points, smooth
+    from modeling_roformer.training.runs.checkpointing import Checkpointing
+    from modeling_roformer.training.runs.device import ON_CPU
+    from modeling_roformer.training.runs.digests import digest_of_rows, digest_of_tokenizer
+    from modeling_roformer.training.runs.finite import NotFinite, show_failed
+    from modeling_roformer.training.runs.kept_model import digest_of_kept, is_kept, require_room
+    from modeling_roformer.training.runs.models import saved_tokenizer
+    from modeling_roformer.training.runs.resuming import ResultsFile, report, require_values, run_lock
+    from modeling_roformer.training.runs.spread import spread
+    from modeling_roformer.training.translation.pairs import (
+        COLUMNS,
+        TokenBatches,
+        hold_out,
+        read_pairs,
+        train_tokenizer,
+    )
+    from modeling_roformer.training.translation.setting import Setting, read_setting
 
 
 def read_part(chosen: argparse.Namespace, part: str) -> datasets.Dataset:

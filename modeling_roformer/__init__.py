@@ -4,7 +4,8 @@ Importing this package registers it with transformers: `AutoConfig`, `AutoModelâ
 for every RoFormer checkpoint. It reads no dictionary: the tokenizer does, when it first segments a text.
 
 The command `roformer` starts without models (see `roformer_command.py`), since importing torch and transformers takes
-seconds. In its process this package has no public names, and `registration` registers it where a command uses a model.
+seconds. In its process `registration` registers this package where a command uses a model, or the first public name that is
+asked for. The scripts of `examples/` start in the same way, to check their arguments first.
 """
 
 import sys
@@ -38,3 +39,13 @@ if "roformer_command" not in sys.modules:
     def __dir__() -> list[str]:
         """Return the public names, and those that Python sets."""
         return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
+
+else:
+
+    def __getattr__(name: str):
+        """Return a public name, and register the package. Public names are classes; a room's name is in lower case."""
+        if not name[0].isupper():
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from .registration import public_names
+
+        return getattr(public_names, name)

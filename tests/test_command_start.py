@@ -212,6 +212,19 @@ print(AutoModel.from_config(AutoConfig.for_model("roformer", num_hidden_layers=1
     assert out == "modeling_roformer.model\n"
 
 
+def test_a_public_name_registers_the_package_in_a_script_that_starts_without_models(start):
+    out, _ = start("""
+import sys
+import roformer_command
+import modeling_roformer
+assert not hasattr(modeling_roformer, "serving") and "torch" not in sys.modules
+from transformers import AutoConfig
+from modeling_roformer import RoFormerConfig
+print(RoFormerConfig.__module__, AutoConfig.for_model("roformer").__class__ is RoFormerConfig)
+""")
+    assert out == "modeling_roformer.configuration True\n"
+
+
 def test_ctrl_c_before_it_has_begun(monkeypatch, capsys):
     """While the options are put together, which is before typer looks after it."""
     monkeypatch.setattr(sys, "argv", ["roformer", "info", str(LEGACY / "word")])

@@ -30,10 +30,11 @@ from transformers import TrainerCallback, TrainingArguments, set_seed
 from modeling_roformer.training.comparing.curves import draw_panels, points, smooth
 from modeling_roformer.training.errors import TrainingError, exit_on_error
 from modeling_roformer.training.pretraining.masking import uniform
+from modeling_roformer.training.runs.arguments import positive_rate, seed_number
 from modeling_roformer.training.runs.checkpointing import CheckpointingTrainer
 from modeling_roformer.training.runs.device import ON_CPU
 from modeling_roformer.training.runs.digests import digest_of_text
-from modeling_roformer.training.runs.finite import NotFinite, positive_rate, seed_number, show_failed
+from modeling_roformer.training.runs.finite import NotFinite, show_failed
 from modeling_roformer.training.runs.resuming import ResultsFile, require_values, run_lock
 from modeling_roformer.training.runs.spread import number_of_seeds, spread
 from modeling_roformer.training.runs.text_file import read_text

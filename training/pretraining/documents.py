@@ -26,6 +26,7 @@ from ..errors import TrainingError
 from ..runs.data_sets import is_data_set, load_data_set
 from ..runs.device import processes
 from ..runs.digests import digest_of_rows, file_digests
+from .arguments import SAMPLE_BY
 
 SPECIAL_TOKENS = 2  # [CLS] and [SEP] around a piece
 LONGEST_PIECE = 1.5  # maximum number of characters per token of the length, as in the original script, for Chinese
@@ -33,7 +34,6 @@ CHINESE = 3  # maximum number of characters per token of a Chinese text
 _SENTENCE_END = re.compile("[\n。]")
 _BATCH = 100  # documents in memory at once
 _TABLES = {".csv": ",", ".tsv": "\t", ".parquet": None}  # and the character between two columns
-SAMPLE_BY = ("line", "document")
 _FORMAT = 2  # of the files in the cache; with another number they are written again
 _FORMAT_OF_PIECES = 2  # the same, of the files with pieces
 

@@ -43,10 +43,9 @@ from ..runs.checkpoints import remove_all_but, require_undamaged
 from ..runs.data_sets import require_outside
 from ..runs.device import ON_CPU, device_batch_size, on_main_process, processes
 from ..runs.digests import digest_of_tokenizer, digests_of_weights, non_default_fields
-from ..runs.finite import first_not_finite, seed_number
-from ..runs.models import SIZES
+from ..runs.finite import first_not_finite
 from ..runs.resuming import check_same, run_lock
-from .documents import SAMPLE_BY, Corpus
+from .documents import Corpus
 from .masking import HeldOutBatches, MaskingCollator, StageExamples
 from .stage_trainer import StageTrainer, StopSignal
 from .stages import USUAL_LENGTH, Stage, usual_stage
@@ -421,39 +420,6 @@ def _compared_arguments(arguments: dict) -> dict:
         if field.name in compared and compared[field.name] == field.default:
             del compared[field.name]
     return json.loads(json.dumps(compared, default=str))
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add all options of a pre-training script but --from, --tokenizer and --epochs."""
-    parser.add_argument("--corpus", nargs="+", required=True, help="files, folders or names of data sets")
-    parser.add_argument(
-        "--field",
-        "--text",
-        default="text",
-        help="field of JSON Lines, or column of tables and data sets, with the text",
-    )
-    parser.add_argument(
-        "--sample-by", choices=SAMPLE_BY, default="line", help="what is a document in a text file; default: a line"
-    )
-    parser.add_argument("--output", type=Path, required=True, help="folder of the run")
-    parser.add_argument(
-        "--config",
-        help=f"size of a fresh model ({', '.join(SIZES)}), or a JSON file with fields of RoFormerConfig; default: mini",
-    )
-    parser.add_argument("--characters", action="store_true", help="one token per character; jieba's words are masked")
-    parser.add_argument("--eval", nargs="+", help="held-out documents, in the same forms as --corpus")
-    parser.add_argument("--cache", type=Path, help="folder for the tokenized corpus; default: in --output")
-    parser.add_argument("--num-proc", type=int, help="number of processes that tokenize")
-    parser.add_argument("--seed", type=seed_number, default=0, help="seed of weights, order, masks and dropout")
-    parser.add_argument(
-        "--device-tokens", type=int, default=16_384, help="maximum number of tokens that a device computes at once"
-    )
-    parser.add_argument(
-        "--save-steps", type=int, default=500, help="steps between checkpoints, and between evaluations"
-    )
-    parser.add_argument("--logging-steps", type=int, default=50, help="steps between log entries")
-    parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast")
-    parser.add_argument("--compile", action="store_true", help="torch.compile the model")
 
 
 def tokenizer_options(chosen: argparse.Namespace) -> dict:

@@ -9,6 +9,7 @@ import datasets
 from ...output.console import no_warnings, sentence_of
 from ...tokenization.vocabulary_maker.corpus import JSON_LINES, TABLES, TEXT, CorpusError, corpus_files
 from ..errors import TrainingError
+from .arguments import require_files
 
 _DATA_SET = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*", re.ASCII)  # NAME or OWNER/NAME
 _FILES = (
@@ -31,6 +32,11 @@ def load_data_set(name: str, split: str = "train", cache: str | Path | None = No
         if "data_files" in options:
             raise TrainingError(f"{options['data_files']} cannot be read as a table: {reason}") from None
         raise TrainingError(f"{name} is neither a file nor a data set that can be read: {reason}") from None
+
+
+def require_sources(sources: Iterable[str | Path | None]) -> None:
+    """Raise a TrainingError if one of the sources neither exists nor may be the name of a data set."""
+    require_files(source for source in filter(None, sources) if Path(source).exists() or not is_data_set(source))
 
 
 def require_outside(sources: Iterable[str | Path | None], *places: str | Path) -> None:

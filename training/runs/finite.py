@@ -1,6 +1,5 @@
 """Checks that loss, gradients, weights and scores are finite. A run where one is not has failed; it is not just a bad run."""
 
-import argparse
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,8 +11,6 @@ from torch.distributed.tensor import DTensor
 from transformers import Trainer
 
 from ..errors import TrainingError
-
-SHORTEST = 8  # tokens
 
 
 class NotFinite(TrainingError):
@@ -101,34 +98,6 @@ def require_finite_start(model: nn.Module, place: str | Path) -> None:
     """Raise NotFinite if a model that was loaded from `place` has a weight that is not finite."""
     if name := first_not_finite(model):
         raise NotFinite(f"the weight {name} of {place} is not finite: use an earlier checkpoint")
-
-
-def positive_rate(word: str) -> float:
-    """Return a learning rate from the command line: finite and above 0. A type for `argparse`."""
-    if not 0 < (number := float(word)) < math.inf:
-        raise argparse.ArgumentTypeError(f"{word} is not a finite number above 0")
-    return number
-
-
-def positive_integer(word: str) -> int:
-    """Return a size or a count from the command line: an integer above 0. A type for `argparse`."""
-    if (number := int(word)) < 1:
-        raise argparse.ArgumentTypeError(f"{word} is not an integer above 0")
-    return number
-
-
-def text_length(word: str) -> int:
-    """Return a number of tokens from the command line, of which a text, or each of a pair, has some. A type for `argparse`."""
-    if (number := int(word)) < SHORTEST:
-        raise argparse.ArgumentTypeError(f"{word} is not an integer of at least {SHORTEST}")
-    return number
-
-
-def seed_number(word: str) -> int:
-    """Return a seed from the command line: an integer that every generator accepts. A type for `argparse`."""
-    if not 0 <= (number := int(word)) < 2**32:
-        raise argparse.ArgumentTypeError(f"{word} is not an integer from 0 to 4294967295")
-    return number
 
 
 def show_failed(failed: Mapping[str, str | None]) -> None:

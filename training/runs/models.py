@@ -13,10 +13,9 @@ from ...registration import transformers
 from ...tokenization.tokenizer import RoFormerTokenizer
 from ...tokenization.whole_file import read_json
 from ..errors import TrainingError
+from .arguments import SIZES, require_place
 from .finite import require_finite_start
 
-# The sizes of https://github.com/google-research/bert: layers and width. A head has 64 dimensions.
-SIZES = {"tiny": (2, 128), "mini": (4, 256), "small": (4, 512), "medium": (8, 512), "base": (12, 768)}
 _TOKENIZER_FILES = ("vocab.txt", "tokenizer.json")
 _SPECIAL = ("cls_token", "sep_token", "mask_token", "pad_token")
 
@@ -127,10 +126,3 @@ def trained_model(place: str | Path, tokenizer: PreTrainedTokenizerBase, seed: i
 def has_tokenizer(place: str | Path) -> bool:
     """Return whether a saved model's folder has tokenizer files. Return True for a name on the Hub, without a request."""
     return any((Path(place) / name).is_file() for name in _TOKENIZER_FILES) or not Path(place).is_dir()
-
-
-def require_place(place: str | Path) -> str:
-    """Return a place if it exists or may be a name on the Hub. Raise a TrainingError otherwise."""
-    if not Path(place).exists() and (Path(place).is_absolute() or str(place).count("/") != 1 or str(place)[0] == "."):
-        raise TrainingError(f"{place} does not exist")
-    return str(place)

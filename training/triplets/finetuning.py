@@ -31,32 +31,10 @@ from ..runs.digests import digest_of_model
 from ..runs.finite import FiniteTrainer, require_finite_start
 from ..runs.models import has_tokenizer, saved_config
 from ..runs.nothing_learned import NothingLearned
+from .arguments import Recipe
 from .baselines import TEXT_BLIND, decide
 from .reading import Split, encode_triplets
 from .results import Row, percent
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """Hyperparameters that all runs share.
-
-    scorer: "cross" or "bi"; see `RoFormerForTripletMatching`.
-    epochs: maximum number of epochs.
-    patience: epochs without a better validation accuracy after which training stops; the best epoch is kept.
-    batch_size: triplets per step.
-    learning_rate: maximum learning rate, after a tenth of the steps; then it falls linearly. None stands for that of
-        `fine_tuning_rate`, which depends on the model.
-    device_tokens: maximum number of tokens that a device computes at once; larger batches are accumulated.
-    bf16: bfloat16 autocast.
-    """
-
-    scorer: str = "cross"
-    epochs: int = 10
-    patience: int = 3
-    batch_size: int = 16
-    learning_rate: float | None = None
-    device_tokens: int = 16_384
-    bf16: bool = False
 
 
 @dataclass(frozen=True)

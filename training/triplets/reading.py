@@ -12,9 +12,9 @@ from ...triplet_pipeline import encode_triplet
 from ..errors import TrainingError
 from ..runs.digests import digest_of_text
 from ..runs.tables import UNNAMED, labels_in, listed, pair_in, read_table, require_columns, texts_in
+from .arguments import COLUMNS
 
 LABELS = ("B", "C")
-COLUMNS = {"--a": "A", "--b": "B", "--c": "C", "--label": "label"}  # option -> column that it names by default
 LEAST = 10  # triplets in a file, so that each split has at least two
 
 
