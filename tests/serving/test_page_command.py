@@ -1,4 +1,4 @@
-"""What `roformer page`, started as the installed program outside the clone, serves. The tests need no browser.
+"""Results of `roformer page`, started as the installed program outside the clone. The tests need no browser.
 
 Expected results come from pipelines and `from_pretrained` in the process of the tests, where the package is registered.
 """
