@@ -36,6 +36,7 @@ MODELS = {
     "sim": "roformer",
     "v2": "roformer_v2",
     "wobert": "bert",
+    "simbert": "bert",
     "wonezha": "nezha",
 }
 NAMES = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())} | {

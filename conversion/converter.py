@@ -103,6 +103,12 @@ def convert(
             fact.start(*data_files(files.weights))
             found = read_legacy(files, family, as_family, head, name_of(origin))
         found.config.dtype = dtype
+        entries, rows = len(found.vocabulary.ids), dict(found.rows)
+        if (unused := found.config.vocab_size - entries) > 0:
+            rows["padded embeddings"] = (
+                f"{found.config.vocab_size:,} rows for {entries:,} entries: {unused:,} rows without a token are kept, "
+                "with their logits"
+            )
         _write_weights(folder, found.source, found.plan, dtype, shard_size, progress)
         fact.start(*folder.glob("*.safetensors"))
         _write_model_files(folder, found, files)
@@ -118,7 +124,7 @@ def convert(
             sign=found.sign,
             written_as=found.note,
             word_level=found.vocabulary.word_level,
-            vocab_size=len(found.vocabulary.ids),
+            vocab_size=entries,
             words=found.vocabulary.words,
             layers=found.config.num_hidden_layers,
             parameters=sum(prod(weight.shape) for weight in found.plan.weights),
@@ -129,7 +135,7 @@ def convert(
             files=sorted(file.name for file in folder.iterdir()),
             verified=verify,
             seconds=time.perf_counter() - started,
-            rows=found.rows,
+            rows=rows,
         )
 
 
@@ -150,7 +156,7 @@ def _write_model_files(folder: Path, found: Checkpoint, files: LegacyFiles) -> N
     config = found.config
     config.save_pretrained(folder)
     # A model fine-tuned from RoFormer-Sim may have another pooler, or none.
-    if found.family == "sim" and config.add_pooling_layer and config.pooler_activation == "linear":
+    if found.family in ("sim", "simbert") and config.add_pooling_layer and config.pooler_activation == "linear":
         from .sentence_transformers_files import write_sentence_transformers_files
 
         write_sentence_transformers_files(folder)

@@ -17,7 +17,7 @@ from .errors import CheckpointError
 POOLERS = ("roformer.pooler.dense.", "pooler.dense.")  # key prefixes in models with a head, and without one
 WEIGHTS = "model.safetensors"
 MODULES = "modules.json"
-# Positions are computed, so texts need no truncation; this is transformers' value for no limit.
+# Rotary positions are computed, so texts need no truncation; this is transformers' value for no limit.
 NO_LIMIT = int(1e30)
 
 
@@ -40,6 +40,7 @@ def write_sentence_transformers_files(folder: str | Path) -> None:
     if set(pooler) != {"weight", "bias"} or config.get("pooler_activation") != "linear":
         raise ValueError(f"{folder} has no linear pooler, which sentence vectors need")
     width = config["hidden_size"]
+    longest = config["max_position_embeddings"] if config.get("position_encoding") == "learned" else NO_LIMIT
     modules = {"Transformer": "", "Pooling": "1_Pooling", "Dense": "2_Dense"}
     files = {
         MODULES: [
@@ -52,7 +53,7 @@ def write_sentence_transformers_files(folder: str | Path) -> None:
             "default_prompt_name": None,
             "similarity_fn_name": "cosine",
         },
-        "sentence_bert_config.json": {"max_seq_length": NO_LIMIT, "do_lower_case": False},
+        "sentence_bert_config.json": {"max_seq_length": longest, "do_lower_case": False},
         "1_Pooling/config.json": {
             "word_embedding_dimension": width,
             "pooling_mode_cls_token": True,

@@ -17,10 +17,13 @@ def verify_weights(folder: Path, source: Source, plan: Plan, dtype: str, progres
     from ..registration import public_names, transformers
 
     transformers.AutoTokenizer.from_pretrained(folder)
+    has_pooler = any("pooler." in weight.key for weight in plan.weights)
     with no_transformers_bar():
         name = transformers.AutoConfig.from_pretrained(folder).architectures[0]
         architecture = getattr(public_names, name, None) or getattr(transformers, name)
-        model, info = architecture.from_pretrained(folder, dtype="auto", output_loading_info=True)
+        # transformers' bare BERT gets a new pooler unless it is told that there is none.
+        options = {} if name != "BertModel" or has_pooler else {"add_pooling_layer": False}
+        model, info = architecture.from_pretrained(folder, dtype="auto", output_loading_info=True, **options)
     trouble = [f"{what.replace('_', ' ')}: {sorted(keys)}" for what, keys in info.items() if keys]
     if trouble:
         raise CheckpointError(f"the converted model does not load completely: {'; '.join(trouble)}")

@@ -31,6 +31,7 @@ class Kind:
 
 
 _NEZHA = "A [NEZHA](https://arxiv.org/abs/1909.00204), a BERT with relative positions"
+_SIMBERT = "https://github.com/ZhuiyiTechnology/simbert"
 _WOBERT = "https://github.com/ZhuiyiTechnology/WoBERT"
 KINDS = {
     "roformer": Kind(
@@ -56,6 +57,14 @@ KINDS = {
         " [RoFormer-Sim](https://github.com/ZhuiyiTechnology/roformer-sim): its pooled first token is the vector of a"
         " sentence, and its prefix language model generates a similar sentence.",
         (*ROPE, "roformer-sim"),
+    ),
+    "simbert": Kind(
+        "SimBERT",
+        f"A sentence model: a [BERT](https://arxiv.org/abs/1810.04805), built like [SimBERT]({_SIMBERT}). Its pooled first"
+        " token is the vector of a sentence, and its prefix language model generates a similar sentence.",
+        ("bert", "simbert"),
+        TABLE,
+        CITATIONS["devlin2019bert"],
     ),
     "seq2seq": Kind(
         "RoFormer for sequence to sequence",
@@ -115,7 +124,7 @@ def kind_of(config: dict, word_level: bool) -> str | None:
     if config.get("norm_type", "layer_norm") != "layer_norm" or config.get("use_bias") is False:
         return "v2"
     if config.get("prefix_lm"):
-        return "sim"
+        return "simbert" if config.get("position_encoding") == "learned" else "sim"
     if config.get("is_decoder") and (architecture_of(config) or "").endswith("ForCausalLM"):
         return "gpt"
     return "roformer"

@@ -9,8 +9,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from ...output.console import sentence_of
 from ..errors import CheckpointError
-from ..families.family import Family, Head, Weight, extra
+from ..families.family import Config, Family, Head, Weight, extra
 from ..folder.settings import Settings
 from ..folder.vocabulary import Vocabulary
 from ..formats.dtypes import FLOATS
@@ -53,10 +54,24 @@ class Checkpoint:
     rows: dict[str, str] = field(default_factory=dict)
 
 
+def make_config(path: Path, base: str, fields: dict) -> PreTrainedConfig:
+    """Make the configuration of a "roformer", "bert" or "nezha" from the fields in the file `path`."""
+    from transformers import BertConfig
+
+    from ...configuration import RoFormerConfig
+    from ...nezha_configuration import NezhaConfig
+
+    kinds = {"roformer": RoFormerConfig, "bert": BertConfig, "nezha": NezhaConfig}
+    try:
+        return kinds[base].from_dict(fields)
+    except Exception as error:  # from huggingface_hub's checks, from ours, or from a value of the wrong type
+        raise CheckpointError(f"{path} does not describe a valid model: {sentence_of(error)}") from None
+
+
 def make_plan(
     source: Source,
     family: Family,
-    config: PreTrainedConfig,
+    config: Config,
     settings: Settings,
     vocabulary: Vocabulary,
     head: Head | None = None,
@@ -65,7 +80,7 @@ def make_plan(
     """Use every variable once, or leave it out as an extra of training; give every weight its variable.
 
     A task layer (`head`) replaces the family's own head. `left_out` maps variables that are not converted to their kind
-    in the summary.
+    in the summary. The embeddings may have more rows than the vocabulary has entries.
 
     Raises CheckpointError, one sentence naming file and variable, if configuration, vocabulary and variables do not
     belong to one model.
@@ -88,7 +103,7 @@ def make_plan(
         if entry is None:
             raise CheckpointError(f"{source.path} has no variable {name}, which the weight {weight.key} needs")
         check_tensor(source, entry, weight.shape, settings.path)
-    if len(vocabulary.ids) != config.vocab_size:
+    if len(vocabulary.ids) > config.vocab_size:
         raise CheckpointError(
             f"{vocabulary.path} has {len(vocabulary.ids):,} entries, but the embedding matrix in {source.path.name} "
             f"has {config.vocab_size:,} rows"

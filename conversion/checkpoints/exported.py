@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 from ...output.console import sentence_of
 from ..errors import CheckpointError
-from ..families.family import Family, Weight, dense
+from ..families.family import Config, Family, Weight, dense
 from ..families.registry import EXPORTED_AS
 from ..folder.settings import OPTIONAL_SIZES, RATES, REQUIRED_SIZES, Settings
+from .checkpoint import make_config
 
 if TYPE_CHECKING:
     from tokenizers import AddedToken
@@ -131,18 +132,15 @@ def as_exported(family: Family, settings: Settings) -> Family:
     if not isinstance(architecture, list) or not architecture or not isinstance(architecture[0], str):
         raise CheckpointError(f"{settings.path} was exported by {PACKAGE}, but architectures does not name a class")
 
-    def config(settings: Settings, vocabulary) -> PreTrainedConfig:
-        kind = type(family.config(settings, vocabulary))
+    def own_fields(settings: Settings, vocabulary) -> dict:
         values = {name: value for name, value in settings.values.items() if value is not None}
-        try:
-            return kind.from_dict({**values, **fields, "architectures": architecture[:1]})
-        except Exception as error:  # from any of the configuration's checks
-            raise CheckpointError(f"{settings.path} does not describe a valid model: {sentence_of(error)}") from None
+        return {**values, **fields, "architectures": architecture[:1]}
 
-    def weights(config: PreTrainedConfig) -> list[Weight]:
+    def weights(sizes: Config) -> list[Weight]:
+        config = make_config(settings.path, family.base, vars(sizes))
         return exported_weights(family, config, model_on_meta(config, architecture[0], settings.path))
 
-    return replace(family, config=config, weights=weights, dropped={})
+    return replace(family, fields=own_fields, weights=weights, dropped={})
 
 
 def exported_tokenizer(settings: Settings) -> dict[str, object]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 from ...output.console import sentence_of
 from ..errors import CheckpointError
-from ..families.registry import RELATIVE_POSITIONS, SIGNS, choose
-from ..families.roformer_start import NOTE, start_from
-from ..families.wonezha import computed_positions
+from ..families import simbert, wobert
+from ..families.family import Family
+from ..families.registry import AUTO, RELATIVE_POSITIONS, SIGNS, check_supported, choose
+from ..families.roformer_start import start_from
+from ..families.wonezha import check_computed_positions, computed_positions
 from ..folder.legacy_folder import INDEX, LegacyFiles, is_hdf5
 from ..folder.settings import Settings, read_settings
 from ..folder.vocabulary import Vocabulary, read_vocabulary
@@ -16,7 +20,7 @@ from ..formats.keras_bundle import KerasBundle
 from ..formats.keras_hdf5 import KerasHDF5
 from ..formats.source import Source
 from ..formats.tensor_bundle import TensorBundle
-from .checkpoint import Checkpoint, make_plan
+from .checkpoint import Checkpoint, Plan, make_config, make_plan
 from .exported import OWN, as_exported, exported_tokenizer, is_exported
 from .task_layers import find_task
 
@@ -24,34 +28,80 @@ if TYPE_CHECKING:
     from ...tokenization.tokenizer import RoFormerTokenizer
 
 
+@dataclass(frozen=True)
+class Match:
+    """The family `found` and its `sign`; `kind`, as which it is written, with `fields` of a configuration."""
+
+    found: Family
+    sign: str | None
+    kind: Family
+    fields: dict[str, Any]
+    plan: Plan
+    rows: dict[str, str]
+
+
 def read_legacy(files: LegacyFiles, family: str, target: str | None, head: str, name: str) -> Checkpoint:
     """Read a checkpoint of the original framework; `name` is that of its folder or archive."""
+    source = _open(files)
+    check_supported(source.entries, str(source.path))
     settings = read_settings(files.config)
     vocabulary = read_vocabulary(files.vocab)
-    source = _open(files)
-    task = find_task(source, head)
-    found, sign = choose(task.family(family), task.of_the_family(source.entries), settings, name, str(source.path))
-    kind = as_exported(found, settings) if target is None else start_from(found, target, str(source.path))
-    config = kind.config(settings, vocabulary)
-    task_head = task.head(kind, settings, vocabulary, str(source.path))
-    if task_head is not None:
-        task_head.configure(config)
-    title = found.title_of(vocabulary)
-    left_out = {**task.left_out, **computed_positions(source, settings)}
+    match = match_legacy(source, settings, vocabulary, name, family, target, head)
+    check_computed_positions(source, settings)
+    config = make_config(settings.path, match.kind.base, match.fields)
+    title = match.found.title_of(vocabulary)
     known = {*SIGNS, *RELATIVE_POSITIONS, *(OWN if is_exported(settings) else ())}
     return Checkpoint(
-        family=found.name,
+        family=match.found.name,
         title=title,
-        sign=sign,
+        sign=match.sign,
         source=source,
         vocabulary=vocabulary,
-        tokenizer=_tokenizer(settings, vocabulary, kind.tokenizer(config), starts_anew=target is not None),
+        tokenizer=_tokenizer(settings, vocabulary, match.kind.tokenizer(config), starts_anew=target is not None),
         config=config,
-        plan=make_plan(source, kind, config, settings, vocabulary, task_head, left_out),
-        note=None if target is None else NOTE.format(title=title),
+        plan=match.plan,
+        note=match.kind.note and match.kind.note.format(title=title),
         ignored_settings=sorted(settings.ignored.keys() - known),
-        rows=task.rows(task_head),
+        rows=match.rows,
     )
+
+
+def match_legacy(
+    source: Source,
+    settings: Settings,
+    vocabulary: Vocabulary,
+    name: str,
+    family: str = AUTO,
+    target: str | None = None,
+    head: str = AUTO,
+) -> Match:
+    """Match the variables of a source to the weights of a model, without a look at their values.
+
+    `roformer info` calls this too, so transformers, which takes seconds to import, is only imported for checkpoints that
+    this package exported. Raises CheckpointError, one sentence, if the checkpoint cannot be converted.
+    """
+    where = str(source.path)
+    task = find_task(source, head)
+    found, sign = choose(task.family(family), task.of_the_family(source.entries), settings, name, where)
+    if family == AUTO and found is wobert.FAMILY and task.pooler_activation == "linear":
+        found, sign = simbert.FAMILY, "it has a table of positions and a linear pooler"
+    kind, exported = found, is_exported(settings)
+    if target is not None:
+        kind, exported = start_from(found, target, where), False
+    elif exported:
+        kind = as_exported(found, settings)
+    elif found is wobert.FAMILY and settings.values["embedding_size"] not in (None, settings.values["hidden_size"]):
+        kind = simbert.FACTORISED
+    fields = kind.fields(settings, vocabulary)
+    task_head = None if exported else task.head(kind, settings, vocabulary, where)
+    if task_head is not None:
+        fields = task_head.configured(fields)
+    left_out = {**task.left_out, **computed_positions(source, settings)}
+    plan = make_plan(source, kind, SimpleNamespace(**fields), settings, vocabulary, task_head, left_out)
+    rows = task.rows(task_head)
+    if found is wobert.FAMILY and "pooler" in plan.extras and target is None:
+        rows["pooler"] = "left out; --family simbert keeps it for sentence vectors, if this is a SimBERT"
+    return Match(found, sign, kind, fields, plan, rows)
 
 
 def _open(files: LegacyFiles) -> Source:

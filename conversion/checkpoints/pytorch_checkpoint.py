@@ -13,7 +13,6 @@ from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
 from ...configuration import RoFormerConfig
 from ...model_types import MODEL_TYPES
-from ...nezha_configuration import NezhaConfig
 from ...output.console import sentence_of
 from ...tokenization.tokenizer import RoFormerTokenizer
 from ..errors import CheckpointError
@@ -26,17 +25,18 @@ from ..folder.saved_tokenizer import read_tokenizer, written_anew
 from ..folder.settings import read_fields
 from ..folder.vocabulary import Vocabulary
 from ..formats.pytorch_source import PyTorchSource
-from .checkpoint import Checkpoint, Plan, check_layers, check_tensor
+from .checkpoint import Checkpoint, Plan, check_layers, check_tensor, make_config
 from .exported import model_on_meta
 
-# The key prefixes and model_types of the supported configurations.
-MODELS: dict[str, type[PreTrainedConfig]] = {"roformer": RoFormerConfig, "bert": BertConfig, "nezha": NezhaConfig}
-CONFIGS = MODELS | dict.fromkeys(MODEL_TYPES, RoFormerConfig)
+# The key prefixes and model_types of the supported configurations, and the prefixes of their class names.
+MODELS = {"roformer": "RoFormer", "bert": "Bert", "nezha": "Nezha"}
+CONFIGS = (*MODELS, *MODEL_TYPES[1:])
 # Fields on code, paths and tokenizers, which are not copied.
 NOT_KEPT = ("auto_map", "custom_pipelines", "_name_or_path", "tokenizer_class")
 
 _LAYER = re.compile(r"(?:.*\.)?encoder\.layer\.(\d+)\.")
 _POOLER = re.compile(r"(\w+\.)?pooler\.")
+_BERT_POOLER = {"pooler.dense.weight", "pooler.dense.bias"}
 _OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 # One parameter in memory, which versions of transformers save under one of these names or under both.
 _TWINS = {
@@ -118,7 +118,7 @@ def _architecture(path: Path, fields: dict, base: str, source: PyTorchSource) ->
         if not isinstance(named, list) or not isinstance(named[0], str):
             raise CheckpointError(f"{path}: architectures must be a list with the name of one class")
         return named[0]
-    family = {"roformer": "RoFormer", "bert": "Bert", "nezha": "Nezha"}[base]
+    family = MODELS[base]
     if any(name.startswith("cls.predictions.") for name in source.entries):
         causal = base == "roformer" and fields.get("is_decoder")
         return f"{family}ForCausalLM" if causal else f"{family}ForMaskedLM"
@@ -134,7 +134,7 @@ def _recognise(base: str, fields: dict, architecture: str, source: PyTorchSource
     if fields.get("norm_type") == "rms_norm":
         return "v2"
     if _has_pooler(source) and (fields.get("pooler_activation") == "linear" or fields.get("prefix_lm")):
-        return "sim"
+        return "simbert" if fields.get("position_encoding") == "learned" else "sim"
     return "gpt" if architecture == "RoFormerForCausalLM" else "roformer"
 
 
@@ -162,7 +162,7 @@ def _set_pooler_fields(
     """
     if not _has_pooler(source):
         return architecture
-    drop = name == "roformer" and (found == "sim" or fields.get("pooler_activation") is None)
+    drop = name == "roformer" and (found in ("sim", "simbert") or fields.get("pooler_activation") is None)
     if drop:
         fields |= {"add_pooling_layer": False, "is_decoder": False, "prefix_lm": False}
         return architecture.replace("ForCausalLM", "ForMaskedLM")
@@ -179,11 +179,7 @@ def _set_pooler_fields(
 
 
 def _config(path: Path, base: str, fields: dict) -> PreTrainedConfig:
-    fields = {name: value for name, value in fields.items() if name not in NOT_KEPT}
-    try:
-        config = MODELS[base].from_dict(fields)
-    except Exception as error:  # from huggingface_hub's checks, from ours, or from a value of the wrong type
-        raise CheckpointError(f"{path} does not describe a valid model: {sentence_of(error)}") from None
+    config = make_config(path, base, {name: value for name, value in fields.items() if name not in NOT_KEPT})
     if base == "roformer" and config.position_encoding != "learned":  # whose table has that length
         config.max_position_embeddings = max(config.max_position_embeddings, PLAIN_TRANSFORMERS_POSITIONS)
     return config
@@ -199,7 +195,8 @@ def _as_roformer(bert: PreTrainedConfig, target: str, title: str, source: PyTorc
         "layer_norm_eps", "pad_token_id", "tie_word_embeddings",
     )  # fmt: skip
     values = {name: getattr(bert, name) for name in same}
-    architecture = "RoFormerForMaskedLM"
+    has_language_model = any(name.startswith("cls.predictions.") for name in source.entries)
+    architecture = "RoFormerForMaskedLM" if has_language_model else "RoFormerModel"
     try:
         return RoFormerConfig(**values, architectures=[architecture]), architecture
     except ValueError as error:
@@ -251,6 +248,8 @@ def _plan(
         if _TWINS[key] in tensors:
             tensors[key] = tensors[_TWINS[key]]
     missing = [key for key in wanted if key not in tensors and key not in tied]
+    if architecture == "BertModel" and set(missing) == _BERT_POOLER:  # saved with add_pooling_layer=False
+        missing = []
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise CheckpointError(

@@ -26,9 +26,9 @@ HEADS = (AUTO, CLASSIFICATION, *POOLERS, TRIPLET, TOKENS, NONE)
 _OTHER = "other"  # a layer that no class here supports
 _POOLER = "bert/pooler/dense"
 _LANGUAGE_MODEL = "cls/predictions/"
-# The prefixes of a family's class names and of their weights' keys.
-_CLASSES = {"wobert": ("Bert", "bert"), "wonezha": ("Nezha", "nezha")}
-_ROFORMER = ("RoFormer", "roformer")
+_CLASSES = {"roformer": "RoFormer", "bert": "Bert", "nezha": "Nezha"}  # prefixes of class names
+_BERTS = ("wobert", "wonezha")  # families whose pooler is BERT's, with tanh
+_SIMS = ("sim", "simbert")  # families whose pooler is linear and belongs to the family
 _OVER = {CLASSIFICATION: "over [CLS]", TRIPLET: "over the masked mean", TOKENS: "over every token"}
 _LAMBDAS = ("", "Lambda", "TFOpLambda", "SlicingOpLambda")
 _MASKED = {
@@ -44,7 +44,7 @@ class Task:
 
     `kernel` and `bias` are its variables. `activation` is that of its outputs, `pooler_activation` that of the pooler
     (before the Dense, if there is one), if the file tells it. An `is_bare` model has neither a task layer nor a
-    language-model head. `mask` is the mask of its attention ("lm", "unilm" or "" for none; None if unknown). `left_out`
+    language-model head; `has_pooler` is true if it has a pooler. `mask` is the mask of its attention ("lm", "unilm" or "" for none; None if unknown). `left_out`
     maps variables that are not converted to their kind in the summary.
     """
 
@@ -57,6 +57,7 @@ class Task:
     pooler_activation: str | None = None
     over_pooler: bool = False
     is_bare: bool = False
+    has_pooler: bool = False
     mask: str | None = None
     left_out: Mapping[str, str] = field(default_factory=dict)
 
@@ -74,22 +75,29 @@ class Task:
 
         Raises CheckpointError, which names the checkpoint as `where`, if no class of the family computes the same.
         """
-        classes, model = _CLASSES.get(family.name, _ROFORMER)
+        classes, model = _CLASSES[family.base], family.base
         mask = self.mask if self.mask is not None else settings.ignored.get("application")
         fields = self._mask_fields(family, mask, vocabulary, where)
+        if self.kind == "" and family.name in _SIMS and self.pooler_activation not in (None, "linear"):
+            fields["pooler_activation"] = self.pooler_activation
         if self.kind == "" and not self.is_bare:
             if not fields:
                 return None
-            title = f"none: a language model that {_MASKED[mask]}"
-            name = "RoFormerForCausalLM" if fields["is_decoder"] else "RoFormerForMaskedLM"
+            title = f"none: a language model that {_MASKED[mask]}" if mask in _MASKED else "none: a language model"
+            decodes = fields.get("is_decoder", family.name in _SIMS)
+            name = "RoFormerForCausalLM" if decodes else "RoFormerForMaskedLM"
             return Head(name, title, fields=fields, keeps_own=True)
-        if self.kind == "":
-            if family.name == "wobert":
-                raise CheckpointError(f"{where} is a BERT without a language-model head, which cannot be converted")
-            if family.name == "sim" and self.pooler_activation is not None:
-                fields["pooler_activation"] = self.pooler_activation
-            return Head(f"{classes}Model", "none: the encoder alone", fields=fields, drops_prefix=f"{model}.")
         width = settings.values["hidden_size"]
+        if self.kind == "":
+            title, weights = "none: the encoder alone, without a language-model head", []
+            if family.name in _BERTS and self.has_pooler and self.pooler_activation in (None, "tanh"):
+                title += ", with BERT's pooler (tanh)"
+                weights = dense("pooler.dense", _POOLER, width, width)
+                fields |= {"add_pooling_layer": True} if classes != "Bert" else {}
+                fields |= {"pooler_activation": "tanh"} if classes == "RoFormer" else {}
+            elif classes == "Bert":
+                title += ", and without a pooler: load it with add_pooling_layer=False"
+            return Head(f"{classes}Model", title, weights, fields, drops_prefix=f"{model}.")
         if self.kind == TRIPLET and classes == "RoFormer":
             return Head("RoFormerForTripletMatching", self.title, self._dense("scorer", width), fields)
         fields["num_labels"] = self.classes
@@ -148,9 +156,9 @@ class Task:
 
     def _mask_fields(self, family: Family, mask: object, vocabulary: Vocabulary, where: str) -> dict[str, object]:
         """Return the configuration fields for the mask, unless the family already sets them."""
-        if mask not in _MASKED or mask == {"gpt": "lm", "sim": "unilm"}.get(family.name, ""):
+        if mask not in _MASKED or mask == {"gpt": "lm", **dict.fromkeys(_SIMS, "unilm")}.get(family.name, ""):
             return {}
-        if family.name in _CLASSES or (family.name == "gpt" and mask == ""):
+        if family.base != "roformer" or (family.name == "gpt" and mask == ""):
             raise CheckpointError(f"{where} is a {family.title} that {_MASKED[mask]}, which cannot be converted")
         if mask == "":
             return {"is_decoder": False, "prefix_lm": False}
@@ -167,17 +175,25 @@ def find_task(source: Source, choice: str = AUTO) -> Task:
     layers = [layer for layer in model.task_layers if layer.weights] if model else []
     if not layers and choice != NONE:
         check_no_choice(choice, source.path)
+    # RoFormer-V2's language-model head has no weights of its own, by which it could be recognised.
+    is_v2 = not any(name.startswith("bert/encoder/layer_") and name.endswith("/bias") for name in source.entries)
+    has_pooler = any(name.startswith(_POOLER) for name in source.entries)
     if model is None:
-        return Task()
+        has_language_model = is_v2 or any(name.startswith(_LANGUAGE_MODEL) for name in source.entries)
+        return Task(is_bare=not has_language_model, has_pooler=has_pooler)
     mask = model.mask if model.named else None
     pooler = next((layer for name, layer in model.own_layers.items() if name.endswith("Pooler-Dense")), None)
     pooler_activation = _activation(source, pooler) if pooler and pooler.activation else None
     if not layers or choice == NONE:
-        # RoFormer-V2's language-model head has no weights of its own, by which it could be recognised.
-        is_v2 = not any(name.startswith("bert/encoder/") and name.endswith("/bias") for name in source.entries)
         has_language_model = model.has_language_model or (is_v2 and not model.named)
         left_out = {f"{layer.name}/{weight}": "task layer" for layer in layers for weight in layer.weights}
-        return Task(is_bare=not has_language_model, pooler_activation=pooler_activation, mask=mask, left_out=left_out)
+        return Task(
+            is_bare=not has_language_model,
+            has_pooler=has_pooler,
+            pooler_activation=pooler_activation,
+            mask=mask,
+            left_out=left_out,
+        )
     layer = layers[-1]
     weights = {name.rpartition("/")[2]: f"{layer.name}/{name}" for name in layer.weights}
     shapes = {kind: source.entries[name].shape for kind, name in weights.items()}

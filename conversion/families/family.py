@@ -6,15 +6,12 @@ A family is one small data object in its own file (see roformer_v1.py); registry
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ..folder.settings import Settings
 from ..folder.vocabulary import Vocabulary
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedConfig as Config
-else:
-    Config = object  # transformers takes seconds to import
+Config = Any  # a configuration, or any object with its sizes: transformers takes seconds to import
 
 
 @dataclass(frozen=True)
@@ -34,18 +31,21 @@ class Weight:
 class Family:
     """A family of checkpoints.
 
-    `config` makes the new configuration; `weights` lists every weight of the model with that configuration. `dropped`
-    maps prefixes of variables that are not needed to their kind in the summary. `tokenizer` gives the arguments of the
-    tokenizer. `character_title` is the title of checkpoints whose vocabulary has no words.
+    `fields` makes those of the new configuration, whose model_type is `base`; `weights` lists every weight of the model
+    with these fields. `dropped` maps prefixes of variables that are not needed to their kind in the summary.
+    `tokenizer` gives the arguments of the tokenizer. `character_title` is the title of checkpoints whose vocabulary has
+    no words. `note` names the result, if it is of another kind.
     """
 
     name: str
     title: str
-    config: Callable[[Settings, Vocabulary], Config]
+    fields: Callable[[Settings, Vocabulary], dict[str, Any]]
     weights: Callable[[Config], list[Weight]]
+    base: str = "roformer"
     dropped: dict[str, str] = field(default_factory=dict)
     tokenizer: Callable[[Config], dict[str, object]] = lambda config: {}
     character_title: str | None = None
+    note: str | None = None
 
     def title_of(self, vocabulary: Vocabulary) -> str:
         """Return the title of a checkpoint of this family with this vocabulary."""
@@ -78,11 +78,9 @@ class Head:
         body = [weight for weight in body if weight.variable not in own]
         return [replace(weight, key=weight.key.removeprefix(self.drops_prefix)) for weight in body] + self.weights
 
-    def configure(self, config: Config) -> None:
-        """Turn the family's configuration into that of the model with this head."""
-        config.architectures = [self.architecture]
-        for name, value in self.fields.items():
-            setattr(config, name, value)
+    def configured(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """Return the configuration's fields of the model with this head, given those of the family."""
+        return {**fields, "architectures": [self.architecture], **self.fields}
 
 
 OWN_HEAD = "cls."  # the key prefix of the families' own heads

@@ -1,17 +1,17 @@
 """The families by name, and the detection of a checkpoint's family."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..errors import CheckpointError
 from ..folder.settings import Settings
-from . import roformer_gpt, roformer_sim, roformer_v1, roformer_v2, wobert, wonezha
+from . import roformer_gpt, roformer_sim, roformer_v1, roformer_v2, simbert, wobert, wonezha
 from .family import Family
 
 AUTO = "auto"
 FAMILIES: dict[str, Family] = {
     module.FAMILY.name: module.FAMILY
-    for module in (roformer_v1, roformer_gpt, roformer_sim, roformer_v2, wobert, wonezha)
+    for module in (roformer_v1, roformer_gpt, roformer_sim, roformer_v2, wobert, simbert, wonezha)
 }
 TITLES = {name: family.title for name, family in FAMILIES.items()}
 
@@ -31,14 +31,15 @@ class Structure:
 
 
 BERT = Structure("wobert", "it has a table of positions, like BERT")
+POOLED_BERT = replace(BERT, others=("simbert",))
 V2 = Structure("v2", "its layers have no biases and no layer norms")
 RELATIVE = Structure("wonezha", "it has a table of relative positions")
 POOLED = Structure("sim", "it has a pooler and no table of positions", ("roformer", "wonezha"))
 PLAIN = Structure("roformer", "it has neither a table of positions nor a pooler", ("gpt", "wonezha"))
 
-_WORDS_OF_FAMILIES = (("nezha", "wonezha"), ("gpt", "gpt"))  # words in configurations and names
+_WORDS_OF_FAMILIES = (("nezha", "wonezha"), ("gpt", "gpt"), ("simbert", "simbert"))  # words in configurations and names
 _WORDS = "bert/embeddings/word_embeddings"
-_POSITIONS = "bert/embeddings/position_embeddings"
+_GAU = ("/gau/", "-GatedAttentionUnit/")  # in names of GAU-alpha's variables, and of its layers in Keras
 
 
 def choose(
@@ -64,7 +65,8 @@ def recognise(variables: Collection[str], settings: Settings, source: str, where
     """Return the family's name, and the sign that identifies it.
 
     RoFormer, RoFormer-GPT and WoNEZHA have the same variables: the configuration decides, then the name of the folder
-    or archive; without either, the checkpoint is taken for a RoFormer. WoNEZHA may also have a pooler.
+    or archive; without either, the checkpoint is taken for a RoFormer. So it is with BERT and SimBERT. WoNEZHA may also
+    have a pooler.
     """
     found = structure(variables, where)
     exported = settings.ignored.get(EXPORTED_AS)
@@ -80,17 +82,27 @@ def recognise(variables: Collection[str], settings: Settings, source: str, where
 
 def structure(variables: Collection[str], where: str) -> Structure:
     """Return the structure that the variables have; raise CheckpointError if they are not those of a BERT."""
+    check_supported(variables, where)
     if _WORDS not in variables:
         first = ", ".join(sorted(variables)[:3]) or "none"
         raise CheckpointError(f"{where} is not a RoFormer checkpoint: it lacks {_WORDS} (its first variables: {first})")
-    if _POSITIONS in variables:
-        return BERT
+    has_pooler = any(name.startswith("bert/pooler/") for name in variables)
+    if wobert.POSITIONS in variables:
+        return POOLED_BERT if has_pooler else BERT
     if wonezha.RELATIVE_POSITIONS in variables:
         return RELATIVE
     encoder = [name for name in variables if name.startswith("bert/encoder/layer_")]
     if encoder and all(name.endswith("/kernel") for name in encoder):
         return V2
-    return POOLED if any(name.startswith("bert/pooler/") for name in variables) else PLAIN
+    return POOLED if has_pooler else PLAIN
+
+
+def check_supported(variables: Collection[str], where: str) -> None:
+    """Raise CheckpointError if the variables are those of a known kind of model that is not supported."""
+    if any(part in name for name in variables for part in _GAU):
+        raise CheckpointError(
+            f"{where} is a GAU model (gated attention units, as in GAU-alpha), which is not supported"
+        )
 
 
 def _named_family(settings: Settings, source: str) -> tuple[str | None, str]:
@@ -103,6 +115,8 @@ def _named_family(settings: Settings, source: str) -> tuple[str | None, str]:
     for word, family in _WORDS_OF_FAMILIES:
         if word in spoken:
             return family, f"its configuration mentions {word.upper()}"
+    if fields.get("application") == "unilm":
+        return "simbert", "its configuration says that it has UniLM's mask"
     if fields.get("is_decoder") is True or fields.get("application") == "lm":
         return "gpt", "its configuration says that it is causal"
     if fields.get("model_type") == "roformer" and fields.get("is_decoder") is False:

@@ -3,12 +3,12 @@
 from ..folder.settings import Settings
 from ..folder.vocabulary import Vocabulary
 from . import roformer_v1
-from .family import Config, Family
+from .family import Family
 
 
-def config(settings: Settings, vocabulary: Vocabulary) -> Config:
-    """Return the configuration of a decoder whose texts begin with [CLS] and end with [SEP]."""
-    return roformer_v1.config(
+def fields(settings: Settings, vocabulary: Vocabulary) -> dict:
+    """Return the configuration's fields of a decoder whose texts begin with [CLS] and end with [SEP]."""
+    return roformer_v1.fields(
         settings,
         vocabulary,
         "RoFormerForCausalLM",
@@ -21,7 +21,7 @@ def config(settings: Settings, vocabulary: Vocabulary) -> Config:
 FAMILY = Family(
     name="gpt",
     title="RoFormer-GPT",
-    config=config,
+    fields=fields,
     weights=roformer_v1.weights,
     tokenizer=lambda config: {"add_sep_token": False},  # [SEP] would end the text after the prompt
 )

@@ -6,9 +6,9 @@ from . import roformer_v1
 from .family import Config, Family, Weight, dense
 
 
-def config(settings: Settings, vocabulary: Vocabulary) -> Config:
-    """Return the configuration of a prefix language model whose texts end with [SEP], with a linear pooler."""
-    return roformer_v1.config(
+def fields(settings: Settings, vocabulary: Vocabulary) -> dict:
+    """Return the configuration's fields of a prefix language model whose texts end with [SEP], with a linear pooler."""
+    return roformer_v1.fields(
         settings,
         vocabulary,
         "RoFormerForCausalLM",
@@ -26,4 +26,4 @@ def weights(config: Config) -> list[Weight]:
     return [*roformer_v1.weights(config), *pooler]
 
 
-FAMILY = Family(name="sim", title="RoFormer-Sim", config=config, weights=weights)
+FAMILY = Family(name="sim", title="RoFormer-Sim", fields=fields, weights=weights)

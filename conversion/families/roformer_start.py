@@ -3,14 +3,14 @@
 from dataclasses import replace
 
 from ..errors import CheckpointError
-from . import roformer_v1, wobert, wonezha
+from . import roformer_v1, simbert, wobert, wonezha
 from .family import POOLER, Family
 
 TARGETS = ("roformer",)
-BERTS = (wobert.FAMILY.name, wonezha.FAMILY.name)
+BERTS = (wobert.FAMILY.name, simbert.FAMILY.name, wonezha.FAMILY.name)
 NOTE = "a starting point, not a trained RoFormer: the weights of {title} without its positions, for further training"
 
-_FAMILY = replace(roformer_v1.FAMILY, dropped={"bert/embeddings/position_embeddings": "table of positions", **POOLER})
+_FAMILY = replace(roformer_v1.FAMILY, note=NOTE, dropped={wobert.POSITIONS: "table of positions", **POOLER})
 
 
 def start_from(family: Family, target: str, where: str) -> Family:

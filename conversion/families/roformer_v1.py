@@ -9,27 +9,27 @@ from .family import POOLER, Config, Family, Weight
 PLAIN_TRANSFORMERS_POSITIONS = 1536
 
 
-def config(settings: Settings, vocabulary: Vocabulary, architecture: str = "RoFormerForMaskedLM", **fields) -> Config:
-    """Return the new configuration; the vocabulary gives the padding id, and must have MLM's special tokens."""
-    from ...configuration import RoFormerConfig
-
-    special = vocabulary.special_ids()
-    values = dict(settings.values)
-    values["max_position_embeddings"] = max(values["max_position_embeddings"], PLAIN_TRANSFORMERS_POSITIONS)
-    return RoFormerConfig(
-        **values, pad_token_id=special["[PAD]"], architectures=[architecture], layer_norm_eps=1e-12, **fields
-    )
+def fields(settings: Settings, vocabulary: Vocabulary, architecture: str = "RoFormerForMaskedLM", **more) -> dict:
+    """Return the configuration's fields; the vocabulary gives the padding id, and must have MLM's special tokens."""
+    return {
+        **settings.values,
+        "max_position_embeddings": max(settings.values["max_position_embeddings"], PLAIN_TRANSFORMERS_POSITIONS),
+        "pad_token_id": vocabulary.special_ids()["[PAD]"],
+        "architectures": [architecture],
+        "layer_norm_eps": 1e-12,
+        **more,
+    }
 
 
 def weights(config: Config) -> list[Weight]:
     """Return every untied weight of RoFormerForMaskedLM and of RoFormerForCausalLM."""
-    return bert_weights(config, config.embedding_size)
+    return bert_weights(config, config.embedding_size or config.hidden_size)
 
 
 FAMILY = Family(
     name="roformer",
     title="RoFormer",
-    config=config,
+    fields=fields,
     weights=weights,
     # Only used if the family is given: otherwise, such a checkpoint is detected as RoFormer-Sim.
     dropped=POOLER,

@@ -6,9 +6,9 @@ from . import roformer_v1
 from .family import Config, Family, Weight
 
 
-def config(settings: Settings, vocabulary: Vocabulary) -> Config:
-    """Return the configuration of the first version, except for norms and biases."""
-    return roformer_v1.config(settings, vocabulary, norm_type="rms_norm", use_bias=False)
+def fields(settings: Settings, vocabulary: Vocabulary) -> dict:
+    """Return the configuration's fields of the first version, except for norms and biases."""
+    return roformer_v1.fields(settings, vocabulary, norm_type="rms_norm", use_bias=False)
 
 
 def weights(config: Config) -> list[Weight]:
@@ -20,4 +20,4 @@ def weights(config: Config) -> list[Weight]:
     return [weight for weight in found if weight.variable.endswith(("_embeddings", "/kernel", "_mapping_in/bias"))]
 
 
-FAMILY = Family(name="v2", title="RoFormer-V2", config=config, weights=weights)
+FAMILY = Family(name="v2", title="RoFormer-V2", fields=fields, weights=weights)

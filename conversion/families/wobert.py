@@ -6,6 +6,8 @@ from ..folder.vocabulary import Vocabulary
 from .bert_weights import bert_weights
 from .family import POOLER, Config, Family, Weight
 
+POSITIONS = "bert/embeddings/position_embeddings"
+
 
 def bert_fields(settings: Settings, vocabulary: Vocabulary) -> dict[str, object]:
     """Return the configuration fields of BERTs, whose embeddings are as wide as their hidden states."""
@@ -20,17 +22,15 @@ def bert_fields(settings: Settings, vocabulary: Vocabulary) -> dict[str, object]
     return {**values, "pad_token_id": special["[PAD]"], "layer_norm_eps": 1e-12}
 
 
-def config(settings: Settings, vocabulary: Vocabulary) -> Config:
-    """Return transformers' configuration, for its `BertForMaskedLM`."""
-    from transformers import BertConfig
-
-    return BertConfig(**bert_fields(settings, vocabulary), architectures=["BertForMaskedLM"])
+def fields(settings: Settings, vocabulary: Vocabulary) -> dict:
+    """Return the fields of transformers' `BertForMaskedLM`."""
+    return {**bert_fields(settings, vocabulary), "architectures": ["BertForMaskedLM"]}
 
 
 def weights(config: Config) -> list[Weight]:
     """Return every untied weight of BertForMaskedLM."""
     shape = (config.max_position_embeddings, config.hidden_size)
-    positions = Weight("bert.embeddings.position_embeddings.weight", "bert/embeddings/position_embeddings", shape)
+    positions = Weight("bert.embeddings.position_embeddings.weight", POSITIONS, shape)
     return [positions, *bert_weights(config, config.hidden_size, "bert")]
 
 
@@ -38,8 +38,9 @@ FAMILY = Family(
     name="wobert",
     title="WoBERT",
     character_title="BERT",
-    config=config,
+    fields=fields,
     weights=weights,
+    base="bert",
     dropped=POOLER,  # BertForMaskedLM has none
     tokenizer=lambda config: {"model_max_length": config.max_position_embeddings},
 )

@@ -17,18 +17,16 @@ RELATIVE_POSITIONS = "bert/embeddings/relative_position_embeddings"
 TOLERANCE = 1e-4  # Keras' own table comes from angles in float32
 
 
-def config(settings: Settings, vocabulary: Vocabulary) -> Config:
-    """Return the configuration of a NEZHA without a pooler; bert_config.json may set its max_relative_position."""
-    from ...nezha_configuration import NezhaConfig
-
-    return NezhaConfig(
+def fields(settings: Settings, vocabulary: Vocabulary) -> dict:
+    """Return the fields of a NEZHA without a pooler; bert_config.json may set its max_relative_position."""
+    return {
         **bert_fields(settings, vocabulary),
-        max_relative_position=settings.size("max_relative_position", MAX_RELATIVE_POSITION),
-        bos_token_id=None,
-        eos_token_id=None,
-        add_pooling_layer=False,
-        architectures=["NezhaForMaskedLM"],
-    )
+        "max_relative_position": settings.size("max_relative_position", MAX_RELATIVE_POSITION),
+        "bos_token_id": None,
+        "eos_token_id": None,
+        "add_pooling_layer": False,
+        "architectures": ["NezhaForMaskedLM"],
+    }
 
 
 def weights(config: Config) -> list[Weight]:
@@ -39,29 +37,46 @@ def weights(config: Config) -> list[Weight]:
 def computed_positions(source: Source, settings: Settings) -> dict[str, str]:
     """Return the table of relative positions, if the source has one, with its title in the summary.
 
-    Raises CheckpointError unless it is the table that NEZHA computes here.
+    Raises CheckpointError unless its shape is that of the table that NEZHA computes here.
     """
+    if RELATIVE_POSITIONS not in source.entries:
+        return {}
+    shape, expected = source.entries[RELATIVE_POSITIONS].shape, _shape_of_positions(settings)
+    if shape != expected:
+        raise CheckpointError(
+            f"{source.path} does not match {settings.path.name}: its relative positions have shape {shape}, but the "
+            f"configuration implies {expected}"
+        )
+    return {RELATIVE_POSITIONS: "relative positions, which are computed"}
+
+
+def check_computed_positions(source: Source, settings: Settings) -> None:
+    """Raise CheckpointError if the source has a table of relative positions other than the one computed here."""
     entry = source.entries.get(RELATIVE_POSITIONS)
     if entry is None:
-        return {}
+        return
     import torch
 
     from ...nezha_attention import relative_position_embeddings
 
-    max_relative_position = settings.size("max_relative_position", MAX_RELATIVE_POSITION)
-    head_dim = settings.values["hidden_size"] // settings.values["num_attention_heads"]
-    expected, _ = relative_position_embeddings(torch.arange(1)[None], head_dim, max_relative_position)
-    if entry.shape != tuple(expected.shape):
-        raise CheckpointError(
-            f"{source.path} does not match {settings.path.name}: its relative positions have shape {entry.shape}, but "
-            f"the configuration implies {tuple(expected.shape)}"
-        )
+    rows, head_dim = _shape_of_positions(settings)
+    expected, _ = relative_position_embeddings(torch.arange(1)[None], head_dim, rows // 2)
     found = cast(source.read(RELATIVE_POSITIONS), entry.dtype, "float64")
     if not np.abs(found - expected.numpy()).max() < TOLERANCE:
         raise CheckpointError(f"{source.path} has relative positions that are not NEZHA's sines and cosines")
-    return {RELATIVE_POSITIONS: "relative positions, which are computed"}
+
+
+def _shape_of_positions(settings: Settings) -> tuple[int, int]:
+    farthest = settings.size("max_relative_position", MAX_RELATIVE_POSITION)
+    return 2 * farthest + 1, settings.values["hidden_size"] // settings.values["num_attention_heads"]
 
 
 FAMILY = Family(
-    name="wonezha", title="WoNEZHA", character_title="NEZHA", config=config, weights=weights, dropped=POOLER
+    name="wonezha",
+    title="WoNEZHA",
+    character_title="NEZHA",
+    fields=fields,
+    weights=weights,
+    base="nezha",
+    dropped=POOLER,
 )

@@ -35,5 +35,7 @@ def folder_info(folder: Path, sizes: dict[str, int], shown: str, name: str, unpa
         found = legacy_info(folder, config, (indices + keras)[0], shown, name, unpacked)
         if len(indices + keras) > 1:
             found.notes.append(f"it has several checkpoints; this is the first of: {', '.join(indices + keras)}")
+            choice = f"`roformer convert --checkpoint {(indices + keras)[0]}`"
+            found.loads_with = found.loads_with and found.loads_with.replace("`roformer convert`", choice)
     found.files = files
     return found

@@ -1,16 +1,18 @@
 """Describe a legacy checkpoint: its configuration, its vocabulary and the index of its variables."""
 
+from collections import Counter
 from math import prod
 from pathlib import Path
 
 from ...model_cards.cards import is_published
 from ...model_cards.releases import RELEASES
-from ..checkpoints.task_layers import AUTO, find_task
+from ..checkpoints.legacy_checkpoint import match_legacy
+from ..checkpoints.task_layers import NONE, find_task
 from ..errors import CheckpointError
 from ..families.family import extra
-from ..families.registry import FAMILIES, recognise
+from ..families.registry import FAMILIES, check_supported, recognise
 from ..folder.legacy_folder import VOCABULARY, is_hdf5
-from ..folder.settings import read_settings
+from ..folder.settings import Settings, read_settings
 from ..folder.vocabulary import read_vocabulary
 from ..formats.dtypes import FLOATS
 from ..formats.keras_bundle import KerasBundle
@@ -25,7 +27,10 @@ def legacy_info(
     folder: Path, config_file: Path, weights: str, shown: str, name: str, unpacked: bool = True
 ) -> CheckpointInfo:
     """Describe the checkpoint of the original framework in `folder`; `weights` is its HDF5 file or its prefix."""
-    settings, notes = read_settings(config_file), []
+    notes: list[str] = []
+    source, kind = _open(folder / weights, unpacked, notes)
+    check_supported(source.entries, shown)
+    settings = read_settings(config_file)
     values = settings.values
     vocabulary = None
     try:
@@ -34,34 +39,34 @@ def legacy_info(
         notes.append(f"{VOCABULARY} is missing")
     except ValueError as error:
         notes.append(str(error))
-    source, kind = _open(folder / weights, unpacked, notes)
-    family = sign = task = None
-    # Below an unclear task layer, a pooler is not a sign of RoFormer-Sim.
-    variables = [entry for entry in source.entries if not entry.startswith("bert/pooler/")]
-    try:
-        task = find_task(source, AUTO)
-        variables = task.of_the_family(source.entries)
-    except CheckpointError as error:
-        notes.append(str(error))
-    try:
-        family, sign = recognise(variables, settings, name, shown)
-    except CheckpointError as error:
-        notes.append(str(error))
-    left_out: dict[str, int] = {}
+    is_whole, match = not notes, None
+    if vocabulary is not None and not _lacks_names(source):
+        try:
+            match = match_legacy(source, settings, vocabulary, name)
+        except CheckpointError as error:
+            notes.append(str(error))
+    if match is None:
+        family, sign = (None, None) if _lacks_names(source) else _recognised(source, settings, name, shown)
+        extras = {entry: what for entry in source.entries if (what := extra(entry, source.entries)) is not None}
+        used = [entry for entry in source.entries if entry not in extras and source.entries[entry].dtype in FLOATS]
+    else:
+        family, sign = match.found.name, match.sign
+        extras = {entry: what for what, names in match.plan.extras.items() for entry in names}
+        used = [weight.variable for weight in match.plan.weights]
     dtypes: dict[str, int] = {}
-    for entry in source.entries.values():
-        if (what := extra(entry.name, source.entries)) is not None:
-            left_out[what] = left_out.get(what, 0) + 1
-        elif entry.dtype in FLOATS:
-            dtypes[entry.dtype] = dtypes.get(entry.dtype, 0) + prod(entry.shape)
+    for entry in map(source.entries.get, used):
+        dtypes[entry.dtype] = dtypes.get(entry.dtype, 0) + prod(entry.shape)
     word_level = vocabulary is not None and vocabulary.word_level
     known = FAMILIES.get(family)
+    loads_with = "bert4keras" if known and is_whole else None
+    if match is not None and is_whole:
+        loads_with = "bert4keras; `roformer convert` turns it into a saved model"
     return CheckpointInfo(
         path=shown,
         kind=kind,
         family=known and (known.title if vocabulary is None else known.title_of(vocabulary)),
         sign=sign,
-        task=task.title if task is not None and task.kind else None,
+        task=match.rows.get("task layer") if match is not None else None,
         layers=values["num_hidden_layers"],
         hidden_size=values["hidden_size"],
         attention_heads=values["num_attention_heads"],
@@ -73,10 +78,23 @@ def legacy_info(
         vocabulary=vocabulary_info(vocabulary.ids) if vocabulary else {"entries": values["vocab_size"]},
         positions=_positions(family, values),
         trained_length=_trained_length(family, values, word_level, name),
-        loads_with="bert4keras; `roformer convert` turns it into a saved model" if known else None,
-        left_out=left_out,
+        loads_with=loads_with,
+        left_out=dict(Counter(extras.values())),
         notes=notes,
     )
+
+
+def _lacks_names(source: Source) -> bool:
+    """Return whether the names of a tf.keras model's layers are in a data file that was not read."""
+    return type(source) is TensorBundle and source.object_graph is not None
+
+
+def _recognised(source: Source, settings: Settings, name: str, shown: str) -> tuple[str | None, str | None]:
+    """Return the family of a checkpoint that cannot be converted as it is, and the sign, if they are known."""
+    try:
+        return recognise(find_task(source, NONE).of_the_family(source.entries), settings, name, shown)
+    except CheckpointError:
+        return None, None
 
 
 def _open(weights: Path, unpacked: bool, notes: list[str]) -> tuple[Source, str]:
@@ -101,13 +119,13 @@ def _open(weights: Path, unpacked: bool, notes: list[str]) -> tuple[Source, str]
 def _positions(family: str | None, values: dict) -> dict[str, object]:
     if family is None:
         return {}
-    if family == "wobert":
+    if family in ("wobert", "simbert"):
         return {"type": "a table", "length": values["max_position_embeddings"]}
     return {"type": "relative"} if family == "wonezha" else {"type": "rotary", "theta": 10000.0}
 
 
 def _trained_length(family: str | None, values: dict, word_level: bool, name: str) -> int | None:
-    if family == "wobert":
+    if family in ("wobert", "simbert"):
         return values["max_position_embeddings"]
     for part in name.split("/"):  # the names of the archive and of the folder in it
         published = part.removesuffix(".zip")

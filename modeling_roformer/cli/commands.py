@@ -100,7 +100,7 @@ def convert(
         ),
     ],
     output_dir: Annotated[Path, Argument(metavar="OUTPUT_DIR", help="Folder to create; with --all, one of folders.")],
-    family: Annotated[str, Option(help="auto (detect), roformer, gpt, sim, v2, wobert or wonezha.")] = "auto",
+    family: Annotated[str, Option(help="auto (detect), roformer, gpt, sim, v2, wobert, simbert or wonezha.")] = "auto",
     as_family: Annotated[
         str | None, Option("--as", metavar="FAMILY", help="roformer: turn a BERT into a RoFormer to train further.")
     ] = None,

@@ -84,7 +84,6 @@ CHOICES = ["--head classification", "--head triplet", "--head tokens", "--head n
         ("classification", "best_model.weights", "pooler", ["dense", "without a pooler", "--head pooler"]),
         ("triplet", "best_model.h5", "tokens", ["dense", "masked mean", "--head tokens"]),
         ("bert_classification", "best_model.h5", "auto", ["Dense(2)", "[CLS]", "--head tokens"]),
-        ("bert_classification", "best_model.h5", "none", ["BERT", "language-model head"]),
         ("mlm", "best_model.h5", "classification", ["no Keras task layer", "--head classification"]),
     ],
 )  # fmt: skip

@@ -1,0 +1,43 @@
+"""BERTs that transformers' class cannot compute, as a RoFormer with BERT's table of positions.
+
+SimBERT has RoFormer-Sim's linear pooler, whose output is a sentence vector, and UniLM's mask. Small BERTs have factorised
+embeddings: narrower than the hidden states.
+"""
+
+from dataclasses import replace
+
+from ..folder.settings import Settings
+from ..folder.vocabulary import Vocabulary
+from . import roformer_sim, roformer_v1, wobert
+from .family import Config, Family, Weight
+
+_NOTE = "a RoFormer with a table of positions, since transformers' BERT has no {}"
+
+
+def _with_table(family: Family, **changes) -> Family:
+    """Return a family of RoFormers with a table of positions in place of rotary ones."""
+
+    def fields(settings: Settings, vocabulary: Vocabulary) -> dict:
+        length = settings.values["max_position_embeddings"]
+        return {
+            **family.fields(settings, vocabulary), "position_encoding": "learned", "max_position_embeddings": length
+        }  # fmt: skip
+
+    def weights(config: Config) -> list[Weight]:
+        shape = (config.max_position_embeddings, config.embedding_size or config.hidden_size)
+        table = Weight("roformer.embeddings.position_embeddings.weight", wobert.POSITIONS, shape)
+        return [table, *family.weights(config)]
+
+    return replace(family, fields=fields, weights=weights, tokenizer=wobert.FAMILY.tokenizer, **changes)
+
+
+FAMILY = _with_table(
+    roformer_sim.FAMILY, name="simbert", title="SimBERT", note=_NOTE.format("linear pooler and no UniLM mask")
+)
+FACTORISED = _with_table(
+    roformer_v1.FAMILY,
+    name=wobert.FAMILY.name,
+    title=wobert.FAMILY.title,
+    character_title=wobert.FAMILY.character_title,
+    note=_NOTE.format("factorised embeddings"),
+)

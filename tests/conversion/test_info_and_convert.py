@@ -1,0 +1,538 @@
+"""`roformer info` and `roformer convert` of the installed command agree on every kind of checkpoint, and outputs are right.
+
+Outputs are compared with the formulas in float64, written out here, on the variables of the TensorFlow checkpoint.
+"""
+
+import json
+import math
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from helpers.messages import assert_states
+from helpers.paths import REPOSITORY
+from sentence_transformers import SentenceTransformer
+from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer, BertModel, pipeline
+
+from modeling_roformer import NezhaModel, RoFormerForCausalLM, RoFormerForMaskedLM, RoFormerModel
+from modeling_roformer.conversion.converter import convert
+from modeling_roformer.conversion.formats.tensor_bundle import TensorBundle
+from modeling_roformer.conversion.formats.tensor_bundle_writer import write_bundle
+
+FIXTURES = REPOSITORY / "tests" / "fixtures"
+LEGACY, KERAS, PYTORCH = FIXTURES / "legacy", FIXTURES / "keras", FIXTURES / "pytorch"
+PREFIX = "bert_model.ckpt"
+WIDTH, NARROW = 24, 10  # the fixtures' hidden size, and that of factorised embeddings here
+Variables = dict[str, np.ndarray]
+
+
+def read(folder: Path) -> Variables:
+    bundle = TensorBundle(folder / PREFIX)
+    return {name: bundle.read(name) for name in bundle.entries}
+
+
+def write(folder: Path, variables: Variables) -> None:
+    for file in folder.glob(f"{PREFIX}*"):
+        file.unlink()
+    write_bundle(folder / PREFIX, variables.items())
+
+
+def edit_config(folder: Path, **changes) -> None:
+    path = folder / "bert_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def edited(base: str, change: Callable[[Variables], object] = lambda v: None, **config) -> Callable[[Path], None]:
+    """Return a function that makes a checkpoint: a fixture with other variables and settings."""
+
+    def make(folder: Path) -> None:
+        shutil.copytree(LEGACY / base, folder)
+        variables = read(folder)
+        change(variables)
+        write(folder, variables)
+        edit_config(folder, **config)
+
+    return make
+
+
+def headless(variables: Variables) -> None:
+    for name in [name for name in variables if name.startswith("cls/predictions/")]:
+        del variables[name]
+
+
+def pooled(variables: Variables) -> None:
+    random = np.random.default_rng(1)
+    variables["bert/pooler/dense/kernel"] = random.normal(size=(WIDTH, WIDTH), scale=0.3).astype("f4")
+    variables["bert/pooler/dense/bias"] = random.normal(size=WIDTH).astype("f4")
+
+
+def factorised(variables: Variables) -> None:
+    """Give a BERT embeddings of NARROW dimensions, and the projection that bert4keras then adds."""
+    random = np.random.default_rng(2)
+    for name in [
+        "word_embeddings",
+        "token_type_embeddings",
+        "position_embeddings",
+        "LayerNorm/beta",
+        "LayerNorm/gamma",
+    ]:
+        variables[f"bert/embeddings/{name}"] = variables[f"bert/embeddings/{name}"][..., :NARROW].copy()
+    mapping = "bert/encoder/embedding_hidden_mapping_in"
+    variables[f"{mapping}/kernel"] = random.normal(size=(NARROW, WIDTH)).astype("f4")
+    variables[f"{mapping}/bias"] = random.normal(size=WIDTH).astype("f4")
+    for name in [name for name in variables if name.endswith(("adam_m", "adam_v"))]:
+        del variables[name]
+    for name in [
+        "transform/dense/kernel",
+        "transform/dense/bias",
+        "transform/LayerNorm/beta",
+        "transform/LayerNorm/gamma",
+    ]:
+        if f"cls/predictions/{name}" in variables:
+            variables[f"cls/predictions/{name}"] = variables[f"cls/predictions/{name}"][..., :NARROW].copy()
+
+
+def padded(variables: Variables) -> None:
+    """Add six rows, which is a common way to a multiple of 8."""
+    random = np.random.default_rng(3)
+    for name in ("bert/embeddings/word_embeddings", "cls/predictions/output_bias"):
+        more = random.normal(size=(6, *variables[name].shape[1:])).astype("f4")
+        variables[name] = np.concatenate([variables[name], more])
+
+
+def padded_words(variables: Variables) -> None:
+    words = variables["bert/embeddings/word_embeddings"]
+    variables["bert/embeddings/word_embeddings"] = np.concatenate([words, words[:6]])
+
+
+def fewer_rows(variables: Variables) -> None:
+    for name in ("bert/embeddings/word_embeddings", "cls/predictions/output_bias"):
+        variables[name] = variables[name][:-1].copy()
+
+
+def gau(folder: Path) -> None:
+    """GAU-alpha's variables and its bert_config.json, as they were published, at another size."""
+    shutil.copytree(LEGACY / "v2", folder)
+    variables = {name: value for name, value in read(folder).items() if name.startswith("bert/embeddings/")}
+    for i in range(2):
+        unit = f"GAU_alpha/encoder/layer_{i}/gau"
+        variables[f"{unit}/i_dense/kernel"] = np.ones((WIDTH, 2 * 48 + 16), "f4")
+        variables[f"{unit}/o_dense/kernel"] = np.ones((48, WIDTH), "f4")
+        variables |= {f"{unit}/{part}_scaleoffset/gamma": np.ones(16, "f4") for part in "qk"}
+    write(folder, variables)
+    edit_config(folder, hidden_act="swish", num_attention_heads=1, attention_key_size=16)
+
+
+def twice(folder: Path) -> None:
+    shutil.copytree(LEGACY / "word", folder)
+    for file in list(folder.glob(f"{PREFIX}*")):
+        shutil.copy(file, folder / file.name.replace(PREFIX, "model.ckpt-9"))
+
+
+def after(base: str, change: Callable[[Path], object]) -> Callable[[Path], None]:
+    """Return a function that makes a checkpoint: a fixture of which `change` edits the files."""
+
+    def make(folder: Path) -> None:
+        shutil.copytree(LEGACY / base, folder)
+        change(folder)
+
+    return make
+
+
+def truncated(folder: Path) -> None:
+    path = next(folder.glob("*.data-*"))
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def without_a_token(folder: Path) -> None:
+    path = folder / "vocab.txt"
+    path.write_text(path.read_text(encoding="utf-8").replace("[MASK]", "[X]"), encoding="utf-8", newline="\n")
+
+
+def both(*changes: Callable[[Variables], object]) -> Callable[[Variables], None]:
+    return lambda variables: [change(variables) for change in changes] and None
+
+
+MAPPING = {"embedding_size": NARROW}
+# Name of the folder -> how it is made, and the class that it becomes.
+CONVERTED = {
+    "encoder": (edited("word", headless), "RoFormerModel"),
+    "encoder-character": (edited("character", headless), "RoFormerModel"),
+    "encoder-factorized": (edited("factorized", headless), "RoFormerModel"),
+    "encoder-pooled": (edited("word", both(headless, pooled)), "RoFormerModel"),
+    "encoder-causal": (edited("gpt", headless, application="lm"), "RoFormerModel"),
+    "bert-encoder": (edited("wobert", headless), "BertModel"),
+    "bert-encoder-pooled": (edited("wobert", both(headless, pooled)), "BertModel"),
+    "bert-pooled": (edited("wobert", pooled), "BertForMaskedLM"),
+    "nezha-encoder": (edited("wonezha", headless), "NezhaModel"),
+    "nezha-encoder-pooled": (edited("wonezha", both(headless, pooled)), "NezhaModel"),
+    "bert-factorised": (edited("wobert", factorised, **MAPPING), "RoFormerForMaskedLM"),
+    "bert-factorised-encoder-pooled": (
+        edited("wobert", both(factorised, headless, pooled), **MAPPING), "RoFormerModel",
+    ),
+    "chinese_simbert": (edited("wobert", pooled), "RoFormerForCausalLM"),
+    "simbert-small": (edited("wobert", both(factorised, pooled), **MAPPING), "RoFormerForCausalLM"),
+    "simbert-encoder": (edited("wobert", both(headless, pooled)), "RoFormerModel"),
+    "unilm": (edited("wobert", pooled, application="unilm"), "RoFormerForCausalLM"),
+    "padded": (edited("word", padded, vocab_size=160), "RoFormerForMaskedLM"),
+    "padded-v2": (
+        edited("v2", padded_words, vocab_size=160),
+        "RoFormerForMaskedLM",
+    ),
+    "padded-bert": (edited("wobert", padded, vocab_size=160), "BertForMaskedLM"),
+}  # fmt: skip
+# Name of the folder -> how it is made, and what both commands say of it.
+REFUSED = {
+    "gau-alpha": (gau, ["GAU", "not supported"]),
+    "fewer-rows": (edited("word", fewer_rows, vocab_size=153), ["vocab.txt", "154 entries", "153 rows"]),
+    "rows-of-another-size": (edited("word", padded), ["(160, 24)", "(154, 24)"]),
+    "half-a-head": (edited("word", lambda v: v.pop("cls/predictions/output_bias")), ["cls/predictions/output_bias"]),
+    "half-a-pooler": (edited("sim", lambda v: v.pop("bert/pooler/dense/bias")), ["bert/pooler/dense/bias"]),
+    "unknown": (edited("v2", lambda v: v.update({"bert/new": np.ones(2, "f4")})), ["bert/new"]),
+    "integers": (
+        edited("gpt", lambda v: v.update({"bert/embeddings/LayerNorm/beta": np.ones(WIDTH, "i4")})), ["int32"],
+    ),
+    "layers": (edited("wonezha", num_hidden_layers=3), ["2 layers", 3]),
+    "shapes": (edited("wobert", max_position_embeddings=17), ["(17, 24)"]),
+    "relative": (
+        edited("wonezha", lambda v: v.update({"bert/embeddings/relative_position_embeddings": np.ones((3, 12), "f4")})),
+        ["(3, 12)"],
+    ),
+    "no-vocabulary": (after("word", lambda folder: (folder / "vocab.txt").unlink()), ["vocab.txt", "missing"]),
+    "no-mask-token": (after("word", without_a_token), ["[MASK]"]),
+    "no-data": (after("word", lambda folder: next(folder.glob("*.data-*")).unlink()), ["missing"]),
+    "truncated": (after("word", truncated), ["truncated"]),
+    "several": (twice, [PREFIX, "model.ckpt-9"]),
+    "no-config": (after("word", lambda folder: (folder / "bert_config.json").unlink()), ["config.json"]),
+    "no-activation": (edited("word", hidden_act="new"), ["hidden_act"]),
+    "factorised-nezha": (edited("wonezha", **MAPPING), ["embedding_size"]),
+}  # fmt: skip
+
+
+def keras_forms() -> dict[str, tuple[str, str]]:
+    """Return a name for each form of each Keras fixture -> the fixture, and the files of the form."""
+    forms = {}
+    for folder in sorted(KERAS.iterdir()):
+        for form in ("best_model.h5", "best_model.weights", "whole_model.h5"):
+            if any(folder.glob(f"{form}*")):
+                forms[f"{folder.name}-{form}"] = (folder.name, form)
+    return forms
+
+
+def make_keras(fixture: str, form: str, folder: Path) -> None:
+    folder.mkdir()
+    for file in [
+        *(KERAS / fixture).glob(f"{form}*"),
+        KERAS / fixture / "bert_config.json",
+        KERAS / fixture / "vocab.txt",
+    ]:
+        shutil.copy(file, folder)
+
+
+def roformer(folder: Path, *arguments: object) -> subprocess.CompletedProcess:
+    """Run the installed command in a process of its own, in a folder."""
+    program = Path(sys.executable).with_name("roformer")
+    return subprocess.run([program, *map(str, arguments)], cwd=folder, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with all checkpoints in `cases`, and in `out` those that the command converted."""
+    pytest.importorskip("h5py", reason="h5py, which reads Keras' HDF5, is optional")
+    place = tmp_path_factory.mktemp("agreement")
+    (place / "cases").mkdir()
+    for name, (make, _) in (CONVERTED | REFUSED).items():
+        make(place / "cases" / name)
+    for folder in LEGACY.iterdir():
+        shutil.copytree(folder, place / "cases" / f"legacy-{folder.name}")
+    for name, form in keras_forms().items():
+        make_keras(*form, place / "cases" / name)
+    done = roformer(place, "convert", "--all", "cases", "out", "--verify")
+    assert "Traceback" not in done.stderr and done.returncode == 1
+    return place
+
+
+@pytest.fixture(scope="module")
+def told(place):
+    """Name -> what `roformer info --json` says of the checkpoint; an error's line if it fails."""
+    found = {}
+    for folder in sorted((place / "cases").iterdir()):
+        done = roformer(place, "info", "--json", f"cases/{folder.name}")
+        assert "Traceback" not in done.stderr
+        found[folder.name] = json.loads(done.stdout) if done.returncode == 0 else done.stderr
+    return found
+
+
+NAMES = [*CONVERTED, *REFUSED, *(f"legacy-{folder.name}" for folder in sorted(LEGACY.iterdir())), *keras_forms()]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_both_commands_agree(name, place, told):
+    said, out = told[name], place / "out" / name
+    converts = isinstance(said, dict) and "`roformer convert` turns it" in (said["loads_with"] or "")
+    assert converts == out.is_dir(), said
+    assert out.is_dir() or name not in CONVERTED
+    assert not out.is_dir() or name not in REFUSED
+    if out.is_dir():
+        after = json.loads(roformer(place, "info", "--json", f"out/{name}").stdout)
+        assert after["parameters"] == said["parameters"] and after["architecture"]
+        # The class of the result is another, or the mask of a fine-tuned model is not that of the family.
+        if not any(part in name for part in ("factorised", "causal", "unilm-")):
+            assert after["family"] == said["family"]
+        assert after["vocabulary"] == said["vocabulary"] and after["layers"] == said["layers"]
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_both_commands_name_the_same_trouble(name, place, told):
+    said, facts = told[name], REFUSED[name][1]
+    assert_states(said if isinstance(said, str) else " ".join(said["notes"]), *facts)
+    done = roformer(place, "convert", f"cases/{name}", f"alone-{name}")
+    assert done.returncode == 1 and done.stderr.count("\n") == 1 and not (place / f"alone-{name}").exists()
+    assert_states(done.stderr, *facts)
+
+
+@pytest.mark.parametrize("name", CONVERTED)
+def test_the_class(name, place):
+    config = json.loads((place / "out" / name / "config.json").read_text())
+    assert config["architectures"] == [CONVERTED[name][1]]
+
+
+# The formulas.
+
+
+def dense(x, variables, name):
+    return x @ variables[f"{name}/kernel"] + variables[f"{name}/bias"]
+
+
+def norm(x, variables, name):
+    x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-12)
+    return x * variables[f"{name}/gamma"] + variables[f"{name}/beta"]
+
+
+def gelu(x):
+    return x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))) / 2
+
+
+def rotated(x):
+    """RoFormer's equation 34 on x of shape (positions, width of a head)."""
+    angles = np.arange(len(x))[:, None] * 10000.0 ** (-np.arange(0, x.shape[-1], 2) / x.shape[-1])
+    even, odd = x[:, ::2], x[:, 1::2]
+    turned = even * np.cos(angles) - odd * np.sin(angles), odd * np.cos(angles) + even * np.sin(angles)
+    return np.stack(turned, -1).reshape(x.shape)
+
+
+def naive(folder: Path, ids: list[int], segments: list[int], causal: bool = False) -> tuple[np.ndarray, Variables]:
+    """Hidden states of one text, and the variables in float64. With two segments, the second attends as UniLM has it."""
+    variables = {name: value.astype("f8") for name, value in read(folder).items()}
+    config = json.loads((folder / "bert_config.json").read_text())
+    x = variables["bert/embeddings/word_embeddings"][ids] + variables["bert/embeddings/token_type_embeddings"][segments]
+    has_table = "bert/embeddings/position_embeddings" in variables
+    if has_table:
+        x = x + variables["bert/embeddings/position_embeddings"][: len(ids)]
+    x = norm(x, variables, "bert/embeddings/LayerNorm")
+    if "embedding_size" in config and config["embedding_size"] != config["hidden_size"]:
+        x = dense(x, variables, "bert/encoder/embedding_hidden_mapping_in")
+    order = np.arange(len(ids)) if causal else np.cumsum(segments)
+    hidden = order[None] > order[:, None]
+    heads = np.split(np.arange(config["hidden_size"]), config["num_attention_heads"])
+    for i in range(config["num_hidden_layers"]):
+        layer = f"bert/encoder/layer_{i}"
+        query, key, value = (
+            dense(x, variables, f"{layer}/attention/self/{part}") for part in ("query", "key", "value")
+        )
+        context = []
+        for head in heads:
+            q, k = (part[:, head] if has_table else rotated(part[:, head]) for part in (query, key))
+            scores = np.where(hidden, -np.inf, q @ k.T / math.sqrt(len(head)))
+            weights = np.exp(scores - scores.max(-1, keepdims=True))
+            context.append(weights / weights.sum(-1, keepdims=True) @ value[:, head])
+        attended = dense(np.concatenate(context, -1), variables, f"{layer}/attention/output/dense")
+        x = norm(x + attended, variables, f"{layer}/attention/output/LayerNorm")
+        inner = dense(x, variables, f"{layer}/intermediate/dense")
+        inner = gelu(inner) if config["hidden_act"] == "gelu" else np.maximum(inner, 0)
+        x = norm(x + dense(inner, variables, f"{layer}/output/dense"), variables, f"{layer}/output/LayerNorm")
+    return x, variables
+
+
+def logits_of(x: np.ndarray, variables: Variables) -> np.ndarray:
+    x = norm(
+        gelu(dense(x, variables, "cls/predictions/transform/dense")), variables, "cls/predictions/transform/LayerNorm"
+    )
+    return x @ variables["bert/embeddings/word_embeddings"].T + variables["cls/predictions/output_bias"]
+
+
+IDS = [2, 30, 17, 99, 45, 101, 12, 3]
+CLOSE = {"rtol": 0, "atol": 2e-5}
+
+
+def close(found: torch.Tensor, expected: np.ndarray) -> None:
+    assert np.ptp(expected) > 0.5
+    np.testing.assert_allclose(found.detach().numpy(), expected, **CLOSE)
+
+
+ENCODERS = [name for name in CONVERTED if "encoder" in name and "nezha" not in name]
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_encoders_give_the_hidden_states_of_the_formulas(name, place):
+    options = {"add_pooling_layer": False} if name == "bert-encoder" else {}
+    model, loading = AutoModel.from_pretrained(place / "out" / name, output_loading_info=True, **options)
+    assert not any(loading.values())
+    expected, variables = naive(place / "cases" / name, IDS, [0] * len(IDS), causal="causal" in name)
+    outputs = model.eval()(torch.tensor([IDS]))
+    close(outputs.last_hidden_state[0], expected)
+    if "bert/pooler/dense/kernel" in variables:
+        vector = dense(expected[0], variables, "bert/pooler/dense")
+        close(outputs.pooler_output[0], vector if "bert-" not in name or "simbert" in name else np.tanh(vector))
+    else:
+        assert getattr(outputs, "pooler_output", None) is None
+
+
+def test_a_nezhas_pooler_is_berts(place):
+    """Against bert4keras' recorded hidden states: the language model of the fixture, whose encoder this is."""
+    whole = AutoModelForMaskedLM.from_pretrained(place / "out" / "legacy-wonezha").eval()
+    for name in ("nezha-encoder", "nezha-encoder-pooled"):
+        model = AutoModel.from_pretrained(place / "out" / name).eval()
+        assert type(model) is NezhaModel
+        outputs, hidden = model(torch.tensor([IDS])), whole.nezha(torch.tensor([IDS])).last_hidden_state
+        assert torch.equal(outputs.last_hidden_state, hidden)
+        assert hasattr(outputs, "pooler_output") == (name == "nezha-encoder-pooled")
+    variables = read(place / "cases" / "nezha-encoder-pooled")
+    close(outputs.pooler_output[0], np.tanh(dense(hidden[0, 0].detach().numpy(), variables, "bert/pooler/dense")))
+
+
+# SimBERT, and BERTs with factorised embeddings.
+
+
+@pytest.mark.parametrize("name", ["chinese_simbert", "simbert-small", "unilm"])
+def test_simbert_keeps_its_sentence_vectors_and_its_mask(name, place):
+    folder = place / "out" / name
+    segments = [0] * 5 + [1] * 3
+    model = AutoModelForCausalLM.from_pretrained(folder).eval()
+    assert type(model) is RoFormerForCausalLM
+    for given in ([0] * len(IDS), segments):
+        outputs = model(torch.tensor([IDS]), token_type_ids=torch.tensor([given]))
+        expected, variables = naive(place / "cases" / name, IDS, given)
+        close(outputs.logits[0], logits_of(expected, variables))
+        close(outputs.pooler_output[0], dense(expected[0], variables, "bert/pooler/dense"))
+    tokenizer, text = AutoTokenizer.from_pretrained(folder), "明月照着远处"
+    ids = tokenizer(text).input_ids
+    vector = dense(naive(place / "cases" / name, ids, [0] * len(ids))[0][0], variables, "bert/pooler/dense")
+    encoder = SentenceTransformer(str(folder), device="cpu")
+    np.testing.assert_allclose(encoder.encode(text), vector, **CLOSE)
+    assert encoder.max_seq_length == tokenizer.model_max_length == 16  # the table has no more
+    assert encoder.encode(text * 20).shape == (WIDTH,)
+    with torch.inference_mode():
+        answer = model.generate(torch.tensor([ids]), max_new_tokens=3, min_new_tokens=3, do_sample=False)[0].tolist()
+    so_far = list(ids)
+    for _ in range(3):
+        given = [0] * len(ids) + [1] * (len(so_far) - len(ids))
+        step = logits_of(naive(place / "cases" / name, so_far, given)[0], variables)[-1]
+        step[tokenizer.sep_token_id] = -np.inf
+        so_far.append(int(step.argmax()))
+    assert answer == so_far
+
+
+def test_transformers_own_bert_has_simberts_hidden_states(place):
+    """The weights of a SimBERT in BertModel: the same but for the pooler's tanh."""
+    ours = AutoModel.from_pretrained(place / "out" / "chinese_simbert").eval()
+    theirs = BertModel.from_pretrained(place / "out" / "bert-encoder-pooled").eval()
+    ids = torch.tensor([IDS])
+    assert type(ours) is RoFormerModel
+    torch.testing.assert_close(ours(ids).last_hidden_state, theirs(ids).last_hidden_state, rtol=0, atol=1e-5)
+    torch.testing.assert_close(ours(ids).pooler_output.tanh(), theirs(ids).pooler_output, rtol=0, atol=1e-5)
+
+
+def test_a_factorised_bert_has_the_logits_of_the_formulas(place):
+    model = AutoModelForMaskedLM.from_pretrained(place / "out" / "bert-factorised").eval()
+    assert type(model) is RoFormerForMaskedLM
+    expected, variables = naive(place / "cases" / "bert-factorised", IDS, [0] * len(IDS))
+    close(model(torch.tensor([IDS])).logits[0], logits_of(expected, variables))
+    tokenizer = AutoTokenizer.from_pretrained(place / "out" / "bert-factorised")
+    assert tokenizer.model_max_length == 16
+
+
+def test_simbert_by_the_option_and_what_a_bert_with_a_pooler_says(place, tmp_path):
+    """No variable and no name says SimBERT; the summary of a BERT names the option."""
+    done = roformer(tmp_path, "convert", place / "cases" / "bert-pooled", "bert")
+    assert done.returncode == 0
+    assert_states(done.stdout, "--family simbert")
+    report = convert(place / "cases" / "bert-pooled", tmp_path / "sim", family="simbert", verify=True)
+    assert report.family == "SimBERT" and "pooler" not in report.extras and "RoFormer" in report.written_as
+    again = convert(tmp_path / "sim", tmp_path / "again", verify=True)
+    assert again.family == "SimBERT"
+
+
+def test_any_bert_is_a_start(place, tmp_path):
+    """TensorFlow, and the folder that it was converted to, as PyTorch has it: `--as roformer` of both."""
+    names = ["bert-encoder", "bert-encoder-pooled", "simbert-small", "nezha-encoder", "bert-factorised"]
+    for name in names:
+        shutil.copytree(place / "cases" / name, tmp_path / "sources" / name)
+        if CONVERTED[name][1].startswith(("Bert", "Nezha")):
+            shutil.copytree(place / "out" / name, tmp_path / "sources" / f"{name}-pytorch")
+    done = roformer(tmp_path, "convert", "--all", "sources", "starts", "--as", "roformer", "--verify")
+    assert done.returncode == 0, done.stderr
+    starts = sorted((tmp_path / "starts").iterdir())
+    assert len(starts) == 8
+    for start in starts:
+        name = start.name.removesuffix("-pytorch")
+        variables = read(place / "cases" / name)
+        model, loading = AutoModel.from_pretrained(start, output_loading_info=True)
+        assert type(model) is RoFormerModel and not loading["missing_keys"]
+        architecture = json.loads((start / "config.json").read_text())["architectures"]
+        assert architecture == ["RoFormerModel" if "encoder" in name else "RoFormerForMaskedLM"]
+        words = model.embeddings.word_embeddings.weight.detach().numpy()
+        assert (words == variables["bert/embeddings/word_embeddings"]).all()
+        assert model(torch.tensor([IDS * 9])).last_hidden_state.shape == (1, 9 * len(IDS), WIDTH)  # beyond the table
+
+
+# Padded embeddings.
+
+
+@pytest.mark.parametrize("name", ["padded", "padded-bert", "padded-v2"])
+def test_padded_embeddings_are_kept_and_stated(name, place, tmp_path):
+    """One rule for TensorFlow and PyTorch: the configuration has the rows, the tokenizer the entries."""
+    entries = len((LEGACY / "word" / "vocab.txt").read_text(encoding="utf-8").removesuffix("\n").split("\n"))
+    for source, form in ((place / "cases" / name, "tensorflow"), (place / "out" / name, "pytorch")):
+        report = convert(source, tmp_path / form, verify=True)
+        assert_states(report.rows["padded embeddings"], 160, entries, 160 - entries)
+        assert json.loads((tmp_path / form / "config.json").read_text())["vocab_size"] == 160
+        assert len(AutoTokenizer.from_pretrained(tmp_path / form)) == entries
+    model = AutoModelForMaskedLM.from_pretrained(tmp_path / "tensorflow").eval()
+    logits = model(torch.tensor([IDS])).logits[0]
+    if name != "padded-v2":
+        expected, variables = naive(place / "cases" / name, IDS, [0] * len(IDS))
+        close(logits, logits_of(expected, variables))
+    fill = pipeline("fill-mask", model=str(tmp_path / "tensorflow"))
+    answers = fill("明[MASK]照着", top_k=160)
+    assert [answer["token"] for answer in answers if not answer["token_str"]] != []
+    assert {answer["token"] for answer in answers} == set(range(160))
+
+
+def test_fewer_rows_than_entries_are_refused_in_pytorch_too(place, tmp_path):
+    folder = shutil.copytree(place / "out" / "legacy-word", tmp_path / "saved")
+    with open(folder / "vocab.txt", "a", encoding="utf-8") as file:
+        file.write("新词\n")
+    (folder / "tokenizer.json").unlink()
+    done = roformer(tmp_path, "convert", "saved", "out")
+    assert done.returncode == 1 and done.stderr.count("\n") == 1 and not (tmp_path / "out").exists()
+    assert_states(done.stderr, 155, 154)
+
+
+def test_info_of_archives_agrees_too(place, tmp_path):
+    """Names of a tf.keras model's layers are in its data, which info does not unpack: it does not deny them."""
+    for name in ("simbert-small", "gau-alpha", "mlm-best_model.weights"):
+        shutil.make_archive(str(tmp_path / name), "zip", place / "cases", name)
+        done = roformer(tmp_path, "info", "--json", f"{name}.zip")
+        if name == "gau-alpha":
+            assert done.returncode == 1
+            assert_states(done.stderr, "gau-alpha.zip", "GAU")
+        else:
+            said = json.loads(done.stdout)
+            assert not any("not a RoFormer" in note for note in said["notes"])
+            assert name != "simbert-small" or said["family"] == "SimBERT"
