@@ -76,7 +76,7 @@ def check_metadata(card: str) -> None:
 def read_metadata(block: str) -> dict:
     """Return the fields of the YAML between the two rules; raise ValueError if it is not YAML with fields."""
     try:
-        metadata = yaml.load(block, _UniqueKeys)
+        metadata = yaml.load(block, _MetadataLoader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ValueError(f"the metadata is not YAML: {_line(error)}") from None
     if metadata is None:
@@ -86,8 +86,22 @@ def read_metadata(block: str) -> dict:
     return {str(key): value for key, value in metadata.items()}
 
 
-class _UniqueKeys(yaml.SafeLoader):
-    """YAML loader that refuses a field that appears twice, as the Hub does; PyYAML takes the second."""
+class _MetadataLoader(yaml.SafeLoader):
+    """YAML loader that refuses a field that appears twice, as the Hub does; PyYAML takes the second.
+
+    It refuses aliases too: a few hundred bytes of them can stand for gigabytes of text.
+    """
+
+    def compose_node(self, parent, index):
+        if self.check_event(yaml.AliasEvent):
+            event = self.peek_event()
+            raise yaml.composer.ComposerError(
+                None,
+                None,
+                f"the alias *{event.anchor} stands for another place: write the value itself",
+                event.start_mark,
+            )
+        return super().compose_node(parent, index)
 
     def construct_mapping(self, node, deep=False):
         keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]

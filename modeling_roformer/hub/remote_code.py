@@ -53,6 +53,7 @@ def files_with_code(directory: str | Path) -> dict[str, bytes]:
     if tokenizer_file.exists():
         tokenizer_config = json.loads(tokenizer_file.read_text(encoding="utf-8"))
 
+    config.pop("custom_pipelines", None)  # transformers would run the code that a stranger's entry names
     classes = {"AutoConfig": config_class} | auto_model_classes(config_class)
     also_needed = []
     if "RoFormerForTripletMatching" in (config.get("architectures") or ()):

@@ -76,6 +76,23 @@ def test_it_is_what_push_publishes_with_code(hub, word, tmp_path, run):
     assert content(tmp_path / "again") == bundled
 
 
+def test_a_strangers_aliases_are_refused(word, tmp_path):
+    """436 bytes of them stand for 10 million names."""
+    levels = "".join(f"  a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 8))
+    (word / "README.md").write_text(f"---\nlicense: mit\ntags:\n- x\nbomb:\n  a0: &a0 lol\n{levels}---\n# Card\n")
+    with refused(ValueError, "README.md", "alias", "*a0"):
+        bundle(word, tmp_path / "out", tell=lambda sentence: None)
+    assert not (tmp_path / "out").exists()
+
+
+def test_no_pipeline_of_a_stranger_is_bundled(word, tmp_path):
+    config = json.loads((word / "config.json").read_text())
+    entry = {"evil": {"impl": "../evil.P", "pt": ["AutoModel"], "type": "text"}}
+    (word / "config.json").write_text(json.dumps(config | {"custom_pipelines": entry}))
+    bundle(word, tmp_path / "out", tell=lambda sentence: None)
+    assert "custom_pipelines" not in json.loads((tmp_path / "out" / "config.json").read_text())
+
+
 def test_a_card_is_written_where_there_is_none(word, tmp_path):
     (word / "README.md").unlink()
     bundle(word, tmp_path / "out")
