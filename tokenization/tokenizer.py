@@ -20,7 +20,7 @@ from .decoding import join_tokens
 from .encoding import Assembler, LazyEncodings, Padding, Tokens
 from .normalization import Normalizer
 from .segmentation import CustomSegmenter, JiebaSegmenter, cut_characters, read_user_dict, words_to_find
-from .vocabulary import VocabularyError, check_vocabulary, has_words, read_vocabulary, write_vocabulary
+from .vocabulary import VocabularyError, check_vocabulary, first_field, has_words, read_vocabulary, write_vocabulary
 from .whole_file import read_json
 from .wordpiece import LONGEST_WORD, PREFIX, WordPiece
 
@@ -541,7 +541,8 @@ def _read_tokenizer_json(path):
     parts = normalizer.get("normalizers", [normalizer])
     bert = next((part for part in parts if part.get("type") == "BertNormalizer"), {})
     lowercase = bert.get("lowercase", True if any(part.get("type") == "Lowercase" for part in parts) else None)
-    return vocabulary, lowercase, bert.get("strip_accents")
+    # Earlier versions saved entries with the white space of their lines, which no text matches.
+    return {first_field(entry): number for entry, number in vocabulary.items()}, lowercase, bert.get("strip_accents")
 
 
 def _backend(vocabulary, unk_token, lowercase, strip_accents):

@@ -45,7 +45,7 @@ def read_vocabulary(path):
         entries = [entry[:-1] for entry in entries]
     vocabulary = {}
     for number, line in enumerate(entries, 1):
-        entry, column = _first_field(line), line.split()[1:]
+        entry, column = first_field(line), line.split()[1:]
         if column and column[0].isdecimal() and column[0] != str(number - 1):
             raise VocabularyError(
                 f"{path} has {line[:50]!r} in line {number}, whose id is {number - 1}: sort the lines by id, from 0, or "
@@ -57,7 +57,7 @@ def read_vocabulary(path):
     return vocabulary
 
 
-def _first_field(line):
+def first_field(line):
     """Return the entry of a line; a ## before white space is kept with it, since Chinese BERT has ## before U+2028."""
     fields = line.split()
     return fields[0] if fields and fields[0] != PREFIX else line
@@ -76,7 +76,7 @@ def check_vocabulary(vocabulary, unk_token, source="the vocabulary"):
 def write_vocabulary(vocabulary, path):
     """Write vocab.txt, atomically."""
     entries = sorted(vocabulary, key=vocabulary.get)
-    broken = next((entry for entry in entries if "\n" in entry or _first_field(entry) != entry), None)
+    broken = next((entry for entry in entries if "\n" in entry or first_field(entry) != entry), None)
     if broken is not None:
         raise VocabularyError(f"the entry {broken!r} contains white space and cannot be written to {path}")
     write_whole(path, "".join(f"{entry}\n" for entry in entries))

@@ -486,6 +486,20 @@ def test_entries_are_the_first_fields_of_lines(tmp_path_factory, around):
     assert (path.parent / "saved/vocab.txt").read_text(encoding="utf-8") == "".join(f"{entry}\n" for entry in entries)
 
 
+def test_a_folder_saved_with_white_space_finds_its_words(tmp_path):
+    """Earlier versions wrote vocab.txt's white space into tokenizer.json, and read that."""
+    entries = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "天", "天气"]
+    (tmp_path / "vocab.txt").write_text("\n".join(entries), encoding="utf-8")
+    RoFormerTokenizer(str(tmp_path / "vocab.txt")).save_pretrained(tmp_path)
+    saved = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
+    saved["model"]["vocab"] = {**{entry: i for i, entry in enumerate(entries[:6])}, "天气 \t6": 6}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(saved), encoding="utf-8")
+    tokenizer = RoFormerTokenizer.from_pretrained(tmp_path)
+    assert tokenizer("天气", add_special_tokens=False).input_ids == [6]
+    tokenizer.save_pretrained(tmp_path / "again")
+    assert (tmp_path / "again/vocab.txt").read_text(encoding="utf-8").splitlines() == entries
+
+
 def test_a_second_column_must_be_the_id(tmp_path):
     entries = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "天", "天气"]
     numbered = "".join(f"{entry}\t{number}\n" for number, entry in enumerate(entries))
