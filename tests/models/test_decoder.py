@@ -326,7 +326,7 @@ def test_the_cache_has_two_names(fields):
 
 @pytest.mark.slow
 def test_a_compiled_step_with_a_static_cache():
-    model = make_model()
+    model = make_model().float()
     cache = StaticCache(config=model.config, max_cache_len=16)
     with torch.no_grad():
         first = model(prompt(), past_key_values=cache, use_cache=True).logits
@@ -335,7 +335,7 @@ def test_a_compiled_step_with_a_static_cache():
         mask[:, 10:] = 0
         second = step(prompt(s=1), past_key_values=cache, position_ids=torch.tensor([[9]]), attention_mask=mask).logits
         expected = model(torch.cat([prompt(), prompt(s=1)], 1), use_cache=False).logits
-    torch.testing.assert_close(torch.cat([first, second], 1), expected, atol=1e-9, rtol=0)
+    torch.testing.assert_close(torch.cat([first, second], 1), expected, atol=1e-4, rtol=0)
 
 
 def test_the_pooler_of_sim_comes_with_the_logits():

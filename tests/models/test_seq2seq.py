@@ -359,13 +359,13 @@ def test_accumulated_steps_learn_what_one_step_does(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_compiled_in_one_graph(encoding):
-    model = make_model(position_encoding=encoding)
+    model = make_model(position_encoding=encoding).float()
     inputs = {**padded(TEXTS), "labels": TARGET}
     with torch.no_grad():
         expected = model(**inputs)
         found = torch.compile(model, fullgraph=True)(**inputs)
-    assert_close(found.logits, expected.logits)
-    assert_close(found.loss, expected.loss)
+    assert_close(found.logits, expected.logits, atol=1e-3)
+    assert_close(found.loss, expected.loss, atol=1e-3)
 
 
 @pytest.mark.parametrize(
