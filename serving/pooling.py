@@ -2,10 +2,15 @@
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..tokenization.whole_file import read_json, read_whole
 from .errors import ServingError
 from .model_folder import read_model_folder
+
+if TYPE_CHECKING:
+    import torch
+    from transformers.utils import ModelOutput
 
 # Fields of sentence-transformers before version 6, which had one for each kind.
 _OLDER = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
@@ -70,6 +75,22 @@ def pooling_of(folder: Path, config: dict) -> str:
         f"{path} makes vectors by {what or 'no pooling'}, which is not supported for this model: compute them "
         f"with SentenceTransformer, or remove the file for {instead}"
     )
+
+
+def pool(outputs: "ModelOutput", attention_mask: "torch.Tensor", pooling: str) -> "torch.Tensor":
+    """Return the vector of each text, (b, hidden_size), not normalised, from a bare model's outputs.
+
+    Args:
+        attention_mask: shape (b, s).
+        pooling: what `pooling_of` returned.
+    """
+    from ..task_head import mean_over_tokens
+
+    if pooling == "pooler":
+        return outputs.pooler_output
+    if pooling == "cls":
+        return outputs.last_hidden_state[:, 0]
+    return mean_over_tokens(outputs.last_hidden_state, attention_mask)
 
 
 def stated_length(folder: Path) -> int | None:

@@ -4,7 +4,7 @@ import torch
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
-from ...task_head import mean_over_tokens
+from ..pooling import pool
 
 
 class SentenceVectors(torch.nn.Module):
@@ -25,11 +25,5 @@ class SentenceVectors(torch.nn.Module):
         The names are those of other exports for sentence-transformers.
         """
         outputs = self.model(input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids)
-        tokens = outputs.last_hidden_state
-        if self.pooling == "pooler":
-            pooled = outputs.pooler_output
-        elif self.pooling == "cls":
-            pooled = tokens[:, 0]
-        else:
-            pooled = mean_over_tokens(tokens, attention_mask)
-        return {"sentence_embedding": F.normalize(pooled, dim=-1), "token_embeddings": tokens}
+        pooled = pool(outputs, attention_mask, self.pooling)
+        return {"sentence_embedding": F.normalize(pooled, dim=-1), "token_embeddings": outputs.last_hidden_state}

@@ -14,7 +14,7 @@ from ...model_cards.facts import hash_file
 from ...output.console import no_transformers_bar, no_transformers_report
 from ..errors import ServingError
 from ..model_folder import TOKENIZER_FILES, named_when_unreadable, read_model_folder
-from ..pooling import check_model, pooling_of, stated_length
+from ..pooling import check_model, pool, pooling_of, stated_length
 
 if TYPE_CHECKING:
     import torch
@@ -255,8 +255,6 @@ class TextEncoder:
         import torch
         from torch.nn import functional as F
 
-        from ...task_head import mean_over_tokens
-
         longest = max(map(len, batch))
         ids = np.full((len(batch), longest), self.tokenizer.pad_token_id or 0, dtype=np.int64)
         mask = np.zeros_like(ids)
@@ -264,13 +262,8 @@ class TextEncoder:
             ids[i, : len(row)], mask[i, : len(row)] = row, 1
         ids, mask = (torch.from_numpy(array).to(self.device) for array in (ids, mask))
         with torch.inference_mode(), _onednn(self.model.dtype != torch.float32):
-            outputs = self.model(ids, attention_mask=mask)
-            if self.pooling == "pooler":
-                return outputs.pooler_output.float()
-            if self.pooling == "cls":
-                return outputs.last_hidden_state[:, 0].float()
-            mean = mean_over_tokens(outputs.last_hidden_state, mask).float()
-            return F.normalize(mean, dim=-1) if self.pooling == "bi" else mean
+            vectors = pool(self.model(ids, attention_mask=mask), mask, self.pooling).float()
+            return F.normalize(vectors, dim=-1) if self.pooling == "bi" else vectors
 
 
 def check_finite(vectors: np.ndarray, names: Sequence[str], remedy: str) -> None:
