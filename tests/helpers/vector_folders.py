@@ -1,10 +1,14 @@
 """Folders of vectors: their settings, and the formats of older versions."""
 
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow
 import pyarrow.parquet
+import pytest
 
 from modeling_roformer.serving.vectors.texts import digest_of
 
@@ -55,3 +59,25 @@ def as_older_versions_wrote(folder: Path, model: Path, texts: Path) -> None:
         digest = digest_of(ids, table["text"].to_pylist())
         table = table.replace_schema_metadata({b"modeling_roformer.texts": digest})
         pyarrow.parquet.write_table(table, path, use_dictionary=False, write_page_checksum=True)
+
+
+class Killed(BaseException):
+    """Stand-in for SIGKILL, which would end the test."""
+
+
+@contextmanager
+def killed_after(renamed: int, monkeypatch) -> Iterator[pytest.MonkeyPatch]:
+    """Kill the block when it renames one file more than `renamed`; a killed process tidies nothing up."""
+    replace, count = os.replace, 0
+
+    def kill(new, path):
+        nonlocal count
+        count += 1
+        if count > renamed:
+            raise Killed
+        replace(new, path)
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(os, "replace", kill)
+        patch.setattr(Path, "unlink", lambda *args, **options: None)
+        yield patch

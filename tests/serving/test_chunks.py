@@ -16,7 +16,7 @@ import pytest
 import torch
 from helpers.messages import assert_states, refused
 from helpers.small_texts import TEXTS
-from helpers.vector_folders import read_settings, shards_of, write_settings
+from helpers.vector_folders import killed_after, read_settings, shards_of, write_settings
 from transformers import AutoModel, AutoTokenizer
 
 from modeling_roformer.serving.errors import ServingError
@@ -155,10 +155,6 @@ def test_repeated_ids_are_counted_by_text(saved, tmp_path):
     assert (report.texts, report.repeated, report.example) == (4, 1, "a")
 
 
-class Killed(BaseException):
-    """Stand-in for SIGKILL, which would end the test."""
-
-
 @pytest.mark.parametrize("keep_text", [False, True])
 @pytest.mark.parametrize("renamed", range(6))
 def test_a_run_with_chunks_that_is_killed_at_any_file_ends_as_one_that_was_not(
@@ -166,18 +162,7 @@ def test_a_run_with_chunks_that_is_killed_at_any_file_ends_as_one_that_was_not(
 ):
     options = {"sample_by": "document", "chunk": 16, "overlap": 4, "shard_size": 1, "keep_text": keep_text}
     embed(saved("word"), articles, tmp_path / "whole", **options)
-    replace, count = os.replace, 0
-
-    def kill(new, path):
-        nonlocal count
-        count += 1
-        if count > renamed:
-            raise Killed
-        replace(new, path)
-
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(os, "replace", kill)
-        patch.setattr(type(tmp_path), "unlink", lambda *args, **options: None)  # a killed process tidies nothing up
+    with killed_after(renamed, monkeypatch):
         embed(saved("word"), articles, tmp_path / "out", **options)
     done = len(shards_of(tmp_path / "out"))
     if done:

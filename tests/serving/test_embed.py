@@ -18,7 +18,14 @@ import torch
 from helpers import command_line
 from helpers.messages import assert_states, refused
 from helpers.small_texts import TEXTS
-from helpers.vector_folders import as_older_versions_wrote, read_settings, shards_of, with_run_json, write_settings
+from helpers.vector_folders import (
+    as_older_versions_wrote,
+    killed_after,
+    read_settings,
+    shards_of,
+    with_run_json,
+    write_settings,
+)
 from rich.console import Console
 
 from modeling_roformer.output.folder_lock import only_writer
@@ -495,10 +502,6 @@ def test_a_model_that_is_replaced_before_it_is_loaded_is_noticed(saved, texts, t
     assert not (tmp_path / "out").exists()
 
 
-class Killed(BaseException):
-    """Stand-in for SIGKILL, which would end the test."""
-
-
 @pytest.mark.parametrize(("pause", "renamed"), [*((0, n) for n in range(9)), *((60, n) for n in range(6))])
 def test_a_run_that_is_killed_before_or_after_any_file_appears_ends_as_one_that_was_not(
     saved, texts, tmp_path, monkeypatch, pause, renamed
@@ -506,18 +509,7 @@ def test_a_run_that_is_killed_before_or_after_any_file_appears_ends_as_one_that_
     """The number of truncated texts is kept as well, and a folder without any file is not refused."""
     whole, out = tmp_path / "whole", tmp_path / "out"
     assert embed(saved("word"), texts, whole, shard_size=4, max_length=6).cut > 2
-    replace, count = os.replace, 0
-
-    def kill(new, path):
-        nonlocal count
-        count += 1
-        if count > renamed:
-            raise Killed
-        replace(new, path)
-
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(os, "replace", kill)
-        patch.setattr(type(out), "unlink", lambda *args, **options: None)  # a killed process tidies nothing up
+    with killed_after(renamed, monkeypatch) as patch:
         patch.setattr(sys.modules[embed.__module__], "_PAUSE", pause)  # between two notes of what is done
         embed(saved("word"), texts, out, shard_size=4, max_length=6)
     embed(saved("word"), texts, out, shard_size=4, max_length=6)
