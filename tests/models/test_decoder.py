@@ -38,15 +38,15 @@ def naive_greedy(model, ids, steps, segments=None):
 
 
 def make_cross_pair():
-    their_model = small_model(theirs.RoFormerForCausalLM, seed=2, **DECODER, add_cross_attention=True)
-    our_model = small_model("RoFormerForCausalLM", **DECODER, add_cross_attention=True)
+    their_model = small_model(theirs.RoFormerForCausalLM, seed=2, **DECODER, add_cross_attention=True).double()
+    our_model = small_model("RoFormerForCausalLM", **DECODER, add_cross_attention=True).double()
     our_model.load_state_dict(their_model.state_dict())
     return our_model, their_model
 
 
 def test_cross_attention_equals_transformers():
     our_model, their_model = make_cross_pair()
-    encoded, padding = torch.randn(2, 7, 32), torch.ones(2, 7, dtype=torch.long)
+    encoded, padding = torch.randn(2, 7, 32, dtype=torch.float64), torch.ones(2, 7, dtype=torch.long)
     padding[1, 4:] = 0
     batch = dict(
         input_ids=prompt(), encoder_hidden_states=encoded, encoder_attention_mask=padding, output_attentions=True
@@ -60,7 +60,7 @@ def test_cross_attention_equals_transformers():
 
 def test_cross_attention_with_a_cache_is_the_same():
     model, _ = make_cross_pair()
-    ids, encoded = prompt(s=8), torch.randn(2, 7, 32)
+    ids, encoded = prompt(s=8), torch.randn(2, 7, 32, dtype=torch.float64)
     with torch.no_grad():
         expected = model(ids, encoder_hidden_states=encoded, use_cache=False).logits
         first = model(ids[:, :5], encoder_hidden_states=encoded, use_cache=True)

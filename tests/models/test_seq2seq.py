@@ -272,11 +272,11 @@ def test_it_is_saved_and_loaded(tmp_path, tied):
         for load in (RoFormerForConditionalGeneration, AutoModelForSeq2SeqLM):
             loaded = load.from_pretrained(tmp_path)
             assert type(loaded) is RoFormerForConditionalGeneration
-            assert torch.equal(loaded(**inputs).logits, expected.logits)
+            torch.testing.assert_close(loaded(**inputs).logits, expected.logits)  # rounding depends on the memory
         for load in (RoFormerSeq2SeqModel, AutoModel):
             loaded = load.from_pretrained(tmp_path)
             assert type(loaded) is RoFormerSeq2SeqModel
-            assert torch.equal(loaded(**inputs).encoder_last_hidden_state, expected.encoder_last_hidden_state)
+            torch.testing.assert_close(loaded(**inputs).encoder_last_hidden_state, expected.encoder_last_hidden_state)
 
 
 @pytest.mark.parametrize("name", ["model.decoder.encoder.layer.1.crossattention.self.key.weight",
