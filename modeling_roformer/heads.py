@@ -398,7 +398,6 @@ class RoFormerForMultipleChoice(RoFormerHead):
         inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         position_ids: torch.Tensor | None = None,
-        past_key_values: Cache | None = None,
         **kwargs,
     ) -> MultipleChoiceModelOutput:
         """Score the choices of each example.
@@ -410,7 +409,6 @@ class RoFormerForMultipleChoice(RoFormerHead):
             inputs_embeds: shape (b, choices, s, embedding_size), instead of `input_ids`.
             labels: index of the right choice, shape (b,), -100 for examples to ignore.
             position_ids: integers, shape (b, choices, s); 0, 1, 2, … if None.
-            past_key_values: a prefix of b·choices texts; see `RoFormerModel.forward`.
 
         Returns:
             `logits` of shape (b, choices), and `loss`, the mean cross-entropy over the choices.
@@ -420,7 +418,7 @@ class RoFormerForMultipleChoice(RoFormerHead):
         if getattr(self.config, "summary_type", "last") != "first":
             kwargs["unpad_inputs"] = False  # as in transformers, the others read padding, too
         *inputs, position_ids = flatten_examples(input_ids, attention_mask, token_type_ids, inputs_embeds, position_ids)
-        outputs = self.base_outputs(*inputs, position_ids=position_ids, past_key_values=past_key_values, **kwargs)
+        outputs = self.base_outputs(*inputs, position_ids=position_ids, **kwargs)
         logits = self.logits_of(outputs).view(-1, choices)
         return self._make_output(MultipleChoiceModelOutput, outputs, logits, labels, **kwargs)
 

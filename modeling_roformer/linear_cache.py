@@ -1,5 +1,6 @@
 """The cache of linear attention, two sums of constant size per layer, and the choice of a model's cache."""
 
+import copy
 from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
@@ -10,7 +11,6 @@ from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from .configuration import RoFormerConfig
 from .linear_state import RunningSums
-from .prefix_cache import PrefixCache
 from .rope_scaling import depends_on_length
 
 # transformers' name of the cache in outputs and in `generate`. From 5.24 on it is "cache".
@@ -96,6 +96,14 @@ class LinearAttentionCache(Cache):
         super().__init__(layers=[LinearAttentionLayerCache() for _ in range(config.num_hidden_layers)])
 
 
+class ReadOnlyCache(Cache):
+    """Cache that is read and never extended: gradient checkpointing computes each layer twice."""
+
+    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args, **kwargs):
+        layer: Any = copy.copy(self.layers[layer_idx])
+        return layer.update(key_states, value_states)
+
+
 def given_cache(past_key_values: Cache | None, kwargs: dict[str, Any]) -> Cache | None:
     """Return the cache that a call was given under either name, and remove `cache` from its keyword arguments."""
     # Before 5.24, `cache` was an argument of attention functions: the pages of continuous batching, no Cache.
@@ -116,17 +124,25 @@ def choose_cache(
     has_encoder: bool,
     extends: bool,
 ) -> Cache | None:
-    """Return the cache that one call of the model reads, and a decoder extends; None for no cache.
+    """Return the cache that one call of a decoder reads and extends; None for no cache.
 
     Args:
         past_key_values, use_cache: arguments of the call.
         b: batch size.
         has_encoder: whether the call has cross-attention.
-        extends: whether the call may extend a cache.
+        extends: whether the call may extend a cache; otherwise it reads the one that is given.
 
     Raises:
-        ValueError: for a cache that the model cannot use.
+        ValueError: for a cache that the model cannot use; an encoder uses none.
     """
+    if not config.is_decoder:
+        is_empty = isinstance(past_key_values, Cache) and past_key_values.get_seq_length() == 0
+        if past_key_values is not None and not is_empty:
+            raise ValueError(
+                "an encoder takes no past_key_values, and so no prefix tuning: leave them out, and train LoRA adapters "
+                "in place of a prefix"
+            )
+        return None
     if past_key_values is not None and not isinstance(past_key_values, Cache):
         raise ValueError(
             f"past_key_values is a {type(past_key_values).__name__}; expected a Cache of transformers. "
@@ -143,10 +159,17 @@ def choose_cache(
             return None
         if is_linear:
             raise ValueError(
-                'attention_type="linear" takes past_key_values only in a decoder without gradient checkpointing: leave '
-                "them out; for fine-tuning, use another adapter than a prefix"
+                'attention_type="linear" takes no past_key_values under gradient checkpointing: leave them out; for '
+                "fine-tuning, use another adapter than a prefix"
             )
-        return PrefixCache(past_key_values, config, b)
+        own = getattr(past_key_values, "self_attention_cache", past_key_values)
+        if not isinstance(own, DynamicCache):
+            raise ValueError(
+                f"past_key_values is a {type(own).__name__}, but gradient checkpointing needs a DynamicCache: pass one, "
+                "or turn gradient checkpointing off"
+            )
+        check_fits(own, config, b)
+        return ReadOnlyCache(layers=own.layers)
     if depends_on_length(config):
         return None
     if past_key_values is None and (config.use_cache if use_cache is None else use_cache):

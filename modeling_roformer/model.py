@@ -22,7 +22,7 @@ from .docstrings import capture_outputs
 from .input_checks import can_be_read, check_is_tensor, check_ranges, check_same_shape, check_tokens, warn_of_unread
 from .layers import RoFormerEmbeddings, RoFormerEncoder, RoFormerLayer, RoFormerPooler
 from .linear_attention import RoFormerLinearSelfAttention, check_matrix
-from .linear_cache import CACHE_NAME, choose_cache, given_cache
+from .linear_cache import CACHE_NAME, ReadOnlyCache, choose_cache, given_cache
 from .linear_feature_maps import FavorMap, is_redrawing, redraw_features
 from .masks import (
     check_has_softmax,
@@ -33,7 +33,6 @@ from .masks import (
     prefix_groups,
     self_attention_mask,
 )
-from .prefix_cache import PrefixCache
 from .rope_scaling import depends_on_length, scaled_inverse_frequencies
 from .rotary import rotary_position_embeddings
 from .saving import SavedOver
@@ -215,9 +214,7 @@ class RoFormerModel(RoFormerPreTrainedModel):
             inputs_embeds: shape (b, s, embedding_size), instead of `input_ids`.
             encoder_hidden_states: the source that a decoder with cross-attention reads, shape (b, k, hidden_size).
             encoder_attention_mask: padding mask of the source, shape (b, k), 0 for padding.
-            past_key_values: keys and values of the preceding tokens. A decoder appends those of its input. An encoder
-                takes a `DynamicCache` with keys and values of shape (b, h, p, d) for a prefix that every token sees, as
-                prefix tuning trains it, and does not change it; these keys are not rotated, and positions start at p.
+            past_key_values: keys and values of the preceding tokens, in a decoder, which appends those of its input.
             use_cache: return `past_key_values`, and create them if they are None. The default is the config's. An
                 encoder returns none.
             position_ids: integers, shape (b, s) or (1, s); if None, 0, 1, 2, …, continued after cached tokens. Only
@@ -281,8 +278,8 @@ class RoFormerModel(RoFormerPreTrainedModel):
             hidden_states = packing.unpack(hidden_states)
         elif hides_padding and attention_mask is not None:
             hidden_states = zero_padding(hidden_states, attention_mask, token_labels)
-        if isinstance(cache, PrefixCache):
-            cache = None  # it is not extended, so it lacks the keys and values of the input
+        if isinstance(cache, ReadOnlyCache):
+            cache = None  # it lacks the keys and values of the input
         outputs: dict[str, Any] = {"last_hidden_state": hidden_states, CACHE_NAME: cache}
         if hasattr(self, "pooler"):
             if inputs.texts is not None and inputs.texts.cu_seqlens is not None:
@@ -386,7 +383,7 @@ class RoFormerModel(RoFormerPreTrainedModel):
         implementation = implementation_for(config, output_attentions)
         check_implementation(config, implementation, hidden_states, self.training)
         positions = self.position_embeddings(
-            inputs.position_ids, inputs.attention_mask, inputs.past, inputs.has_positions, inputs.texts
+            inputs.position_ids, inputs.attention_mask, inputs.has_positions, inputs.texts
         )
         source = inputs.encoder_attention_mask, inputs.encoder_hidden_states, inputs.encoder_padding
         encoder = inputs.encoder_hidden_states, cross_attention_mask(config, implementation, hidden_states, *source)
@@ -454,12 +451,11 @@ class RoFormerModel(RoFormerPreTrainedModel):
         self,
         position_ids: torch.Tensor,
         attention_mask: torch.Tensor | None,
-        past: int | torch.Tensor = 0,
         has_positions: bool = False,
         texts: FlatPacking | None = None,
     ) -> tuple[torch.Tensor, ...]:
         """Return the position arguments of every layer's self-attention: cosines and sines of the angles if the
-        encoding is rotary, otherwise nothing. Cached keys are rotated already; `past` is their number."""
+        encoding is rotary, otherwise nothing."""
         if self.config.position_encoding != "rotary":
             return ()
         config, s, device = self.config, position_ids.shape[1], position_ids.device

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import nn
-from transformers.cache_utils import Cache
 from transformers.modeling_outputs import ModelOutput, NextSentencePredictorOutput
 
 from .docstrings import can_return_tuple
@@ -96,12 +95,11 @@ class NezhaModel(NezhaPreTrainedModel, RoFormerModel):
         self,
         position_ids: torch.Tensor,
         attention_mask: torch.Tensor | None,
-        past: int = 0,
         has_positions: bool = False,
         texts=None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the vector of each distance, and the row of each pair of tokens, for every layer's self-attention."""
-        return relative_position_embeddings(position_ids, self.config.head_dim, self.config.max_relative_position, past)
+        return relative_position_embeddings(position_ids, self.config.head_dim, self.config.max_relative_position)
 
 
 class NezhaHead(NezhaPreTrainedModel, RoFormerHead):
@@ -167,7 +165,6 @@ class NezhaForPreTraining(NezhaForMaskedLM):
         inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         next_sentence_label: torch.Tensor | None = None,
-        past_key_values: Cache | None = None,
         **kwargs,
     ) -> NezhaForPreTrainingOutput:
         """Score every word of the vocabulary at each position, and whether the second sentence follows the first.
@@ -184,7 +181,7 @@ class NezhaForPreTraining(NezhaForMaskedLM):
         next_sentence_range = ("next_sentence_label", next_sentence_label, 2, -100)
         count = check_token_labels(labels, input_ids, inputs_embeds, self.config.vocab_size, next_sentence_range)
         inputs = (input_ids, attention_mask, token_type_ids, inputs_embeds)
-        outputs = self.base_outputs(*inputs, past_key_values=past_key_values, **kwargs)
+        outputs = self.base_outputs(*inputs, **kwargs)
         hidden_states, labels = select_labelled(self, outputs.last_hidden_state, labels, count)
         head: Any = self.cls
         prediction_logits = head(hidden_states)
@@ -231,7 +228,6 @@ class NezhaForNextSentencePrediction(NezhaHead):
         token_type_ids: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
-        past_key_values: Cache | None = None,
         **kwargs,
     ) -> NextSentencePredictorOutput:
         """Score whether the second sentence follows the first.
@@ -244,7 +240,7 @@ class NezhaForNextSentencePrediction(NezhaHead):
         """
         check_ranges(("labels", labels, 2, -100))
         inputs = (input_ids, attention_mask, token_type_ids, inputs_embeds)
-        outputs = self.base_outputs(*inputs, past_key_values=past_key_values, **kwargs)
+        outputs = self.base_outputs(*inputs, **kwargs)
         return self._make_output(
             NextSentencePredictorOutput, outputs, self.cls(outputs.pooler_output), labels, **kwargs
         )

@@ -16,7 +16,6 @@ from typing import cast
 
 import torch
 from torch import nn
-from transformers.cache_utils import Cache
 
 from .attention import MultiHeadAttention
 from .configuration import RoFormerConfig
@@ -25,17 +24,16 @@ from .rotary import inverse_frequencies
 
 
 def relative_position_embeddings(
-    position_ids: torch.Tensor, head_dim: int, max_relative_position: int, past: int = 0
+    position_ids: torch.Tensor, head_dim: int, max_relative_position: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the vectors of all distances, and the row of each pair of positions among them.
 
     Args:
         position_ids: integer positions i, shape (b, s), or (1, s) if all texts share them.
-        past: length of a prefix, whose keys are at the positions 0 to past − 1.
 
     Returns:
         The vectors a, shape (2K + 1, d), float32, computed in float64 in each call, as rotary positions are; and the
-        row of each pair, clip(j − i, −K, K) + K, shape (b or 1, 1, s, past + s).
+        row of each pair, clip(j − i, −K, K) + K, shape (b or 1, 1, s, s).
 
     ```python
     >>> vectors, rows = relative_position_embeddings(torch.arange(4)[None], head_dim=2, max_relative_position=2)
@@ -46,9 +44,7 @@ def relative_position_embeddings(
             [0, 0, 1, 2]])
     ```
     """
-    prefix = torch.arange(past, device=position_ids.device).expand(position_ids.shape[0], -1)
-    keys = torch.cat([prefix, position_ids], dim=1)
-    distances = keys[:, None, :] - position_ids[:, :, None]
+    distances = position_ids[:, None, :] - position_ids[:, :, None]
     rows = distances.clamp(-max_relative_position, max_relative_position) + max_relative_position
     inv_freq = inverse_frequencies(head_dim, device=position_ids.device)
     t = torch.arange(2 * max_relative_position + 1, dtype=inv_freq.dtype, device=inv_freq.device)
@@ -71,15 +67,12 @@ class NezhaSelfAttention(MultiHeadAttention):
         hidden_states: torch.Tensor,
         attention_mask: torch.Tensor | None,
         position_embeddings: tuple[torch.Tensor, torch.Tensor],
-        past_key_values: Cache | None = None,
         **kwargs,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         query, key, value = (x.transpose(1, 2) for x in self.project(hidden_states))
-        if past_key_values is not None:
-            key, value = past_key_values.update(key, value, self.layer_idx)
         vectors, rows = position_embeddings
         vectors = vectors.to(query.dtype)
-        rows = rows.expand(*query.shape[:3], -1)  # (b, h, s, past + s), without a copy
+        rows = rows.expand(*query.shape[:3], -1)  # (b, h, s, s), without a copy
 
         by_distance = torch.matmul(query, vectors.T)  # (b, h, s, 2K + 1)
         scores = (torch.matmul(query, key.transpose(-1, -2)) + by_distance.gather(-1, rows)) * self.scaling

@@ -11,7 +11,6 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from transformers import PreTrainedTokenizerBase
-from transformers.cache_utils import Cache
 from transformers.modeling_outputs import MultipleChoiceModelOutput
 from transformers.models.auto.auto_factory import _BaseAutoModelClass, _LazyAutoMapping
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
@@ -20,7 +19,6 @@ from transformers.utils import logging
 from .configuration import TRIPLET_LOSSES, RoFormerConfig
 from .docstrings import can_return_tuple
 from .input_checks import can_be_read, check_same_shape, check_tokens, read_together
-from .linear_cache import given_cache
 from .task_head import RoFormerHead, describes_inputs_and_parts, flatten_examples, mean_loss, mean_over_tokens
 
 # As in the paper's RoFormer-1024. Without a default, a tokenizer without a limit would truncate nothing.
@@ -65,7 +63,6 @@ class RoFormerForTripletMatching(RoFormerHead):
         inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         position_ids: torch.Tensor | None = None,
-        past_key_values: Cache | None = None,
         **kwargs,
     ) -> MultipleChoiceModelOutput:
         """Score B and C of each triplet, which is n sequences: 2 pairs for "cross", 3 texts for "bi".
@@ -76,8 +73,6 @@ class RoFormerForTripletMatching(RoFormerHead):
             token_type_ids: segments, shape (b, n, s); all 0 if None.
             inputs_embeds: shape (b, n, s, embedding_size), instead of `input_ids`.
             position_ids: integers, shape (b, n, s); 0, 1, 2, … if None.
-            past_key_values: a prefix of b·n sequences, of length p; see `RoFormerModel.forward`. The shape of
-                `attention_mask` then is (b, n, p + s).
             labels: 0 if B is closer to A, 1 if C is, shape (b,).
 
         Returns:
@@ -87,13 +82,10 @@ class RoFormerForTripletMatching(RoFormerHead):
         Raises:
             ValueError: naming the argument that does not fit, before anything is computed.
         """
-        past_key_values = given_cache(past_key_values, kwargs)
-        past = past_key_values.get_seq_length() if isinstance(past_key_values, Cache) else 0
-        b, n = self.check_inputs(input_ids, attention_mask, token_type_ids, inputs_embeds, labels, position_ids, past)
+        b, n = self.check_inputs(input_ids, attention_mask, token_type_ids, inputs_embeds, labels, position_ids)
         *inputs, position_ids = flatten_examples(input_ids, attention_mask, token_type_ids, inputs_embeds, position_ids)
-        outputs = self.base_outputs(*inputs, position_ids=position_ids, past_key_values=past_key_values, **kwargs)
-        mask = None if attention_mask is None else inputs[1][:, past:]
-        vectors = mean_over_tokens(outputs.last_hidden_state, mask).unflatten(0, (b, n))
+        outputs = self.base_outputs(*inputs, position_ids=position_ids, **kwargs)
+        vectors = mean_over_tokens(outputs.last_hidden_state, inputs[1]).unflatten(0, (b, n))
         return self._make_output(MultipleChoiceModelOutput, outputs, self.scores(vectors), labels, **kwargs)
 
     def scores(self, vectors: torch.Tensor) -> torch.Tensor:
@@ -127,9 +119,9 @@ class RoFormerForTripletMatching(RoFormerHead):
     loss_of = triplet_loss
 
     def check_inputs(
-        self, input_ids, attention_mask, token_type_ids, inputs_embeds, labels, position_ids, past: int = 0
+        self, input_ids, attention_mask, token_type_ids, inputs_embeds, labels, position_ids
     ) -> torch.Size:
-        """Return b and n; raise a ValueError that names the argument that does not fit. `past`: length of a prefix."""
+        """Return b and n; raise a ValueError that names the argument that does not fit."""
         texts = _INPUTS[self.config.triplet_scorer]
         tokens = check_tokens(input_ids, inputs_embeds, ("batch", str(len(texts))))
         shape = tuple(tokens.shape[:3])
@@ -139,7 +131,7 @@ class RoFormerForTripletMatching(RoFormerHead):
                 f"{name} has shape {tuple(tokens.shape)}; with triplet_scorer={self.config.triplet_scorer!r} expected "
                 f"(batch, {len(texts)}, length): {', '.join(texts)}"
             )
-        check_same_shape("attention_mask", attention_mask, (*shape[:2], past + shape[2]))
+        check_same_shape("attention_mask", attention_mask, shape)
         check_same_shape("token_type_ids", token_type_ids, shape)
         check_same_shape("position_ids", position_ids, shape)
         if labels is not None and (labels.shape != shape[:1] or labels.is_floating_point()):
@@ -150,7 +142,7 @@ class RoFormerForTripletMatching(RoFormerHead):
         if labels is not None and can_be_read(labels):
             labels_fit = ((labels == 0) | (labels == 1)).all()
         if attention_mask is not None and can_be_read(attention_mask):
-            has_token = attention_mask[..., past:].any(dim=-1)
+            has_token = attention_mask.any(dim=-1)
         fit, filled = read_together(labels_fit, None if has_token is None else has_token.all())
         if fit == 0:
             raise ValueError("labels must be 0 (B is closer to A) or 1 (C is)")

@@ -8,7 +8,7 @@ import transformers.models.roformer.modeling_roformer as theirs
 from helpers.messages import refused
 from helpers.small_models import small_model
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import StaticCache
+from transformers import DynamicCache, StaticCache
 
 DECODER = {"vocab_size": 120, "is_decoder": True, "initializer_range": 0.3}
 KINDS = {"causal": {}, "prefix": {"prefix_lm": True}, "rotary_value": {"rotary_value": True}}
@@ -322,6 +322,77 @@ def test_the_cache_has_two_names(fields):
     for call in (model, model.generate):
         with refused(ValueError, "cache", "past_key_values", "PEFT 0.22"):  # PEFT 0.21 gives both to transformers 5.24
             call(ids, cache=cache, past_key_values=cache)
+
+
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+
+
+def make_prefix(p=5):
+    generator = torch.Generator().manual_seed(2)
+    return DynamicCache(
+        [tuple(torch.randn(2, 2, p, 16, generator=generator, dtype=torch.float64) for _ in range(2)) for _ in range(2)]
+    )
+
+
+def test_a_decoder_reads_a_prefix_under_gradient_checkpointing():
+    """It writes no cache there, for layers are computed twice, but what it was given counts."""
+    outputs, mask = [], torch.ones(2, 5 + 9, dtype=torch.long)
+    mask[1, -3:] = 0
+    for checkpointing in (False, True):
+        model, prefix = make_model(**NO_DROPOUT).train(), make_prefix()
+        if checkpointing:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+        out = model(prompt(), mask, past_key_values=prefix, labels=prompt())
+        out.loss.backward()
+        outputs.append((out.logits, model.roformer.encoder.layer[0].attention.self.query.weight.grad))
+        assert (out.past_key_values is None) == checkpointing
+        assert prefix.get_seq_length() == (5 if checkpointing else 5 + 9)
+    torch.testing.assert_close(*outputs)
+    with torch.no_grad():
+        alone = model(prompt(), mask[:, 5:]).logits
+    assert (outputs[1][0] - alone)[mask[:, 5:].bool()].abs().amax(-1).min() > 0.05
+
+
+def test_caches_that_gradient_checkpointing_cannot_read_are_refused():
+    model = make_model().train()
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    cache = StaticCache(config=model.config, max_cache_len=20)
+    for i in range(2):
+        cache.update(torch.ones(2, 2, 5, 16), torch.ones(2, 2, 5, 16), i)
+    with refused(ValueError, "past_key_values", "StaticCache", "DynamicCache", "gradient checkpointing"):
+        model(prompt(), past_key_values=cache)
+    with refused(ValueError, "past_key_values", "2 texts", "the input has 1"):
+        model(prompt(b=1), past_key_values=make_prefix())
+    model = make_model(attention_type="linear").train()
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    with refused(ValueError, "past_key_values", 'attention_type="linear"', "gradient checkpointing", "prefix"):
+        model(prompt(), past_key_values=make_prefix())
+
+
+def test_generation_in_training_mode_with_gradient_checkpointing_is_the_same():
+    model = make_model(**NO_DROPOUT)
+    settings = dict(max_new_tokens=6, do_sample=False)
+    expected = model.generate(prompt(), **settings)
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    found = model.train().generate(prompt(), **settings)
+    assert found.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize(
+    "past", [{"past_key_values": make_prefix()}, {"cache": make_prefix()}, {"past_key_values": ()}]
+)
+@pytest.mark.parametrize("name", ["RoFormerModel", "RoFormerForTokenClassification", "NezhaForPreTraining"])
+def test_an_encoder_refuses_a_prefix(name, past):
+    with refused(ValueError, "encoder", "past_key_values", "prefix tuning", "LoRA"):
+        small_model(name)(prompt() % 90, **past)
+
+
+def test_an_encoder_reads_an_empty_cache_as_none():
+    model, ids = small_model("RoFormerModel"), prompt() % 90
+    with torch.no_grad():
+        outputs = model(ids, past_key_values=DynamicCache(config=model.config))
+        assert outputs.last_hidden_state.equal(model(ids).last_hidden_state)
+    assert outputs.past_key_values is None
 
 
 @pytest.mark.slow

@@ -8,8 +8,11 @@ import torch.distributed as dist
 import transformers
 from accelerate import FullyShardedDataParallelPlugin
 from accelerate.utils.fsdp_utils import fsdp2_prepare_auto_wrap_policy
-from helpers.small_models import small_config
-from peft import LoraConfig, PeftModel, get_peft_model
+from helpers.messages import refused
+from helpers.seq2seq_models import marian_and_ours
+from helpers.small_models import small_config, small_model
+from helpers.versions import reference_from
+from peft import LoraConfig, PeftModel, PrefixTuningConfig, get_peft_model
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
@@ -121,6 +124,71 @@ def test_a_task_trains_its_head_too(head, task, trained_too):
     adapted = get_peft_model(head(small_config()), LoraConfig(r=4, target_modules=TARGETS, task_type=task))
     rest = {n for n, p in adapted.named_parameters() if p.requires_grad and "lora_" not in n}
     assert {name.split(".")[2] for name in rest} == trained_too
+
+
+# Prefixes (PEFT).
+
+
+@pytest.mark.parametrize("variant", ["gpt", "sim"])
+def test_a_prefix_of_a_decoder_is_trained_and_nothing_else(variant, tmp_path):
+    torch.manual_seed(3)
+    base = make_model(variant, **NO_DROPOUT)
+    before = logits(base, make_ids())
+    config = PrefixTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=5)
+    model = get_peft_model(copy.deepcopy(base), config)
+    start = {name: x.detach().clone() for name, x in model.named_parameters()}
+    optimizer = torch.optim.AdamW([x for x in model.parameters() if x.requires_grad], lr=0.05)
+    batch, losses = {"input_ids": make_ids(), "attention_mask": torch.ones_like(make_ids()), "labels": make_ids()}, []
+    for _ in range(15):
+        loss = model.train()(**batch).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    assert losses[-1] < 0.9 * losses[0]
+    assert {name for name, x in model.named_parameters() if not x.equal(start[name])} == {
+        "prompt_encoder.default.embedding.weight"
+    }
+    expected = logits(model, make_ids())
+    assert (expected - before).abs().max() > 0.1
+    model.save_pretrained(tmp_path)
+    assert logits(PeftModel.from_pretrained(copy.deepcopy(base), tmp_path), make_ids()).equal(expected)
+
+
+@reference_from("transformers", "5.23", "PEFT cannot generate with its Marian")
+def test_prefixes_of_translation_models_are_marians():
+    """A prefix for the decoder's self-attention; the encoder and cross-attention have none."""
+    outputs = []
+    for model in marian_and_ours():
+        config = PrefixTuningConfig(task_type="SEQ_2_SEQ_LM", num_virtual_tokens=5, num_attention_heads=2, num_layers=3)
+        torch.manual_seed(0)
+        adapted = get_peft_model(model, config).eval()
+        ids = make_ids(s=8) % 40 + 5
+        mask = torch.ones_like(ids)
+        mask[1, -3:] = 0
+        with torch.no_grad():
+            logits = adapted(input_ids=ids, attention_mask=mask, labels=ids).logits
+            text = adapted.generate(input_ids=ids, attention_mask=mask, max_new_tokens=6, do_sample=False)
+            assert (logits - model(ids, mask, labels=ids).logits).abs().max() > 0.1
+        outputs.append((logits, text.tolist()))
+    torch.testing.assert_close(*(logits for logits, _ in outputs), atol=1e-5, rtol=0)
+    assert outputs[0][1] == outputs[1][1]
+
+
+@pytest.mark.parametrize(
+    ("head", "task"),
+    [
+        ("ForSequenceClassification", "SEQ_CLS"),
+        ("ForTokenClassification", "TOKEN_CLS"),
+        ("ForQuestionAnswering", "QUESTION_ANS"),
+        ("Model", "FEATURE_EXTRACTION"),
+    ],
+)
+@pytest.mark.parametrize("family", ["RoFormer", "Nezha"])
+def test_prefixes_of_encoders_are_refused(family, head, task):
+    model = get_peft_model(small_model(family + head), PrefixTuningConfig(task_type=task, num_virtual_tokens=5))
+    with refused(ValueError, "encoder", "prefix tuning", "LoRA"):
+        model(input_ids=make_ids(), attention_mask=torch.ones_like(make_ids()))
 
 
 # Where weights lie (accelerate).
