@@ -176,8 +176,8 @@ class RoFormerConfig(ConfigurationMixin, PreTrainedConfig):
         rope_parameters: settings for texts longer than in training: a dict with `rope_type` ("default", "linear",
             "dynamic" or "yarn"), `rope_theta`, `factor` and, for "dynamic" and "yarn",
             `original_max_position_embeddings`, the trained length. None sets the paper's dict.
-        trainable_rope: train the frequencies, from those of `rope_parameters` on (see trainable_rope.py). Loading keeps
-            trained ones whatever `rope_parameters` are passed; set on `model.config` afterwards, these scale them.
+        trainable_rope: train the frequencies, from those of `rope_parameters` on (see trainable_rope.py). Other
+            `rope_parameters`, passed when loading or set on `model.config`, scale trained ones as they scale fixed ones.
         sparse_prediction: in training, the MLM head computes logits only where there are labels.
         unpad_inputs: leave the padding of mixed batches out of the computation: None where that is faster, on a CPU
             and with flash attention; True always. `last_hidden_state` is then 0 at padding, however it was computed,

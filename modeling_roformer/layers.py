@@ -10,7 +10,7 @@ from .absolute_positions import make_position_embeddings
 from .attention import MultiHeadAttention, RoFormerCrossAttention
 from .configuration import RoFormerConfig
 from .fast_dropout import Dropout
-from .trainable_rope import read_frequencies, write_frequencies
+from .trainable_rope import read_older_frequencies
 from .unpadding import Packing
 
 
@@ -160,15 +160,14 @@ class RoFormerEncoder(nn.Module):
         )
         self.config = config
         if config.trainable_rope:
-            self.inv_freq = nn.Parameter(torch.zeros(config.rotary_dim // 2, dtype=torch.float32))
-            self.register_state_dict_post_hook(write_frequencies)
-            self.register_load_state_dict_pre_hook(read_frequencies)
+            self.log_inv_freq_offset = nn.Parameter(torch.zeros(config.rotary_dim // 2, dtype=torch.float32))
+            self.register_load_state_dict_pre_hook(read_older_frequencies)
         if config.attention_type == "linear" and config.linear_feature_map == "favor":
             self.register_buffer("training_steps", torch.zeros((), dtype=torch.long))
         self.register_load_state_dict_pre_hook(drop_position_table)
 
     def _apply(self, fn, recurse=True):
-        """Move and cast as other modules do, but keep the dtype of the own tensors: rounded frequencies drift."""
+        """Move and cast as other modules do, but keep the dtype of the own tensors: rounded offsets of frequencies drift."""
 
         def move(x: torch.Tensor) -> torch.Tensor:
             moved = fn(x)

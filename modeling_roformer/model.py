@@ -37,7 +37,6 @@ from .rope_scaling import depends_on_length, scaled_inverse_frequencies
 from .rotary import rotary_position_embeddings
 from .saving import SavedOver
 from .strict_loading import LoadedWhole
-from .trainable_rope import growth, offset_of
 from .unpadding import (
     FlatPacking,
     Packing,
@@ -90,25 +89,13 @@ class RoFormerPreTrainedModel(LoadedWhole, SavedOver, PreTrainedModel):
             if isinstance(module, nn.Embedding) and module.padding_idx is not None:
                 init.zeros_(module.weight[module.padding_idx])
         elif isinstance(module, RoFormerEncoder) and self.config.trainable_rope:
-            init.zeros_(module.inv_freq)
+            init.zeros_(module.log_inv_freq_offset)
         elif type(module).__name__ == "RoFormerLMPredictionHead":
             init.zeros_(module.get_parameter("bias"))
         elif isinstance(module, FavorMap):
             init.copy_(module.projection, module.draw())
         if isinstance(module, RoFormerEncoder) and hasattr(module, "training_steps"):
             init.zeros_(module.training_steps)
-
-    def tie_weights(self, missing_keys: set[str] | None = None, recompute_mapping: bool = True) -> None:
-        """Tie as in `LoadedWhole`, and finish loading trainable frequencies.
-
-        `from_pretrained`, which alone passes `missing_keys`, stores a file's values without `load_state_dict`.
-        """
-        super().tie_weights(missing_keys, recompute_mapping)
-        if missing_keys is not None and self.config.trainable_rope:
-            base: Any = self.base_model
-            stored = base.encoder.inv_freq.data
-            if stored.any():  # they are frequencies; new ones are an offset of 0
-                stored.copy_(offset_of(self.config, stored, "encoder.inv_freq"))
 
 
 class CheckedInputs(NamedTuple):
@@ -492,7 +479,9 @@ class RoFormerModel(RoFormerPreTrainedModel):
             elif is_token is not None:
                 lengths = is_token.sum(dim=-1)
         frequencies = scaled_inverse_frequencies(self.config, lengths, device, width)
-        return frequencies * growth(self.config, self.encoder.inv_freq) if self.config.trainable_rope else frequencies
+        if self.config.trainable_rope:
+            frequencies = frequencies * self.encoder.log_inv_freq_offset.to(frequencies).exp()
+        return frequencies
 
     def _extends_cache(self) -> bool:
         """Return whether layers may extend a cache: in decoders, unless gradient checkpointing recomputes layers."""

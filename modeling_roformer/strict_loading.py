@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
+from .trainable_rope import NAME, OLDER_NAME, offset_of
+
 if TYPE_CHECKING:
     from typing import Self
 
@@ -52,6 +54,13 @@ class LoadedWhole(Model):
                 config.prefix_lm = True
             args = args[1:] if args and isinstance(args[0], cls.config_class) else args
             model, report = load(pretrained_model_name_or_path, *args, **quiet)
+        if older := [name for name in report["unexpected_keys"] if model.is_older_frequencies(name)]:
+            quiet["key_mapping"] = {**(kwargs.get("key_mapping") or {}), rf"encoder\.{OLDER_NAME}$": f"encoder.{NAME}"}
+            # The renamed weight is copied: a model that is loaded by a `key_mapping` is saved under the old names.
+            renamed, _ = load(pretrained_model_name_or_path, *args, **quiet)
+            frequencies = renamed.base_model.encoder.get_parameter(NAME).data
+            model.base_model.encoder.get_parameter(NAME).data.copy_(offset_of(model.config, frequencies, older[0]))
+            report["unexpected_keys"] = set(report["unexpected_keys"]) - set(older)
         model.check_loaded(report, pretrained_model_name_or_path)
         model._warn_of_other_attention(pretrained_model_name_or_path, *args, **kwargs)
         return model
@@ -67,6 +76,10 @@ class LoadedWhole(Model):
                 'pooler_activation="linear" for RoFormer-Sim, "tanh" for a pooler as in BERT'
             )
         return True
+
+    def is_older_frequencies(self, name: str) -> bool:
+        """Return whether a weight is the trained frequencies of version 0.2, of which this model has the offset."""
+        return self.config.trainable_rope and name.endswith(f"encoder.{OLDER_NAME}")
 
     def _warn_of_other_attention(self, source: str, *args, **kwargs) -> None:
         """Warn if the caller chose another attention than the weights were trained with; they load in any case."""
@@ -112,8 +125,8 @@ class LoadedWhole(Model):
         missing = sorted(
             name
             for name in self.missing_weights(report)
-            # Trainable frequencies are initialised by their formula.
-            if name.startswith(backbone) and not name.endswith("encoder.inv_freq")
+            # Without it, training begins with the frequencies of `rope_parameters`.
+            if name.startswith(backbone) and not name.endswith(f"encoder.{NAME}")
         )
         unexpected = sorted(
             name

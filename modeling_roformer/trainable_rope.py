@@ -1,8 +1,8 @@
-"""Trainable frequencies: a parameter `encoder.inv_freq`, and how files store it.
+"""Trainable frequencies: a parameter `encoder.log_inv_freq_offset`.
 
 The parameter is the offset of their logarithms from the frequencies of `rope_parameters`, and begins at 0. So a step of
 the optimiser changes each frequency in proportion to itself, none becomes negative, and weight decay leads back to the
-initial ones. Files and state dicts have the frequencies, under the same name, in float32.
+initial ones. Version 0.2 trained and saved the frequencies themselves, as `encoder.inv_freq`; its files are read.
 """
 
 from typing import Any
@@ -12,21 +12,12 @@ import torch
 from .configuration import RoFormerConfig
 from .rope_scaling import scaled_inverse_frequencies
 
-
-def initial_frequencies(config: RoFormerConfig, device: torch.device) -> torch.Tensor:
-    """Return the frequencies of `rope_parameters`, float64, rounded as in files."""
-    return scaled_inverse_frequencies(config, 1, device).float().double()
-
-
-def frequencies_of(config: RoFormerConfig, offset: torch.Tensor) -> torch.Tensor:
-    """Return the frequencies of an offset, float32, as files have them."""
-    initial = initial_frequencies(config, offset.device)
-    return (initial * offset.to(initial).exp()).float()
+OLDER_NAME, NAME = "inv_freq", "log_inv_freq_offset"
 
 
 def offset_of(config: RoFormerConfig, frequencies: torch.Tensor, name: str) -> torch.Tensor:
-    """Return the offset of frequencies of a file; raise a ValueError unless they are positive and finite."""
-    initial = initial_frequencies(config, frequencies.device)
+    """Return the offset of trained frequencies; raise a ValueError unless they are positive and finite."""
+    initial = scaled_inverse_frequencies(config, 1, frequencies.device)
     if frequencies.shape != initial.shape:
         return frequencies  # the caller compares shapes
     is_wrong = ~((frequencies > 0) & frequencies.isfinite())
@@ -39,21 +30,8 @@ def offset_of(config: RoFormerConfig, frequencies: torch.Tensor, name: str) -> t
     return (frequencies.to(initial) / initial).log().float()
 
 
-def growth(config: RoFormerConfig, offset: torch.Tensor) -> torch.Tensor:
-    """Return the factors, float64, by which training has changed the frequencies of a config.
-
-    They are those of the rounded frequencies, so that a saved model computes the same.
-    """
-    return frequencies_of(config, offset) / initial_frequencies(config, offset.device)
-
-
-def write_frequencies(encoder: Any, state_dict: dict, prefix: str, *args) -> None:
-    """Replace the offset in a new state dict by the frequencies."""
-    state_dict[f"{prefix}inv_freq"] = frequencies_of(encoder.config, state_dict[f"{prefix}inv_freq"])
-
-
-def read_frequencies(encoder: Any, state_dict: dict, prefix: str, *args) -> None:
-    """Replace the frequencies in a state dict that is loaded by their offset."""
-    name = f"{prefix}inv_freq"
-    if name in state_dict:
-        state_dict[name] = offset_of(encoder.config, state_dict[name], name)
+def read_older_frequencies(encoder: Any, state_dict: dict, prefix: str, *args) -> None:
+    """Replace the frequencies in a state dict of version 0.2, which is loaded, by their offset."""
+    frequencies = state_dict.pop(f"{prefix}{OLDER_NAME}", None)
+    if frequencies is not None:
+        state_dict[f"{prefix}{NAME}"] = offset_of(encoder.config, frequencies, f"{prefix}{OLDER_NAME}")

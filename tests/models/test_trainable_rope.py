@@ -1,19 +1,21 @@
-"""Trainable frequencies: an offset of their logarithms in training, frequencies in files."""
+"""Trainable frequencies: an offset of their logarithms, in training and in files."""
 
 import copy
 import math
 
 import pytest
 import torch
+from accelerate import init_empty_weights, load_checkpoint_and_dispatch
 from helpers.messages import refused
 from helpers.small_models import small_model
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
-from transformers import Trainer, TrainingArguments
+from torch.func import functional_call
+from transformers import PreTrainedModel, Trainer, TrainingArguments
 
-from modeling_roformer import RoFormerForMaskedLM, RoFormerModel
+from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM, RoFormerModel
 
-KEY = "roformer.encoder.inv_freq"
+KEY, OLDER_KEY = "roformer.encoder.log_inv_freq_offset", "roformer.encoder.inv_freq"
 INITIAL = [10000.0 ** (-2 * i / 16) for i in range(8)]
 OFFSETS = [-0.3, 0.2, 0.0, 0.1, -0.1, 0.4, -0.4, 0.05]
 TRAINED = [f * math.exp(x) for f, x in zip(INITIAL, OFFSETS, strict=True)]
@@ -54,14 +56,20 @@ def test_they_begin_as_those_that_are_not_trained(rope, tmp_path):
         assert parameter_of(model).grad.abs().min() > 0
 
 
-def test_files_have_the_frequencies_and_a_loaded_model_computes_the_same(tmp_path):
+def make_older(folder, frequencies):
+    """Rewrite a saved model as version 0.2 wrote it, and return its weights."""
+    file = folder / "model.safetensors"
+    weights = {name: x for name, x in load_file(file).items() if name != KEY} | {OLDER_KEY: frequencies}
+    save_file(weights, file, metadata={"format": "pt"})
+    return weights
+
+
+def test_files_have_the_parameter_and_a_loaded_model_computes_the_same(tmp_path):
     model = trained_model()
     torch.testing.assert_close(frequencies(model), torch.tensor(TRAINED, dtype=torch.float64), rtol=2e-7, atol=0)
     model.save_pretrained(tmp_path)
-    expected = torch.tensor(TRAINED)
     for stored in (load_file(tmp_path / "model.safetensors"), model.state_dict()):
-        assert stored[KEY].dtype == torch.float32
-        torch.testing.assert_close(stored[KEY], expected, rtol=2e-7, atol=0)
+        assert torch.equal(stored[KEY], parameter_of(model))
     loaded = RoFormerForMaskedLM.from_pretrained(tmp_path)
     assert loaded.config.trainable_rope
     given = small_model(RoFormerForMaskedLM, seed=1, trainable_rope=True)
@@ -72,34 +80,89 @@ def test_files_have_the_frequencies_and_a_loaded_model_computes_the_same(tmp_pat
     bare = RoFormerModel.from_pretrained(tmp_path)
     for again in (loaded, given, assigned, bare):
         assert parameter_of(again).requires_grad
-        assert torch.equal(frequencies(again), frequencies(model))
-        torch.testing.assert_close(parameter_of(again), parameter_of(model), rtol=0, atol=1e-7)
+        assert torch.equal(parameter_of(again), parameter_of(model))
     for again in (loaded, given, assigned):
         assert torch.equal(logits(again), logits(model))
 
 
-def test_a_file_of_an_earlier_version_is_read(tmp_path):
-    """Whose parameter was the frequencies; also one that was saved in bfloat16."""
+class Wrapper(PreTrainedModel):
+    """A user's own model with one of ours inside."""
+
+    config_class = RoFormerConfig
+    _supports_sdpa = True
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.backbone = RoFormerModel(config)
+        self.post_init()
+
+    def forward(self, ids):
+        return self.backbone(ids).last_hidden_state
+
+
+def in_a_wrapper(model, folder):
+    wrapper = Wrapper(model.config).eval()
+    wrapper.backbone.load_state_dict(model.roformer.state_dict())
+    wrapper.save_pretrained(folder)
+    return Wrapper.from_pretrained(folder)(IDS)
+
+
+def by_accelerate(model, folder):
+    model.save_pretrained(folder)
+    with init_empty_weights():
+        empty = RoFormerForMaskedLM(model.config).eval()
+    empty.tie_weights()
+    loaded = load_checkpoint_and_dispatch(empty, str(folder / "model.safetensors"), device_map={"": "cpu"})
+    return loaded.roformer(IDS).last_hidden_state
+
+
+def by_functional_call(model, folder):
+    return functional_call(model.roformer, model.roformer.state_dict(), (IDS,)).last_hidden_state
+
+
+@pytest.mark.parametrize("way", [in_a_wrapper, by_accelerate, by_functional_call])
+def test_ways_to_load_that_are_not_ours_give_the_same_model(way, tmp_path):
+    """None of them calls `load_state_dict`, or `from_pretrained` of a model of this package."""
+    model = trained_model()
+    with torch.no_grad():
+        torch.testing.assert_close(way(model, tmp_path), model.roformer(IDS).last_hidden_state, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("how", ["passed", "set"])
+def test_other_rope_parameters_scale_them(how, tmp_path):
+    trained_model().save_pretrained(tmp_path)
+    model = RoFormerModel.from_pretrained(tmp_path, **({"rope_parameters": YARN} if how == "passed" else {}))
+    model.config.rope_parameters = YARN
+    fixed = frequencies(small_model(rope_parameters=YARN))
+    expected = fixed * torch.tensor(OFFSETS, dtype=torch.float64).exp()
+    torch.testing.assert_close(frequencies(model), expected, rtol=2e-7, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_file_of_version_0_2_is_read(dtype, tmp_path):
+    """Its parameter was the frequencies. It is saved again in the present form."""
     model = small_model(RoFormerForMaskedLM, trainable_rope=True)
     model.save_pretrained(tmp_path)
-    weights = load_file(tmp_path / "model.safetensors")
-    for dtype in (torch.float32, torch.bfloat16):
-        old = torch.tensor(TRAINED).to(dtype)
-        save_file({**weights, KEY: old}, tmp_path / "model.safetensors", metadata={"format": "pt"})
-        found = frequencies(RoFormerForMaskedLM.from_pretrained(tmp_path))
-        torch.testing.assert_close(found, old.double(), rtol=2e-7, atol=0)
+    older = torch.tensor(TRAINED).to(dtype)
+    weights = make_older(tmp_path, older)
+    loaded, bare = (x.from_pretrained(tmp_path) for x in (RoFormerForMaskedLM, RoFormerModel))
+    model.load_state_dict(weights, strict=False)
+    for again in (loaded, bare, model):
+        torch.testing.assert_close(frequencies(again), older.double(), rtol=2e-7, atol=0)
+    loaded.save_pretrained(tmp_path)
+    saved = load_file(tmp_path / "model.safetensors")
+    assert OLDER_KEY not in saved and torch.equal(saved[KEY], parameter_of(loaded))
 
 
 @pytest.mark.parametrize("value", [-1.3e-4, 0.0, math.nan, math.inf])
 def test_a_frequency_that_has_no_logarithm_is_refused(value, tmp_path):
     model = small_model(RoFormerForMaskedLM, trainable_rope=True)
-    state = model.state_dict()
-    state[KEY][3] = value
-    model.save_pretrained(tmp_path, state_dict=state)
-    with refused(ValueError, "encoder.inv_freq[3]", f"{value:.3g}"):
+    model.save_pretrained(tmp_path)
+    older = make_older(tmp_path, torch.tensor([*INITIAL[:3], value, *INITIAL[4:]]))
+    with refused(ValueError, f"{OLDER_KEY}[3]", f"{value:.3g}"):
         RoFormerForMaskedLM.from_pretrained(tmp_path)
-    with refused(ValueError, f"{KEY}[3]", f"{value:.3g}"):
-        model.load_state_dict(state)
+    with refused(ValueError, f"{OLDER_KEY}[3]", f"{value:.3g}"):
+        model.load_state_dict(older, strict=False)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
@@ -126,7 +189,7 @@ def test_gradients_stay_float32_in_casts():
     model = trained_model()
     model(IDS, labels=IDS).loss.backward()
     gradient = parameter_of(model).grad.clone()
-    assert torch.equal(model.to(torch.bfloat16).to(torch.float32).roformer.encoder.inv_freq.grad, gradient)
+    assert torch.equal(parameter_of(model.to(torch.bfloat16).to(torch.float32)).grad, gradient)
 
 
 def test_the_gradient_is_that_of_the_logarithm():
@@ -137,12 +200,12 @@ def test_the_gradient_is_that_of_the_logarithm():
     for i in (0, 3):
         losses = []
         for step in (1e-4, -1e-4):
-            changed = copy.deepcopy(model)
-            state = changed.state_dict()
-            state[KEY][i] *= math.exp(step)
-            changed.load_state_dict(state)
+            changed = frequencies(model)
+            changed[i] *= math.exp(step)
+            other = copy.deepcopy(model)
+            other.roformer.frequencies = lambda *args, known=changed: known
             with torch.no_grad():
-                losses.append(changed(IDS, labels=IDS).loss)
+                losses.append(other(IDS, labels=IDS).loss)
         expected = (losses[0] - losses[1]).item() / 2e-4
         assert math.isclose(gradient[i].item(), expected, rel_tol=1e-2, abs_tol=1e-4)
 
@@ -200,6 +263,6 @@ def test_peft_saves_and_loads_them(tmp_path):
         trained.copy_(torch.tensor(OFFSETS))
     adapted.save_pretrained(tmp_path)
     [stored] = [x for name, x in load_file(tmp_path / "adapter_model.safetensors").items() if "inv_freq" in name]
-    torch.testing.assert_close(stored, torch.tensor(TRAINED), rtol=2e-7, atol=0)
+    assert stored.tolist() == trained.tolist()
     again = PeftModel.from_pretrained(small_model(RoFormerForMaskedLM, trainable_rope=True), tmp_path).eval()
     assert torch.equal(logits(again), logits(adapted.eval()))
