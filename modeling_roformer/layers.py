@@ -126,11 +126,12 @@ class RoFormerLayer(GradientCheckpointingLayer):
         self,
         hidden_states: torch.Tensor,
         attention_mask: torch.Tensor | None,
-        position_embeddings: tuple[torch.Tensor, ...],
-        encoder_hidden_states: torch.Tensor | None = None,
-        encoder_attention_mask: torch.Tensor | None = None,
-        packing: Packing | None = None,
-        prefix_groups: torch.Tensor | None = None,
+        encoder_hidden_states: torch.Tensor | None,
+        encoder_attention_mask: torch.Tensor | None,
+        packing: Packing | None,
+        prefix_groups: torch.Tensor | None,
+        # One argument each: reentrant checkpointing finds no tensors in a tuple, and trainable frequencies have gradients.
+        *position_embeddings: torch.Tensor,
         **kwargs,
     ) -> torch.Tensor:
         hidden_states = self.attention(

@@ -128,11 +128,11 @@ class AttentionInputs(NamedTuple):
     """Arguments of every layer after its `hidden_states`, in the order of `RoFormerLayer.forward`."""
 
     attention_mask: torch.Tensor | None
-    position_embeddings: tuple[torch.Tensor, ...]
     encoder_hidden_states: torch.Tensor | None
     encoder_attention_mask: torch.Tensor | None
     packing: Packing | None
     prefix_groups: torch.Tensor | None
+    position_embeddings: tuple[torch.Tensor, ...]
 
 
 class RoFormerModel(RoFormerPreTrainedModel):
@@ -255,11 +255,11 @@ class RoFormerModel(RoFormerPreTrainedModel):
         packing = self._packing(unpad_inputs, inputs) if hides_padding and not returns_layers else None
         if inputs.texts is not None and self._packs_texts(inputs.texts, output_attentions, returns_layers):
             packing = inputs.texts
-        attention = self._prepare_attention(hidden_states, inputs, output_attentions, packing)
+        *attention, positions = self._prepare_attention(hidden_states, inputs, output_attentions, packing)
         if packing is not None:
             hidden_states = packing.pack(hidden_states)
         hidden_states = self.encoder(
-            hidden_states, *attention, past_key_values=cache, output_attentions=output_attentions, **kwargs
+            hidden_states, *attention, *positions, past_key_values=cache, output_attentions=output_attentions, **kwargs
         )
         if packing is not None:
             hidden_states = packing.unpack(hidden_states)
@@ -375,12 +375,12 @@ class RoFormerModel(RoFormerPreTrainedModel):
         source = inputs.encoder_attention_mask, inputs.encoder_hidden_states, inputs.encoder_padding
         encoder = inputs.encoder_hidden_states, cross_attention_mask(config, implementation, hidden_states, *source)
         if packing is not None:
-            return AttentionInputs(None, tuple(packing.pack(x) for x in positions), *encoder, packing, None)
+            return AttentionInputs(None, *encoder, packing, None, tuple(packing.pack(x) for x in positions))
         own = inputs.attention_mask, inputs.token_type_ids, inputs.past_key_values, inputs.padding
         starts = None if inputs.texts is None else inputs.texts.starts
         mask = self_attention_mask(config, implementation, hidden_states, *own, starts)
         groups = prefix_groups(config, hidden_states, inputs.token_type_ids)
-        return AttentionInputs(mask, positions, *encoder, None, groups)
+        return AttentionInputs(mask, *encoder, None, groups, positions)
 
     def _hides_padding(self, unpad_inputs: bool | None, inputs: CheckedInputs, shape: torch.Size) -> bool:
         """Return whether a call for tokens of that shape returns 0 at padding (see `RoFormerConfig.unpad_inputs`)."""
