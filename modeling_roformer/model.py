@@ -24,6 +24,7 @@ from .layers import RoFormerEmbeddings, RoFormerEncoder, RoFormerLayer, RoFormer
 from .linear_attention import RoFormerLinearSelfAttention, check_matrix
 from .linear_cache import CACHE_NAME, ReadOnlyCache, choose_cache, given_cache
 from .linear_feature_maps import FavorMap, is_redrawing, redraw_features
+from .loading import LoadedWhole
 from .masks import (
     check_has_softmax,
     check_implementation,
@@ -35,8 +36,6 @@ from .masks import (
 )
 from .rope_scaling import depends_on_length, scaled_inverse_frequencies
 from .rotary import rotary_position_embeddings
-from .saving import SavedOver
-from .strict_loading import LoadedWhole
 from .unpadding import (
     FlatPacking,
     Packing,
@@ -50,8 +49,8 @@ from .unpadding import (
 LM_HEAD_KEYS = r"^cls\.predictions\."  # left out on purpose by models without this head
 
 
-class RoFormerPreTrainedModel(LoadedWhole, SavedOver, PreTrainedModel):
-    """Base of all RoFormer models, with strict loading (strict_loading.py) and clean saving (saving.py)."""
+class RoFormerPreTrainedModel(LoadedWhole, PreTrainedModel):
+    """Base of all RoFormer models, with strict loading (loading.py)."""
 
     config: RoFormerConfig
     config_class = RoFormerConfig

@@ -6,9 +6,9 @@ from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.hf_api import ModelInfo, RepoFile
 
-from ..weight_files import replaced
 from .checksums import sums_of
 from .errors import BROKEN_CONNECTION, HubError, RetriesExhausted, Unanswered, reason_of
+from .replaced_weights import replaced
 from .retries import BUSY, RetryBudget, clock
 
 Operation = CommitOperationAdd | CommitOperationDelete

@@ -17,9 +17,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from stat import S_IMODE
 
-from ..file_modes import give_new_modes
-from ..locks import locked_folder, remove_abandoned, remove_folder
+from .folder_lock import locked_folder, remove_abandoned, remove_folder
 
 # Of Linux's renameat2.
 _AT_FDCWD = -100  # paths are relative to the current folder
@@ -112,9 +112,20 @@ def is_saved_model(path: Path) -> bool:
 
 def complete(folder: Path) -> None:
     """Give the files of a folder the permissions of new files, and sync the folder with them to disk."""
-    give_new_modes(folder)
+    _give_new_modes(folder)
     for path in [*folder.rglob("*"), folder]:
         sync(path)
+
+
+def _give_new_modes(folder: Path) -> None:
+    """Give the files in a folder the permissions of new files: safetensors gives its own to their owner alone."""
+    probe = folder / ".mode"  # to read the umask, a process must change it, in its other threads too
+    probe.touch()
+    mode = S_IMODE(probe.stat().st_mode)
+    probe.unlink()
+    for path in folder.rglob("*"):
+        if path.is_file() and not path.is_symlink() and S_IMODE(path.stat().st_mode) != mode:
+            path.chmod(mode)
 
 
 def sync(path: Path) -> None:

@@ -1,19 +1,84 @@
-"""Locks of folders: one process writes into a folder at a time."""
+"""Locks of folders. The system releases those of a process that has ended, even if it was killed."""
 
+import errno
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ..locks import lock_folder
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
+
+def lock_folder(folder: Path) -> int:
+    """Return a descriptor that holds the lock of a folder until it is closed.
+
+    Raises BlockingIOError if another process holds the lock or has removed the folder, OSError if there are no locks.
+    """
+    if fcntl is None:
+        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
+    except FileNotFoundError:
+        raise BlockingIOError from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not folder.is_dir():
+            raise BlockingIOError
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder as far as possible, even if this is interrupted once."""
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+    except BaseException:  # an interruption must leave nothing either
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+@contextmanager
+def locked_folder(make: Callable[[], Path], remove: Callable[[Path], None] = remove_folder) -> Iterator[Path]:
+    """Yield a new temporary folder, which is locked if the file system has locks, and remove it at the end."""
+    folder, lock = make(), None
+    try:
+        while lock is None:
+            try:
+                lock = lock_folder(folder)
+            except BlockingIOError:  # another process removed it as a leftover before it was locked
+                folder = make()
+            except OSError:  # a system or file system without locks, where leftovers stay
+                break
+        yield folder
+    finally:
+        remove(folder)
+        if lock is not None:
+            os.close(lock)
+
+
+def remove_abandoned(folders: Iterable[Path], remove: Callable[[Path], None] = remove_folder) -> None:
+    """Remove the temporary folders that killed processes left; locked ones are in use."""
+    for folder in folders:
+        try:
+            lock = lock_folder(folder)
+        except OSError:
+            continue
+        remove(folder)
+        os.close(lock)
 
 
 @contextmanager
 def only_writer(path: str | Path, error: type[Exception]) -> Iterator[None]:
     """Hold the lock of a folder while the block runs. The folder is made if needed, and removed if it stays empty.
 
-    If several processes make the folder at the same moment, it may stay, empty. On a file system without locks, nothing is locked. Raises `error` if another process of this machine holds the lock,
-    or if `path` is a file.
+    If several processes make the folder at the same moment, it may stay, empty. On a file system without locks, nothing
+    is locked. Raises `error` if another process of this machine holds the lock, or if `path` is a file.
     """
     path = Path(path)
     made = [folder for folder in (path.absolute(), *path.absolute().parents) if not folder.exists()]

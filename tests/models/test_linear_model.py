@@ -174,7 +174,7 @@ def warnings_of_loading(caplog):
     """Warnings of loading, as a function: a class and arguments in, text out."""
 
     def warnings(model_class, folder, **kwargs) -> str:
-        logging.get_logger("modeling_roformer.strict_loading").warning_once.cache_clear()
+        logging.get_logger("modeling_roformer.loading").warning_once.cache_clear()
         caplog.clear()
         model_class.from_pretrained(folder, **kwargs)
         return caplog.text

@@ -16,8 +16,8 @@ from transformers.models.roformer.modeling_roformer import RoFormerModel as Thei
 from modeling_roformer import NezhaConfig, RoFormerConfig, RoFormerForCausalLM, RoFormerForMaskedLM, RoFormerModel
 from modeling_roformer.conversion import convert, export_tf, info
 from modeling_roformer.conversion.errors import CheckpointError
+from modeling_roformer.loading import ShapeMismatchError
 from modeling_roformer.model_cards.folder_card import card_of_folder
-from modeling_roformer.strict_loading import ShapeMismatchError
 from modeling_roformer.tokenization.tokenizer import RoFormerTokenizer
 
 VOCABULARY = REPOSITORY / "tests" / "fixtures" / "legacy" / "word" / "vocab.txt"

@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 from helpers import command_line
 from helpers.paths import REPOSITORY
-from helpers.small_models import TINY, small_config
 from safetensors.numpy import save_file
 
-from modeling_roformer import RoFormerForMaskedLM
 from modeling_roformer.conversion import convert
 from modeling_roformer.output.atomic_folder import output_folder
 from modeling_roformer.training.runs.checkpoints import atomic_checkpoint
@@ -33,14 +31,6 @@ def assert_as_new(folder: Path, umask: int, least: int) -> None:
     assert sum(path.is_file() for path in paths) >= least
     modes = {str(path): oct(S_IMODE(path.stat().st_mode)) for path in paths}
     assert modes == {str(path): oct((0o777 if path.is_dir() else 0o666) & ~umask) for path in paths}
-
-
-@pytest.mark.parametrize("size", ["50GB", "5KB"])
-def test_a_saved_model(umask, tmp_path, size):
-    model = RoFormerForMaskedLM(small_config(**TINY))
-    for _ in range(2):  # the second replaces the first
-        model.save_pretrained(tmp_path / "a" / "model", max_shard_size=size)
-        assert_as_new(tmp_path / "a", umask, 2)
 
 
 def test_checkpoints_of_a_run(umask, tmp_path):

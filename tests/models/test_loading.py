@@ -1,26 +1,33 @@
-"""A backbone is loaded whole or not at all; tables of sinusoids are dropped; heads may be fresh."""
+"""A backbone is loaded whole or not at all, with the weights that were saved last; tables of sinusoids are dropped; heads
+may be fresh."""
 
 import copy
 import json
 import logging
+import os
 import subprocess
 import sys
 
 import numpy as np
+import peft
 import pytest
 import torch
 from helpers.messages import refused
 from helpers.paths import REPOSITORY
-from helpers.small_models import small_config
+from helpers.small_models import TINY, small_config
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM
 
 from modeling_roformer import (
+    NezhaConfig,
+    NezhaModel,
     RoFormerForMaskedLM,
     RoFormerForSequenceClassification,
     RoFormerModel,
+    RoFormerSeq2SeqConfig,
+    RoFormerSeq2SeqModel,
 )
-from modeling_roformer.strict_loading import ShapeMismatchError
+from modeling_roformer.loading import ShapeMismatchError
 
 WEIGHT = "roformer.encoder.layer.1.output.dense.weight"
 TABLE = "roformer.encoder.embed_positions.weight"
@@ -244,3 +251,84 @@ def test_what_is_unknown_in_a_head_that_is_used_is_reported(folder):
     change(folder, lambda weights: weights.update({"cls.predictions.other": torch.ones(2)}))
     _, report = RoFormerForMaskedLM.from_pretrained(folder, output_loading_info=True)
     assert list(report["unexpected_keys"]) == ["cls.predictions.other"]
+
+
+def tiny(seed=0, kind=RoFormerModel):
+    torch.manual_seed(seed)
+    if kind is RoFormerSeq2SeqModel:
+        return kind(small_config(RoFormerSeq2SeqConfig, **TINY, decoder_layers=1))
+    return kind(small_config(NezhaConfig if kind is NezhaModel else kind.config_class, **TINY))
+
+
+def weights(folder):
+    return {path.name for path in folder.iterdir() if "model" in path.name}
+
+
+def assert_same(model, loaded):
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], tensor), name
+
+
+@pytest.mark.parametrize("kind", [RoFormerModel, NezhaModel, RoFormerSeq2SeqModel])
+@pytest.mark.parametrize("sizes", [("50GB", "5KB"), ("5KB", "50GB"), ("4KB", "8KB"), ("8KB", "4KB"), ("50GB", "50GB")])
+def test_what_was_saved_last_is_loaded(tmp_path, kind, sizes):
+    """transformers 5.24 loads a BERT's single file in place of the shards that were saved over it."""
+    for seed, size in enumerate(sizes):
+        model = tiny(seed, kind)
+        model.save_pretrained(tmp_path, max_shard_size=size)
+    assert_same(model, kind.from_pretrained(tmp_path))
+    index = tmp_path / "model.safetensors.index.json"
+    if sizes[1] == "50GB":
+        assert weights(tmp_path) == {"model.safetensors"}
+    else:
+        shards = set(json.loads(index.read_text())["weight_map"].values())
+        assert len(shards) > 1 and weights(tmp_path) == {*shards, index.name}
+
+
+def test_a_variant_replaces_its_own_weights(tmp_path):
+    first, second, third = map(tiny, range(3))
+    others = {"pytorch_model.bin", "model.onnx", "model.bf16.safetensors", "model.safetensors.index.bf16.json"}
+    for name in others:
+        (tmp_path / name).write_text(name)
+    first.save_pretrained(tmp_path)
+    second.save_pretrained(tmp_path, variant="fp16")
+    third.save_pretrained(str(tmp_path), True, None, False, "5KB", "fp16")  # by position
+    assert others | {"model.safetensors", "model.safetensors.index.fp16.json"} <= weights(tmp_path)
+    assert_same(first, RoFormerModel.from_pretrained(tmp_path))
+    assert_same(third, RoFormerModel.from_pretrained(tmp_path, variant="fp16"))
+    second.save_pretrained(tmp_path, variant="fp16")
+    assert weights(tmp_path) == others | {"model.safetensors", "model.fp16.safetensors"}
+    assert_same(second, RoFormerModel.from_pretrained(tmp_path, variant="fp16"))
+
+
+@pytest.mark.parametrize("size", ["50GB", "1KB"])
+def test_an_adapter_replaces_no_weights(tmp_path, size):
+    """transformers writes the index of its shards under the name of the model's."""
+    model = tiny()
+    model.save_pretrained(tmp_path)
+    before = weights(tmp_path)
+    model.add_adapter(peft.LoraConfig(target_modules=["query", "key"]))
+    model.save_pretrained(tmp_path, max_shard_size=size)
+    added = weights(tmp_path) - before
+    assert before <= weights(tmp_path)
+    assert ("model.safetensors.index.json" in added) == (size == "1KB") and "adapter_config.json" in os.listdir(
+        tmp_path
+    )
+
+
+def test_a_save_that_fails_removes_nothing(tmp_path, monkeypatch):
+    """The disk is full at the third shard: what was there before is what is loaded."""
+    before = tiny()
+    before.save_pretrained(tmp_path)
+    written = []
+
+    def write(tensors, path, metadata):
+        if len(written) == 2:
+            raise OSError(28, "No space left on device")
+        save_file(tensors, path, metadata)
+        written.append(path)
+
+    monkeypatch.setattr("transformers.modeling_utils.safe_save_file", write)
+    with pytest.raises(OSError, match="No space left"):
+        tiny(1).save_pretrained(tmp_path, max_shard_size="3KB")
+    assert_same(before, RoFormerModel.from_pretrained(tmp_path))

@@ -1,7 +1,7 @@
-"""The names of weight files, and which of them a save replaces. Works without transformers.
+"""The weight files in a repository that a push replaces.
 
-If a folder or repository holds a single file and shards, transformers loads the single file, so each save must remove
-the files that it replaces.
+If a repository holds a single file and shards, transformers loads the single file, so each push must delete the files
+that it replaces.
 """
 
 import re

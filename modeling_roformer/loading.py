@@ -1,10 +1,13 @@
 """Strict loading: missing, misshapen or unexpected weights of a backbone are errors, not only lines in a report."""
 
+import inspect
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
+from .docstrings import wraps
 from .trainable_rope import NAME, OLDER_NAME, offset_of
 
 if TYPE_CHECKING:
@@ -12,6 +15,7 @@ if TYPE_CHECKING:
 
 logger = logging.get_logger(__name__)
 Model = PreTrainedModel if TYPE_CHECKING else object
+SAVE = inspect.signature(PreTrainedModel.save_pretrained)
 
 
 class ShapeMismatchError(ValueError, RuntimeError):
@@ -19,7 +23,7 @@ class ShapeMismatchError(ValueError, RuntimeError):
 
 
 class LoadedWhole(Model):
-    """Mixin, listed before `PreTrainedModel`, that never fills a backbone with random weights."""
+    """Mixin, listed before `PreTrainedModel`: a backbone is never filled with random weights, nor with outdated ones."""
 
     if TYPE_CHECKING:
         config_class: type[PreTrainedConfig]
@@ -64,6 +68,21 @@ class LoadedWhole(Model):
         model.check_loaded(report, pretrained_model_name_or_path)
         model._warn_of_other_attention(pretrained_model_name_or_path, *args, **kwargs)
         return model
+
+    @wraps(PreTrainedModel.save_pretrained)
+    def save_pretrained(self, save_directory, *args, **kwargs):
+        variant = SAVE.bind(self, save_directory, *args, **kwargs).arguments.get("variant")
+        suffix = f".{variant}" if variant else ""
+        folder = Path(save_directory)
+        whole, index = folder / f"model{suffix}.safetensors", folder / f"model.safetensors.index{suffix}.json"
+        try:
+            super().save_pretrained(save_directory, *args, **kwargs)
+        finally:  # also if the folder is complete, but cannot be pushed
+            # transformers removes the shards of an earlier save, but neither its index nor a single file, which
+            # from_pretrained would then load in place of the new shards.
+            if whole.exists() and index.exists() and not self._hf_peft_config_loaded:
+                outdated = whole if any(folder.glob(f"model{suffix}-?????-of-?????.safetensors")) else index
+                outdated.unlink(missing_ok=True)  # another process may have removed it
 
     def has_pooler_weights(self, report: dict, source: str) -> bool:
         """Return whether the checkpoint has a pooler that the config lacks; raise an error without its activation."""
