@@ -274,10 +274,23 @@ class RoFormerConfig(ConfigurationMixin, PreTrainedConfig):
             raise ValueError("add_cross_attention=True needs is_decoder=True")
         if self.classifier_layers not in (1, 2):
             raise ValueError(f"classifier_layers is {self.classifier_layers}, but must be 1 or 2")
-        complete_rope(self.rope_parameters)
+        self.check_rope(complete_rope(self.rope_parameters))
         self.check_position_encoding()
         self.check_linear_attention()
         self.check_triplets()
+
+    def check_rope(self, rope: dict[str, Any]) -> None:
+        """Raise a ValueError if complete `rope_parameters` contradict another field."""
+        if self.position_encoding != "rotary" and not is_paper_rope(rope):
+            raise ValueError(
+                f'rope_parameters={rope} are for position_encoding="rotary", but position_encoding is '
+                f"{self.position_encoding!r}: leave one of them out"
+            )
+        if self.attention_type == "linear" and rope["rope_type"] == "yarn" and rope.get("attention_factor") != 1:
+            raise ValueError(
+                'rope_type "yarn" scales attention scores, which attention_type="linear" does not have: set '
+                "attention_factor to 1.0 in rope_parameters, or use another rope_type"
+            )
 
     def check_position_encoding(self) -> None:
         """Raise a ValueError if `position_encoding` is unknown or contradicts another field."""
@@ -289,11 +302,7 @@ class RoFormerConfig(ConfigurationMixin, PreTrainedConfig):
                 "and a cosine"
             )
         if encoding != "rotary":
-            rotary_fields = {
-                "rotary_value=True": self.rotary_value,
-                "trainable_rope=True": self.trainable_rope,
-                f"rope_parameters={self.rope_parameters}": not is_paper_rope(complete_rope(self.rope_parameters)),
-            }
+            rotary_fields = {"rotary_value=True": self.rotary_value, "trainable_rope=True": self.trainable_rope}
             if given := [field for field, is_set in rotary_fields.items() if is_set]:
                 raise ValueError(
                     f'{given[0]} is for position_encoding="rotary", but position_encoding is {encoding!r}: leave one '
@@ -318,12 +327,6 @@ class RoFormerConfig(ConfigurationMixin, PreTrainedConfig):
             raise ValueError(
                 f'linear_rotation="before" needs linear_feature_map="favor", not {self.linear_feature_map!r}: leave '
                 "it out"
-            )
-        rope = self.rope_parameters or {}
-        if rope.get("rope_type") == "yarn" and rope.get("attention_factor") != 1:
-            raise ValueError(
-                'rope_type "yarn" scales attention scores, which attention_type="linear" does not have: set '
-                "attention_factor to 1.0 in rope_parameters, or use another rope_type"
             )
         if self.trainable_rope and self.rotary_value and self.rotary_dim != self.head_dim:
             raise ValueError(
@@ -363,6 +366,7 @@ class RoFormerConfig(ConfigurationMixin, PreTrainedConfig):
                 {**kept, name: value} if name == "rope_theta" else {"rope_theta": kept["rope_theta"], **(value or {})}
             )
             name, value = "rope_parameters", complete_rope(given)
+            self.check_rope(value)
         super().__setattr__(name, value)
 
     @classmethod

@@ -1,6 +1,7 @@
 """RoPE's fields in a configuration: their defaults and checks."""
 
 import math
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -31,7 +32,7 @@ def is_paper_rope(parameters: Mapping[str, Any]) -> bool:
 def is_number(value: Any, low: float, high: float = math.inf) -> bool:
     """Return whether a value is a finite number, no boolean, from `low` to `high`."""
     is_real = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return is_real and math.isfinite(value) and low <= value <= high
+    return is_real and low <= value <= min(high, sys.float_info.max)
 
 
 def complete_rope(parameters: dict[str, Any] | None) -> dict[str, Any]:
@@ -55,6 +56,8 @@ def complete_rope(parameters: dict[str, Any] | None) -> dict[str, Any]:
         allowed |= {*positive, *others, "truncate"}
         for name in positive:
             check(name, lambda value: value is None or (is_number(value, 0) and value > 0), "a number greater than 0")
+        slow = parameters.get("beta_slow") or 1
+        check("beta_fast", lambda value: (value or 32) >= slow, f"at least beta_slow, {slow}")
         for name in others:
             check(name, lambda value: value is None or is_number(value, 0), "a number of at least 0")
         check("truncate", lambda value: value is None or isinstance(value, bool), "True or False")

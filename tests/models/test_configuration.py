@@ -289,10 +289,12 @@ def test_a_bad_value_of_any_field_is_refused_by_name(config_class):
 
 
 ROPE_NUMBERS = {
-    "rope_theta": [1.0, 0],
-    "factor": [0.5, True],
+    "rope_theta": [1.0, 0, 10**400],  # an integer that no float holds
+    "factor": [0.5, True, 10**400],
     "original_max_position_embeddings": [0, -1, 16.0, True],
-    **{key: [0, True] for key in ["attention_factor", "beta_fast", "beta_slow"]},
+    "attention_factor": [0, True],
+    "beta_fast": [0, True, 0.5],  # less than beta_slow, which is 1 by default
+    "beta_slow": [0, True, 33],
     **{key: [-0.5, True] for key in ["mscale", "mscale_all_dim"]},
     "truncate": [0, 1],
 }

@@ -392,7 +392,11 @@ def test_fields_that_describe_no_model(fields, facts):
 
 def test_yarn_without_its_factor_on_scores():
     rope = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "attention_factor": 1.0}
-    assert make_model("elu", rope_parameters=rope)(make_ids(1, 5)).last_hidden_state.isfinite().all()
+    model = make_model("elu", rope_parameters=rope)
+    assert model(make_ids(1, 5)).last_hidden_state.isfinite().all()
+    with refused(ValueError, "yarn", "attention_factor", "1.0"):  # nor is it set in silence
+        model.config.rope_parameters = {**rope, "attention_factor": None}
+    assert model.config.rope_parameters["attention_factor"] == 1.0
 
 
 def test_implementations_of_softmax_attention_are_refused():
