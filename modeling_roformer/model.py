@@ -302,6 +302,8 @@ class RoFormerModel(RoFormerPreTrainedModel):
             raise ValueError("encoder_hidden_states needs a model with cross-attention: set add_cross_attention=True")
         b, s = tokens.shape[:2]
         check_is_tensor("position_ids", position_ids)
+        if position_ids is not None and position_ids.dtype not in (torch.int32, torch.int64):
+            raise ValueError(f"position_ids are {position_ids.dtype}; expected integers of 32 or 64 bits")
         check_same_shape("token_type_ids", token_type_ids, (b, s))
         check_same_shape("inputs_embeds", inputs_embeds, (b, s, self.config.embedding_size))
         is_given = past_key_values is not None

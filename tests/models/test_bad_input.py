@@ -54,6 +54,8 @@ def test_no_batch_of_tokens(inputs, facts):
         ({"input_ids": IDS, "token_type_ids": MASK * 2}, ("token_type_ids", 2, 1)),
         ({"input_ids": IDS, "token_type_ids": MASK[:, :3]}, ("token_type_ids", (2, 3), (2, 4))),
         ({"input_ids": IDS, "position_ids": MASK - 1}, ("position_ids", -1)),
+        ({"input_ids": IDS, "position_ids": MASK - 0.5}, ("position_ids", torch.float32, 64)),
+        ({"input_ids": IDS, "position_ids": MASK.to(torch.uint8)}, ("position_ids", torch.uint8, 64)),
     ],
 )
 def test_values_out_of_range(inputs, facts):
