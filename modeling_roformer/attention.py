@@ -133,7 +133,6 @@ class RoFormerSelfAttention(MultiHeadAttention):
         past_key_values: Cache | None = None,
         output_attentions: bool | None = None,
         packing: Packing | None = None,
-        prefix_groups: None = None,  # argument of linear attention
         **kwargs,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         query, key, value = self.project(hidden_states)

@@ -159,7 +159,7 @@ class RoFormerConfig(ConfigurationMixin, PreTrainedConfig):
         pooler_activation: activation of that pooler, a name in `ACT2FN` ("linear" for RoFormer-Sim). It has no default,
             since checkpoints differ and a wrong one gives wrong results.
         prefix_lm: UniLM's mask (arXiv:1905.03197): tokens of segment 0 see each other, tokens of segment 1 see all
-            tokens before them.
+            tokens before them. For softmax attention alone.
         position_encoding: `"rotary"`, or a baseline: `"learned"` adds BERT's table of `max_position_embeddings` vectors
             to the input embeddings, and limits the length of texts; `"sinusoidal"` adds the vectors of equation 4, at
             any length; `"none"` has no positions. The fields of RoPE are for `"rotary"` alone.
@@ -327,6 +327,10 @@ class RoFormerConfig(ConfigurationMixin, PreTrainedConfig):
             raise ValueError(
                 f'linear_rotation="before" needs linear_feature_map="favor", not {self.linear_feature_map!r}: leave '
                 "it out"
+            )
+        if self.prefix_lm:
+            raise ValueError(
+                'prefix_lm=True masks pairs of tokens, which attention_type="linear" cannot do: leave one of them out'
             )
         if self.trainable_rope and self.rotary_value and self.rotary_dim != self.head_dim:
             raise ValueError(

@@ -129,14 +129,11 @@ class RoFormerLayer(GradientCheckpointingLayer):
         encoder_hidden_states: torch.Tensor | None,
         encoder_attention_mask: torch.Tensor | None,
         packing: Packing | None,
-        prefix_groups: torch.Tensor | None,
         # One argument each: reentrant checkpointing finds no tensors in a tuple, and trainable frequencies have gradients.
         *position_embeddings: torch.Tensor,
         **kwargs,
     ) -> torch.Tensor:
-        hidden_states = self.attention(
-            hidden_states, attention_mask, position_embeddings, packing=packing, prefix_groups=prefix_groups, **kwargs
-        )
+        hidden_states = self.attention(hidden_states, attention_mask, position_embeddings, packing=packing, **kwargs)
         if encoder_hidden_states is not None:
             hidden_states = self.crossattention(
                 hidden_states, encoder_attention_mask, encoder_hidden_states, packing=packing, **kwargs

@@ -35,7 +35,6 @@ from .linear_state import (
     add_sums,
     attend_causally,
     attend_to_sums,
-    last_of_group,
     sum_keys,
 )
 from .rotary import rotate
@@ -72,7 +71,7 @@ class RoFormerLinearSelfAttention(MultiHeadAttention):
 
     @property
     def is_causal(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.config.is_decoder or self.config.prefix_lm
+        return self.config.is_decoder
 
     def forward(
         self,
@@ -82,7 +81,6 @@ class RoFormerLinearSelfAttention(MultiHeadAttention):
         past_key_values: Cache | None = None,
         output_attentions: bool | None = None,
         packing: Packing | None = None,
-        prefix_groups: torch.Tensor | None = None,
         **kwargs,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         query, key, value = self.project(hidden_states)
@@ -98,7 +96,7 @@ class RoFormerLinearSelfAttention(MultiHeadAttention):
             else:
                 sums = None if layer is None else layer.sums
                 context, sums, weights = self.attend_linearly(
-                    query, key, value, position_embeddings, attention_mask, prefix_groups, sums, output_attentions
+                    query, key, value, position_embeddings, attention_mask, sums, output_attentions
                 )
                 if layer is not None:
                     layer.extend(sums, value.shape[1])
@@ -111,7 +109,6 @@ class RoFormerLinearSelfAttention(MultiHeadAttention):
         value: torch.Tensor,
         position_embeddings: Positions,
         keep: torch.Tensor | None = None,
-        groups: torch.Tensor | None = None,
         sums: RunningSums | None = None,
         output_attentions: bool | None = None,
     ) -> tuple[torch.Tensor, RunningSums | None, torch.Tensor | None]:
@@ -121,7 +118,6 @@ class RoFormerLinearSelfAttention(MultiHeadAttention):
             query, key, value: shape (b, s, h, d).
             position_embeddings: cos and sin for the features, then those for the values if they differ; or nothing.
             keep: False for padding, boolean, shape (b, s); None if there is none.
-            groups: see `masks.prefix_groups`.
             sums: sums over the preceding tokens.
 
         Returns:
@@ -131,13 +127,13 @@ class RoFormerLinearSelfAttention(MultiHeadAttention):
         """
         whole = Part(query, key, value, position_embeddings, keep)
         if output_attentions:
-            return self.attend_by_matrix(whole, groups)
-        # Compilers cannot loop over a number of parts that depends on the length. Groups may extend over several parts.
-        parts = [whole] if groups is not None or is_traced() else whole.split(tokens_at_once(query))
+            return self.attend_by_matrix(whole)
+        # Compilers cannot loop over a number of parts that depends on the length.
+        parts = [whole] if is_traced() else whole.split(tokens_at_once(query))
         outputs = []
         if self.is_causal:
             for part in parts:
-                output, sums = self.attend_to_earlier(part, groups, sums)
+                output, sums = self.attend_to_earlier(part, sums)
                 outputs.append(output)
             return _joined(outputs), sums, None
         for part in parts:
@@ -150,24 +146,22 @@ class RoFormerLinearSelfAttention(MultiHeadAttention):
             outputs.append(self.divide(numerators, denominators, count).to(part.query.dtype))
         return _joined(outputs), None, None
 
-    def attend_to_earlier(
-        self, part: "Part", groups: torch.Tensor | None, sums: RunningSums | None
-    ) -> tuple[torch.Tensor, RunningSums]:
+    def attend_to_earlier(self, part: "Part", sums: RunningSums | None) -> tuple[torch.Tensor, RunningSums]:
         """Return the output of a causal model for one part, and the sums over all tokens up to its end."""
         query = self.map_queries(part)
         key, value = self.map_keys(part, None if sums is None else sums.log_scale)
-        count = number_of_keys(value, True, part.keep, groups) if self.counts_keys else None
+        count = number_of_keys(value, True, part.keep) if self.counts_keys else None
         if count is not None and sums is not None:
             count = count + sums.denominator[:, :1, -1]
-        numerators, denominators, sums = attend_causally(query, key, value, sums, groups)
+        numerators, denominators, sums = attend_causally(query, key, value, sums)
         return self.divide(numerators, denominators, count).to(part.query.dtype), sums
 
-    def attend_by_matrix(self, part: "Part", groups: torch.Tensor | None) -> tuple[torch.Tensor, None, torch.Tensor]:
+    def attend_by_matrix(self, part: "Part") -> tuple[torch.Tensor, None, torch.Tensor]:
         """Return the output, and the weights of all pairs, from which it is computed."""
         query = self.map_queries(part)
         key, value = self.map_keys(part)
-        weights, below = weights_of_all_pairs(query, key, self.is_causal, groups)
-        count = number_of_keys(value, self.is_causal, part.keep, groups) if self.counts_keys else None
+        weights, below = weights_of_all_pairs(query, key, self.is_causal)
+        count = number_of_keys(value, self.is_causal, part.keep) if self.counts_keys else None
         weights = self.divide(weights.transpose(1, 2), below.sum(-1).transpose(1, 2), count).transpose(1, 2)
         return torch.matmul(weights, value.transpose(1, 2)).transpose(1, 2).to(part.query.dtype), None, weights
 
@@ -219,14 +213,10 @@ def tokens_at_once(query: torch.Tensor) -> int:
     return max(CHUNK, 256 // query.shape[0] // CHUNK * CHUNK)
 
 
-def weights_of_all_pairs(
-    query: Features, key: Features, causal: bool, groups: torch.Tensor | None
-) -> tuple[torch.Tensor, torch.Tensor]:
+def weights_of_all_pairs(query: Features, key: Features, causal: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the terms of both sums of equation 19, each of shape (b, h, s, s), for `output_attentions`."""
     visible = None
-    if groups is not None:
-        visible = (groups[:, None, :] <= groups[:, :, None])[:, None]
-    elif causal:
+    if causal:
         s = query.numerator.shape[1]
         visible = torch.ones(s, s, dtype=torch.bool, device=query.numerator.device).tril()
     weights, below = (
@@ -243,16 +233,11 @@ def weights_of_all_pairs(
     return weights * scale, below * scale
 
 
-def number_of_keys(
-    value: torch.Tensor, causal: bool, keep: torch.Tensor | None, groups: torch.Tensor | None
-) -> torch.Tensor:
+def number_of_keys(value: torch.Tensor, causal: bool, keep: torch.Tensor | None) -> torch.Tensor:
     """Return the number of keys that each query sees, shape (b, s or 1)."""
     b, s = value.shape[:2]
     ones = value.new_ones(b, s) if keep is None else keep.to(value.dtype)
-    if not causal:
-        return ones.sum(1, keepdim=True)
-    count = ones.cumsum(1)
-    return count if groups is None else count.gather(1, last_of_group(groups))
+    return ones.cumsum(1) if causal else ones.sum(1, keepdim=True)
 
 
 def _wide(x: torch.Tensor) -> torch.Tensor:

@@ -48,8 +48,6 @@ class Chunks(NamedTuple):
 
     query, key: features in the numerator; query_below, key_below: in the denominator.
     log_scale: log-scale of each key, or None.
-    own_log_scale: per query: log-scale of its last visible key, or None.
-    groups: see `attend_causally`, shape (b, 1, c, n).
     """
 
     query: torch.Tensor
@@ -58,8 +56,6 @@ class Chunks(NamedTuple):
     key_below: torch.Tensor
     value: torch.Tensor
     log_scale: Any
-    own_log_scale: Any
-    groups: Any
 
 
 def sum_keys(key: Features, value: torch.Tensor) -> RunningSums:
@@ -98,15 +94,12 @@ def attend_causally(
     key: Features,
     value: torch.Tensor,
     sums: RunningSums | None = None,
-    groups: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, RunningSums]:
     """Return the two sums of equation 19 over the keys so far.
 
     Args:
         value: shape (b, s, h, e).
         sums: sums over the preceding tokens.
-        groups: integers, non-decreasing along the text, shape (b, s): a query sees the keys whose number is at most its
-            own. None if it sees the keys up to its position.
 
     Returns:
         The numerators, shape (b, s, h, e), the denominators, shape (b, s, h), and the sums over all tokens so far.
@@ -116,30 +109,21 @@ def attend_causally(
         own = sum_keys(key, value)
         sums = own if sums is None else add_sums(sums, own)
         return *attend_to_sums(query, sums), sums
-    chunks = _make_chunks(query, key, value, groups)
+    chunks = _make_chunks(query, key, value)
     numerators, denominators = _attend_within_chunks(chunks)
     before, before_below, sums = _attend_to_earlier_chunks(chunks, _no_sums(key, value) if sums is None else sums)
     numerators, denominators = numerators + before, denominators + before_below
-    if groups is not None:
-        after, after_below = _attend_to_rest_of_group(chunks)
-        numerators, denominators = numerators + after, denominators + after_below
     return out_of_chunks(numerators, s), out_of_chunks(denominators, s), sums
 
 
-def _make_chunks(query: Features, key: Features, value: torch.Tensor, groups: torch.Tensor | None) -> Chunks:
+def _make_chunks(query: Features, key: Features, value: torch.Tensor) -> Chunks:
     size = CHUNK if is_traced() else min(CHUNK, value.shape[1])
-    log_scale = own_log_scale = key.log_scale
-    if groups is not None:
-        if log_scale is not None:
-            own_log_scale = log_scale.gather(1, last_of_group(groups)[..., None].expand_as(log_scale))
-        groups = in_chunks(groups[..., None], size, groups.max() + 1)
-    if log_scale is not None:
-        log_scale, own_log_scale = in_chunks(log_scale, size, None), in_chunks(own_log_scale, size, None)
+    log_scale = None if key.log_scale is None else in_chunks(key.log_scale, size, None)
     q, k = in_chunks(query.numerator, size), in_chunks(key.numerator, size)
     q_below, k_below = q, k
     if key.numerator is not key.denominator:
         q_below, k_below = in_chunks(query.denominator, size), in_chunks(key.denominator, size)
-    return Chunks(q, k, q_below, k_below, in_chunks(value, size), log_scale, own_log_scale, groups)
+    return Chunks(q, k, q_below, k_below, in_chunks(value, size), log_scale)
 
 
 def _no_sums(key: Features, value: torch.Tensor) -> RunningSums:
@@ -151,12 +135,9 @@ def _no_sums(key: Features, value: torch.Tensor) -> RunningSums:
 
 def _attend_within_chunks(x: Chunks) -> tuple[torch.Tensor, torch.Tensor]:
     """Return numerators and denominators over all visible pairs of positions of a chunk."""
-    if x.groups is None:
-        size = x.value.shape[-2]
-        visible = torch.ones(size, size, dtype=torch.bool, device=x.value.device).tril()
-    else:
-        visible = x.groups[..., None, :] <= x.groups[..., None]
-    scales = _pair_scales(x.own_log_scale, x.log_scale, visible, x.value.dtype)
+    size = x.value.shape[-2]
+    visible = torch.ones(size, size, dtype=torch.bool, device=x.value.device).tril()
+    scales = _pair_scales(x.log_scale, visible, x.value.dtype)
     weights = torch.matmul(x.query, x.key.mT) * scales  # (b, h, c, i, n)
     weights_below = weights if x.query is x.query_below else torch.matmul(x.query_below, x.key_below.mT) * scales
     return torch.matmul(weights, x.value), weights_below.sum(-1)
@@ -164,7 +145,8 @@ def _attend_within_chunks(x: Chunks) -> tuple[torch.Tensor, torch.Tensor]:
 
 def _attend_to_earlier_chunks(x: Chunks, sums: RunningSums) -> tuple[torch.Tensor, torch.Tensor, RunningSums]:
     """Return numerators and denominators over `sums` and all earlier chunks, and the sums after the last chunk."""
-    k, k_below, ends = x.key, x.key_below, None
+    k, k_below = x.key, x.key_below
+    ends: Any = None
     if x.log_scale is not None:
         # (b, h, 1 + c): of the earlier tokens, then at the end of each chunk
         ends = torch.cat([sums.log_scale[..., None], x.log_scale[..., -1]], dim=-1)
@@ -174,52 +156,26 @@ def _attend_to_earlier_chunks(x: Chunks, sums: RunningSums) -> tuple[torch.Tenso
     parts_below = torch.cat([sums.denominator[:, :, None], k_below.sum(-2)], dim=2)  # (b, h, 1 + c, f)
     chunks = parts.shape[2]
     up_to = torch.ones(chunks, chunks, dtype=torch.bool, device=x.value.device).tril()
-    scales = _pair_scales(ends, ends, up_to, x.value.dtype)
+    scales = _pair_scales(ends, up_to, x.value.dtype)
     totals = torch.matmul(scales, parts.flatten(-2)).unflatten(-1, parts.shape[-2:])
     totals_below = torch.matmul(scales, parts_below)
     numerators = torch.matmul(x.query, totals[:, :, :-1])
     denominators = torch.matmul(x.query_below, totals_below[:, :, :-1, :, None]).squeeze(-1)
-    if ends is not None:
-        from_start = (ends[..., :-1, None] - x.own_log_scale).exp()
+    if x.log_scale is not None:
+        from_start = (ends[..., :-1, None] - x.log_scale).exp()
         numerators, denominators = numerators * from_start[..., None], denominators * from_start
     sums = RunningSums(totals[:, :, -1], totals_below[:, :, -1], None if ends is None else ends[..., -1])
     return numerators, denominators, sums
 
 
-def _attend_to_rest_of_group(x: Chunks) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return numerators and denominators over the keys in later chunks that belong to the query's group.
-
-    Groups are runs of tokens, so only the last group of a chunk continues, with the first keys of later chunks.
-    """
-    first, last = x.groups[..., 0], x.groups[..., -1]  # (b, 1, c)
-    in_first, in_last = x.groups == first[..., None], (x.groups == last[..., None]).to(x.value.dtype)
-    chunks = first.shape[-1]
-    later = torch.ones(chunks, chunks, dtype=torch.bool, device=x.value.device).triu(1)
-    later = later & (last[..., None] == first[..., None, :])  # (b, 1, c, c')
-    if x.log_scale is None:
-        scale, scales = in_first.to(x.value.dtype), _pair_scales(None, None, later, x.value.dtype)
-    else:
-        log_scale = x.log_scale.masked_fill(~in_first, torch.finfo(x.value.dtype).min)
-        ends = log_scale.amax(-1)  # (b, h, c)
-        scale = (log_scale - ends[..., None]).exp() * in_first
-        scales = _pair_scales(x.own_log_scale[..., -1], ends, later, x.value.dtype)
-    k, k_below = x.key * scale[..., None], x.key_below * scale[..., None]
-    parts = torch.matmul(k.mT, x.value)
-    scales = scales.expand(*x.value.shape[:2], -1, -1)
-    after = torch.matmul(scales, parts.flatten(-2)).unflatten(-1, parts.shape[-2:])
-    after_below = torch.matmul(scales, k_below.sum(-2))
-    numerators = torch.matmul(x.query, after) * in_last[..., None]
-    return numerators, torch.matmul(x.query_below, after_below[..., None]).squeeze(-1) * in_last
-
-
-def _pair_scales(query: Any, key: Any, visible: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return e^(key − query) for each pair of log-scales, shape (…, i, n), or 1 without them; 0 for masked pairs."""
-    if key is None:
+def _pair_scales(log_scale: Any, visible: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return e^(s_n − s_i) for each pair of log-scales s, shape (…, i, n), or 1 without them; 0 for masked pairs."""
+    if log_scale is None:
         return visible.to(dtype)
-    return (key[..., None, :] - query[..., None]).masked_fill(~visible, -torch.inf).exp()
+    return (log_scale[..., None, :] - log_scale[..., None]).masked_fill(~visible, -torch.inf).exp()
 
 
-def in_chunks(x: torch.Tensor, size: int, fill: int | torch.Tensor | None = 0) -> torch.Tensor:
+def in_chunks(x: torch.Tensor, size: int, fill: int | None = 0) -> torch.Tensor:
     """Reshape (b, s, h, …) to (b, h, c, size, …), padded at the end with `fill`, or if None with the last position."""
     s = x.shape[1]
     is_filled = is_traced() or s % size != 0
@@ -254,16 +210,6 @@ def running_maximum(x: torch.Tensor, before: torch.Tensor | None) -> torch.Tenso
     within = _largest(chunks, 0)
     earlier = _largest(within[..., -1], -1)  # (b, h, c)
     return out_of_chunks(torch.maximum(within, earlier[..., None]), x.shape[1])
-
-
-def last_of_group(groups: torch.Tensor) -> torch.Tensor:
-    """Return the position of the last token of each token's group, shape (b, s); `groups` is non-decreasing along s."""
-    # ONNX has no `searchsorted`: take the nearest end of a group at or after the token.
-    last = groups.shape[1] - 1
-    places = torch.arange(last + 1, device=groups.device)
-    ends = (groups != groups.index_select(1, (places + 1).clamp(max=last))) | (places == last)
-    to_end = (last - places).where(ends, -1).float()  # exact up to 2^24
-    return last - running_maximum(to_end.flip(1)[..., None], None).flip(1).squeeze(-1).long()
 
 
 def _largest(x: torch.Tensor, diagonal: int) -> torch.Tensor:

@@ -86,8 +86,8 @@ def self_attention_mask(
         if is_linear or "flash" in implementation:
             kind = 'attention_type="linear"' if is_linear else f'attn_implementation="{implementation}"'
             raise ValueError(
-                f"{kind} does not separate several texts in a row in compiled or exported models, with prefix_lm, or "
-                "where layers' outputs are requested: pass an attention_mask, of ones if each row is one text"
+                f"{kind} does not separate several texts in a row in compiled or exported models, or where layers' "
+                "outputs are requested: pass an attention_mask, of ones if each row is one text"
             )
         texts = packed_sequence_mask_function(starts.cumsum(dim=1))
     if implementation != "flex_attention":  # which also takes a BlockMask
@@ -167,18 +167,6 @@ def count_padding(attention_mask: torch.Tensor | None) -> torch.Tensor | None:
     if not isinstance(attention_mask, torch.Tensor) or attention_mask.ndim != 2 or not can_be_read(attention_mask):
         return None
     return (attention_mask == 0).sum()
-
-
-def prefix_groups(
-    config: RoFormerConfig, hidden_states: torch.Tensor, token_type_ids: torch.Tensor | None
-) -> torch.Tensor | None:
-    """Return UniLM's mask for linear attention: integers of shape (b, s), non-decreasing along s. A token sees the
-    tokens whose number is at most its own (see `_prefix`). None without `prefix_lm` or with softmax attention."""
-    if not config.prefix_lm or config.attention_type != "linear":
-        return None
-    if token_type_ids is None:
-        token_type_ids = torch.zeros(hidden_states.shape[:2], dtype=torch.long, device=hidden_states.device)
-    return token_type_ids.cumsum(dim=1)
 
 
 def _with_implementation(config: RoFormerConfig, implementation: str) -> RoFormerConfig:

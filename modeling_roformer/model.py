@@ -31,7 +31,6 @@ from .masks import (
     count_padding,
     cross_attention_mask,
     implementation_for,
-    prefix_groups,
     self_attention_mask,
 )
 from .rope_scaling import depends_on_length, scaled_inverse_frequencies
@@ -130,7 +129,6 @@ class AttentionInputs(NamedTuple):
     encoder_hidden_states: torch.Tensor | None
     encoder_attention_mask: torch.Tensor | None
     packing: Packing | None
-    prefix_groups: torch.Tensor | None
     position_embeddings: tuple[torch.Tensor, ...]
 
 
@@ -366,8 +364,10 @@ class RoFormerModel(RoFormerPreTrainedModel):
     ) -> AttentionInputs:
         """Return the masks and position embeddings for every layer; `hidden_states` are not packed."""
         config = self.config
-        if output_attentions and config.attention_type == "linear":
-            check_matrix(hidden_states.shape[1], inputs.past)
+        if config.attention_type == "linear":
+            config.check_linear_attention()  # fields may have been set since the model was made
+            if output_attentions:
+                check_matrix(hidden_states.shape[1], inputs.past)
         implementation = implementation_for(config, output_attentions)
         check_implementation(config, implementation, hidden_states, self.training)
         positions = self.position_embeddings(
@@ -376,12 +376,11 @@ class RoFormerModel(RoFormerPreTrainedModel):
         source = inputs.encoder_attention_mask, inputs.encoder_hidden_states, inputs.encoder_padding
         encoder = inputs.encoder_hidden_states, cross_attention_mask(config, implementation, hidden_states, *source)
         if packing is not None:
-            return AttentionInputs(None, *encoder, packing, None, tuple(packing.pack(x) for x in positions))
+            return AttentionInputs(None, *encoder, packing, tuple(packing.pack(x) for x in positions))
         own = inputs.attention_mask, inputs.token_type_ids, inputs.past_key_values, inputs.padding
         starts = None if inputs.texts is None else inputs.texts.starts
         mask = self_attention_mask(config, implementation, hidden_states, *own, starts)
-        groups = prefix_groups(config, hidden_states, inputs.token_type_ids)
-        return AttentionInputs(mask, *encoder, None, groups, positions)
+        return AttentionInputs(mask, *encoder, None, positions)
 
     def _hides_padding(self, unpad_inputs: bool | None, inputs: CheckedInputs, shape: torch.Size) -> bool:
         """Return whether a call for tokens of that shape returns 0 at padding (see `RoFormerConfig.unpad_inputs`)."""

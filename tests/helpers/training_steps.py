@@ -38,7 +38,6 @@ CASES = {
     "RoFormerModel linear softmax": ({**LINEAR, "linear_feature_map": "softmax"}, {}, None),
     "RoFormerModel linear cosine": ({**LINEAR, "linear_feature_map": "cosine"}, {}, None),
     "RoFormerModel linear decoder": ({**LINEAR, **DECODER, "linear_feature_map": "softmax"}, {}, None),
-    "RoFormerModel linear prefix": ({**LINEAR, **DECODER, "prefix_lm": True}, {}, None),
     "RoFormerModel Performer": ({**LINEAR, "linear_feature_map": "favor"}, {}, None),
     "RoFormerForMaskedLM": ({}, {"labels": IDS}, None),
     "RoFormerForMaskedLM sparse": ({"sparse_prediction": True}, {"labels": IDS}, None),

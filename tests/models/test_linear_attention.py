@@ -20,7 +20,7 @@ MAPS = {
     "favor": {"linear_num_features": 24},
     "favor before": {"linear_num_features": 24, "linear_rotation": "before"},
 }
-DIRECTIONS = {"bidirectional": {}, "causal": {"is_decoder": True}, "prefix": {"is_decoder": True, "prefix_lm": True}}
+DIRECTIONS = {"bidirectional": {}, "causal": {"is_decoder": True}}
 
 
 def fields_of(name, **more):
@@ -86,15 +86,11 @@ def pair_weights(name, q, k, positions, projection=None, rotary=True):
     return turn(q) @ turn(k).T, q @ k.T
 
 
-def visible_pairs(s, direction, keep=None, segments=None):
+def visible_pairs(s, direction, keep=None):
     """Return a matrix that is 1 where a query (row) sees a key (column)."""
     visible = torch.ones(s, s, dtype=torch.bool)
     if direction == "causal":
         visible = visible.tril()
-    if direction == "prefix":
-        segments = torch.zeros(s, dtype=torch.long) if segments is None else segments
-        group = segments.cumsum(0)
-        visible = group[None, :] <= group[:, None]
     return visible if keep is None else visible & keep[None, :]
 
 
@@ -107,7 +103,7 @@ def projected(layer, hidden_states):
     )
 
 
-def written_out(model, hidden_states, name, direction, attention_mask=None, segments=None, rotary=True, value=False):
+def written_out(model, hidden_states, name, direction, attention_mask=None, rotary=True, value=False):
     """Return the expected output of the first layer's self-attention, shape (b, s, hidden_size), float64."""
     layer = model.base_model.encoder.layer[0].attention.self
     q, k, v = projected(layer, hidden_states)
@@ -116,7 +112,7 @@ def written_out(model, hidden_states, name, direction, attention_mask=None, segm
     out = torch.zeros(b, s, h, HEAD_DIM, dtype=torch.float64)
     for i in range(b):
         keep = None if attention_mask is None else attention_mask[i].bool()
-        visible = visible_pairs(s, direction, keep, None if segments is None else segments[i])
+        visible = visible_pairs(s, direction, keep)
         for j in range(h):
             weights, below = pair_weights(name, q[i, :, j], k[i, :, j], range(s), projection, rotary)
             values = rotated(v[i, :, j], range(s)) if value else v[i, :, j]
@@ -124,7 +120,7 @@ def written_out(model, hidden_states, name, direction, attention_mask=None, segm
     return out.flatten(-2)
 
 
-def allowed_error(model, hidden_states, name, direction, attention_mask, segments):
+def allowed_error(model, hidden_states, name, direction, attention_mask):
     """Return how far "favor" in float32 may be from `written_out`, for each number of its output.
 
     An exponent ω·x - |x|²/2 has the rounding of its terms, by which its feature is off as a share. Rotated products of
@@ -137,7 +133,7 @@ def allowed_error(model, hidden_states, name, direction, attention_mask, segment
     bounds = torch.zeros_like(v)
     for i, j in product(range(q.shape[0]), range(q.shape[2])):
         keep = attention_mask[i].bool()
-        visible = visible_pairs(q.shape[1], direction, keep, segments[i])
+        visible = visible_pairs(q.shape[1], direction, keep)
         terms, exponents = [], []
         for x in (q[i, :, j] / HEAD_DIM**0.25, k[i, :, j] / HEAD_DIM**0.25):
             x = rotated(x, range(len(x))) if name == "favor before" else x
@@ -184,26 +180,19 @@ def assert_close(found, expected, tolerance=1e-5):
 @pytest.mark.parametrize("name", MAPS)
 def test_equation_19(name, direction, length):
     model = make_model(name, **DIRECTIONS[direction])
-    ids = make_ids(2, length)
-    segments = (torch.arange(length) >= length // 2).long().expand(2, -1)
-    segments = segments if direction == "prefix" else None
-    hidden_states, found, _ = attention_of(model, input_ids=ids, token_type_ids=segments)
-    assert_close(found, written_out(model, hidden_states, name, direction, segments=segments))
+    hidden_states, found, _ = attention_of(model, input_ids=make_ids(2, length))
+    assert_close(found, written_out(model, hidden_states, name, direction))
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("name", MAPS)
 def test_equation_19_without_what_is_masked(name, direction):
     model = make_model(name, **DIRECTIONS[direction])
-    generator = torch.Generator().manual_seed(2)
-    mask = torch.randint(0, 2, (3, 140), generator=generator)
+    mask = torch.randint(0, 2, (3, 140), generator=torch.Generator().manual_seed(2))
     mask[0, :70], mask[1, 70:] = 0, 0  # padding on the left, and on the right
     mask[:, 75] = 1
-    segments = torch.randint(0, 2, (3, 140), generator=generator)
-    segments[2, 20:130] = 0  # a run that goes through chunks
-    inputs = {"input_ids": make_ids(3, 140), "attention_mask": mask, "token_type_ids": segments}
-    hidden_states, found, _ = attention_of(model, **inputs)
-    expected = written_out(model, hidden_states, name, direction, mask, segments)
+    hidden_states, found, _ = attention_of(model, input_ids=make_ids(3, 140), attention_mask=mask)
+    expected = written_out(model, hidden_states, name, direction, mask)
     alone = expected.isnan()  # before the first token that is attended to there is nothing: 0 / 0
     assert_close(found.masked_fill(alone, 0.0), expected.masked_fill(alone, 0.0))
     assert not found[alone].any()
@@ -236,18 +225,15 @@ def test_any_lengths_masks_and_sizes_of_keys(name, direction, b, s, seed, scale)
     model = make_model(name, seed=seed % 100, **DIRECTIONS[direction])
     with torch.no_grad():
         model.encoder.layer[0].attention.self.key.weight.mul_(scale)
-    generator = torch.Generator().manual_seed(seed)
-    mask = (torch.rand(b, s, generator=generator) < 0.8).long()
-    segments = (torch.rand(b, s, generator=generator) < 0.2).long()
-    inputs = {"input_ids": make_ids(b, s, seed), "attention_mask": mask, "token_type_ids": segments}
-    hidden_states, found, _ = attention_of(model, **inputs)
-    expected = written_out(model, hidden_states, name, direction, mask, segments)
+    mask = (torch.rand(b, s, generator=torch.Generator().manual_seed(seed)) < 0.8).long()
+    hidden_states, found, _ = attention_of(model, input_ids=make_ids(b, s, seed), attention_mask=mask)
+    expected = written_out(model, hidden_states, name, direction, mask)
     alone = expected.isnan()
     assert found.isfinite().all()
     found, expected = found.masked_fill(alone, 0.0), expected.masked_fill(alone, 0.0)
     # An exponent's rounding grows with it, and each of its features' relative error so.
     tolerance = (5e-4 if scale > 1 else 5e-5) * max(1.0, expected.abs().max().item())
     if name.startswith("favor"):
-        allowed = allowed_error(model, hidden_states, name, direction, mask, segments)
+        allowed = allowed_error(model, hidden_states, name, direction, mask)
         tolerance = tolerance + allowed.masked_fill(alone, 0.0)
     assert ((found.double() - expected).abs() <= tolerance).all()

@@ -6,26 +6,23 @@ import pytest
 import torch
 from helpers.messages import refused
 from helpers.small_models import small_config
-from test_linear_attention import DIRECTIONS, MAPS, fields_of, make_ids, make_model
+from test_linear_attention import MAPS, fields_of, make_ids, make_model
 from transformers import DynamicCache, StaticCache
 
 from modeling_roformer import RoFormerForCausalLM
 from modeling_roformer.linear_cache import LinearAttentionCache
 
-DECODERS = {name: DIRECTIONS[name] for name in ("causal", "prefix")}
 
-
-def make_decoder(name, direction="causal", **more):
-    model = make_model(name, RoFormerForCausalLM, num_hidden_layers=2, **DECODERS[direction], **more)
+def make_decoder(name, **more):
+    model = make_model(name, RoFormerForCausalLM, num_hidden_layers=2, is_decoder=True, **more)
     model.generation_config.pad_token_id = 0
     return model
 
 
-@pytest.mark.parametrize("direction", DECODERS)
 @pytest.mark.parametrize("name", MAPS)
-def test_generation_with_the_state_is_generation_without_it(name, direction):
+def test_generation_with_the_state_is_generation_without_it(name):
     """Token for token, greedy and by beams, and texts with padding on their left as by themselves."""
-    model = make_decoder(name, direction)
+    model = make_decoder(name)
     ids, new = make_ids(3, 80), dict(max_new_tokens=12, min_new_tokens=12)
     mask = torch.ones_like(ids)
     ids[0, :30], mask[0, :30] = 0, 0
