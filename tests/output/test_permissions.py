@@ -1,4 +1,4 @@
-"""Saved files and folders have the permissions that the umask gives to new ones, whoever writes them."""
+"""Files and folders that commands and training write have the permissions that the umask gives to new ones."""
 
 import os
 from pathlib import Path
