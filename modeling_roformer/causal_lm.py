@@ -13,9 +13,10 @@ from transformers.generation import GenerationMixin
 from transformers.loss.loss_utils import ForCausalLMLoss
 from transformers.modeling_outputs import CausalLMOutputWithCrossAttentions
 
+from .cache import CACHE_NAME, given_cache
 from .docstrings import can_return_tuple
 from .heads import LanguageModel
-from .linear_cache import CACHE_NAME, LinearAttentionCache, given_cache
+from .linear_attention import LinearAttentionCache
 from .masks import self_attention_mask
 from .rope_scaling import depends_on_length
 from .task_head import check_token_labels, describes_inputs_and_parts, mean_cross_entropy

@@ -11,32 +11,28 @@ the length. Rotation preserves lengths, so it can follow the maps (19):
     o_m = Σ_n (R_m φ(q_m))ᵀ (R_n ϕ(k_n)) v_n  /  Σ_n φ(q_m)ᵀ ϕ(k_n).
 
 Products of rotated features can be negative, so the denominator, which must stay away from 0, is not rotated. The maps
-φ and ϕ are in linear_feature_maps.py, the sums over all keys or over those so far in linear_state.py. Only Performer's
-map divides by √d, and there is no attention dropout, since there is no matrix of probabilities.
+φ and ϕ are in linear_feature_maps.py. Only Performer's map divides by √d, and there is no attention dropout, since
+there is no matrix of probabilities.
 
-Dimensions in the shapes: b batch, s sequence length, h heads, d head_dim.
+The sums are one product if every query has the same keys. If it is causal, they are computed chunk by chunk: no tensor
+has an entry for each pair of positions of a text, or a matrix for each position, since pairs are formed within a chunk,
+and there is one matrix per chunk. The sums over all tokens so far are the cache, whose size is constant.
+
+Dimensions in the shapes: b batch, s sequence length, h heads, d head_dim, f features, e width of the values, c chunks, i
+and n positions of queries and keys within a chunk.
 """
 
+from collections.abc import Callable
 from contextlib import nullcontext
-from itertools import repeat
 from typing import Any, NamedTuple
 
 import torch
-from transformers.cache_utils import Cache
+from transformers.cache_utils import Cache, CacheLayerMixin
 
 from .attention import MultiHeadAttention
 from .configuration import RoFormerConfig
 from .input_checks import is_traced
-from .linear_feature_maps import CosineMap, Positions, make_feature_map
-from .linear_state import (
-    CHUNK,
-    Features,
-    RunningSums,
-    add_sums,
-    attend_causally,
-    attend_to_sums,
-    sum_keys,
-)
+from .linear_feature_maps import CHUNK, CosineMap, Features, Positions, in_chunks, make_feature_map, out_of_chunks
 from .rotary import rotate
 from .unpadding import Packing
 
@@ -67,7 +63,6 @@ class RoFormerLinearSelfAttention(MultiHeadAttention):
     def __init__(self, config: RoFormerConfig, layer_idx: int):
         super().__init__(config, layer_idx)
         self.feature_map = make_feature_map(config, layer_idx)
-        self.counts_keys = isinstance(self.feature_map, CosineMap)  # its last feature is 1 for every key
 
     @property
     def is_causal(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -84,22 +79,23 @@ class RoFormerLinearSelfAttention(MultiHeadAttention):
         **kwargs,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         query, key, value = self.project(hidden_states)
-        layer: Any = None
-        weights = None
-        if past_key_values is not None:
-            layer = getattr(past_key_values, "self_attention_cache", past_key_values).layers[self.layer_idx]
-        with _without_autocast(query.device.type):
+        device = query.device.type
+        has_autocast = device != "meta" and torch.is_autocast_enabled(device)
+        with torch.autocast(device, enabled=False) if has_autocast else nullcontext():
             if packing is not None:
                 texts = packing.by_length(query, key, value, *position_embeddings)
                 contexts = [self.attend_linearly(q, k, v, positions)[0] for q, k, v, *positions in texts]
-                context = torch.cat([context.flatten(0, 1) for context in contexts])[None]
+                return torch.cat([context.flatten(0, 1) for context in contexts])[None].flatten(-2), None
+            inputs = query, key, value, position_embeddings, attention_mask
+            if past_key_values is None:
+                context, _ = self.attend_linearly(*inputs)
             else:
-                sums = None if layer is None else layer.sums
-                context, sums, weights = self.attend_linearly(
-                    query, key, value, position_embeddings, attention_mask, sums, output_attentions
-                )
-                if layer is not None:
-                    layer.extend(sums, value.shape[1])
+                layer: Any = getattr(past_key_values, "self_attention_cache", past_key_values).layers[self.layer_idx]
+                context, sums = self.attend_linearly(*inputs, layer.sums)
+                layer.extend(sums, value.shape[1])
+            weights = None
+            if output_attentions:
+                context, weights = self.attend_by_matrix(*inputs)
         return context.flatten(-2), weights
 
     def attend_linearly(
@@ -109,74 +105,88 @@ class RoFormerLinearSelfAttention(MultiHeadAttention):
         value: torch.Tensor,
         position_embeddings: Positions,
         keep: torch.Tensor | None = None,
-        sums: RunningSums | None = None,
-        output_attentions: bool | None = None,
-    ) -> tuple[torch.Tensor, RunningSums | None, torch.Tensor | None]:
+        sums: Any = None,
+    ) -> tuple[torch.Tensor, "RunningSums"]:
         """Compute equation 19.
 
         Args:
             query, key, value: shape (b, s, h, d).
             position_embeddings: cos and sin for the features, then those for the values if they differ; or nothing.
             keep: False for padding, boolean, shape (b, s); None if there is none.
-            sums: sums over the preceding tokens.
+            sums: `RunningSums` over the preceding tokens; None if there are none.
 
         Returns:
-            The output, shape (b, s, h, d); in a causal model the sums over all tokens so far; and with
-            `output_attentions` the weights of all pairs, shape (b, h, s, s). A query's weights add up to 1 only if
-            both sums of equation 19 have the same weights.
+            The output, shape (b, s, h, d), and the sums over all tokens so far.
         """
-        whole = Part(query, key, value, position_embeddings, keep)
-        if output_attentions:
-            return self.attend_by_matrix(whole)
-        # Compilers cannot loop over a number of parts that depends on the length.
-        parts = [whole] if is_traced() else whole.split(tokens_at_once(query))
+        count = self.number_of_keys(value, keep, sums)
+        parts = split(query, key, value, keep, count, *position_embeddings)
+        if not self.is_causal:
+            for _, k, v, keep, _, *positions in parts:
+                sums = add_sums(sums, sum_keys(*self.map_keys(k, v, positions, keep)))
         outputs = []
+        for q, k, v, keep, count, *positions in parts:
+            features = self.feature_map.query(_wide(q), positions[:2])
+            if self.is_causal:
+                keys = self.map_keys(k, v, positions, keep, None if sums is None else sums.log_scale)
+                numerators, denominators, sums = attend_causally(features, *keys, sums)
+            else:
+                numerators, denominators = attend_to_sums(features, sums)
+            outputs.append(self.divide(numerators, denominators, count).to(q.dtype))
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1), sums
+
+    def attend_by_matrix(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        position_embeddings: Positions,
+        keep: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the same output, computed from the weights of all pairs, and these, shape (b, h, s, s).
+
+        A query's weights add up to 1 only if both sums of equation 19 have the same weights.
+        """
+        q = self.feature_map.query(_wide(query), position_embeddings[:2])
+        k, v = self.map_keys(key, value, position_embeddings, keep)
+        weights, below = (
+            torch.matmul(a.transpose(1, 2), b.permute(0, 2, 3, 1))
+            for a, b in ((q.numerator, k.numerator), (q.denominator, k.denominator))
+        )
         if self.is_causal:
-            for part in parts:
-                output, sums = self.attend_to_earlier(part, sums)
-                outputs.append(output)
-            return _joined(outputs), sums, None
-        for part in parts:
-            own = sum_keys(*self.map_keys(part))
-            sums = own if sums is None else add_sums(sums, own)
-        assert sums is not None  # there is at least one part
-        count = sums.denominator[:, :1, -1] if self.counts_keys else None
-        for part in parts:
-            numerators, denominators = attend_to_sums(self.map_queries(part), sums)
-            outputs.append(self.divide(numerators, denominators, count).to(part.query.dtype))
-        return _joined(outputs), None, None
-
-    def attend_to_earlier(self, part: "Part", sums: RunningSums | None) -> tuple[torch.Tensor, RunningSums]:
-        """Return the output of a causal model for one part, and the sums over all tokens up to its end."""
-        query = self.map_queries(part)
-        key, value = self.map_keys(part, None if sums is None else sums.log_scale)
-        count = number_of_keys(value, True, part.keep) if self.counts_keys else None
-        if count is not None and sums is not None:
-            count = count + sums.denominator[:, :1, -1]
-        numerators, denominators, sums = attend_causally(query, key, value, sums)
-        return self.divide(numerators, denominators, count).to(part.query.dtype), sums
-
-    def attend_by_matrix(self, part: "Part") -> tuple[torch.Tensor, None, torch.Tensor]:
-        """Return the output, and the weights of all pairs, from which it is computed."""
-        query = self.map_queries(part)
-        key, value = self.map_keys(part)
-        weights, below = weights_of_all_pairs(query, key, self.is_causal)
-        count = number_of_keys(value, self.is_causal, part.keep) if self.counts_keys else None
+            log_scale = None if k.log_scale is None else k.log_scale.transpose(1, 2)
+            scales = pair_scales(_up_to(value.shape[1], value), log_scale, weights.dtype)
+            weights, below = weights * scales, below * scales
+        count = self.number_of_keys(value, keep)
         weights = self.divide(weights.transpose(1, 2), below.sum(-1).transpose(1, 2), count).transpose(1, 2)
-        return torch.matmul(weights, value.transpose(1, 2)).transpose(1, 2).to(part.query.dtype), None, weights
+        return torch.matmul(weights, v.transpose(1, 2)).transpose(1, 2).to(query.dtype), weights
 
-    def map_queries(self, part: "Part") -> Features:
-        """Return the features of the queries."""
-        return self.feature_map.query(_wide(part.query), part.positions[:2])
-
-    def map_keys(self, part: "Part", log_scale: torch.Tensor | None = None) -> tuple[Features, torch.Tensor]:
+    def map_keys(
+        self,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        positions: Positions,
+        keep: torch.Tensor | None,
+        log_scale: torch.Tensor | None = None,
+    ) -> tuple[Features, torch.Tensor]:
         """Return the features of the keys, and the values, rotated if the model has `rotary_value`. `log_scale` is from
         the sums over earlier keys."""
-        value = _wide(part.value)
-        if part.positions and self.config.rotary_value:
-            value = rotate(value, *part.positions[-2:])
-        key = self.feature_map.key(_wide(part.key), part.positions[:2], part.keep, self.is_causal, log_scale)
-        return key, value
+        value = _wide(value)
+        if positions and self.config.rotary_value:
+            value = rotate(value, *positions[-2:])
+        return self.feature_map.key(_wide(key), positions[:2], keep, self.is_causal, log_scale), value
+
+    def number_of_keys(
+        self, value: torch.Tensor, keep: torch.Tensor | None, sums: "RunningSums | None" = None
+    ) -> torch.Tensor | None:
+        """Return the number of keys that each query sees, shape (b, s), if `divide` reads it."""
+        if not isinstance(self.feature_map, CosineMap):
+            return None
+        dtype = torch.promote_types(value.dtype, torch.float32)
+        ones = value.new_ones(value.shape[:2], dtype=dtype) if keep is None else keep.to(dtype)
+        if not self.is_causal:
+            return ones.sum(1, keepdim=True).expand_as(ones)
+        # Its last feature is 1 for every key.
+        return ones.cumsum(1) if sums is None else ones.cumsum(1) + sums.denominator[:, :1, -1]
 
     def divide(self, numerators: torch.Tensor, denominators: torch.Tensor, count: torch.Tensor | None) -> torch.Tensor:
         """Divide shape (b, s, h, e) by (b, s, h). Return 0 where the denominator is below `least_denominator`."""
@@ -184,71 +194,207 @@ class RoFormerLinearSelfAttention(MultiHeadAttention):
         return numerators / denominators.where(attends, torch.inf)[..., None]
 
 
-class Part(NamedTuple):
-    """Tokens that are computed at once: query, key and value of shape (b, s, h, d), cos and sin of their positions, and
-    False for padding, boolean, shape (b, s), or None."""
-
-    query: torch.Tensor
-    key: torch.Tensor
-    value: torch.Tensor
-    positions: Positions
-    keep: torch.Tensor | None
-
-    def split(self, tokens: int) -> list["Part"]:
-        """Return the same in parts of at most `tokens` tokens of each text."""
-        if self.value.shape[1] <= tokens:
-            return [self]
-        query, key, value, *positions = (
-            x.split(tokens, dim=1) for x in (self.query, self.key, self.value, *self.positions)
-        )
-        keep = repeat(None) if self.keep is None else self.keep.split(tokens, dim=1)
-        positions = zip(*positions, strict=True) if positions else repeat(())
-        return [Part(*each) for each in zip(query, key, value, positions, keep, strict=False)]
+def split(query: torch.Tensor, *others: torch.Tensor | None) -> list[tuple[Any, ...]]:
+    """Return tensors of shape (b, s, …) in parts that are computed at once: few enough tokens for the CPU's cache,
+    enough to saturate a GPU."""
+    b, s = query.shape[:2]
+    tokens = max(CHUNK, 256 // b // CHUNK * CHUNK) if query.device.type == "cpu" else 8192
+    # Compilers cannot loop over a number of parts that depends on the length.
+    if is_traced() or s <= tokens:
+        return [(query, *others)]
+    starts = range(0, s, tokens)
+    return [tuple(None if x is None else x[:, i : i + tokens] for x in (query, *others)) for i in starts]
 
 
-def tokens_at_once(query: torch.Tensor) -> int:
-    """Return the number of tokens per part: few enough for the CPU's cache, enough to saturate a GPU."""
-    if query.device.type != "cpu":
-        return 8192
-    return max(CHUNK, 256 // query.shape[0] // CHUNK * CHUNK)
+class RunningSums(NamedTuple):
+    """Sums over the preceding tokens, the state of causal linear attention.
+
+    numerator: Σ_n ϕ(k_n) v_nᵀ, rotated, shape (b, h, f, e).
+    denominator: Σ_n ϕ(k_n), shape (b, h, f).
+    log_scale: logarithm of the number that both were divided by, shape (b, h); None if the map does not scale.
+    """
+
+    numerator: torch.Tensor
+    denominator: torch.Tensor
+    log_scale: Any = None
 
 
-def weights_of_all_pairs(query: Features, key: Features, causal: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the terms of both sums of equation 19, each of shape (b, h, s, s), for `output_attentions`."""
-    visible = None
-    if causal:
-        s = query.numerator.shape[1]
-        visible = torch.ones(s, s, dtype=torch.bool, device=query.numerator.device).tril()
-    weights, below = (
-        torch.matmul(q.transpose(1, 2), k.permute(0, 2, 3, 1))
-        for q, k in ((query.numerator, key.numerator), (query.denominator, key.denominator))
+def sum_keys(key: Features, value: torch.Tensor) -> RunningSums:
+    """Return the sums over all of these keys, with values of shape (b, s, h, e)."""
+    numerator = torch.matmul(key.numerator.permute(0, 2, 3, 1), value.transpose(1, 2))
+    log_scale = None if key.log_scale is None else key.log_scale[:, -1]
+    return RunningSums(numerator, key.denominator.sum(1), log_scale)
+
+
+def add_sums(sums: RunningSums | None, others: RunningSums) -> RunningSums:
+    """Return the sums over the keys of both."""
+    if sums is None:
+        return others
+    if sums.log_scale is None:
+        return RunningSums(sums.numerator + others.numerator, sums.denominator + others.denominator)
+    log_scale = torch.maximum(sums.log_scale, others.log_scale)
+    first, second = ((x.log_scale - log_scale).exp()[..., None] for x in (sums, others))
+    return RunningSums(
+        sums.numerator * first[..., None] + others.numerator * second[..., None],
+        sums.denominator * first + others.denominator * second,
+        log_scale,
     )
-    if visible is None:
-        return weights, below
-    scale = visible
-    if key.log_scale is not None:
-        shift = key.log_scale.transpose(1, 2)[:, :, None]  # (b, h, 1, s)
-        own_shift = shift.masked_fill(~visible, torch.finfo(shift.dtype).min).amax(-1, keepdim=True)
-        scale = (shift - own_shift).masked_fill(~visible, -torch.inf).exp()
-    return weights * scale, below * scale
 
 
-def number_of_keys(value: torch.Tensor, causal: bool, keep: torch.Tensor | None) -> torch.Tensor:
-    """Return the number of keys that each query sees, shape (b, s or 1)."""
-    b, s = value.shape[:2]
-    ones = value.new_ones(b, s) if keep is None else keep.to(value.dtype)
-    return ones.cumsum(1) if causal else ones.sum(1, keepdim=True)
+def attend_to_sums(query: Features, sums: RunningSums) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the two sums of equation 19 if every query has the same keys.
+
+    Returns:
+        The numerators, shape (b, s, h, e), and denominators, shape (b, s, h).
+    """
+    numerators = torch.matmul(query.numerator.transpose(1, 2), sums.numerator).transpose(1, 2)
+    denominators = torch.matmul(query.denominator.transpose(1, 2), sums.denominator[..., None])
+    return numerators, denominators.squeeze(-1).transpose(1, 2)
+
+
+def attend_causally(
+    query: Features, key: Features, value: torch.Tensor, sums: RunningSums | None = None
+) -> tuple[torch.Tensor, torch.Tensor, RunningSums]:
+    """Return the two sums of equation 19 over the keys so far.
+
+    Args:
+        value: shape (b, s, h, e).
+        sums: sums over the preceding tokens.
+
+    Returns:
+        The numerators, shape (b, s, h, e), the denominators, shape (b, s, h), and the sums over all tokens so far.
+    """
+    s = value.shape[1]
+    if s == 1 and not is_traced():  # a step of generation
+        sums = add_sums(sums, sum_keys(key, value))
+        return *attend_to_sums(query, sums), sums
+    size = CHUNK if is_traced() else min(CHUNK, s)
+    log_scale: Any = None if key.log_scale is None else in_chunks(key.log_scale, size, None)  # (b, h, c, n)
+    q, k, v = in_chunks(query.numerator, size), in_chunks(key.numerator, size), in_chunks(value, size)
+    q_below, k_below = q, k
+    if key.numerator is not key.denominator:
+        q_below, k_below = in_chunks(query.denominator, size), in_chunks(key.denominator, size)
+
+    # Over the pairs of positions of each chunk.
+    scales = pair_scales(_up_to(size, v), log_scale, v.dtype)
+    weights = torch.matmul(q, k.mT) * scales  # (b, h, c, i, n)
+    weights_below = weights if q is q_below else torch.matmul(q_below, k_below.mT) * scales
+    numerators, denominators = torch.matmul(weights, v), weights_below.sum(-1)
+
+    # Over the preceding tokens, and all earlier chunks.
+    b, h, _, _, f = k.shape
+    if sums is None:
+        lowest = None if log_scale is None else v.new_full((b, h), torch.finfo(v.dtype).min)
+        sums = RunningSums(v.new_zeros(b, h, f, v.shape[-1]), v.new_zeros(b, h, f), lowest)
+    ends: Any = None  # (b, h, 1 + c), log-scales of the preceding tokens, then at the end of each chunk
+    if log_scale is not None:
+        ends = torch.cat([sums.log_scale[..., None], log_scale[..., -1]], dim=-1)
+        to_end = (log_scale - ends[..., 1:, None]).exp()[..., None]
+        k, k_below = k * to_end, k_below * to_end
+    of_chunks = torch.cat([sums.numerator[:, :, None], torch.matmul(k.mT, v)], dim=2)  # (b, h, 1 + c, f, e)
+    of_chunks_below = torch.cat([sums.denominator[:, :, None], k_below.sum(-2)], dim=2)  # (b, h, 1 + c, f)
+    scales = pair_scales(_up_to(of_chunks.shape[2], v), ends, v.dtype)
+    totals = torch.matmul(scales, of_chunks.flatten(-2)).unflatten(-1, of_chunks.shape[-2:])
+    totals_below = torch.matmul(scales, of_chunks_below)
+    before = torch.matmul(q, totals[:, :, :-1])
+    before_below = torch.matmul(q_below, totals_below[:, :, :-1, :, None]).squeeze(-1)
+    if log_scale is not None:
+        from_start = (ends[..., :-1, None] - log_scale).exp()
+        before, before_below = before * from_start[..., None], before_below * from_start
+    sums = RunningSums(totals[:, :, -1], totals_below[:, :, -1], None if ends is None else ends[..., -1])
+    return out_of_chunks(numerators + before, s), out_of_chunks(denominators + before_below, s), sums
+
+
+def pair_scales(visible: torch.Tensor, log_scale: Any, dtype: torch.dtype) -> torch.Tensor:
+    """Return e^(s_n − s_i) for each pair of log-scales s, shape (…, i, n), or 1 without them; 0 for masked pairs."""
+    if log_scale is None:
+        return visible.to(dtype)
+    return (log_scale[..., None, :] - log_scale[..., None]).masked_fill(~visible, -torch.inf).exp()
+
+
+def _up_to(n: int, like: torch.Tensor) -> torch.Tensor:
+    """Return True for each pair of n positions (i, n) that a causal query sees, boolean, shape (n, n)."""
+    return torch.ones(n, n, dtype=torch.bool, device=like.device).tril()
 
 
 def _wide(x: torch.Tensor) -> torch.Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
-def _joined(parts: list[torch.Tensor]) -> torch.Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+class LinearAttentionLayerCache(CacheLayerMixin):
+    """Cache of one layer: `sums` over all tokens so far, None before the first."""
+
+    is_compileable = False
+    supports_early_init = False
+
+    def __init__(self):
+        super().__init__()
+        self.reset()
+
+    def extend(self, sums: RunningSums, tokens: int) -> None:
+        """Replace the sums by those that include `tokens` more tokens."""
+        self.sums, self.length = sums, self.length + tokens
+        self.is_initialized = True
+
+    def reset(self) -> None:
+        self.sums: RunningSums | None = None
+        self.length = 0
+        self.is_initialized = False
+
+    def get_seq_length(self) -> int:
+        """Return the number of tokens in the sums."""
+        return self.length
+
+    def get_max_length(self) -> int:
+        return -1  # no maximum
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self.length + query_length, 0
+
+    def reorder_cache(self, beam_idx: torch.Tensor) -> None:
+        """Reorder the batch: row i takes the state of row `beam_idx[i]`."""
+        self._replace(lambda x: x.index_select(0, beam_idx.to(x.device)))
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        self._replace(lambda x: x.repeat_interleave(repeats, dim=0))
+
+    def batch_select_indices(self, indices: torch.Tensor) -> None:
+        self._replace(lambda x: x[indices.to(x.device)])
+
+    @property
+    def is_croppable(self) -> bool:
+        return False
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Raise a ValueError: tokens cannot be subtracted from the sums."""
+        raise ValueError(
+            "linear attention cannot crop its cache: create a new one, and use neither assisted decoding nor "
+            "prompt_lookup_num_tokens"
+        )
+
+    def update(self, *args, **kwargs):
+        raise ValueError("linear attention caches sums, not keys and values: use extend, not update")
+
+    def lazy_initialization(self, *args, **kwargs) -> None:
+        """Do nothing: the sums come with the first tokens."""
+
+    def offload(self) -> None:
+        """Do nothing: the sums of a layer are no larger than one of its weights."""
+
+    def prefetch(self) -> None:
+        """Do nothing, as `offload`."""
+
+    def _replace(self, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        if self.sums is not None:
+            changed: Any = (None if x is None else change(x) for x in self.sums)
+            self.sums = RunningSums(*changed)
 
 
-def _without_autocast(device_type: str):
-    if device_type != "meta" and torch.is_autocast_enabled(device_type):
-        return torch.autocast(device_type, enabled=False)
-    return nullcontext()
+class LinearAttentionCache(Cache):
+    """transformers' `Cache` for a decoder with linear attention. Its size does not depend on the length of the text.
+
+    The model creates it if `use_cache` is set, and so does `generate()`. Each call changes it in place.
+    """
+
+    def __init__(self, config: RoFormerConfig):
+        super().__init__(layers=[LinearAttentionLayerCache() for _ in range(config.num_hidden_layers)])

@@ -17,12 +17,12 @@ from transformers.modeling_outputs import (
 
 from .absolute_positions import check_length, longest_text
 from .attention import MultiHeadAttention, RoFormerCrossAttention, RoFormerSelfAttention
+from .cache import CACHE_NAME, ReadOnlyCache, choose_cache, given_cache
 from .configuration import RoFormerConfig, check_activations
 from .docstrings import capture_outputs
 from .input_checks import can_be_read, check_is_tensor, check_ranges, check_same_shape, check_tokens, warn_of_unread
 from .layers import RoFormerEmbeddings, RoFormerEncoder, RoFormerLayer, RoFormerPooler
 from .linear_attention import RoFormerLinearSelfAttention, check_matrix
-from .linear_cache import CACHE_NAME, ReadOnlyCache, choose_cache, given_cache
 from .linear_feature_maps import FavorMap, is_redrawing, redraw_features
 from .loading import LoadedWhole
 from .masks import (

@@ -18,10 +18,10 @@ from transformers.generation import GenerationMixin
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2SeqModelOutput
 
 from .absolute_positions import SinusoidalPositionEmbeddings
+from .cache import CACHE_NAME, given_cache
 from .docstrings import can_return_tuple
 from .fast_dropout import Dropout
 from .input_checks import can_be_read, check_same_shape
-from .linear_cache import CACHE_NAME, given_cache
 from .model import RoFormerModel, RoFormerPreTrainedModel
 from .seq2seq_configuration import RoFormerSeq2SeqConfig
 from .task_head import check_token_labels, mean_cross_entropy, select_labelled

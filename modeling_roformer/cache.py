@@ -1,99 +1,19 @@
-"""The cache of linear attention, two sums of constant size per layer, and the choice of a model's cache."""
+"""The choice of a model's cache."""
 
 import copy
-from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
 import torch
-from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, EncoderDecoderCache
+from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from .configuration import RoFormerConfig
-from .linear_state import RunningSums
+from .linear_attention import LinearAttentionCache
 from .rope_scaling import depends_on_length
 
 # transformers' name of the cache in outputs and in `generate`. From 5.24 on it is "cache".
 CACHE_NAME = next(x.name for x in fields(BaseModelOutputWithPast) if x.name in ("cache", "past_key_values"))
-
-
-class LinearAttentionLayerCache(CacheLayerMixin):
-    """Cache of one layer: `sums` over all tokens so far, None before the first."""
-
-    is_compileable = False
-    supports_early_init = False
-
-    def __init__(self):
-        super().__init__()
-        self.reset()
-
-    def extend(self, sums: RunningSums, tokens: int) -> None:
-        """Replace the sums by those that include `tokens` more tokens."""
-        self.sums, self.length = sums, self.length + tokens
-        self.is_initialized = True
-
-    def reset(self) -> None:
-        self.sums: RunningSums | None = None
-        self.length = 0
-        self.is_initialized = False
-
-    def get_seq_length(self) -> int:
-        """Return the number of tokens in the sums."""
-        return self.length
-
-    def get_max_length(self) -> int:
-        return -1  # no maximum
-
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self.length + query_length, 0
-
-    def reorder_cache(self, beam_idx: torch.Tensor) -> None:
-        """Reorder the batch: row i takes the state of row `beam_idx[i]`."""
-        self._replace(lambda x: x.index_select(0, beam_idx.to(x.device)))
-
-    def batch_repeat_interleave(self, repeats: int) -> None:
-        self._replace(lambda x: x.repeat_interleave(repeats, dim=0))
-
-    def batch_select_indices(self, indices: torch.Tensor) -> None:
-        self._replace(lambda x: x[indices.to(x.device)])
-
-    @property
-    def is_croppable(self) -> bool:
-        return False
-
-    def crop(self, tokens_to_remove: int) -> None:
-        """Raise a ValueError: tokens cannot be subtracted from the sums."""
-        raise ValueError(
-            "linear attention cannot crop its cache: create a new one, and use neither assisted decoding nor "
-            "prompt_lookup_num_tokens"
-        )
-
-    def update(self, *args, **kwargs):
-        raise ValueError("linear attention caches sums, not keys and values: use extend, not update")
-
-    def lazy_initialization(self, *args, **kwargs) -> None:
-        """Do nothing: the sums come with the first tokens."""
-
-    def offload(self) -> None:
-        """Do nothing: the sums of a layer are no larger than one of its weights."""
-
-    def prefetch(self) -> None:
-        """Do nothing, as `offload`."""
-
-    def _replace(self, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        if self.sums is not None:
-            changed: Any = (None if x is None else change(x) for x in self.sums)
-            self.sums = RunningSums(*changed)
-
-
-class LinearAttentionCache(Cache):
-    """transformers' `Cache` for a decoder with linear attention. Its size does not depend on the length of the text.
-
-    The model creates it if `use_cache` is set, and so does `generate()`. Each call changes it in place.
-    """
-
-    def __init__(self, config: RoFormerConfig):
-        super().__init__(layers=[LinearAttentionLayerCache() for _ in range(config.num_hidden_layers)])
 
 
 class ReadOnlyCache(Cache):
