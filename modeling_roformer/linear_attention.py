@@ -24,6 +24,7 @@ and n positions of queries and keys within a chunk.
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import torch
@@ -185,7 +186,7 @@ class RoFormerLinearSelfAttention(MultiHeadAttention):
         ones = value.new_ones(value.shape[:2], dtype=dtype) if keep is None else keep.to(dtype)
         if not self.is_causal:
             return ones.sum(1, keepdim=True).expand_as(ones)
-        # Its last feature is 1 for every key.
+        # CosineMap's last feature is 1 for every key, so its sum is their number.
         return ones.cumsum(1) if sums is None else ones.cumsum(1) + sums.denominator[:, :1, -1]
 
     def divide(self, numerators: torch.Tensor, denominators: torch.Tensor, count: torch.Tensor | None) -> torch.Tensor:
@@ -202,8 +203,8 @@ def split(query: torch.Tensor, *others: torch.Tensor | None) -> list[tuple[Any, 
     # Compilers cannot loop over a number of parts that depends on the length.
     if is_traced() or s <= tokens:
         return [(query, *others)]
-    starts = range(0, s, tokens)
-    return [tuple(None if x is None else x[:, i : i + tokens] for x in (query, *others)) for i in starts]
+    parts = (repeat(None) if x is None else x.split(tokens, dim=1) for x in (query, *others))
+    return list(zip(*parts, strict=False))
 
 
 class RunningSums(NamedTuple):

@@ -5,7 +5,7 @@ the numerator and Z in the denominator, the output is o_m = Σ_n W_mn v_n / Σ_n
 model uses those with n ≤ m. R_m is the rotation of rotary.py in as many dimensions as there are features, or the
 identity without rotary positions.
 
-Dimensions in the shapes: b batch, s sequence length, h heads, d head_dim, f features.
+Dimensions in the shapes: b batch, s sequence length, h heads, d head_dim, f features, c chunks, n positions in a chunk.
 """
 
 from collections.abc import Sequence
