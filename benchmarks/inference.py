@@ -88,7 +88,7 @@ def make_subject(name: str, device: str, layers: int, longest: int) -> Callable:
             forward(ids, attention_mask=mask, unpad_inputs=job == "unpadded")
         elif job in ("layer", "rotation"):
             x = model.embeddings.word_embeddings(ids)
-            frequencies = model.frequencies(None, s, x.device)
+            frequencies = model.frequencies(s, x.device)
             turns = rotary_position_embeddings(torch.arange(s, device=device)[None], frequencies)
             heads = x.unflatten(-1, (-1, model.config.head_dim))
             layer = model.encoder.layer[0]

@@ -169,7 +169,6 @@ def fine_tune(
         id2label=dict(enumerate(names)),
         label2id={name: number for number, name in enumerate(names)},
         ignore_mismatched_sizes=True,  # the checkpoint may have a head for other labels
-        unpad_inputs=True,
         dtype="float32",
     )
     require_finite_start(model, chosen.model)
@@ -272,7 +271,6 @@ def fine_tune_seeds(chosen: argparse.Namespace) -> None:
             shutil.rmtree(checkpoints, ignore_errors=True)
         weights = ""
         if results.is_best(seed, scores) or (is_lost and not keeps_one_of(model, results.weights.values())):
-            trainer.model.config.unpad_inputs = None  # True only in training
             with output_folder(model, force=True) as folder:
                 trainer.model.save_pretrained(folder)
                 tokenizer.save_pretrained(folder)

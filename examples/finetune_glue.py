@@ -91,7 +91,6 @@ def fine_tune(place: str, task: str, parts, rate: float, seed: int, chosen: argp
         label2id={name: number for number, name in enumerate(classes or ["similarity"])},
         problem_type="single_label_classification" if classes else "regression",
         ignore_mismatched_sizes=True,  # the checkpoint may have a head for other labels
-        unpad_inputs=True,
         dtype="float32",
     )
     require_finite_start(model, place)
@@ -282,7 +281,6 @@ def compare(chosen: argparse.Namespace) -> None:
             runs.append(run)
         is_best = not run.get("failed") and max(of_model(runs, task, name), key=main_score) is run
         if is_best or (is_lost and not keeps_one_of(place, weights_of(of_model(runs, task, name)))):
-            trainer.model.config.unpad_inputs = None  # True only in training
             with output_folder(place, force=True) as folder:
                 trainer.model.save_pretrained(folder)
                 trainer.processing_class.save_pretrained(folder)

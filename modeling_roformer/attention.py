@@ -1,25 +1,33 @@
-"""Multi-head attention with rotary position embedding: equations 2 and 16 of the RoFormer paper (arXiv:2104.09864).
+"""Multi-head softmax attention with rotary position embedding: equations 2 and 16 of the RoFormer paper (arXiv:2104.09864).
 
-The kernels are transformers' (`ALL_ATTENTION_FUNCTIONS`).
+A kind of self-attention is a class that owns what depends on its kind: its forward pass, the mask that it takes, the
+cache that it makes, how its own weights begin, and the checks that refuse what it cannot do. This one is
+`RoFormerSelfAttention`; others are in linear_attention.py and nezha.py. The kernels and the masks are transformers'.
 
-Dimensions in the shapes: b batch, s sequence length, k length of the keys, h heads, d head_dim.
+Dimensions in the shapes: b batch, s sequence length, k length of the keys (those in the cache included), h heads,
+d head_dim.
 """
 
-from functools import partial
+import copy
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional as F
-from transformers.cache_utils import Cache, EncoderDecoderCache
+from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
+from transformers.masking_utils import create_bidirectional_mask, create_causal_mask, packed_sequence_mask_function
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .configuration import RoFormerConfig
-from .fast_short_attention import is_short_training, short_attention_forward
-from .masks import implementation_for
+from .inputs import check_is_tensor
 from .rope_scaling import attention_factor
 from .rotary import rotate
-from .unpadding import Packing
+from .unpadding import FlatPacking, Packing
+
+
+def implementation_for(config: RoFormerConfig, output_attentions: bool | None) -> str:
+    """Return the attention implementation of one call: only eager attention returns the probabilities."""
+    return "eager" if output_attentions else config._attn_implementation or "eager"
 
 
 def eager_attention_forward(
@@ -57,8 +65,8 @@ class MultiHeadAttention(nn.Module):
     attention rotates their features (equation 19), cross-attention rotates nothing.
     """
 
-    supports_unpadding = True
     is_causal = False  # the kernels read it if there is no mask
+    masks_texts = True  # whether a mask can separate several texts in a row
 
     def __init__(self, config: RoFormerConfig, layer_idx: int):
         super().__init__()
@@ -75,16 +83,28 @@ class MultiHeadAttention(nn.Module):
         """Factor on the scores."""
         return self.head_dim**-0.5
 
-    def by_head(self, x: torch.Tensor) -> torch.Tensor:
-        """Reshape (b, s, hidden_size) to (b, s, h, d)."""
-        return x.view(*x.shape[:-1], -1, self.head_dim)
+    @staticmethod
+    def check_implementation(config: RoFormerConfig, implementation: str | None) -> None:
+        """Raise a ValueError if a model of that config has no such attention implementation (of transformers')."""
+
+    @staticmethod
+    def shared_buffers(config: RoFormerConfig) -> dict[str, torch.Tensor]:
+        """Return the buffers that all layers share, by name; they lie in the encoder, and begin at 0."""
+        return {}
+
+    @staticmethod
+    def training_steps(model: Any) -> torch.Tensor | None:
+        """Return what `redraw` needs on the host before a call of the model, a 0-d tensor; None if nothing is redrawn."""
+
+    @staticmethod
+    def redraw(model: Any, training_steps: int) -> None:
+        """Redraw what is random in the layers, where that is due."""
 
     def project(self, hidden_states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return query, key and value of the same tokens, each of shape (b, s, h, d)."""
-        query = self.by_head(self.query(hidden_states))
-        key = self.by_head(self.key(hidden_states))
-        value = self.by_head(self.value(hidden_states))
-        return query, key, value
+        shape = (*hidden_states.shape[:-1], -1, self.head_dim)
+        query, key, value = self.query(hidden_states), self.key(hidden_states), self.value(hidden_states)
+        return query.view(shape), key.view(shape), value.view(shape)
 
     def attend(
         self,
@@ -100,9 +120,8 @@ class MultiHeadAttention(nn.Module):
         the probabilities, None if the implementation does not return them."""
         implementation = implementation_for(self.config, output_attentions)
         attention = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
-        longest = key.shape[-2] if packing is None else packing.max_length
-        if implementation == "sdpa" and is_short_training(query, longest, attention_mask):
-            attention = partial(short_attention_forward, eager=eager_attention_forward)
+        if implementation not in ("eager", "sdpa"):
+            check_kernel(self, implementation, query)
         kwargs |= {"dropout": self.dropout.p if self.training else 0.0, "scaling": self.scaling}
         if packing is not None:
             return packing.attend(attention, self, query, key, value, **kwargs).flatten(-2), None
@@ -111,7 +130,7 @@ class MultiHeadAttention(nn.Module):
 
 
 class RoFormerSelfAttention(MultiHeadAttention):
-    """Self-attention with equation 16: (R(m)·q)ᵀ(R(n)·k) in place of qᵀk; qᵀk if `position_embeddings` is empty.
+    """Self-attention with equation 16: (R(m)·q)ᵀ(R(n)·k) in place of qᵀk; qᵀk without `position_embeddings`.
 
     The config is read in each call, as the model reads it for the mask and the frequencies: it may be changed.
     """
@@ -128,8 +147,8 @@ class RoFormerSelfAttention(MultiHeadAttention):
     def forward(
         self,
         hidden_states: torch.Tensor,
-        attention_mask: torch.Tensor | None,
-        position_embeddings: tuple[torch.Tensor, ...],
+        *position_embeddings: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
         past_key_values: Cache | None = None,
         output_attentions: bool | None = None,
         packing: Packing | None = None,
@@ -137,17 +156,121 @@ class RoFormerSelfAttention(MultiHeadAttention):
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         query, key, value = self.project(hidden_states)
         if position_embeddings:
-            query = rotate(query, *position_embeddings)
-            key = rotate(key, *position_embeddings)
+            query, key = rotate(query, *position_embeddings), rotate(key, *position_embeddings)
             if self.config.rotary_value:
                 value = rotate(value, *position_embeddings)
         query, key, value = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
         if past_key_values is not None:
-            if isinstance(past_key_values, EncoderDecoderCache):
-                past_key_values = past_key_values.self_attention_cache
             # The cache holds rotated keys, which is all that equation 16 needs.
-            key, value = past_key_values.update(key, value, self.layer_idx)
+            cache: Any = getattr(past_key_values, "self_attention_cache", past_key_values)
+            key, value = cache.update(key, value, self.layer_idx)
         return self.attend(query, key, value, attention_mask, output_attentions, packing, **kwargs)
+
+    @staticmethod
+    def can_pack(config: RoFormerConfig, implementation: str) -> bool:
+        """Return whether the layers can compute packed texts: not with UniLM's mask or flex attention, which take none,
+        and not in an eager decoder, which only its mask makes causal."""
+        is_eager_decoder = implementation == "eager" and config.is_decoder
+        return not (is_eager_decoder or config.prefix_lm or implementation == "flex_attention")
+
+    @staticmethod
+    def check_mask(config: RoFormerConfig, attention_mask: Any, tokens: torch.Tensor, cache: Cache | None) -> None:
+        """Raise a ValueError unless an `attention_mask` is one that `make_mask` takes; `tokens` has the shape (b, s, …)."""
+        if type(attention_mask).__name__ == "BlockMask" and "flex" in (config._attn_implementation or ""):
+            return
+        check_is_tensor("attention_mask", attention_mask)
+        # A mask for a cache of fixed size is as long as the cache.
+        if attention_mask is None or (attention_mask.ndim in (2, 4) and getattr(cache, "is_compileable", False)):
+            return
+        b, s = tokens.shape[:2]
+        k = s if cache is None else s + cache.get_seq_length()
+        full = (b, config.num_attention_heads, s, k)
+        broadcasts = attention_mask.ndim == 4 and attention_mask.shape[-1] == k
+        broadcasts = broadcasts and all(n in (1, m) for n, m in zip(attention_mask.shape, full, strict=True))
+        if attention_mask.shape != (b, k) and not broadcasts:
+            raise ValueError(
+                f"attention_mask has shape {tuple(attention_mask.shape)}; expected ({b}, {k}) or ({b}, 1, {s}, {k})"
+            )
+
+    @staticmethod
+    def make_mask(
+        config: RoFormerConfig,
+        implementation: str,
+        hidden_states: torch.Tensor,
+        attention_mask: Any,
+        token_type_ids: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        texts: FlatPacking | None = None,
+        packing: Packing | None = None,
+    ) -> torch.Tensor | None:
+        """Return the mask in the form that the implementation takes; None if nothing is masked, as in packed texts.
+
+        Args:
+            hidden_states: shape (b, s, hidden_size).
+            attention_mask: None; or shape (b, k), 0 for padding; or shape (b or 1, h or 1, s or 1, k), boolean (False for
+                masked pairs) or floating (added to the scores), which replaces the mask; or a BlockMask for flex
+                attention.
+            token_type_ids: segments, shape (b, s), only read with `prefix_lm`; all 0 if None.
+            texts: those of rows that hold several texts without padding.
+
+        Raises:
+            ValueError: the kernel has no mask of that kind, or none that separates the texts of a row.
+        """
+        if packing is not None:
+            return None
+        if attention_mask is not None and attention_mask.ndim == 4:
+            is_tensor = isinstance(attention_mask, torch.Tensor)  # otherwise a BlockMask
+            return _ready_made(implementation, hidden_states, attention_mask) if is_tensor else attention_mask
+        s, is_fixed = hidden_states.shape[1], getattr(past_key_values, "is_compileable", False)
+        if s == 1 and not is_fixed:
+            # A step of generation: the token sees itself and all that is cached, so only padding is masked.
+            if attention_mask is None:
+                return None
+            if implementation in ("sdpa", "eager"):
+                return _ready_made(implementation, hidden_states, attention_mask[:, None, None] != 0)
+        if config._attn_implementation != implementation:
+            config = _with_implementation(config, implementation)
+        if config.prefix_lm and "flash" in implementation:
+            raise ValueError(f'attn_implementation="{implementation}" does not support prefix_lm: use "sdpa"')
+        # Where there is padding, the mask is never skipped: to find out whether it can be, transformers would read the
+        # values, which fails under vmap and on the meta device.
+        masks: dict[str, Any] = {"and_mask_function": None if texts is None else separate_texts(implementation, texts)}
+        if config.prefix_lm and s > 1:
+            masks["or_mask_function"] = see_prefix(hidden_states, token_type_ids, past_key_values)
+            return create_causal_mask(config, hidden_states, attention_mask, past_key_values, **masks)
+        if config.is_decoder:
+            masks["allow_is_causal_skip"] = attention_mask is None
+            return create_causal_mask(config, hidden_states, attention_mask, past_key_values, **masks)
+        if attention_mask is None and texts is None:
+            return None
+        masks["allow_is_bidirectional_skip"] = False
+        return create_bidirectional_mask(config, hidden_states, attention_mask, **masks)
+
+    @staticmethod
+    def make_cache(config: RoFormerConfig) -> Cache:
+        """Return a new cache for a decoder of that config."""
+        return DynamicCache(config=config)
+
+    @staticmethod
+    def check_cache(cache: Any, config: RoFormerConfig, b: int) -> None:
+        """Raise a ValueError unless a decoder of that config can extend this cache for b texts."""
+        first = cache.layers[0] if cache.layers else None
+        if hasattr(first, "sums"):
+            raise ValueError(
+                f'past_key_values is a {type(cache).__name__}; attention_type="softmax" needs another cache than a '
+                "LinearAttentionCache: leave it out, or use linear attention"
+            )
+        check_states(cache, getattr(first, "keys", None), config, b, config.head_dim)
+
+    @staticmethod
+    def read_only(cache: Any) -> Cache:
+        """Return a cache of the same tokens that the layers only read; raise a ValueError if there is none."""
+        if not isinstance(cache, DynamicCache):
+            raise ValueError(
+                f"past_key_values is a {type(cache).__name__}, but gradient checkpointing needs a DynamicCache: pass "
+                "one, or turn gradient checkpointing off"
+            )
+        return ReadOnlyCache(layers=cache.layers)
 
 
 class RoFormerCrossAttention(MultiHeadAttention):
@@ -156,26 +279,149 @@ class RoFormerCrossAttention(MultiHeadAttention):
     def forward(
         self,
         hidden_states: torch.Tensor,
-        attention_mask: torch.Tensor | None,
         encoder_hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
         past_key_values: Cache | None = None,
         output_attentions: bool | None = None,
         packing: Packing | None = None,
         **kwargs,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        query = self.by_head(self.query(hidden_states))
-        if packing is not None:  # each text attends to a source of its own
-            query = packing.unpack(query)
-        query = query.transpose(1, 2)
+        def by_head(x: torch.Tensor) -> torch.Tensor:
+            return x.view(*x.shape[:-1], -1, self.head_dim).transpose(1, 2)
+
+        query = self.query(hidden_states)
+        query = by_head(query if packing is None else packing.unpack(query))  # each text attends to a source of its own
         cached = isinstance(past_key_values, EncoderDecoderCache)
         if cached and past_key_values.is_updated.get(self.layer_idx):
             layer: Any = past_key_values.cross_attention_cache.layers[self.layer_idx]
             key, value = layer.keys, layer.values
         else:
-            key = self.by_head(self.key(encoder_hidden_states)).transpose(1, 2)
-            value = self.by_head(self.value(encoder_hidden_states)).transpose(1, 2)
+            key, value = by_head(self.key(encoder_hidden_states)), by_head(self.value(encoder_hidden_states))
             if cached:
                 key, value = past_key_values.cross_attention_cache.update(key, value, self.layer_idx)
                 past_key_values.is_updated[self.layer_idx] = True
         context, probabilities = self.attend(query, key, value, attention_mask, output_attentions, **kwargs)
         return context if packing is None else packing.pack(context), probabilities
+
+    @staticmethod
+    def make_mask(
+        config: RoFormerConfig,
+        implementation: str,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        encoder_hidden_states: torch.Tensor | None,
+    ) -> torch.Tensor | None:
+        """Return the mask for an `attention_mask` of the source, shape (b, k), 0 for padding; None if that is None."""
+        if attention_mask is None:
+            return None
+        return create_bidirectional_mask(
+            _with_implementation(config, implementation),
+            hidden_states,
+            attention_mask,
+            encoder_hidden_states=encoder_hidden_states,
+            allow_is_bidirectional_skip=False,
+        )
+
+
+def check_kernel(module: MultiHeadAttention, implementation: str, query: torch.Tensor) -> None:
+    """Raise a ValueError if a kernel other than "eager" and "sdpa" cannot compute attention of these queries."""
+    if implementation == "flex_attention":
+        if query.device.type == "cpu":
+            # torch 2.13, narrow heads: NaN in one call, 2e-2 off in the next, right in most.
+            raise ValueError(
+                'attn_implementation="flex_attention" gives wrong results and no gradients on a CPU: use "sdpa" there'
+            )
+        if module.training and module.dropout.p > 0:
+            raise ValueError(
+                'attn_implementation="flex_attention" has no dropout: set attention_probs_dropout_prob to 0 for '
+                'training, or use "sdpa"'
+            )
+    if "flash" in implementation and query.dtype not in (torch.float16, torch.bfloat16):
+        raise ValueError(
+            f'attn_implementation="{implementation}" needs float16 or bfloat16, but the model is in '
+            f'{str(query.dtype).removeprefix("torch.")}: load it with dtype="bfloat16", or use "sdpa"'
+        )
+
+
+class ReadOnlyCache(Cache):
+    """Cache that is read and never extended: gradient checkpointing computes each layer twice."""
+
+    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args, **kwargs):
+        """Return the keys and the values of the cached tokens and of the given ones, each of shape (b, h, k, d)."""
+        layer: Any = copy.copy(self.layers[layer_idx])
+        return layer.update(key_states, value_states)
+
+
+def check_states(cache: Cache, states: Any, config: RoFormerConfig, b: int, width: int | None) -> None:
+    """Raise a ValueError if a cache is one of another model, or not of b texts.
+
+    Args:
+        states: those of the first layer, shape (b, h, …, width); quantized ones, which have no shape, or None.
+        width: None for any.
+    """
+    if len(cache.layers) not in (0, config.num_hidden_layers):  # transformers adds layers at their first tokens
+        raise ValueError(
+            f"past_key_values has {len(cache.layers)} layers; expected {config.num_hidden_layers}, as in the model"
+        )
+    if not isinstance(states, torch.Tensor) or states.ndim != 4:
+        return
+    if states.shape[0] != b:
+        raise ValueError(
+            f"past_key_values is of {states.shape[0]} texts, but the input has {b}: "
+            "cache.batch_repeat_interleave(n) repeats those of a cache"
+        )
+    if states.shape[1] != config.num_attention_heads or states.shape[3] != (width or states.shape[3]):
+        raise ValueError(
+            f"past_key_values has states of shape {tuple(states.shape)}; expected {config.num_attention_heads} heads of "
+            f"width {config.head_dim}, as in the model"
+        )
+
+
+def separate_texts(implementation: str, texts: FlatPacking):
+    """Return the pairs within the same text, as transformers' mask functions take them."""
+    if "flash" in implementation:
+        raise_inseparable(f'attn_implementation="{implementation}"')
+    return packed_sequence_mask_function(texts.starts.cumsum(dim=1))
+
+
+def raise_inseparable(kind: str) -> None:
+    """Raise a ValueError for several texts in a row that attention of this kind has no mask for."""
+    raise ValueError(
+        f"{kind} does not separate several texts in a row in compiled or exported models, with prefix_lm, or where "
+        "layers' outputs are requested: pass an attention_mask, of ones if each row is one text"
+    )
+
+
+def see_prefix(hidden_states: torch.Tensor, token_type_ids: torch.Tensor | None, cache: Cache | None):
+    """Return the pairs that UniLM's mask adds to the causal mask: i sees j if Σ_{t≤j} segment_t ≤ Σ_{t≤i} segment_t, so
+    that all tokens of a run of segment 0 see each other. Cached tokens precede i, so the causal mask covers them."""
+    s, past = hidden_states.shape[1], 0 if cache is None else cache.get_seq_length()
+    if token_type_ids is None:
+        return lambda batch_idx, head_idx, q_idx, kv_idx: (kv_idx >= past) & (kv_idx < past + s)
+    group = token_type_ids.cumsum(dim=1)
+
+    def prefix(batch_idx, head_idx, q_idx, kv_idx):
+        q, k = q_idx - past, kv_idx - past
+        inside = (k >= 0) & (k < s)
+        return inside & (group[batch_idx, k.clamp(0, s - 1)] <= group[batch_idx, q.clamp(0, s - 1)])
+
+    return prefix
+
+
+def _with_implementation(config: RoFormerConfig, implementation: str) -> RoFormerConfig:
+    config = copy.copy(config)
+    config._attn_implementation = implementation
+    return config
+
+
+def _ready_made(implementation: str, hidden_states: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+    if implementation not in ("sdpa", "eager"):
+        raise ValueError(
+            f'attn_implementation="{implementation}" only takes an attention_mask of shape (batch, length): use '
+            '"sdpa" for one with four dimensions'
+        )
+    dtype = hidden_states.dtype
+    if attention_mask.is_floating_point():
+        return attention_mask.to(dtype)
+    keep = attention_mask.bool()
+    return keep if implementation == "sdpa" else ~keep * torch.tensor(torch.finfo(dtype).min, dtype=dtype)

@@ -13,11 +13,9 @@ from transformers.generation import GenerationMixin
 from transformers.loss.loss_utils import ForCausalLMLoss
 from transformers.modeling_outputs import CausalLMOutputWithCrossAttentions
 
-from .cache import CACHE_NAME, given_cache
 from .docstrings import can_return_tuple
 from .heads import LanguageModel
-from .linear_attention import LinearAttentionCache
-from .masks import self_attention_mask
+from .inputs import CACHE_NAME, given_cache
 from .rope_scaling import depends_on_length
 from .task_head import check_token_labels, describes_inputs_and_parts, mean_cross_entropy
 
@@ -66,15 +64,18 @@ class RoFormerForCausalLM(LanguageModel, GenerationMixin):
         Returns:
             `logits` of shape (b, s, vocab_size), and `loss`, the mean cross-entropy over the next words.
         """
-        check_token_labels(labels, input_ids, inputs_embeds, self.config.vocab_size)
         next_words: Any = kwargs.get("shift_labels")
         if labels is not None and next_words is None:
             next_words = F.pad(labels, (0, 1), value=-100)[:, 1:]
+        vocab_size = self.config.vocab_size
+        _, on_padding = check_token_labels(
+            labels, input_ids, inputs_embeds, attention_mask, vocab_size, next_labels=next_words
+        )
         if labels is not None and use_cache is None and self.training:
             use_cache = False  # a cache would hold padding, too, so that it could not be left out
         inputs = (input_ids, attention_mask, token_type_ids, inputs_embeds)
         inputs += (encoder_hidden_states, encoder_attention_mask, past_key_values, use_cache, position_ids)
-        outputs = self.base_outputs(*inputs, token_labels=None if labels is None else next_words, **kwargs)
+        outputs = self.base_outputs(*inputs, reads_padding=on_padding, **kwargs)
         keep = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         logits = self.cls(outputs.last_hidden_state[:, keep])
         loss = None
@@ -170,7 +171,7 @@ class RoFormerForCausalLM(LanguageModel, GenerationMixin):
                     "constant size: leave it out"
                 )
             if generation_config.use_cache is not False:
-                model_kwargs[CACHE_NAME] = LinearAttentionCache(self.config)
+                model_kwargs[CACHE_NAME] = self.self_attention.make_cache(self.config)
             return
         super()._prepare_cache_for_generation(  # pyright: ignore[reportAttributeAccessIssue]
             generation_config, model_kwargs, *args, **kwargs
@@ -214,6 +215,6 @@ class RoFormerForCausalLM(LanguageModel, GenerationMixin):
     ):
         """Return the mask of a step with a static cache; `generate` makes it ahead of the compiled call."""
         past_key_values = given_cache(past_key_values, kwargs)
-        return self_attention_mask(
+        return self.self_attention.make_mask(
             config, config._attn_implementation, inputs_embeds, attention_mask, token_type_ids, past_key_values
         )

@@ -49,13 +49,6 @@ class ConfigurationMixin:
     def validate_output_attentions(self) -> None:
         """Allow every value: see `output_attentions`."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as plain data; without `unpad_inputs` if it is None, which older versions refuse."""
-        fields: dict[str, Any] = super().to_dict()  # pyright: ignore[reportAttributeAccessIssue]
-        if fields.get("unpad_inputs", False) is None:
-            del fields["unpad_inputs"]
-        return fields
-
     def _drop_installed_pipelines(self, kwargs: dict[str, Any]) -> None:
         """Remove `custom_pipelines` that the installed package has: their code beside a checkpoint is not used."""
         custom_pipelines = kwargs.pop("custom_pipelines", None) or {}
@@ -176,15 +169,14 @@ class RoFormerConfig(ConfigurationMixin, PreTrainedConfig):
         rope_parameters: settings for texts longer than in training: a dict with `rope_type` ("default", "linear",
             "dynamic" or "yarn"), `rope_theta`, `factor` and, for "dynamic" and "yarn",
             `original_max_position_embeddings`, the trained length. None sets the paper's dict.
-        trainable_rope: train the frequencies, from those of `rope_parameters` on (see trainable_rope.py). Other
-            `rope_parameters`, passed when loading or set on `model.config`, scale trained ones as they scale fixed ones.
+        trainable_rope: train the frequencies, from those of `rope_parameters` on (see trainable_rope.py). Loading keeps
+            trained ones whatever `rope_parameters` are passed; set on `model.config` afterwards, these scale them.
         sparse_prediction: in training, the MLM head computes logits only where there are labels.
-        unpad_inputs: leave the padding of mixed batches out of the computation: None where that is faster, on a CPU
-            and with flash attention; True always. `last_hidden_state` is then 0 at padding, however it was computed,
-            except in texts that start with padding and where padding has labels. It is computed with padding, more
-            slowly, in these two cases, with `prefix_lm` or flex attention, in compiled and exported models, and when
-            layers' outputs are requested. False computes `last_hidden_state` at padding too, as question answering, a
-            key-value cache, and for None decoders and `prefix_lm` do.
+        unpad_inputs: leave padding out of the computation where every text begins with a token and that is faster: on a
+            CPU if there is much of it, and with flash attention. Hidden states of padding are then 0, and otherwise as
+            computed. Padding is computed where it has labels, in question answering, with a key-value cache,
+            `prefix_lm` or flex attention, in compiled and exported models, and when layers' outputs are requested. False
+            computes it always.
         classifier_layers: layers of the classification head over the first token: 2 as in transformers, or 1, without
             the hidden layer, as in bert4keras' scripts.
         classifier_activation: activation of the hidden layer of that head, a name in `ACT2FN`; `hidden_act` if None.
@@ -243,7 +235,7 @@ class RoFormerConfig(ConfigurationMixin, PreTrainedConfig):
     rope_parameters: dict | None = None
     trainable_rope: bool = False
     sparse_prediction: bool = False
-    unpad_inputs: bool | None = None
+    unpad_inputs: bool | None = True
     classifier_layers: int = 2
     classifier_activation: str | None = None
     triplet_scorer: str = "cross"
@@ -258,6 +250,7 @@ class RoFormerConfig(ConfigurationMixin, PreTrainedConfig):
         kwargs.pop("model_type", None)  # `to_dict` writes the one that follows from the fields
         self._drop_installed_pipelines(kwargs)
         self.embedding_size = self.hidden_size if self.embedding_size is None else self.embedding_size
+        self.unpad_inputs = self.unpad_inputs is not False
         super().__post_init__(**kwargs)
         self.check()
 

@@ -15,7 +15,7 @@ import torch
 from torch.autograd import forward_ad
 from torch.nn import functional as F
 
-from .input_checks import is_traced, is_transformed
+from .inputs import is_traced, is_transformed
 
 ELEMENTS = 1 << 20  # logits per chunk of rows, at least one row
 IGNORED = -100

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from .input_checks import is_traced, is_transformed
+from .inputs import is_traced, is_transformed
 
 LONGEST = 512  # tokens
 ELEMENTS = 1 << 20  # probabilities per chunk of the batch, at least one text

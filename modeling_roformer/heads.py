@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional as F
+from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.cache_utils import Cache
 from transformers.modeling_outputs import (
@@ -20,7 +21,7 @@ from transformers.modeling_outputs import (
 
 from .configuration import RoFormerConfig
 from .docstrings import can_return_tuple
-from .input_checks import check_ranges, check_tokens
+from .inputs import check_ranges, check_tokens
 from .model import LM_HEAD_KEYS
 from .task_head import (
     RoFormerHead,
@@ -56,6 +57,10 @@ class RoFormerLMPredictionHead(nn.Module):
         self.decoder = nn.Linear(self.transform.dense.out_features, config.vocab_size)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))  # tied with decoder.bias
 
+    def initialize(self) -> None:
+        """Set the bias to 0."""
+        init.zeros_(self.bias)
+
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         return self.decoder(self.transform(hidden_states))
 
@@ -90,6 +95,7 @@ class RoFormerOnlyMLMHead(nn.Module):
 class LanguageModel(RoFormerHead):
     """Base of masked and causal language models: the head and its tied weights."""
 
+    one_text_per_row = False
     _tied_weights_keys = {
         "cls.predictions.decoder.bias": "cls.predictions.bias",
         "cls.predictions.decoder.weight": "roformer.embeddings.word_embeddings.weight",
@@ -168,10 +174,12 @@ class RoFormerForMaskedLM(LanguageModel):
             `logits` of shape (b, s, vocab_size), and `loss`, the mean cross-entropy over the labels. In training
             with `config.sparse_prediction`, `logits` has shape (n, vocab_size), a row for each of the n labels.
         """
-        count = check_token_labels(labels, input_ids, inputs_embeds, self.config.vocab_size)
+        vocab_size = self.config.vocab_size
+        count, on_padding = check_token_labels(labels, input_ids, inputs_embeds, attention_mask, vocab_size)
         inputs = (input_ids, attention_mask, token_type_ids, inputs_embeds)
-        encoder_inputs = (encoder_hidden_states, encoder_attention_mask)
-        outputs = self.base_outputs(*inputs, *encoder_inputs, past_key_values, token_labels=labels, **kwargs)
+        outputs = self.base_outputs(
+            *inputs, encoder_hidden_states, encoder_attention_mask, past_key_values, reads_padding=on_padding, **kwargs
+        )
         hidden_states, labels = select_labelled(self, outputs.last_hidden_state, labels, count)
         return self._make_output(MaskedLMOutput, outputs, self.cls(hidden_states), labels, **kwargs)
 
@@ -258,6 +266,8 @@ class RoFormerForSequenceClassification(RoFormerHead):
 class RoFormerForTokenClassification(RoFormerHead):
     """Token classification: a label for each token."""
 
+    one_text_per_row = False
+
     def __init__(self, config: RoFormerConfig):
         super().__init__(config)
         self.num_labels = config.num_labels
@@ -285,9 +295,9 @@ class RoFormerForTokenClassification(RoFormerHead):
         Returns:
             `logits` of shape (b, s, num_labels), and `loss`, the mean cross-entropy over the labels.
         """
-        check_token_labels(labels, input_ids, inputs_embeds, self.num_labels)
+        _, on_padding = check_token_labels(labels, input_ids, inputs_embeds, attention_mask, self.num_labels)
         inputs = (input_ids, attention_mask, token_type_ids, inputs_embeds)
-        outputs = self.base_outputs(*inputs, past_key_values=past_key_values, token_labels=labels, **kwargs)
+        outputs = self.base_outputs(*inputs, past_key_values=past_key_values, reads_padding=on_padding, **kwargs)
         logits = self.classifier(self.dropout(outputs.last_hidden_state))
         return self._make_output(TokenClassifierOutput, outputs, logits, labels, **kwargs)
 
@@ -329,9 +339,8 @@ class RoFormerForQuestionAnswering(RoFormerHead):
             `start_logits` and `end_logits`, each of shape (b, s), and `loss`, the mean of both cross-entropies.
             Accumulated steps equal one step if each has the same number of answers.
         """
-        kwargs["unpad_inputs"] = False
         inputs = (input_ids, attention_mask, token_type_ids, inputs_embeds)
-        outputs = self.base_outputs(*inputs, past_key_values=past_key_values, **kwargs)
+        outputs = self.base_outputs(*inputs, past_key_values=past_key_values, reads_padding=True, **kwargs)
         start_logits, end_logits = self.qa_outputs(outputs.last_hidden_state).unbind(-1)
         loss = None
         if start_positions is not None and end_positions is not None:
@@ -415,10 +424,9 @@ class RoFormerForMultipleChoice(RoFormerHead):
         """
         choices = check_tokens(input_ids, inputs_embeds, ("batch", "choices")).shape[1]
         check_ranges(("labels", labels, choices, -100))
-        if getattr(self.config, "summary_type", "last") != "first":
-            kwargs["unpad_inputs"] = False  # as in transformers, the others read padding, too
+        reads_padding = getattr(self.config, "summary_type", "last") != "first"  # as in transformers
         *inputs, position_ids = flatten_examples(input_ids, attention_mask, token_type_ids, inputs_embeds, position_ids)
-        outputs = self.base_outputs(*inputs, position_ids=position_ids, **kwargs)
+        outputs = self.base_outputs(*inputs, position_ids=position_ids, reads_padding=reads_padding, **kwargs)
         logits = self.logits_of(outputs).view(-1, choices)
         return self._make_output(MultipleChoiceModelOutput, outputs, logits, labels, **kwargs)
 

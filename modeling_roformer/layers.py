@@ -2,6 +2,7 @@
 
 import torch
 from torch import nn
+from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.pytorch_utils import apply_chunking_to_forward
@@ -10,7 +11,7 @@ from .absolute_positions import make_position_embeddings
 from .attention import MultiHeadAttention, RoFormerCrossAttention
 from .configuration import RoFormerConfig
 from .fast_dropout import Dropout
-from .trainable_rope import read_older_frequencies
+from .trainable_rope import read_frequencies, write_frequencies
 from .unpadding import Packing
 
 
@@ -76,10 +77,7 @@ class RoFormerOutput(nn.Module):
         self.dropout = Dropout(config.hidden_dropout_prob)
 
     def forward(self, hidden_states: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
-        hidden_states = self.dense(hidden_states)
-        if self.dropout.training:  # a call of a module takes time, in a step of generation 1 % for those of all layers
-            hidden_states = self.dropout(hidden_states)
-        return self.LayerNorm(hidden_states + residual)
+        return self.LayerNorm(self.dropout(self.dense(hidden_states)) + residual)
 
 
 class RoFormerAttention(nn.Module):
@@ -125,18 +123,17 @@ class RoFormerLayer(GradientCheckpointingLayer):
     def forward(
         self,
         hidden_states: torch.Tensor,
-        attention_mask: torch.Tensor | None,
-        encoder_hidden_states: torch.Tensor | None,
-        encoder_attention_mask: torch.Tensor | None,
-        packing: Packing | None,
-        # One argument each: reentrant checkpointing finds no tensors in a tuple, and trainable frequencies have gradients.
+        encoder_hidden_states: torch.Tensor | None = None,
         *position_embeddings: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        encoder_attention_mask: torch.Tensor | None = None,
         **kwargs,
     ) -> torch.Tensor:
-        hidden_states = self.attention(hidden_states, attention_mask, position_embeddings, packing=packing, **kwargs)
+        # What may need gradients is positional: reentrant checkpointing loses the gradients of keyword arguments.
+        hidden_states = self.attention(hidden_states, *position_embeddings, attention_mask=attention_mask, **kwargs)
         if encoder_hidden_states is not None:
             hidden_states = self.crossattention(
-                hidden_states, encoder_attention_mask, encoder_hidden_states, packing=packing, **kwargs
+                hidden_states, encoder_hidden_states, attention_mask=encoder_attention_mask, **kwargs
             )
         if self.chunk_size_feed_forward == 0:  # `apply_chunking_to_forward` inspects a signature, which takes longer
             return self.feed_forward(hidden_states)
@@ -149,8 +146,6 @@ class RoFormerLayer(GradientCheckpointingLayer):
 class RoFormerEncoder(nn.Module):
     """Stack of layers."""
 
-    training_steps: torch.Tensor
-
     def __init__(self, config: RoFormerConfig, self_attention: type[MultiHeadAttention]):
         super().__init__()
         self.layer = nn.ModuleList(
@@ -159,13 +154,21 @@ class RoFormerEncoder(nn.Module):
         self.config = config
         if config.trainable_rope:
             self.log_inv_freq_offset = nn.Parameter(torch.zeros(config.rotary_dim // 2, dtype=torch.float32))
-            self.register_load_state_dict_pre_hook(read_older_frequencies)
-        if config.attention_type == "linear" and config.linear_feature_map == "favor":
-            self.register_buffer("training_steps", torch.zeros((), dtype=torch.long))
+            # Only for files. accelerate's device maps miss buffers of modules that they split.
+            self.inv_freq = nn.Parameter(torch.zeros_like(self.log_inv_freq_offset), requires_grad=False)
+            self.register_state_dict_post_hook(write_frequencies)
+            self.register_load_state_dict_pre_hook(read_frequencies)
+        for name, buffer in self_attention.shared_buffers(config).items():
+            self.register_buffer(name, buffer)
         self.register_load_state_dict_pre_hook(drop_position_table)
 
+    def initialize(self) -> None:
+        """Set the own tensors to 0: frequencies begin as those of the config, and no step of training is counted."""
+        for own in (*self.parameters(recurse=False), *self.buffers(recurse=False)):
+            init.zeros_(own)
+
     def _apply(self, fn, recurse=True):
-        """Move and cast as other modules do, but keep the dtype of the own tensors: rounded offsets of frequencies drift."""
+        """Move and cast as other modules do, but keep the dtype of the own tensors: rounded frequencies drift."""
 
         def move(x: torch.Tensor) -> torch.Tensor:
             moved = fn(x)
@@ -176,10 +179,20 @@ class RoFormerEncoder(nn.Module):
             child._apply(fn)
         return self
 
-    def forward(self, hidden_states: torch.Tensor, *args, **kwargs) -> torch.Tensor:
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        encoder_hidden_states: torch.Tensor | None = None,
+        *position_embeddings: torch.Tensor,
+        packing: Packing | None = None,
+        **kwargs,
+    ) -> torch.Tensor:
+        if packing is not None:
+            hidden_states = packing.pack(hidden_states)
+            position_embeddings = tuple(map(packing.pack, position_embeddings))
         for layer in self.layer:
-            hidden_states = layer(hidden_states, *args, **kwargs)
-        return hidden_states
+            hidden_states = layer(hidden_states, encoder_hidden_states, *position_embeddings, packing=packing, **kwargs)
+        return hidden_states if packing is None else packing.unpack(hidden_states)
 
 
 class RoFormerPooler(nn.Module):

@@ -30,19 +30,29 @@ from typing import Any, NamedTuple
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from .attention import MultiHeadAttention
+from .attention import MultiHeadAttention, check_states, raise_inseparable
 from .configuration import RoFormerConfig
-from .input_checks import is_traced
-from .linear_feature_maps import CHUNK, CosineMap, Features, Positions, in_chunks, make_feature_map, out_of_chunks
+from .inputs import check_same_shape, is_traced
+from .linear_feature_maps import (
+    CHUNK,
+    CosineMap,
+    Features,
+    Positions,
+    in_chunks,
+    is_redrawing,
+    make_feature_map,
+    out_of_chunks,
+    redraw_features,
+)
 from .rotary import rotate
-from .unpadding import Packing
+from .unpadding import FlatPacking, Packing
 
 LONGEST_MATRIX = 4096
 
 
-def check_matrix(s: int, past: int | torch.Tensor) -> None:
+def check_matrix(s: int, cache: Cache | None, layer_idx: int) -> None:
     """Raise a ValueError if linear attention cannot return the weights of all pairs of tokens."""
-    if isinstance(past, torch.Tensor) or past:
+    if cache is not None and cache.get_seq_length(layer_idx):
         raise ValueError(
             "output_attentions=True needs every token, but linear attention caches only sums: pass the whole text with "
             "use_cache=False"
@@ -65,6 +75,8 @@ class RoFormerLinearSelfAttention(MultiHeadAttention):
         super().__init__(config, layer_idx)
         self.feature_map = make_feature_map(config, layer_idx)
 
+    masks_texts = False
+
     @property
     def is_causal(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.config.is_decoder
@@ -72,13 +84,15 @@ class RoFormerLinearSelfAttention(MultiHeadAttention):
     def forward(
         self,
         hidden_states: torch.Tensor,
-        attention_mask: torch.Tensor | None,
-        position_embeddings: tuple[torch.Tensor, ...],
+        *position_embeddings: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
         past_key_values: Cache | None = None,
         output_attentions: bool | None = None,
         packing: Packing | None = None,
         **kwargs,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        if output_attentions:
+            check_matrix(hidden_states.shape[1], past_key_values, self.layer_idx)
         query, key, value = self.project(hidden_states)
         device = query.device.type
         has_autocast = device != "meta" and torch.is_autocast_enabled(device)
@@ -98,6 +112,95 @@ class RoFormerLinearSelfAttention(MultiHeadAttention):
             if output_attentions:
                 context, weights = self.attend_by_matrix(*inputs)
         return context.flatten(-2), weights
+
+    @staticmethod
+    def check_implementation(config: RoFormerConfig, implementation: str | None) -> None:
+        """Raise a ValueError if a kernel for softmax attention is requested and the model has no softmax attention."""
+        if (
+            implementation
+            and ("flash" in implementation or "flex" in implementation)
+            and not config.add_cross_attention
+        ):
+            raise ValueError(
+                f'attn_implementation="{implementation}" is for softmax attention, but the model has '
+                'attention_type="linear": leave it out'
+            )
+
+    @staticmethod
+    def can_pack(config: RoFormerConfig, implementation: str) -> bool:
+        """Return True: texts of one length are computed at once, whatever kernel softmax attention would have."""
+        return True
+
+    @staticmethod
+    def check_mask(config: RoFormerConfig, attention_mask: Any, tokens: torch.Tensor, cache: Cache | None) -> None:
+        """Raise a ValueError unless an `attention_mask` has the shape (b, k); `tokens` has the shape (b, s, …)."""
+        config.check_linear_attention()  # fields may have been set since the model was made
+        b, s = tokens.shape[:2]
+        k = s if cache is None else s + cache.get_seq_length()
+        if attention_mask is not None and getattr(attention_mask, "ndim", 0) != 2:
+            raise ValueError(
+                f'attention_type="linear" cannot mask pairs of tokens: expected an attention_mask of shape ({b}, {k}), 0 '
+                "for padding"
+            )
+        check_same_shape("attention_mask", attention_mask, (b, k))
+
+    @staticmethod
+    def make_mask(
+        config: RoFormerConfig,
+        implementation: str,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        token_type_ids: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        texts: FlatPacking | None = None,
+        packing: Packing | None = None,
+    ) -> torch.Tensor | None:
+        """Return False for padding, boolean, shape (b, s); None if there is none. Cached sums leave padding out already."""
+        if packing is not None:
+            return None
+        if texts is not None:
+            raise_inseparable('attention_type="linear"')
+        return None if attention_mask is None else attention_mask[:, -hidden_states.shape[1] :] != 0
+
+    @staticmethod
+    def make_cache(config: RoFormerConfig) -> Cache:
+        """Return a new cache for a decoder of that config."""
+        return LinearAttentionCache(config)
+
+    @staticmethod
+    def check_cache(cache: Any, config: RoFormerConfig, b: int) -> None:
+        """Raise a ValueError unless a decoder of that config can extend this cache for b texts."""
+        if not isinstance(cache, LinearAttentionCache):
+            raise ValueError(
+                f'past_key_values is a {type(cache).__name__}; attention_type="linear" needs a LinearAttentionCache: leave '
+                "it out, or use another adapter than a prefix"
+            )
+        layers: list[Any] = cache.layers
+        sums = layers[0].sums if layers else None
+        check_states(cache, None if sums is None else sums.numerator, config, b, None)
+
+    @staticmethod
+    def read_only(cache: Any) -> Cache:
+        """Raise a ValueError: sums have no copy that is only read."""
+        raise ValueError(
+            'attention_type="linear" takes no past_key_values under gradient checkpointing: leave them out; for '
+            "fine-tuning, use another adapter than a prefix"
+        )
+
+    @staticmethod
+    def shared_buffers(config: RoFormerConfig) -> dict[str, torch.Tensor]:
+        """Return the number of training steps so far, if random features are redrawn."""
+        return {"training_steps": torch.zeros((), dtype=torch.long)} if config.linear_feature_map == "favor" else {}
+
+    @staticmethod
+    def training_steps(model: Any) -> torch.Tensor | None:
+        """Return the number of earlier training steps of a `RoFormerModel`, if this call may redraw random features."""
+        return model.encoder.training_steps if is_redrawing(model) else None
+
+    @staticmethod
+    def redraw(model: Any, training_steps: int) -> None:
+        """Redraw the random features if that is due (see `redraw_features`)."""
+        redraw_features(model, training_steps)
 
     def attend_linearly(
         self,

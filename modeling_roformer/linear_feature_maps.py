@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 from torch.nn import functional as F
+from transformers import initialization as init
 
 from .configuration import RoFormerConfig
-from .input_checks import can_be_read, is_traced, is_transformed
+from .inputs import can_be_read, is_traced, is_transformed
 from .rotary import rotate
 
 Positions = Sequence[torch.Tensor]  # cos and sin of `rotary_position_embeddings` for f dimensions, or nothing
@@ -205,6 +206,10 @@ class FavorMap(ExponentialMap):
             lengths = torch.randn(m, d, generator=generator, dtype=torch.float64).norm(dim=-1, keepdim=True)
         return (orthogonal.mT.flatten(0, 1)[:m] * lengths).to(torch.get_default_dtype())
 
+    def initialize(self) -> None:
+        """Draw the ω_i anew."""
+        init.copy_(self.projection, self.draw())
+
     @torch.no_grad()
     def redraw(self, number: int) -> None:
         """Replace the ω_i in place, because replicas of a module share their storage."""
@@ -308,7 +313,7 @@ def redraw_features(model: Any, steps: int) -> None:
     number, rest = divmod(steps, model.config.linear_redraw_interval)
     is_due = number > 0 and rest == 0
     if is_due:
-        before, now = model.weights_before_redrawing, _sums_of_weights(model)
+        before, now = getattr(model, "weights_before_redrawing", None), _sums_of_weights(model)
         if before is not None and torch.equal(before, now):
             return
         for module in model.modules():

@@ -8,7 +8,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
 from .docstrings import wraps
-from .trainable_rope import NAME, OLDER_NAME, offset_of
+from .trainable_rope import FREQUENCIES, OFFSET, offset_of
 
 if TYPE_CHECKING:
     from typing import Self
@@ -58,13 +58,6 @@ class LoadedWhole(Model):
                 config.prefix_lm = True
             args = args[1:] if args and isinstance(args[0], cls.config_class) else args
             model, report = load(pretrained_model_name_or_path, *args, **quiet)
-        if older := [name for name in report["unexpected_keys"] if model.is_older_frequencies(name)]:
-            quiet["key_mapping"] = {**(kwargs.get("key_mapping") or {}), rf"encoder\.{OLDER_NAME}$": f"encoder.{NAME}"}
-            # The renamed weight is copied: a model that is loaded by a `key_mapping` is saved under the old names.
-            renamed, _ = load(pretrained_model_name_or_path, *args, **quiet)
-            frequencies = renamed.base_model.encoder.get_parameter(NAME).data
-            model.base_model.encoder.get_parameter(NAME).data.copy_(offset_of(model.config, frequencies, older[0]))
-            report["unexpected_keys"] = set(report["unexpected_keys"]) - set(older)
         model.check_loaded(report, pretrained_model_name_or_path)
         model._warn_of_other_attention(pretrained_model_name_or_path, *args, **kwargs)
         return model
@@ -96,10 +89,6 @@ class LoadedWhole(Model):
             )
         return True
 
-    def is_older_frequencies(self, name: str) -> bool:
-        """Return whether a weight is the trained frequencies of version 0.2, of which this model has the offset."""
-        return self.config.trainable_rope and name.endswith(f"encoder.{OLDER_NAME}")
-
     def _warn_of_other_attention(self, source: str, *args, **kwargs) -> None:
         """Warn if the caller chose another attention than the weights were trained with; they load in any case."""
         config = kwargs.pop("config", None)
@@ -118,7 +107,7 @@ class LoadedWhole(Model):
             )
 
     def tie_weights(self, missing_keys: set[str] | None = None, recompute_mapping: bool = True) -> None:
-        """Tie as transformers does. Of two tied weights whose shapes in the checkpoint are wrong, one has no values yet.
+        """Tie as transformers does, and finish loading trainable frequencies. Of two tied weights whose shapes in the checkpoint are wrong, one has no values yet.
 
         transformers would compare them, and raise a NotImplementedError; here that one counts as missing.
         """
@@ -128,6 +117,15 @@ class LoadedWhole(Model):
                 if len(without_values) == 1:
                     missing_keys.update(without_values)
         super().tie_weights(missing_keys, recompute_mapping)
+        encoder: Any = getattr(self.base_model, "encoder", None)
+        config: Any = self.config
+        # `from_pretrained`, which alone passes `missing_keys`, stores a file's values without `load_state_dict`.
+        is_loaded = missing_keys is not None and not any(
+            name.endswith(f"encoder.{FREQUENCIES}") for name in missing_keys
+        )
+        if is_loaded and hasattr(encoder, OFFSET):
+            offset = offset_of(config, encoder.get_parameter(FREQUENCIES).data, f"encoder.{FREQUENCIES}")
+            encoder.get_parameter(OFFSET).data.copy_(offset)
 
     def missing_weights(self, report: dict) -> set[str]:
         """Return the missing weights, except Performer's random features if all are missing: they are drawn."""
@@ -145,7 +143,7 @@ class LoadedWhole(Model):
             name
             for name in self.missing_weights(report)
             # Without it, training begins with the frequencies of `rope_parameters`.
-            if name.startswith(backbone) and not name.endswith(f"encoder.{NAME}")
+            if name.startswith(backbone) and not name.endswith((f"encoder.{OFFSET}", f"encoder.{FREQUENCIES}"))
         )
         unexpected = sorted(
             name

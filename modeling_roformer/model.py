@@ -3,49 +3,48 @@
 Dimensions in the shapes: b batch, s sequence length.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
 from transformers import PreTrainedModel
 from transformers import initialization as init
-from transformers.cache_utils import Cache
+from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import (
     BaseModelOutputWithPastAndCrossAttentions,
     BaseModelOutputWithPoolingAndCrossAttentions,
 )
 
 from .absolute_positions import check_length, longest_text
-from .attention import MultiHeadAttention, RoFormerCrossAttention, RoFormerSelfAttention
-from .cache import CACHE_NAME, ReadOnlyCache, choose_cache, given_cache
+from .attention import (
+    ReadOnlyCache,
+    RoFormerCrossAttention,
+    RoFormerSelfAttention,
+    implementation_for,
+)
 from .configuration import RoFormerConfig, check_activations
 from .docstrings import capture_outputs
-from .input_checks import can_be_read, check_is_tensor, check_ranges, check_same_shape, check_tokens, warn_of_unread
-from .layers import RoFormerEmbeddings, RoFormerEncoder, RoFormerLayer, RoFormerPooler
-from .linear_attention import RoFormerLinearSelfAttention, check_matrix
-from .linear_feature_maps import FavorMap, is_redrawing, redraw_features
-from .loading import LoadedWhole
-from .masks import (
-    check_has_softmax,
-    check_implementation,
+from .inputs import (
+    CACHE_NAME,
+    can_be_read,
+    check_is_tensor,
+    check_ranges,
+    check_same_shape,
+    check_tokens,
     count_padding,
-    cross_attention_mask,
-    implementation_for,
-    self_attention_mask,
+    given_cache,
+    warn_of_unread,
 )
+from .layers import RoFormerEmbeddings, RoFormerEncoder, RoFormerLayer, RoFormerPooler
+from .linear_attention import RoFormerLinearSelfAttention
+from .loading import LoadedWhole
 from .rope_scaling import depends_on_length, scaled_inverse_frequencies
 from .rotary import rotary_position_embeddings
-from .unpadding import (
-    FlatPacking,
-    Packing,
-    can_pack,
-    is_faster_packed,
-    padding_is_read,
-    texts_in_rows,
-    zero_padding,
-)
+from .trainable_rope import growth
+from .unpadding import FlatPacking, Packing, is_faster_packed, texts_in_rows
 
 LM_HEAD_KEYS = r"^cls\.predictions\."  # left out on purpose by models without this head
+SELF_ATTENTION = {"softmax": RoFormerSelfAttention, "linear": RoFormerLinearSelfAttention}
 
 
 class RoFormerPreTrainedModel(LoadedWhole, PreTrainedModel):
@@ -74,11 +73,11 @@ class RoFormerPreTrainedModel(LoadedWhole, PreTrainedModel):
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
         """Return the implementation as transformers does; raise a ValueError if this model's attention has none."""
-        check_has_softmax(self.config, requested_attention)
+        SELF_ATTENTION[self.config.attention_type].check_implementation(self.config, requested_attention)
         return super().get_correct_attn_implementation(requested_attention, is_init_check)
 
     @torch.no_grad()
-    def _init_weights(self, module: nn.Module) -> None:
+    def _init_weights(self, module: Any) -> None:
         super()._init_weights(module)
         if self.config.norm_type == "rms_norm" and isinstance(module, (nn.Linear, nn.Embedding)):
             # bert4keras' RoFormerV2: smaller with depth; 1.1368 compensates the truncation at two standard deviations.
@@ -86,50 +85,8 @@ class RoFormerPreTrainedModel(LoadedWhole, PreTrainedModel):
             init.trunc_normal_(module.weight, std=std, a=-2 * std, b=2 * std)
             if isinstance(module, nn.Embedding) and module.padding_idx is not None:
                 init.zeros_(module.weight[module.padding_idx])
-        elif isinstance(module, RoFormerEncoder) and self.config.trainable_rope:
-            init.zeros_(module.log_inv_freq_offset)
-        elif type(module).__name__ == "RoFormerLMPredictionHead":
-            init.zeros_(module.get_parameter("bias"))
-        elif isinstance(module, FavorMap):
-            init.copy_(module.projection, module.draw())
-        if isinstance(module, RoFormerEncoder) and hasattr(module, "training_steps"):
-            init.zeros_(module.training_steps)
-
-
-class CheckedInputs(NamedTuple):
-    """Inputs of one call of the model, checked, with what was read from the device.
-
-    padding, encoder_padding: see `count_padding`; None if it was not read.
-    padding_is_read: 1 if hidden states of padding are read, 0 if not; None if that was not read, as with a cache.
-    past_key_values, past: the cache to read and extend, and its number of tokens, a tensor if its size is fixed.
-    training_steps: number of earlier training steps, if random features may be redrawn in this call.
-    has_positions: whether the caller gave the position_ids.
-    texts: the packing of several texts in a row; None if each row is one text.
-    """
-
-    attention_mask: torch.Tensor | None
-    padding: int | None
-    padding_is_read: int | None
-    token_type_ids: torch.Tensor | None
-    position_ids: torch.Tensor
-    encoder_hidden_states: torch.Tensor | None
-    encoder_attention_mask: torch.Tensor | None
-    encoder_padding: int | None
-    past_key_values: Cache | None
-    past: int | torch.Tensor
-    training_steps: int | None
-    has_positions: bool
-    texts: FlatPacking | None
-
-
-class AttentionInputs(NamedTuple):
-    """Arguments of every layer after its `hidden_states`, in the order of `RoFormerLayer.forward`."""
-
-    attention_mask: torch.Tensor | None
-    encoder_hidden_states: torch.Tensor | None
-    encoder_attention_mask: torch.Tensor | None
-    packing: Packing | None
-    position_embeddings: tuple[torch.Tensor, ...]
+        elif initialize := getattr(module, "initialize", None):  # of modules of this package
+            initialize()
 
 
 class RoFormerModel(RoFormerPreTrainedModel):
@@ -148,23 +105,25 @@ class RoFormerModel(RoFormerPreTrainedModel):
     """
 
     embeddings_class: type[nn.Module] = RoFormerEmbeddings
-    # Self-attention class; receives the output of `position_embeddings`.
-    self_attention: type[MultiHeadAttention] = RoFormerSelfAttention
 
     def __init__(self, config: RoFormerConfig, add_pooling_layer: bool | None = None):
         if add_pooling_layer is not None:
             config.add_pooling_layer = add_pooling_layer
         super().__init__(config)
         self.gradient_checkpointing = False
-        self.weights_before_redrawing: torch.Tensor | None = None  # see `redraw_features`
         self.embeddings: Any = self.embeddings_class(config)
+        self.embeddings_project = nn.Identity()
         if config.embedding_size != config.hidden_size:
             self.embeddings_project = nn.Linear(config.embedding_size or config.hidden_size, config.hidden_size)
-        is_linear = config.attention_type == "linear"
-        self.encoder = RoFormerEncoder(config, RoFormerLinearSelfAttention if is_linear else self.self_attention)
+        self.encoder = RoFormerEncoder(config, self.self_attention)
         if config.add_pooling_layer:
             self.pooler = RoFormerPooler(config)
         self.post_init()
+
+    @property
+    def self_attention(self) -> Any:
+        """Class of self-attention; it receives the output of `position_embeddings`."""
+        return SELF_ATTENTION[self.config.attention_type]
 
     def get_input_embeddings(self) -> nn.Module:
         return self.embeddings.word_embeddings
@@ -186,6 +145,7 @@ class RoFormerModel(RoFormerPreTrainedModel):
         position_ids: torch.Tensor | None = None,
         output_attentions: bool | None = None,
         unpad_inputs: bool | None = None,
+        one_text_per_row: bool | None = False,
         **kwargs,
     ) -> BaseModelOutputWithPastAndCrossAttentions | BaseModelOutputWithPoolingAndCrossAttentions:
         """Encode token ids, or embeddings in their place.
@@ -198,7 +158,8 @@ class RoFormerModel(RoFormerPreTrainedModel):
             inputs_embeds: shape (b, s, embedding_size), instead of `input_ids`.
             encoder_hidden_states: the source that a decoder with cross-attention reads, shape (b, k, hidden_size).
             encoder_attention_mask: padding mask of the source, shape (b, k), 0 for padding.
-            past_key_values: keys and values of the preceding tokens, in a decoder, which appends those of its input.
+            past_key_values: keys and values of the preceding tokens. A decoder appends those of its input; an encoder
+                takes none.
             use_cache: return `past_key_values`, and create them if they are None. The default is the config's. An
                 encoder returns none.
             position_ids: integers, shape (b, s) or (1, s); if None, 0, 1, 2, …, continued after cached tokens. Only
@@ -208,6 +169,8 @@ class RoFormerModel(RoFormerPreTrainedModel):
             output_attentions: return the attention probabilities, one tensor of shape (b, h, s, k) per layer. The call
                 is then computed eagerly, whatever the attention implementation.
             unpad_inputs: leave padding out of the computation (see `RoFormerConfig`); the config's if None.
+            one_text_per_row: raise an error for several texts in a row, for which a head has no result of their own; if
+                None, each row is one text, whatever its positions.
             output_hidden_states: return the embeddings and every layer's output, each of shape (b, s, hidden_size).
 
         Returns:
@@ -217,124 +180,170 @@ class RoFormerModel(RoFormerPreTrainedModel):
         Raises:
             ValueError: for an argument that does not fit, named in the message, before anything is computed.
         """
-        if output_attentions is None:
-            output_attentions = self.config.output_attentions
-        if unpad_inputs is None:
-            unpad_inputs = self.config.unpad_inputs
-        past_key_values = given_cache(past_key_values, kwargs)
-        token_labels = kwargs.pop("token_labels", None)  # see `RoFormerHead.base_outputs`
-        one_text_per_row = kwargs.pop("one_text_per_row", False)
-        inputs = self._check_inputs(
-            input_ids,
-            inputs_embeds,
-            attention_mask,
-            token_type_ids,
-            position_ids,
-            encoder_hidden_states,
-            encoder_attention_mask,
-            past_key_values,
-            use_cache,
-            token_labels,
-            one_text_per_row,
-            kwargs,
+        output_attentions = self.config.output_attentions if output_attentions is None else output_attentions
+        implementation = implementation_for(self.config, output_attentions)
+        if not self.config.is_decoder:
+            encoder_hidden_states = encoder_attention_mask = None  # as in transformers
+        tokens = self.check_shapes(input_ids, inputs_embeds, token_type_ids, position_ids, encoder_hidden_states)
+        cache, texts = given_cache(past_key_values, kwargs), None
+        if position_ids is not None or kwargs:
+            texts = texts_in_rows(tokens, attention_mask, position_ids, cache, one_text_per_row, kwargs)
+            warn_of_unread(kwargs, type(self).forward, implementation)
+        if cache is not None or self.config.is_decoder:
+            cache = self.choose_cache(cache, use_cache, tokens.shape[0], encoder_hidden_states)
+        self.self_attention.check_mask(self.config, attention_mask, tokens, cache)
+        lengths = self.lengths(tokens, attention_mask, position_ids, texts)
+        if position_ids is None:
+            position_ids = self.default_position_ids(tokens, attention_mask, cache) if texts is None else texts.places()
+        attention_mask, encoder_attention_mask, padding = self.read_inputs(
+            input_ids, token_type_ids, position_ids, attention_mask, encoder_attention_mask, cache, texts
         )
-        warn_of_unread(kwargs, type(self).forward, implementation_for(self.config, output_attentions))
-        cache = inputs.past_key_values
-        if inputs.training_steps is not None:
-            redraw_features(self, inputs.training_steps)
-
-        hidden_states = self.embeddings(input_ids, token_type_ids, inputs_embeds, inputs.position_ids)
-        if hasattr(self, "embeddings_project"):
-            hidden_states = self.embeddings_project(hidden_states)
-        hides_padding = self._hides_padding(unpad_inputs, inputs, hidden_states.shape[:2])
-        # The outputs of each layer keep the padded shape.
-        returns_layers = output_attentions or kwargs.get("output_hidden_states", self.config.output_hidden_states)
-        packing = self._packing(unpad_inputs, inputs) if hides_padding and not returns_layers else None
-        if inputs.texts is not None and self._packs_texts(inputs.texts, output_attentions, returns_layers):
-            packing = inputs.texts
-        *attention, positions = self._prepare_attention(hidden_states, inputs, output_attentions, packing)
-        if packing is not None:
-            hidden_states = packing.pack(hidden_states)
-        hidden_states = self.encoder(
-            hidden_states, *attention, *positions, past_key_values=cache, output_attentions=output_attentions, **kwargs
+        if texts is not None:
+            texts, cache = texts.check(one_text_per_row or encoder_hidden_states is not None, cache, use_cache)
+        hidden_states = self.embeddings_project(self.embeddings(input_ids, token_type_ids, inputs_embeds, position_ids))
+        kwargs |= {"past_key_values": cache, "output_attentions": output_attentions}
+        packing = self.choose_packing(implementation, attention_mask, padding, texts, unpad_inputs, **kwargs)
+        kwargs["encoder_attention_mask"] = RoFormerCrossAttention.make_mask(
+            self.config, implementation, hidden_states, encoder_attention_mask, encoder_hidden_states
         )
-        if packing is not None:
-            hidden_states = packing.unpack(hidden_states)
-        elif hides_padding and attention_mask is not None:
-            hidden_states = zero_padding(hidden_states, attention_mask, token_labels)
-        if isinstance(cache, ReadOnlyCache):
-            cache = None  # it lacks the keys and values of the input
-        outputs: dict[str, Any] = {"last_hidden_state": hidden_states, CACHE_NAME: cache}
-        if hasattr(self, "pooler"):
-            if inputs.texts is not None and inputs.texts.cu_seqlens is not None:
-                hidden_states = inputs.texts.first_tokens(hidden_states)
-            return BaseModelOutputWithPoolingAndCrossAttentions(**outputs, pooler_output=self.pooler(hidden_states))
-        return BaseModelOutputWithPastAndCrossAttentions(**outputs)
+        kwargs["attention_mask"] = self.self_attention.make_mask(
+            self.config, implementation, hidden_states, attention_mask, token_type_ids, cache, texts, packing
+        )
+        positions = self.position_embeddings(position_ids, lengths)
+        hidden_states = self.encoder(hidden_states, encoder_hidden_states, *positions, packing=packing, **kwargs)
+        outputs = {"last_hidden_state": hidden_states, CACHE_NAME: None if isinstance(cache, ReadOnlyCache) else cache}
+        if not hasattr(self, "pooler"):
+            return BaseModelOutputWithPastAndCrossAttentions(**outputs)
+        first_tokens = hidden_states[:, :1] if texts is None else texts.first_tokens(hidden_states)
+        return BaseModelOutputWithPoolingAndCrossAttentions(**outputs, pooler_output=self.pooler(first_tokens))
 
-    def _check_inputs(
+    def check_shapes(
         self,
         input_ids: torch.Tensor | None,
         inputs_embeds: torch.Tensor | None,
-        attention_mask: torch.Tensor | None,
         token_type_ids: torch.Tensor | None,
         position_ids: torch.Tensor | None,
         encoder_hidden_states: torch.Tensor | None,
-        encoder_attention_mask: torch.Tensor | None,
-        past_key_values: Cache | None,
-        use_cache: bool | None,
-        token_labels: torch.Tensor | None,
-        one_text_per_row: bool | None,
-        others: dict[str, Any],
-    ) -> CheckedInputs:
-        """Check the arguments of `forward` and fill in defaults.
-
-        Args:
-            one_text_per_row: whether rows of several texts are refused; see `RoFormerHead.base_outputs`. If None, each
-                row is one text, whatever its positions.
-            others: the keyword arguments that `forward` does not name.
-        """
+    ) -> torch.Tensor:
+        """Return `input_ids` or `inputs_embeds`, the one that is given; raise a ValueError that names an argument of
+        `forward` whose shape or type does not fit."""
         tokens = check_tokens(input_ids, inputs_embeds)
-        if not self.config.is_decoder:
-            encoder_hidden_states = None  # as in transformers
-        elif encoder_hidden_states is not None and not self.config.add_cross_attention:
-            raise ValueError("encoder_hidden_states needs a model with cross-attention: set add_cross_attention=True")
         b, s = tokens.shape[:2]
+        if encoder_hidden_states is not None and not self.config.add_cross_attention:
+            raise ValueError("encoder_hidden_states needs a model with cross-attention: set add_cross_attention=True")
         check_is_tensor("position_ids", position_ids)
-        if position_ids is not None and position_ids.dtype not in (torch.int32, torch.int64):
-            raise ValueError(f"position_ids are {position_ids.dtype}; expected integers of 32 or 64 bits")
         check_same_shape("token_type_ids", token_type_ids, (b, s))
         check_same_shape("inputs_embeds", inputs_embeds, (b, s, self.config.embedding_size))
-        is_given = past_key_values is not None
-        past_key_values = choose_cache(
-            self.config, past_key_values, use_cache, b, encoder_hidden_states is not None, self._extends_cache()
-        )
-        past = 0 if past_key_values is None else past_key_values.get_seq_length()
-        if position_ids is not None and (
-            position_ids.ndim != 2 or position_ids.shape[0] not in (1, b) or position_ids.shape[1] != s
-        ):
+        if position_ids is not None and tuple(position_ids.shape) not in ((b, s), (1, s)):
             raise ValueError(f"position_ids has shape {tuple(position_ids.shape)}; expected ({b}, {s}) or (1, {s})")
-        has_others = attention_mask is not None or isinstance(past, torch.Tensor) or past > 0
-        texts = texts_in_rows((b, s), position_ids, has_others or one_text_per_row is None, others)
-        checked, has_positions = position_ids, position_ids is not None
-        if position_ids is None:
-            position_ids = self.default_position_ids(attention_mask, s, past, tokens.device)
-            if texts is not None:
-                checked = position_ids = texts.places()
-            elif isinstance(past, torch.Tensor):  # a cache of fixed size counts its tokens on the device
-                checked = position_ids
-            else:
-                check_length(self.config, past + s)
-        # Read every value needed on the host in one device sync.
-        padding, is_read, encoder_padding, has_padding, training_steps, number, fit = check_ranges(
+        if position_ids is not None and position_ids.dtype not in (torch.int32, torch.int64):
+            raise ValueError(f"position_ids are {position_ids.dtype}; expected integers of 32 or 64 bits")
+        return tokens
+
+    def choose_cache(
+        self,
+        cache: Cache | None,
+        use_cache: bool | None,
+        b: int,
+        encoder_hidden_states: torch.Tensor | None,
+    ) -> Cache | None:
+        """Return the cache that one call of a decoder reads and extends; None for no cache.
+
+        Args:
+            cache: the given one. Under gradient checkpointing, which computes each layer twice, it is only read.
+
+        Raises:
+            ValueError: for a cache that the model cannot use; an encoder uses none.
+        """
+        config, kind = self.config, self.self_attention
+        if not config.is_decoder:
+            if isinstance(cache, Cache) and cache.get_seq_length() == 0:
+                return None
+            raise ValueError(
+                "an encoder takes no past_key_values, and so no prefix tuning: leave them out, and train LoRA adapters "
+                "in place of a prefix"
+            )
+        if cache is not None and not isinstance(cache, Cache):
+            raise ValueError(
+                f"past_key_values is a {type(cache).__name__}; expected a Cache of transformers. "
+                "DynamicCache(past_key_values) makes one from a tuple of each layer's keys and values."
+            )
+        if cache is not None and depends_on_length(config):
+            raise ValueError(
+                'rope_type "dynamic" rotates all keys again as a text grows: leave out past_key_values and pass '
+                "use_cache=False; for fine-tuning, use another adapter than a prefix"
+            )
+        recomputes = self.training and torch.is_grad_enabled()
+        recomputes = recomputes and any(layer.gradient_checkpointing for layer in self.encoder.layer)
+        if cache is None:
+            if recomputes or depends_on_length(config) or not (config.use_cache if use_cache is None else use_cache):
+                return None
+            cache = kind.make_cache(config)
+            has_source = encoder_hidden_states is not None
+            return EncoderDecoderCache(cache, DynamicCache(config=config)) if has_source else cache
+        own: Any = getattr(cache, "self_attention_cache", cache)
+        if recomputes:
+            cache = kind.read_only(own) if own.get_seq_length() else None
+        if cache is not None:
+            kind.check_cache(own, config, b)
+        return cache
+
+    def lengths(
+        self,
+        tokens: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        position_ids: torch.Tensor | None,
+        texts: FlatPacking | None,
+    ) -> int | torch.Tensor:
+        """Return the lengths of which frequencies depend: one number for all texts, shape (b,) for each text, or (b, s)
+        for each token's text if rows hold several. A text with `position_ids` is as long as its last position says."""
+        if not depends_on_length(self.config):
+            return tokens.shape[1]
+        is_token = attention_mask != 0 if attention_mask is not None and attention_mask.ndim == 2 else None
+        if texts is not None:
+            return texts.largest((texts.places() if position_ids is None else position_ids) + 1)
+        if position_ids is not None:
+            of_tokens = position_ids if is_token is None else torch.where(is_token, position_ids, 0)
+            return of_tokens.amax(dim=-1) + 1
+        return tokens.shape[1] if is_token is None else is_token.sum(dim=-1)
+
+    def default_position_ids(
+        self, tokens: torch.Tensor, attention_mask: torch.Tensor | None, cache: Cache | None
+    ) -> torch.Tensor:
+        """Return the positions of a call without `position_ids`, shape (b or 1, s), continued after cached tokens."""
+        s, past = tokens.shape[1], 0 if cache is None else cache.get_seq_length()
+        if self.config.position_encoding == "learned" and not isinstance(past, torch.Tensor):
+            check_length(self.config, past + s)
+        return torch.arange(s, device=tokens.device)[None] + past
+
+    def read_inputs(
+        self,
+        input_ids: torch.Tensor | None,
+        token_type_ids: torch.Tensor | None,
+        position_ids: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        encoder_attention_mask: torch.Tensor | None,
+        cache: Cache | None,
+        texts: FlatPacking | None,
+    ) -> tuple[torch.Tensor | None, torch.Tensor | None, int]:
+        """Check the values of the inputs, and read what else must be known on the host, in one device sync. The number of
+        `texts`, and whether their ends fit, are put into them.
+
+        Returns:
+            `attention_mask` and `encoder_attention_mask`, None if they mask nothing, and the number of tokens of padding
+            that may be left out: 0 if a text begins with padding, which heads and poolers read, or if it is not known.
+        """
+        is_fixed = getattr(cache, "is_compileable", False)
+        padding, begins, source_padding, has_padding, training_steps, number, fit = check_ranges(
             (self.main_input_name, input_ids, self.config.vocab_size, None),
             ("token_type_ids", token_type_ids, self.config.type_vocab_size, None),
-            ("position_ids", checked, longest_text(self.config), None),
+            ("position_ids", position_ids, longest_text(self.config), None),
             questions=(
-                None if getattr(past_key_values, "is_compileable", False) else count_padding(attention_mask),
-                padding_is_read(attention_mask, token_labels) if past_key_values is None else None,
-                None if encoder_hidden_states is None else count_padding(encoder_attention_mask),
+                None if is_fixed else count_padding(attention_mask),
+                None if is_fixed else count_padding(attention_mask, first=True),
+                count_padding(encoder_attention_mask),
                 self.has_padding_at_an_end(input_ids) if attention_mask is None else None,
-                self.encoder.training_steps if is_redrawing(self) else None,
+                self.self_attention.training_steps(self),
                 None if texts is None else texts.number,
                 None if texts is None or texts.number is None else texts.fit,
             ),
@@ -343,90 +352,12 @@ class RoFormerModel(RoFormerPreTrainedModel):
             # Pass one pad token: padding was detected above, so this avoids a second sync.
             self.warn_if_padding_and_no_attention_mask(torch.tensor([[self.config.pad_token_id]]), None)
         if texts is not None:
-            texts = texts.check(number, fit, one_text_per_row or encoder_hidden_states is not None)
-        if texts is not None and texts.cu_seqlens is not None and past_key_values is not None:
-            if use_cache or is_given:
-                raise ValueError(
-                    f"a cache continues one text per row, but {texts.source} puts several into a row: pass "
-                    "use_cache=False, and no past_key_values"
-                )
-            past_key_values = None
-        own = attention_mask, padding, is_read, token_type_ids, position_ids
-        source = encoder_hidden_states, encoder_attention_mask, encoder_padding
-        return CheckedInputs(*own, *source, past_key_values, past, training_steps, has_positions, texts)
-
-    def _prepare_attention(
-        self,
-        hidden_states: torch.Tensor,
-        inputs: CheckedInputs,
-        output_attentions: bool | None,
-        packing: Packing | None,
-    ) -> AttentionInputs:
-        """Return the masks and position embeddings for every layer; `hidden_states` are not packed."""
-        config = self.config
-        if config.attention_type == "linear":
-            config.check_linear_attention()  # fields may have been set since the model was made
-            if output_attentions:
-                check_matrix(hidden_states.shape[1], inputs.past)
-        implementation = implementation_for(config, output_attentions)
-        check_implementation(config, implementation, hidden_states, self.training)
-        positions = self.position_embeddings(
-            inputs.position_ids, inputs.attention_mask, inputs.has_positions, inputs.texts
-        )
-        source = inputs.encoder_attention_mask, inputs.encoder_hidden_states, inputs.encoder_padding
-        encoder = inputs.encoder_hidden_states, cross_attention_mask(config, implementation, hidden_states, *source)
-        if packing is not None:
-            return AttentionInputs(None, *encoder, packing, tuple(packing.pack(x) for x in positions))
-        own = inputs.attention_mask, inputs.token_type_ids, inputs.past_key_values, inputs.padding
-        starts = None if inputs.texts is None else inputs.texts.starts
-        mask = self_attention_mask(config, implementation, hidden_states, *own, starts)
-        return AttentionInputs(mask, *encoder, None, positions)
-
-    def _hides_padding(self, unpad_inputs: bool | None, inputs: CheckedInputs, shape: torch.Size) -> bool:
-        """Return whether a call for tokens of that shape returns 0 at padding (see `RoFormerConfig.unpad_inputs`)."""
-        if unpad_inputs is None:
-            unpad_inputs = not (self.config.is_decoder or self.config.prefix_lm)
-        mask = inputs.attention_mask
-        if not unpad_inputs or inputs.padding == 0 or not isinstance(mask, torch.Tensor) or mask.shape != shape:
-            return False
-        return inputs.past_key_values is None and self.self_attention.supports_unpadding
-
-    def _packing(self, unpad_inputs: bool | None, inputs: CheckedInputs) -> Packing | None:
-        """Return the packing for a call that leaves its padding out of the computation, otherwise None."""
-        mask, implementation = inputs.attention_mask, implementation_for(self.config, False)
-        if mask is None or not inputs.padding or inputs.padding_is_read != 0:
-            return None
-        if not can_pack(self.config, implementation) or self._has_compiled_layers():
-            return None
-        if self.config.chunk_size_feed_forward:  # the chunks must divide the number of tokens
-            return None
-        if unpad_inputs or is_faster_packed(self.config, implementation, mask.device, inputs.padding, len(mask)):
-            return Packing(mask)
-        return None
-
-    def _packs_texts(self, texts: FlatPacking, output_attentions: bool | None, returns_layers: bool) -> bool:
-        """Return whether the layers compute several texts in a row one by one, not all with a mask."""
-        implementation = implementation_for(self.config, output_attentions)
-        if output_attentions or texts.cu_seqlens is None or (returns_layers and texts.batch_shape[0] > 1):
-            return False
-        if "flash" in implementation:
-            return True
-        if not (self.self_attention.supports_unpadding and can_pack(self.config, implementation)):
-            return False
-        is_linear = self.config.attention_type == "linear"
-        return can_be_read(texts.starts) and (is_linear or not self._has_compiled_layers())
-
-    def _has_compiled_layers(self) -> bool:
-        """Return whether layers are compiled one by one: each new set of lengths would compile them again."""
-        layers: Any = self.encoder.layer
-        parts = (x for layer in layers for x in (layer, layer.attention, layer.attention.self))
-        return any(x._compiled_call_impl is not None or hasattr(x, "_orig_mod") for x in (self.encoder, *parts))
-
-    def default_position_ids(
-        self, attention_mask: torch.Tensor | None, s: int, past: int | torch.Tensor, device: torch.device
-    ) -> torch.Tensor:
-        """Return the positions of a call without `position_ids`, shape (b or 1, s), continued after cached tokens."""
-        return torch.arange(s, device=device)[None] + past
+            texts.number, texts.fit = number, fit
+        if training_steps is not None:
+            self.self_attention.redraw(self, training_steps)
+        attention_mask = None if padding == 0 else attention_mask
+        encoder_attention_mask = None if source_padding == 0 else encoder_attention_mask
+        return attention_mask, encoder_attention_mask, 0 if begins else padding or 0
 
     def has_padding_at_an_end(self, input_ids: torch.Tensor | None) -> torch.Tensor | None:
         """Return whether a text starts or ends with padding, as a 0-d tensor; None if the values cannot be read."""
@@ -434,57 +365,79 @@ class RoFormerModel(RoFormerPreTrainedModel):
             return None
         return (input_ids[:, :: max(input_ids.shape[1] - 1, 1)] == self.config.pad_token_id).any()
 
-    def position_embeddings(
+    def choose_packing(
         self,
-        position_ids: torch.Tensor,
+        implementation: str,
         attention_mask: torch.Tensor | None,
-        has_positions: bool = False,
-        texts: FlatPacking | None = None,
-    ) -> tuple[torch.Tensor, ...]:
-        """Return the position arguments of every layer's self-attention: cosines and sines of the angles if the
-        encoding is rotary, otherwise nothing."""
-        if self.config.position_encoding != "rotary":
-            return ()
-        config, s, device = self.config, position_ids.shape[1], position_ids.device
-        given = position_ids if has_positions or texts is not None else None
-        frequencies = self.frequencies(attention_mask, s, device, None, given, texts)
-        embeddings = rotary_position_embeddings(position_ids, frequencies)
-        if config.rotary_value and config.rotary_dim != config.head_dim:  # values are narrower than rotated features
-            frequencies = self.frequencies(attention_mask, s, device, config.head_dim, given, texts)
+        padding: int,
+        texts: FlatPacking | None,
+        unpad_inputs: bool | None,
+        past_key_values: Cache | None,
+        output_attentions: bool | None,
+        output_hidden_states: bool | None = None,
+        **kwargs,
+    ) -> Packing | None:
+        """Return how the layers compute the texts without padding, one by one; None if they compute padded rows.
+
+        Args:
+            padding: number of tokens that may be left out (see `read_inputs`).
+            texts: see `texts_in_rows`.
+        """
+        config, kind = self.config, self.self_attention
+        if output_hidden_states is None:
+            output_hidden_states = config.output_hidden_states
+        if texts is not None:
+            return texts if self.packs_texts(texts, implementation, output_attentions, output_hidden_states) else None
+        # The outputs of each layer keep the padded shape, and chunks must divide the number of tokens.
+        if not padding or attention_mask is None or past_key_values is not None or output_attentions:
+            return None
+        if output_hidden_states or config.chunk_size_feed_forward or self._has_compiled_layers():
+            return None
+        if not (config.unpad_inputs if unpad_inputs is None else unpad_inputs) or not kind.can_pack(
+            config, implementation
+        ):
+            return None
+        faster = is_faster_packed(attention_mask, config.hidden_size, implementation, padding)
+        return Packing(attention_mask) if faster else None
+
+    def packs_texts(
+        self, texts: FlatPacking, implementation: str, output_attentions: bool | None, output_hidden_states: bool | None
+    ) -> bool:
+        """Return whether the layers compute several texts in a row one by one, not all with a mask."""
+        kind = self.self_attention
+        if output_attentions or texts.cu_seqlens is None or (output_hidden_states and texts.batch_shape[0] > 1):
+            return False
+        if "flash" in implementation:
+            return True
+        if not (kind.can_pack(self.config, implementation) and can_be_read(texts.starts)):
+            return False
+        return not (kind.masks_texts and self._has_compiled_layers())
+
+    def _has_compiled_layers(self) -> bool:
+        """Return whether layers are compiled one by one: each new set of lengths would compile them again."""
+        layers: Any = self.encoder.layer
+        parts = (x for layer in layers for x in (layer, layer.attention, layer.attention.self))
+        return any(x._compiled_call_impl is not None or hasattr(x, "_orig_mod") for x in (self.encoder, *parts))
+
+    def position_embeddings(self, position_ids: torch.Tensor, lengths: int | torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return what every layer's self-attention takes of positions: cosines and sines of the angles if the encoding is
+        rotary, for values of another width than the rotated features too; otherwise nothing.
+
+        Args:
+            position_ids: shape (b or 1, s).
+            lengths: see `lengths`.
+        """
+        config, embeddings = self.config, ()
+        if config.position_encoding != "rotary":
+            return embeddings
+        for width in dict.fromkeys((config.rotary_dim, config.head_dim if config.rotary_value else config.rotary_dim)):
+            frequencies = self.frequencies(lengths, position_ids.device, width)
             embeddings += rotary_position_embeddings(position_ids, frequencies)
         return embeddings
 
-    def frequencies(
-        self,
-        attention_mask: torch.Tensor | None,
-        s: int,
-        device: torch.device,
-        width: int | None = None,
-        position_ids: torch.Tensor | None = None,
-        texts: FlatPacking | None = None,
-    ) -> torch.Tensor:
-        """Return θ_i of equation 15, shape (width / 2,), or if they depend on each sequence's length (b, width / 2), or with
-        several `texts` in a row (b, s, width / 2).
-
-        `width` defaults to `config.rotary_dim`. A sequence with `position_ids` is as long as its last position says.
-        """
-        lengths: int | torch.Tensor = s
-        if depends_on_length(self.config):
-            is_token = None if attention_mask is None or attention_mask.ndim != 2 else attention_mask != 0
-            if texts is not None and position_ids is not None:
-                lengths = texts.largest(position_ids + 1)
-            elif position_ids is not None:
-                of_tokens = position_ids if is_token is None else torch.where(is_token, position_ids, 0)
-                lengths = of_tokens.amax(dim=-1) + 1
-            elif is_token is not None:
-                lengths = is_token.sum(dim=-1)
+    def frequencies(self, lengths: int | torch.Tensor, device: torch.device, width: int | None = None) -> torch.Tensor:
+        """Return θ_i of equation 15, trained ones if the model has them; see `scaled_inverse_frequencies`."""
         frequencies = scaled_inverse_frequencies(self.config, lengths, device, width)
         if self.config.trainable_rope:
-            frequencies = frequencies * self.encoder.log_inv_freq_offset.to(frequencies).exp()
+            frequencies = frequencies * growth(self.config, self.encoder.log_inv_freq_offset)
         return frequencies
-
-    def _extends_cache(self) -> bool:
-        """Return whether layers may extend a cache: in decoders, unless gradient checkpointing recomputes layers."""
-        if not self.config.is_decoder or not self.training or not torch.is_grad_enabled():
-            return self.config.is_decoder
-        return not any(layer.gradient_checkpointing for layer in self.encoder.layer)

@@ -18,7 +18,7 @@ from .heads import (
     RoFormerForSequenceClassification,
     RoFormerForTokenClassification,
 )
-from .input_checks import check_ranges
+from .inputs import check_ranges
 from .layers import RoFormerLayer
 from .model import LM_HEAD_KEYS, RoFormerModel, RoFormerPreTrainedModel
 from .nezha_attention import NezhaSelfAttention, relative_position_embeddings
@@ -89,14 +89,14 @@ class NezhaModel(NezhaPreTrainedModel, RoFormerModel):
     ```
     """
 
-    self_attention = NezhaSelfAttention
+    @property
+    def self_attention(self) -> Any:
+        return NezhaSelfAttention
 
     def position_embeddings(
         self,
         position_ids: torch.Tensor,
-        attention_mask: torch.Tensor | None,
-        has_positions: bool = False,
-        texts=None,
+        lengths: int | torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the vector of each distance, and the row of each pair of tokens, for every layer's self-attention."""
         return relative_position_embeddings(position_ids, self.config.head_dim, self.config.max_relative_position)
@@ -146,6 +146,7 @@ class NezhaForPreTrainingOutput(ModelOutput):
 class NezhaForPreTraining(NezhaForMaskedLM):
     """Masked language model and next sentence prediction, as in pre-training."""
 
+    one_text_per_row = True
     # There are two losses, and Trainer counts the labels of the first only: each accumulated step has the same weight.
     accepts_loss_kwargs = False
     reads_pooler = True
@@ -179,7 +180,8 @@ class NezhaForPreTraining(NezhaForMaskedLM):
             step if each has the same numbers of both labels.
         """
         next_sentence_range = ("next_sentence_label", next_sentence_label, 2, -100)
-        count = check_token_labels(labels, input_ids, inputs_embeds, self.config.vocab_size, next_sentence_range)
+        vocab_size = self.config.vocab_size
+        count, _ = check_token_labels(labels, input_ids, inputs_embeds, attention_mask, vocab_size, next_sentence_range)
         inputs = (input_ids, attention_mask, token_type_ids, inputs_embeds)
         outputs = self.base_outputs(*inputs, **kwargs)
         hidden_states, labels = select_labelled(self, outputs.last_hidden_state, labels, count)

@@ -17,7 +17,7 @@ from typing import cast
 import torch
 from torch import nn
 
-from .attention import MultiHeadAttention
+from .attention import RoFormerSelfAttention
 from .configuration import RoFormerConfig
 from .nezha_configuration import NezhaConfig
 from .rotary import inverse_frequencies
@@ -53,29 +53,32 @@ def relative_position_embeddings(
     return vectors.to(device=position_ids.device, dtype=torch.float32), rows[:, None]
 
 
-class NezhaSelfAttention(MultiHeadAttention):
+class NezhaSelfAttention(RoFormerSelfAttention):
     """Self-attention with relative positions in the scores and in the values."""
-
-    supports_unpadding = False
 
     def __init__(self, config: NezhaConfig, layer_idx: int):
         super().__init__(cast(RoFormerConfig, config), layer_idx)
         self.register_load_state_dict_pre_hook(drop_positions_encoding)
 
+    @staticmethod
+    def can_pack(config: RoFormerConfig, implementation: str) -> bool:
+        """Return False: the rows of `position_embeddings` are of padded texts."""
+        return False
+
     def forward(
         self,
         hidden_states: torch.Tensor,
-        attention_mask: torch.Tensor | None,
-        position_embeddings: tuple[torch.Tensor, torch.Tensor],
+        vectors: torch.Tensor,
+        rows: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
         **kwargs,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         query, key, value = (x.transpose(1, 2) for x in self.project(hidden_states))
-        vectors, rows = position_embeddings
         vectors = vectors.to(query.dtype)
         rows = rows.expand(*query.shape[:3], -1)  # (b, h, s, s), without a copy
 
         by_distance = torch.matmul(query, vectors.T)  # (b, h, s, 2K + 1)
-        scores = (torch.matmul(query, key.transpose(-1, -2)) + by_distance.gather(-1, rows)) * self.scaling
+        scores = (torch.matmul(query, key.transpose(-1, -2)) + by_distance.gather(-1, rows)) * self.head_dim**-0.5
         if attention_mask is not None:
             scores = scores + attention_mask
         probabilities = self.dropout(nn.functional.softmax(scores, dim=-1))

@@ -18,10 +18,9 @@ from transformers.generation import GenerationMixin
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2SeqModelOutput
 
 from .absolute_positions import SinusoidalPositionEmbeddings
-from .cache import CACHE_NAME, given_cache
 from .docstrings import can_return_tuple
 from .fast_dropout import Dropout
-from .input_checks import can_be_read, check_same_shape
+from .inputs import CACHE_NAME, can_be_read, check_same_shape, given_cache
 from .model import RoFormerModel, RoFormerPreTrainedModel
 from .seq2seq_configuration import RoFormerSeq2SeqConfig
 from .task_head import check_token_labels, mean_cross_entropy, select_labelled
@@ -87,13 +86,13 @@ class RoFormerSeq2SeqStack(RoFormerSeq2SeqPreTrainedModel, RoFormerModel):
             self.main_input_name = "decoder_input_ids"  # so that errors name the argument that the user passed
 
     def default_position_ids(
-        self, attention_mask: torch.Tensor | None, s: int, past: int | torch.Tensor, device: torch.device
+        self, tokens: torch.Tensor, attention_mask: torch.Tensor | None, cache: Cache | None
     ) -> torch.Tensor:
         """Return positions as in `RoFormerModel`, but counted from a text's first token after any padding."""
-        position_ids = super().default_position_ids(attention_mask, s, past, device)
+        position_ids = super().default_position_ids(tokens, attention_mask, cache)
         if not isinstance(attention_mask, torch.Tensor):
             return position_ids
-        if attention_mask.ndim == 4 and attention_mask.shape[-1] != s:
+        if attention_mask.ndim == 4 and attention_mask.shape[-1] != tokens.shape[1]:
             # `generate()` makes this mask for a static cache; its last token sees all tokens but padding.
             attention_mask = attention_mask[:, 0, -1]
             if attention_mask.is_floating_point():
@@ -190,7 +189,6 @@ class RoFormerSeq2SeqModel(RoFormerSeq2SeqPreTrainedModel):
         if decoder_input_ids is None and decoder_inputs_embeds is None:
             raise ValueError("the decoder has no input: pass decoder_input_ids, decoder_inputs_embeds or labels")
         past_key_values = given_cache(past_key_values, kwargs)
-        token_labels = kwargs.pop("token_labels", None)  # of the target; see `RoFormerHead.base_outputs`
         kwargs |= {"return_dict": True, "one_text_per_row": True}
         kwargs.setdefault("output_hidden_states", self.config.output_hidden_states)
         kwargs.setdefault("output_attentions", self.config.output_attentions)
@@ -222,7 +220,6 @@ class RoFormerSeq2SeqModel(RoFormerSeq2SeqPreTrainedModel):
             past_key_values=past_key_values,
             use_cache=self.config.use_cache if use_cache is None else use_cache,
             position_ids=decoder_position_ids,
-            token_labels=token_labels,
             **kwargs,
         )
         return Seq2SeqModelOutput(
@@ -306,28 +303,25 @@ class RoFormerForConditionalGeneration(RoFormerSeq2SeqPreTrainedModel, Generatio
             other outputs. In training with `config.sparse_prediction`, `logits` has shape (n, vocab_size), a row for
             each of the n labels.
         """
-        count = check_token_labels(labels, decoder_input_ids, decoder_inputs_embeds, self.config.vocab_size)
-        if labels is not None:
-            use_cache = False
-            if decoder_input_ids is None and decoder_inputs_embeds is None:
-                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-            if decoder_attention_mask is None:
-                decoder_attention_mask = self._mask_after_last_label(labels, kwargs.get("unpad_inputs"))
+        use_cache = use_cache if labels is None else False
+        if labels is not None and decoder_input_ids is None and decoder_inputs_embeds is None:
+            decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+            if decoder_attention_mask is None and past_key_values is None and can_be_read(labels):
+                decoder_attention_mask = up_to_last_label(labels)
+        targets = decoder_input_ids, decoder_inputs_embeds, decoder_attention_mask
+        count, on_padding = check_token_labels(labels, *targets, self.config.vocab_size)
+        if on_padding:
+            kwargs["unpad_inputs"] = False
         kwargs["return_dict"] = True
         inputs = (input_ids, attention_mask, decoder_input_ids, decoder_attention_mask, encoder_outputs)
         inputs += (past_key_values, inputs_embeds, decoder_inputs_embeds, use_cache)
         inputs += (token_type_ids, position_ids, decoder_position_ids)
-        outputs = self.model(*inputs, token_labels=labels, **kwargs)
+        outputs = self.model(*inputs, **kwargs)
         hidden_states, labels = select_labelled(self, outputs.last_hidden_state, labels, count)
         logits = self.logits_of(hidden_states)
         loss = None if labels is None else mean_cross_entropy(logits, labels, num_items_in_batch)
         others = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
         return Seq2SeqLMOutput(loss=loss, logits=logits, **others)
-
-    def _mask_after_last_label(self, labels: torch.Tensor, unpad_inputs: bool | None) -> torch.Tensor | None:
-        """Return a decoder's mask that leaves out what follows the last label, if inputs are to be unpadded."""
-        unpad_inputs = self.config.unpad_inputs if unpad_inputs is None else unpad_inputs
-        return up_to_last_label(labels) if unpad_inputs and can_be_read(labels) else None
 
     def logits_of(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """Return logits, shape (…, vocab_size), from the decoder's hidden states, shape (…, d)."""

@@ -98,7 +98,7 @@ class RoFormerSeq2SeqConfig(ConfigurationMixin, PreTrainedConfig):
     use_cache: bool = True
     is_encoder_decoder: bool = True
     tie_word_embeddings: bool = True
-    unpad_inputs: bool | None = None
+    unpad_inputs: bool | None = True
     sparse_prediction: bool = False
     bos_token_id: int | None = 0
     pad_token_id: int | None = 1

@@ -11,7 +11,7 @@ import torch
 from .configuration import RoFormerConfig
 from .docstrings import described_as_in
 from .fast_cross_entropy import cross_entropy
-from .input_checks import can_be_read, check_ranges, check_same_shape, is_wrapped
+from .inputs import can_be_read, check_ranges, check_same_shape, is_wrapped
 from .model import RoFormerModel, RoFormerPreTrainedModel
 
 # Arguments of heads besides the bare model's; the second is for heads whose loss is over `labels` alone.
@@ -67,22 +67,32 @@ def check_token_labels(
     labels: torch.Tensor | None,
     input_ids: torch.Tensor | None,
     inputs_embeds: torch.Tensor | None,
+    attention_mask: torch.Tensor | None,
     classes: int,
     *others: tuple[str, torch.Tensor | None, int | None, int | None],
-) -> int | None:
+    next_labels: torch.Tensor | None = None,
+) -> tuple[int | None, bool]:
     """Raise a ValueError unless each token has a label from 0 to `classes` - 1, or -100.
 
-    `others` are further ranges to check in the same device sync (see `check_ranges`).
+    `others` are further ranges to check in the same device sync (see `check_ranges`); `next_labels` are the labels of the
+    hidden states, if they are not `labels`.
 
     Returns:
-        The number of labels that are not -100; None without labels, or if they cannot be read (in a compiled model).
+        The number of labels that are not -100; None without labels, or if they cannot be read (in a compiled model). And
+        whether labels may lie on padding, which then has to be computed.
     """
     inputs = input_ids if inputs_embeds is None else inputs_embeds
     if inputs is not None:
         check_same_shape("labels", labels, inputs.shape[:2])
-    is_known = labels is not None and can_be_read(labels)
-    count = (labels != -100).sum() if is_known else None
-    return check_ranges(("labels", labels, classes, -100), *others, questions=(count,))[0]
+    count = on_padding = None
+    if labels is not None and can_be_read(labels):
+        count = (labels != -100).sum()
+        if isinstance(attention_mask, torch.Tensor) and attention_mask.shape == labels.shape:
+            has_label = (labels if next_labels is None else next_labels) != -100
+            on_padding = ((attention_mask == 0) & has_label.to(attention_mask.device)).any()
+            on_padding = on_padding if can_be_read(attention_mask) else None
+    count, on_padding = check_ranges(("labels", labels, classes, -100), *others, questions=(count, on_padding))
+    return count, labels is not None and on_padding != 0
 
 
 def select_labelled(
@@ -116,6 +126,7 @@ class RoFormerHead(RoFormerPreTrainedModel):
     """Base of models with a head; the bare model is the attribute `base_model_prefix`, as in checkpoints."""
 
     base_model_class = RoFormerModel
+    one_text_per_row = True  # False in heads with an output for each token
     if TYPE_CHECKING:
         roformer: RoFormerModel
 
@@ -123,13 +134,17 @@ class RoFormerHead(RoFormerPreTrainedModel):
         super().__init__(config)
         setattr(self, self.base_model_prefix, self.base_model_class(config))
 
-    def base_outputs(self, *inputs, num_items_in_batch=None, **kwargs) -> Any:
-        """Return the bare model's outputs for the arguments of a head.
+    @property
+    def self_attention(self) -> Any:
+        """Class of the bare model's self-attention."""
+        model: Any = self.base_model
+        return model.self_attention
 
-        A head with an output for each token also passes `token_labels`, the label of each hidden state, shape (b, s),
-        -100 for none, or None. Padding that has one is computed. Other heads do not take several texts in a row.
-        """
-        kwargs.setdefault("one_text_per_row", "token_labels" not in kwargs)
+    def base_outputs(self, *inputs, num_items_in_batch=None, reads_padding: bool = False, **kwargs) -> Any:
+        """Return the bare model's outputs for the arguments of a head; those at padding are computed if it reads them."""
+        if reads_padding:
+            kwargs["unpad_inputs"] = False
+        kwargs.setdefault("one_text_per_row", self.one_text_per_row)
         return self.base_model(*inputs, **{**kwargs, "return_dict": True})
 
     def _make_output(

@@ -1,8 +1,9 @@
-"""Trainable frequencies: a parameter `encoder.log_inv_freq_offset`.
+"""Trainable frequencies: a parameter `encoder.log_inv_freq_offset`, and the frequencies in files, `encoder.inv_freq`.
 
 The parameter is the offset of their logarithms from the frequencies of `rope_parameters`, and begins at 0. So a step of
 the optimiser changes each frequency in proportion to itself, none becomes negative, and weight decay leads back to the
-initial ones. Version 0.2 trained and saved the frequencies themselves, as `encoder.inv_freq`; its files are read.
+initial ones. Files and state dicts have the frequencies, too, float32. What this package loads takes these, as those of
+version 0.2 have nothing else; what loads a file without it takes the offset.
 """
 
 from typing import Any
@@ -12,12 +13,23 @@ import torch
 from .configuration import RoFormerConfig
 from .rope_scaling import scaled_inverse_frequencies
 
-OLDER_NAME, NAME = "inv_freq", "log_inv_freq_offset"
+OFFSET, FREQUENCIES = "log_inv_freq_offset", "inv_freq"
+
+
+def initial_frequencies(config: RoFormerConfig, device: torch.device) -> torch.Tensor:
+    """Return the frequencies of `rope_parameters`, float64, rounded as in files."""
+    return scaled_inverse_frequencies(config, 1, device).float().double()
+
+
+def frequencies_of(config: RoFormerConfig, offset: torch.Tensor) -> torch.Tensor:
+    """Return the frequencies of an offset, float32, as files have them."""
+    initial = initial_frequencies(config, offset.device)
+    return (initial * offset.to(initial).exp()).float()
 
 
 def offset_of(config: RoFormerConfig, frequencies: torch.Tensor, name: str) -> torch.Tensor:
-    """Return the offset of trained frequencies; raise a ValueError unless they are positive and finite."""
-    initial = scaled_inverse_frequencies(config, 1, frequencies.device)
+    """Return the offset of frequencies of a file; raise a ValueError unless they are positive and finite."""
+    initial = initial_frequencies(config, frequencies.device)
     if frequencies.shape != initial.shape:
         return frequencies  # the caller compares shapes
     is_wrong = ~((frequencies > 0) & frequencies.isfinite())
@@ -30,8 +42,21 @@ def offset_of(config: RoFormerConfig, frequencies: torch.Tensor, name: str) -> t
     return (frequencies.to(initial) / initial).log().float()
 
 
-def read_older_frequencies(encoder: Any, state_dict: dict, prefix: str, *args) -> None:
-    """Replace the frequencies in a state dict of version 0.2, which is loaded, by their offset."""
-    frequencies = state_dict.pop(f"{prefix}{OLDER_NAME}", None)
-    if frequencies is not None:
-        state_dict[f"{prefix}{NAME}"] = offset_of(encoder.config, frequencies, f"{prefix}{OLDER_NAME}")
+def growth(config: RoFormerConfig, offset: torch.Tensor) -> torch.Tensor:
+    """Return the factors, float64, by which training has changed the frequencies of a config.
+
+    They are those of the rounded frequencies, so that a saved model computes the same.
+    """
+    return frequencies_of(config, offset) / initial_frequencies(config, offset.device)
+
+
+def write_frequencies(encoder: Any, state_dict: dict, prefix: str, *args) -> None:
+    """Put the present frequencies into a new state dict."""
+    state_dict[f"{prefix}{FREQUENCIES}"] = frequencies_of(encoder.config, state_dict[f"{prefix}{OFFSET}"])
+
+
+def read_frequencies(encoder: Any, state_dict: dict, prefix: str, *args) -> None:
+    """Put the offset of the frequencies into a state dict that is loaded."""
+    name = f"{prefix}{FREQUENCIES}"
+    if name in state_dict:
+        state_dict[f"{prefix}{OFFSET}"] = offset_of(encoder.config, state_dict[name], name)

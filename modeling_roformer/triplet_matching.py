@@ -18,7 +18,7 @@ from transformers.utils import logging
 
 from .configuration import TRIPLET_LOSSES, RoFormerConfig
 from .docstrings import can_return_tuple
-from .input_checks import can_be_read, check_same_shape, check_tokens, read_together
+from .inputs import can_be_read, check_ranges, check_same_shape, check_tokens
 from .task_head import RoFormerHead, describes_inputs_and_parts, flatten_examples, mean_loss, mean_over_tokens
 
 # As in the paper's RoFormer-1024. Without a default, a tokenizer without a limit would truncate nothing.
@@ -143,7 +143,7 @@ class RoFormerForTripletMatching(RoFormerHead):
             labels_fit = ((labels == 0) | (labels == 1)).all()
         if attention_mask is not None and can_be_read(attention_mask):
             has_token = attention_mask.any(dim=-1)
-        fit, filled = read_together(labels_fit, None if has_token is None else has_token.all())
+        fit, filled = check_ranges(questions=(labels_fit, None if has_token is None else has_token.all()))
         if fit == 0:
             raise ValueError("labels must be 0 (B is closer to A) or 1 (C is)")
         if has_token is not None and filled == 0:

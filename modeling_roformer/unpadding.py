@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 from torch.nn import functional as F
+from transformers.cache_utils import Cache
 
-from .configuration import RoFormerConfig
-from .input_checks import can_be_read, check_is_tensor, check_same_shape
+from .inputs import can_be_read, check_is_tensor, check_same_shape
 
 # Padding per text, times hidden_size², from which on packed texts are faster: 8 tokens at width 256, 1 at 768.
 LEAST_SAVED = 2**19
@@ -94,6 +94,9 @@ class FlatPacking(Packing):
         fit: whether `ends` and `max_length` fit the tokens, as a 0-d tensor.
     """
 
+    number: Any  # of texts
+    has_given_cache = False  # whether the caller passed a cache, although without tokens
+
     def __init__(self, source: str, starts: torch.Tensor, ends: Any = None, max_length: Any = None, fit: Any = None):
         self.source, self.starts, self.cu_seqlens, self.fit = source, starts, ends, fit
         self.batch_shape = starts.shape
@@ -101,32 +104,40 @@ class FlatPacking(Packing):
         if max_length is not None:
             self.max_length = max_length
 
-    def check(self, number: int | None, fit: int | None, one_text_per_row: bool) -> "FlatPacking | None":
-        """Return this packing, or None if each row is one text.
+    def check(
+        self, one_text_per_row: bool, cache: Cache | None, use_cache: bool | None
+    ) -> tuple["FlatPacking | None", Cache | None]:
+        """Return this packing, or None if each row is one text; and the cache, or None with several texts in a row.
 
-        Args:
-            number, fit: the values of the attributes, None if they cannot be read.
+        `number` and `fit` have their values by now, None if they cannot be read.
 
         Raises:
             ValueError: `cu_seq_lens_q` does not fit; or a row has several texts, but only one is allowed.
         """
         b, s = self.batch_shape
-        if fit == 0:
+        if self.fit == 0:
             raise ValueError(
                 f"cu_seq_lens_q must rise from 0 to {s}, the number of tokens, and agree with cu_seq_lens_k and "
                 "max_length_q"
             )
-        if number == b or (one_text_per_row and number is None and self.source == "position_ids"):
-            return None
+        if self.number == b or (one_text_per_row and self.number is None and self.source == "position_ids"):
+            return None, cache
         if one_text_per_row:
             raise ValueError(
                 f"{self.source} puts several texts into a row, but this model computes one result per row: pass padded "
                 "texts with an attention_mask, of ones if each row is one text"
             )
-        if self.cu_seqlens is None and number is not None:
-            places = torch.nonzero_static(self.starts.flatten(), size=number).squeeze(1)
+        if self.cu_seqlens is None and self.number is not None:
+            places = torch.nonzero_static(self.starts.flatten(), size=self.number).squeeze(1)
             self.cu_seqlens = F.pad(places, (0, 1), value=b * s).to(torch.int32)
-        return self
+        if self.cu_seqlens is None or cache is None:
+            return self, cache
+        if use_cache or self.has_given_cache:
+            raise ValueError(
+                f"a cache continues one text per row, but {self.source} puts several into a row: pass use_cache=False, "
+                "and no past_key_values"
+            )
+        return self, None
 
     @cached_property
     def buckets(self) -> list[tuple[int, int]]:
@@ -143,7 +154,10 @@ class FlatPacking(Packing):
         return packed[0].unflatten(0, self.batch_shape)
 
     def first_tokens(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """Return the first token of each text, shape (texts, 1, …), of a tensor of shape (b, s, …)."""
+        """Return the first token of each text, shape (texts, 1, …), of a tensor of shape (b, s, …); that of each row if the
+        ends of the texts are not known."""
+        if self.cu_seqlens is None:
+            return hidden_states[:, :1]
         return hidden_states.flatten(0, 1)[self.cu_seqlens[:-1], None]
 
     def places(self) -> torch.Tensor:
@@ -159,44 +173,56 @@ class FlatPacking(Packing):
 
 
 def texts_in_rows(
-    shape: tuple[int, int], position_ids: torch.Tensor | None, has_others: bool, arguments: dict[str, Any]
+    tokens: torch.Tensor,
+    attention_mask: Any,
+    position_ids: torch.Tensor | None,
+    cache: Cache | None,
+    one_text_per_row: bool | None,
+    arguments: dict[str, Any],
 ) -> FlatPacking | None:
     """Return the packing of a call whose rows may hold several texts, unchecked; None if each row is one text.
 
-    `cu_seq_lens_q` or `seq_idx` separates the texts. Otherwise a text begins where a position is 0.
+    `cu_seq_lens_q` or `seq_idx` separates the texts. Otherwise a text begins where a position is 0, if the call has no
+    attention mask and no cached tokens.
 
     Args:
-        shape: b and s.
+        tokens: shape (b, s, …).
         position_ids: shape (b, s) or (1, s), or None.
-        has_others: whether the call has an attention mask or cached tokens. Positions then separate nothing.
+        one_text_per_row: None if positions separate nothing.
         arguments: the keyword arguments of `DataCollatorWithFlattening`, among others.
 
     ```python
-    >>> texts_in_rows((1, 5), torch.tensor([[0, 1, 0, 1, 2]]), False, {}).starts
+    >>> ids = torch.tensor([[2, 7, 2, 8, 9]])
+    >>> texts_in_rows(ids, None, torch.tensor([[0, 1, 0, 1, 2]]), None, False, {}).starts
     tensor([[ True, False,  True, False, False]])
     ```
     """
     source = next((name for name in ("cu_seq_lens_q", "seq_idx") if arguments.get(name) is not None), "position_ids")
     if arguments.get("cache") is not None:  # pages of continuous batching
         return None
-    if has_others and source != "position_ids":
+    past = 0 if cache is None else cache.get_seq_length()
+    has_others = attention_mask is not None or isinstance(past, torch.Tensor) or past > 0
+    if source == "position_ids" and (has_others or position_ids is None or one_text_per_row is None):
+        return None
+    if has_others or one_text_per_row is None:
         raise ValueError(
             f"{source} separates texts without padding and without cached tokens: leave out attention_mask and "
             "past_key_values"
         )
     if source == "cu_seq_lens_q":
-        return _texts_by_ends(shape, arguments)
-    if source == "seq_idx":
-        check_same_shape("seq_idx", arguments["seq_idx"], shape)
-        starts = arguments["seq_idx"].diff() != 0
-    elif has_others or position_ids is None:
-        return None
+        texts = _texts_by_ends(tokens.shape[:2], arguments)
+    elif source == "seq_idx":
+        check_same_shape("seq_idx", arguments["seq_idx"], tuple(tokens.shape[:2]))
+        texts = FlatPacking(source, F.pad(arguments["seq_idx"].diff() != 0, (1, 0), value=True))
     else:
+        assert position_ids is not None
         starts = position_ids[:, 1:] == 0
-    return FlatPacking(source, F.pad(starts, (1, 0), value=True).expand(shape))
+        texts = FlatPacking(source, F.pad(starts, (1, 0), value=True).expand(tokens.shape[:2]))
+    texts.has_given_cache = cache is not None
+    return texts
 
 
-def _texts_by_ends(shape: tuple[int, int], arguments: dict[str, Any]) -> FlatPacking:
+def _texts_by_ends(shape: torch.Size, arguments: dict[str, Any]) -> FlatPacking:
     ends, max_length = arguments["cu_seq_lens_q"], arguments.get("max_length_q")
     check_is_tensor("cu_seq_lens_q", ends)
     if ends.ndim != 1 or len(ends) < 2 or shape[0] != 1:
@@ -207,7 +233,7 @@ def _texts_by_ends(shape: tuple[int, int], arguments: dict[str, Any]) -> FlatPac
     lengths = ends.diff()
     fit = (lengths > 0).all() & (ends[0] == 0) & (ends[-1] == shape[1])
     if arguments.get("cu_seq_lens_k") is not None:
-        check_same_shape("cu_seq_lens_k", arguments["cu_seq_lens_k"], ends.shape)
+        check_same_shape("cu_seq_lens_k", arguments["cu_seq_lens_k"], tuple(ends.shape))
         fit = fit & (ends == arguments["cu_seq_lens_k"]).all()
     if max_length is not None:
         fit = fit & (lengths <= max_length).all()
@@ -220,51 +246,15 @@ def _buckets(lengths: list[int]) -> list[tuple[int, int]]:
     return [(len(list(texts)), length) for length, texts in groupby(lengths)]
 
 
-def can_pack(config: RoFormerConfig, implementation: str) -> bool:
-    """Return whether the layers can compute packed texts.
-
-    False with UniLM's mask or flex attention (neither takes packed texts), and in an eager decoder (only its mask makes
-    it causal).
-    """
-    if implementation == "eager" and config.is_decoder and config.attention_type == "softmax":
-        return False
-    return not (config.prefix_lm or implementation == "flex_attention")
-
-
-def is_faster_packed(
-    config: RoFormerConfig, implementation: str, device: torch.device, padding: int, texts: int
-) -> bool:
+def is_faster_packed(attention_mask: torch.Tensor, hidden_size: int, implementation: str, padding: int) -> bool:
     """Return whether to leave out that many tokens of padding saves more time than a call of attention per text costs.
 
-    Otherwise, and on a device other than a CPU, only a kernel that takes all texts in one call is sure to gain.
+    On a device other than a CPU, only a kernel that takes all texts in one call is sure to gain.
     """
     if "flash" in implementation:
         return True
     # A token costs a multiple of the square of the width. The bound is measured by benchmarks/padding.py.
-    return device.type == "cpu" and padding * config.hidden_size**2 >= LEAST_SAVED * texts
-
-
-def unread_padding(attention_mask: torch.Tensor, labels: torch.Tensor | None = None) -> torch.Tensor:
-    """Return where nothing reads the hidden states of padding, boolean, shape (b, s).
-
-    They are read of a text that begins with padding, by classification heads and poolers, and where padding has a label.
-
-    Args:
-        attention_mask: shape (b, s), 0 for padding.
-        labels: one per token, shape (b, s), -100 for none.
-    """
-    is_padding = attention_mask == 0
-    is_unread = is_padding & ~is_padding[:, :1]
-    return is_unread if labels is None else is_unread & (labels == -100).to(is_unread.device)
-
-
-def zero_padding(
-    hidden_states: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor | None = None
-) -> torch.Tensor:
-    """Return hidden states (b, s, hidden_size) with 0 at padding, as `Packing.unpack` does, unless it is read (see
-    `unread_padding`)."""
-    is_unread = unread_padding(attention_mask, labels).to(hidden_states.device)
-    return hidden_states.masked_fill(is_unread[..., None], 0)
+    return attention_mask.device.type == "cpu" and padding * hidden_size**2 >= LEAST_SAVED * len(attention_mask)
 
 
 def up_to_last_label(labels: torch.Tensor) -> torch.Tensor:
@@ -276,13 +266,3 @@ def up_to_last_label(labels: torch.Tensor) -> torch.Tensor:
     ```
     """
     return (labels != -100).flip(1).cummax(dim=1).values.flip(1)
-
-
-def padding_is_read(attention_mask: object, labels: torch.Tensor | None = None) -> torch.Tensor | None:
-    """Return whether hidden states of padding are read (see `unread_padding`), as a 0-d tensor, which the caller reads in
-    its one device sync. None if the values cannot be read, and for masks of another shape."""
-    if not isinstance(attention_mask, torch.Tensor) or attention_mask.ndim != 2 or not can_be_read(attention_mask):
-        return None
-    if labels is not None and (labels.shape != attention_mask.shape or not can_be_read(labels)):
-        return None
-    return ((attention_mask == 0) & ~unread_padding(attention_mask, labels)).any()

@@ -6,6 +6,7 @@ from helpers.messages import refused
 from helpers.small_models import small_config, small_model
 
 from modeling_roformer import RoFormerForMaskedLM, RoFormerModel
+from modeling_roformer.attention import check_kernel
 
 
 def make_model(implementation="sdpa", **changes):
@@ -107,11 +108,11 @@ def test_flex_is_refused_on_a_cpu(gradients, batch, tmp_path):
     assert model(**batch).last_hidden_state.isfinite().all()
 
 
-def test_flex_refuses_dropout_in_training(batch):
-    """Before anything is computed, hence on no device."""
-    model = make_model("flex_attention").train().to("meta")
+def test_flex_refuses_dropout_in_training():
+    """On any other device than a CPU, where it is refused anyway."""
+    attention = make_model("flex_attention").train().encoder.layer[0].attention.self
     with refused(ValueError, '"flex_attention"', "attention_probs_dropout_prob", '"sdpa"'):
-        model(**{name: value.to("meta") for name, value in batch.items()})
+        check_kernel(attention, "flex_attention", torch.ones(1, 2, 3, 4, device="meta"))
 
 
 def test_flash_refuses_float32(batch):
@@ -204,10 +205,10 @@ def test_dropout_of_attention_in_bfloat16(batch):
     model = make_model(attention_probs_dropout_prob=0.5, num_hidden_layers=1, hidden_dropout_prob=0.0)
     layer = model.encoder.layer[0].attention.self
     hidden_states = torch.randn(1, 24, 64, generator=torch.Generator().manual_seed(0))
-    expected = layer(hidden_states, None, ())[0].detach()
+    expected = layer(hidden_states)[0].detach()
     layer.train().bfloat16()
     torch.manual_seed(0)
-    draws = layer(hidden_states.bfloat16().expand(4000, 24, 64), None, ())[0].detach().float()
+    draws = layer(hidden_states.bfloat16().expand(4000, 24, 64))[0].detach().float()
     torch.testing.assert_close(draws.mean(0)[None], expected, atol=0.05, rtol=0)
     assert (draws[0] - draws[1]).abs().max() > 0.1
 

@@ -41,6 +41,7 @@ def test_fields_and_defaults_are_those_of_transformers():
         "rope_parameters": None,
         "trainable_rope": False,
         "sparse_prediction": False,
+        "unpad_inputs": True,
         "classifier_layers": 2,
         "classifier_activation": None,
         "triplet_scorer": "cross",

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM
 from modeling_roformer import fast_cross_entropy as module
 from modeling_roformer.fast_cross_entropy import cross_entropy
-from modeling_roformer.input_checks import is_transformed, is_wrapped
+from modeling_roformer.inputs import is_transformed, is_wrapped
 
 FEW = 64  # elements at a time, in place of a million
 

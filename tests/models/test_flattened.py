@@ -108,7 +108,7 @@ def test_gradients_are_those_of_the_texts_alone(variant, checkpointing):
     if checkpointing:
         model.gradient_checkpointing_enable()
     weights = torch.randn(sum(LENGTHS), 32, dtype=torch.float64)
-    names, parameters = zip(*model.named_parameters(), strict=True)
+    names, parameters = zip(*[x for x in model.named_parameters() if x[1].requires_grad], strict=True)
     with torch.enable_grad():
         one = (model(**flatten(), use_cache=False).last_hidden_state[0] * weights).sum()
         other = (alone(model, use_cache=False) * weights).sum()

@@ -168,7 +168,7 @@ def test_any_positions(data):
     position_ids = torch.tensor([data.draw(numbers) for _ in range(1 if shared else b)])
     with torch.no_grad():
         embeddings = relative_position_embeddings(position_ids, 2 * d, k)
-        context, probabilities = attention(hidden_states, None, embeddings)
+        context, probabilities = attention(hidden_states, *embeddings)
         every = table(31, 2 * d, k)
         positions = every[position_ids[:, :, None], position_ids[:, None, :]].expand(b, s, s, 2 * d)
         q, key, v = (
@@ -188,7 +188,7 @@ def test_gradients():
     mask = torch.zeros(2, 1, 1, 5, dtype=torch.float64)
     mask[1, ..., 3:] = torch.finfo(torch.float64).min
     hidden_states.requires_grad_()
-    assert torch.autograd.gradcheck(lambda x: attention(x, mask, embeddings)[0], hidden_states)
+    assert torch.autograd.gradcheck(lambda x: attention(x, *embeddings, attention_mask=mask)[0], hidden_states)
 
 
 class Largest(TorchDispatchMode):

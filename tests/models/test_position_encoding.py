@@ -122,7 +122,8 @@ def test_encodings_differ_in_the_table_alone():
 
 @pytest.mark.parametrize("encoding", OTHERS)
 @pytest.mark.parametrize("variant", [{}, V2], ids=["v1", "v2"])
-def test_padding_and_unpadding_change_nothing(encoding, variant):
+def test_padding_and_unpadding_change_nothing(encoding, variant, monkeypatch):
+    monkeypatch.setattr("modeling_roformer.unpadding.LEAST_SAVED", 1)  # small models gain nothing, and would not pack
     model, ids = make_model(encoding, **variant), make_ids()
     with torch.no_grad():
         alone = model(ids[:1, :7]).last_hidden_state[0]

@@ -44,7 +44,7 @@ def expected_frequencies(name, length, theta=10000.0):
 @pytest.mark.parametrize("length", [10, 50])
 def test_frequencies_are_the_papers(name, length):
     model = small_model(rope_parameters=TYPES[name])
-    found = model.frequencies(None, length, torch.device("cpu"))
+    found = model.frequencies(length, torch.device("cpu"))
     expected = torch.tensor(expected_frequencies(name, length), dtype=torch.float64)
     torch.testing.assert_close(found, expected, rtol=1e-14, atol=0)
 
@@ -71,7 +71,7 @@ def test_frequencies_and_factor_are_those_of_transformers(name, options, head_di
         rope_parameters=rope, hidden_size=2 * head_dim, num_attention_heads=2, max_position_embeddings=trained
     )
     expected, factor = ROPE_INIT_FUNCTIONS[name](theirs, torch.device("cpu"), seq_len=length)
-    found = model.frequencies(None, length, torch.device("cpu"))
+    found = model.frequencies(length, torch.device("cpu"))
     torch.testing.assert_close(found, expected.double(), rtol=3e-6, atol=0)  # theirs are float32
     assert math.isclose(model.encoder.layer[0].attention.self.scaling, head_dim**-0.5 * factor**2, rel_tol=1e-12)
 
@@ -81,7 +81,7 @@ def test_yarns_ramp_is_that_of_transformers_and_not_of_the_paper():
     trained, head_dim, factor = 512, 64, 8.0
     rope = {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": trained}
     model = small_model(rope_parameters=rope, hidden_size=2 * head_dim)
-    ours = model.frequencies(None, 1, torch.device("cpu")).tolist()
+    ours = model.frequencies(1, torch.device("cpu")).tolist()
     papers = []
     for i in range(head_dim // 2):
         plain = 10000.0 ** (-2 * i / head_dim)
@@ -96,7 +96,7 @@ def test_yarns_ramp_is_that_of_transformers_and_not_of_the_paper():
 def test_heads_of_two_dimensions(name):
     """θ_1 = 1 is the highest frequency: dynamic NTK leaves it, and YaRN here, too."""
     model = small_model(rope_parameters=TYPES[name], hidden_size=4)
-    [found] = model.frequencies(None, 50, torch.device("cpu")).flatten().tolist()
+    [found] = model.frequencies(50, torch.device("cpu")).flatten().tolist()
     assert found == {"linear": 0.25, "dynamic": 1.0, "yarn": 1.0}[name]
     assert model(make_ids()).last_hidden_state.isfinite().all()
 
@@ -116,7 +116,9 @@ def test_set_after_loading_is_the_same_as_from_the_start(name, implementation):
 @pytest.mark.parametrize("attention", ["softmax", "linear"])
 @pytest.mark.parametrize("fields", [{"rotary_value": True}, {"is_decoder": True}, {"prefix_lm": True}])
 def test_so_are_the_other_fields_that_a_call_reads(fields, attention):
-    """Each is read in two places, and was stored in one of them."""
+    """Each is read in two places, and was stored in one of them. Linear attention has no mask of prefixes."""
+    if (attention, *fields) == ("linear", "prefix_lm"):
+        fields = {"is_decoder": True, "rotary_value": True}
     segments = (torch.arange(50)[None] > 20).long()
     changed, expected = (small_model(attention_type=attention, use_cache=False, **given) for given in ({}, fields))
     for name, value in fields.items():
@@ -151,7 +153,7 @@ def test_frequencies_reach_the_scores(name):
 
 
 def test_rope_theta():
-    found = small_model(rope_theta=500.0).frequencies(None, 5, torch.device("cpu"))
+    found = small_model(rope_theta=500.0).frequencies(5, torch.device("cpu"))
     torch.testing.assert_close(found, 500.0 ** (-torch.arange(0, 16, 2, dtype=torch.float64) / 16))
 
 
@@ -261,7 +263,7 @@ def test_a_longer_text_than_was_trained_on_can_be_asked_for_when_loading(tmp_pat
     small_model(RoFormerForMaskedLM).save_pretrained(tmp_path)
     loaded = RoFormerForMaskedLM.from_pretrained(tmp_path, rope_parameters={"rope_theta": 10000.0, **TYPES["linear"]})
     expected = torch.tensor(expected_frequencies("linear", 1), dtype=torch.float64)
-    found = loaded.roformer.frequencies(None, 1, torch.device("cpu")).double()
+    found = loaded.roformer.frequencies(1, torch.device("cpu")).double()
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=0)
 
 

@@ -24,7 +24,7 @@ YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 
 
 
 def parameter_of(model):
-    [parameter] = [x for name, x in model.named_parameters() if "inv_freq" in name]
+    [parameter] = [x for name, x in model.named_parameters() if "log_inv_freq" in name]
     return parameter
 
 
@@ -36,7 +36,7 @@ def trained_model(**fields):
 
 
 def frequencies(model):
-    return model.base_model.frequencies(None, 10, torch.device("cpu")).detach()
+    return model.base_model.frequencies(10, torch.device("cpu")).detach()
 
 
 def logits(model, ids=IDS):
@@ -64,12 +64,13 @@ def make_older(folder, frequencies):
     return weights
 
 
-def test_files_have_the_parameter_and_a_loaded_model_computes_the_same(tmp_path):
+def test_files_have_the_frequencies_and_a_loaded_model_computes_the_same(tmp_path):
     model = trained_model()
     torch.testing.assert_close(frequencies(model), torch.tensor(TRAINED, dtype=torch.float64), rtol=2e-7, atol=0)
     model.save_pretrained(tmp_path)
     for stored in (load_file(tmp_path / "model.safetensors"), model.state_dict()):
         assert torch.equal(stored[KEY], parameter_of(model))
+        torch.testing.assert_close(stored[OLDER_KEY], torch.tensor(TRAINED), rtol=2e-7, atol=0)
     loaded = RoFormerForMaskedLM.from_pretrained(tmp_path)
     assert loaded.config.trainable_rope
     given = small_model(RoFormerForMaskedLM, seed=1, trainable_rope=True)
@@ -80,7 +81,7 @@ def test_files_have_the_parameter_and_a_loaded_model_computes_the_same(tmp_path)
     bare = RoFormerModel.from_pretrained(tmp_path)
     for again in (loaded, given, assigned, bare):
         assert parameter_of(again).requires_grad
-        assert torch.equal(parameter_of(again), parameter_of(model))
+        torch.testing.assert_close(parameter_of(again), parameter_of(model), rtol=0, atol=1e-7)
     for again in (loaded, given, assigned):
         assert torch.equal(logits(again), logits(model))
 
@@ -129,18 +130,20 @@ def test_ways_to_load_that_are_not_ours_give_the_same_model(way, tmp_path):
 
 
 @pytest.mark.parametrize("how", ["passed", "set"])
-def test_other_rope_parameters_scale_them(how, tmp_path):
+def test_other_rope_parameters_scale_them_unless_passed_when_loading(how, tmp_path):
     trained_model().save_pretrained(tmp_path)
     model = RoFormerModel.from_pretrained(tmp_path, **({"rope_parameters": YARN} if how == "passed" else {}))
     model.config.rope_parameters = YARN
     fixed = frequencies(small_model(rope_parameters=YARN))
     expected = fixed * torch.tensor(OFFSETS, dtype=torch.float64).exp()
+    if how == "passed":
+        expected = torch.tensor(TRAINED, dtype=torch.float64)
     torch.testing.assert_close(frequencies(model), expected, rtol=2e-7, atol=0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_file_of_version_0_2_is_read(dtype, tmp_path):
-    """Its parameter was the frequencies. It is saved again in the present form."""
+    """Its parameter was the frequencies."""
     model = small_model(RoFormerForMaskedLM, trainable_rope=True)
     model.save_pretrained(tmp_path)
     older = torch.tensor(TRAINED).to(dtype)
@@ -151,7 +154,8 @@ def test_a_file_of_version_0_2_is_read(dtype, tmp_path):
         torch.testing.assert_close(frequencies(again), older.double(), rtol=2e-7, atol=0)
     loaded.save_pretrained(tmp_path)
     saved = load_file(tmp_path / "model.safetensors")
-    assert OLDER_KEY not in saved and torch.equal(saved[KEY], parameter_of(loaded))
+    assert torch.equal(saved[KEY], parameter_of(loaded))
+    assert torch.equal(saved[OLDER_KEY], older.float())
 
 
 @pytest.mark.parametrize("value", [-1.3e-4, 0.0, math.nan, math.inf])
@@ -159,7 +163,7 @@ def test_a_frequency_that_has_no_logarithm_is_refused(value, tmp_path):
     model = small_model(RoFormerForMaskedLM, trainable_rope=True)
     model.save_pretrained(tmp_path)
     older = make_older(tmp_path, torch.tensor([*INITIAL[:3], value, *INITIAL[4:]]))
-    with refused(ValueError, f"{OLDER_KEY}[3]", f"{value:.3g}"):
+    with refused(ValueError, "encoder.inv_freq[3]", f"{value:.3g}"):
         RoFormerForMaskedLM.from_pretrained(tmp_path)
     with refused(ValueError, f"{OLDER_KEY}[3]", f"{value:.3g}"):
         model.load_state_dict(older, strict=False)
@@ -179,7 +183,7 @@ def test_they_stay_float32(dtype, how, tmp_path):
     assert parameter_of(model).dtype == torch.float32
     assert torch.equal(frequencies(model), known)
     model.save_pretrained(tmp_path / "second")
-    first, second = (load_file(tmp_path / name / "model.safetensors")[KEY] for name in ("first", "second"))
+    first, second = (load_file(tmp_path / name / "model.safetensors")[OLDER_KEY] for name in ("first", "second"))
     assert torch.equal(first, second)
     model(IDS, labels=IDS).loss.backward()
     assert parameter_of(model).grad.dtype == torch.float32
@@ -272,11 +276,11 @@ def test_trainer_resumes(tmp_path):
 def test_peft_saves_and_loads_them(tmp_path):
     settings = LoraConfig(target_modules=["transform.dense"], modules_to_save=["encoder"], r=2)
     adapted = get_peft_model(small_model(RoFormerForMaskedLM, trainable_rope=True), settings)
-    [trained] = [x for name, x in adapted.named_parameters() if "inv_freq" in name and x.requires_grad]
+    [trained] = [x for name, x in adapted.named_parameters() if "log_inv_freq" in name and x.requires_grad]
     with torch.no_grad():
         trained.copy_(torch.tensor(OFFSETS))
     adapted.save_pretrained(tmp_path)
-    [stored] = [x for name, x in load_file(tmp_path / "adapter_model.safetensors").items() if "inv_freq" in name]
+    [stored] = [x for name, x in load_file(tmp_path / "adapter_model.safetensors").items() if "log_inv_freq" in name]
     assert stored.tolist() == trained.tolist()
     again = PeftModel.from_pretrained(small_model(RoFormerForMaskedLM, trainable_rope=True), tmp_path).eval()
     assert torch.equal(logits(again), logits(adapted.eval()))

@@ -13,7 +13,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils.generic import TransformersKwargs
 
 import modeling_roformer as ours
-from modeling_roformer.input_checks import _warn_of_unread
+from modeling_roformer.inputs import _warn_of_unread
 
 IDS = torch.tensor([[2, 7, 8, 3], [2, 9, 3, 1]])
 MASK = torch.ones_like(IDS)

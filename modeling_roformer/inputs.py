@@ -1,21 +1,26 @@
-"""Checks of model inputs before anything is computed, with errors that name the argument.
+"""Checks of model inputs before anything is computed, with errors that name the argument, and their one host read.
 
 Without them, torch says "index out of range in self" on a CPU, and on a GPU stops the whole process.
 """
 
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from difflib import get_close_matches
 from functools import cache
 from typing import Any
 
 import torch
+from transformers.cache_utils import Cache
 from transformers.modeling_flash_attention_utils import FlashAttentionKwargs
+from transformers.modeling_outputs import BaseModelOutputWithPast
 from transformers.utils import logging
 from transformers.utils.generic import TransformersKwargs
 
 logger = logging.get_logger("transformers.roformer")  # so that transformers' verbosity applies
 
+# transformers' name of the cache in outputs and in `generate`. From 5.24 on it is "cache".
+CACHE_NAME = next(x.name for x in fields(BaseModelOutputWithPast) if x.name in ("cache", "past_key_values"))
 # Keyword arguments of `forward` that it does not name: of models in general and Trainer, of generation and losses, and
 # of attention functions.
 KNOWN_ARGUMENTS = frozenset(
@@ -103,31 +108,13 @@ def _warn_of_unread(name: str, forward: Callable) -> None:
     logger.warning(f"forward does not read the argument {name}: {hint}")
 
 
-def read_together(*scalars: torch.Tensor | None) -> list[Any]:
-    """Return the values of integer or boolean tensors of one element, in one device sync; None for None.
-
-    A sync waits until the device has finished all pending work, so a model should need few.
-
-    ```python
-    >>> read_together(torch.tensor(3), None, torch.tensor([1, 0]).all())
-    [3, None, 0]
-    ```
-    """
-    known = [scalar for scalar in scalars if scalar is not None]
-    if not known:
-        return [None] * len(scalars)
-    together = torch.stack([scalar.to(known[0].device, torch.long) for scalar in known])
-    try:
-        values = iter(together.tolist())
-    except RuntimeError:  # torch 2.9 has no list of a tensor in torch.func
-        values = iter([value.item() for value in together])
-    return [None if scalar is None else next(values) for scalar in scalars]
-
-
 def check_ranges(
     *checks: tuple[str, torch.Tensor | None, int | None, int | None], questions: Sequence[torch.Tensor | None] = ()
-) -> list[int | None]:
-    """Raise a ValueError unless all values of each tensor lie in its range. All values are read in one device sync.
+) -> list[Any]:
+    """Raise a ValueError unless all values of each tensor lie in its range.
+
+    All values are read in one device sync. It waits until the device has finished all pending work, so a model should
+    need few.
 
     Args:
         checks: a name; a tensor or None; `end`, for values from 0 to `end` - 1, or None for no upper bound; and a value
@@ -142,19 +129,29 @@ def check_ranges(
     ValueError: token_type_ids has the value 2, but must lie from 0 to 1
     ```
     """
+    scalars: list[torch.Tensor] = []
     ranges: list[tuple[str, int | None, int | None]] = []
-    bounds: list[torch.Tensor] = []
     for name, tensor, end, ignored in checks:
         if tensor is not None and not tensor.is_floating_point() and can_be_read(tensor):
             ranges.append((name, end, ignored))
-            bounds += (tensor if ignored is None else tensor.masked_fill(tensor == ignored, 0)).aminmax()
-    values, n = read_together(*bounds, *questions), len(bounds)
-    for (name, end, ignored), low, high in zip(ranges, values[:n:2], values[1:n:2], strict=True):
+            scalars += (tensor if ignored is None else tensor.masked_fill(tensor == ignored, 0)).aminmax()
+    scalars += [question for question in questions if question is not None]
+    values = iter(_read(scalars) if scalars else ())
+    for name, end, ignored in ranges:
+        low, high = next(values), next(values)
         if low < 0 or (end is not None and high >= end):
             allowed = "not be negative" if end is None else f"lie from 0 to {end - 1}"
             besides = "" if ignored is None else f", or be {ignored}"
             raise ValueError(f"{name} has the value {low if low < 0 else high}, but must {allowed}{besides}")
-    return values[n:]
+    return [None if question is None else next(values) for question in questions]
+
+
+def _read(scalars: list[torch.Tensor]) -> list[Any]:
+    together = torch.stack([scalar.to(scalars[0].device, torch.long) for scalar in scalars])
+    try:
+        return together.tolist()
+    except RuntimeError:  # torch 2.9 has no list of a tensor in torch.func
+        return [value.item() for value in together]
 
 
 def check_is_tensor(name: str, value: object) -> None:
@@ -168,3 +165,23 @@ def check_same_shape(name: str, tensor: torch.Tensor | None, shape: tuple[int | 
     check_is_tensor(name, tensor)
     if tensor is not None and tuple(tensor.shape) != tuple(shape):
         raise ValueError(f"{name} has shape {tuple(tensor.shape)}; expected {tuple(shape)}")
+
+
+def count_padding(attention_mask: object, first: bool = False) -> torch.Tensor | None:
+    """Return the number of tokens that a mask of shape (b, k) excludes, only of the first ones of the texts if `first`, as
+    a 0-d tensor, which the caller reads in its one device sync. None for other masks."""
+    if not isinstance(attention_mask, torch.Tensor) or attention_mask.ndim != 2 or not can_be_read(attention_mask):
+        return None
+    return ((attention_mask[:, 0] if first else attention_mask) == 0).sum()
+
+
+def given_cache(past_key_values: Cache | None, kwargs: dict[str, Any]) -> Cache | None:
+    """Return the cache that a call was given under either name, and remove `cache` from its keyword arguments."""
+    # Before 5.24, `cache` was an argument of attention functions: the pages of continuous batching, no Cache.
+    cache = kwargs.pop("cache") if isinstance(kwargs.get("cache"), Cache) else None
+    if cache is not None and past_key_values is not None:
+        raise ValueError(
+            "cache and past_key_values are two names of one argument: pass one of them. A prefix of PEFT needs PEFT 0.22 "
+            "or newer, or transformers below 5.24"
+        )
+    return past_key_values if cache is None else cache
