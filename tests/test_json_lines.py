@@ -95,6 +95,7 @@ def test_a_pipe_is_read_once(tmp_path):
         "{例}今天\n",
         "{\n",
         '{"今天"}\n',
+        "{} 今天\n",
         "[1]\n参考\n",
         '今天\n{"text": "天气"}\n',
         "3\n",
@@ -115,9 +116,17 @@ def test_text_stays_text(text, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", [json.dumps([{"text": "今天"}]), json.dumps([{"text": "今天"}], indent=1), '{\n"text": 1}']
+    "text",
+    [
+        json.dumps([{"text": "今天"}]),
+        json.dumps([{"text": "今天"}], indent=1),
+        '{\n"text": 1}',
+        '{"id": 1,\n"text": "今天"}',
+        '[ {"text": "今天"},\n {"text": "今天"}]',
+        '{"text": "今\n{"text": "今天"}\n',
+    ],
 )
-def test_json_of_several_lines_is_refused(text, tmp_path):
+def test_json_of_several_lines_or_damaged_is_refused(text, tmp_path):
     """In a file called text too: its lines are no texts."""
     for name in ("a.txt", "a.json"):
         path = write(tmp_path / name, text)

@@ -6,6 +6,7 @@ Files are JSON Lines by their names (.jsonl, .ndjson or .json), or if their firs
 
 import gzip
 import json
+import re
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ LONGEST_LINE = 16 << 20  # bytes; limits the memory of a line
 JSON_LINES = (".jsonl", ".ndjson", ".json")
 TEXT = (".txt", ".text")
 TABLES = (".csv", ".tsv", ".parquet", ".arrow", ".feather", ".xlsx", ".xls")
+_JSON = re.compile(rb'\[?\s*\{\s*("[^"]{1,200}"\s*:|\}?$)|\[$')  # an object, with or without its first key, or a list
 
 
 class CorpusError(ValueError):
@@ -98,14 +100,14 @@ def corpus_files(paths: Iterable[str | Path], also: tuple[str, ...] = ()) -> lis
     for path in map(Path, paths):
         if path.is_dir():
             kinds = TEXT + JSON_LINES + also
-            found = [file for file in sorted(path.rglob("*")) if _kind(file) in kinds and file.is_file()]
+            found = [file for file in sorted(path.rglob("*")) if kind_of(file) in kinds and file.is_file()]
             found = [file for file in found if not any(part[0] == "." for part in file.relative_to(path).parts)]
             if not found:
                 raise CorpusError(
                     f"{path} has no text: expected files that end in {', '.join(kinds)}, or these with .gz"
                 )
         elif path.exists():
-            if _kind(path) in TABLES and _kind(path) not in also:
+            if kind_of(path) in TABLES and kind_of(path) not in also:
                 kinds = "".join(f" or {kind}" for kind in also)
                 raise CorpusError(f"{path} is a table; expected text (.txt), JSON Lines (.jsonl){kinds}")
             found = [path]
@@ -121,7 +123,7 @@ def read_chunks(path: Path, size: int | None = None) -> Iterator[Chunk]:
     >>> [text for chunk in read_chunks(Path("laws.jsonl.gz")) for text in chunk.documents("text")]
     """
     line, consumed = 1, 0
-    is_json = _kind(path) in JSON_LINES or None  # None: the first line decides
+    is_json = kind_of(path) in JSON_LINES or None  # None: the first line decides
     with open(path, "rb") as stored:
         lines = gzip.GzipFile(fileobj=stored) if path.suffix == ".gz" else stored
         while data := _whole_lines(lines, path, line, size or CHUNK):
@@ -150,7 +152,7 @@ def _whole_lines(lines, path: Path, first_line: int, size: int) -> bytes:
 
 def is_json_lines(path: Path) -> bool:
     """Return whether a file is JSON Lines: by its name, or because its first line that is not blank is an object."""
-    if _kind(path) in JSON_LINES:
+    if kind_of(path) in JSON_LINES:
         return True
     try:
         return next((chunk.is_json for chunk in read_chunks(path, 1) if not chunk.data.isspace()), False)
@@ -159,19 +161,14 @@ def is_json_lines(path: Path) -> bool:
 
 
 def _begins_json(data: bytes) -> bool:
-    """Return whether the first line that is not blank is an object, or begins one of several lines, or a list of objects.
+    """Return whether the first line that is not blank begins an object, or a list of objects.
 
-    The last two are not JSON Lines, so `Chunk.records` refuses them.
+    The object may be damaged or end in a later line, and a list is not JSON Lines, so `Chunk.records` refuses them.
     """
     first = data.lstrip().partition(b"\n")[0].rstrip()
-    if first in (b"{", b"[") or first.startswith(b"[{"):
-        return True
-    try:
-        return first.startswith(b"{") and isinstance(json.loads(first), dict)
-    except (ValueError, RecursionError):
-        return False
+    return _JSON.match(first) is not None
 
 
-def _kind(path: Path) -> str:
-    """Return the suffix that tells text from JSON Lines."""
+def kind_of(path: Path) -> str:
+    """Return the suffix of a file, before .gz, in small letters."""
     return (path.with_suffix("") if path.suffix == ".gz" else path).suffix.lower()
