@@ -183,7 +183,7 @@ def embed(
     directory: SavedModel,
     texts: Annotated[
         list[str],
-        Argument(metavar="TEXTS...", help="Text, JSON Lines, CSV, .gz, Parquet, folders, data sets."),
+        Argument(metavar="TEXTS...", help="Text, JSON Lines, CSV, TSV, .gz, Parquet, folders, data sets."),
     ],
     output: Annotated[Path, Argument(metavar="OUT", help="Folder of vectors to create, or to resume.")],
     field: TextField = "text",

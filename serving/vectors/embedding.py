@@ -105,7 +105,7 @@ def embed(
         directory: a saved encoder with its tokenizer; see `TextEncoder`.
         texts: files, folders and names of data sets; see `Texts`.
         output: folder of vectors; see `VectorFolder`. Each file appears only when it is complete.
-        field, id_field: names of the text and of its id in JSON Lines, CSV, Parquet and data sets.
+        field, id_field: names of the text and of its id in JSON Lines, CSV, TSV, Parquet and data sets.
         sample_by: what is a text in a text file: "line", or "document" for the whole file.
         max_length: truncate texts to this number of tokens; by default to what the model reads, at most 8,192.
         chunk: do not truncate texts, but split them into chunks of this number of tokens, each with a vector and an id: the

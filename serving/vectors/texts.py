@@ -10,8 +10,8 @@ from pathlib import Path
 from ...output.console import sentence_of
 from ...output.extras import needs_extra
 from ...tokenization.vocabulary_maker.corpus import CorpusError, corpus_files, read_chunks
+from ...tokenization.vocabulary_maker.csv_table import CSV, TSV, csv_columns, csv_rows, is_csv
 from ..errors import ServingError
-from .csv_table import CSV, csv_columns, csv_rows
 from .source_names import file_names
 
 with needs_extra("embed", ServingError):
@@ -19,6 +19,7 @@ with needs_extra("embed", ServingError):
     import pyarrow.parquet
 
 PARQUET = ".parquet"
+TABLES = (CSV, TSV, PARQUET)
 SAMPLE_BY = ("line", "document")
 _ROWS = 1024  # of a table in memory at once
 _PIECE = 1 << 18  # bytes of a file of lines in memory at once
@@ -82,8 +83,8 @@ class Texts:
     """Texts of files and data sets.
 
     Args:
-        sources: text files (see `sample_by`), JSON Lines and CSV, each also as .gz, Parquet files, folders of these, and
-            names of data sets for `datasets.load_dataset`, `NAME` or `NAME:CONFIG`, whose split "train" is read.
+        sources: text files (see `sample_by`), JSON Lines, CSV and TSV, each also as .gz, Parquet files, folders of these,
+            and names of data sets for `datasets.load_dataset`, `NAME` or `NAME:CONFIG`, whose split "train" is read.
         field: of the text, except in text files. Rows where it is null or blank are left out.
         id_field: of the text's id, a string or an integer. Without it, and in text files, an id is the name of the file or
             data set and the number of the line or row, as in `laws.txt:12`; see `source_names`.
@@ -131,7 +132,7 @@ class Texts:
             if are_data_sets:
                 found += [self._data_set(name, self._names([Path(name)])[0]) for name in sources]
             else:
-                files = corpus_files(sources, (CSV, PARQUET))
+                files = corpus_files(sources, TABLES)
                 found += map(self._file, files, self._names(files))
         return found
 
@@ -142,7 +143,7 @@ class Texts:
         size = path.stat().st_size
         if path.suffix.lower() == PARQUET:
             return self._parquet(path, name, size)
-        if path.name.removesuffix(".gz").lower().endswith(CSV):
+        if is_csv(path):
             return _Source(size, partial(self._csv_pieces, path, name, self._columns(str(path), csv_columns(path))))
         return _Source(size, partial(self._line_pieces, path, name))
 
@@ -281,7 +282,7 @@ def _is_data_set(source: str) -> bool:
         return False
     with needs_extra("embed", ServingError):
         from ...training.runs.data_sets import is_data_set
-    return is_data_set(source, (CSV, PARQUET))
+    return is_data_set(source, TABLES)
 
 
 def _has_text(text: str | None) -> bool:

@@ -584,6 +584,14 @@ def test_a_csv_file_is_a_table(saved, naive, run, tmp_path):
     assert read(tmp_path / "keys")[0] == [*(f"k{i}" for i in expected), "long"]
 
 
+def test_quotes_in_a_tsv_file_belong_to_the_text(saved, tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "texts.tsv").write_text('key\ttext\n1\t"今天\n2\t明月"\n', encoding="utf-8")
+    for number, source in enumerate((tmp_path / "folder" / "texts.tsv", tmp_path / "folder")):
+        embed(saved("word"), source, tmp_path / f"out{number}", keep_text=True)
+        assert read(tmp_path / f"out{number}")[2] == ['"今天', '明月"']
+
+
 @pytest.mark.parametrize(
     ("content", "facts"),
     [
@@ -602,7 +610,7 @@ def test_invalid_csv_files(saved, run, tmp_path, content, facts):
 
 
 def test_unsupported_tables_are_refused(saved, run, tmp_path):
-    for name in ("texts.tsv", "texts.xlsx"):
+    for name in ("texts.feather", "texts.xlsx"):
         (tmp_path / name).write_text("text\n今天\n", encoding="utf-8")
         error_of(run, saved("word"), tmp_path / name, tmp_path / "out", states=[name, "table", ".csv"])
     (tmp_path / "texts.csv").write_text("text\n今天\n", encoding="utf-8")
