@@ -86,18 +86,48 @@ def test_tables_and_files_that_are_one_document(write, tmp_path):
     found = read_documents(sources, tmp_path / "cache", field="body")
     assert found["text"][:] == [*texts[:2], "第一行", "第二行", *texts[3:]]
     blank = write("blank.txt", ["", " "])
-    for wrong in (
-        {"field": "id", "facts": ["table.csv", "'id'", "not text"]},
-        {"facts": ["table.csv", "'text'", "body"]},
-    ):
-        facts = wrong.pop("facts")
-        with refused(TrainingError, *facts):
-            read_documents([table], tmp_path / "cache", **wrong)
+    with refused(CorpusError, "table.csv", "'text'", "body"):
+        read_documents([table], tmp_path / "cache")
     with refused(TrainingError, "no text", blank):
         read_documents([blank], tmp_path / "cache", sample_by="document")
     (tmp_path / "bad.parquet").write_bytes(b"PAR1")
     with refused(TrainingError, "bad.parquet", "table"):
         read_documents([tmp_path / "bad.parquet"], tmp_path / "cache")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "facts"),
+    [
+        ("a.csv", "text\n你好,世界\n再见\n", ["line 2", "2 fields"]),  # pandas makes an index of the first field
+        ("a.csv", "id,text\n1,你好,世界\n2,再见\n", ["line 2", "3 fields"]),
+        ("a.tsv", "text\tid\n好\t1\t2\n", ["line 2", "3 fields", "TAB"]),
+        ("a.csv", 'text\n好\n"再见\n', ["line 3", "quote"]),
+        ("a.csv", "text,text\n好,1\n", ["several", "'text'"]),
+        ("a.csv", "text\n好\n".encode("gb18030"), ["UTF-8", "iconv"]),
+    ],
+)
+def test_tables_whose_texts_would_be_lost(tmp_path, name, content, facts):
+    (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    with refused(CorpusError, name, *facts):
+        read_documents([tmp_path / name], tmp_path / "cache")
+
+
+def test_tables_of_a_folder(tmp_path):
+    """They are read beside text files; alone, they are a data set, of which the split for training is read."""
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    (folder / "b.csv").write_text("text\nNA\n01\n", encoding="utf-8")
+    (folder / "c.tsv").write_text('text\tid\n"一\t1\n二"\t2\n', encoding="utf-8")
+    texts = ["NA", "01", '"一', '二"']
+    assert read_documents([folder], tmp_path / "cache")["text"][:] == texts
+    (folder / "a.txt").write_text("文\n", encoding="utf-8")
+    datasets.Dataset.from_dict({"text": ["数据"]}).to_parquet(folder / "d.parquet")
+    assert read_documents([folder], tmp_path / "cache")["text"][:] == ["文", *texts, "数据"]
+    parts = tmp_path / "parts"
+    parts.mkdir()
+    for part in ("train", "test"):
+        (parts / f"{part}.csv").write_text(f"text\n{part}\n", encoding="utf-8")
+    assert read_documents([parts], tmp_path / "cache")["text"][:] == ["train"]
 
 
 def test_a_field_of_another_name_and_half_a_surrogate_pair(write, tmp_path):

@@ -20,10 +20,11 @@ from transformers import PreTrainedTokenizerBase
 
 from ...output.console import sentence_of
 from ...tokenization.segmentation import JiebaSegmenter
-from ...tokenization.vocabulary_maker.corpus import CorpusError, corpus_files, is_json_lines, read_chunks
+from ...tokenization.vocabulary_maker.corpus import CorpusError, corpus_files, is_json_lines, kind_of, read_chunks
+from ...tokenization.vocabulary_maker.csv_table import CSV, TSV, csv_columns, csv_rows, is_csv
 from ...tokenization.wordpiece import PREFIX
 from ..errors import TrainingError
-from ..runs.data_sets import is_data_set, load_data_set
+from ..runs.data_sets import csv_files, is_data_set, load_data_set
 from ..runs.device import processes
 from ..runs.digests import digest_of_rows, file_digests
 from .arguments import SAMPLE_BY
@@ -33,7 +34,7 @@ LONGEST_PIECE = 1.5  # maximum number of characters per token of the length, as 
 CHINESE = 3  # maximum number of characters per token of a Chinese text
 _SENTENCE_END = re.compile("[\n。]")
 _BATCH = 100  # documents in memory at once
-_TABLES = {".csv": ",", ".tsv": "\t", ".parquet": None}  # and the character between two columns
+PARQUET = ".parquet"
 _FORMAT = 2  # of the files in the cache; with another number they are written again
 _FORMAT_OF_PIECES = 2  # the same, of the files with pieces
 
@@ -62,11 +63,16 @@ def read_documents(
     if sample_by not in SAMPLE_BY:
         raise TrainingError(f"sample_by is {sample_by!r}; expected one of {', '.join(SAMPLE_BY)}")
     parts: list[datasets.Dataset] = []
-    for are_tables, group in groupby(sources, lambda source: _is_table(source) or is_data_set(source)):
-        if are_tables:
+    found: list[str | Path] = []
+    sources = [file for source in sources for file in csv_files(source, "train") or [source]]
+    for are_data_sets, group in groupby(sources, is_data_set):
+        names = list(group)
+        found += names if are_data_sets else corpus_files(names, (CSV, TSV, PARQUET))
+    for are_data_sets, group in groupby(found, lambda name: is_data_set(name) or kind_of(Path(name)) == PARQUET):
+        if are_data_sets:
             parts += [_read_data_set(str(name), field, cache) for name in group]
         else:
-            parts += _read_files(corpus_files(group), field, cache, num_proc, sample_by)
+            parts += _read_files(list(group), field, cache, num_proc, sample_by)
     if not any(map(len, parts)):
         raise TrainingError(f"the corpus has no text: {', '.join(map(str, sources))}")
     return datasets.concatenate_datasets(parts)
@@ -99,7 +105,9 @@ def _read_files(
 def _documents(files: list[tuple]) -> Iterator[dict[str, str]]:
     for path, _content, field, _format, *whole in files:
         chunks = read_chunks(Path(path))
-        if whole and not is_json_lines(Path(path)):
+        if is_csv(Path(path)):
+            texts = _column(Path(path), field)
+        elif whole and not is_json_lines(Path(path)):
             text = "".join(
                 "\n".join(line for _, line in chunk.lines()) for chunk in chunks
             )  # each with its last line end
@@ -110,6 +118,17 @@ def _documents(files: list[tuple]) -> Iterator[dict[str, str]]:
             yield {"text": text.encode("utf-8", "replace").decode("utf-8")}  # Arrow cannot store lone surrogates
 
 
+def _column(path: Path, field: str) -> Iterator[str]:
+    """Yield the texts of a column of a CSV or TSV file that are not blank."""
+    names = csv_columns(path)
+    if names.count(field) != 1:
+        raise CorpusError(
+            f"{path} has {'several columns' if field in names else 'no column'} {field!r}, only {', '.join(names)}: name the one "
+            "with the text with --field"
+        )
+    return (text for (text,), _ in csv_rows(path, [field]) if text and not text.isspace())
+
+
 def _cause(error: BaseException) -> BaseException:
     """Return the error that the generator raised, without those that `datasets` wraps around it."""
     while error.__cause__ is not None and not isinstance(error, (CorpusError, OSError)):
@@ -117,23 +136,10 @@ def _cause(error: BaseException) -> BaseException:
     return error
 
 
-def _is_table(source: str | Path) -> bool:
-    path = Path(source)
-    return path.is_file() and _table_kind(path) in _TABLES
-
-
-def _table_kind(path: Path) -> str:
-    return (path.with_suffix("") if path.suffix == ".gz" else path).suffix.lower()
-
-
 def _read_data_set(name: str, field: str, cache: str | Path) -> datasets.Dataset:
-    """Read a table or a data set. Rows without a text are left out."""
-    if _is_table(name):
-        separator = _TABLES[_table_kind(Path(name))]
-        options = {"sep": separator, "keep_default_na": False} if separator else {}
-        found = load_data_set("csv" if separator else "parquet", cache=cache, data_files=name, **options)
-    else:
-        found = load_data_set(name, cache=cache)
+    """Read a Parquet file or a data set. Rows without a text are left out."""
+    options = {"data_files": name} if Path(name).is_file() else {}
+    found = load_data_set("parquet" if options else name, cache=cache, **options)
     if field not in found.column_names:
         raise TrainingError(
             f"{name} has no column {field!r}, only {', '.join(found.column_names)}: name the one with the text "

@@ -1,6 +1,7 @@
 """Data sets of `datasets`, by a name on the Hub or a folder on this machine."""
 
 import re
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import datasets
 
 from ...output.console import no_warnings, sentence_of
 from ...tokenization.vocabulary_maker.corpus import JSON_LINES, TABLES, TEXT, CorpusError, corpus_files
+from ...tokenization.vocabulary_maker.csv_table import is_csv
 from ..errors import TrainingError
 from .arguments import require_files
 
@@ -32,6 +34,22 @@ def load_data_set(name: str, split: str = "train", cache: str | Path | None = No
         if "data_files" in options:
             raise TrainingError(f"{options['data_files']} cannot be read as a table: {reason}") from None
         raise TrainingError(f"{name} is neither a file nor a data set that can be read: {reason}") from None
+
+
+def csv_files(folder: str | Path, split: str) -> list[Path]:
+    """Return the files of a split of a folder that is a data set, if all are CSV or TSV; else an empty list.
+
+    `datasets` guesses types, so that 01 becomes 1 and NA is missing, and reads quotes in TSV: lines are lost.
+    """
+    if not Path(folder).is_dir() or not is_data_set(folder):
+        return []
+    try:
+        with tempfile.TemporaryDirectory() as fresh:
+            parts = datasets.load_dataset_builder(str(folder), cache_dir=fresh).config.data_files or {}
+    except Exception:  # `load_data_set` says why
+        return []
+    files = [*map(Path, parts.get(split, ()))]
+    return files if all(map(is_csv, files)) else []
 
 
 def require_sources(sources: Iterable[str | Path | None]) -> None:
