@@ -257,6 +257,30 @@ def test_the_first_row_is_not_lost(lines, names, tmp_path):
     assert len(found) == len(lines)
 
 
+@pytest.mark.parametrize("form", ["csv", "tsv"])
+def test_tables_of_a_folder_are_read_as_files_are(form, tmp_path):
+    """`datasets` would read 01 as 1, NA as missing and two lines between quotes as one."""
+    separator = "," if form == "csv" else "\t"
+    rows = [("好", "01"), ("NA", "1.0"), ('"坏', "1") if form == "tsv" else ("坏", "1"), ('差"', "01")]
+    for name, part in (("train-0", rows[:2]), ("train-1", rows[2:])):
+        folder = tmp_path / "folder"
+        folder.mkdir(exist_ok=True)
+        write(folder / f"{name}.{form}", [separator.join(row) for row in [("text", "label"), *part]])
+    found = read_labelled(folder)
+    assert found["text"][:] == [text for text, _ in rows]
+    assert [found.features["label"].names[label] for label in found["label"]] == ["01", "1", "1", "01"]
+    write(folder / f"train-1.{form}", [separator.join(row) for row in [("text", "stars"), *rows[2:]]])
+    with refused(TrainingError, folder, "text, label", "stars" if form == "csv" else "column 1"):
+        read_labelled(folder)
+
+
+def test_the_first_row_of_a_folder_is_not_lost(tmp_path):
+    (tmp_path / "folder").mkdir()
+    write(tmp_path / "folder" / "train.csv", ["很好,1", "太差,0", "不错,1"])
+    with refused(TrainingError, tmp_path / "folder", "first line", "--text '很好' --label '1'"):
+        read_labelled(tmp_path / "folder")
+
+
 def test_columns_of_a_csv_file_with_other_names(tmp_path):
     """Names that cannot be labels need no options."""
     path = write(tmp_path / "a.csv", ["评论,情感", "很好,正面", "太差,负面"])

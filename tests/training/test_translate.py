@@ -254,12 +254,14 @@ def test_pairs_that_cannot_be_read(folder):
         file.write("one\ntwo\n")
     (folder / "short.de").write_text("eins\n")
     (folder / "gap.de").write_text("eins\n\n")
+    (folder / "pairs.csv").write_text("de,en\n")
     assert read_pairs("test.de", "test.en")[0] == {"source": "eins und eins.", "target": "one and one."}
     for names, facts in (
         (("short.de", "long.en.gz"), ["short.de has 1", "long.en.gz has 2"]),
         (("gap.de", "long.en.gz"), ["gap.de", "line 2"]),
         (("test.de", "test.de"), ["test.de and test.de"]),
         (("test.de", "nothing.en"), ["nothing.en"]),
+        (("test.de", "pairs.csv"), ["pairs.csv", "table"]),
     ):
         with refused(TrainingError, *facts):
             read_pairs(*names)
@@ -277,7 +279,7 @@ PAIRS = [(f"{NUMBERS[a]} und {NUMBERS[b]}", f"{ENGLISH[a]} and {ENGLISH[b]}") fo
     ("name", "columns", "given"),
     [
         ("pairs.csv", ("source", "target"), None),
-        ("pairs.csv", ("de", "en"), None),
+        ("pairs.csv", ("de", "en"), ("de", "en")),
         ("pairs.tsv", None, None),
         ("pairs.tsv.gz", ("en", "note", "de"), ("de", "en")),
         ("pairs.jsonl", ("en", "note", "de"), ("de", "en")),
@@ -300,6 +302,25 @@ def test_pairs_in_a_table(tmp_path, name, columns, given):
     assert list(zip(pairs["source"], pairs["target"], strict=True)) == PAIRS
     with refused(TrainingError, "'nothing'", "--source"):
         read_pairs(place if place.parent == tmp_path else place.parent, columns=("nothing", "en"))
+
+
+@pytest.mark.parametrize("name", ["pairs.csv", "folder/train.csv"])
+def test_the_first_line_of_a_csv_file_is_not_lost(tmp_path, name):
+    place = tmp_path / name
+    place.parent.mkdir(exist_ok=True)
+    place.write_text("eins,one\nzwei,two\n", "utf-8")
+    source = place if place.parent == tmp_path else place.parent
+    with refused(TrainingError, source, "--source 'eins' --target 'one'", "source,target"):
+        read_pairs(source)
+    assert read_pairs(source, columns=("eins", "one"))[:] == {"source": ["zwei"], "target": ["two"]}
+    place.write_text("source,target\neins,one\nzwei,two\n", "utf-8")
+    assert read_pairs(source)["source"][:] == ["eins", "zwei"]
+
+
+def test_a_column_named_translation(tmp_path):
+    (tmp_path / "pairs.csv").write_text("text,translation\neins,one\n", "utf-8")
+    pairs = read_pairs(tmp_path / "pairs.csv", columns=("text", "translation"))
+    assert pairs[:] == {"source": ["eins"], "target": ["one"]}
 
 
 def test_a_table_whose_columns_are_not_clear(tmp_path):

@@ -218,6 +218,18 @@ def test_sentence_pairs_are_named(tmp_path, name):
         read_triplets(tmp_path / name)
 
 
+@pytest.mark.parametrize(("name", "separator"), [("a.csv", ","), ("a.tsv", "\t")])
+def test_triplets_without_labels_and_names(tmp_path, triplets, name, separator):
+    """They ask for the names first, then for the labels."""
+    rows = [separator.join((t.a, t.b, t.c)) for t in triplets]
+    (tmp_path / name).write_text("\n".join(rows) + "\n", encoding="utf-8")
+    with refused(TrainingError, name, "'A'", "--a", "put a line with the names"):
+        read_triplets(tmp_path / name)
+    (tmp_path / name).write_text("\n".join([separator.join("ABC"), *rows]) + "\n", encoding="utf-8")
+    with refused(TrainingError, name, "'label'", "docs/triplets.md"):
+        read_triplets(tmp_path / name)
+
+
 def test_columns_of_triplets_with_other_names_are_no_pairs(tmp_path, triplets):
     columns = ["text1", "text2", "text3", "closer"]
     frame = pandas.DataFrame([(t.a, t.b, t.c, "BC"[t.label]) for t in triplets], columns=columns)

@@ -9,7 +9,7 @@ import datasets
 import pandas
 
 from ..errors import TrainingError
-from ..runs.tables import UNNAMED, labels_in, listed, pair_in, read_table, require_columns, texts_in
+from ..runs.tables import UNNAMED, has_csv, labels_in, listed, pair_in, read_table, require_columns, texts_in
 
 # Names of columns that are used if none is given, in the order of preference.
 TEXT = ("text", "sentence", "content", "review")
@@ -54,10 +54,9 @@ def read_labelled(
     if text_pair:
         texts["text_pair"] = texts_in(table, text_pair, source)
     count = Counter(labels)
-    is_csv = str(source).lower().removesuffix(".gz").endswith(".csv")
     # Without a usual name, the first line of a CSV file is only known to be no text if its label is none of the others' kind.
     is_label = label in names if names else _is_number(label) or not all(map(_is_number, count))
-    if is_csv and not is_named and is_label:
+    if not is_named and is_label and has_csv(source):
         raise TrainingError(
             f"{source}: its first line may be a text; if it names the columns, add --text {text!r} --label {label!r}, or else put "
             "a line with the names of the columns above it"

@@ -17,9 +17,10 @@ import pyarrow
 import pyarrow.parquet
 
 from ...output.console import sentence_of
-from ...tokenization.vocabulary_maker.corpus import is_json_lines, read_chunks
+from ...tokenization.vocabulary_maker.corpus import is_json_lines, kind_of, read_chunks
+from ...tokenization.vocabulary_maker.csv_table import is_csv
 from ..errors import TrainingError
-from .data_sets import is_data_set, load_data_set
+from .data_sets import csv_files, is_data_set, load_data_set
 
 _WHOLE = re.compile(r"^(-?\d+)\.0+$")  # a number without a fraction, as pandas writes it in a column with gaps
 UNNAMED = "column"  # a column without a name, followed by its number
@@ -46,6 +47,8 @@ def read_table(
     if not path.is_file():
         if not path.is_dir() and not is_data_set(source):
             raise TrainingError(f"{source} does not exist")
+        if files := csv_files(path, split):
+            return _concatenated([read_table(file, is_header=is_header) for file in files], source)
         with tempfile.TemporaryDirectory() as fresh:
             return _frame(load_data_set(str(source), split, fresh if path.is_dir() else None))
     kind = path.name.lower().removesuffix(".gz").rpartition(".")[2]
@@ -86,6 +89,25 @@ def read_table(
             raise TrainingError(f"{path} has two columns named {names[0]!r}: rename one")
         return table.loc[:, ~twice]
     return table.set_axis([f"{UNNAMED} {number}" for number in range(1, len(fields) + 1)], axis="columns")
+
+
+def _concatenated(tables: list[pandas.DataFrame], source: str | Path) -> pandas.DataFrame:
+    """Return the rows of all files of a folder, numbered from 1."""
+    tables = [table for table in tables if not table.empty]
+    for table in tables:
+        if {*table} != {*tables[0]}:
+            raise TrainingError(f"the files of {source} have the columns {listed(tables[0])} and {listed(table)}")
+    if not tables:
+        return pandas.DataFrame()
+    whole = pandas.concat(tables)
+    whole.index = pandas.RangeIndex(1, len(whole) + 1, name="row")
+    return whole
+
+
+def has_csv(source: str | Path) -> bool:
+    """Return whether a source is CSV, or a folder with CSV: their first lines are read as the names of the columns."""
+    path = Path(source)
+    return any(kind_of(file) == ".csv" for file in (path.rglob("*") if path.is_dir() else [path]))
 
 
 def _frame(table: datasets.Dataset) -> pandas.DataFrame:
@@ -145,7 +167,11 @@ def require_columns(table: pandas.DataFrame, names: dict[str, str], source: str 
         raise TrainingError(f"{source} is empty")
     for option, name in names.items():
         if name not in table.columns:
-            raise TrainingError(f"{source} has no column {name!r}, only {listed(table.columns)}: name it with {option}")
+            lacks_names = is_csv(Path(source)) and {*names.values()}.isdisjoint(table.columns)
+            above = ", or put a line with the names of the columns above the first" if lacks_names else ""
+            raise TrainingError(
+                f"{source} has no column {name!r}, only {listed(table.columns)}: name it with {option}{above}"
+            )
     if len({*names.values()}) < len(names):
         raise TrainingError(f"{', '.join(names)} name {', '.join(names.values())}; expected different columns")
 

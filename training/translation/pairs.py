@@ -13,9 +13,9 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
-from ...tokenization.vocabulary_maker.corpus import is_json_lines
+from ...tokenization.vocabulary_maker.corpus import TABLES, is_json_lines, kind_of
 from ..errors import TrainingError
-from ..runs.tables import read_table, require_columns, texts_in
+from ..runs.tables import has_csv, read_table, require_columns, texts_in
 
 PAD, END = "<pad>", "</s>"
 BYTES = 256
@@ -36,7 +36,7 @@ def read_pairs(
         source, target: files, compressed (.gz) or not. Line i of one is the translation of line i of the other. If `target` is
             None, `source` is a table or a data set (see `read_table`).
         columns: names of the two columns of the table, or of the two languages in its column `translation`; default: `COLUMNS`,
-            or the only two of the table.
+            or the only two of the table, unless it is CSV: its first line may be a pair.
         split: split of a data set.
 
     Raises a TrainingError that names file and line: different numbers of lines, an empty line, equal files, or no such columns.
@@ -59,17 +59,25 @@ def read_pairs(
 
 def _table_pairs(source: str | Path, columns: Sequence[str] | None, split: str) -> datasets.Dataset:
     table = read_table(source, split, lambda fields: {*(columns or COLUMNS)} <= {*fields})
-    if "translation" in table:  # a dict by language, as data sets on the Hub have it
+    if "translation" in table and "translation" not in (
+        columns or ()
+    ):  # a dict by language, as data sets on the Hub have it
         for place, value in table["translation"].items():
             if not isinstance(value, dict):
                 raise TrainingError(
-                    f"{source}, {table.index.name} {place}: 'translation' is {value!r:.60}; expected a text per language"
+                    f"{source}, {table.index.name} {place}: 'translation' is {value!r:.60}; expected a text per language, or the names of "
+                    "two columns (--source, --target)"
                 )
         table = pandas.DataFrame(table["translation"].tolist(), table.index)
     if table.empty:
         raise TrainingError(f"{source} has no sentence pairs")
     if columns is None and not {*COLUMNS} <= {*table} and len(table.columns) == 2:
         columns = [*table]
+        if has_csv(source):  # its first line is read as the names, and may be a pair
+            raise TrainingError(
+                f"{source}: its first line may be a pair; if it names the columns, add --source {columns[0]!r} --target "
+                f"{columns[1]!r}, or else put a line source,target above it"
+            )
     columns = columns or COLUMNS
     require_columns(table, dict(zip(("--source", "--target"), columns, strict=True)), source)
     return datasets.Dataset.from_dict(
@@ -81,8 +89,10 @@ def _read(path: str | Path) -> str:
     path = Path(path)
     if not path.is_file():
         raise TrainingError(f"{path} is not a file")
-    if is_json_lines(path):
-        raise TrainingError(f"{path} is JSON Lines; expected a sentence per line, or one file with both columns")
+    if is_json_lines(path) or kind_of(path) in TABLES:
+        raise TrainingError(
+            f"{path} is JSON Lines or a table; expected a sentence per line, or one file with both columns"
+        )
     try:
         data = path.read_bytes()
         text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8-sig")
