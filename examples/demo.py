@@ -5,15 +5,19 @@ import logging
 import tempfile
 from pathlib import Path
 
-import numpy as np
-import torch
-import transformers
-from rich.console import Console
-from rich.table import Table
-from transformers import AutoModelForMaskedLM, AutoTokenizer, pipeline
+import roformer_command  # noqa: F401, first: the package then imports models where they are used
+from modeling_roformer.training.errors import exit_on_error
 
-from modeling_roformer import AutoModelForTripletMatching
-from modeling_roformer.conversion import convert
+with exit_on_error("demo"):
+    import numpy as np
+    import torch
+    import transformers
+    from rich.console import Console
+    from rich.table import Table
+    from transformers import AutoModelForMaskedLM, AutoTokenizer, pipeline
+
+    from modeling_roformer import AutoModelForTripletMatching
+    from modeling_roformer.conversion import convert
 
 EXAMPLES = Path(__file__).parent
 LEGACY = EXAMPLES / "roformer-mini-zh"
@@ -92,4 +96,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with exit_on_error("demo"):
+        main()

@@ -13,6 +13,7 @@ VOCABULARY = f"{MINI}/vocab.txt"
 # Arguments of each script, with the path that is not there.
 ARGUMENTS = {
     "char_lm": ["MISSING", "--output", "runs"],
+    "position_laboratory/compare": ["MISSING", "--output", "runs"],
     "compare_position_embeddings": ["MISSING", "--corpus", VOCABULARY, "--tokenizer", MINI, "--output", "runs"],
     "finetune_classification": [MINI, "--train", "MISSING", "--output", "runs"],
     "finetune_glue": ["--models", "MISSING", "--data", MINI, "--output", "runs"],
@@ -48,7 +49,7 @@ def start(tmp_path, default_signals):
 
 
 def test_all_scripts_are_listed():
-    scripts = {file.stem for file in (REPOSITORY / "examples").glob("*.py")}
+    scripts = {file.stem for file in (REPOSITORY / "examples").glob("*.py")} | {"position_laboratory/compare"}
     assert scripts - {"demo"} == ARGUMENTS.keys()  # the demo has no arguments
 
 
@@ -62,11 +63,11 @@ def test_a_path_that_is_not_there(start, tmp_path, script):
     assert_states(err, missing)
 
 
-@pytest.mark.parametrize("script", WITH_TORCH)
+@pytest.mark.parametrize("script", [*WITH_TORCH, "demo"])
 def test_ctrl_c_while_torch_is_imported(start, tmp_path, script):
     (tmp_path / "there.jsonl").write_text("{}\n")
     (tmp_path / "there.yaml").write_text("- length: 8\n")
-    arguments = [str(tmp_path / "there.jsonl") if word == "MISSING" else word for word in ARGUMENTS[script]]
+    arguments = [str(tmp_path / "there.jsonl") if word == "MISSING" else word for word in ARGUMENTS.get(script, [])]
     code, err = start(script, arguments, "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)")
     assert code == 130 and err.count("\n") == 1, err
     assert_states(err, "interrupted")

@@ -18,27 +18,12 @@ import time
 from itertools import product
 from pathlib import Path
 
-import torch
-from encoder import Encoder, Sizes
-from position_encodings import ENCODINGS
-from rich.console import Console
-from rich.progress import track
-from rich.table import Table
-from torch.utils.data import Dataset
-from transformers import TrainerCallback, TrainingArguments, set_seed
-
-from modeling_roformer.training.comparing.curves import draw_panels, points, smooth
+import roformer_command  # noqa: F401, first: the package then imports models where they are used
 from modeling_roformer.training.errors import TrainingError, exit_on_error
-from modeling_roformer.training.pretraining.masking import uniform
-from modeling_roformer.training.runs.arguments import positive_rate, seed_number
-from modeling_roformer.training.runs.checkpointing import CheckpointingTrainer
-from modeling_roformer.training.runs.device import ON_CPU
-from modeling_roformer.training.runs.digests import digest_of_text
-from modeling_roformer.training.runs.finite import NotFinite, show_failed
-from modeling_roformer.training.runs.resuming import ResultsFile, require_values, run_lock
-from modeling_roformer.training.runs.spread import number_of_seeds, spread
-from modeling_roformer.training.runs.text_file import read_text
+from modeling_roformer.training.runs.arguments import positive_integer, positive_rate, require_files, seed_number
 
+# The names of ENCODINGS, which needs torch.
+NAMES = ("none", "sinusoidal", "learned", "shaw", "transformer_xl", "t5", "tupe", "deberta", "alibi", "rotary")
 TIMES = (1, 2, 4, 8)  # lengths of the evaluation, in multiples of the trained one
 MASKED = 0.15  # share of the characters
 MEASURED = 1 << 17  # maximum number of characters to evaluate
@@ -48,13 +33,13 @@ def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text", type=Path, help="a text file")
     parser.add_argument("--output", type=Path, required=True, help="folder of the runs, one per encoding")
-    parser.add_argument("--encodings", nargs="+", choices=ENCODINGS, default=list(ENCODINGS))
-    parser.add_argument("--layers", type=positive, default=4)
-    parser.add_argument("--hidden-size", type=positive, default=128)
-    parser.add_argument("--heads", type=positive, default=4)
-    parser.add_argument("--length", type=positive, default=128, help="characters per training text")
-    parser.add_argument("--batch-size", type=positive, default=32, help="texts per step")
-    parser.add_argument("--steps", type=positive, default=2000)
+    parser.add_argument("--encodings", nargs="+", choices=NAMES, default=list(NAMES))
+    parser.add_argument("--layers", type=positive_integer, default=4)
+    parser.add_argument("--hidden-size", type=positive_integer, default=128)
+    parser.add_argument("--heads", type=positive_integer, default=4)
+    parser.add_argument("--length", type=positive_integer, default=128, help="characters per training text")
+    parser.add_argument("--batch-size", type=positive_integer, default=32, help="texts per step")
+    parser.add_argument("--steps", type=positive_integer, default=2000)
     parser.add_argument("--learning-rate", type=positive_rate, default=1e-3)
     parser.add_argument("--seeds", type=seed_number, nargs="+", default=[0], help="seeds of weights, batches and masks")
     parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast in training")
@@ -63,13 +48,31 @@ def read_arguments() -> argparse.Namespace:
         parser.error(f"--hidden-size {chosen.hidden_size} is not a multiple of twice --heads {chosen.heads}")
     # A run named twice would count twice in the means.
     chosen.encodings, chosen.seeds = list(dict.fromkeys(chosen.encodings)), list(dict.fromkeys(chosen.seeds))
+    require_files([chosen.text])
     return chosen
 
 
-def positive(word: str) -> int:
-    if (number := int(word)) < 1:
-        raise argparse.ArgumentTypeError(f"{number} is below 1")
-    return number
+with exit_on_error("compare"):
+    if __name__ == "__main__":
+        read_arguments()  # before the imports, which take seconds
+    import torch
+    from encoder import Encoder, Sizes
+    from position_encodings import ENCODINGS
+    from rich.console import Console
+    from rich.progress import track
+    from rich.table import Table
+    from torch.utils.data import Dataset
+    from transformers import TrainerCallback, TrainingArguments, set_seed
+
+    from modeling_roformer.training.comparing.curves import draw_panels, points, smooth
+    from modeling_roformer.training.pretraining.masking import uniform
+    from modeling_roformer.training.runs.checkpointing import CheckpointingTrainer
+    from modeling_roformer.training.runs.device import ON_CPU
+    from modeling_roformer.training.runs.digests import digest_of_text
+    from modeling_roformer.training.runs.finite import NotFinite, show_failed
+    from modeling_roformer.training.runs.resuming import ResultsFile, require_values, run_lock
+    from modeling_roformer.training.runs.spread import number_of_seeds, spread
+    from modeling_roformer.training.runs.text_file import read_text
 
 
 def number_characters(text: str) -> tuple[torch.Tensor, int]:

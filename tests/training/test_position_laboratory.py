@@ -215,6 +215,12 @@ def run(tmp_path, monkeypatch, capfd):
     return run
 
 
+def test_the_script_has_the_name_of_every_encoding():
+    from compare import NAMES
+
+    assert tuple(ENCODINGS) == NAMES
+
+
 def test_it_compares_and_goes_on_where_it_was_stopped(run, tmp_path, monkeypatch):
     seen, step = {}, Trainer.training_step
 
@@ -384,7 +390,7 @@ def test_bad_arguments_are_named(run, tmp_path):
         assert found == code and not (tmp_path / "runs").exists()
         return err
 
-    assert "missing.txt: No such file" in refusal(text="missing.txt")
+    assert "missing.txt does not exist" in refusal(text="missing.txt")
     (tmp_path / "bytes.txt").write_bytes(b"\xff\xfe")
     assert_states(refusal(text="bytes.txt"), "bytes.txt", "UTF-8")
     assert_states(refusal("--length", 16), "text.txt", 78, "--length 16")
