@@ -107,7 +107,6 @@ class Part:
 PARTS = {
     "noise": Part("noise.py", ()),
     "cross-entropy": Part("cross_entropy.py", ("modeling_roformer/fast_cross_entropy.py",)),
-    "short-attention": Part("short_attention.py --runs 5", ("modeling_roformer/fast_short_attention.py",)),
     "tokenization": Part("tokenization.py --vocabulary {mini}/vocab.txt", (TOKENIZERS,)),
     "tokenization-cores": Part(
         "tokenization.py --vocabulary {mini}/vocab.txt --cores --characters 1500000 --rounds 3", (TOKENIZERS,)

@@ -10,7 +10,6 @@ from transformers.pytorch_utils import apply_chunking_to_forward
 from .absolute_positions import make_position_embeddings
 from .attention import MultiHeadAttention, RoFormerCrossAttention
 from .configuration import RoFormerConfig
-from .fast_dropout import Dropout
 from .trainable_rope import read_frequencies, write_frequencies
 from .unpadding import Packing
 
@@ -46,7 +45,7 @@ class RoFormerEmbeddings(nn.Module):
         self.token_type_embeddings = nn.Embedding(config.type_vocab_size, width)
         self.position_embeddings = make_position_embeddings(config)
         self.LayerNorm = make_norm(config, width)
-        self.dropout = Dropout(config.hidden_dropout_prob)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
     def forward(
         self,
@@ -74,7 +73,7 @@ class RoFormerOutput(nn.Module):
         super().__init__()
         self.dense = nn.Linear(width, config.hidden_size, bias=config.use_bias)
         self.LayerNorm = make_norm(config, config.hidden_size)
-        self.dropout = Dropout(config.hidden_dropout_prob)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
     def forward(self, hidden_states: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
         return self.LayerNorm(self.dropout(self.dense(hidden_states)) + residual)

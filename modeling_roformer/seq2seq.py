@@ -19,7 +19,6 @@ from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2
 
 from .absolute_positions import SinusoidalPositionEmbeddings
 from .docstrings import can_return_tuple
-from .fast_dropout import Dropout
 from .inputs import CACHE_NAME, can_be_read, check_same_shape, given_cache
 from .model import RoFormerModel, RoFormerPreTrainedModel
 from .seq2seq_configuration import RoFormerSeq2SeqConfig
@@ -37,7 +36,7 @@ class RoFormerSeq2SeqEmbeddings(nn.Module):
         self.position_embeddings = None
         if config.position_encoding == "sinusoidal":
             self.position_embeddings = SinusoidalPositionEmbeddings(config.d_model, in_halves=True)
-        self.dropout = Dropout(config.dropout)
+        self.dropout = nn.Dropout(config.dropout)
 
     def forward(
         self,

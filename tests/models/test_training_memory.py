@@ -15,7 +15,6 @@ from torch.utils.checkpoint import checkpoint
 from transformers import BertConfig, BertModel
 
 from modeling_roformer import RoFormerConfig, RoFormerModel
-from modeling_roformer.fast_dropout import Dropout
 
 SIZES = dict(vocab_size=90, hidden_size=32, num_hidden_layers=4, num_attention_heads=2, intermediate_size=128)
 B, S = 4, 64
@@ -115,17 +114,3 @@ def test_a_step_keeps_no_more_than_berts(way, fields):
         assert len(gradients) == len(expected)
         for found, right in zip(gradients.values(), expected.values(), strict=True):
             torch.testing.assert_close(found, right, atol=1e-5 * right.abs().max().item(), rtol=1e-5)
-
-
-@pytest.mark.parametrize("p", [0.0, 0.25, 1.0])
-def test_dropout(p):
-    dropout, x = Dropout(p), torch.ones(100, 1000, requires_grad=True)
-    torch.manual_seed(0)
-    y = dropout(x)
-    y.sum().backward()
-    assert torch.equal(x.grad, y)  # the same elements, scaled alike
-    assert set(y.detach().unique().tolist()) == (
-        {0.0} if p == 1 else {1.0} if p == 0 else {0.0, torch.tensor(4 / 3).item()}
-    )
-    assert abs((y == 0).float().mean().item() - p) < 0.01
-    assert dropout.eval()(x) is x
