@@ -20,8 +20,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .configuration import RoFormerConfig
 from .inputs import check_is_tensor
-from .rope_scaling import attention_factor
-from .rotary import rotate
+from .rotary import attention_factor, rotate
 from .unpadding import FlatPacking, Packing
 
 

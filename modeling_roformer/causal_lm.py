@@ -16,7 +16,7 @@ from transformers.modeling_outputs import CausalLMOutputWithCrossAttentions
 from .docstrings import can_return_tuple
 from .heads import LanguageModel
 from .inputs import CACHE_NAME, given_cache
-from .rope_scaling import depends_on_length
+from .rotary import depends_on_length
 from .task_head import check_token_labels, describes_inputs_and_parts, mean_cross_entropy
 
 

@@ -169,7 +169,7 @@ class RoFormerConfig(ConfigurationMixin, PreTrainedConfig):
         rope_parameters: settings for texts longer than in training: a dict with `rope_type` ("default", "linear",
             "dynamic" or "yarn"), `rope_theta`, `factor` and, for "dynamic" and "yarn",
             `original_max_position_embeddings`, the trained length. None sets the paper's dict.
-        trainable_rope: train the frequencies, from those of `rope_parameters` on (see trainable_rope.py). Loading keeps
+        trainable_rope: train the frequencies, from those of `rope_parameters` on (see rotary.py). Loading keeps
             trained ones whatever `rope_parameters` are passed; set on `model.config` afterwards, these scale them.
         sparse_prediction: in training, the MLM head computes logits only where there are labels.
         unpad_inputs: leave padding out of the computation where every text begins with a token and that is faster: on a

@@ -7,10 +7,9 @@ from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.pytorch_utils import apply_chunking_to_forward
 
-from .absolute_positions import make_position_embeddings
 from .attention import MultiHeadAttention, RoFormerCrossAttention
 from .configuration import RoFormerConfig
-from .trainable_rope import read_frequencies, write_frequencies
+from .rotary import make_position_embeddings, read_frequencies, write_frequencies
 from .unpadding import Packing
 
 
@@ -36,7 +35,7 @@ def make_norm(config: RoFormerConfig, size: int) -> nn.Module:
 
 
 class RoFormerEmbeddings(nn.Module):
-    """Word and segment embeddings; for the baselines of absolute_positions.py also position embeddings."""
+    """Word and segment embeddings; for the baselines of rotary.py also position embeddings."""
 
     def __init__(self, config: RoFormerConfig):
         super().__init__()

@@ -8,7 +8,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
 from .docstrings import wraps
-from .trainable_rope import FREQUENCIES, OFFSET, offset_of
+from .rotary import FREQUENCIES, OFFSET, offset_of
 
 if TYPE_CHECKING:
     from typing import Self

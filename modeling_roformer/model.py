@@ -15,7 +15,6 @@ from transformers.modeling_outputs import (
     BaseModelOutputWithPoolingAndCrossAttentions,
 )
 
-from .absolute_positions import check_length, longest_text
 from .attention import (
     ReadOnlyCache,
     RoFormerCrossAttention,
@@ -38,9 +37,14 @@ from .inputs import (
 from .layers import RoFormerEmbeddings, RoFormerEncoder, RoFormerLayer, RoFormerPooler
 from .linear_attention import RoFormerLinearSelfAttention
 from .loading import LoadedWhole
-from .rope_scaling import depends_on_length, scaled_inverse_frequencies
-from .rotary import rotary_position_embeddings
-from .trainable_rope import growth
+from .rotary import (
+    check_length,
+    depends_on_length,
+    growth,
+    longest_text,
+    rotary_position_embeddings,
+    scaled_inverse_frequencies,
+)
 from .unpadding import FlatPacking, Packing, is_faster_packed, texts_in_rows
 
 LM_HEAD_KEYS = r"^cls\.predictions\."  # left out on purpose by models without this head

@@ -1,6 +1,6 @@
 """Rotary position embedding (RoPE): equations 12 to 16 and 34 of the RoFormer paper (arXiv:2104.09864).
 
-This is the only place where positions enter. A query or key at position m is multiplied by the block-diagonal rotation
+This is the only file in which positions enter. A query or key at position m is multiplied by the block-diagonal rotation
 matrix of equation 15,
 
     R(m) = diag(R_1, …, R_{d/2}),   R_i = [[cos m·θ_i, −sin m·θ_i],
@@ -9,12 +9,38 @@ matrix of equation 15,
 so that the product of a query at m and a key at n depends only on n − m (equation 16): R(m)ᵀ R(n) = R(n − m). The pairs
 are dimensions (1, 2), (3, 4), … ("interleaved"), as in the original.
 
-Dimensions in the shapes: b batch, s sequence length, h heads, d head_dim.
+For texts longer than in training the frequencies are scaled: interpolation, dynamic NTK, YaRN. They are transformers'
+(`ROPE_INIT_FUNCTIONS`), in float64 and as pure functions of the config and, for dynamic NTK, of each sequence's length: no
+call and no other text of the batch changes them.
+
+Trainable frequencies are a parameter `encoder.log_inv_freq_offset`, the offset of their logarithms from those of
+`rope_parameters`, which begins at 0. So a step of the optimiser changes each frequency in proportion to itself, none becomes
+negative, and weight decay leads back to the initial ones. Files and state dicts have the frequencies, too, as
+`encoder.inv_freq` in float32. What this package loads takes these, as those of version 0.2 have nothing else; what loads a
+file without it takes the offset.
+
+The baselines that the paper compares with add a vector p_i to the embedding of the token at position i (equation 3),
+
+    f_t(x_i, i) = W_t (x_i + p_i),   t ∈ {q, k, v}:
+
+a row of a trained table in BERT ("learned"), and equation 4 in the original transformer (arXiv:1706.03762, "sinusoidal"),
+
+    p_{i,2t} = sin(i / 10000^(2t/d)),   p_{i,2t+1} = cos(i / 10000^(2t/d)),   d the width of the embeddings.
+
+Dimensions in the shapes: b batch, s sequence length, h heads, d head_dim, or for the baselines embedding_size.
 """
 
+import math
+from typing import Any
+
 import torch
+from torch import nn
+
+from .configuration import RoFormerConfig
+from .rope_parameters import PAPER_ROPE
 
 THETA = 10000.0
+OFFSET, FREQUENCIES = "log_inv_freq_offset", "inv_freq"  # of trainable frequencies, in the encoder
 
 
 def inverse_frequencies(head_dim: int, theta: float = THETA, device: torch.device | str | None = None) -> torch.Tensor:
@@ -78,3 +104,186 @@ def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tenso
         even, odd = pairs.unbind(-1)  # x_1, x_3, … and x_2, x_4, …
         rotated = torch.stack((even * cos - odd * sin, odd * cos + even * sin), dim=-1)
     return rotated.flatten(-2).to(x.dtype)
+
+
+def parameters_of(config: RoFormerConfig) -> dict:
+    """Return a config's `rope_parameters`, or the paper's if it has no such field."""
+    return getattr(config, "rope_parameters", None) or PAPER_ROPE
+
+
+def scaled_inverse_frequencies(
+    config: RoFormerConfig, lengths: int | torch.Tensor, device: torch.device, width: int | None = None
+) -> torch.Tensor:
+    """Return the frequencies θ_i of a config, float64, in radians per position.
+
+    Args:
+        lengths: length of each sequence, shape (b,), or of each token's, shape (b, s), or one number for all; read by
+            dynamic NTK only.
+        width: number of dimensions to rotate; `config.rotary_dim` if None.
+
+    Returns:
+        Shape (width / 2,), or (*lengths.shape, width / 2) if they differ.
+    """
+    parameters, width = parameters_of(config), width or config.rotary_dim
+    rope_type, factor = parameters["rope_type"], parameters.get("factor", 1.0)
+    plain = inverse_frequencies(width, parameters["rope_theta"], device=device)
+    if rope_type == "linear":
+        return plain / factor
+    if rope_type == "dynamic":
+        trained = parameters["original_max_position_embeddings"]
+        if isinstance(lengths, torch.Tensor):
+            lengths = lengths.to(plain).clamp(min=trained)[..., None]
+        else:
+            lengths = max(lengths, trained)
+        # The base grows by this power of d / (d − 2): θ_1 stays, and the lowest frequency is divided by it.
+        growth = factor * lengths / trained - (factor - 1)
+        exponents = torch.arange(0, width, 2, dtype=plain.dtype, device=plain.device) / max(width - 2, 1)
+        return plain * growth**-exponents
+    if rope_type == "yarn":
+        ramp = yarn_ramp(parameters, width, plain.device)
+        return plain * (1 - ramp) + plain / factor * ramp
+    return plain
+
+
+def yarn_ramp(parameters: dict, width: int, device: torch.device) -> torch.Tensor:
+    """Return how far YaRN interpolates each frequency: 0 not at all, 1 by the whole factor; shape (width / 2,).
+
+    The ramp is transformers', linear in i, between the dimensions that turn `beta_fast` and `beta_slow` times within the
+    trained length. That of the paper (arXiv:2309.00071, section 3.2) is linear in the number of turns, between the same
+    two, and lowers the frequencies between them further: at a factor of 8 to a value up to 2.4 times smaller.
+    """
+
+    def dimension(turns: float) -> float:
+        trained, theta = parameters["original_max_position_embeddings"], parameters["rope_theta"]
+        return width * math.log(trained / (turns * 2 * math.pi)) / (2 * math.log(theta))
+
+    low, high = dimension(parameters.get("beta_fast") or 32), dimension(parameters.get("beta_slow") or 1)
+    if parameters.get("truncate") is not False:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, width - 1)
+    high += 0.001 if low == high else 0.0
+    return ((torch.arange(width // 2, dtype=torch.float64, device=device) - low) / (high - low)).clamp(0, 1)
+
+
+def attention_factor(config: RoFormerConfig) -> float:
+    """Return YaRN's factor on the scores: that of transformers multiplies query and key, hence is squared."""
+    parameters = parameters_of(config)
+    if parameters["rope_type"] != "yarn":
+        return 1.0
+
+    def at(mscale: float) -> float:
+        return 0.1 * mscale * math.log(parameters["factor"]) + 1.0
+
+    factor, mscale = parameters.get("attention_factor"), parameters.get("mscale")
+    if factor is None:
+        of_all = parameters.get("mscale_all_dim")
+        factor = at(mscale) / at(of_all) if mscale and of_all else at(1.0)
+    return factor**2
+
+
+def depends_on_length(config: RoFormerConfig) -> bool:
+    """Return whether the frequencies depend on a sequence's length, so that rotated keys cannot be cached."""
+    return parameters_of(config)["rope_type"] == "dynamic"
+
+
+def initial_frequencies(config: RoFormerConfig, device: torch.device) -> torch.Tensor:
+    """Return the frequencies of `rope_parameters`, float64, rounded as in files."""
+    return scaled_inverse_frequencies(config, 1, device).float().double()
+
+
+def frequencies_of(config: RoFormerConfig, offset: torch.Tensor) -> torch.Tensor:
+    """Return the frequencies of an offset, float32, as files have them."""
+    initial = initial_frequencies(config, offset.device)
+    return (initial * offset.to(initial).exp()).float()
+
+
+def offset_of(config: RoFormerConfig, frequencies: torch.Tensor, name: str) -> torch.Tensor:
+    """Return the offset of frequencies of a file; raise a ValueError unless they are positive and finite."""
+    initial = initial_frequencies(config, frequencies.device)
+    if frequencies.shape != initial.shape:
+        return frequencies  # the caller compares shapes
+    is_wrong = ~((frequencies > 0) & frequencies.isfinite())
+    if not frequencies.is_meta and is_wrong.any():
+        i = int(is_wrong.int().argmax())
+        raise ValueError(
+            f"{name}[{i}] is {frequencies[i]:.3g}, but a frequency must be positive: use an earlier checkpoint of this "
+            "training"
+        )
+    return (frequencies.to(initial) / initial).log().float()
+
+
+def growth(config: RoFormerConfig, offset: torch.Tensor) -> torch.Tensor:
+    """Return the factors, float64, by which training has changed the frequencies of a config.
+
+    They are those of the rounded frequencies, so that a saved model computes the same.
+    """
+    return frequencies_of(config, offset) / initial_frequencies(config, offset.device)
+
+
+def write_frequencies(encoder: Any, state_dict: dict, prefix: str, *args) -> None:
+    """Put the present frequencies into a new state dict."""
+    state_dict[f"{prefix}{FREQUENCIES}"] = frequencies_of(encoder.config, state_dict[f"{prefix}{OFFSET}"])
+
+
+def read_frequencies(encoder: Any, state_dict: dict, prefix: str, *args) -> None:
+    """Put the offset of the frequencies into a state dict that is loaded."""
+    name = f"{prefix}{FREQUENCIES}"
+    if name in state_dict:
+        state_dict[f"{prefix}{OFFSET}"] = offset_of(encoder.config, state_dict[name], name)
+
+
+class LearnedPositionEmbeddings(nn.Embedding):
+    """BERT's table of shape (max_position_embeddings, d): maps positions of shape (b or 1, s) to (b or 1, s, d)."""
+
+
+class SinusoidalPositionEmbeddings(nn.Module):
+    """Equation 4, without a table: there is no maximum length, and nothing to load or to save.
+
+    Args:
+        width: d.
+        in_halves: all sines before all cosines, as in Marian, in place of pairs.
+
+    ```python
+    >>> SinusoidalPositionEmbeddings(4)(torch.tensor([[0, 1]]))
+    tensor([[[0.0000, 1.0000, 0.0000, 1.0000],
+             [0.8415, 0.5403, 0.0100, 0.9999]]])
+    ```
+    """
+
+    def __init__(self, width: int, in_halves: bool = False):
+        super().__init__()
+        self.width = width
+        self.in_halves = in_halves
+
+    def forward(self, position_ids: torch.Tensor) -> torch.Tensor:
+        """Map positions of shape (b or 1, s) to vectors of shape (b or 1, s, d), float32."""
+        cos, sin = rotary_position_embeddings(position_ids, inverse_frequencies(self.width, device=position_ids.device))
+        return torch.stack((sin, cos), dim=-2 if self.in_halves else -1).flatten(2)
+
+    def extra_repr(self) -> str:
+        return str(self.width)
+
+
+def make_position_embeddings(config: RoFormerConfig) -> nn.Module | None:
+    """Return the module of position embeddings, or None if the config adds none."""
+    width = config.embedding_size or config.hidden_size
+    if config.position_encoding == "learned":
+        return LearnedPositionEmbeddings(config.max_position_embeddings, width)
+    if config.position_encoding == "sinusoidal":
+        return SinusoidalPositionEmbeddings(width)
+    return None
+
+
+def longest_text(config: RoFormerConfig) -> int | None:
+    """Return the number of positions, None if unlimited."""
+    return config.max_position_embeddings if config.position_encoding == "learned" else None
+
+
+def check_length(config: RoFormerConfig, length: int) -> None:
+    """Raise a ValueError if a text, with the cached tokens, is longer than the table of positions."""
+    longest = longest_text(config)
+    if longest is not None and length > longest:
+        raise ValueError(
+            f'the text has {length} tokens, but max_position_embeddings is {longest} with position_encoding="learned": '
+            "shorten the text"
+        )

@@ -135,8 +135,8 @@ class TextEncoder:
         return "--" + self._limit.replace("_", "-")
 
     def _max_length(self, folder: Path, wanted: int | None, longest: int | None) -> int:
-        from ...absolute_positions import longest_text
         from ...configuration import RoFormerConfig
+        from ...rotary import longest_text
         from ...triplet_matching import longest_input
 
         config = self.model.config

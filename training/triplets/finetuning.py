@@ -17,11 +17,11 @@ from transformers import (
     set_seed,
 )
 
-from ...absolute_positions import longest_text
 from ...model_cards.trained_card import write_trained_card
 from ...output.atomic_folder import output_folder
 from ...output.console import no_transformers_bar, no_transformers_report
 from ...registration import transformers
+from ...rotary import longest_text
 from ...triplet_matching import RoFormerForTripletMatching
 from ..comparing.curves import draw_learning_curves
 from ..errors import TrainingError

@@ -8,7 +8,7 @@ They are added to the token embeddings, before the first layer, so d is the widt
 
 import torch
 
-from modeling_roformer.absolute_positions import SinusoidalPositionEmbeddings
+from modeling_roformer.rotary import SinusoidalPositionEmbeddings
 
 from .base import PositionEncoding
 

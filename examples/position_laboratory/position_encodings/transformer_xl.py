@@ -16,7 +16,7 @@ its own W̃_k, and a causal model reads the states of earlier segments. Here all
 import torch
 from torch import nn
 
-from modeling_roformer.absolute_positions import SinusoidalPositionEmbeddings
+from modeling_roformer.rotary import SinusoidalPositionEmbeddings
 
 from .base import PositionEncoding
 from .distances import distances, pick
