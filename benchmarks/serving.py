@@ -30,7 +30,7 @@ from rich.table import Table
 from torch.nn import functional as F
 from transformers.utils.logging import disable_progress_bar
 
-from modeling_roformer.task_head import mean_over_tokens
+from modeling_roformer.heads import mean_over_tokens
 from modeling_roformer.tokenization.vocabulary_maker.corpus import read_chunks
 
 BATCH = 32  # sentence-transformers' own

@@ -1,9 +1,12 @@
-"""Task heads: masked language model, classification of texts and of tokens, question answering, multiple choice.
+"""Task heads: masked and causal language models, classification of texts and of tokens, question answering, multiple
+choice; first what they share: the call of the bare model, outputs, losses and checks of labels.
 
 Dimensions in the shapes: b batch, s sequence length.
 """
 
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import nn
@@ -11,7 +14,10 @@ from torch.nn import functional as F
 from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.cache_utils import Cache
+from transformers.generation import GenerationMixin
+from transformers.loss.loss_utils import ForCausalLMLoss
 from transformers.modeling_outputs import (
+    CausalLMOutputWithCrossAttentions,
     MaskedLMOutput,
     MultipleChoiceModelOutput,
     QuestionAnsweringModelOutput,
@@ -20,18 +26,157 @@ from transformers.modeling_outputs import (
 )
 
 from .configuration import RoFormerConfig
-from .docstrings import can_return_tuple
-from .inputs import check_ranges, check_tokens
-from .model import LM_HEAD_KEYS
-from .task_head import (
-    RoFormerHead,
-    check_token_labels,
-    describes_inputs,
-    describes_inputs_and_parts,
-    flatten_examples,
-    mean_loss,
-    select_labelled,
-)
+from .docstrings import can_return_tuple, described_as_in
+from .fast_cross_entropy import cross_entropy
+from .inputs import CACHE_NAME, can_be_read, check_ranges, check_same_shape, check_tokens, given_cache, is_wrapped
+from .model import LM_HEAD_KEYS, RoFormerModel, RoFormerPreTrainedModel
+from .rotary import depends_on_length
+
+# Arguments of heads besides the bare model's; the second is for heads whose loss is over `labels` alone.
+_RETURN_DICT = """
+    return_dict: False for a tuple in place of the output; the config's if None.
+"""
+_NUM_ITEMS_IN_BATCH = """
+    num_items_in_batch: number of labels in the whole batch, if this call gets a part of it: the losses of the parts
+        then add up to the mean over the batch. Trainer passes it, so that accumulated steps equal one step.
+"""
+Output = TypeVar("Output")
+_DIMENSIONS = "b batch, s sequence length, k length of the keys, h heads"
+describes_inputs = described_as_in(RoFormerModel.forward, _RETURN_DICT, _DIMENSIONS)
+describes_inputs_and_parts = described_as_in(RoFormerModel.forward, _RETURN_DICT + _NUM_ITEMS_IN_BATCH, _DIMENSIONS)
+
+
+def flatten_examples(*inputs: torch.Tensor | None) -> list[Any]:
+    """Reshape inputs of n sequences per example from (b, n, …) to (b·n, …)."""
+    return [None if x is None else x.flatten(0, 1) for x in inputs]
+
+
+def mean_loss(function: Callable, num_items_in_batch: torch.Tensor | int | None, *arguments, **options) -> torch.Tensor:
+    """Return the mean of a loss, or one part's share of the mean over a batch that comes in parts.
+
+    transformers' Trainer accumulates gradients this way: it counts the labels of the whole batch and adds up the losses
+    of its parts, which may have different numbers of labels.
+
+    Args:
+        function: a loss with a `reduction` argument, as in `torch.nn.functional`; it gets `arguments` and `options`.
+        num_items_in_batch: number of terms of the mean over the whole batch; None if this call has the whole batch.
+
+    ```python
+    >>> mean_loss(cross_entropy, None, logits, labels)
+    >>> sum(mean_loss(cross_entropy, len(labels), logits[i::2], labels[i::2]) for i in (0, 1))  # the same
+    ```
+    """
+    if num_items_in_batch is None:
+        return function(*arguments, **options)
+    losses = function(*arguments, reduction="none", **options)
+    # The sum over thousands of labels overflows float16.
+    total = losses.sum(dtype=torch.promote_types(losses.dtype, torch.float32))
+    return total / torch.as_tensor(num_items_in_batch, device=total.device)
+
+
+def mean_cross_entropy(
+    logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
+) -> torch.Tensor:
+    """Return the mean cross-entropy of logits (…, classes) over labels (…) that are not -100; see `mean_loss`."""
+    return mean_loss(cross_entropy, num_items_in_batch, logits.flatten(0, -2), labels.flatten().to(logits.device))
+
+
+def check_token_labels(
+    labels: torch.Tensor | None,
+    input_ids: torch.Tensor | None,
+    inputs_embeds: torch.Tensor | None,
+    attention_mask: torch.Tensor | None,
+    classes: int,
+    *others: tuple[str, torch.Tensor | None, int | None, int | None],
+    next_labels: torch.Tensor | None = None,
+) -> tuple[int | None, bool]:
+    """Raise a ValueError unless each token has a label from 0 to `classes` - 1, or -100.
+
+    `others` are further ranges to check in the same device sync (see `check_ranges`); `next_labels` are the labels of the
+    hidden states, if they are not `labels`.
+
+    Returns:
+        The number of labels that are not -100; None without labels, or if they cannot be read (in a compiled model). And
+        whether labels may lie on padding, which then has to be computed.
+    """
+    inputs = input_ids if inputs_embeds is None else inputs_embeds
+    if inputs is not None:
+        check_same_shape("labels", labels, inputs.shape[:2])
+    count = on_padding = None
+    if labels is not None and can_be_read(labels):
+        count = (labels != -100).sum()
+        if isinstance(attention_mask, torch.Tensor) and attention_mask.shape == labels.shape:
+            has_label = (labels if next_labels is None else next_labels) != -100
+            on_padding = ((attention_mask == 0) & has_label.to(attention_mask.device)).any()
+            on_padding = on_padding if can_be_read(attention_mask) else None
+    count, on_padding = check_ranges(("labels", labels, classes, -100), *others, questions=(count, on_padding))
+    return count, labels is not None and on_padding != 0
+
+
+def select_labelled(
+    model: RoFormerPreTrainedModel, hidden_states: torch.Tensor, labels: torch.Tensor | None, count: int | None
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Return the hidden states and labels of a language model: in training with `sparse_prediction` only the tokens
+    that have a label, shape (n, hidden_size) and (n,), else all. `count` is the result of `check_token_labels`."""
+    if labels is None or not (model.config.sparse_prediction and model.training) or is_wrapped(labels):
+        return hidden_states, labels
+    # The vocabulary is by far the widest layer, and about a sixth of the words have a label.
+    labels = labels.flatten().to(hidden_states.device)
+    has_label = labels != -100
+    if count is None:
+        where = has_label.nonzero().squeeze(-1)
+    else:  # `nonzero` would need a device sync for the number of labels
+        where = has_label.byte().argsort(descending=True, stable=True)[:count]
+    return hidden_states.flatten(0, 1)[where], labels[where]
+
+
+def mean_over_tokens(hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
+    """Return the mean of hidden states (b, s, hidden_size) over each text's tokens, no padding: (b, hidden_size)."""
+    if attention_mask is None:
+        return hidden_states.mean(dim=1)
+    is_token = (attention_mask != 0).to(torch.promote_types(hidden_states.dtype, torch.float32))
+    weights = is_token / is_token.sum(dim=-1, keepdim=True)
+    # As a product, which accumulates in float32: the sum over thousands of tokens could leave float16's range.
+    return (weights[:, None].to(hidden_states.dtype) @ hidden_states).squeeze(1)
+
+
+class RoFormerHead(RoFormerPreTrainedModel):
+    """Base of models with a head; the bare model is the attribute `base_model_prefix`, as in checkpoints."""
+
+    base_model_class = RoFormerModel
+    one_text_per_row = True  # False in heads with an output for each token
+    if TYPE_CHECKING:
+        roformer: RoFormerModel
+
+    def __init__(self, config: RoFormerConfig):
+        super().__init__(config)
+        setattr(self, self.base_model_prefix, self.base_model_class(config))
+
+    @property
+    def self_attention(self) -> Any:
+        """Class of the bare model's self-attention."""
+        model: Any = self.base_model
+        return model.self_attention
+
+    def base_outputs(self, *inputs, num_items_in_batch=None, reads_padding: bool = False, **kwargs) -> Any:
+        """Return the bare model's outputs for the arguments of a head; those at padding are computed if it reads them."""
+        if reads_padding:
+            kwargs["unpad_inputs"] = False
+        kwargs.setdefault("one_text_per_row", self.one_text_per_row)
+        return self.base_model(*inputs, **{**kwargs, "return_dict": True})
+
+    def _make_output(
+        self, output_class: Callable[..., Output], outputs, logits, labels, num_items_in_batch=None, **kwargs
+    ) -> Output:
+        """Return the output of a head with one loss, over `labels`, from its logits and the bare model's outputs."""
+        loss = None if labels is None else self.loss_of(logits, labels, num_items_in_batch)
+        return output_class(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )
+
+    def loss_of(self, logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch=None) -> torch.Tensor:
+        """Return `mean_cross_entropy`; heads with another loss override this."""
+        return mean_cross_entropy(logits, labels, num_items_in_batch)
 
 
 class RoFormerPredictionHeadTransform(nn.Module):
@@ -433,3 +578,203 @@ class RoFormerForMultipleChoice(RoFormerHead):
     def logits_of(self, outputs: Any) -> torch.Tensor:
         """Return a score for each choice from the bare model's outputs."""
         return self.classifier(self.sequence_summary(outputs.last_hidden_state))
+
+
+@dataclass
+class RoFormerCausalLMOutput(CausalLMOutputWithCrossAttentions):
+    """Output of transformers' causal language models; a pooler adds `pooler_output`, shape (b, hidden_size)."""
+
+    pooler_output: torch.FloatTensor | None = None
+
+
+class RoFormerForCausalLM(LanguageModel, GenerationMixin):
+    """Causal language model: predicts the next word. RoFormer-GPT, and with `prefix_lm` RoFormer-Sim.
+
+    In a prefix language model the tokens of the prompt, segment 0, see each other; the generated text is segment 1.
+
+    ```python
+    >>> from transformers import pipeline
+    >>> pipeline("text-generation", model=DIR)("北京", max_new_tokens=20)[0]["generated_text"]
+    ```
+    """
+
+    @can_return_tuple
+    @describes_inputs_and_parts
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        encoder_hidden_states: torch.Tensor | None = None,
+        encoder_attention_mask: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        labels: torch.Tensor | None = None,
+        use_cache: bool | None = None,
+        position_ids: torch.Tensor | None = None,
+        logits_to_keep: int | torch.Tensor = 0,
+        **kwargs,
+    ) -> RoFormerCausalLMOutput:
+        """Score every word of the vocabulary as the next one.
+
+        Args:
+            labels: the input ids, shape (b, s), and -100 for words to ignore; `forward` shifts them.
+            logits_to_keep: compute only the last N logits (0: all), or those at the given positions.
+
+        Returns:
+            `logits` of shape (b, s, vocab_size), and `loss`, the mean cross-entropy over the next words.
+        """
+        next_words: Any = kwargs.get("shift_labels")
+        if labels is not None and next_words is None:
+            next_words = F.pad(labels, (0, 1), value=-100)[:, 1:]
+        vocab_size = self.config.vocab_size
+        _, on_padding = check_token_labels(
+            labels, input_ids, inputs_embeds, attention_mask, vocab_size, next_labels=next_words
+        )
+        if labels is not None and use_cache is None and self.training:
+            use_cache = False  # a cache would hold padding, too, so that it could not be left out
+        inputs = (input_ids, attention_mask, token_type_ids, inputs_embeds)
+        inputs += (encoder_hidden_states, encoder_attention_mask, past_key_values, use_cache, position_ids)
+        outputs = self.base_outputs(*inputs, reads_padding=on_padding, **kwargs)
+        keep = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+        logits = self.cls(outputs.last_hidden_state[:, keep])
+        loss = None
+        if labels is not None:
+            loss = self._next_word_loss(logits, labels, next_words, **kwargs)
+        others = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
+        return RoFormerCausalLMOutput(loss=loss, logits=logits, **others)
+
+    def _next_word_loss(
+        self, logits: torch.Tensor, labels: torch.Tensor, next_words: torch.Tensor, **kwargs
+    ) -> torch.Tensor:
+        """Return the loss of `loss_function`; if that is transformers' default, computed by `mean_cross_entropy`."""
+        if self.loss_function is ForCausalLMLoss and "ignore_index" not in kwargs:
+            return mean_cross_entropy(logits.float(), next_words, kwargs.get("num_items_in_batch"))
+        return self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size, **kwargs)
+
+    def generate(self, inputs=None, generation_config=None, *args, **kwargs):
+        """Generate as in transformers; without a cache if frequencies depend on the length (dynamic NTK).
+
+        Raises:
+            ValueError: the checkpoint is an encoder, which was not trained to continue a text; or a prefix language
+                model was asked to read its prompt in parts or to guide its words (`guidance_scale`).
+        """
+        if not self.config.is_decoder:
+            raise ValueError(
+                "this checkpoint is an encoder (is_decoder=False) and cannot generate text: load a RoFormer-GPT or "
+                "RoFormer-Sim; to train this one on generation, pass is_decoder=True to from_pretrained"
+            )
+        cache = given_cache(kwargs.pop("past_key_values", None), kwargs)
+        if cache is not None:
+            kwargs[CACHE_NAME] = cache
+        if depends_on_length(self.config):
+            kwargs.setdefault("use_cache", False)
+        if self.config.prefix_lm:
+            settings = generation_config or self.generation_config
+            if getattr(settings, "is_assistant", False) and "token_type_ids" in kwargs:
+                # These are the main model's segments and one more (see `_get_candidate_generator`).
+                kwargs["token_type_ids"] = kwargs["token_type_ids"][:, : kwargs["input_ids"].shape[1]]
+            self._check_prefix(settings, cache, kwargs)
+        return super().generate(inputs, generation_config, *args, **kwargs)  # pyright: ignore[reportAttributeAccessIssue]
+
+    def _check_prefix(self, settings: Any, cache: Cache | None, kwargs: dict[str, Any]) -> None:
+        """Raise a ValueError for arguments of `generate` with which a prefix language model would not see its prompt."""
+        if kwargs.get("prefill_chunk_size", getattr(settings, "prefill_chunk_size", None)) is not None:
+            raise ValueError(
+                "prefill_chunk_size does not work with prefix_lm=True, where all tokens of the prompt see each "
+                "other: leave it out"
+            )
+        if kwargs.get("guidance_scale", getattr(settings, "guidance_scale", None)) not in (None, 1):
+            raise ValueError(
+                "guidance_scale does not work with prefix_lm=True: transformers computes the words without the "
+                "prompt as if they were a prompt: leave it out"
+            )
+        # An assistant's cache had the whole prompt, even if its last words were removed.
+        is_assistant = getattr(settings, "is_assistant", False)
+        past = 0 if cache is None or is_assistant else cache.get_seq_length()
+        segments = kwargs.get("token_type_ids")
+        if past and (segments is None or (segments[:, past:] == 0).any()):
+            raise ValueError(
+                "past_key_values of a part of the prompt do not work with prefix_lm=True, where all tokens of the "
+                "prompt see each other: leave them out, or pass token_type_ids that are 1 after the cached tokens"
+            )
+
+    def prepare_inputs_for_generation(
+        self, input_ids, *args, cache=None, inputs_embeds=None, is_first_iteration=False, prompt_length=None, **kwargs
+    ):
+        if cache is not None:
+            kwargs[CACHE_NAME] = cache
+        if inputs_embeds is not None and depends_on_length(self.config) and not is_first_iteration:
+            # Without a cache, each step reads the whole text: the embedded prompt and the words generated so far.
+            new = self.get_input_embeddings()(input_ids[:, prompt_length:])
+            inputs_embeds, is_first_iteration = torch.cat([inputs_embeds, new.to(inputs_embeds)], dim=1), True
+        # `generate` continues one text per row, and leaves out a mask of ones, which would say so.
+        kwargs["one_text_per_row"] = None
+        return super().prepare_inputs_for_generation(  # pyright: ignore[reportAttributeAccessIssue]
+            input_ids, *args, inputs_embeds=inputs_embeds, is_first_iteration=is_first_iteration, **kwargs
+        )
+
+    @property
+    def _is_stateful(self) -> bool:
+        """True if the cache cannot be cropped: `generate` then refuses assisted decoding."""
+        return self.config.attention_type == "linear"
+
+    def _prepare_cache_for_generation(self, generation_config, model_kwargs, *args, **kwargs):
+        if depends_on_length(self.config) and "inputs_embeds" in model_kwargs:
+            generation_config.use_cache = False  # transformers set it, to detect the first step
+            return
+        if self.config.attention_type == "linear" and model_kwargs.get(CACHE_NAME) is None:
+            kind = generation_config.cache_implementation
+            if kind not in (None, "dynamic"):
+                raise ValueError(
+                    f'cache_implementation="{kind}" does not work with attention_type="linear", whose state has a '
+                    "constant size: leave it out"
+                )
+            if generation_config.use_cache is not False:
+                model_kwargs[CACHE_NAME] = self.self_attention.make_cache(self.config)
+            return
+        super()._prepare_cache_for_generation(  # pyright: ignore[reportAttributeAccessIssue]
+            generation_config, model_kwargs, *args, **kwargs
+        )
+
+    def _update_model_kwargs_for_generation(self, outputs, model_kwargs, is_encoder_decoder=False, num_new_tokens=1):
+        # transformers repeats the last segment; generated tokens of a prefix language model are segment 1.
+        token_type_ids = model_kwargs.pop("token_type_ids", None) if self.config.prefix_lm else None
+        model_kwargs = super()._update_model_kwargs_for_generation(
+            outputs, model_kwargs, is_encoder_decoder, num_new_tokens
+        )
+        if token_type_ids is not None:
+            model_kwargs["token_type_ids"] = F.pad(token_type_ids, (0, num_new_tokens), value=1)
+        return model_kwargs
+
+    def _get_candidate_generator(self, *args, model_kwargs, **kwargs):
+        # Assisted decoding truncates the segments to prompt and candidates, or repeats the last one: append a 1, so
+        # that it repeats the segment of the generated text.
+        if self.config.prefix_lm:
+            model_kwargs["token_type_ids"] = F.pad(model_kwargs["token_type_ids"], (0, 1), value=1)
+        return super()._get_candidate_generator(  # pyright: ignore[reportAttributeAccessIssue]
+            *args, model_kwargs=model_kwargs, **kwargs
+        )
+
+    def _prepare_model_inputs(self, inputs=None, bos_token_id=None, model_kwargs=None):
+        inputs, name, model_kwargs = super()._prepare_model_inputs(  # pyright: ignore[reportAttributeAccessIssue]
+            inputs, bos_token_id, model_kwargs
+        )
+        if self.config.prefix_lm:
+            token_type_ids = model_kwargs.get("token_type_ids")
+            if token_type_ids is None:
+                token_type_ids = torch.zeros(inputs.shape[:2], dtype=torch.long, device=inputs.device)
+            new = max(inputs.shape[1] - token_type_ids.shape[1], 0)  # first words of the generated text, if given
+            model_kwargs["token_type_ids"] = F.pad(token_type_ids, (0, new), value=1)
+        if name == "inputs_embeds" and depends_on_length(self.config):
+            model_kwargs["prompt_length"] = model_kwargs["input_ids"].shape[1]
+        return inputs, name, model_kwargs
+
+    def create_masks_for_generate(
+        self, config, inputs_embeds, attention_mask, past_key_values=None, token_type_ids=None, **kwargs
+    ):
+        """Return the mask of a step with a static cache; `generate` makes it ahead of the compiled call."""
+        past_key_values = given_cache(past_key_values, kwargs)
+        return self.self_attention.make_mask(
+            config, config._attn_implementation, inputs_embeds, attention_mask, token_type_ids, past_key_values
+        )

@@ -18,11 +18,11 @@ from transformers.generation import GenerationMixin
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2SeqModelOutput
 
 from .docstrings import can_return_tuple
+from .heads import check_token_labels, mean_cross_entropy, select_labelled
 from .inputs import CACHE_NAME, can_be_read, check_same_shape, given_cache
 from .model import RoFormerModel, RoFormerPreTrainedModel
 from .rotary import SinusoidalPositionEmbeddings
 from .seq2seq_configuration import RoFormerSeq2SeqConfig
-from .task_head import check_token_labels, mean_cross_entropy, select_labelled
 from .unpadding import up_to_last_label
 
 

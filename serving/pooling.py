@@ -84,7 +84,7 @@ def pool(outputs: "ModelOutput", attention_mask: "torch.Tensor", pooling: str) -
         attention_mask: shape (b, s).
         pooling: what `pooling_of` returned.
     """
-    from ..task_head import mean_over_tokens
+    from ..heads import mean_over_tokens
 
     if pooling == "pooler":
         return outputs.pooler_output

@@ -14,7 +14,7 @@ TOKENIZER_NAMES = ("RoFormerTokenizer", "RoFormerTokenizerFast", "RoFormerWordTo
 
 def auto_model_classes(config_class: type = RoFormerConfig) -> dict[str, type]:
     """Return the class of ours for the name of each Auto class that serves models with such a config."""
-    from .. import causal_lm, heads, model, nezha, seq2seq, triplet_matching
+    from .. import heads, model, nezha, seq2seq, triplet_matching
 
     if config_class is RoFormerSeq2SeqConfig:
         return {
@@ -38,7 +38,7 @@ def auto_model_classes(config_class: type = RoFormerConfig) -> dict[str, type]:
         "AutoModelForTextEncoding": model.RoFormerModel,
         "AutoModelForPreTraining": heads.RoFormerForMaskedLM,
         "AutoModelForMaskedLM": heads.RoFormerForMaskedLM,
-        "AutoModelForCausalLM": causal_lm.RoFormerForCausalLM,
+        "AutoModelForCausalLM": heads.RoFormerForCausalLM,
         "AutoModelForSequenceClassification": heads.RoFormerForSequenceClassification,
         "AutoModelForTokenClassification": heads.RoFormerForTokenClassification,
         "AutoModelForQuestionAnswering": heads.RoFormerForQuestionAnswering,

@@ -39,8 +39,8 @@ __all__ = [
 ]
 
 if is_torch_available():
-    from ..causal_lm import RoFormerForCausalLM
     from ..heads import (
+        RoFormerForCausalLM,
         RoFormerForMaskedLM,
         RoFormerForMultipleChoice,
         RoFormerForQuestionAnswering,

@@ -49,7 +49,7 @@ from modeling_roformer import (
 )
 from modeling_roformer.conversion.formats.tensor_bundle import TensorBundle
 from modeling_roformer.hub.remote_code import files_with_code
-from modeling_roformer.nezha_attention import NezhaSelfAttention, relative_position_embeddings
+from modeling_roformer.nezha import NezhaSelfAttention, relative_position_embeddings
 
 SIZES = {**SMALL, "vocab_size": 80, "num_hidden_layers": 3, "max_relative_position": 5}
 POOLED = [NezhaForPreTraining, NezhaForNextSentencePrediction, NezhaForSequenceClassification, NezhaForMultipleChoice]
@@ -805,7 +805,7 @@ def test_with_code_it_loads_without_this_package(tmp_path):
                 expected[f"{name} {auto_class.__name__}"] = auto_class.from_pretrained(folder)(**inputs)[0].numpy()
         files = files_with_code(folder)
         sent = {file for file in files if file.endswith(".py")}
-        assert {"nezha.py", "nezha_configuration.py", "nezha_attention.py"} <= sent
+        assert {"nezha.py", "nezha_configuration.py"} <= sent
         assert ("tokenizer.py" in sent) == (name == "words")
         for file, content in files.items():
             (folder / file).write_bytes(content)
