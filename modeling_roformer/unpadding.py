@@ -200,7 +200,7 @@ def texts_in_rows(
     source = next((name for name in ("cu_seq_lens_q", "seq_idx") if arguments.get(name) is not None), "position_ids")
     if arguments.get("cache") is not None:  # pages of continuous batching
         return None
-    past = 0 if cache is None else cache.get_seq_length()
+    past = cache.get_seq_length() if isinstance(cache, Cache) else 0
     has_others = attention_mask is not None or isinstance(past, torch.Tensor) or past > 0
     if source == "position_ids" and (has_others or position_ids is None or one_text_per_row is None):
         return None

@@ -458,3 +458,10 @@ def test_a_step_with_the_prefix_mask_computes_what_a_causal_step_does(is_padded)
                 model(prompt(s=1), mask, past_key_values=cache)
         counts.append(operations.counts)
     assert counts[0] == counts[1] != Counter()
+
+
+@pytest.mark.parametrize("positions", [{}, {"position_ids": torch.arange(9)[None]}])
+def test_a_tuple_is_no_cache(positions):
+    keys_and_values = ((torch.zeros(2, 2, 3, 16), torch.zeros(2, 2, 3, 16)),) * 2
+    with refused(ValueError, "past_key_values", "tuple", "DynamicCache(past_key_values)"):
+        make_model()(prompt(), past_key_values=keys_and_values, **positions)
