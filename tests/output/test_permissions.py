@@ -74,4 +74,4 @@ def test_the_commands(umask, tmp_path, run):
         assert code == 0, err
     (out / "word" / "README.md").unlink()
     assert run("card", out / "word")[0] == 0
-    assert_as_new(out, umask, 80)
+    assert_as_new(out, umask, 60)
