@@ -259,7 +259,7 @@ def test_a_signal_saves_and_ends(run, logged_seldom, tmp_path, monkeypatch, numb
             run(tmp_path / "run", logging_steps=4)
     assert stopped.value.signal == number and signal.getsignal(number) == handler
     checkpoint = RoFormerConfig.from_pretrained(tmp_path / "run" / "stage-2" / "checkpoint-3")
-    assert not checkpoint.unpad_inputs and not checkpoint.sparse_prediction  # they are for training alone
+    assert not checkpoint.sparse_prediction  # for training alone
     # An entry has all steps since the last, those before the stop too.
     run(tmp_path / "run", logging_steps=4)
     assert logged(tmp_path / "run").keys() == {4, 6}  # the last steps are always logged
@@ -326,7 +326,7 @@ def test_what_comes_out(uninterrupted, tokenizer):
     for place in "stage-1/model", "model":
         model, loading = AutoModelForMaskedLM.from_pretrained(uninterrupted / place, output_loading_info=True)
         assert not any(loading.values())
-        assert not model.config.unpad_inputs and not model.config.sparse_prediction  # they are for training alone
+        assert not model.config.sparse_prediction  # for training alone
     assert RoFormerTokenizer.from_pretrained(uninterrupted / "model").get_vocab() == tokenizer.get_vocab()
     assert (uninterrupted / "curves.png").read_bytes().startswith(b"\x89PNG")
     begun = load_file(uninterrupted / "stage-1" / "model" / "model.safetensors")
