@@ -115,4 +115,5 @@ def load_model(saved: SavedModel) -> PreTrainedModel:
     config = model.config
     config.output_attentions = config.output_hidden_states = config.use_cache = False
     config.return_dict = True
+    config.unpad_inputs = False  # as a graph computes padding
     return model.eval()
