@@ -227,8 +227,7 @@ class RoFormerSelfAttention(MultiHeadAttention):
                 return None
             if implementation in ("sdpa", "eager"):
                 return _ready_made(implementation, hidden_states, attention_mask[:, None, None] != 0)
-        if config._attn_implementation != implementation:
-            config = _with_implementation(config, implementation)
+        config = _with_implementation(config, implementation)
         if config.prefix_lm and "flash" in implementation:
             raise ValueError(f'attn_implementation="{implementation}" does not support prefix_lm: use "sdpa"')
         # Where there is padding, the mask is never skipped: to find out whether it can be, transformers would read the
@@ -408,6 +407,8 @@ def see_prefix(hidden_states: torch.Tensor, token_type_ids: torch.Tensor | None,
 
 
 def _with_implementation(config: RoFormerConfig, implementation: str) -> RoFormerConfig:
+    if config._attn_implementation == implementation:
+        return config
     config = copy.copy(config)
     config._attn_implementation = implementation
     return config

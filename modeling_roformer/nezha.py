@@ -97,7 +97,7 @@ class NezhaSelfAttention(RoFormerSelfAttention):
         rows = rows.expand(*query.shape[:3], -1)  # (b, h, s, s), without a copy
 
         by_distance = torch.matmul(query, vectors.T)  # (b, h, s, 2K + 1)
-        scores = (torch.matmul(query, key.transpose(-1, -2)) + by_distance.gather(-1, rows)) * self.head_dim**-0.5
+        scores = (torch.matmul(query, key.transpose(-1, -2)) + by_distance.gather(-1, rows)) * self.scaling
         if attention_mask is not None:
             scores = scores + attention_mask
         probabilities = self.dropout(nn.functional.softmax(scores, dim=-1))
