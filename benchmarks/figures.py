@@ -106,7 +106,6 @@ class Part:
 # In the order in which they run: the machine's noise first, then from short to long.
 PARTS = {
     "noise": Part("noise.py", ()),
-    "cross-entropy": Part("cross_entropy.py", ("modeling_roformer/fast_cross_entropy.py",)),
     "tokenization": Part("tokenization.py --vocabulary {mini}/vocab.txt", (TOKENIZERS,)),
     "tokenization-cores": Part(
         "tokenization.py --vocabulary {mini}/vocab.txt --cores --characters 1500000 --rounds 3", (TOKENIZERS,)

@@ -27,7 +27,7 @@ from torch.nn import functional as F
 
 import modeling_roformer as ours
 from modeling_roformer.conversion.converter import convert
-from modeling_roformer.rotary import rotary_position_embeddings, rotate
+from modeling_roformer.rotary import rotary_position_embeddings, rotate, scaled_inverse_frequencies
 
 THEIRS, BERT, MODERN = "transformers' RoFormer", "BERT, SDPA", "ModernBERT, SDPA"
 OURS, COMPILED, CEILING = "RoFormer", "RoFormer, compiled", "ceiling"
@@ -88,7 +88,7 @@ def make_subject(name: str, device: str, layers: int, longest: int) -> Callable:
             forward(ids, attention_mask=mask, unpad_inputs=job == "unpadded")
         elif job in ("layer", "rotation"):
             x = model.embeddings.word_embeddings(ids)
-            frequencies = model.frequencies(s, x.device)
+            frequencies = scaled_inverse_frequencies(model.config, s, x.device)
             turns = rotary_position_embeddings(torch.arange(s, device=device)[None], frequencies)
             heads = x.unflatten(-1, (-1, model.config.head_dim))
             layer = model.encoder.layer[0]

@@ -19,14 +19,17 @@ from transformers.masking_utils import create_bidirectional_mask, create_causal_
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .configuration import RoFormerConfig
-from .inputs import check_is_tensor
+from .inputs import check_shape
 from .rotary import attention_factor, rotate
 from .unpadding import FlatPacking, Packing
 
 
-def implementation_for(config: RoFormerConfig, output_attentions: bool | None) -> str:
-    """Return the attention implementation of one call: only eager attention returns the probabilities."""
-    return "eager" if output_attentions else config._attn_implementation or "eager"
+def as_eager(config: RoFormerConfig) -> RoFormerConfig:
+    """Return the config of a call that returns attention probabilities, which only eager attention does."""
+    if config._attn_implementation != "eager":
+        config = copy.copy(config)
+        config._attn_implementation = "eager"
+    return config
 
 
 def eager_attention_forward(
@@ -77,11 +80,6 @@ class MultiHeadAttention(nn.Module):
         self.value = nn.Linear(config.hidden_size, config.hidden_size, bias=config.use_bias)
         self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
 
-    @property
-    def scaling(self) -> float:
-        """Factor on the scores."""
-        return self.head_dim**-0.5
-
     @staticmethod
     def check_implementation(config: RoFormerConfig, implementation: str | None) -> None:
         """Raise a ValueError if a model of that config has no such attention implementation (of transformers')."""
@@ -111,17 +109,18 @@ class MultiHeadAttention(nn.Module):
         key: torch.Tensor,
         value: torch.Tensor,
         attention_mask: torch.Tensor | None,
-        output_attentions: bool | None,
+        output_attentions: bool | None = None,
         packing: Packing | None = None,
+        factor: float = 1.0,
         **kwargs,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return softmax attention, shape (b, s, hidden_size), of query, key and value of shape (b, h, s or k, d), and
-        the probabilities, None if the implementation does not return them."""
-        implementation = implementation_for(self.config, output_attentions)
+        the probabilities, None if the implementation does not return them. Scores are multiplied by `factor` / √d."""
+        implementation = "eager" if output_attentions else self.config._attn_implementation
         attention = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
         if implementation not in ("eager", "sdpa"):
             check_kernel(self, implementation, query)
-        kwargs |= {"dropout": self.dropout.p if self.training else 0.0, "scaling": self.scaling}
+        kwargs |= {"dropout": self.dropout.p if self.training else 0.0, "scaling": factor * self.head_dim**-0.5}
         if packing is not None:
             return packing.attend(attention, self, query, key, value, **kwargs).flatten(-2), None
         context, probabilities = attention(self, query, key, value, attention_mask, **kwargs)
@@ -138,19 +137,12 @@ class RoFormerSelfAttention(MultiHeadAttention):
     def is_causal(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.config.is_decoder and not self.config.prefix_lm
 
-    @property
-    def scaling(self) -> float:
-        """Factor on the scores, with that of YaRN."""
-        return self.head_dim**-0.5 * attention_factor(self.config)
-
     def forward(
         self,
         hidden_states: torch.Tensor,
         *position_embeddings: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
         past_key_values: Cache | None = None,
-        output_attentions: bool | None = None,
-        packing: Packing | None = None,
         **kwargs,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         query, key, value = self.project(hidden_states)
@@ -163,30 +155,33 @@ class RoFormerSelfAttention(MultiHeadAttention):
             # The cache holds rotated keys, which is all that equation 16 needs.
             cache: Any = getattr(past_key_values, "self_attention_cache", past_key_values)
             key, value = cache.update(key, value, self.layer_idx)
-        return self.attend(query, key, value, attention_mask, output_attentions, packing, **kwargs)
+        return self.attend(query, key, value, attention_mask, factor=attention_factor(self.config), **kwargs)
 
     @staticmethod
-    def can_pack(config: RoFormerConfig, implementation: str) -> bool:
+    def can_pack(config: RoFormerConfig) -> bool:
         """Return whether the layers can compute packed texts: not with UniLM's mask or flex attention, which take none,
         and not in an eager decoder, which only its mask makes causal."""
-        is_eager_decoder = implementation == "eager" and config.is_decoder
-        return not (is_eager_decoder or config.prefix_lm or implementation == "flex_attention")
+        is_eager_decoder = config._attn_implementation == "eager" and config.is_decoder
+        return not (is_eager_decoder or config.prefix_lm or config._attn_implementation == "flex_attention")
 
     @staticmethod
     def check_mask(config: RoFormerConfig, attention_mask: Any, tokens: torch.Tensor, cache: Cache | None) -> None:
         """Raise a ValueError unless an `attention_mask` is one that `make_mask` takes; `tokens` has the shape (b, s, …)."""
         if type(attention_mask).__name__ == "BlockMask" and "flex" in (config._attn_implementation or ""):
             return
-        check_is_tensor("attention_mask", attention_mask)
+        check_shape("attention_mask", attention_mask)
         # A mask for a cache of fixed size is as long as the cache.
         if attention_mask is None or (attention_mask.ndim in (2, 4) and getattr(cache, "is_compileable", False)):
             return
         b, s = tokens.shape[:2]
         k = s if cache is None else s + cache.get_seq_length()
         full = (b, config.num_attention_heads, s, k)
-        broadcasts = attention_mask.ndim == 4 and attention_mask.shape[-1] == k
-        broadcasts = broadcasts and all(n in (1, m) for n, m in zip(attention_mask.shape, full, strict=True))
-        if attention_mask.shape != (b, k) and not broadcasts:
+        is_complete = (
+            attention_mask.ndim == 4
+            and attention_mask.shape[-1] == k
+            and all(n in (1, m) for n, m in zip(attention_mask.shape, full, strict=True))
+        )
+        if attention_mask.shape != (b, k) and not is_complete:
             raise ValueError(
                 f"attention_mask has shape {tuple(attention_mask.shape)}; expected ({b}, {k}) or ({b}, 1, {s}, {k})"
             )
@@ -194,7 +189,6 @@ class RoFormerSelfAttention(MultiHeadAttention):
     @staticmethod
     def make_mask(
         config: RoFormerConfig,
-        implementation: str,
         hidden_states: torch.Tensor,
         attention_mask: Any,
         token_type_ids: torch.Tensor | None = None,
@@ -202,7 +196,8 @@ class RoFormerSelfAttention(MultiHeadAttention):
         texts: FlatPacking | None = None,
         packing: Packing | None = None,
     ) -> torch.Tensor | None:
-        """Return the mask in the form that the implementation takes; None if nothing is masked, as in packed texts.
+        """Return the mask in the form that the config's attention implementation takes; None if nothing is masked, as in
+        packed texts.
 
         Args:
             hidden_states: shape (b, s, hidden_size).
@@ -215,34 +210,18 @@ class RoFormerSelfAttention(MultiHeadAttention):
         Raises:
             ValueError: the kernel has no mask of that kind, or none that separates the texts of a row.
         """
-        if packing is not None:
-            return None
         if attention_mask is not None and attention_mask.ndim == 4:
-            is_tensor = isinstance(attention_mask, torch.Tensor)  # otherwise a BlockMask
-            return _ready_made(implementation, hidden_states, attention_mask) if is_tensor else attention_mask
-        s, is_fixed = hidden_states.shape[1], getattr(past_key_values, "is_compileable", False)
-        if s == 1 and not is_fixed:
-            # A step of generation: the token sees itself and all that is cached, so only padding is masked.
-            if attention_mask is None:
-                return None
-            if implementation in ("sdpa", "eager"):
-                return _ready_made(implementation, hidden_states, attention_mask[:, None, None] != 0)
-        config = _with_implementation(config, implementation)
-        if config.prefix_lm and "flash" in implementation:
-            raise ValueError(f'attn_implementation="{implementation}" does not support prefix_lm: use "sdpa"')
-        # Where there is padding, the mask is never skipped: to find out whether it can be, transformers would read the
-        # values, which fails under vmap and on the meta device.
-        masks: dict[str, Any] = {"and_mask_function": None if texts is None else separate_texts(implementation, texts)}
-        if config.prefix_lm and s > 1:
-            masks["or_mask_function"] = see_prefix(hidden_states, token_type_ids, past_key_values)
-            return create_causal_mask(config, hidden_states, attention_mask, past_key_values, **masks)
-        if config.is_decoder:
-            masks["allow_is_causal_skip"] = attention_mask is None
-            return create_causal_mask(config, hidden_states, attention_mask, past_key_values, **masks)
-        if attention_mask is None and texts is None:
+            return _ready_made(config, hidden_states, attention_mask)
+        is_causal = config.is_decoder or config.prefix_lm
+        if packing is not None or (attention_mask is None and texts is None and not is_causal):
             return None
-        masks["allow_is_bidirectional_skip"] = False
-        return create_bidirectional_mask(config, hidden_states, attention_mask, **masks)
+        separate = None if texts is None else separate_texts(config, texts)
+        if is_causal:
+            return _causal_mask(config, hidden_states, attention_mask, token_type_ids, past_key_values, separate)
+        # A mask is never skipped where there is padding: to find out whether it can be, transformers would read its
+        # values, which fails under vmap and on the meta device.
+        kwargs = {"and_mask_function": separate, "allow_is_bidirectional_skip": False}
+        return create_bidirectional_mask(config, hidden_states, attention_mask, **kwargs)
 
     @staticmethod
     def make_cache(config: RoFormerConfig) -> Cache:
@@ -280,7 +259,6 @@ class RoFormerCrossAttention(MultiHeadAttention):
         encoder_hidden_states: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
         past_key_values: Cache | None = None,
-        output_attentions: bool | None = None,
         packing: Packing | None = None,
         **kwargs,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -298,27 +276,19 @@ class RoFormerCrossAttention(MultiHeadAttention):
             if cached:
                 key, value = past_key_values.cross_attention_cache.update(key, value, self.layer_idx)
                 past_key_values.is_updated[self.layer_idx] = True
-        context, probabilities = self.attend(query, key, value, attention_mask, output_attentions, **kwargs)
+        context, probabilities = self.attend(query, key, value, attention_mask, **kwargs)
         return context if packing is None else packing.pack(context), probabilities
 
-    @staticmethod
-    def make_mask(
-        config: RoFormerConfig,
-        implementation: str,
-        hidden_states: torch.Tensor,
-        attention_mask: torch.Tensor | None,
-        encoder_hidden_states: torch.Tensor | None,
-    ) -> torch.Tensor | None:
-        """Return the mask for an `attention_mask` of the source, shape (b, k), 0 for padding; None if that is None."""
-        if attention_mask is None:
-            return None
-        return create_bidirectional_mask(
-            _with_implementation(config, implementation),
-            hidden_states,
-            attention_mask,
-            encoder_hidden_states=encoder_hidden_states,
-            allow_is_bidirectional_skip=False,
-        )
+
+def make_source_mask(
+    config: RoFormerConfig,
+    hidden_states: torch.Tensor,
+    attention_mask: torch.Tensor,
+    encoder_hidden_states: torch.Tensor | None,
+) -> torch.Tensor | None:
+    """Return the mask of cross-attention for an `attention_mask` of the source, shape (b, k), 0 for padding."""
+    kwargs = {"encoder_hidden_states": encoder_hidden_states, "allow_is_bidirectional_skip": False}
+    return create_bidirectional_mask(config, hidden_states, attention_mask, **kwargs)
 
 
 def check_kernel(module: MultiHeadAttention, implementation: str, query: torch.Tensor) -> None:
@@ -375,10 +345,34 @@ def check_states(cache: Cache, states: Any, config: RoFormerConfig, b: int, widt
         )
 
 
-def separate_texts(implementation: str, texts: FlatPacking):
+def _causal_mask(
+    config: RoFormerConfig,
+    hidden_states: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    token_type_ids: torch.Tensor | None,
+    past_key_values: Cache | None,
+    separate: Any,
+) -> torch.Tensor | None:
+    """Return the mask of a decoder or of UniLM; see `RoFormerSelfAttention.make_mask`."""
+    implementation, s = config._attn_implementation, hidden_states.shape[1]
+    if s == 1 and not getattr(past_key_values, "is_compileable", False):
+        # A step of generation: the token sees itself and all that is cached, so only padding is masked.
+        if attention_mask is None:
+            return None
+        if implementation in ("sdpa", "eager"):
+            return _ready_made(config, hidden_states, attention_mask[:, None, None] != 0)
+    if config.prefix_lm and "flash" in implementation:
+        raise ValueError(f'attn_implementation="{implementation}" does not support prefix_lm: use "sdpa"')
+    kwargs: dict[str, Any] = {"and_mask_function": separate, "allow_is_causal_skip": attention_mask is None}
+    if config.prefix_lm and s > 1:
+        kwargs["or_mask_function"] = see_prefix(hidden_states, token_type_ids, past_key_values)
+    return create_causal_mask(config, hidden_states, attention_mask, past_key_values, **kwargs)
+
+
+def separate_texts(config: RoFormerConfig, texts: FlatPacking):
     """Return the pairs within the same text, as transformers' mask functions take them."""
-    if "flash" in implementation:
-        raise_inseparable(f'attn_implementation="{implementation}"')
+    if "flash" in config._attn_implementation:
+        raise_inseparable(f'attn_implementation="{config._attn_implementation}"')
     return packed_sequence_mask_function(texts.starts.cumsum(dim=1))
 
 
@@ -406,21 +400,17 @@ def see_prefix(hidden_states: torch.Tensor, token_type_ids: torch.Tensor | None,
     return prefix
 
 
-def _with_implementation(config: RoFormerConfig, implementation: str) -> RoFormerConfig:
-    if config._attn_implementation == implementation:
-        return config
-    config = copy.copy(config)
-    config._attn_implementation = implementation
-    return config
-
-
-def _ready_made(implementation: str, hidden_states: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+def _ready_made(config: RoFormerConfig, hidden_states: torch.Tensor, attention_mask: Any) -> Any:
+    """Return a mask of four dimensions in the form that the kernel takes; a BlockMask of flex attention as it is."""
+    implementation, dtype = config._attn_implementation, hidden_states.dtype
+    if "flex" in implementation and not isinstance(attention_mask, torch.Tensor):
+        return attention_mask
+    check_shape("attention_mask", attention_mask)
     if implementation not in ("sdpa", "eager"):
         raise ValueError(
             f'attn_implementation="{implementation}" only takes an attention_mask of shape (batch, length): use '
             '"sdpa" for one with four dimensions'
         )
-    dtype = hidden_states.dtype
     if attention_mask.is_floating_point():
         return attention_mask.to(dtype)
     keep = attention_mask.bool()

@@ -27,6 +27,7 @@ class ConfigurationMixin:
         hidden_size: int
         num_attention_heads: int
         num_labels: int
+        _attn_implementation: str  # of a model's config
 
     installed_pipelines: ClassVar[set[str]]
 

@@ -1,12 +1,14 @@
 """Task heads: masked and causal language models, classification of texts and of tokens, question answering, multiple
 choice; first what they share: the call of the bare model, outputs, losses and checks of labels.
 
+Each head takes the arguments of `RoFormerModel.forward`, which describes those that a head's docstring does not.
+
 Dimensions in the shapes: b batch, s sequence length.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -15,7 +17,6 @@ from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.cache_utils import Cache
 from transformers.generation import GenerationMixin
-from transformers.loss.loss_utils import ForCausalLMLoss
 from transformers.modeling_outputs import (
     CausalLMOutputWithCrossAttentions,
     MaskedLMOutput,
@@ -26,24 +27,9 @@ from transformers.modeling_outputs import (
 )
 
 from .configuration import RoFormerConfig
-from .docstrings import can_return_tuple, described_as_in
-from .fast_cross_entropy import cross_entropy
-from .inputs import CACHE_NAME, can_be_read, check_ranges, check_same_shape, check_tokens, given_cache, is_wrapped
-from .model import LM_HEAD_KEYS, RoFormerModel, RoFormerPreTrainedModel
+from .inputs import CACHE_NAME, can_be_read, check_ranges, check_shape, check_tokens, given_cache, is_transformed
+from .model import LM_HEAD_KEYS, RoFormerModel, RoFormerPreTrainedModel, can_return_tuple
 from .rotary import depends_on_length
-
-# Arguments of heads besides the bare model's; the second is for heads whose loss is over `labels` alone.
-_RETURN_DICT = """
-    return_dict: False for a tuple in place of the output; the config's if None.
-"""
-_NUM_ITEMS_IN_BATCH = """
-    num_items_in_batch: number of labels in the whole batch, if this call gets a part of it: the losses of the parts
-        then add up to the mean over the batch. Trainer passes it, so that accumulated steps equal one step.
-"""
-Output = TypeVar("Output")
-_DIMENSIONS = "b batch, s sequence length, k length of the keys, h heads"
-describes_inputs = described_as_in(RoFormerModel.forward, _RETURN_DICT, _DIMENSIONS)
-describes_inputs_and_parts = described_as_in(RoFormerModel.forward, _RETURN_DICT + _NUM_ITEMS_IN_BATCH, _DIMENSIONS)
 
 
 def flatten_examples(*inputs: torch.Tensor | None) -> list[Any]:
@@ -62,8 +48,8 @@ def mean_loss(function: Callable, num_items_in_batch: torch.Tensor | int | None,
         num_items_in_batch: number of terms of the mean over the whole batch; None if this call has the whole batch.
 
     ```python
-    >>> mean_loss(cross_entropy, None, logits, labels)
-    >>> sum(mean_loss(cross_entropy, len(labels), logits[i::2], labels[i::2]) for i in (0, 1))  # the same
+    >>> mean_loss(F.cross_entropy, None, logits, labels)
+    >>> sum(mean_loss(F.cross_entropy, len(labels), logits[i::2], labels[i::2]) for i in (0, 1))  # the same
     ```
     """
     if num_items_in_batch is None:
@@ -77,8 +63,12 @@ def mean_loss(function: Callable, num_items_in_batch: torch.Tensor | int | None,
 def mean_cross_entropy(
     logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
 ) -> torch.Tensor:
-    """Return the mean cross-entropy of logits (…, classes) over labels (…) that are not -100; see `mean_loss`."""
-    return mean_loss(cross_entropy, num_items_in_batch, logits.flatten(0, -2), labels.flatten().to(logits.device))
+    """Return the mean cross-entropy of logits (…, classes) over labels (…) that are not -100; see `mean_loss`.
+
+    It is computed in float32 at least, as in transformers.
+    """
+    logits = logits.flatten(0, -2).to(torch.promote_types(logits.dtype, torch.float32))
+    return mean_loss(F.cross_entropy, num_items_in_batch, logits, labels.flatten().to(logits.device))
 
 
 def check_token_labels(
@@ -101,7 +91,7 @@ def check_token_labels(
     """
     inputs = input_ids if inputs_embeds is None else inputs_embeds
     if inputs is not None:
-        check_same_shape("labels", labels, inputs.shape[:2])
+        check_shape("labels", labels, inputs.shape[:2])
     count = on_padding = None
     if labels is not None and can_be_read(labels):
         count = (labels != -100).sum()
@@ -114,11 +104,11 @@ def check_token_labels(
 
 
 def select_labelled(
-    model: RoFormerPreTrainedModel, hidden_states: torch.Tensor, labels: torch.Tensor | None, count: int | None
+    hidden_states: torch.Tensor, labels: torch.Tensor | None, count: int | None
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Return the hidden states and labels of a language model: in training with `sparse_prediction` only the tokens
-    that have a label, shape (n, hidden_size) and (n,), else all. `count` is the result of `check_token_labels`."""
-    if labels is None or not (model.config.sparse_prediction and model.training) or is_wrapped(labels):
+    """Return the hidden states and labels of the tokens that have a label, shape (n, hidden_size) and (n,), for
+    `sparse_prediction`; all without labels, and in torch.func. `count` is the result of `check_token_labels`."""
+    if labels is None or is_transformed():
         return hidden_states, labels
     # The vocabulary is by far the widest layer, and about a sixth of the words have a label.
     labels = labels.flatten().to(hidden_states.device)
@@ -152,34 +142,15 @@ class RoFormerHead(RoFormerPreTrainedModel):
         super().__init__(config)
         setattr(self, self.base_model_prefix, self.base_model_class(config))
 
-    @property
-    def self_attention(self) -> Any:
-        """Class of the bare model's self-attention."""
-        model: Any = self.base_model
-        return model.self_attention
-
-    def base_outputs(self, *inputs, num_items_in_batch=None, reads_padding: bool = False, **kwargs) -> Any:
+    def base_outputs(self, *inputs, reads_padding: bool = False, **kwargs) -> Any:
         """Return the bare model's outputs for the arguments of a head; those at padding are computed if it reads them."""
         if reads_padding:
             kwargs["unpad_inputs"] = False
         kwargs.setdefault("one_text_per_row", self.one_text_per_row)
         return self.base_model(*inputs, **{**kwargs, "return_dict": True})
 
-    def _make_output(
-        self, output_class: Callable[..., Output], outputs, logits, labels, num_items_in_batch=None, **kwargs
-    ) -> Output:
-        """Return the output of a head with one loss, over `labels`, from its logits and the bare model's outputs."""
-        loss = None if labels is None else self.loss_of(logits, labels, num_items_in_batch)
-        return output_class(
-            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
-        )
 
-    def loss_of(self, logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch=None) -> torch.Tensor:
-        """Return `mean_cross_entropy`; heads with another loss override this."""
-        return mean_cross_entropy(logits, labels, num_items_in_batch)
-
-
-class RoFormerPredictionHeadTransform(nn.Module):
+class RoFormerPredictionHeadTransform(nn.Sequential):
     """Map from hidden states to vectors of the word embeddings' width."""
 
     def __init__(self, config: RoFormerConfig):
@@ -188,9 +159,6 @@ class RoFormerPredictionHeadTransform(nn.Module):
         self.dense = nn.Linear(config.hidden_size, width)
         self.transform_act_fn = ACT2FN[config.hidden_act]
         self.LayerNorm = nn.LayerNorm(width, eps=config.layer_norm_eps)
-
-    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        return self.LayerNorm(self.transform_act_fn(self.dense(hidden_states)))
 
 
 class RoFormerLMPredictionHead(nn.Module):
@@ -225,7 +193,7 @@ class RoFormerV2LMPredictionHead(nn.Module):
         return self.decoder(self.mapping(hidden_states))
 
 
-class RoFormerOnlyMLMHead(nn.Module):
+class RoFormerOnlyMLMHead(nn.Sequential):
     """Wrapper that gives the head its name in checkpoints: `cls.predictions`."""
 
     def __init__(self, config: RoFormerConfig):
@@ -233,14 +201,12 @@ class RoFormerOnlyMLMHead(nn.Module):
         head = RoFormerV2LMPredictionHead if config.norm_type == "rms_norm" else RoFormerLMPredictionHead
         self.predictions = head(config)
 
-    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        return self.predictions(hidden_states)
-
 
 class LanguageModel(RoFormerHead):
     """Base of masked and causal language models: the head and its tied weights."""
 
     one_text_per_row = False
+    head_class: Any = RoFormerOnlyMLMHead
     _tied_weights_keys = {
         "cls.predictions.decoder.bias": "cls.predictions.bias",
         "cls.predictions.decoder.weight": "roformer.embeddings.word_embeddings.weight",
@@ -251,7 +217,7 @@ class LanguageModel(RoFormerHead):
             keys = self._tied_weights_keys
             self._tied_weights_keys = {name: source for name, source in keys.items() if name.endswith("weight")}
         super().__init__(config)
-        self.cls = RoFormerOnlyMLMHead(config)
+        self.cls = self.head_class(config)
         self.register_state_dict_post_hook(save_both_biases)
         self.post_init()
         # The bare model in it ignores them.
@@ -297,7 +263,6 @@ class RoFormerForMaskedLM(LanguageModel):
     """
 
     @can_return_tuple
-    @describes_inputs_and_parts
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -308,12 +273,15 @@ class RoFormerForMaskedLM(LanguageModel):
         encoder_attention_mask: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         past_key_values: Cache | None = None,
+        num_items_in_batch: torch.Tensor | int | None = None,
         **kwargs,
     ) -> MaskedLMOutput:
         """Score every word of the vocabulary at each position.
 
         Args:
             labels: ids of the words that were masked, shape (b, s), and -100 elsewhere.
+            num_items_in_batch: number of labels in the whole batch, if this call gets a part of it; see `mean_loss`.
+            **kwargs: the other arguments of `RoFormerModel.forward`, and `return_dict`.
 
         Returns:
             `logits` of shape (b, s, vocab_size), and `loss`, the mean cross-entropy over the labels. In training
@@ -325,8 +293,14 @@ class RoFormerForMaskedLM(LanguageModel):
         outputs = self.base_outputs(
             *inputs, encoder_hidden_states, encoder_attention_mask, past_key_values, reads_padding=on_padding, **kwargs
         )
-        hidden_states, labels = select_labelled(self, outputs.last_hidden_state, labels, count)
-        return self._make_output(MaskedLMOutput, outputs, self.cls(hidden_states), labels, **kwargs)
+        hidden_states = outputs.last_hidden_state
+        if self.training and self.config.sparse_prediction:
+            hidden_states, labels = select_labelled(hidden_states, labels, count)
+        logits = self.cls(hidden_states)
+        loss = None if labels is None else mean_cross_entropy(logits, labels, num_items_in_batch)
+        return MaskedLMOutput(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )
 
 
 class RoFormerClassificationHead(nn.Module):
@@ -358,7 +332,6 @@ class RoFormerForSequenceClassification(RoFormerHead):
         self.post_init()
 
     @can_return_tuple
-    @describes_inputs_and_parts
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -367,6 +340,7 @@ class RoFormerForSequenceClassification(RoFormerHead):
         inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         past_key_values: Cache | None = None,
+        num_items_in_batch: torch.Tensor | int | None = None,
         **kwargs,
     ) -> SequenceClassifierOutput:
         """Score the classes of each text.
@@ -376,6 +350,8 @@ class RoFormerForSequenceClassification(RoFormerHead):
                 (b, num_labels) of 0.0 and 1.0 for several labels per text. A class id of -100 is ignored. Do not use
                 -100 as a number to predict: Trainer does not count it. If `config.problem_type` is None, it is detected
                 from the labels and `num_labels`, as in transformers, and kept in the config.
+            num_items_in_batch: number of labels in the whole batch, if this call gets a part of it; see `mean_loss`.
+            **kwargs: the other arguments of `RoFormerModel.forward`, and `return_dict`.
 
         Returns:
             `logits` of shape (b, num_labels), and `loss`.
@@ -384,7 +360,11 @@ class RoFormerForSequenceClassification(RoFormerHead):
             check_ranges(("labels", labels, self.num_labels, -100))
         inputs = (input_ids, attention_mask, token_type_ids, inputs_embeds)
         outputs = self.base_outputs(*inputs, past_key_values=past_key_values, **kwargs)
-        return self._make_output(SequenceClassifierOutput, outputs, self.logits_of(outputs), labels, **kwargs)
+        logits = self.logits_of(outputs)
+        loss = None if labels is None else self.loss_of(logits, labels, num_items_in_batch)
+        return SequenceClassifierOutput(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )
 
     def logits_of(self, outputs: Any) -> torch.Tensor:
         """Return the logits from the bare model's outputs."""
@@ -401,7 +381,7 @@ class RoFormerForSequenceClassification(RoFormerHead):
             else:
                 self.config.problem_type = "multi_label_classification"
         if self.config.problem_type == "single_label_classification":
-            return super().loss_of(logits, labels, num_items_in_batch)
+            return mean_cross_entropy(logits, labels, num_items_in_batch)
         function = F.binary_cross_entropy_with_logits
         if self.config.problem_type == "regression":
             function, labels = F.mse_loss, labels.view_as(logits).to(logits.dtype)
@@ -421,7 +401,6 @@ class RoFormerForTokenClassification(RoFormerHead):
         self.post_init()
 
     @can_return_tuple
-    @describes_inputs_and_parts
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -430,12 +409,15 @@ class RoFormerForTokenClassification(RoFormerHead):
         inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         past_key_values: Cache | None = None,
+        num_items_in_batch: torch.Tensor | int | None = None,
         **kwargs,
     ) -> TokenClassifierOutput:
         """Score the classes of each token.
 
         Args:
             labels: class ids, shape (b, s), and -100 for tokens to ignore.
+            num_items_in_batch: number of labels in the whole batch, if this call gets a part of it; see `mean_loss`.
+            **kwargs: the other arguments of `RoFormerModel.forward`, and `return_dict`.
 
         Returns:
             `logits` of shape (b, s, num_labels), and `loss`, the mean cross-entropy over the labels.
@@ -444,7 +426,10 @@ class RoFormerForTokenClassification(RoFormerHead):
         inputs = (input_ids, attention_mask, token_type_ids, inputs_embeds)
         outputs = self.base_outputs(*inputs, past_key_values=past_key_values, reads_padding=on_padding, **kwargs)
         logits = self.classifier(self.dropout(outputs.last_hidden_state))
-        return self._make_output(TokenClassifierOutput, outputs, logits, labels, **kwargs)
+        loss = None if labels is None else mean_cross_entropy(logits, labels, num_items_in_batch)
+        return TokenClassifierOutput(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )
 
 
 class RoFormerForQuestionAnswering(RoFormerHead):
@@ -461,7 +446,6 @@ class RoFormerForQuestionAnswering(RoFormerHead):
         self.post_init()
 
     @can_return_tuple
-    @describes_inputs
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -479,6 +463,7 @@ class RoFormerForQuestionAnswering(RoFormerHead):
             start_positions, end_positions: index of the answer's first and last token, shape (b,); answers beyond
                 the input are ignored.
             unpad_inputs: has no effect, since padding is scored too.
+            **kwargs: the other arguments of `RoFormerModel.forward`, and `return_dict`.
 
         Returns:
             `start_logits` and `end_logits`, each of shape (b, s), and `loss`, the mean of both cross-entropies.
@@ -543,7 +528,6 @@ class RoFormerForMultipleChoice(RoFormerHead):
         self.post_init()
 
     @can_return_tuple
-    @describes_inputs_and_parts
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -552,6 +536,7 @@ class RoFormerForMultipleChoice(RoFormerHead):
         inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         position_ids: torch.Tensor | None = None,
+        num_items_in_batch: torch.Tensor | int | None = None,
         **kwargs,
     ) -> MultipleChoiceModelOutput:
         """Score the choices of each example.
@@ -563,6 +548,8 @@ class RoFormerForMultipleChoice(RoFormerHead):
             inputs_embeds: shape (b, choices, s, embedding_size), instead of `input_ids`.
             labels: index of the right choice, shape (b,), -100 for examples to ignore.
             position_ids: integers, shape (b, choices, s); 0, 1, 2, … if None.
+            num_items_in_batch: number of labels in the whole batch, if this call gets a part of it; see `mean_loss`.
+            **kwargs: the other arguments of `RoFormerModel.forward`, and `return_dict`.
 
         Returns:
             `logits` of shape (b, choices), and `loss`, the mean cross-entropy over the choices.
@@ -573,7 +560,10 @@ class RoFormerForMultipleChoice(RoFormerHead):
         *inputs, position_ids = flatten_examples(input_ids, attention_mask, token_type_ids, inputs_embeds, position_ids)
         outputs = self.base_outputs(*inputs, position_ids=position_ids, reads_padding=reads_padding, **kwargs)
         logits = self.logits_of(outputs).view(-1, choices)
-        return self._make_output(MultipleChoiceModelOutput, outputs, logits, labels, **kwargs)
+        loss = None if labels is None else mean_cross_entropy(logits, labels, num_items_in_batch)
+        return MultipleChoiceModelOutput(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )
 
     def logits_of(self, outputs: Any) -> torch.Tensor:
         """Return a score for each choice from the bare model's outputs."""
@@ -599,7 +589,6 @@ class RoFormerForCausalLM(LanguageModel, GenerationMixin):
     """
 
     @can_return_tuple
-    @describes_inputs_and_parts
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -620,6 +609,8 @@ class RoFormerForCausalLM(LanguageModel, GenerationMixin):
         Args:
             labels: the input ids, shape (b, s), and -100 for words to ignore; `forward` shifts them.
             logits_to_keep: compute only the last N logits (0: all), or those at the given positions.
+            num_items_in_batch: number of labels in the whole batch, if this call gets a part of it; see `mean_loss`.
+            **kwargs: the other arguments of `RoFormerModel.forward`, and `return_dict`.
 
         Returns:
             `logits` of shape (b, s, vocab_size), and `loss`, the mean cross-entropy over the next words.
@@ -640,17 +631,9 @@ class RoFormerForCausalLM(LanguageModel, GenerationMixin):
         logits = self.cls(outputs.last_hidden_state[:, keep])
         loss = None
         if labels is not None:
-            loss = self._next_word_loss(logits, labels, next_words, **kwargs)
+            loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size, **kwargs)
         others = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
         return RoFormerCausalLMOutput(loss=loss, logits=logits, **others)
-
-    def _next_word_loss(
-        self, logits: torch.Tensor, labels: torch.Tensor, next_words: torch.Tensor, **kwargs
-    ) -> torch.Tensor:
-        """Return the loss of `loss_function`; if that is transformers' default, computed by `mean_cross_entropy`."""
-        if self.loss_function is ForCausalLMLoss and "ignore_index" not in kwargs:
-            return mean_cross_entropy(logits.float(), next_words, kwargs.get("num_items_in_batch"))
-        return self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size, **kwargs)
 
     def generate(self, inputs=None, generation_config=None, *args, **kwargs):
         """Generate as in transformers; without a cache if frequencies depend on the length (dynamic NTK).
@@ -731,7 +714,7 @@ class RoFormerForCausalLM(LanguageModel, GenerationMixin):
                     "constant size: leave it out"
                 )
             if generation_config.use_cache is not False:
-                model_kwargs[CACHE_NAME] = self.self_attention.make_cache(self.config)
+                model_kwargs[CACHE_NAME] = self.roformer.self_attention.make_cache(self.config)
             return
         super()._prepare_cache_for_generation(  # pyright: ignore[reportAttributeAccessIssue]
             generation_config, model_kwargs, *args, **kwargs
@@ -775,6 +758,6 @@ class RoFormerForCausalLM(LanguageModel, GenerationMixin):
     ):
         """Return the mask of a step with a static cache; `generate` makes it ahead of the compiled call."""
         past_key_values = given_cache(past_key_values, kwargs)
-        return self.self_attention.make_mask(
-            config, config._attn_implementation, inputs_embeds, attention_mask, token_type_ids, past_key_values
+        return self.roformer.self_attention.make_mask(
+            config, inputs_embeds, attention_mask, token_type_ids, past_key_values
         )

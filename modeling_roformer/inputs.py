@@ -36,6 +36,7 @@ KNOWN_ARGUMENTS = frozenset(
 
 def can_be_read(tensor: torch.Tensor) -> bool:
     """Return whether a tensor has values to read: not under a compiler, an exporter or vmap, or on the meta device."""
+    is_wrapped = getattr(torch._C._functorch, "is_functorch_wrapped_tensor", lambda tensor: False)  # pyright: ignore[reportAttributeAccessIssue]
     if is_traced() or is_wrapped(tensor) or tensor.device.type == "meta" or tensor.numel() == 0:
         return False
     return not (tensor.device.type == "cuda" and torch.cuda.is_current_stream_capturing())
@@ -52,11 +53,6 @@ def is_transformed() -> bool:
     return getattr(torch._C, "_are_functorch_transforms_active", bool)()
 
 
-def is_wrapped(tensor: torch.Tensor) -> bool:
-    """Return whether a transform of torch.func wraps this tensor; under vmap it has no values of its own."""
-    return getattr(torch._C._functorch, "is_functorch_wrapped_tensor", lambda tensor: False)(tensor)  # pyright: ignore[reportAttributeAccessIssue]
-
-
 def check_tokens(
     input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None, leading: tuple[str, ...] = ("batch",)
 ) -> torch.Tensor:
@@ -69,9 +65,8 @@ def check_tokens(
     """
     if (input_ids is None) == (inputs_embeds is None):
         raise ValueError("pass either input_ids or inputs_embeds, not both and not neither")
-    name, tensor, dimensions = "input_ids", input_ids, (*leading, "length")
-    if input_ids is None:
-        name, tensor, dimensions = "inputs_embeds", inputs_embeds, (*leading, "length", "embedding_size")
+    name, tensor = ("inputs_embeds", inputs_embeds) if input_ids is None else ("input_ids", input_ids)
+    dimensions = (*leading, "length") if tensor is input_ids else (*leading, "length", "embedding_size")
     if not isinstance(tensor, torch.Tensor):
         raise ValueError(
             f'{name} is a {type(tensor).__name__}; expected a tensor, as from tokenizer(texts, return_tensors="pt")'
@@ -136,35 +131,35 @@ def check_ranges(
             ranges.append((name, end, ignored))
             scalars += (tensor if ignored is None else tensor.masked_fill(tensor == ignored, 0)).aminmax()
     scalars += [question for question in questions if question is not None]
-    values = iter(_read(scalars) if scalars else ())
-    for name, end, ignored in ranges:
-        low, high = next(values), next(values)
+    values: list[Any] = []
+    if scalars:
+        together = torch.stack([scalar.to(scalars[0].device, torch.long) for scalar in scalars])
+        try:
+            values = together.tolist()
+        except RuntimeError:  # torch 2.9 has no list of a tensor in torch.func
+            values = [value.item() for value in together]
+    for (name, end, ignored), low, high in zip(ranges, values[::2], values[1::2], strict=False):
         if low < 0 or (end is not None and high >= end):
-            allowed = "not be negative" if end is None else f"lie from 0 to {end - 1}"
-            besides = "" if ignored is None else f", or be {ignored}"
-            raise ValueError(f"{name} has the value {low if low < 0 else high}, but must {allowed}{besides}")
-    return [None if question is None else next(values) for question in questions]
+            raise _out_of_range(name, low if low < 0 else high, end, ignored)
+    answers = iter(values[2 * len(ranges) :])
+    return [None if question is None else next(answers) for question in questions]
 
 
-def _read(scalars: list[torch.Tensor]) -> list[Any]:
-    together = torch.stack([scalar.to(scalars[0].device, torch.long) for scalar in scalars])
-    try:
-        return together.tolist()
-    except RuntimeError:  # torch 2.9 has no list of a tensor in torch.func
-        return [value.item() for value in together]
+def _out_of_range(name: str, value: int, end: int | None, ignored: int | None) -> ValueError:
+    allowed = "not be negative" if end is None else f"lie from 0 to {end - 1}"
+    besides = "" if ignored is None else f", or be {ignored}"
+    return ValueError(f"{name} has the value {value}, but must {allowed}{besides}")
 
 
-def check_is_tensor(name: str, value: object) -> None:
-    """Raise a ValueError unless an argument is a tensor or None."""
-    if not (value is None or isinstance(value, torch.Tensor)):
-        raise ValueError(f"{name} is a {type(value).__name__}; expected a tensor")
-
-
-def check_same_shape(name: str, tensor: torch.Tensor | None, shape: tuple[int | None, ...]) -> None:
-    """Raise a ValueError unless a tensor, if it is not None, has that shape."""
-    check_is_tensor(name, tensor)
-    if tensor is not None and tuple(tensor.shape) != tuple(shape):
-        raise ValueError(f"{name} has shape {tuple(tensor.shape)}; expected {tuple(shape)}")
+def check_shape(name: str, tensor: object, *shapes: tuple[int | None, ...]) -> None:
+    """Raise a ValueError unless an argument is None or a tensor, of one of the shapes if any are given."""
+    if tensor is None:
+        return
+    if not isinstance(tensor, torch.Tensor):
+        raise ValueError(f"{name} is a {type(tensor).__name__}; expected a tensor")
+    if shapes and tuple(tensor.shape) not in shapes:
+        expected = " or ".join(str(tuple(shape)) for shape in shapes)
+        raise ValueError(f"{name} has shape {tuple(tensor.shape)}; expected {expected}")
 
 
 def count_padding(attention_mask: object, first: bool = False) -> torch.Tensor | None:

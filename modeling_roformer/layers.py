@@ -54,12 +54,8 @@ class RoFormerEmbeddings(nn.Module):
         position_ids: torch.Tensor | None = None,
     ) -> torch.Tensor:
         embeddings = self.word_embeddings(input_ids) if inputs_embeds is None else inputs_embeds
-        if token_type_ids is None:
-            # Every token is in segment 0.
-            segments = self.token_type_embeddings.weight[0]
-        else:
-            segments = self.token_type_embeddings(token_type_ids)
-        embeddings = embeddings + segments
+        segments = self.token_type_embeddings
+        embeddings = embeddings + (segments.weight[0] if token_type_ids is None else segments(token_type_ids))
         if self.position_embeddings is not None:
             embeddings = embeddings + self.position_embeddings(position_ids).to(embeddings.dtype)
         return self.dropout(self.LayerNorm(embeddings))
@@ -91,16 +87,13 @@ class RoFormerAttention(nn.Module):
         return self.output(context, hidden_states)
 
 
-class RoFormerIntermediate(nn.Module):
+class RoFormerIntermediate(nn.Sequential):
     """First linear layer of the feed-forward sub-layer, with its activation."""
 
     def __init__(self, config: RoFormerConfig):
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.intermediate_size, bias=config.use_bias)
         self.intermediate_act_fn = ACT2FN[config.hidden_act]
-
-    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        return self.intermediate_act_fn(self.dense(hidden_states))
 
 
 class RoFormerLayer(GradientCheckpointingLayer):

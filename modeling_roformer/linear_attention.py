@@ -32,7 +32,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 from .attention import MultiHeadAttention, check_states, raise_inseparable
 from .configuration import RoFormerConfig
-from .inputs import check_same_shape, is_traced
+from .inputs import check_shape, is_traced
 from .linear_feature_maps import (
     CHUNK,
     CosineMap,
@@ -127,7 +127,7 @@ class RoFormerLinearSelfAttention(MultiHeadAttention):
             )
 
     @staticmethod
-    def can_pack(config: RoFormerConfig, implementation: str) -> bool:
+    def can_pack(config: RoFormerConfig) -> bool:
         """Return True: texts of one length are computed at once, whatever kernel softmax attention would have."""
         return True
 
@@ -142,12 +142,11 @@ class RoFormerLinearSelfAttention(MultiHeadAttention):
                 f'attention_type="linear" cannot mask pairs of tokens: expected an attention_mask of shape ({b}, {k}), 0 '
                 "for padding"
             )
-        check_same_shape("attention_mask", attention_mask, (b, k))
+        check_shape("attention_mask", attention_mask, (b, k))
 
     @staticmethod
     def make_mask(
         config: RoFormerConfig,
-        implementation: str,
         hidden_states: torch.Tensor,
         attention_mask: torch.Tensor | None,
         token_type_ids: torch.Tensor | None = None,

@@ -1,13 +1,13 @@
 """Strict loading: missing, misshapen or unexpected weights of a backbone are errors, not only lines in a report."""
 
 import inspect
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
-from .docstrings import wraps
 from .rotary import FREQUENCIES, OFFSET, offset_of
 
 if TYPE_CHECKING:

@@ -3,32 +3,29 @@
 Dimensions in the shapes: b batch, s sequence length.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import nn
 from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
-from transformers.modeling_outputs import (
-    BaseModelOutputWithPastAndCrossAttentions,
-    BaseModelOutputWithPoolingAndCrossAttentions,
-)
+from transformers.modeling_outputs import BaseModelOutputWithPoolingAndCrossAttentions
 
 from .attention import (
     ReadOnlyCache,
     RoFormerCrossAttention,
     RoFormerSelfAttention,
-    implementation_for,
+    as_eager,
+    make_source_mask,
 )
 from .configuration import RoFormerConfig, check_activations
-from .docstrings import capture_outputs
 from .inputs import (
     CACHE_NAME,
     can_be_read,
-    check_is_tensor,
     check_ranges,
-    check_same_shape,
+    check_shape,
     check_tokens,
     count_padding,
     given_cache,
@@ -40,15 +37,22 @@ from .loading import LoadedWhole
 from .rotary import (
     check_length,
     depends_on_length,
-    growth,
     longest_text,
     rotary_position_embeddings,
     scaled_inverse_frequencies,
 )
-from .unpadding import FlatPacking, Packing, is_faster_packed, texts_in_rows
+from .unpadding import FlatPacking, Packing, first_tokens, is_faster_packed, texts_in_rows
+
+if TYPE_CHECKING:  # the originals hide the type of what they decorate
+    Function = TypeVar("Function", bound=Callable)
+
+    def can_return_tuple(function: Function) -> Function: ...
+    def capture_outputs(function: Function) -> Function: ...
+else:
+    from transformers.utils.generic import can_return_tuple  # noqa: F401
+    from transformers.utils.output_capturing import capture_outputs
 
 LM_HEAD_KEYS = r"^cls\.predictions\."  # left out on purpose by models without this head
-SELF_ATTENTION = {"softmax": RoFormerSelfAttention, "linear": RoFormerLinearSelfAttention}
 
 
 class RoFormerPreTrainedModel(LoadedWhole, PreTrainedModel):
@@ -56,6 +60,7 @@ class RoFormerPreTrainedModel(LoadedWhole, PreTrainedModel):
 
     config: RoFormerConfig
     config_class = RoFormerConfig
+    attention_classes: dict[str, Any] = {"softmax": RoFormerSelfAttention, "linear": RoFormerLinearSelfAttention}
     base_model_prefix = "roformer"
     supports_gradient_checkpointing = True
     _supports_sdpa = True
@@ -77,7 +82,7 @@ class RoFormerPreTrainedModel(LoadedWhole, PreTrainedModel):
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
         """Return the implementation as transformers does; raise a ValueError if this model's attention has none."""
-        SELF_ATTENTION[self.config.attention_type].check_implementation(self.config, requested_attention)
+        self.attention_classes[self.config.attention_type].check_implementation(self.config, requested_attention)
         return super().get_correct_attn_implementation(requested_attention, is_init_check)
 
     @torch.no_grad()
@@ -119,15 +124,11 @@ class RoFormerModel(RoFormerPreTrainedModel):
         self.embeddings_project = nn.Identity()
         if config.embedding_size != config.hidden_size:
             self.embeddings_project = nn.Linear(config.embedding_size or config.hidden_size, config.hidden_size)
+        self.self_attention = self.attention_classes[config.attention_type]
         self.encoder = RoFormerEncoder(config, self.self_attention)
         if config.add_pooling_layer:
             self.pooler = RoFormerPooler(config)
         self.post_init()
-
-    @property
-    def self_attention(self) -> Any:
-        """Class of self-attention; it receives the output of `position_embeddings`."""
-        return SELF_ATTENTION[self.config.attention_type]
 
     def get_input_embeddings(self) -> nn.Module:
         return self.embeddings.word_embeddings
@@ -151,7 +152,7 @@ class RoFormerModel(RoFormerPreTrainedModel):
         unpad_inputs: bool | None = None,
         one_text_per_row: bool | None = False,
         **kwargs,
-    ) -> BaseModelOutputWithPastAndCrossAttentions | BaseModelOutputWithPoolingAndCrossAttentions:
+    ) -> BaseModelOutputWithPoolingAndCrossAttentions:
         """Encode token ids, or embeddings in their place.
 
         Args:
@@ -185,41 +186,34 @@ class RoFormerModel(RoFormerPreTrainedModel):
             ValueError: for an argument that does not fit, named in the message, before anything is computed.
         """
         output_attentions = self.config.output_attentions if output_attentions is None else output_attentions
-        implementation = implementation_for(self.config, output_attentions)
-        if not self.config.is_decoder:
-            encoder_hidden_states = encoder_attention_mask = None  # as in transformers
+        config = as_eager(self.config) if output_attentions else self.config
+        encoder_hidden_states = encoder_hidden_states if config.is_decoder else None  # as in transformers
         tokens = self.check_shapes(input_ids, inputs_embeds, token_type_ids, position_ids, encoder_hidden_states)
-        cache, texts = given_cache(past_key_values, kwargs), None
+        cache, texts = past_key_values, None
         if position_ids is not None or kwargs:
+            cache = given_cache(cache, kwargs)
             texts = texts_in_rows(tokens, attention_mask, position_ids, cache, one_text_per_row, kwargs)
-            warn_of_unread(kwargs, type(self).forward, implementation)
-        if cache is not None or self.config.is_decoder:
+            warn_of_unread(kwargs, type(self).forward, config._attn_implementation)
+        if cache is not None or config.is_decoder:
             cache = self.choose_cache(cache, use_cache, tokens.shape[0], encoder_hidden_states)
-        self.self_attention.check_mask(self.config, attention_mask, tokens, cache)
-        lengths = self.lengths(tokens, attention_mask, position_ids, texts)
-        if position_ids is None:
-            position_ids = self.default_position_ids(tokens, attention_mask, cache) if texts is None else texts.places()
-        attention_mask, encoder_attention_mask, padding = self.read_inputs(
-            input_ids, token_type_ids, position_ids, attention_mask, encoder_attention_mask, cache, texts
+        mask, source_mask, padding = self.read_inputs(
+            tokens, token_type_ids, position_ids, attention_mask, encoder_attention_mask, cache, texts
         )
         if texts is not None:
             texts, cache = texts.check(one_text_per_row or encoder_hidden_states is not None, cache, use_cache)
+        position_ids, lengths = self.positions(tokens, mask, position_ids, cache, texts)
         hidden_states = self.embeddings_project(self.embeddings(input_ids, token_type_ids, inputs_embeds, position_ids))
         kwargs |= {"past_key_values": cache, "output_attentions": output_attentions}
-        packing = self.choose_packing(implementation, attention_mask, padding, texts, unpad_inputs, **kwargs)
-        kwargs["encoder_attention_mask"] = RoFormerCrossAttention.make_mask(
-            self.config, implementation, hidden_states, encoder_attention_mask, encoder_hidden_states
-        )
-        kwargs["attention_mask"] = self.self_attention.make_mask(
-            self.config, implementation, hidden_states, attention_mask, token_type_ids, cache, texts, packing
-        )
+        packing = self.choose_packing(mask, padding, texts, unpad_inputs, **kwargs)
+        mask = self.self_attention.make_mask(config, hidden_states, mask, token_type_ids, cache, texts, packing)
+        if encoder_hidden_states is not None and source_mask is not None:
+            source_mask = make_source_mask(config, hidden_states, source_mask, encoder_hidden_states)
+        kwargs |= {"attention_mask": mask, "encoder_attention_mask": source_mask, "packing": packing}
         positions = self.position_embeddings(position_ids, lengths)
-        hidden_states = self.encoder(hidden_states, encoder_hidden_states, *positions, packing=packing, **kwargs)
-        outputs = {"last_hidden_state": hidden_states, CACHE_NAME: None if isinstance(cache, ReadOnlyCache) else cache}
-        if not hasattr(self, "pooler"):
-            return BaseModelOutputWithPastAndCrossAttentions(**outputs)
-        first_tokens = hidden_states[:, :1] if texts is None else texts.first_tokens(hidden_states)
-        return BaseModelOutputWithPoolingAndCrossAttentions(**outputs, pooler_output=self.pooler(first_tokens))
+        hidden_states = self.encoder(hidden_states, encoder_hidden_states, *positions, **kwargs)
+        pooled = self.pooler(first_tokens(hidden_states, texts)) if hasattr(self, "pooler") else None
+        extended: dict[str, Any] = {CACHE_NAME: None if isinstance(cache, ReadOnlyCache) else cache}
+        return BaseModelOutputWithPoolingAndCrossAttentions(hidden_states, pooled, **extended)
 
     def check_shapes(
         self,
@@ -235,11 +229,9 @@ class RoFormerModel(RoFormerPreTrainedModel):
         b, s = tokens.shape[:2]
         if encoder_hidden_states is not None and not self.config.add_cross_attention:
             raise ValueError("encoder_hidden_states needs a model with cross-attention: set add_cross_attention=True")
-        check_is_tensor("position_ids", position_ids)
-        check_same_shape("token_type_ids", token_type_ids, (b, s))
-        check_same_shape("inputs_embeds", inputs_embeds, (b, s, self.config.embedding_size))
-        if position_ids is not None and tuple(position_ids.shape) not in ((b, s), (1, s)):
-            raise ValueError(f"position_ids has shape {tuple(position_ids.shape)}; expected ({b}, {s}) or (1, {s})")
+        check_shape("token_type_ids", token_type_ids, (b, s))
+        check_shape("inputs_embeds", inputs_embeds, (b, s, self.config.embedding_size))
+        check_shape("position_ids", position_ids, (b, s), (1, s))
         if position_ids is not None and position_ids.dtype not in (torch.int32, torch.int64):
             raise ValueError(f"position_ids are {position_ids.dtype}; expected integers of 32 or 64 bits")
         return tokens
@@ -292,6 +284,26 @@ class RoFormerModel(RoFormerPreTrainedModel):
             kind.check_cache(own, config, b)
         return cache
 
+    def positions(
+        self,
+        tokens: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        position_ids: torch.Tensor | None,
+        cache: Cache | None,
+        texts: FlatPacking | None,
+    ) -> tuple[torch.Tensor, int | torch.Tensor]:
+        """Return the given positions, or those of the tokens in their texts, continued after cached tokens, shape (b or 1,
+        s); and the length of the texts, or if frequencies depend on it, that of each (see `lengths`)."""
+        s, past = tokens.shape[1], 0 if cache is None else cache.get_seq_length()
+        lengths = self.lengths(tokens, attention_mask, position_ids, texts) if depends_on_length(self.config) else s
+        if position_ids is None and texts is not None:
+            position_ids = texts.places()
+        if position_ids is None:
+            if self.config.position_encoding == "learned":
+                check_length(self.config, past, s)
+            position_ids = torch.arange(s, device=tokens.device)[None] + past
+        return position_ids, lengths
+
     def lengths(
         self,
         tokens: torch.Tensor,
@@ -301,8 +313,6 @@ class RoFormerModel(RoFormerPreTrainedModel):
     ) -> int | torch.Tensor:
         """Return the lengths of which frequencies depend: one number for all texts, shape (b,) for each text, or (b, s)
         for each token's text if rows hold several. A text with `position_ids` is as long as its last position says."""
-        if not depends_on_length(self.config):
-            return tokens.shape[1]
         is_token = attention_mask != 0 if attention_mask is not None and attention_mask.ndim == 2 else None
         if texts is not None:
             return texts.largest((texts.places() if position_ids is None else position_ids) + 1)
@@ -311,43 +321,35 @@ class RoFormerModel(RoFormerPreTrainedModel):
             return of_tokens.amax(dim=-1) + 1
         return tokens.shape[1] if is_token is None else is_token.sum(dim=-1)
 
-    def default_position_ids(
-        self, tokens: torch.Tensor, attention_mask: torch.Tensor | None, cache: Cache | None
-    ) -> torch.Tensor:
-        """Return the positions of a call without `position_ids`, shape (b or 1, s), continued after cached tokens."""
-        s, past = tokens.shape[1], 0 if cache is None else cache.get_seq_length()
-        if self.config.position_encoding == "learned" and not isinstance(past, torch.Tensor):
-            check_length(self.config, past + s)
-        return torch.arange(s, device=tokens.device)[None] + past
-
     def read_inputs(
         self,
-        input_ids: torch.Tensor | None,
+        tokens: torch.Tensor,
         token_type_ids: torch.Tensor | None,
-        position_ids: torch.Tensor,
+        position_ids: torch.Tensor | None,
         attention_mask: torch.Tensor | None,
         encoder_attention_mask: torch.Tensor | None,
         cache: Cache | None,
         texts: FlatPacking | None,
     ) -> tuple[torch.Tensor | None, torch.Tensor | None, int]:
-        """Check the values of the inputs, and read what else must be known on the host, in one device sync. The number of
-        `texts`, and whether their ends fit, are put into them.
+        """Check the mask's shape and the values of the inputs, and read what else must be known on the host, in one device
+        sync. The number of `texts`, and whether their ends fit, are put into them.
 
         Returns:
             `attention_mask` and `encoder_attention_mask`, None if they mask nothing, and the number of tokens of padding
             that may be left out: 0 if a text begins with padding, which heads and poolers read, or if it is not known.
         """
+        self.self_attention.check_mask(self.config, attention_mask, tokens, cache)
         is_fixed = getattr(cache, "is_compileable", False)
         padding, begins, source_padding, has_padding, training_steps, number, fit = check_ranges(
-            (self.main_input_name, input_ids, self.config.vocab_size, None),
+            (self.main_input_name, tokens, self.config.vocab_size, None),
             ("token_type_ids", token_type_ids, self.config.type_vocab_size, None),
-            ("position_ids", position_ids, longest_text(self.config), None),
+            ("position_ids", position_ids, None if position_ids is None else longest_text(self.config), None),
             questions=(
                 None if is_fixed else count_padding(attention_mask),
                 None if is_fixed else count_padding(attention_mask, first=True),
-                count_padding(encoder_attention_mask),
-                self.has_padding_at_an_end(input_ids) if attention_mask is None else None,
-                self.self_attention.training_steps(self),
+                None if encoder_attention_mask is None else count_padding(encoder_attention_mask),
+                self.has_padding_at_an_end(tokens) if attention_mask is None else None,
+                self.self_attention.training_steps(self) if self.training else None,
                 None if texts is None else texts.number,
                 None if texts is None or texts.number is None else texts.fit,
             ),
@@ -363,15 +365,14 @@ class RoFormerModel(RoFormerPreTrainedModel):
         encoder_attention_mask = None if source_padding == 0 else encoder_attention_mask
         return attention_mask, encoder_attention_mask, 0 if begins else padding or 0
 
-    def has_padding_at_an_end(self, input_ids: torch.Tensor | None) -> torch.Tensor | None:
-        """Return whether a text starts or ends with padding, as a 0-d tensor; None if the values cannot be read."""
-        if input_ids is None or self.config.pad_token_id is None or not can_be_read(input_ids):
+    def has_padding_at_an_end(self, tokens: torch.Tensor) -> torch.Tensor | None:
+        """Return whether a text starts or ends with padding, as a 0-d tensor; None if the ids cannot be read."""
+        if tokens.is_floating_point() or self.config.pad_token_id is None or not can_be_read(tokens):
             return None
-        return (input_ids[:, :: max(input_ids.shape[1] - 1, 1)] == self.config.pad_token_id).any()
+        return (tokens[:, :: max(tokens.shape[1] - 1, 1)] == self.config.pad_token_id).any()
 
     def choose_packing(
         self,
-        implementation: str,
         attention_mask: torch.Tensor | None,
         padding: int,
         texts: FlatPacking | None,
@@ -387,35 +388,32 @@ class RoFormerModel(RoFormerPreTrainedModel):
             padding: number of tokens that may be left out (see `read_inputs`).
             texts: see `texts_in_rows`.
         """
-        config, kind = self.config, self.self_attention
+        config = self.config
         if output_hidden_states is None:
             output_hidden_states = config.output_hidden_states
         if texts is not None:
-            return texts if self.packs_texts(texts, implementation, output_attentions, output_hidden_states) else None
-        # The outputs of each layer keep the padded shape, and chunks must divide the number of tokens.
-        if not padding or attention_mask is None or past_key_values is not None or output_attentions:
+            return texts if self.packs_texts(texts, output_attentions, output_hidden_states) else None
+        # Outputs of each layer keep the padded shape, as a cache does, and chunks must divide the number of tokens.
+        needs_rows = output_attentions or output_hidden_states or past_key_values is not None
+        if padding == 0 or attention_mask is None or needs_rows or config.chunk_size_feed_forward:
             return None
-        if output_hidden_states or config.chunk_size_feed_forward or self._has_compiled_layers():
+        unpads = config.unpad_inputs if unpad_inputs is None else unpad_inputs
+        if not (unpads and is_faster_packed(config, attention_mask, padding) and self.self_attention.can_pack(config)):
             return None
-        if not (config.unpad_inputs if unpad_inputs is None else unpad_inputs) or not kind.can_pack(
-            config, implementation
-        ):
-            return None
-        faster = is_faster_packed(attention_mask, config.hidden_size, implementation, padding)
-        return Packing(attention_mask) if faster else None
+        return None if self._has_compiled_layers() else Packing(attention_mask)
 
     def packs_texts(
-        self, texts: FlatPacking, implementation: str, output_attentions: bool | None, output_hidden_states: bool | None
+        self, texts: FlatPacking, output_attentions: bool | None, output_hidden_states: bool | None
     ) -> bool:
         """Return whether the layers compute several texts in a row one by one, not all with a mask."""
-        kind = self.self_attention
+        config = self.config
         if output_attentions or texts.cu_seqlens is None or (output_hidden_states and texts.batch_shape[0] > 1):
             return False
-        if "flash" in implementation:
+        if "flash" in config._attn_implementation:
             return True
-        if not (kind.can_pack(self.config, implementation) and can_be_read(texts.starts)):
+        if not (self.self_attention.can_pack(config) and can_be_read(texts.starts)):
             return False
-        return not (kind.masks_texts and self._has_compiled_layers())
+        return not (self.self_attention.masks_texts and self._has_compiled_layers())
 
     def _has_compiled_layers(self) -> bool:
         """Return whether layers are compiled one by one: each new set of lengths would compile them again."""
@@ -425,23 +423,16 @@ class RoFormerModel(RoFormerPreTrainedModel):
 
     def position_embeddings(self, position_ids: torch.Tensor, lengths: int | torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Return what every layer's self-attention takes of positions: cosines and sines of the angles if the encoding is
-        rotary, for values of another width than the rotated features too; otherwise nothing.
-
-        Args:
-            position_ids: shape (b or 1, s).
-            lengths: see `lengths`.
-        """
+        rotary, for values of another width than the rotated features too; otherwise nothing. Arguments are the results of
+        `positions`."""
         config, embeddings = self.config, ()
         if config.position_encoding != "rotary":
             return embeddings
-        for width in dict.fromkeys((config.rotary_dim, config.head_dim if config.rotary_value else config.rotary_dim)):
-            frequencies = self.frequencies(lengths, position_ids.device, width)
+        offset = self.encoder.log_inv_freq_offset if config.trainable_rope else None
+        widths = [config.rotary_dim]
+        if config.rotary_value and config.head_dim != config.rotary_dim:
+            widths.append(config.head_dim)
+        for width in widths:
+            frequencies = scaled_inverse_frequencies(config, lengths, position_ids.device, width, offset)
             embeddings += rotary_position_embeddings(position_ids, frequencies)
         return embeddings
-
-    def frequencies(self, lengths: int | torch.Tensor, device: torch.device, width: int | None = None) -> torch.Tensor:
-        """Return θ_i of equation 15, trained ones if the model has them; see `scaled_inverse_frequencies`."""
-        frequencies = scaled_inverse_frequencies(self.config, lengths, device, width)
-        if self.config.trainable_rope:
-            frequencies = frequencies * growth(self.config, self.encoder.log_inv_freq_offset)
-        return frequencies

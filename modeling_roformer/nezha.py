@@ -22,7 +22,6 @@ from transformers.modeling_outputs import ModelOutput, NextSentencePredictorOutp
 
 from .attention import RoFormerSelfAttention
 from .configuration import RoFormerConfig
-from .docstrings import can_return_tuple
 from .heads import (
     RoFormerForMaskedLM,
     RoFormerForMultipleChoice,
@@ -30,14 +29,14 @@ from .heads import (
     RoFormerForSequenceClassification,
     RoFormerForTokenClassification,
     RoFormerHead,
+    RoFormerOnlyMLMHead,
     check_token_labels,
-    describes_inputs,
-    describes_inputs_and_parts,
+    mean_cross_entropy,
     select_labelled,
 )
 from .inputs import check_ranges
 from .layers import RoFormerLayer
-from .model import LM_HEAD_KEYS, RoFormerModel, RoFormerPreTrainedModel
+from .model import LM_HEAD_KEYS, RoFormerModel, RoFormerPreTrainedModel, can_return_tuple
 from .nezha_configuration import NezhaConfig
 from .rotary import inverse_frequencies
 
@@ -80,7 +79,7 @@ class NezhaSelfAttention(RoFormerSelfAttention):
         self.register_load_state_dict_pre_hook(drop_positions_encoding)
 
     @staticmethod
-    def can_pack(config: RoFormerConfig, implementation: str) -> bool:
+    def can_pack(config: RoFormerConfig) -> bool:
         """Return False: the rows of `position_embeddings` are of padded texts."""
         return False
 
@@ -97,7 +96,7 @@ class NezhaSelfAttention(RoFormerSelfAttention):
         rows = rows.expand(*query.shape[:3], -1)  # (b, h, s, s), without a copy
 
         by_distance = torch.matmul(query, vectors.T)  # (b, h, s, 2K + 1)
-        scores = (torch.matmul(query, key.transpose(-1, -2)) + by_distance.gather(-1, rows)) * self.scaling
+        scores = (torch.matmul(query, key.transpose(-1, -2)) + by_distance.gather(-1, rows)) * self.head_dim**-0.5
         if attention_mask is not None:
             scores = scores + attention_mask
         probabilities = self.dropout(nn.functional.softmax(scores, dim=-1))
@@ -126,6 +125,7 @@ class NezhaPreTrainedModel(RoFormerPreTrainedModel):
 
     config: NezhaConfig
     config_class = NezhaConfig
+    attention_classes = {"softmax": NezhaSelfAttention}
     base_model_prefix = "nezha"
     _supports_sdpa = False
     _supports_flash_attn = False
@@ -178,10 +178,6 @@ class NezhaModel(NezhaPreTrainedModel, RoFormerModel):
     ```
     """
 
-    @property
-    def self_attention(self) -> Any:
-        return NezhaSelfAttention
-
     def position_embeddings(
         self,
         position_ids: torch.Tensor,
@@ -232,6 +228,17 @@ class NezhaForPreTrainingOutput(ModelOutput):
     attentions: tuple[torch.FloatTensor, ...] | None = None
 
 
+class NezhaPreTrainingHeads(RoFormerOnlyMLMHead):
+    """The head of masked words, and the one of next sentences over the pooler's output."""
+
+    def __init__(self, config: NezhaConfig):
+        super().__init__(cast(RoFormerConfig, config))
+        self.seq_relationship = nn.Linear(config.hidden_size, 2)
+
+    def forward(self, hidden_states: torch.Tensor, pooler_output: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.predictions(hidden_states), self.seq_relationship(pooler_output)
+
+
 class NezhaForPreTraining(NezhaForMaskedLM):
     """Masked language model and next sentence prediction, as in pre-training."""
 
@@ -239,14 +246,9 @@ class NezhaForPreTraining(NezhaForMaskedLM):
     # There are two losses, and Trainer counts the labels of the first only: each accumulated step has the same weight.
     accepts_loss_kwargs = False
     reads_pooler = True
-
-    def __init__(self, config: NezhaConfig):
-        super().__init__(config)
-        self.cls.seq_relationship = nn.Linear(config.hidden_size, 2)
-        self.post_init()
+    head_class = NezhaPreTrainingHeads
 
     @can_return_tuple
-    @describes_inputs
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -262,6 +264,7 @@ class NezhaForPreTraining(NezhaForMaskedLM):
         Args:
             labels: ids of the words that were masked, shape (b, s), and -100 elsewhere.
             next_sentence_label: 0 if the second sentence follows the first, 1 if not, shape (b,).
+            **kwargs: the other arguments of `RoFormerModel.forward`, and `return_dict`.
 
         Returns:
             `prediction_logits` of shape (b, s, vocab_size), as from `RoFormerForMaskedLM`, `seq_relationship_logits` of
@@ -273,13 +276,14 @@ class NezhaForPreTraining(NezhaForMaskedLM):
         count, _ = check_token_labels(labels, input_ids, inputs_embeds, attention_mask, vocab_size, next_sentence_range)
         inputs = (input_ids, attention_mask, token_type_ids, inputs_embeds)
         outputs = self.base_outputs(*inputs, **kwargs)
-        hidden_states, labels = select_labelled(self, outputs.last_hidden_state, labels, count)
-        head: Any = self.cls
-        prediction_logits = head(hidden_states)
-        seq_relationship_logits = head.seq_relationship(outputs.pooler_output)
+        hidden_states = outputs.last_hidden_state
+        if self.training and self.config.sparse_prediction:
+            hidden_states, labels = select_labelled(hidden_states, labels, count)
+        prediction_logits, seq_relationship_logits = self.cls(hidden_states, outputs.pooler_output)
         loss = None
         if labels is not None and next_sentence_label is not None:
-            loss = self.loss_of(prediction_logits, labels) + self.loss_of(seq_relationship_logits, next_sentence_label)
+            loss = mean_cross_entropy(prediction_logits, labels)
+            loss = loss + mean_cross_entropy(seq_relationship_logits, next_sentence_label)
         return NezhaForPreTrainingOutput(
             loss=loss,
             prediction_logits=prediction_logits,
@@ -289,15 +293,12 @@ class NezhaForPreTraining(NezhaForMaskedLM):
         )
 
 
-class NezhaOnlyNSPHead(nn.Module):
+class NezhaOnlyNSPHead(nn.Sequential):
     """Wrapper that gives the head its name in checkpoints: `cls.seq_relationship`."""
 
     def __init__(self, config: NezhaConfig):
         super().__init__()
         self.seq_relationship = nn.Linear(config.hidden_size, 2)
-
-    def forward(self, pooler_output: torch.Tensor) -> torch.Tensor:
-        return self.seq_relationship(pooler_output)
 
 
 class NezhaForNextSentencePrediction(NezhaHead):
@@ -311,7 +312,6 @@ class NezhaForNextSentencePrediction(NezhaHead):
         self.post_init()
 
     @can_return_tuple
-    @describes_inputs_and_parts
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -319,12 +319,15 @@ class NezhaForNextSentencePrediction(NezhaHead):
         token_type_ids: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
+        num_items_in_batch: torch.Tensor | int | None = None,
         **kwargs,
     ) -> NextSentencePredictorOutput:
         """Score whether the second sentence follows the first.
 
         Args:
             labels: 0 if the second sentence follows the first, 1 if not, shape (b,).
+            num_items_in_batch: number of labels in the whole batch, if this call gets a part of it; see `mean_loss`.
+            **kwargs: the other arguments of `RoFormerModel.forward`, and `return_dict`.
 
         Returns:
             `logits` of shape (b, 2), and `loss`, the mean cross-entropy.
@@ -332,8 +335,10 @@ class NezhaForNextSentencePrediction(NezhaHead):
         check_ranges(("labels", labels, 2, -100))
         inputs = (input_ids, attention_mask, token_type_ids, inputs_embeds)
         outputs = self.base_outputs(*inputs, **kwargs)
-        return self._make_output(
-            NextSentencePredictorOutput, outputs, self.cls(outputs.pooler_output), labels, **kwargs
+        logits = self.cls(outputs.pooler_output)
+        loss = None if labels is None else mean_cross_entropy(logits, labels, num_items_in_batch)
+        return NextSentencePredictorOutput(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )
 
 

@@ -37,6 +37,7 @@ import torch
 from torch import nn
 
 from .configuration import RoFormerConfig
+from .inputs import can_be_read
 from .rope_parameters import PAPER_ROPE
 
 THETA = 10000.0
@@ -106,13 +107,12 @@ def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tenso
     return rotated.flatten(-2).to(x.dtype)
 
 
-def parameters_of(config: RoFormerConfig) -> dict:
-    """Return a config's `rope_parameters`, or the paper's if it has no such field."""
-    return getattr(config, "rope_parameters", None) or PAPER_ROPE
-
-
 def scaled_inverse_frequencies(
-    config: RoFormerConfig, lengths: int | torch.Tensor, device: torch.device, width: int | None = None
+    config: RoFormerConfig,
+    lengths: int | torch.Tensor,
+    device: torch.device,
+    width: int | None = None,
+    offset: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Return the frequencies θ_i of a config, float64, in radians per position.
 
@@ -120,29 +120,46 @@ def scaled_inverse_frequencies(
         lengths: length of each sequence, shape (b,), or of each token's, shape (b, s), or one number for all; read by
             dynamic NTK only.
         width: number of dimensions to rotate; `config.rotary_dim` if None.
+        offset: `log_inv_freq_offset` of trained frequencies, shape (width / 2,).
 
     Returns:
         Shape (width / 2,), or (*lengths.shape, width / 2) if they differ.
     """
-    parameters, width = parameters_of(config), width or config.rotary_dim
-    rope_type, factor = parameters["rope_type"], parameters.get("factor", 1.0)
+    # NEZHA and translation have no such field.
+    parameters, width = getattr(config, "rope_parameters", PAPER_ROPE), width or config.rotary_dim
     plain = inverse_frequencies(width, parameters["rope_theta"], device=device)
-    if rope_type == "linear":
-        return plain / factor
-    if rope_type == "dynamic":
-        trained = parameters["original_max_position_embeddings"]
-        if isinstance(lengths, torch.Tensor):
-            lengths = lengths.to(plain).clamp(min=trained)[..., None]
-        else:
-            lengths = max(lengths, trained)
-        # The base grows by this power of d / (d − 2): θ_1 stays, and the lowest frequency is divided by it.
-        growth = factor * lengths / trained - (factor - 1)
-        exponents = torch.arange(0, width, 2, dtype=plain.dtype, device=plain.device) / max(width - 2, 1)
-        return plain * growth**-exponents
-    if rope_type == "yarn":
-        ramp = yarn_ramp(parameters, width, plain.device)
-        return plain * (1 - ramp) + plain / factor * ramp
-    return plain
+    scale = SCALINGS.get(parameters["rope_type"])
+    scaled = plain if scale is None else scale(plain, parameters, lengths)
+    return scaled if offset is None else scaled * growth(config, offset)
+
+
+def interpolate(inv_freq: torch.Tensor, parameters: dict, lengths: int | torch.Tensor) -> torch.Tensor:
+    """Return the frequencies of "linear": positions are divided by the factor (arXiv:2306.15595)."""
+    return inv_freq / parameters["factor"]
+
+
+def raise_base(inv_freq: torch.Tensor, parameters: dict, lengths: int | torch.Tensor) -> torch.Tensor:
+    """Return the frequencies of "dynamic" (NTK-aware): those of a larger θ for texts longer than in training.
+
+    The base grows by a power of d / (d − 2): θ_1 stays, and the lowest frequency is divided by the growth.
+    """
+    trained, factor, width = parameters["original_max_position_embeddings"], parameters["factor"], 2 * len(inv_freq)
+    if isinstance(lengths, torch.Tensor):
+        lengths = lengths.to(inv_freq).clamp(min=trained)[..., None]
+    else:
+        lengths = max(lengths, trained)
+    growth = factor * lengths / trained - (factor - 1)
+    exponents = torch.arange(0, width, 2, dtype=inv_freq.dtype, device=inv_freq.device) / max(width - 2, 1)
+    return inv_freq * growth**-exponents
+
+
+def interpolate_by_parts(inv_freq: torch.Tensor, parameters: dict, lengths: int | torch.Tensor) -> torch.Tensor:
+    """Return the frequencies of "yarn": low ones are interpolated, high ones stay."""
+    ramp = yarn_ramp(parameters, 2 * len(inv_freq), inv_freq.device)
+    return inv_freq * (1 - ramp) + inv_freq / parameters["factor"] * ramp
+
+
+SCALINGS = {"linear": interpolate, "dynamic": raise_base, "yarn": interpolate_by_parts}
 
 
 def yarn_ramp(parameters: dict, width: int, device: torch.device) -> torch.Tensor:
@@ -167,23 +184,25 @@ def yarn_ramp(parameters: dict, width: int, device: torch.device) -> torch.Tenso
 
 def attention_factor(config: RoFormerConfig) -> float:
     """Return YaRN's factor on the scores: that of transformers multiplies query and key, hence is squared."""
-    parameters = parameters_of(config)
-    if parameters["rope_type"] != "yarn":
-        return 1.0
+    parameters = getattr(config, "rope_parameters", PAPER_ROPE)
+    return yarn_factor(parameters) ** 2 if parameters["rope_type"] == "yarn" else 1.0
+
+
+def yarn_factor(parameters: dict) -> float:
+    """Return the factor on queries and on keys: the given one, or 0.1·ln(factor) + 1, with DeepSeek's weights if given."""
 
     def at(mscale: float) -> float:
         return 0.1 * mscale * math.log(parameters["factor"]) + 1.0
 
-    factor, mscale = parameters.get("attention_factor"), parameters.get("mscale")
-    if factor is None:
-        of_all = parameters.get("mscale_all_dim")
-        factor = at(mscale) / at(of_all) if mscale and of_all else at(1.0)
-    return factor**2
+    if (factor := parameters.get("attention_factor")) is not None:
+        return factor
+    mscale, of_all = parameters.get("mscale"), parameters.get("mscale_all_dim")
+    return at(mscale) / at(of_all) if mscale and of_all else at(1.0)
 
 
 def depends_on_length(config: RoFormerConfig) -> bool:
     """Return whether the frequencies depend on a sequence's length, so that rotated keys cannot be cached."""
-    return parameters_of(config)["rope_type"] == "dynamic"
+    return getattr(config, "rope_parameters", PAPER_ROPE)["rope_type"] == "dynamic"
 
 
 def initial_frequencies(config: RoFormerConfig, device: torch.device) -> torch.Tensor:
@@ -279,11 +298,11 @@ def longest_text(config: RoFormerConfig) -> int | None:
     return config.max_position_embeddings if config.position_encoding == "learned" else None
 
 
-def check_length(config: RoFormerConfig, length: int) -> None:
-    """Raise a ValueError if a text, with the cached tokens, is longer than the table of positions."""
-    longest = longest_text(config)
-    if longest is not None and length > longest:
+def check_length(config: RoFormerConfig, past: int | torch.Tensor, length: int) -> None:
+    """Raise a ValueError if a text, with the `past` tokens in a cache, is longer than the table of positions."""
+    is_known = not isinstance(past, torch.Tensor) or can_be_read(past)
+    if is_known and past + length > config.max_position_embeddings:
         raise ValueError(
-            f'the text has {length} tokens, but max_position_embeddings is {longest} with position_encoding="learned": '
-            "shorten the text"
+            f"the text has {int(past + length)} tokens, but max_position_embeddings is {config.max_position_embeddings} "
+            'with position_encoding="learned": shorten the text'
         )

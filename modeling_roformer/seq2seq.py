@@ -17,13 +17,12 @@ from transformers.cache_utils import Cache
 from transformers.generation import GenerationMixin
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2SeqModelOutput
 
-from .docstrings import can_return_tuple
 from .heads import check_token_labels, mean_cross_entropy, select_labelled
-from .inputs import CACHE_NAME, can_be_read, check_same_shape, given_cache
-from .model import RoFormerModel, RoFormerPreTrainedModel
+from .inputs import CACHE_NAME, can_be_read, check_shape, given_cache
+from .model import RoFormerModel, RoFormerPreTrainedModel, can_return_tuple
 from .rotary import SinusoidalPositionEmbeddings
 from .seq2seq_configuration import RoFormerSeq2SeqConfig
-from .unpadding import up_to_last_label
+from .unpadding import FlatPacking, up_to_last_label
 
 
 class RoFormerSeq2SeqEmbeddings(nn.Module):
@@ -84,26 +83,31 @@ class RoFormerSeq2SeqStack(RoFormerSeq2SeqPreTrainedModel, RoFormerModel):
         if config.is_decoder:
             self.main_input_name = "decoder_input_ids"  # so that errors name the argument that the user passed
 
-    def default_position_ids(
-        self, tokens: torch.Tensor, attention_mask: torch.Tensor | None, cache: Cache | None
-    ) -> torch.Tensor:
+    def positions(
+        self,
+        tokens: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        position_ids: torch.Tensor | None,
+        cache: Cache | None,
+        texts: FlatPacking | None,
+    ) -> tuple[torch.Tensor, int | torch.Tensor]:
         """Return positions as in `RoFormerModel`, but counted from a text's first token after any padding."""
-        position_ids = super().default_position_ids(tokens, attention_mask, cache)
-        if not isinstance(attention_mask, torch.Tensor):
-            return position_ids
+        found, lengths = super().positions(tokens, attention_mask, position_ids, cache, texts)
+        if position_ids is not None or not isinstance(attention_mask, torch.Tensor):
+            return found, lengths
         if attention_mask.ndim == 4 and attention_mask.shape[-1] != tokens.shape[1]:
             # `generate()` makes this mask for a static cache; its last token sees all tokens but padding.
             attention_mask = attention_mask[:, 0, -1]
             if attention_mask.is_floating_point():
                 attention_mask = attention_mask == 0
         if attention_mask.ndim != 2:
-            return position_ids
+            return found, lengths
         start = (attention_mask != 0).int().argmax(dim=1, keepdim=True)
-        return (position_ids - start).clamp(min=0)
+        return (found - start).clamp(min=0), lengths
 
-    def has_padding_at_an_end(self, input_ids: torch.Tensor | None) -> torch.Tensor | None:
+    def has_padding_at_an_end(self, tokens: torch.Tensor) -> torch.Tensor | None:
         """Return None for a decoder: it may start with the pad token, and does not see padding at a text's end."""
-        return None if self.config.is_decoder else super().has_padding_at_an_end(input_ids)
+        return None if self.config.is_decoder else super().has_padding_at_an_end(tokens)
 
 
 class RoFormerSeq2SeqModel(RoFormerSeq2SeqPreTrainedModel):
@@ -204,7 +208,7 @@ class RoFormerSeq2SeqModel(RoFormerSeq2SeqPreTrainedModel):
         elif isinstance(encoded, tuple):
             encoded = BaseModelOutput(*encoded)
         texts = encoded.last_hidden_state.shape[:2]
-        check_same_shape("attention_mask", attention_mask, texts)
+        check_shape("attention_mask", attention_mask, texts)
         for name, target in (("_input_ids", decoder_input_ids), ("_inputs_embeds", decoder_inputs_embeds)):
             if target is not None and (target.ndim < 2 or target.shape[0] != texts[0]):
                 raise ValueError(
@@ -316,7 +320,9 @@ class RoFormerForConditionalGeneration(RoFormerSeq2SeqPreTrainedModel, Generatio
         inputs += (past_key_values, inputs_embeds, decoder_inputs_embeds, use_cache)
         inputs += (token_type_ids, position_ids, decoder_position_ids)
         outputs = self.model(*inputs, **kwargs)
-        hidden_states, labels = select_labelled(self, outputs.last_hidden_state, labels, count)
+        hidden_states = outputs.last_hidden_state
+        if self.training and self.config.sparse_prediction:
+            hidden_states, labels = select_labelled(hidden_states, labels, count)
         logits = self.logits_of(hidden_states)
         loss = None if labels is None else mean_cross_entropy(logits, labels, num_items_in_batch)
         others = {name: value for name, value in outputs.items() if name != "last_hidden_state"}

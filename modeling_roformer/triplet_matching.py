@@ -20,9 +20,9 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 from transformers.utils import logging
 
 from .configuration import TRIPLET_LOSSES, RoFormerConfig
-from .docstrings import can_return_tuple
-from .heads import RoFormerHead, describes_inputs_and_parts, flatten_examples, mean_loss, mean_over_tokens
-from .inputs import can_be_read, check_ranges, check_same_shape, check_tokens
+from .heads import RoFormerHead, flatten_examples, mean_cross_entropy, mean_loss, mean_over_tokens
+from .inputs import can_be_read, check_ranges, check_shape, check_tokens
+from .model import can_return_tuple
 
 # As in the paper's RoFormer-1024. Without a default, a tokenizer without a limit would truncate nothing.
 DEFAULT_MAX_LENGTH = 1024
@@ -57,7 +57,6 @@ class RoFormerForTripletMatching(RoFormerHead):
         self.post_init()
 
     @can_return_tuple
-    @describes_inputs_and_parts
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -66,6 +65,7 @@ class RoFormerForTripletMatching(RoFormerHead):
         inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         position_ids: torch.Tensor | None = None,
+        num_items_in_batch: torch.Tensor | int | None = None,
         **kwargs,
     ) -> MultipleChoiceModelOutput:
         """Score B and C of each triplet, which is n sequences: 2 pairs for "cross", 3 texts for "bi".
@@ -77,6 +77,8 @@ class RoFormerForTripletMatching(RoFormerHead):
             inputs_embeds: shape (b, n, s, embedding_size), instead of `input_ids`.
             position_ids: integers, shape (b, n, s); 0, 1, 2, … if None.
             labels: 0 if B is closer to A, 1 if C is, shape (b,).
+            num_items_in_batch: number of labels in the whole batch, if this call gets a part of it; see `mean_loss`.
+            **kwargs: the other arguments of `RoFormerModel.forward`, and `return_dict`.
 
         Returns:
             `logits` of shape (b, 2), for B and for C, and `loss`. `hidden_states` and `attentions` are those of the
@@ -89,7 +91,11 @@ class RoFormerForTripletMatching(RoFormerHead):
         *inputs, position_ids = flatten_examples(input_ids, attention_mask, token_type_ids, inputs_embeds, position_ids)
         outputs = self.base_outputs(*inputs, position_ids=position_ids, **kwargs)
         vectors = mean_over_tokens(outputs.last_hidden_state, inputs[1]).unflatten(0, (b, n))
-        return self._make_output(MultipleChoiceModelOutput, outputs, self.scores(vectors), labels, **kwargs)
+        logits = self.scores(vectors)
+        loss = None if labels is None else self.triplet_loss(logits, labels, num_items_in_batch)
+        return MultipleChoiceModelOutput(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )
 
     def scores(self, vectors: torch.Tensor) -> torch.Tensor:
         """Return logits, shape (b, 2), of vectors of shape (b, n, hidden_size)."""
@@ -109,7 +115,7 @@ class RoFormerForTripletMatching(RoFormerHead):
         kind = self.config.triplet_loss or TRIPLET_LOSSES[self.config.triplet_scorer][0]
         labels = labels.to(logits.device, torch.long)
         if kind == "softmax":
-            return super().loss_of(logits, labels, num_items_in_batch)
+            return mean_cross_entropy(logits, labels, num_items_in_batch)
         if kind == "binary_cross_entropy":
             is_closer = torch.stack((labels == 0, labels == 1), dim=-1).to(logits.dtype)
             pairs = None if num_items_in_batch is None else 2 * num_items_in_batch
@@ -118,8 +124,6 @@ class RoFormerForTripletMatching(RoFormerHead):
         cosines = (logits * self.config.triplet_temperature).unbind(-1)
         margin = self.config.triplet_margin
         return mean_loss(F.margin_ranking_loss, num_items_in_batch, *cosines, 1 - 2 * labels, margin=margin)
-
-    loss_of = triplet_loss
 
     def check_inputs(
         self, input_ids, attention_mask, token_type_ids, inputs_embeds, labels, position_ids
@@ -134,9 +138,9 @@ class RoFormerForTripletMatching(RoFormerHead):
                 f"{name} has shape {tuple(tokens.shape)}; with triplet_scorer={self.config.triplet_scorer!r} expected "
                 f"(batch, {len(texts)}, length): {', '.join(texts)}"
             )
-        check_same_shape("attention_mask", attention_mask, shape)
-        check_same_shape("token_type_ids", token_type_ids, shape)
-        check_same_shape("position_ids", position_ids, shape)
+        check_shape("attention_mask", attention_mask, shape)
+        check_shape("token_type_ids", token_type_ids, shape)
+        check_shape("position_ids", position_ids, shape)
         if labels is not None and (labels.shape != shape[:1] or labels.is_floating_point()):
             raise ValueError(
                 f"labels are {labels.dtype} of shape {tuple(labels.shape)}, but must be integers of shape ({shape[0]},)"

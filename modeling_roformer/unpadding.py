@@ -15,7 +15,7 @@ import torch
 from torch.nn import functional as F
 from transformers.cache_utils import Cache
 
-from .inputs import can_be_read, check_is_tensor, check_same_shape
+from .inputs import can_be_read, check_shape
 
 # Padding per text, times hidden_size², from which on packed texts are faster: 8 tokens at width 256, 1 at 768.
 LEAST_SAVED = 2**19
@@ -153,13 +153,6 @@ class FlatPacking(Packing):
     def unpack(self, packed: torch.Tensor) -> torch.Tensor:
         return packed[0].unflatten(0, self.batch_shape)
 
-    def first_tokens(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """Return the first token of each text, shape (texts, 1, …), of a tensor of shape (b, s, …); that of each row if the
-        ends of the texts are not known."""
-        if self.cu_seqlens is None:
-            return hidden_states[:, :1]
-        return hidden_states.flatten(0, 1)[self.cu_seqlens[:-1], None]
-
     def places(self) -> torch.Tensor:
         """Return the place of each token in its text, shape (b, s)."""
         places = torch.arange(self.starts.shape[1], device=self.starts.device).expand_as(self.starts)
@@ -170,6 +163,14 @@ class FlatPacking(Packing):
         (b, s), texts = self.starts.shape, self.starts.cumsum(dim=1)
         largest = values.new_zeros(b, s + 1).scatter_reduce(1, texts, values.expand(b, s), "amax")
         return largest.gather(1, texts)
+
+
+def first_tokens(hidden_states: torch.Tensor, texts: FlatPacking | None) -> torch.Tensor:
+    """Return the first token of each text, shape (texts, 1, …), of a tensor of shape (b, s, …); that of each row if rows
+    hold one text, or if the ends of their texts are not known."""
+    if texts is None or texts.cu_seqlens is None:
+        return hidden_states[:, :1]
+    return hidden_states.flatten(0, 1)[texts.cu_seqlens[:-1], None]
 
 
 def texts_in_rows(
@@ -212,7 +213,7 @@ def texts_in_rows(
     if source == "cu_seq_lens_q":
         texts = _texts_by_ends(tokens.shape[:2], arguments)
     elif source == "seq_idx":
-        check_same_shape("seq_idx", arguments["seq_idx"], tuple(tokens.shape[:2]))
+        check_shape("seq_idx", arguments["seq_idx"], tuple(tokens.shape[:2]))
         texts = FlatPacking(source, F.pad(arguments["seq_idx"].diff() != 0, (1, 0), value=True))
     else:
         assert position_ids is not None
@@ -224,7 +225,7 @@ def texts_in_rows(
 
 def _texts_by_ends(shape: torch.Size, arguments: dict[str, Any]) -> FlatPacking:
     ends, max_length = arguments["cu_seq_lens_q"], arguments.get("max_length_q")
-    check_is_tensor("cu_seq_lens_q", ends)
+    check_shape("cu_seq_lens_q", ends)
     if ends.ndim != 1 or len(ends) < 2 or shape[0] != 1:
         raise ValueError(
             f"cu_seq_lens_q has shape {tuple(ends.shape)} for {shape[0]} rows; expected (texts + 1,) for one row, "
@@ -233,7 +234,7 @@ def _texts_by_ends(shape: torch.Size, arguments: dict[str, Any]) -> FlatPacking:
     lengths = ends.diff()
     fit = (lengths > 0).all() & (ends[0] == 0) & (ends[-1] == shape[1])
     if arguments.get("cu_seq_lens_k") is not None:
-        check_same_shape("cu_seq_lens_k", arguments["cu_seq_lens_k"], tuple(ends.shape))
+        check_shape("cu_seq_lens_k", arguments["cu_seq_lens_k"], tuple(ends.shape))
         fit = fit & (ends == arguments["cu_seq_lens_k"]).all()
     if max_length is not None:
         fit = fit & (lengths <= max_length).all()
@@ -246,15 +247,15 @@ def _buckets(lengths: list[int]) -> list[tuple[int, int]]:
     return [(len(list(texts)), length) for length, texts in groupby(lengths)]
 
 
-def is_faster_packed(attention_mask: torch.Tensor, hidden_size: int, implementation: str, padding: int) -> bool:
+def is_faster_packed(config: Any, attention_mask: torch.Tensor, padding: int) -> bool:
     """Return whether to leave out that many tokens of padding saves more time than a call of attention per text costs.
 
     On a device other than a CPU, only a kernel that takes all texts in one call is sure to gain.
     """
-    if "flash" in implementation:
+    if "flash" in config._attn_implementation:
         return True
     # A token costs a multiple of the square of the width. The bound is measured by benchmarks/padding.py.
-    return attention_mask.device.type == "cpu" and padding * hidden_size**2 >= LEAST_SAVED * len(attention_mask)
+    return attention_mask.device.type == "cpu" and padding * config.hidden_size**2 >= LEAST_SAVED * len(attention_mask)
 
 
 def up_to_last_label(labels: torch.Tensor) -> torch.Tensor:

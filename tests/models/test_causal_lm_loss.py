@@ -1,11 +1,9 @@
-"""The loss of the causal language model: transformers', in value and gradient, computed by the heads' cross-entropy."""
+"""The loss of the causal language model is transformers', in value and gradient."""
 
 import pytest
 import torch
 from helpers.small_models import small_model
 from transformers.loss.loss_utils import ForCausalLMLoss
-
-from modeling_roformer import fast_cross_entropy
 
 IDS = torch.randint(5, 100, (3, 12), generator=torch.Generator().manual_seed(1))
 LABELS = IDS.masked_fill(torch.arange(12) < torch.tensor([[2], [0], [9]]), -100)
@@ -15,15 +13,11 @@ def make_model(**fields):
     return small_model("RoFormerForCausalLM", is_decoder=True, **fields)
 
 
-def loss_and_gradient(model, **arguments):
-    outputs = model(IDS, labels=LABELS, **arguments)
-    outputs.loss.backward()
-    gradient = model.roformer.encoder.layer[0].output.dense.weight.grad
-    model.zero_grad()
-    return outputs.loss, gradient
+def gradient_of(loss, model):
+    weight = model.roformer.encoder.layer[0].output.dense.weight
+    return torch.autograd.grad(loss, weight, retain_graph=True)[0]
 
 
-@pytest.mark.parametrize("elements", [fast_cross_entropy.ELEMENTS, 300])  # as torch computes it, and in parts
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(
     "arguments",
@@ -37,26 +31,13 @@ def loss_and_gradient(model, **arguments):
     ],
     ids=str,
 )
-def test_it_is_that_of_transformers(arguments, dtype, elements, monkeypatch):
-    monkeypatch.setattr(fast_cross_entropy, "ELEMENTS", elements)
+def test_it_is_that_of_transformers(arguments, dtype):
     model = make_model().to(dtype)
-    found = loss_and_gradient(model, **arguments)
-    monkeypatch.setattr(
-        model, "_loss_function", lambda *args, **kwargs: ForCausalLMLoss(*args, **kwargs), raising=False
-    )
-    expected = loss_and_gradient(model, **arguments)
-    assert found[0].dtype == expected[0].dtype == torch.float32
-    torch.testing.assert_close(found[0], expected[0])
-    torch.testing.assert_close(found[1], expected[1], atol=2e-7, rtol=2e-2 if dtype == torch.bfloat16 else 1e-4)
-
-
-def test_a_large_vocabulary_is_computed_in_parts(monkeypatch):
-    monkeypatch.setattr(fast_cross_entropy, "ELEMENTS", 300)
-    parts = []
-    whole = fast_cross_entropy._CrossEntropy.apply
-    monkeypatch.setattr(fast_cross_entropy._CrossEntropy, "apply", lambda *args: parts.append(args) or whole(*args))
-    make_model()(IDS, labels=LABELS)
-    assert len(parts) == 1
+    outputs = model(IDS, labels=LABELS, **arguments)
+    expected = ForCausalLMLoss(outputs.logits, LABELS, 100, **arguments)
+    assert outputs.loss.dtype == torch.float32
+    torch.testing.assert_close(outputs.loss, expected)
+    torch.testing.assert_close(gradient_of(outputs.loss, model), gradient_of(expected, model))
 
 
 def test_a_loss_function_of_ones_own_gets_what_transformers_gives_it():

@@ -5,11 +5,13 @@ import math
 import pytest
 import torch
 from helpers.messages import refused
-from helpers.small_models import small_model
+from helpers.small_models import small_config, small_model
 from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from modeling_roformer import RoFormerConfig, RoFormerForCausalLM, RoFormerForMaskedLM
+from modeling_roformer import model as model_module
+from modeling_roformer.rotary import attention_factor, scaled_inverse_frequencies
 
 HEAD_DIM = 16
 TYPES = {
@@ -44,7 +46,7 @@ def expected_frequencies(name, length, theta=10000.0):
 @pytest.mark.parametrize("length", [10, 50])
 def test_frequencies_are_the_papers(name, length):
     model = small_model(rope_parameters=TYPES[name])
-    found = model.frequencies(length, torch.device("cpu"))
+    found = scaled_inverse_frequencies(model.config, length, torch.device("cpu"))
     expected = torch.tensor(expected_frequencies(name, length), dtype=torch.float64)
     torch.testing.assert_close(found, expected, rtol=1e-14, atol=0)
 
@@ -71,9 +73,9 @@ def test_frequencies_and_factor_are_those_of_transformers(name, options, head_di
         rope_parameters=rope, hidden_size=2 * head_dim, num_attention_heads=2, max_position_embeddings=trained
     )
     expected, factor = ROPE_INIT_FUNCTIONS[name](theirs, torch.device("cpu"), seq_len=length)
-    found = model.frequencies(length, torch.device("cpu"))
+    found = scaled_inverse_frequencies(model.config, length, torch.device("cpu"))
     torch.testing.assert_close(found, expected.double(), rtol=3e-6, atol=0)  # theirs are float32
-    assert math.isclose(model.encoder.layer[0].attention.self.scaling, head_dim**-0.5 * factor**2, rel_tol=1e-12)
+    assert math.isclose(attention_factor(model.config), factor**2, rel_tol=1e-12)
 
 
 def test_yarns_ramp_is_that_of_transformers_and_not_of_the_paper():
@@ -81,7 +83,7 @@ def test_yarns_ramp_is_that_of_transformers_and_not_of_the_paper():
     trained, head_dim, factor = 512, 64, 8.0
     rope = {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": trained}
     model = small_model(rope_parameters=rope, hidden_size=2 * head_dim)
-    ours = model.frequencies(1, torch.device("cpu")).tolist()
+    ours = scaled_inverse_frequencies(model.config, 1, torch.device("cpu")).tolist()
     papers = []
     for i in range(head_dim // 2):
         plain = 10000.0 ** (-2 * i / head_dim)
@@ -96,7 +98,7 @@ def test_yarns_ramp_is_that_of_transformers_and_not_of_the_paper():
 def test_heads_of_two_dimensions(name):
     """θ_1 = 1 is the highest frequency: dynamic NTK leaves it, and YaRN here, too."""
     model = small_model(rope_parameters=TYPES[name], hidden_size=4)
-    [found] = model.frequencies(50, torch.device("cpu")).flatten().tolist()
+    [found] = scaled_inverse_frequencies(model.config, 50, torch.device("cpu")).flatten().tolist()
     assert found == {"linear": 0.25, "dynamic": 1.0, "yarn": 1.0}[name]
     assert model(make_ids()).last_hidden_state.isfinite().all()
 
@@ -153,7 +155,7 @@ def test_frequencies_reach_the_scores(name):
 
 
 def test_rope_theta():
-    found = small_model(rope_theta=500.0).frequencies(5, torch.device("cpu"))
+    found = scaled_inverse_frequencies(small_config(rope_theta=500.0), 5, torch.device("cpu"))
     torch.testing.assert_close(found, 500.0 ** (-torch.arange(0, 16, 2, dtype=torch.float64) / 16))
 
 
@@ -184,7 +186,7 @@ def test_dynamic_is_the_papers_rope_up_to_the_trained_length():
         assert (dynamic(make_ids()).last_hidden_state - plain(make_ids()).last_hidden_state).abs().max() > 1e-2
 
 
-def test_dynamic_takes_the_length_from_positions_that_are_given():
+def test_dynamic_takes_the_length_from_positions_that_are_given(monkeypatch):
     """The last position and one, as in transformers, for each text, without padding."""
     model = small_model(rope_parameters=TYPES["dynamic"])
     ids = make_ids(2, 12)
@@ -196,8 +198,9 @@ def test_dynamic_takes_the_length_from_positions_that_are_given():
         for i, length in ((0, 3100), (1, 9)):
             plain = small_model()
             expected = torch.tensor(expected_frequencies("dynamic", length), dtype=torch.float64)
-            plain.frequencies = lambda *args, known=expected: known
-            known = plain(ids[i : i + 1], position_ids=positions[i : i + 1], attention_mask=mask[i : i + 1])
+            with monkeypatch.context() as patch:
+                patch.setattr(model_module, "scaled_inverse_frequencies", lambda *args, known=expected: known)
+                known = plain(ids[i : i + 1], position_ids=positions[i : i + 1], attention_mask=mask[i : i + 1])
             torch.testing.assert_close(found[i], known.last_hidden_state[0], atol=1e-5, rtol=0)
         shared = model(ids, position_ids=positions[:1]).last_hidden_state
         torch.testing.assert_close(shared[0], found[0], atol=1e-5, rtol=0)
@@ -263,7 +266,7 @@ def test_a_longer_text_than_was_trained_on_can_be_asked_for_when_loading(tmp_pat
     small_model(RoFormerForMaskedLM).save_pretrained(tmp_path)
     loaded = RoFormerForMaskedLM.from_pretrained(tmp_path, rope_parameters={"rope_theta": 10000.0, **TYPES["linear"]})
     expected = torch.tensor(expected_frequencies("linear", 1), dtype=torch.float64)
-    found = loaded.roformer.frequencies(1, torch.device("cpu")).double()
+    found = scaled_inverse_frequencies(loaded.config, 1, torch.device("cpu")).double()
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=0)
 
 

@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from transformers.models.roformer.modeling_roformer import RoFormerConfig as TheirConfig
 from transformers.models.roformer.modeling_roformer import RoFormerForMaskedLM as TheirMaskedLM
 
-from modeling_roformer import RoFormerForCausalLM, RoFormerForMaskedLM, RoFormerModel
+from modeling_roformer import RoFormerConfig, RoFormerForCausalLM, RoFormerForMaskedLM, RoFormerModel
 from modeling_roformer.unpadding import is_faster_packed
 
 ROPE = {"factor": 4.0, "original_max_position_embeddings": 4}
@@ -236,9 +236,10 @@ def test_padding_is_left_out_where_that_is_faster(monkeypatch):
 
 @pytest.mark.parametrize(("implementation", "on_gpu"), [("sdpa", False), ("eager", False), ("flash_attention_2", True)])
 def test_elsewhere_than_on_a_cpu_only_a_kernel_for_packed_texts_is_sure_to_gain(implementation, on_gpu):
-    mask = torch.ones(2, 200)
-    assert is_faster_packed(mask, 1024, implementation, padding=100)
-    assert is_faster_packed(mask.to("meta"), 1024, implementation, padding=100) == on_gpu
+    mask, config = torch.ones(2, 200), RoFormerConfig(hidden_size=1024, num_attention_heads=16)
+    config._attn_implementation = implementation
+    assert is_faster_packed(config, mask, padding=100)
+    assert is_faster_packed(config, mask.to("meta"), padding=100) == on_gpu
 
 
 def loss_and_gradients(model, **inputs):
