@@ -17,12 +17,12 @@ from ..tokenization.whole_file import read_whole
 from .checkpoints.checkpoint import Checkpoint, Plan
 from .checkpoints.legacy_checkpoint import read_legacy
 from .checkpoints.task_layers import HEADS, check_no_choice
-from .errors import CheckpointError
+from .errors import CheckpointError, not_finite
 from .families.family import Weight
 from .families.registry import AUTO, FAMILIES
 from .families.roformer_start import TARGETS
 from .folder.legacy_folder import LegacyFiles, checked_output, legacy_files, name_of
-from .formats.dtypes import FLOATS, STORAGE, cast
+from .formats.dtypes import FLOATS, STORAGE, cast, is_finite
 from .formats.pytorch_files import is_pytorch
 from .formats.safetensors_file import (
     INDEX,
@@ -222,13 +222,22 @@ def _write_weights(folder: Path, source: Source, plan: Plan, dtype: str, max_sha
 def _weight_chunks(source: Source, weight: Weight, dtype: str) -> Iterator[np.ndarray]:
     """Yield the values of one weight, as the model stores them, in pieces."""
     stored = source.entries[weight.variable].dtype
-    try:
-        if weight.transpose:
-            matrix = source.read(weight.variable)
-            for row in range(0, matrix.shape[1], SLAB):
-                yield cast(np.ascontiguousarray(matrix[:, row : row + SLAB].T), stored, dtype)
-        else:
-            for chunk in source.chunks(weight.variable):
-                yield cast(chunk.view(STORAGE[stored]), stored, dtype)
-    except OverflowError as error:
-        raise CheckpointError(f"{source.path}: {weight.variable} cannot be written: {error}") from None
+    for piece in _pieces(source, weight):
+        if not is_finite(piece, stored):  # a TensorFlow checkpoint's checksums do not tell
+            raise not_finite(source.path, weight.variable)
+        try:
+            yield cast(piece, stored, dtype)
+        except OverflowError as error:
+            raise CheckpointError(f"{source.path}: {weight.variable} cannot be written: {error}") from None
+
+
+def _pieces(source: Source, weight: Weight) -> Iterator[np.ndarray]:
+    """Yield the values of one variable in pieces, in the dtype of the source, transposed if the weight is."""
+    if weight.transpose:
+        matrix = source.read(weight.variable)
+        for row in range(0, matrix.shape[1], SLAB):
+            yield np.ascontiguousarray(matrix[:, row : row + SLAB].T)
+    else:
+        stored = source.entries[weight.variable].dtype
+        for chunk in source.chunks(weight.variable):
+            yield chunk.view(STORAGE[stored])

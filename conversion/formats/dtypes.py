@@ -23,6 +23,13 @@ STORAGE = {
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 
 
+def is_finite(array: np.ndarray, dtype: str) -> bool:
+    """Return whether all values, stored as `dtype` (a name in FLOATS), are finite."""
+    if dtype == "bfloat16":
+        return bool(((array & 0x7F80) != 0x7F80).all())  # the exponent of infinite values and NaN
+    return bool(np.isfinite(array).all())
+
+
 def cast(array: np.ndarray, source: str, target: str) -> np.ndarray:
     """Round values stored as `source` to the nearest even value, in the storage of `target` (both names in FLOATS).
 

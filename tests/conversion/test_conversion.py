@@ -248,6 +248,22 @@ def test_a_number_that_the_dtype_cannot_hold(output, source):
     convert(source, output, dtype="bfloat16")
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("name", ["bert/embeddings/word_embeddings", "bert/encoder/layer_1/output/dense/kernel"])
+def test_a_diverged_checkpoint_is_refused(name, value, dtype, output, source):
+    """Its checksums are right, since TensorFlow wrote these values."""
+    bundle = TensorBundle(source / "bert_model.ckpt")
+    arrays = {name: bundle.read(name) for name in bundle.entries}
+    arrays[name][-1, -1] = value
+    stored = dict.fromkeys(arrays, "float32") | {name: dtype}
+    arrays[name] = cast(arrays[name], "float32", dtype)
+    write_bundle(source / "bert_model.ckpt", arrays.items(), dtype=stored)
+    with refused(CheckpointError, source / "bert_model.ckpt.index", name, "finite"):
+        convert(source, output)
+    assert not output.exists()
+
+
 def test_memory_is_that_of_a_tensor_and_not_of_the_checkpoint(output, source):
     hidden, layers = 256, 24
     edit_config(
