@@ -53,6 +53,8 @@ def check_config(path: Path, config: PreTrainedConfig) -> None:
     trouble = None
     if unknown:
         trouble = f"{unknown} is {getattr(config, unknown)!r}, but bert4keras has {', '.join(ACTIVATIONS)}"
+    elif wrong == "position_encoding":
+        trouble = f"position_encoding is {config.position_encoding!r}, and only RoFormers with 'rotary' are exported"
     elif wrong:
         trouble = f"{wrong} is {getattr(config, wrong)!r}, but bert4keras has {fixed[wrong]!r}"
     elif isinstance(config, RoFormerConfig):

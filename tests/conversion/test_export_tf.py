@@ -351,6 +351,16 @@ def test_what_bert4keras_cannot_compute(what, tmp_path):
     assert os.listdir(tmp_path) == ["model"]
 
 
+@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "none"])
+def test_other_positions_are_not_laid_to_bert4keras(positions, tmp_path):
+    """bert4keras has models with them, such as SimBERT; this package exports none."""
+    saved(tmp_path / "model", "RoFormerForMaskedLM", position_encoding=positions)
+    path = tmp_path / "model" / "config.json"
+    with refused(CheckpointError, path, "position_encoding", repr(positions), "'rotary'") as caught:
+        export_tf(tmp_path / "model", tmp_path / "legacy")
+    assert "bert4keras" not in str(caught.value)
+
+
 def test_a_nezha_of_another_reach(tmp_path):
     saved(tmp_path / "model", "NezhaForMaskedLM", max_relative_position=32)
     with refused(CheckpointError, "max_relative_position", 32, 64):
