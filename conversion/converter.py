@@ -13,7 +13,6 @@ from ..model_cards import card_for, conversion_facts, data_files, file_facts, me
 from ..output.atomic_folder import output_folder
 from ..output.console import byte_progress, sentence_of
 from ..tokenization.characters import is_cjk
-from ..tokenization.whole_file import read_whole
 from .checkpoints.checkpoint import Checkpoint, Plan
 from .checkpoints.legacy_checkpoint import read_legacy
 from .checkpoints.task_layers import HEADS, check_no_choice
@@ -21,7 +20,8 @@ from .errors import CheckpointError, not_finite
 from .families.family import Weight
 from .families.registry import AUTO, FAMILIES
 from .families.roformer_start import TARGETS
-from .folder.legacy_folder import LegacyFiles, checked_output, legacy_files, name_of
+from .folder.legacy_folder import GENERATION_CONFIG, LegacyFiles, checked_output, legacy_files, name_of
+from .folder.settings import read_fields
 from .formats.dtypes import FLOATS, STORAGE, cast, is_finite
 from .formats.pytorch_files import is_pytorch
 from .formats.safetensors_file import (
@@ -36,7 +36,6 @@ from .formats.safetensors_file import (
 from .formats.source import Source
 from .report import ConversionReport
 
-GENERATION_CONFIG = "generation_config.json"
 SLAB = 64  # rows of a transposed matrix made at a time
 
 
@@ -183,11 +182,12 @@ def _copy_generation_config(old: Path, new: Path) -> None:
     """Copy the file if it exists; raise CheckpointError if it is invalid."""
     if not old.is_file():
         return
+    fields = read_fields(old, encoding="utf-8")
     from transformers import GenerationConfig
 
     try:
-        GenerationConfig(**json.loads(read_whole(old)))
-    except Exception as error:  # invalid JSON, and any error that a field of the wrong type causes
+        GenerationConfig(**fields)
+    except Exception as error:  # any error that a field of the wrong type causes
         raise CheckpointError(f"{old} cannot be read: {sentence_of(error)}") from None
     shutil.copyfile(old, new)
 

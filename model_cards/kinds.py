@@ -58,6 +58,13 @@ KINDS = {
         " sentence, and its prefix language model generates a similar sentence.",
         (*ROPE, "roformer-sim"),
     ),
+    "unilm": Kind(
+        "RoFormer as a prefix language model",
+        "A prefix language model, as in [UniLM](https://arxiv.org/abs/1905.03197): a Transformer with rotary position"
+        " embedding (RoPE) of the [RoFormer](https://arxiv.org/abs/2104.09864) family, which reads a text in both"
+        " directions and then generates another.",
+        (*ROPE, "unilm"),
+    ),
     "simbert": Kind(
         "SimBERT",
         f"A sentence model: a [BERT](https://arxiv.org/abs/1810.04805), built like [SimBERT]({_SIMBERT}). Its pooled first"
@@ -124,6 +131,8 @@ def kind_of(config: dict, word_level: bool) -> str | None:
     if config.get("norm_type", "layer_norm") != "layer_norm" or config.get("use_bias") is False:
         return "v2"
     if config.get("prefix_lm"):
+        if not config.get("add_pooling_layer") or config.get("pooler_activation") != "linear":
+            return "unilm"
         return "simbert" if config.get("position_encoding") == "learned" else "sim"
     if config.get("is_decoder") and (architecture_of(config) or "").endswith("ForCausalLM"):
         return "gpt"

@@ -16,6 +16,7 @@ from ..formats.zip_archive import is_zip, open_zip, unpack_member
 
 CONFIGS = ("bert_config.json", "config.json")
 VOCABULARY = "vocab.txt"
+GENERATION_CONFIG = "generation_config.json"
 TOKENIZER = "tokenizer.json"  # the only vocabulary file of new versions of transformers
 INDEX = ".index"
 TRANSFORMERS_HDF5 = "tf_model.h5"  # a copy of the model, saved by transformers' TensorFlow classes
@@ -24,7 +25,7 @@ HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 # Files that are read into memory.
 SMALL = (
     *CONFIGS, VOCABULARY, TOKENIZER, "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-    "generation_config.json", "README.md",
+    GENERATION_CONFIG, "README.md",
 )  # fmt: skip
 # Compression saves less than half of trained weights, and all but a thousandth of zeros. An archive that unpacks to
 # more than a hundred times its size is made to fill a disk; below a gigabyte, it does no harm.

@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-from ..folder.legacy_folder import CONFIGS, INDEX, VOCABULARY, is_hdf5
+from ..folder.legacy_folder import CONFIGS, GENERATION_CONFIG, INDEX, VOCABULARY, is_hdf5
 from ..formats.pytorch_files import PYTORCH
 from .checkpoint_info import CheckpointInfo
 from .legacy_info import legacy_info
 from .saved_info import saved_info
 
 # The files that describe a checkpoint, besides its index.
-SMALL = (*CONFIGS, VOCABULARY, "tokenizer_config.json", "tokenizer.json", "README.md")
+SMALL = (*CONFIGS, VOCABULARY, "tokenizer_config.json", "tokenizer.json", GENERATION_CONFIG, "README.md")
 
 
 def folder_info(folder: Path, sizes: dict[str, int], shown: str, name: str, unpacked: bool = True) -> CheckpointInfo:

@@ -20,7 +20,7 @@ from ..formats.keras_hdf5 import KerasHDF5
 from ..formats.source import Source
 from ..formats.tensor_bundle import TensorBundle
 from .checkpoint_info import CheckpointInfo
-from .saved_info import vocabulary_info
+from .saved_info import generation_notes, vocabulary_info
 
 
 def legacy_info(
@@ -59,7 +59,8 @@ def legacy_info(
     word_level = vocabulary is not None and vocabulary.word_level
     known = FAMILIES.get(family)
     loads_with = "bert4keras" if known and is_whole else None
-    if match is not None and is_whole:
+    notes += generation_notes(folder)
+    if match is not None and not notes:
         loads_with = "bert4keras; `roformer convert` turns it into a saved model"
     return CheckpointInfo(
         path=shown,

@@ -13,6 +13,7 @@ from ...model_cards.usage import task_of
 from ...tokenization.vocabulary import has_words
 from ...tokenization.whole_file import read_json, read_whole
 from ..errors import CheckpointError
+from ..folder.legacy_folder import GENERATION_CONFIG
 from ..formats.pytorch_source import PyTorchSource
 from .checkpoint_info import CheckpointInfo
 
@@ -48,6 +49,7 @@ def saved_info(
     if tensors is None:
         tensors, trouble = _tensors(folder, weights, unpacked)
         notes += [trouble] if trouble else []
+    notes += generation_notes(folder)
     tokenizer = read_json(folder / "tokenizer_config.json", default={})
     try:
         entries = vocabulary_of(folder)
@@ -97,6 +99,15 @@ def saved_info(
     )
 
 
+def generation_notes(folder: Path) -> list[str]:
+    """Return why a folder's generation_config.json cannot be read, as `roformer convert` says it; empty if it can."""
+    try:
+        read_json(folder / GENERATION_CONFIG, default={})
+    except ValueError as error:
+        return [str(error)]
+    return []
+
+
 def vocabulary_info(entries: Mapping[str, int]) -> dict[str, object]:
     """Return the numbers of entries and of words in a vocabulary, and the unit into which it splits Chinese."""
     words = sum(has_words([entry]) for entry in entries)
@@ -130,10 +141,16 @@ def _family(config: dict, word_level: bool, tensors: Mapping) -> tuple[str | Non
     kind = kind_of(config, word_level)
     if kind is None:
         return None, f"model_type {config.get('model_type')} is not one of this package's"
-    # The package roformer 0.4.3 saves RoFormer-Sim with the configuration of a plain RoFormer.
-    if kind == "roformer" and "roformer.pooler.dense.weight" in tensors and "cls.predictions.bias" in tensors:
+    # The package roformer 0.4.3 has no field for UniLM's mask, and not always one for the pooler's activation.
+    if kind in ("roformer", "gpt") and "prefix_lm" not in config and _has_linear_pooler(config, tensors):
         return KINDS["sim"].title, "its weights have a pooler and an MLM head"
     return KINDS[kind].title, None
+
+
+def _has_linear_pooler(config: dict, tensors: Mapping) -> bool:
+    """Return whether a RoFormer has a pooler that the configuration calls linear, or gives no activation."""
+    has_pooler = "roformer.pooler.dense.weight" in tensors and "cls.predictions.bias" in tensors
+    return has_pooler and config.get("pooler_activation", "linear") == "linear"
 
 
 def _tokenizer(fields: dict, word_level: bool) -> str | None:
