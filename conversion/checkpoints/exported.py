@@ -128,7 +128,7 @@ def as_exported(family: Family, settings: Settings) -> Family:
     """
     if not is_exported(settings):
         return family
-    architecture, fields = settings.ignored.get("architectures"), _own(settings, CONFIG)
+    architecture, fields = settings.ignored.get("architectures"), own_config(settings)
     if not isinstance(architecture, list) or not architecture or not isinstance(architecture[0], str):
         raise CheckpointError(f"{settings.path} was exported by {PACKAGE}, but architectures does not name a class")
 
@@ -141,6 +141,11 @@ def as_exported(family: Family, settings: Settings) -> Family:
         return exported_weights(family, config, model_on_meta(config, architecture[0], settings.path))
 
     return replace(family, fields=own_fields, weights=weights, dropped={})
+
+
+def own_config(settings: Settings) -> dict[str, object]:
+    """Return the fields that only this package reads of an exported model's configuration."""
+    return _own(settings, CONFIG)
 
 
 def exported_tokenizer(settings: Settings) -> dict[str, object]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +21,15 @@ from ..formats.keras_hdf5 import KerasHDF5
 from ..formats.source import Source
 from ..formats.tensor_bundle import TensorBundle
 from .checkpoint import Checkpoint, Plan, make_config, make_plan
-from .exported import OWN, as_exported, exported_tokenizer, is_exported
+from .exported import OWN, as_exported, exported_tokenizer, is_exported, own_config
 from .task_layers import find_task
 
 if TYPE_CHECKING:
     from ...tokenization.tokenizer import RoFormerTokenizer
+
+
+# Families that is_decoder in the configuration makes causal. Of the others, it names the family, or is a part of it.
+UNNAMED_CAUSAL = ("wobert", "wonezha", "v2")
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,8 @@ def match_legacy(
     found, sign = choose(task.family(family), task.of_the_family(source.entries), settings, name, where)
     if family == AUTO and found is wobert.FAMILY and task.pooler_activation == "linear":
         found, sign = simbert.FAMILY, "it has a table of positions and a linear pooler"
+    if task.mask is None and found.name in UNNAMED_CAUSAL and _is_causal(settings):
+        task = replace(task, mask="lm")
     kind, exported = found, is_exported(settings)
     if target is not None:
         kind, exported = start_from(found, target, where), False
@@ -100,8 +106,14 @@ def match_legacy(
     plan = make_plan(source, kind, SimpleNamespace(**fields), settings, vocabulary, task_head, left_out)
     rows = task.rows(task_head)
     if found is wobert.FAMILY and "pooler" in plan.extras and target is None:
-        rows["pooler"] = "left out; --family simbert keeps it for sentence vectors, if this is a SimBERT"
+        rows["pooler"] = simbert.POOLER_ROW
     return Match(found, sign, kind, fields, plan, rows)
+
+
+def _is_causal(settings: Settings) -> bool:
+    """Return whether the configuration, or that of an exported model in it, says that attention is causal."""
+    fields = {**settings.ignored, **(own_config(settings) if is_exported(settings) else {})}
+    return fields.get("is_decoder") is True and "application" not in fields
 
 
 def _open(files: LegacyFiles) -> Source:

@@ -12,10 +12,12 @@ from transformers import BertConfig, PreTrainedConfig
 from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
 from ...configuration import RoFormerConfig
+from ...model_cards.kinds import KINDS, kind_of
 from ...model_types import MODEL_TYPES
 from ...output.console import sentence_of
 from ...tokenization.tokenizer import RoFormerTokenizer
 from ..errors import CheckpointError
+from ..families import roformer_sim, simbert, wobert
 from ..families.family import Weight
 from ..families.registry import AUTO, FAMILIES
 from ..families.roformer_start import NOTE
@@ -58,8 +60,8 @@ _DUPLICATE = "second copy of a tied weight"
 def read_pytorch(files: LegacyFiles, family: str = AUTO, target: str | None = None) -> Checkpoint:
     """Open a checkpoint and match all its tensors to the weights of its class.
 
-    `family` is AUTO or the checkpoint's family; `target` "roformer" turns a BERT into a RoFormer. The folder's name is
-    not used.
+    `family` is AUTO or the checkpoint's family; `target` "roformer" turns a BERT into a RoFormer, and `family` "simbert"
+    a BERT with a pooler into a RoFormer with a table of positions. The folder's name is not used.
 
     Raises CheckpointError, one sentence, if configuration, vocabulary and tensors do not belong to one model.
     """
@@ -79,11 +81,20 @@ def read_pytorch(files: LegacyFiles, family: str = AUTO, target: str | None = No
         changes["model_max_length"] = VERY_LARGE_INTEGER
     tokenizer = _tokenizer(files, config, changes)
     vocabulary = Vocabulary(files.vocab, tokenizer.get_vocab())
-    title, note = FAMILIES[name].title_of(vocabulary), None
-    if target is not None:
+    title, note, written = FAMILIES[name].title_of(vocabulary), None, architecture
+    if isinstance(config, RoFormerConfig):
+        title = KINDS[kind_of(config.to_dict(), vocabulary.word_level)].title
+        if target is not None:
+            raise CheckpointError(f"--as {target} needs a BERT (WoBERT, WoNEZHA), but {source.path} is a {title}")
+    elif target is not None:
         note = NOTE.format(title=title)
-        config, architecture = _as_roformer(config, target, title, source)
-    plan = _plan(source, config, architecture, files.config, renamed=None if target is None else base)
+        config, written = _as_roformer(config, source, tokenizer, {"is_decoder": getattr(config, "is_decoder", False)})
+    elif name == simbert.FAMILY.name:
+        note, length = simbert.FAMILY.note, config.max_position_embeddings
+        table = {"position_encoding": "learned", "max_position_embeddings": length}
+        config, written = _as_roformer(config, source, tokenizer, roformer_sim.OWN_FIELDS | table)
+    plan = _plan(source, config, written, files.config, renamed=None if note is None else base)
+    has_lost_pooler = name == wobert.FAMILY.name and target is None and "pooler" in plan.extras
     return Checkpoint(
         family=name,
         title=title,
@@ -95,6 +106,7 @@ def read_pytorch(files: LegacyFiles, family: str = AUTO, target: str | None = No
         config=config,
         plan=plan,
         ignored_settings=[name for name in NOT_KEPT if name in fields],
+        rows={"pooler": simbert.POOLER_ROW} if has_lost_pooler else {},
     )
 
 
@@ -140,8 +152,8 @@ def _recognise(base: str, fields: dict, architecture: str, source: PyTorchSource
 
 def _checked_family(family: str, found: str, base: str, source: PyTorchSource) -> str:
     """Return the requested family, if the checkpoint can be of it: the use of a pooler is not in the files."""
-    pooled = base == "roformer" and found != "v2" and _has_pooler(source)
-    if family in (AUTO, found) or (pooled and family in ("sim", "roformer")):
+    others = ("sim", "roformer") if base == "roformer" and found != "v2" else ("simbert",) if base == "bert" else ()
+    if family in (AUTO, found) or (family in others and _has_pooler(source)):
         return found if family == AUTO else family
     raise CheckpointError(
         f"{source.path} is a {FAMILIES[found].title}, not a {FAMILIES[family].title} (--family {family}): "
@@ -185,18 +197,21 @@ def _config(path: Path, base: str, fields: dict) -> PreTrainedConfig:
     return config
 
 
-def _as_roformer(bert: PreTrainedConfig, target: str, title: str, source: PyTorchSource) -> tuple[RoFormerConfig, str]:
-    """Return configuration and class of the RoFormer that starts from a BERT's weights; see roformer_start.py."""
-    if isinstance(bert, RoFormerConfig):
-        raise CheckpointError(f"--as {target} needs a BERT (WoBERT, WoNEZHA), but {source.path} is a {title}")
+def _as_roformer(
+    bert: PreTrainedConfig, source: PyTorchSource, tokenizer: RoFormerTokenizer, fields: dict[str, object]
+) -> tuple[RoFormerConfig, str]:
+    """Return configuration and class of the RoFormer with a BERT's weights, given the fields that differ."""
     same = (
         "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act",
         "hidden_dropout_prob", "attention_probs_dropout_prob", "type_vocab_size", "initializer_range",
         "layer_norm_eps", "pad_token_id", "tie_word_embeddings",
     )  # fmt: skip
-    values = {name: getattr(bert, name) for name in same}
-    has_language_model = any(name.startswith("cls.predictions.") for name in source.entries)
-    architecture = "RoFormerForMaskedLM" if has_language_model else "RoFormerModel"
+    values = {name: getattr(bert, name) for name in same} | fields
+    architecture = "RoFormerForCausalLM" if values["is_decoder"] else "RoFormerForMaskedLM"
+    if not any(name.startswith("cls.predictions.") for name in source.entries):
+        architecture = "RoFormerModel"
+    if values["is_decoder"]:
+        values["eos_token_id"] = tokenizer.sep_token_id
     try:
         return RoFormerConfig(**values, architectures=[architecture]), architecture
     except ValueError as error:
@@ -278,7 +293,8 @@ def _left_out(name: str, architecture: str, source: PyTorchSource, renamed: str 
     for pattern, kind in _LEFT_OUT.items():
         if re.fullmatch(pattern, name):
             return kind
-    raise CheckpointError(f"{source.path} has a tensor that is not part of {architecture}: {name}")
+    advice = "" if renamed is None else "; to convert the encoder alone, save it by AutoModel first"
+    raise CheckpointError(f"{source.path} has a tensor that is not part of {architecture}: {name}{advice}")
 
 
 def _check_copy(source: PyTorchSource, name: str, copy: str, path: Path) -> None:

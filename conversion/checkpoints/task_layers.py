@@ -33,7 +33,7 @@ _OVER = {CLASSIFICATION: "over [CLS]", TRIPLET: "over the masked mean", TOKENS: 
 _LAMBDAS = ("", "Lambda", "TFOpLambda", "SlicingOpLambda")
 _MASKED = {
     "": "attends in both directions",
-    "lm": "has a causal mask (application='lm')",
+    "lm": "has a causal mask (application='lm' or is_decoder)",
     "unilm": "has UniLM's mask (application='unilm')",
 }
 

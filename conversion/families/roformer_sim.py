@@ -5,6 +5,9 @@ from ..folder.vocabulary import Vocabulary
 from . import roformer_v1
 from .family import Config, Family, Weight, dense
 
+# The configuration's fields of a prefix language model with a linear pooler.
+OWN_FIELDS = {"is_decoder": True, "prefix_lm": True, "add_pooling_layer": True, "pooler_activation": "linear"}
+
 
 def fields(settings: Settings, vocabulary: Vocabulary) -> dict:
     """Return the configuration's fields of a prefix language model whose texts end with [SEP], with a linear pooler."""
@@ -12,10 +15,7 @@ def fields(settings: Settings, vocabulary: Vocabulary) -> dict:
         settings,
         vocabulary,
         "RoFormerForCausalLM",
-        is_decoder=True,
-        prefix_lm=True,
-        add_pooling_layer=True,
-        pooler_activation="linear",
+        **OWN_FIELDS,
         eos_token_id=vocabulary.id_of("[SEP]"),
     )
 

@@ -11,6 +11,7 @@ from ..folder.vocabulary import Vocabulary
 from . import roformer_sim, roformer_v1, wobert
 from .family import Config, Family, Weight
 
+POOLER_ROW = "left out; --family simbert keeps it for sentence vectors, if this is a SimBERT"
 _NOTE = "a RoFormer with a table of positions, since transformers' BERT has no {}"
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import transformers
 from helpers.messages import assert_states
 from helpers.paths import REPOSITORY
 from sentence_transformers import SentenceTransformer
@@ -23,6 +24,7 @@ from modeling_roformer import NezhaModel, RoFormerForCausalLM, RoFormerForMasked
 from modeling_roformer.conversion.converter import convert
 from modeling_roformer.conversion.formats.tensor_bundle import TensorBundle
 from modeling_roformer.conversion.formats.tensor_bundle_writer import write_bundle
+from modeling_roformer.conversion.tf_exporter import export_tf
 
 FIXTURES = REPOSITORY / "tests" / "fixtures"
 LEGACY, KERAS, PYTORCH = FIXTURES / "legacy", FIXTURES / "keras", FIXTURES / "pytorch"
@@ -185,6 +187,7 @@ CONVERTED = {
         "RoFormerForMaskedLM",
     ),
     "padded-bert": (edited("wobert", padded, vocab_size=160), "BertForMaskedLM"),
+    "v2-causal": (edited("v2", is_decoder=True), "RoFormerForCausalLM"),
 }  # fmt: skip
 # Name of the folder -> how it is made, and what both commands say of it.
 REFUSED = {
@@ -211,6 +214,16 @@ REFUSED = {
     "no-config": (after("word", lambda folder: (folder / "bert_config.json").unlink()), ["config.json"]),
     "no-activation": (edited("word", hidden_act="new"), ["hidden_act"]),
     "factorised-nezha": (edited("wonezha", **MAPPING), ["embedding_size"]),
+    "bert-decoder": (edited("wobert", is_decoder=True), ["WoBERT", "causal mask", "is_decoder"]),
+    "nezha-decoder": (edited("wonezha", is_decoder=True, model="nezha"), ["WoNEZHA", "causal mask", "is_decoder"]),
+    "no-generation": (
+        after("word", lambda folder: (folder / "generation_config.json").write_text("{")),
+        ["generation_config.json", "JSON"],
+    ),
+    "generation-list": (
+        after("word", lambda folder: (folder / "generation_config.json").write_text("[1]")),
+        ["generation_config.json", "JSON object"],
+    ),
 }  # fmt: skip
 
 
@@ -489,6 +502,40 @@ def test_any_bert_is_a_start(place, tmp_path):
         words = model.embeddings.word_embeddings.weight.detach().numpy()
         assert (words == variables["bert/embeddings/word_embeddings"]).all()
         assert model(torch.tensor([IDS * 9])).last_hidden_state.shape == (1, 9 * len(IDS), WIDTH)  # beyond the table
+
+
+def reads_ahead(model) -> bool:
+    """Return whether the hidden state of a token depends on a later one."""
+    ids, others = torch.tensor([IDS]), torch.tensor([[*IDS[:-1], IDS[-1] + 1]])
+    with torch.inference_mode():
+        return not torch.equal(model.eval()(ids)[0][:, 0], model(others)[0][:, 0])
+
+
+@pytest.mark.parametrize("fixture", ["wobert", "wonezha"])
+def test_a_causal_bert_starts_a_causal_roformer(fixture, tmp_path):
+    edited(fixture, is_decoder=True, model=fixture)(tmp_path / "legacy")
+    convert(tmp_path / "legacy", tmp_path / "start", as_family="roformer", verify=True)
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "start")
+    assert type(model) is RoFormerForCausalLM and model.config.eos_token_id == 3
+    assert not reads_ahead(model)
+
+
+@pytest.mark.parametrize("architecture", ["BertLMHeadModel", "BertForMaskedLM"])
+def test_a_causal_bert_of_transformers_starts_a_causal_roformer(architecture, tmp_path):
+    """As PyTorch, and exported for TensorFlow by this package, whose bert_config.json has is_decoder elsewhere."""
+    convert(LEGACY / "wobert", tmp_path / "bert")
+    kind = getattr(transformers, architecture)
+    kind.from_pretrained(tmp_path / "bert", is_decoder=True).save_pretrained(tmp_path / "causal")
+    AutoTokenizer.from_pretrained(tmp_path / "bert").save_pretrained(tmp_path / "causal")
+    sources = [tmp_path / "causal"]
+    if architecture == "BertLMHeadModel":
+        export_tf(tmp_path / "causal", tmp_path / "tensorflow")
+        sources.append(tmp_path / "tensorflow")
+    for source in sources:
+        report = convert(source, tmp_path / f"start-{source.name}", as_family="roformer", verify=True)
+        model = AutoModelForCausalLM.from_pretrained(report.output)
+        assert type(model) is RoFormerForCausalLM and model.config.eos_token_id == 3
+        assert not reads_ahead(model)
 
 
 # Padded embeddings.

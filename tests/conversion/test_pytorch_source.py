@@ -35,6 +35,7 @@ import modeling_roformer
 from modeling_roformer import RoFormerConfig, RoFormerForCausalLM, RoFormerForMaskedLM, RoFormerTokenizer
 from modeling_roformer.conversion.converter import convert
 from modeling_roformer.conversion.errors import CheckpointError
+from modeling_roformer.conversion.inspection.info import info
 
 run = command_line.run  # the fixture
 
@@ -416,7 +417,7 @@ def test_roformer_sim(fields, tmp_path):
     """0.4.3 has no field for a prompt that is read in both directions, and reads it so."""
     model, folder = save_sim(tmp_path / "old", **fields)
     report = convert(folder, tmp_path / "new", verify=True)
-    assert report.family == "RoFormer-Sim"
+    assert report.family == info(folder).family == "RoFormer-Sim"
     ours = assert_same(tmp_path / "new", model.state_dict())
     assert type(ours) is RoFormerForCausalLM and ours.config.prefix_lm and ours.config.is_decoder
     with torch.inference_mode():
@@ -458,11 +459,32 @@ def test_a_pooler_whose_activation_nobody_names(tmp_path):
     )
 
 
+@pytest.mark.parametrize("pooler", [{}, {"add_pooling_layer": True, "pooler_activation": "tanh"}])
+def test_a_prefix_language_model_is_no_roformer_sim(pooler, tmp_path):
+    """Fine-tuned as UniLM does it: without RoFormer-Sim's pooler there is no vector of a sentence."""
+    config = RoFormerConfig(**SIZES, is_decoder=True, prefix_lm=True, eos_token_id=3, **pooler)
+    folder = save(made(RoFormerForCausalLM, config), tmp_path / "old")
+    report = convert(folder, tmp_path / "new", verify=True)
+    card = (tmp_path / "new" / "README.md").read_text(encoding="utf-8")
+    assert report.family == info(tmp_path / "new").family == info(folder).family
+    assert "prefix language model" in report.family and info(folder).task == "text-generation"
+    assert "pooler_output" not in card and 'pipeline("text-generation"' in card and report.family in card
+
+
+def test_a_linear_pooler_without_a_prefix_is_no_roformer_sim(tmp_path):
+    """Both commands by the fields that this package always writes."""
+    config = RoFormerConfig(**SIZES, add_pooling_layer=True, pooler_activation="linear")
+    folder = save(made(RoFormerForMaskedLM, config), tmp_path / "old")
+    report = convert(folder, tmp_path / "new", verify=True)
+    assert report.family == info(tmp_path / "new").family == info(folder).family == "RoFormer"
+
+
 def test_a_pooler_as_bert_has(tmp_path):
     _, folder = save_sim(tmp_path / "old", activation="tanh", architectures=["RoFormerForMaskedLM"], is_decoder=False)
     convert(folder, tmp_path / "new", verify=True)
     config = AutoConfig.from_pretrained(tmp_path / "new")
     assert (config.pooler_activation, config.add_pooling_layer, config.prefix_lm) == ("tanh", True, False)
+    assert info(folder).family == info(tmp_path / "new").family == "RoFormer"
 
 
 # WoBERT.
@@ -498,6 +520,54 @@ def test_a_bert_as_a_start_for_a_roformer(kind, tmp_path):
     ours = assert_same(tmp_path / "new", expected)
     assert type(ours) is RoFormerForMaskedLM and ours.config.max_position_embeddings == 1536
     assert AutoTokenizer.from_pretrained(tmp_path / "new").model_max_length > 1e9
+
+
+@pytest.mark.parametrize("kind", [transformers.BertForSequenceClassification, transformers.BertForQuestionAnswering])
+def test_a_task_head_is_no_start(kind, tmp_path):
+    folder = save(made(kind, BertConfig(**SIZES)), tmp_path / "old")
+    with refused(CheckpointError, folder / "pytorch_model.bin", "RoFormerModel", "AutoModel"):
+        convert(folder, tmp_path / "new", as_family="roformer")
+    assert not (tmp_path / "new").exists()
+
+
+def save_simbert(folder, has_language_model=True):
+    """A SimBERT as transformers' BERT: nothing but its pooler shows that it is one."""
+    model = made(transformers.BertForPreTraining, BertConfig(**SIZES))
+    state = {key: tensor for key, tensor in model.state_dict().items() if "seq_relationship" not in key}
+    name = "BertForMaskedLM"
+    if not has_language_model:
+        state = {key: tensor for key, tensor in state.items() if key.startswith("bert.")}
+        name = "BertModel"
+    return model.bert, save(model, folder, state=state, architectures=[name])
+
+
+@pytest.mark.parametrize("has_language_model", [True, False])
+def test_simbert(has_language_model, tmp_path):
+    bert, folder = save_simbert(tmp_path / "old", has_language_model)
+    report = convert(folder, tmp_path / "new", family="simbert", verify=True)
+    assert report.family == "SimBERT" and "pooler" not in report.extras and "RoFormer" in report.written_as
+    config = AutoConfig.from_pretrained(tmp_path / "new")
+    assert config.architectures == ["RoFormerForCausalLM" if has_language_model else "RoFormerModel"]
+    assert (config.prefix_lm, config.pooler_activation, config.eos_token_id) == (True, "linear", 3)
+    model = AutoModel.from_pretrained(tmp_path / "new").eval()
+    with torch.inference_mode():
+        expected, found = bert(IDS, (IDS != 0).long()), model(IDS, (IDS != 0).long())
+    here = IDS != 0
+    torch.testing.assert_close(found.last_hidden_state[here], expected.last_hidden_state[here], rtol=0, atol=1e-5)
+    torch.testing.assert_close(found.pooler_output.tanh(), expected.pooler_output, rtol=0, atol=1e-5)
+    assert (tmp_path / "new" / "2_Dense" / "model.safetensors").is_file()
+    assert convert(tmp_path / "new", tmp_path / "again", verify=True).family == "SimBERT"
+
+
+def test_a_bert_that_may_be_a_simbert_says_so(tmp_path):
+    _, folder = save_simbert(tmp_path / "old")
+    report = convert(folder, tmp_path / "new", verify=True)
+    assert report.family == "WoBERT" and len(report.extras["pooler"]) == 2
+    assert_states(report.rows["pooler"], "--family simbert")
+    plain = save(made(BertForMaskedLM, BertConfig(**SIZES)), tmp_path / "plain")
+    assert "pooler" not in convert(plain, tmp_path / "bert").rows
+    with refused(CheckpointError, plain / "pytorch_model.bin", "--family simbert", "--family wobert"):
+        convert(plain, tmp_path / "sim", family="simbert")
 
 
 def test_a_roformer_is_no_start(tmp_path):
