@@ -108,7 +108,7 @@ OTHER_POSITIONS = {
 def described_kind(config: dict, word_level: bool) -> Kind | None:
     """Return the kind of model that a config.json describes, with its position encoding; None for another family."""
     kind = KINDS.get(kind_of(config, word_level))
-    other = OTHER_POSITIONS.get(config.get("position_encoding"))
+    other = OTHER_POSITIONS.get(str(config.get("position_encoding")))
     if kind is None or other is None or ROTARY not in kind.summary:
         return kind
     positions, length = other
@@ -207,7 +207,9 @@ _CLASSES = {
 
 
 def _has_model_type(name: object) -> bool:
-    if isinstance(name, str) and name in _MODEL_TYPES:
+    if not isinstance(name, str):
+        return False
+    if name in _MODEL_TYPES:
         return _MODEL_TYPES[name]
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 

@@ -76,7 +76,8 @@ class Task:
         Raises CheckpointError, which names the checkpoint as `where`, if no class of the family computes the same.
         """
         classes, model = _CLASSES[family.base], family.base
-        mask = self.mask if self.mask is not None else settings.ignored.get("application")
+        named = settings.ignored.get("application")
+        mask = self.mask if self.mask is not None or not isinstance(named, str) else named
         fields = self._mask_fields(family, mask, vocabulary, where)
         if self.kind == "" and family.name in _SIMS and self.pooler_activation not in (None, "linear"):
             fields["pooler_activation"] = self.pooler_activation
@@ -154,7 +155,7 @@ class Task:
         kernel = Weight(f"{key}.weight", self.kernel, (width, self.classes), transpose=True)
         return [kernel, Weight(f"{key}.bias", self.bias, (self.classes,))]
 
-    def _mask_fields(self, family: Family, mask: object, vocabulary: Vocabulary, where: str) -> dict[str, object]:
+    def _mask_fields(self, family: Family, mask: str | None, vocabulary: Vocabulary, where: str) -> dict[str, object]:
         """Return the configuration fields for the mask, unless the family already sets them."""
         if mask not in _MASKED or mask == {"gpt": "lm", **dict.fromkeys(_SIMS, "unilm")}.get(family.name, ""):
             return {}

@@ -23,7 +23,10 @@ TIED = {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias"}
 PROVENANCE = ("source", "converted", "note")
 SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "embedding_size")
 SIZES += ("max_position_embeddings", "max_relative_position")
-EXPECTED = dict.fromkeys(SIZES, int) | dict.fromkeys(("rope_parameters", "rope_scaling"), dict)
+NAMES = ("model_type", "position_encoding", "hidden_act")
+EXPECTED = (
+    dict.fromkeys(SIZES, int) | dict.fromkeys(NAMES, str) | dict.fromkeys(("rope_parameters", "rope_scaling"), dict)
+)
 
 
 def saved_info(
@@ -155,7 +158,7 @@ def _has_linear_pooler(config: dict, tensors: Mapping) -> bool:
 
 def _tokenizer(fields: dict, word_level: bool) -> str | None:
     name = fields.get("tokenizer_class")
-    if name is None:
+    if not isinstance(name, str):
         return None
     words = fields.get("word_segmentation", "jieba" if word_level and "RoFormer" in name else None)
     told = [f"words by {words}"] if words and word_level else []

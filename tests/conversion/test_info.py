@@ -384,7 +384,17 @@ def test_a_damaged_file_of_a_saved_model_is_told_or_noted(name, tmp_path, conver
         assert any(name in note for note in found.notes)
 
 
-@pytest.mark.parametrize(("field", "value"), [("hidden_size", "x"), ("vocab_size", [1]), ("rope_parameters", 3)])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("hidden_size", "x"),
+        ("vocab_size", [1]),
+        ("rope_parameters", 3),
+        ("model_type", ["roformer"]),
+        ("position_encoding", {}),
+        ("hidden_act", 5),
+    ],
+)
 def test_a_field_of_another_type_is_noted(field, value, tmp_path, converted, monkeypatch):
     folder = shutil.copytree(converted("character"), tmp_path / "character")
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -394,6 +404,14 @@ def test_a_field_of_another_type_is_noted(field, value, tmp_path, converted, mon
     assert result.exit_code == 0
     assert_states(result.output, "config.json", field, repr(value))
     assert info("").path == "."
+
+
+@pytest.mark.parametrize("value", [5, ["RoFormerTokenizer"], {}])
+def test_a_tokenizer_without_a_name_is_described_without_an_error(value, tmp_path, converted):
+    folder = shutil.copytree(converted("word"), tmp_path / "word")
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | {"tokenizer_class": value}))
+    assert info(folder).tokenizer is None and run(folder).exit_code == 0
 
 
 def test_another_model_is_said_to_be_none_of_ours(tmp_path):

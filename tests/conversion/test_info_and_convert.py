@@ -187,6 +187,7 @@ CONVERTED = {
         "RoFormerForMaskedLM",
     ),
     "padded-bert": (edited("wobert", padded, vocab_size=160), "BertForMaskedLM"),
+    "application-list": (edited("word", application=["lm"]), "RoFormerForMaskedLM"),
     "v2-causal": (edited("v2", is_decoder=True), "RoFormerForCausalLM"),
 }  # fmt: skip
 # Name of the folder -> how it is made, and what both commands say of it.

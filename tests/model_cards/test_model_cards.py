@@ -286,6 +286,11 @@ def test_generic_card_names_the_task_of_the_head_and_runs(architecture, task, tm
     assert printed or task == "multiple-choice"
 
 
+@pytest.mark.parametrize(("field", "value"), [("model_type", ["roformer"]), ("position_encoding", {})])
+def test_a_card_of_a_field_of_another_type_is_written_without_an_error(field, value):
+    assert NOT_PUBLISHED in card_for("mine", released_config(next(iter(RELEASES)), **{field: value}), True)
+
+
 @pytest.mark.parametrize("name", RELEASES)
 def test_the_examples_of_a_published_card_run(name, tmp_path, monkeypatch):
     """On a small checkpoint of the same kind, converted to the folder that the card names."""
