@@ -25,7 +25,7 @@ from ..output.atomic_folder import output_folder
 from ..output.console import byte_progress, summary_table
 from ..tokenization.vocabulary import VocabularyError, check_vocabulary, read_vocabulary
 from ..tokenization.wordpiece import PREFIX
-from .errors import CheckpointError
+from .errors import CheckpointError, not_finite
 from .folder.legacy_folder import checked_output
 from .folder.settings import read_fields
 from .formats.dtypes import FLOATS
@@ -304,6 +304,8 @@ def _write_weights(
             for spec in new:
                 tensor = weights.tensor(spec.key)
                 for part in mean_rows(tensor, rows) if spec.key in resized else [tensor]:
+                    if not bool(torch.isfinite(part).all()):
+                        raise not_finite(weights.path, spec.key)
                     yield part.contiguous().reshape(-1).view(torch.uint8).numpy()
                 bar.advance(task, spec.size)
 

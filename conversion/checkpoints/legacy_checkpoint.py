@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from ...model_cards.kinds import KINDS, kind_of
 from ...output.console import sentence_of
 from ..errors import CheckpointError
 from ..families import simbert, wobert
@@ -34,9 +35,10 @@ UNNAMED_CAUSAL = ("wobert", "wonezha", "v2")
 
 @dataclass(frozen=True)
 class Match:
-    """The family `found` and its `sign`; `kind`, as which it is written, with `fields` of a configuration."""
+    """The family `found`, with the model's `title` and `sign`; `kind`, as which it is written, with a config's `fields`."""
 
     found: Family
+    title: str
     sign: str | None
     kind: Family
     fields: dict[str, Any]
@@ -53,18 +55,17 @@ def read_legacy(files: LegacyFiles, family: str, target: str | None, head: str, 
     match = match_legacy(source, settings, vocabulary, name, family, target, head)
     check_computed_positions(source, settings)
     config = make_config(settings.path, match.kind.base, match.fields)
-    title = match.found.title_of(vocabulary)
     known = {*SIGNS, *RELATIVE_POSITIONS, *(OWN if is_exported(settings) else ())}
     return Checkpoint(
         family=match.found.name,
-        title=title,
+        title=match.title,
         sign=match.sign,
         source=source,
         vocabulary=vocabulary,
         tokenizer=_tokenizer(settings, vocabulary, match.kind.tokenizer(config), starts_anew=target is not None),
         config=config,
         plan=match.plan,
-        note=match.kind.note and match.kind.note.format(title=title),
+        note=match.kind.note and match.kind.note.format(title=match.title),
         ignored_settings=sorted(settings.ignored.keys() - known),
         rows=match.rows,
     )
@@ -107,7 +108,10 @@ def match_legacy(
     rows = task.rows(task_head)
     if found is wobert.FAMILY and "pooler" in plan.extras and target is None:
         rows["pooler"] = simbert.POOLER_ROW
-    return Match(found, sign, kind, fields, plan, rows)
+    title = found.title_of(vocabulary)
+    if target is None and kind_of(fields, vocabulary.word_level) == "unilm":  # a mask that is not the family's
+        title = KINDS["unilm"].title
+    return Match(found, title, sign, kind, fields, plan, rows)
 
 
 def _is_causal(settings: Settings) -> bool:

@@ -58,6 +58,7 @@ def legacy_info(
         dtypes[entry.dtype] = dtypes.get(entry.dtype, 0) + prod(entry.shape)
     word_level = vocabulary is not None and vocabulary.word_level
     known = FAMILIES.get(family)
+    title = known and (known.title if vocabulary is None else known.title_of(vocabulary))
     loads_with = "bert4keras" if known and is_whole else None
     notes += generation_notes(folder)
     if match is not None and not notes:
@@ -65,7 +66,7 @@ def legacy_info(
     return CheckpointInfo(
         path=shown,
         kind=kind,
-        family=known and (known.title if vocabulary is None else known.title_of(vocabulary)),
+        family=title if match is None else match.title,
         sign=sign,
         task=match.rows.get("task layer") if match is not None else None,
         layers=values["num_hidden_layers"],

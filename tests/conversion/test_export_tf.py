@@ -28,6 +28,7 @@ from modeling_roformer import RoFormerTokenizer
 from modeling_roformer.conversion.converter import convert
 from modeling_roformer.conversion.errors import CheckpointError
 from modeling_roformer.conversion.formats.tensor_bundle import TensorBundle
+from modeling_roformer.conversion.inspection.info import info
 from modeling_roformer.conversion.tf_exporter import export_tf
 
 run = command_line.run  # the fixture
@@ -322,6 +323,14 @@ def test_memory_is_that_of_a_tensor_and_not_of_the_checkpoint(tmp_path):
         tracemalloc.stop()
 
 
+def test_a_prefix_language_model_comes_back_under_its_name(tmp_path):
+    """Not as RoFormer-GPT, whose mask it does not have."""
+    saved(tmp_path / "model", "RoFormerForCausalLM", is_decoder=True, prefix_lm=True)
+    title = export_tf(tmp_path / "model", tmp_path / "legacy").title
+    assert "prefix language model" in title and info(tmp_path / "legacy").family == title
+    assert convert(tmp_path / "legacy", tmp_path / "again").family == title
+
+
 # What bert4keras has nothing for.
 
 REFUSED = {
@@ -463,7 +472,7 @@ def test_bad_input_gets_one_sentence_and_leaves_nothing(run, trouble, tmp_path):
     assert sorted(os.listdir(tmp_path)) == before
 
 
-@pytest.mark.parametrize("prefix", ["", "a/b", "../up", ".hidden"])
+@pytest.mark.parametrize("prefix", ["", "a/b", "../up", ".hidden", "model.index"])
 def test_a_prefix_is_a_name(prefix, tmp_path):
     saved(tmp_path / "model", "RoFormerForMaskedLM")
     with refused(ValueError, repr(prefix), "prefix"):

@@ -188,6 +188,7 @@ CONVERTED = {
     ),
     "padded-bert": (edited("wobert", padded, vocab_size=160), "BertForMaskedLM"),
     "application-list": (edited("word", application=["lm"]), "RoFormerForMaskedLM"),
+    "prefix-model": (edited("word", application="unilm"), "RoFormerForCausalLM"),
     "v2-causal": (edited("v2", is_decoder=True), "RoFormerForCausalLM"),
 }  # fmt: skip
 # Name of the folder -> how it is made, and what both commands say of it.

@@ -354,6 +354,17 @@ def no_embeddings(folder):
     torch.save({"other": torch.zeros(2)}, folder / "pytorch_model.bin")
 
 
+def diverged(key):
+    def change(folder):
+        state = load_file(folder / "model.safetensors")
+        state[key].reshape(-1)[-1] = float("nan")
+        (folder / "model.safetensors").unlink()
+        torch.save(state, folder / "pytorch_model.bin")
+
+    return change
+
+
+KERNEL = "bert.encoder.layer.0.output.dense.weight"
 TROUBLES = {
     "no folder": (lambda f: shutil.rmtree(f), ["characters", "not a folder"]),
     "no weights": (lambda f: (f / "model.safetensors").unlink(), ["no weights"]),
@@ -370,6 +381,7 @@ TROUBLES = {
     "pickled objects": (not_tensors, ["pytorch_model.bin", "tensors"]),
     "nested": (nested, ["pytorch_model.bin", "state dict"]),
     "whole numbers": (whole_numbers, ["bert.quantised", "int8"]),
+    "NaN in a kernel": (diverged(KERNEL), ["pytorch_model.bin", "finite", KERNEL]),
     "no embeddings": (no_embeddings, ["word_embeddings"]),
 }
 
