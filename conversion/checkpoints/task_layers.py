@@ -111,6 +111,10 @@ class Task:
             if self.over_pooler:
                 weights += dense("classifier.dense", _POOLER, width, width)
                 fields["classifier_activation"] = self.pooler_activation
+                fields |= {
+                    "add_pooling_layer": False,
+                    "pooler_activation": None,
+                }  # it is the classifier's, of a SimBERT
             else:
                 fields["classifier_layers"] = 1
             return Head("RoFormerForSequenceClassification", self.title, weights, fields)

@@ -235,3 +235,20 @@ def test_two_forms_under_one_name_are_told_apart(output, tmp_path):
 def test_a_float16_copy(output, tmp_path):
     convert(legacy_folder(tmp_path, "triplet", HDF5), output, dtype="float16", verify=True)
     assert load_file(output / "model.safetensors")["scorer.weight"].dtype == torch.float16
+
+
+def test_a_classifier_over_a_linear_pooler_of_a_bert(output, tmp_path):
+    """The same weights as with tanh, in a RoFormer with a table of positions: transformers' BERT has only tanh."""
+    folder = legacy_folder(tmp_path, "bert_pooler", HDF5)
+    convert(folder, tmp_path / "tanh", head="pooler")
+    report = convert(folder, output, head="linear-pooler", verify=True)
+    assert report.rows["class"] == "RoFormerForSequenceClassification" and "modules.json" not in report.files
+    bert = AutoModelForSequenceClassification.from_pretrained(tmp_path / "tanh").eval()
+    model = AutoModelForSequenceClassification.from_pretrained(output).eval()
+    assert model.config.position_encoding == "learned" and not model.config.is_decoder
+    ids = torch.arange(2, 9)[None]
+    with torch.inference_mode():
+        first = bert.bert(ids).last_hidden_state[:, 0]
+        expected = bert.classifier(bert.bert.pooler.dense(first))
+        assert expected.std() > 0.1
+        torch.testing.assert_close(model(ids).logits, expected, rtol=0, atol=2e-5)
