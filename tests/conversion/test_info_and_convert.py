@@ -524,7 +524,7 @@ def test_a_causal_bert_starts_a_causal_roformer(fixture, tmp_path):
 
 @pytest.mark.parametrize("architecture", ["BertLMHeadModel", "BertForMaskedLM"])
 def test_a_causal_bert_of_transformers_starts_a_causal_roformer(architecture, tmp_path):
-    """As PyTorch, and exported for TensorFlow by this package, whose bert_config.json has is_decoder elsewhere."""
+    """In PyTorch, and exported for TensorFlow by this package, whose bert_config.json has is_decoder elsewhere."""
     convert(LEGACY / "wobert", tmp_path / "bert")
     kind = getattr(transformers, architecture)
     kind.from_pretrained(tmp_path / "bert", is_decoder=True).save_pretrained(tmp_path / "causal")
