@@ -7,7 +7,7 @@ from transformers import PreTrainedConfig
 
 from ..configuration import RoFormerConfig
 from ..nezha_configuration import NezhaConfig
-from ..rope_parameters import PAPER_ROPE, is_paper_rope
+from ..saved_fields import PAPER_ROPE, is_paper_rope
 from ..tokenization.tokenizer import RoFormerTokenizer
 from ..tokenization.vocabulary import has_words
 from ..tokenization.vocabulary import write_vocabulary as save_vocabulary

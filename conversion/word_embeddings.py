@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from rich.table import Table
 
-from ..model_types import MODEL_TYPES as ROFORMER_TYPES
 from ..output.atomic_folder import output_folder
 from ..output.console import byte_progress, summary_table
+from ..saved_fields import MODEL_TYPES as ROFORMER_TYPES
 from ..tokenization.vocabulary import VocabularyError, check_vocabulary, read_vocabulary
 from ..tokenization.wordpiece import PREFIX
 from .errors import CheckpointError, not_finite

@@ -4,7 +4,7 @@ import functools
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..model_types import MODEL_TYPE, MODEL_TYPE_SEQ2SEQ, MODEL_TYPES, saved_model_type
+from ..saved_fields import MODEL_TYPE, MODEL_TYPE_SEQ2SEQ, MODEL_TYPES, saved_model_type
 
 ROPE = ("roformer", "rope", "rotary-position-embedding")
 # Key of each entry of citations.bib -> the entry.

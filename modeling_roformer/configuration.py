@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
-from .model_types import MODEL_TYPE, MODEL_TYPES, saved_model_type
-from .rope_parameters import PAPER_ROPE, ROPE_FIELDS, complete_rope, is_number, is_paper_rope, rope_of
+from .saved_fields import (
+    MODEL_TYPE,
+    MODEL_TYPES,
+    PAPER_ROPE,
+    ROPE_FIELDS,
+    complete_rope,
+    is_number,
+    is_paper_rope,
+    rope_of,
+    saved_model_type,
+)
 
 NORM_TYPES = ("layer_norm", "rms_norm")
 ATTENTION_TYPES = ("softmax", "linear")
@@ -395,7 +404,7 @@ class RoFormerConfig(ConfigurationMixin, PreTrainedConfig):
         return self.linear_num_features if rotates_features and self.linear_rotation == "after" else self.head_dim
 
     def saved_model_type(self) -> str:
-        """Return the `model_type` to save this configuration under; see model_types.py."""
+        """Return the `model_type` to save this configuration under; see saved_fields.py."""
         return saved_model_type(vars(self))
 
     def to_dict(self) -> dict[str, Any]:

@@ -38,7 +38,7 @@ from torch import nn
 
 from .configuration import RoFormerConfig
 from .inputs import can_be_read
-from .rope_parameters import PAPER_ROPE
+from .saved_fields import PAPER_ROPE
 
 THETA = 10000.0
 OFFSET, FREQUENCIES = "log_inv_freq_offset", "inv_freq"  # of trainable frequencies, in the encoder

@@ -8,8 +8,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
 from .configuration import ConfigurationMixin, check_at_least_1, check_choice, check_pad_token, check_range
-from .model_types import MODEL_TYPE_SEQ2SEQ
-from .rope_parameters import ROPE_FIELDS
+from .saved_fields import MODEL_TYPE_SEQ2SEQ, ROPE_FIELDS
 
 SIZES_OF_STACK = ("layers", "attention_heads", "ffn_dim")
 # Fields of MarianConfig for which this model supports one value only.

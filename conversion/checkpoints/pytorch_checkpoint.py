@@ -13,8 +13,8 @@ from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
 from ...configuration import RoFormerConfig
 from ...model_cards.kinds import KINDS, kind_of
-from ...model_types import MODEL_TYPES
 from ...output.console import sentence_of
+from ...saved_fields import MODEL_TYPES
 from ...tokenization.tokenizer import RoFormerTokenizer
 from ..errors import CheckpointError
 from ..families import roformer_sim, simbert, wobert

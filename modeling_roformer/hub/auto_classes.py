@@ -1,8 +1,8 @@
 """Classes that transformers' Auto classes return for RoFormer, RoFormer for sequence to sequence, and NEZHA."""
 
 from ..configuration import RoFormerConfig
-from ..model_types import MODEL_TYPES
 from ..nezha_configuration import NezhaConfig
+from ..saved_fields import MODEL_TYPES
 from ..seq2seq_configuration import RoFormerSeq2SeqConfig
 
 CONFIG_CLASSES = dict.fromkeys(MODEL_TYPES, RoFormerConfig) | {

@@ -12,8 +12,8 @@ from transformers.utils import is_torch_available
 
 from ..configuration import RoFormerConfig
 from ..hub.auto_classes import TOKENIZER_NAMES, auto_model_classes
-from ..model_types import MODEL_TYPE, MODEL_TYPES
 from ..nezha_configuration import NezhaConfig
+from ..saved_fields import MODEL_TYPE, MODEL_TYPES
 from ..seq2seq_configuration import RoFormerSeq2SeqConfig
 
 
