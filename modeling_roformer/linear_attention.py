@@ -22,7 +22,7 @@ Dimensions in the shapes: b batch, s sequence length, h heads, d head_dim, f fea
 and n positions of queries and keys within a chunk.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from itertools import repeat
 from typing import Any, NamedTuple
@@ -35,19 +35,17 @@ from .configuration import RoFormerConfig
 from .inputs import check_shape, is_traced
 from .linear_feature_maps import (
     CHUNK,
-    CosineMap,
-    Features,
-    Positions,
+    FEATURE_MAPS,
     in_chunks,
-    is_redrawing,
-    make_feature_map,
     out_of_chunks,
     redraw_features,
+    training_steps,
 )
 from .rotary import rotate
 from .unpadding import FlatPacking, Packing
 
 LONGEST_MATRIX = 4096
+Positions = Sequence[torch.Tensor]  # cos and sin for the features, then those for the values if they differ; or nothing
 
 
 def check_matrix(s: int, cache: Cache | None, layer_idx: int) -> None:
@@ -71,11 +69,11 @@ class RoFormerLinearSelfAttention(MultiHeadAttention):
     over a long text.
     """
 
+    masks_texts = False
+
     def __init__(self, config: RoFormerConfig, layer_idx: int):
         super().__init__(config, layer_idx)
-        self.feature_map = make_feature_map(config, layer_idx)
-
-    masks_texts = False
+        self.feature_map = FEATURE_MAPS[config.linear_feature_map](config, layer_idx)
 
     @property
     def is_causal(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -102,25 +100,19 @@ class RoFormerLinearSelfAttention(MultiHeadAttention):
                 contexts = [self.attend_linearly(q, k, v, positions)[0] for q, k, v, *positions in texts]
                 return torch.cat([context.flatten(0, 1) for context in contexts])[None].flatten(-2), None
             inputs = query, key, value, position_embeddings, attention_mask
-            if past_key_values is None:
-                context, _ = self.attend_linearly(*inputs)
-            else:
-                layer: Any = getattr(past_key_values, "self_attention_cache", past_key_values).layers[self.layer_idx]
-                context, sums = self.attend_linearly(*inputs, layer.sums)
-                layer.extend(sums, value.shape[1])
-            weights = None
-            if output_attentions:
-                context, weights = self.attend_by_matrix(*inputs)
+            cache: Any = getattr(past_key_values, "self_attention_cache", past_key_values)
+            layer = None if cache is None else cache.layers[self.layer_idx]
+            context, divisors, sums = self.attend_linearly(*inputs, None if layer is None else layer.sums)
+            if layer is not None:
+                layer.update(sums, value.shape[1])
+            weights = self.weights_of_pairs(*inputs, divisors) if output_attentions else None
         return context.flatten(-2), weights
 
     @staticmethod
     def check_implementation(config: RoFormerConfig, implementation: str | None) -> None:
         """Raise a ValueError if a kernel for softmax attention is requested and the model has no softmax attention."""
-        if (
-            implementation
-            and ("flash" in implementation or "flex" in implementation)
-            and not config.add_cross_attention
-        ):
+        is_for_softmax = implementation and ("flash" in implementation or "flex" in implementation)
+        if is_for_softmax and not config.add_cross_attention:
             raise ValueError(
                 f'attn_implementation="{implementation}" is for softmax attention, but the model has '
                 'attention_type="linear": leave it out'
@@ -174,9 +166,8 @@ class RoFormerLinearSelfAttention(MultiHeadAttention):
                 f'past_key_values is a {type(cache).__name__}; attention_type="linear" needs a LinearAttentionCache: leave '
                 "it out, or use another adapter than a prefix"
             )
-        layers: list[Any] = cache.layers
-        sums = layers[0].sums if layers else None
-        check_states(cache, None if sums is None else sums.numerator, config, b, None)
+        first: Any = cache.layers[0]
+        check_states(cache, None if first.sums is None else first.sums.numerator, config, b, None)
 
     @staticmethod
     def read_only(cache: Any) -> Cache:
@@ -191,15 +182,8 @@ class RoFormerLinearSelfAttention(MultiHeadAttention):
         """Return the number of training steps so far, if random features are redrawn."""
         return {"training_steps": torch.zeros((), dtype=torch.long)} if config.linear_feature_map == "favor" else {}
 
-    @staticmethod
-    def training_steps(model: Any) -> torch.Tensor | None:
-        """Return the number of earlier training steps of a `RoFormerModel`, if this call may redraw random features."""
-        return model.encoder.training_steps if is_redrawing(model) else None
-
-    @staticmethod
-    def redraw(model: Any, training_steps: int) -> None:
-        """Redraw the random features if that is due (see `redraw_features`)."""
-        redraw_features(model, training_steps)
+    training_steps = staticmethod(training_steps)
+    redraw = staticmethod(redraw_features)
 
     def attend_linearly(
         self,
@@ -209,92 +193,64 @@ class RoFormerLinearSelfAttention(MultiHeadAttention):
         position_embeddings: Positions,
         keep: torch.Tensor | None = None,
         sums: Any = None,
-    ) -> tuple[torch.Tensor, "RunningSums"]:
+    ) -> tuple[torch.Tensor, torch.Tensor, "RunningSums"]:
         """Compute equation 19.
 
         Args:
             query, key, value: shape (b, s, h, d).
-            position_embeddings: cos and sin for the features, then those for the values if they differ; or nothing.
             keep: False for padding, boolean, shape (b, s); None if there is none.
             sums: `RunningSums` over the preceding tokens; None if there are none.
 
         Returns:
-            The output, shape (b, s, h, d), and the sums over all tokens so far.
+            The output, shape (b, s, h, d); the denominators, shape (b, s, h), infinite where they are not above
+            `least_denominator`, so that the output is 0; and the sums over all tokens so far.
         """
-        count = self.number_of_keys(value, keep, sums)
-        parts = split(query, key, value, keep, count, *position_embeddings)
+        parts = split(query, key, value, keep, *position_embeddings)
         if not self.is_causal:
-            for _, k, v, keep, _, *positions in parts:
+            for _, k, v, keep, *positions in parts:
                 sums = add_sums(sums, sum_keys(*self.map_keys(k, v, positions, keep)))
-        outputs = []
-        for q, k, v, keep, count, *positions in parts:
-            features = self.feature_map.query(_wide(q), positions[:2])
+        outputs, divisors = [], []
+        for q, k, v, keep, *positions in parts:
+            queries, before = self.map(self.feature_map.query, q, positions), sums
             if self.is_causal:
-                keys = self.map_keys(k, v, positions, keep, None if sums is None else sums.log_scale)
-                numerators, denominators, sums = attend_causally(features, *keys, sums)
+                keys, values = self.map_keys(k, v, positions, keep, sums)
+                numerators, below, sums = attend_causally(queries, keys, values, sums)
             else:
-                numerators, denominators = attend_to_sums(features, sums)
-            outputs.append(self.divide(numerators, denominators, count).to(q.dtype))
-        return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1), sums
+                keys, (numerators, below) = None, attend_to_sums(queries, sums)
+            least = self.feature_map.least_denominator(below.dtype, keys, before)
+            divisors.append(below.where(below > least, torch.inf))
+            outputs.append((numerators / divisors[-1][..., None]).to(q.dtype))
+        return outputs[0] if len(parts) == 1 else torch.cat(outputs, dim=1), torch.cat(divisors, dim=1), sums
 
-    def attend_by_matrix(
-        self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        position_embeddings: Positions,
-        keep: torch.Tensor | None,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the same output, computed from the weights of all pairs, and these, shape (b, h, s, s).
+    def weights_of_pairs(self, query, key, value, position_embeddings, keep, divisors) -> torch.Tensor:
+        """Return the weights of all pairs, shape (b, h, s, s), of arguments and `divisors` as in `attend_linearly`.
 
         A query's weights add up to 1 only if both sums of equation 19 have the same weights.
         """
-        q = self.feature_map.query(_wide(query), position_embeddings[:2])
-        k, v = self.map_keys(key, value, position_embeddings, keep)
-        weights, below = (
-            torch.matmul(a.transpose(1, 2), b.permute(0, 2, 3, 1))
-            for a, b in ((q.numerator, k.numerator), (q.denominator, k.denominator))
-        )
+        queries = self.map(self.feature_map.query, query, position_embeddings)
+        keys, _ = self.map_keys(key, value, position_embeddings, keep)
+        weights = torch.matmul(queries.numerator.transpose(1, 2), keys.numerator.permute(0, 2, 3, 1))
         if self.is_causal:
-            log_scale = None if k.log_scale is None else k.log_scale.transpose(1, 2)
-            scales = pair_scales(_up_to(value.shape[1], value), log_scale, weights.dtype)
-            weights, below = weights * scales, below * scales
-        count = self.number_of_keys(value, keep)
-        weights = self.divide(weights.transpose(1, 2), below.sum(-1).transpose(1, 2), count).transpose(1, 2)
-        return torch.matmul(weights, v.transpose(1, 2)).transpose(1, 2).to(query.dtype), weights
+            log_scale = None if keys.log_scale is None else keys.log_scale.transpose(1, 2)
+            weights = weights * pair_scales(weights.shape[-1], log_scale, weights)
+        return weights / divisors.transpose(1, 2)[..., None]
 
-    def map_keys(
-        self,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        positions: Positions,
-        keep: torch.Tensor | None,
-        log_scale: torch.Tensor | None = None,
-    ) -> tuple[Features, torch.Tensor]:
-        """Return the features of the keys, and the values, rotated if the model has `rotary_value`. `log_scale` is from
-        the sums over earlier keys."""
+    def map(self, feature_map: Callable, x: torch.Tensor, positions: Positions, *args) -> "Features":
+        """Return the features of queries or keys x, shape (b, s, h, d), by that method of the feature map."""
+        x, positions = _wide(x), positions[:2]
+        if positions and self.feature_map.rotates_first:
+            x, positions = rotate(x, *positions), ()
+        features, log_scale = feature_map(x, *args)
+        return Features(rotate(features, *positions) if positions else features, features, log_scale)
+
+    def map_keys(self, key, value, positions, keep, sums: Any = None) -> tuple["Features", torch.Tensor]:
+        """Return the features of the keys, and the values, rotated if the model has `rotary_value`. `sums` are over
+        earlier keys."""
         value = _wide(value)
         if positions and self.config.rotary_value:
             value = rotate(value, *positions[-2:])
-        return self.feature_map.key(_wide(key), positions[:2], keep, self.is_causal, log_scale), value
-
-    def number_of_keys(
-        self, value: torch.Tensor, keep: torch.Tensor | None, sums: "RunningSums | None" = None
-    ) -> torch.Tensor | None:
-        """Return the number of keys that each query sees, shape (b, s), if `divide` reads it."""
-        if not isinstance(self.feature_map, CosineMap):
-            return None
-        dtype = torch.promote_types(value.dtype, torch.float32)
-        ones = value.new_ones(value.shape[:2], dtype=dtype) if keep is None else keep.to(dtype)
-        if not self.is_causal:
-            return ones.sum(1, keepdim=True).expand_as(ones)
-        # CosineMap's last feature is 1 for every key, so its sum is their number.
-        return ones.cumsum(1) if sums is None else ones.cumsum(1) + sums.denominator[:, :1, -1]
-
-    def divide(self, numerators: torch.Tensor, denominators: torch.Tensor, count: torch.Tensor | None) -> torch.Tensor:
-        """Divide shape (b, s, h, e) by (b, s, h). Return 0 where the denominator is below `least_denominator`."""
-        attends = denominators > self.feature_map.least_denominator(denominators.dtype, count)
-        return numerators / denominators.where(attends, torch.inf)[..., None]
+        log_scale = None if sums is None else sums.log_scale
+        return self.map(self.feature_map.key, key, positions, keep, self.is_causal, log_scale), value
 
 
 def split(query: torch.Tensor, *others: torch.Tensor | None) -> list[tuple[Any, ...]]:
@@ -307,6 +263,19 @@ def split(query: torch.Tensor, *others: torch.Tensor | None) -> list[tuple[Any, 
         return [(query, *others)]
     parts = (repeat(None) if x is None else x.split(tokens, dim=1) for x in (query, *others))
     return list(zip(*parts, strict=False))
+
+
+class Features(NamedTuple):
+    """Features of queries or keys.
+
+    numerator, denominator: for the two sums of equation 19, both of shape (b, s, h, f); the same tensor if both sums
+        have the same weights.
+    log_scale: logarithm of the number that the features were divided by (see `FeatureMap.key`); None for none.
+    """
+
+    numerator: torch.Tensor
+    denominator: torch.Tensor
+    log_scale: Any = None
 
 
 class RunningSums(NamedTuple):
@@ -356,7 +325,7 @@ def attend_to_sums(query: Features, sums: RunningSums) -> tuple[torch.Tensor, to
 
 
 def attend_causally(
-    query: Features, key: Features, value: torch.Tensor, sums: RunningSums | None = None
+    query: Features, key: Features, value: torch.Tensor, sums: RunningSums | None
 ) -> tuple[torch.Tensor, torch.Tensor, RunningSums]:
     """Return the two sums of equation 19 over the keys so far.
 
@@ -371,53 +340,50 @@ def attend_causally(
     if s == 1 and not is_traced():  # a step of generation
         sums = add_sums(sums, sum_keys(key, value))
         return *attend_to_sums(query, sums), sums
-    size = CHUNK if is_traced() else min(CHUNK, s)
-    log_scale: Any = None if key.log_scale is None else in_chunks(key.log_scale, size, None)  # (b, h, c, n)
-    q, k, v = in_chunks(query.numerator, size), in_chunks(key.numerator, size), in_chunks(value, size)
-    q_below, k_below = q, k
-    if key.numerator is not key.denominator:
-        q_below, k_below = in_chunks(query.denominator, size), in_chunks(key.denominator, size)
-
-    # Over the pairs of positions of each chunk.
-    scales = pair_scales(_up_to(size, v), log_scale, v.dtype)
-    weights = torch.matmul(q, k.mT) * scales  # (b, h, c, i, n)
-    weights_below = weights if q is q_below else torch.matmul(q_below, k_below.mT) * scales
-    numerators, denominators = torch.matmul(weights, v), weights_below.sum(-1)
-
-    # Over the preceding tokens, and all earlier chunks.
-    b, h, _, _, f = k.shape
     if sums is None:
-        lowest = None if log_scale is None else v.new_full((b, h), torch.finfo(v.dtype).min)
-        sums = RunningSums(v.new_zeros(b, h, f, v.shape[-1]), v.new_zeros(b, h, f), lowest)
+        (b, _, h, f), e, least = key.numerator.shape, value.shape[-1], torch.finfo(value.dtype).min
+        lowest = None if key.log_scale is None else value.new_full((b, h), least)
+        sums = RunningSums(value.new_zeros(b, h, f, e), value.new_zeros(b, h, f), lowest)
+    size = CHUNK if is_traced() else min(CHUNK, s)
+    log_scale: Any = None
     ends: Any = None  # (b, h, 1 + c), log-scales of the preceding tokens, then at the end of each chunk
-    if log_scale is not None:
+    if key.log_scale is not None:
+        log_scale = in_chunks(key.log_scale, size, repeats_last=True)  # (b, h, c, n)
         ends = torch.cat([sums.log_scale[..., None], log_scale[..., -1]], dim=-1)
-        to_end = (log_scale - ends[..., 1:, None]).exp()[..., None]
-        k, k_below = k * to_end, k_below * to_end
-    of_chunks = torch.cat([sums.numerator[:, :, None], torch.matmul(k.mT, v)], dim=2)  # (b, h, 1 + c, f, e)
-    of_chunks_below = torch.cat([sums.denominator[:, :, None], k_below.sum(-2)], dim=2)  # (b, h, 1 + c, f)
-    scales = pair_scales(_up_to(of_chunks.shape[2], v), ends, v.dtype)
-    totals = torch.matmul(scales, of_chunks.flatten(-2)).unflatten(-1, of_chunks.shape[-2:])
-    totals_below = torch.matmul(scales, of_chunks_below)
-    before = torch.matmul(q, totals[:, :, :-1])
-    before_below = torch.matmul(q_below, totals_below[:, :, :-1, :, None]).squeeze(-1)
-    if log_scale is not None:
-        from_start = (ends[..., :-1, None] - log_scale).exp()
-        before, before_below = before * from_start[..., None], before_below * from_start
-    sums = RunningSums(totals[:, :, -1], totals_below[:, :, -1], None if ends is None else ends[..., -1])
-    return out_of_chunks(numerators + before, s), out_of_chunks(denominators + before_below, s), sums
+    within = pair_scales(size, log_scale, value)
+
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, before: torch.Tensor):
+        """Return Σ_n (q_mᵀ k_n) v_n, shape (b, s, h, e), and `before` + Σ_n k_n v_nᵀ, shape (b, h, f, e)."""
+        q, k, v = in_chunks(q, size), in_chunks(k, size), in_chunks(v, size)
+        outputs = torch.matmul(torch.matmul(q, k.mT) * within, v)  # over the pairs of each chunk, (b, h, c, i, n)
+        if log_scale is not None:
+            k = k * (log_scale - ends[..., 1:, None]).exp()[..., None]
+        of_chunks = torch.cat([before[:, :, None], torch.matmul(k.mT, v)], dim=2)  # (b, h, 1 + c, f, e)
+        across = pair_scales(of_chunks.shape[2], ends, value)
+        totals = torch.matmul(across, of_chunks.flatten(-2)).unflatten(-1, of_chunks.shape[-2:])
+        earlier = torch.matmul(q, totals[:, :, :-1])  # over the preceding tokens, and all earlier chunks
+        if log_scale is not None:
+            earlier = earlier * (ends[..., :-1, None] - log_scale).exp()[..., None]
+        return out_of_chunks(outputs + earlier, s), totals[:, :, -1]
+
+    ones = torch.ones_like(value[..., :1])
+    before, below = sums.numerator, sums.denominator[..., None]
+    if key.numerator is key.denominator:
+        joined = attend(query.numerator, key.numerator, torch.cat([value, ones], -1), torch.cat([before, below], -1))
+        (numerators, denominators), (numerator, denominator) = (x.split([value.shape[-1], 1], dim=-1) for x in joined)
+    else:
+        numerators, numerator = attend(query.numerator, key.numerator, value, before)
+        denominators, denominator = attend(query.denominator, key.denominator, ones, below)
+    sums = RunningSums(numerator, denominator.squeeze(-1), None if ends is None else ends[..., -1])
+    return numerators, denominators.squeeze(-1), sums
 
 
-def pair_scales(visible: torch.Tensor, log_scale: Any, dtype: torch.dtype) -> torch.Tensor:
-    """Return e^(s_n − s_i) for each pair of log-scales s, shape (…, i, n), or 1 without them; 0 for masked pairs."""
+def pair_scales(n: int, log_scale: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor:
+    """Return e^(s_n − s_i) for each pair (i, n) of log-scales s, shape (…, n), or 1 without them; 0 where i precedes n."""
+    visible = torch.ones(n, n, dtype=torch.bool, device=like.device).tril()
     if log_scale is None:
-        return visible.to(dtype)
+        return visible.to(like.dtype)
     return (log_scale[..., None, :] - log_scale[..., None]).masked_fill(~visible, -torch.inf).exp()
-
-
-def _up_to(n: int, like: torch.Tensor) -> torch.Tensor:
-    """Return True for each pair of n positions (i, n) that a causal query sees, boolean, shape (n, n)."""
-    return torch.ones(n, n, dtype=torch.bool, device=like.device).tril()
 
 
 def _wide(x: torch.Tensor) -> torch.Tensor:
@@ -425,27 +391,30 @@ def _wide(x: torch.Tensor) -> torch.Tensor:
 
 
 class LinearAttentionLayerCache(CacheLayerMixin):
-    """Cache of one layer: `sums` over all tokens so far, None before the first."""
+    """Cache of one layer: `sums` over all tokens so far, None before the first, and the number of these tokens.
 
-    is_compileable = False
+    It stays without `keys`, `values` and `is_initialized`, so that transformers neither moves nor resizes them.
+    """
+
     supports_early_init = False
+    is_croppable = False
 
     def __init__(self):
         super().__init__()
         self.reset()
 
-    def extend(self, sums: RunningSums, tokens: int) -> None:
-        """Replace the sums by those that include `tokens` more tokens."""
-        self.sums, self.length = sums, self.length + tokens
-        self.is_initialized = True
-
     def reset(self) -> None:
         self.sums: RunningSums | None = None
         self.length = 0
-        self.is_initialized = False
+
+    def update(self, sums: Any, tokens: Any, *args, **kwargs) -> Any:
+        """Replace the sums by those that include `tokens` more tokens."""
+        self.sums, self.length = sums, self.length + tokens
+
+    def lazy_initialization(self, *args, **kwargs) -> None:
+        """Do nothing: the sums come with the first tokens."""
 
     def get_seq_length(self) -> int:
-        """Return the number of tokens in the sums."""
         return self.length
 
     def get_max_length(self) -> int:
@@ -456,17 +425,15 @@ class LinearAttentionLayerCache(CacheLayerMixin):
 
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
         """Reorder the batch: row i takes the state of row `beam_idx[i]`."""
-        self._replace(lambda x: x.index_select(0, beam_idx.to(x.device)))
+        if self.sums is not None:
+            picked: Any = (None if x is None else x[beam_idx.to(x.device)] for x in self.sums)
+            self.sums = RunningSums(*picked)
+
+    batch_select_indices = reorder_cache
 
     def batch_repeat_interleave(self, repeats: int) -> None:
-        self._replace(lambda x: x.repeat_interleave(repeats, dim=0))
-
-    def batch_select_indices(self, indices: torch.Tensor) -> None:
-        self._replace(lambda x: x[indices.to(x.device)])
-
-    @property
-    def is_croppable(self) -> bool:
-        return False
+        if self.sums is not None:
+            self.reorder_cache(torch.arange(len(self.sums.numerator)).repeat_interleave(repeats))
 
     def crop(self, tokens_to_remove: int) -> None:
         """Raise a ValueError: tokens cannot be subtracted from the sums."""
@@ -474,23 +441,6 @@ class LinearAttentionLayerCache(CacheLayerMixin):
             "linear attention cannot crop its cache: create a new one, and use neither assisted decoding nor "
             "prompt_lookup_num_tokens"
         )
-
-    def update(self, *args, **kwargs):
-        raise ValueError("linear attention caches sums, not keys and values: use extend, not update")
-
-    def lazy_initialization(self, *args, **kwargs) -> None:
-        """Do nothing: the sums come with the first tokens."""
-
-    def offload(self) -> None:
-        """Do nothing: the sums of a layer are no larger than one of its weights."""
-
-    def prefetch(self) -> None:
-        """Do nothing, as `offload`."""
-
-    def _replace(self, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        if self.sums is not None:
-            changed: Any = (None if x is None else change(x) for x in self.sums)
-            self.sums = RunningSums(*changed)
 
 
 class LinearAttentionCache(Cache):

@@ -8,8 +8,7 @@ identity without rotary positions.
 Dimensions in the shapes: b batch, s sequence length, h heads, d head_dim, f features, c chunks, n positions in a chunk.
 """
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
@@ -18,62 +17,50 @@ from transformers import initialization as init
 
 from .configuration import RoFormerConfig
 from .inputs import can_be_read, is_traced, is_transformed
-from .rotary import rotate
 
-Positions = Sequence[torch.Tensor]  # cos and sin of `rotary_position_embeddings` for f dimensions, or nothing
 CHUNK = 64  # tokens of a causal model whose pairs are formed; memory per token is smallest near head_dim
 
 
-class Features(NamedTuple):
-    """Features of queries or keys.
-
-    numerator, denominator: for the two sums of equation 19, both of shape (b, s, h, f); the same tensor if both sums
-        have the same weights.
-    log_scale: logarithm of the number that the features were divided by, shape (b, s, h), non-decreasing along s, or
-        (b, 1, h); None if they were not divided.
-    """
-
-    numerator: torch.Tensor
-    denominator: torch.Tensor
-    log_scale: Any = None
-
-
-def _features(features: torch.Tensor, positions: Positions, log_scale: torch.Tensor | None = None) -> Features:
-    """Return features that are rotated in the numerator."""
-    return Features(rotate(features, *positions) if positions else features, features, log_scale)
-
-
 class FeatureMap(nn.Module):
-    """Base of the maps, with equation 19: only the features in the numerator are rotated."""
+    """Base of the maps, for one kind of features for queries and keys."""
 
-    def query(self, query: torch.Tensor, positions: Positions) -> Features:
-        """Return the features of queries of shape (b, s, h, d)."""
-        return _features(self.phi(query), positions)
+    rotates_first = False  # whether queries and keys are rotated, in place of features in the numerator
 
-    def key(
-        self,
-        key: torch.Tensor,
-        positions: Positions,
-        keep: torch.Tensor | None = None,
-        causal: bool = False,
-        log_scale: torch.Tensor | None = None,
-    ) -> Features:
-        """Return the features of keys of shape (b, s, h, d).
-
-        Args:
-            keep: False for padding, whose features are 0; boolean, shape (b, s).
-            causal: whether each query has sums of its own.
-            log_scale: log-scale of the sums over earlier keys, shape (b, h).
-        """
-        features = self.phi(key)
-        return _features(features if keep is None else features * keep[..., None, None], positions)
+    def __init__(self, config: RoFormerConfig, layer_idx: int):
+        super().__init__()
 
     def phi(self, x: torch.Tensor) -> torch.Tensor:
         """Return the features, shape (b, s, h, f), of x of shape (b, s, h, d)."""
         raise NotImplementedError
 
-    def least_denominator(self, dtype: torch.dtype, count: torch.Tensor | None = None) -> float | torch.Tensor:
-        """Return the bound that a query's sum of `count` weights must exceed; otherwise its output is 0."""
+    def query(self, query: torch.Tensor) -> tuple[torch.Tensor, None]:
+        """Return the features of queries, and None, since each query's scale cancels."""
+        return self.phi(query), None
+
+    def key(
+        self, key: torch.Tensor, keep: torch.Tensor | None, causal: bool, log_scale: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return the features, shape (b, s, h, f), of keys of shape (b, s, h, d).
+
+        Args:
+            keep: False for padding, whose features are 0; boolean, shape (b, s).
+            causal: whether each query has sums of its own.
+            log_scale: log-scale of the sums over earlier keys, shape (b, h).
+
+        Returns:
+            The features, and their log-scale: the logarithm of the number that they were divided by, shape (b, s, h),
+            non-decreasing along s, or (b, 1, h) if not causal; None if they were not divided.
+        """
+        features = self.phi(key)
+        return features if keep is None else features * keep[..., None, None], None
+
+    def least_denominator(self, dtype: torch.dtype, keys: Any, sums: Any) -> float | torch.Tensor:
+        """Return the bound that a query's denominator must exceed; otherwise its output is 0.
+
+        Args:
+            keys: `Features` of the keys of a causal model; None if each query has all keys, which `sums` include.
+            sums: `RunningSums` over the preceding tokens, or None.
+        """
         return torch.finfo(dtype).tiny
 
 
@@ -88,51 +75,41 @@ class EluMap(FeatureMap):
         return F.relu(x) + x.clamp(max=0).exp()
 
 
-class ExponentialMap(FeatureMap):
-    """Map whose features are exponentials, with shifted exponents against overflow.
+class SoftmaxMap(FeatureMap):
+    """Softmax over a query's own features, and exponential of a key's, as below equation 18 of the paper:
 
-    A query is shifted by its largest exponent. Keys are shifted by their largest exponent, one per head and text; in a
-    causal model by the largest so far, and `log_scale` rescales the sums when larger keys join them. The shifts cancel
-    between numerator and denominator, so no epsilon is needed and no gradient flows through them.
+    W_mn = (R_m φ(q_m))ᵀ (R_n ϕ(k_n)),   Z_mn = φ(q_m)ᵀ ϕ(k_n),   φ(q)_i = e^(q_i) / Σ_j e^(q_j),   ϕ(k)_i = e^(k_i).
+
+    Exponents are shifted against overflow: those of a query by its largest. Keys are shifted by their largest exponent,
+    one per head and text; in a causal model by the largest so far, and the log-scale rescales the sums when larger keys
+    join them. The shifts, and the constant Σ_j e^(q_j) of a query, cancel between numerator and denominator, so no
+    epsilon is needed and no gradient flows through them.
     """
-
-    def least_denominator(self, dtype: torch.dtype, count: torch.Tensor | None = None) -> float:
-        """Return e^(-43) in float32: each term is at most 1, and gradients of smaller sums would overflow."""
-        return torch.finfo(dtype).tiny ** 0.5
 
     def query_exponents(self, query: torch.Tensor) -> torch.Tensor:
         """Return the logarithms of a query's features, up to a constant per query, shape (b, s, h, f)."""
-        raise NotImplementedError
+        return query
 
     def key_exponents(self, key: torch.Tensor) -> torch.Tensor:
         """Return the logarithms of a key's features, shape (b, s, h, f)."""
-        raise NotImplementedError
+        return key
 
-    def query(self, query: torch.Tensor, positions: Positions) -> Features:
+    def query(self, query: torch.Tensor) -> tuple[torch.Tensor, None]:
         exponents = self.query_exponents(query)
-        return _features((exponents - exponents.detach().amax(-1, keepdim=True)).exp(), positions)
+        return (exponents - exponents.detach().amax(-1, keepdim=True)).exp(), None
 
-    def key(self, key, positions, keep=None, causal=False, log_scale=None) -> Features:
+    def key(self, key, keep, causal, log_scale) -> tuple[torch.Tensor, torch.Tensor]:
         exponents = self.key_exponents(key)
         if keep is not None:
             exponents = exponents.masked_fill(~keep[..., None, None], -torch.inf)
         shift = exponents.detach().amax(-1)  # (b, s, h)
         shift = running_maximum(shift, log_scale) if causal else shift.amax(1, keepdim=True)
         shift = shift.clamp(min=torch.finfo(shift.dtype).min)  # -inf before the first key that is not padding
-        return _features((exponents - shift[..., None]).exp(), positions, shift)
+        return (exponents - shift[..., None]).exp(), shift
 
-
-class SoftmaxMap(ExponentialMap):
-    """Softmax over a query's own features, and exponential of a key's, as below equation 18 of the paper:
-
-    W_mn = (R_m φ(q_m))ᵀ (R_n ϕ(k_n)),   Z_mn = φ(q_m)ᵀ ϕ(k_n),   φ(q)_i = e^(q_i) / Σ_j e^(q_j),   ϕ(k)_i = e^(k_i).
-    """
-
-    def query_exponents(self, query: torch.Tensor) -> torch.Tensor:
-        return query  # Σ_j e^(q_j) is a constant per query
-
-    def key_exponents(self, key: torch.Tensor) -> torch.Tensor:
-        return key
+    def least_denominator(self, dtype: torch.dtype, keys: Any, sums: Any) -> float:
+        """Return e^(-43) in float32: each term is at most 1, and gradients of smaller sums would overflow."""
+        return torch.finfo(dtype).tiny ** 0.5
 
 
 class CosineMap(FeatureMap):
@@ -145,29 +122,21 @@ class CosineMap(FeatureMap):
     all its weights vanish, and its output is 0 (see `least_denominator`).
     """
 
-    def query(self, query: torch.Tensor, positions: Positions) -> Features:
-        features = self.phi(query, positions)
-        return Features(features, features)
+    rotates_first = True
 
-    def key(self, key, positions, keep=None, causal=False, log_scale=None) -> Features:
-        features = self.phi(key, positions)
-        if keep is not None:
-            features = features * keep[..., None, None]
-        return Features(features, features)
-
-    def phi(self, x: torch.Tensor, positions: Positions = ()) -> torch.Tensor:
+    def phi(self, x: torch.Tensor) -> torch.Tensor:
         length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-        direction = x / length.where(length > 0, torch.inf)
-        if positions:
-            direction = rotate(direction, *positions)
-        return F.pad(direction, (0, 1), value=1.0)
+        return F.pad(x / length.where(length > 0, torch.inf), (0, 1), value=1.0)
 
-    def least_denominator(self, dtype: torch.dtype, count: Any = None) -> torch.Tensor:
-        """Return the rounding error of `count` terms, each at most 2. `count` has the shape (b, s or 1)."""
-        return count[..., None] * (8 * torch.finfo(dtype).eps)
+    def least_denominator(self, dtype: torch.dtype, keys: Any, sums: Any) -> torch.Tensor:
+        """Return the rounding error of a sum whose terms are at most 2, shape (b, s or 1, h)."""
+        # The last feature is 1 for every key, so its sum is their number.
+        count: Any = 0 if sums is None else sums.denominator[:, None, :, -1]
+        count = count if keys is None else count + keys.denominator[..., -1].cumsum(1)
+        return count * (8 * torch.finfo(dtype).eps)
 
 
-class FavorMap(ExponentialMap):
+class FavorMap(SoftmaxMap):
     """Performer's positive orthogonal random features (FAVOR+, arXiv:2009.14794), m of them:
 
     φ(x)_i = e^(ω_iᵀx̃ − |x̃|² / 2) / √m,   x̃ = x / d^(1/4),   ω_i ~ N(0, 1), orthogonal in groups of d.
@@ -187,18 +156,18 @@ class FavorMap(ExponentialMap):
     projection: torch.Tensor
 
     def __init__(self, config: RoFormerConfig, layer_idx: int):
-        super().__init__()
-        self.rotates_before = config.linear_rotation == "before"
-        self.scaling = config.head_dim**-0.25
-        self.size = (config.linear_num_features, config.head_dim)
-        self.seed = config.linear_seed, layer_idx
+        super().__init__(config, layer_idx)
+        self.rotates_first = config.linear_rotation == "before"
+        self.config, self.layer_idx = config, layer_idx
         self.register_buffer("projection", self.draw().to(torch.get_default_device()))
 
     def draw(self, number: int = 0) -> torch.Tensor:
         """Return the ω_i, shape (m, d), a function of the config's seed, the layer and the number of earlier draws."""
-        m, d = self.size
+        m, d, seed = self.config.linear_num_features, self.config.head_dim, 0
+        for part in (self.config.linear_seed, self.layer_idx, number):
+            seed = (seed * 1_000_003 + part + 1) % 2**63
         with torch.device("cpu"):  # models are created on the meta device
-            generator = torch.Generator().manual_seed(_seed(*self.seed, number))
+            generator = torch.Generator().manual_seed(seed)
             gaussian = torch.randn(-(-m // d), d, d, generator=generator, dtype=torch.float64)
             orthogonal, triangle = torch.linalg.qr(gaussian.mT)
             # The signs make the columns uniform whatever signs the routine prefers. Lengths are of Gaussian vectors.
@@ -210,43 +179,29 @@ class FavorMap(ExponentialMap):
         """Draw the ω_i anew."""
         init.copy_(self.projection, self.draw())
 
-    @torch.no_grad()
-    def redraw(self, number: int) -> None:
-        """Replace the ω_i in place, because replicas of a module share their storage."""
-        self.projection.copy_(self.draw(number))
-
-    def query(self, query: torch.Tensor, positions: Positions) -> Features:
-        if self.rotates_before and positions:
-            query, positions = rotate(query, *positions), ()
-        return super().query(query, positions)
-
-    def key(self, key, positions, keep=None, causal=False, log_scale=None) -> Features:
-        if self.rotates_before and positions:
-            key, positions = rotate(key, *positions), ()
-        return super().key(key, positions, keep, causal, log_scale)
-
     def query_exponents(self, query: torch.Tensor) -> torch.Tensor:
-        return F.linear(query * self.scaling, self.projection.to(query.dtype))  # |q̃|² / 2 is a constant per query
+        query = query * self.config.head_dim**-0.25
+        return F.linear(query, self.projection.to(query.dtype))  # |q̃|² / 2 is a constant per query
 
     def key_exponents(self, key: torch.Tensor) -> torch.Tensor:
-        key = key * self.scaling
-        return F.linear(key, self.projection.to(key.dtype)) - key.square().sum(-1, keepdim=True) / 2
+        return self.query_exponents(key) - (key * self.config.head_dim**-0.25).square().sum(-1, keepdim=True) / 2
 
 
-def in_chunks(x: torch.Tensor, size: int, fill: int | None = 0) -> torch.Tensor:
-    """Reshape (b, s, h, …) to (b, h, c, size, …), padded at the end with `fill`, or if None with the last position."""
+FEATURE_MAPS = {"elu": EluMap, "softmax": SoftmaxMap, "cosine": CosineMap, "favor": FavorMap}
+
+
+def in_chunks(x: torch.Tensor, size: int, repeats_last: bool = False) -> torch.Tensor:
+    """Reshape (b, s, h, …) to (b, h, c, size, …), padded at the end with 0, or if `repeats_last` with the last position."""
     s = x.shape[1]
-    is_filled = is_traced() or s % size != 0
-    if is_traced():
-        # At least two chunks, so that the traced graph holds for any number. The positions have two dimensions from the
-        # start, since an exporter cannot tell that the chunks divide the length.
-        places = torch.arange(s // size + 2, device=x.device)[:, None] * size + torch.arange(size, device=x.device)
-        x = x[:, places.clamp(max=s - 1)]
+    # At least two chunks in a traced graph, so that it holds for any number.
+    padding = 2 * size if is_traced() else -s % size
+    if padding:
+        last = x[:, -1:] if repeats_last else torch.zeros_like(x[:, -1:])
+        x = torch.cat([x, last.expand(-1, padding, *x.shape[2:])], dim=1)
+    if is_traced():  # an exporter cannot tell that the chunks divide the length
+        x = x[:, torch.arange(s // size + 2, device=x.device)[:, None] * size + torch.arange(size, device=x.device)]
     else:
-        places = torch.arange(-(-s // size) * size, device=x.device)
-        x = (x.index_select(1, places.clamp(max=s - 1)) if is_filled else x).unflatten(1, (-1, size))
-    if is_filled and fill is not None:
-        x = x.where((places < s).view(1, -1, size, *[1] * (x.ndim - 3)), fill)
+        x = x.unflatten(1, (-1, size))
     return x.transpose(2, 3).transpose(1, 2).contiguous()  # for the products
 
 
@@ -264,7 +219,7 @@ def running_maximum(x: torch.Tensor, before: torch.Tensor | None) -> torch.Tenso
     if not is_traced():
         return x.cummax(dim=1).values
     # ONNX has no cumulative maximum: take it over all pairs of positions of a chunk, then over all pairs of chunks.
-    chunks = in_chunks(x, CHUNK, None)  # (b, h, c, n)
+    chunks = in_chunks(x, CHUNK)  # (b, h, c, n)
     within = _largest(chunks, 0)
     earlier = _largest(within[..., -1], -1)  # (b, h, c)
     return out_of_chunks(torch.maximum(within, earlier[..., None]), x.shape[1])
@@ -277,40 +232,28 @@ def _largest(x: torch.Tensor, diagonal: int) -> torch.Tensor:
     return x[..., None, :].masked_fill(~visible, -torch.inf).amax(-1)
 
 
-def make_feature_map(config: RoFormerConfig, layer_idx: int) -> FeatureMap:
-    """Return the map that `config.linear_feature_map` names."""
-    if config.linear_feature_map == "favor":
-        return FavorMap(config, layer_idx)
-    return {"elu": EluMap, "softmax": SoftmaxMap, "cosine": CosineMap}[config.linear_feature_map]()
-
-
-def _seed(*numbers: int) -> int:
-    """Return one seed for torch's generators from several numbers."""
-    seed = 0
-    for number in numbers:
-        seed = (seed * 1_000_003 + number + 1) % 2**63
-    return seed
-
-
-def is_redrawing(model: Any) -> bool:
-    """Return whether this call of a `RoFormerModel` may redraw random features: in training, unless it is frozen."""
-    return (
-        hasattr(model.encoder, "training_steps")
+def training_steps(model: Any) -> torch.Tensor | None:
+    """Return the number of earlier training steps of a `RoFormerModel`, as a 0-d tensor, if this call may redraw random
+    features: in training, unless the model is frozen."""
+    steps = getattr(model.encoder, "training_steps", None)
+    may_redraw = (
+        steps is not None
         and model.config.linear_redraw_interval is not None
         and model.training
         and not is_transformed()
-        and can_be_read(model.encoder.training_steps)
+        and can_be_read(steps)
         and any(weight.requires_grad for weight in model.parameters())
     )
+    return steps if may_redraw else None
 
 
-def redraw_features(model: Any, steps: int) -> None:
-    """Redraw the random features if that is due after `steps` training steps, and count this step.
+def redraw_features(model: Any, training_steps: int) -> None:
+    """Redraw the random features if that is due after so many training steps, and count this step.
 
     They change only if the weights have changed since the previous call: until then a backward pass may recompute
     earlier calls, which needs the features of those calls.
     """
-    number, rest = divmod(steps, model.config.linear_redraw_interval)
+    number, rest = divmod(training_steps, model.config.linear_redraw_interval)
     is_due = number > 0 and rest == 0
     if is_due:
         before, now = getattr(model, "weights_before_redrawing", None), _sums_of_weights(model)
@@ -318,10 +261,10 @@ def redraw_features(model: Any, steps: int) -> None:
             return
         for module in model.modules():
             if isinstance(module, FavorMap):
-                module.redraw(number)
+                module.projection.copy_(module.draw(number))  # in place: replicas of a module share their storage
     if is_due or torch.is_grad_enabled():
         model.encoder.training_steps += 1
-        if (steps + 1) % model.config.linear_redraw_interval == 0:
+        if (training_steps + 1) % model.config.linear_redraw_interval == 0:
             model.weights_before_redrawing = _sums_of_weights(model)
 
 
