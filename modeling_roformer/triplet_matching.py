@@ -7,7 +7,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -24,8 +23,7 @@ from .heads import RoFormerHead, flatten_examples, mean_cross_entropy, mean_loss
 from .inputs import can_be_read, check_ranges, check_shape, check_tokens
 from .model import can_return_tuple
 
-# As in the paper's RoFormer-1024. Without a default, a tokenizer without a limit would truncate nothing.
-DEFAULT_MAX_LENGTH = 1024
+DEFAULT_MAX_LENGTH = 1024  # for tokenizers without a limit; as in the paper's RoFormer-1024
 _ROWS = 1 << 16  # vectors that `rank` converts to float64 at once
 _INPUTS = {"cross": ("(A, B)", "(A, C)"), "bi": ("A", "B", "C")}
 
@@ -40,12 +38,6 @@ class RoFormerForTripletMatching(RoFormerHead):
     - `"bi"`: encodes A, B and C separately, each as the mean over its tokens. The logits are the cosines of (A, B) and
       (A, C), divided by `config.triplet_temperature`; the loss is softmax over the two, or the margin between the
       cosines. `encode` computes vectors once, and `rank` compares them with any text's.
-
-    ```python
-    >>> from transformers import pipeline
-    >>> pipeline("triplet-matching", model=DIR)({"A": "借款合同纠纷", "B": "民间借贷纠纷", "C": "离婚纠纷"})
-    {'label': 'B', 'score': 0.97}
-    ```
     """
 
     def __init__(self, config: RoFormerConfig):
@@ -145,14 +137,12 @@ class RoFormerForTripletMatching(RoFormerHead):
             raise ValueError(
                 f"labels are {labels.dtype} of shape {tuple(labels.shape)}, but must be integers of shape ({shape[0]},)"
             )
-        labels_fit = has_token = None
-        if labels is not None and can_be_read(labels):
-            labels_fit = ((labels == 0) | (labels == 1)).all()
+        has_token = None
         if attention_mask is not None and can_be_read(attention_mask):
             has_token = attention_mask.any(dim=-1)
-        fit, filled = check_ranges(questions=(labels_fit, None if has_token is None else has_token.all()))
-        if fit == 0:
-            raise ValueError("labels must be 0 (B is closer to A) or 1 (C is)")
+        (filled,) = check_ranges(
+            ("labels", labels, 2, None), questions=(None if has_token is None else has_token.all(),)
+        )
         if has_token is not None and filled == 0:
             i, text = (~has_token).nonzero()[0].tolist()
             raise ValueError(f"attention_mask leaves no token of {texts[text]} in triplet {i}")
@@ -208,10 +198,8 @@ class RoFormerForTripletMatching(RoFormerHead):
         try:
             for start in logging.tqdm(starts, disable=len(starts) <= 20 if progress is None else not progress):
                 batch = order[start : start + batch_size]
-                inputs = tokenizer.pad(
-                    {"input_ids": [ids[i] for i in batch]}, return_tensors="pt", padding_side="right"
-                )
-                inputs = inputs.to(self.device)
+                rows = {"input_ids": [ids[i] for i in batch]}
+                inputs = tokenizer.pad(rows, return_tensors="pt", padding_side="right").to(self.device)
                 hidden_states = self.roformer(inputs["input_ids"], inputs["attention_mask"]).last_hidden_state
                 vectors[batch] = mean_over_tokens(hidden_states, inputs["attention_mask"]).float().cpu()
         finally:
@@ -303,9 +291,8 @@ class TripletMatchingPipeline(Pipeline):
     Args (of a call):
         inputs: a dict with the texts "A", "B" and "C" (other keys are ignored); or a list, generator or dataset of such
             dicts.
-        max_length: truncate inputs to this many tokens, special ones included; the longer text of a pair first. If
-            None, the tokenizer's `model_max_length`, or if that is not set, 1,024 as in the paper's RoFormer-1024. The
-            model itself has no limit.
+        max_length: truncate inputs to this many tokens, the longer text of a pair first; see `longest_input`. The model
+            itself has no limit.
         batch_size: number of triplets in a batch.
 
     Returns:
@@ -318,14 +305,10 @@ class TripletMatchingPipeline(Pipeline):
     ```
     """
 
-    if TYPE_CHECKING:
-        tokenizer: PreTrainedTokenizerBase
+    tokenizer: PreTrainedTokenizerBase
 
     _load_tokenizer = True
-    _load_processor = False
-    _load_image_processor = False
-    _load_video_processor = False
-    _load_feature_extractor = False
+    _load_processor = _load_image_processor = _load_video_processor = _load_feature_extractor = False
 
     # Returns the code to save beside a model, given its folder; None in a copy of this file beside a checkpoint.
     files_with_code: Callable[[Path], dict[str, bytes]] | None = None
@@ -375,9 +358,7 @@ class TripletMatchingPipeline(Pipeline):
         if kwargs.get("push_to_hub"):
             raise ValueError("save_pretrained has no push_to_hub: to publish the pipeline, call pipeline.push_to_hub")
         directory = Path(save_directory)
-        directory.mkdir(parents=True, exist_ok=True)
-        self.model.save_pretrained(directory, **kwargs)
-        self.tokenizer.save_pretrained(directory, **kwargs)
+        super().save_pretrained(directory, **kwargs)
         if self.files_with_code is None:
             custom_object_save(self, directory)
             return
