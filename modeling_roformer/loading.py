@@ -39,12 +39,8 @@ class LoadedWhole(Model):
         Raises:
             ValueError: naming weights of the backbone that are missing, misshapen or unexpected.
         """
-        report_is_asked_for = (
-            kwargs.get("output_loading_info")
-            or kwargs.get("ignore_mismatched_sizes")
-            or kwargs.get("state_dict") is not None
-        )
-        if report_is_asked_for:
+        asked = (kwargs.get(name) for name in ("output_loading_info", "ignore_mismatched_sizes", "state_dict"))
+        if any(value is not None and value is not False for value in asked):
             return super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
         quiet = {**kwargs, "output_loading_info": True, "ignore_mismatched_sizes": True}
         load: Any = super().from_pretrained
@@ -107,9 +103,10 @@ class LoadedWhole(Model):
             )
 
     def tie_weights(self, missing_keys: set[str] | None = None, recompute_mapping: bool = True) -> None:
-        """Tie as transformers does, and finish loading trainable frequencies. Of two tied weights whose shapes in the checkpoint are wrong, one has no values yet.
+        """Tie as transformers does, and finish loading trainable frequencies.
 
-        transformers would compare them, and raise a NotImplementedError; here that one counts as missing.
+        Of two tied weights whose shapes in the checkpoint are wrong, one has no values yet: transformers would compare
+        them, and raise a NotImplementedError; here that one counts as missing.
         """
         if missing_keys is not None:
             for pair in filter(missing_keys.isdisjoint, self.all_tied_weights_keys.items()):
@@ -127,24 +124,17 @@ class LoadedWhole(Model):
             offset = offset_of(config, encoder.get_parameter(FREQUENCIES).data, f"encoder.{FREQUENCIES}")
             encoder.get_parameter(OFFSET).data.copy_(offset)
 
-    def missing_weights(self, report: dict) -> set[str]:
-        """Return the missing weights, except Performer's random features if all are missing: they are drawn."""
-        missing = set(report["missing_keys"])
-        features = {
-            name for name in self.state_dict() if name.endswith(("feature_map.projection", "encoder.training_steps"))
-        }
-        return missing - features if features <= missing else missing
-
     def check_loaded(self, report: dict, source: str) -> None:
         """Raise a ValueError for missing, misshapen or unexpected weights of the backbone in transformers' report."""
         prefix = f"{self.base_model_prefix}."
         backbone = prefix if hasattr(self, self.base_model_prefix) else ""
-        missing = sorted(
-            name
-            for name in self.missing_weights(report)
-            # Without it, training begins with the frequencies of `rope_parameters`.
-            if name.startswith(backbone) and not name.endswith((f"encoder.{OFFSET}", f"encoder.{FREQUENCIES}"))
-        )
+        missing = set(report["missing_keys"])
+        drawn = {x for x in self.state_dict() if x.endswith(("feature_map.projection", "encoder.training_steps"))}
+        if drawn <= missing:  # Performer's random features; some of them missing would be damage
+            missing -= drawn
+        # Without trained frequencies, training begins with those of `rope_parameters`.
+        optional = (f"encoder.{OFFSET}", f"encoder.{FREQUENCIES}")
+        missing = sorted(name for name in missing if name.startswith(backbone) and not name.endswith(optional))
         unexpected = sorted(
             name
             for name in report["unexpected_keys"]

@@ -22,7 +22,7 @@ from .inputs import CACHE_NAME, can_be_read, check_shape, given_cache
 from .model import RoFormerModel, RoFormerPreTrainedModel, can_return_tuple
 from .rotary import SinusoidalPositionEmbeddings
 from .seq2seq_configuration import RoFormerSeq2SeqConfig
-from .unpadding import FlatPacking, up_to_last_label
+from .unpadding import FlatPacking
 
 
 class RoFormerSeq2SeqEmbeddings(nn.Module):
@@ -310,7 +310,7 @@ class RoFormerForConditionalGeneration(RoFormerSeq2SeqPreTrainedModel, Generatio
         if labels is not None and decoder_input_ids is None and decoder_inputs_embeds is None:
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
             if decoder_attention_mask is None and past_key_values is None and can_be_read(labels):
-                decoder_attention_mask = up_to_last_label(labels)
+                decoder_attention_mask = (labels != -100).flip(1).cummax(dim=1).values.flip(1)  # up to the last label
         targets = decoder_input_ids, decoder_inputs_embeds, decoder_attention_mask
         count, on_padding = check_token_labels(labels, *targets, self.config.vocab_size)
         if on_padding:

@@ -256,14 +256,3 @@ def is_faster_packed(config: Any, attention_mask: torch.Tensor, padding: int) ->
         return True
     # A token costs a multiple of the square of the width. The bound is measured by benchmarks/padding.py.
     return attention_mask.device.type == "cpu" and padding * config.hidden_size**2 >= LEAST_SAVED * len(attention_mask)
-
-
-def up_to_last_label(labels: torch.Tensor) -> torch.Tensor:
-    """Return a mask that keeps each row up to its last label; -100 means no label. Labels have the shape (b, t).
-
-    ```python
-    >>> up_to_last_label(torch.tensor([[7, -100, 8, -100]]))
-    tensor([[True,  True,  True, False]])
-    ```
-    """
-    return (labels != -100).flip(1).cummax(dim=1).values.flip(1)
