@@ -159,6 +159,7 @@ class FavorMap(SoftmaxMap):
         super().__init__(config, layer_idx)
         self.rotates_first = config.linear_rotation == "before"
         self.config, self.layer_idx = config, layer_idx
+        self.scaling = config.head_dim**-0.25
         self.register_buffer("projection", self.draw().to(torch.get_default_device()))
 
     def draw(self, number: int = 0) -> torch.Tensor:
@@ -180,11 +181,11 @@ class FavorMap(SoftmaxMap):
         init.copy_(self.projection, self.draw())
 
     def query_exponents(self, query: torch.Tensor) -> torch.Tensor:
-        query = query * self.config.head_dim**-0.25
-        return F.linear(query, self.projection.to(query.dtype))  # |q̃|² / 2 is a constant per query
+        return F.linear(query * self.scaling, self.projection.to(query.dtype))  # |q̃|² / 2 is a constant per query
 
     def key_exponents(self, key: torch.Tensor) -> torch.Tensor:
-        return self.query_exponents(key) - (key * self.config.head_dim**-0.25).square().sum(-1, keepdim=True) / 2
+        key = key * self.scaling
+        return F.linear(key, self.projection.to(key.dtype)) - key.square().sum(-1, keepdim=True) / 2
 
 
 FEATURE_MAPS = {"elu": EluMap, "softmax": SoftmaxMap, "cosine": CosineMap, "favor": FavorMap}
