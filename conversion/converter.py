@@ -9,10 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
+from ..files.whole_file import read_whole
 from ..model_cards import card_for, conversion_facts, data_files, file_facts, measure
 from ..output.atomic_folder import output_folder
 from ..output.console import byte_progress, sentence_of
-from ..tokenization.characters import is_cjk
+from ..tokenization.wordpiece import is_cjk
 from .checkpoints.checkpoint import Checkpoint, Plan
 from .checkpoints.legacy_checkpoint import read_legacy
 from .checkpoints.task_layers import HEADS, check_no_choice

@@ -7,9 +7,9 @@ from pathlib import Path
 import yaml
 from safetensors import SafetensorError
 
-from ..tokenization.characters import is_cjk
-from ..tokenization.vocabulary import has_words
-from ..tokenization.whole_file import read_json, write_whole
+from ..files.whole_file import read_json
+from ..tokenization.vocabulary import has_words, write_whole
+from ..tokenization.wordpiece import is_cjk
 from .cards import card_for
 from .facts import END, FILE, START, facts_table, measure, read_facts, vocabulary_of
 from .metadata import YAML_BLOCK, check_metadata, read_metadata

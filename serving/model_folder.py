@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..conversion.folder.legacy_folder import missing
+from ..files.whole_file import read_json
 from ..output.console import sentence_of
-from ..tokenization.whole_file import read_json
 from .errors import ServingError
 
 TOKENIZER_FILES = ("vocab.txt", "tokenizer.json")

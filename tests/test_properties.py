@@ -14,7 +14,7 @@ from hypothesis import given, strategies as st
 from helpers.properties import max_examples
 
 if "LOAD" in os.environ:
-    import modeling_roformer.tokenization.characters
+    import modeling_roformer.tokenization.wordpiece
 
 @given(st.integers())
 def test_of_no_number(value):

@@ -24,9 +24,27 @@ _ROLES = {
 _CONTRACTIONS = frozenset(["s", "t", "m", "d", "re", "ve", "ll"])
 _ADDRESS_SIGNS = frozenset(["@", "_", "\\", "www"])
 _ADDRESS_BREAKS = frozenset(",;)]}\"'")
-_DOMAINS = ("com", "cn", "net", "org", "gov", "edu", "io")
-_FILE_TYPES = ("html", "htm", "php", "txt", "md", "py", "pdf", "json", "jpg", "png")
-_ADDRESS_ENDINGS = frozenset(_DOMAINS + _FILE_TYPES)
+_ADDRESS_ENDINGS = frozenset(
+    [
+        "com",
+        "cn",
+        "net",
+        "org",
+        "gov",
+        "edu",
+        "io",
+        "html",
+        "htm",
+        "php",
+        "txt",
+        "md",
+        "py",
+        "pdf",
+        "json",
+        "jpg",
+        "png",
+    ]
+)
 
 
 def _kind(character):
@@ -43,11 +61,6 @@ def _read(token):
     first, last = _kind(token[0]), _kind(token[-1])
     is_mark = len(token) == 1 and first is Kind.OTHER
     return first, last, _ROLES.get(token, Role.MARK) if is_mark else Role.WORD
-
-
-def _is_foreign_letter(token):
-    """Return whether a token is one letter beyond ASCII; jieba splits words of other scripts into such letters."""
-    return len(token) == 1 and not token.isascii() and _read(token)[0] is Kind.LETTER
 
 
 def join_tokens(tokens):
@@ -156,7 +169,9 @@ class _Text:
             return True
         if self.token in ("μ", "µ"):
             return first is Kind.LETTER
-        return _is_foreign_letter(self.token) and _is_foreign_letter(token)
+        # jieba splits words of other scripts into letters.
+        both = self.token, token
+        return all(len(one) == 1 and not one.isascii() and _read(one)[0] is Kind.LETTER for one in both)
 
     def _ends_before(self, token, first):
         """Return whether the text's final stop ends a phrase: `token` does not continue a number or address."""

@@ -1,86 +1,138 @@
-"""Model inputs of token sequences: truncation, special tokens, padding, `tokenizers.Encoding`."""
+"""Model inputs: added tokens in a text, truncation, special tokens, padding, `tokenizers.Encoding`."""
 
 import json
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, NamedTuple
 
-from tokenizers import Encoding
+from tokenizers import Encoding, Tokenizer, models, normalizers
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_TEXT = "\0"  # the name of text between added tokens
+
+
+class AddedTokenSplitter:
+    """Splitter of a text at its added tokens, before it is normalized and split into words, by the rules of
+    `tokenizers`: longest first, with `lstrip`, `rstrip` and `single_word`; tokens marked `normalized` are searched in
+    the normalized text.
+
+    Args:
+        tokens: list of `AddedToken`.
+        normalizer: `Normalizer` of the tokenizer.
+
+    A call with a text returns None if the text has no token, else a list of (token, start, end), with token None for
+    the text between tokens.
+    """
+
+    def __init__(self, tokens, normalizer):
+        self.normalizer = normalizer
+        self.literal = [token.content for token in tokens if not token.normalized]
+        self.normalized = [normalizer(token.content) for token in tokens if token.normalized]
+        # The search is that of `tokenizers`: with a model of one word, each stretch of other text becomes one token.
+        self.finder = Tokenizer(models.WordLevel({_TEXT: 0}, unk_token=_TEXT))
+        steps = [normalizers.Lowercase()] * normalizer.lowercase
+        steps += [normalizers.NFD(), normalizers.StripAccents()] * normalizer.strip_accents
+        self.finder.normalizer = normalizers.Sequence(steps)
+        self.finder.add_tokens(tokens)
+        self.contents = {self.finder.token_to_id(token.content): token.content for token in tokens}
+
+    def __call__(self, text):
+        if not any(content in text for content in self.literal):
+            normalized = self.normalizer(text) if self.normalized else ""
+            if not any(content in normalized for content in self.normalized):
+                return None
+        found = self.finder.encode(_SURROGATE.sub("\ufffd", text), add_special_tokens=False)
+        places = zip(found.ids, found.offsets, strict=True)
+        return [(self.contents.get(token), start, end) for token, (start, end) in places]
 
 
 class Tokens(NamedTuple):
     """Tokens of one text, without special tokens.
 
     ids: one per token; offsets: (start, end) in the text, per token; words: number of the word, per token. offsets and
-    words are None if they are not needed.
+    words are empty if they are not needed.
     """
 
     ids: list
-    offsets: Any = None
-    words: Any = None
+    offsets: Sequence = ()
+    words: Sequence = ()
 
 
-def truncated_lengths(first, second, room, strategy) -> tuple[int, int | None]:
-    """Return the lengths to which `tokenizers` truncates two sequences.
+def joined(parts):
+    """Return the `Tokens` of a text from those of its parts, a list of (`Tokens`, start of the part in the text)."""
+    ids, offsets, words = [], [], []
+    for part, start in parts:
+        number = words[-1] + 1 if words else 0
+        ids += part.ids
+        offsets += [(start + first, start + last) for first, last in part.offsets]
+        words += [number + word for word in part.words]
+    return Tokens(ids, offsets, words)
+
+
+def truncated_lengths(lengths, room, strategy):
+    """Return the lengths to which `tokenizers` truncates one or two sequences.
 
     Args:
-        first, second: lengths of the sequences; None for no second one.
-        room: maximum number of tokens of both together.
+        lengths: list of the lengths of the sequences.
+        room: maximum number of tokens of all together.
         strategy: "longest_first", "only_first" or "only_second".
 
     Raises:
         ValueError: the sequence to truncate is missing, or too short.
     """
-    excess = first + (second or 0) - room
+    excess = sum(lengths) - room
     if excess <= 0:
-        return first, second
-    if second is None or strategy != "longest_first":
-        if strategy == "only_second" and second is None:
-            raise ValueError("truncation='only_second' needs a text_pair, but there is none")
-        cut = second if strategy == "only_second" else first
-        if cut <= excess and second is not None:
-            raise ValueError(
-                f"truncation={strategy!r} cannot shorten a sequence of {cut} tokens by {excess} to fit max_length: use "
-                "truncation='longest_first' or a greater max_length"
-            )
-        return (first, second - excess) if strategy == "only_second" else (first - excess, second)
-    short, long = sorted((first, second))
-    # The shorter one stays whole if the longer one can lose the excess. Else they share the room, and the longer one
-    # gets the odd token.
-    kept_long = long if short > room else max(short, room - short)
-    if short + kept_long > room:
-        short, kept_long = room // 2, room - room // 2
-    return (kept_long, short) if first > second else (short, kept_long)
+        return lengths
+    if strategy == "only_second" and len(lengths) == 1:
+        raise ValueError("truncation='only_second' needs a text_pair, but there is none")
+    if strategy == "longest_first" and len(lengths) == 2:
+        # The shorter one stays whole if the longer one can lose the excess. Else they share the room, and the longer
+        # one gets the odd token.
+        short = min(*lengths, room // 2)
+        return [room - short, short] if lengths[0] > lengths[1] else [short, room - short]
+    kept, cut = list(lengths), int(strategy == "only_second")
+    kept[cut] -= excess
+    if kept[cut] <= 0 and len(lengths) == 2:
+        raise ValueError(
+            f"truncation={strategy!r} cannot shorten a sequence of {lengths[cut]} tokens by {excess} to fit "
+            "max_length: use truncation='longest_first' or a greater max_length"
+        )
+    return kept
 
 
+@dataclass
 class Assembler:
     """Assembler of model inputs: truncates token sequences and adds special tokens.
 
     Args:
         post_processor: the `tokenizers` post-processor that adds the special tokens.
         add_special_tokens: whether to add them.
-        strategy: "longest_first", "only_first", "only_second"; None truncates nothing.
+        strategy: "longest_first", "only_first" or "only_second".
         max_length: maximum number of tokens of an input, special tokens included; None for no limit.
         stride: tokens that neighbouring overflowing parts of a sequence share.
         side: "right" or "left", the end to truncate.
+
+    Attributes:
+        truncated: whether `assemble` has truncated an input.
     """
 
-    def __init__(self, post_processor, add_special_tokens, strategy, max_length, stride, side):
-        self.post_processor = post_processor
-        self.add_special_tokens = add_special_tokens
-        self.strategy = strategy
-        self.max_length = None if strategy is None else max_length
-        self.stride = stride
-        self.side = side
-        self.truncated = False
-        self._layouts = {}
+    post_processor: Any
+    add_special_tokens: bool
+    strategy: str
+    max_length: int | None
+    stride: int
+    side: str
+    truncated: bool = False
+    _layouts: dict = field(default_factory=dict)
 
     def _layout(self, n_sequences):
         """Return the post-processor's template as [(source, id, type_id), ...]; source is the number of a sequence,
         None for a special token."""
         if n_sequences not in self._layouts:
-            dummy = build_encoding([0], ["x"], [0], [(0, 1)])
-            pair = dummy if n_sequences > 1 else None
-            shape = self.post_processor.process(dummy, pair, self.add_special_tokens)
+            dummies = [build_encoding([0], ["x"], [0], [(0, 1)])] * n_sequences
+            shape = self.post_processor.process(*dummies, add_special_tokens=self.add_special_tokens)
             self._layouts[n_sequences] = list(zip(shape.sequence_ids, shape.ids, shape.type_ids, strict=True))
         return self._layouts[n_sequences]
 
@@ -89,54 +141,32 @@ class Assembler:
         full = [len(sequence.ids) for sequence in sequences]
         if self.max_length is None:
             return full
-        specials = sum(source is None for source, _, _ in self._layout(len(full)))
+        specials = len(self._layout(len(full))) - len(full)
         if self.max_length < specials:
             raise ValueError(f"max_length={self.max_length} leaves no room for the {specials} special tokens")
-        second = full[1] if len(full) > 1 else None
-        lengths = truncated_lengths(full[0], second, self.max_length - specials, self.strategy)
-        return [length for length in lengths if length is not None]
+        return truncated_lengths(full, self.max_length - specials, self.strategy)
 
-    def _frame(self, rows, special):
-        """Join the rows of an input's sequences with `special(id)` for each special token. The first row is extended in
-        place: most of the time goes into memory reads, so rows are not copied."""
-        row, before = None, []
-        for source, token, _ in self._layout(len(rows)):
-            if source is None:
-                (before if row is None else row).append(special(token))
-            elif row is None:
-                row = rows[source]
-                row[:0] = before
-            else:
-                row += rows[source]
-        return row
+    def assemble(self, sequences):
+        """Return one input as (input_ids, type_ids, special_tokens_mask, offsets), lists of one item per token.
 
-    def assemble(self, sequences, with_special_tokens_mask):
-        """Return one input as (input_ids, type_ids, special_tokens_mask, offsets).
-
-        The mask is None without `with_special_tokens_mask`, the offsets are None if the sequences have none. The offset
-        of a special token is (0, 0).
-
-        Args:
-            sequences: list of one or two `Tokens`, whose lists are changed in place.
+        The offset of a special token is (0, 0); if the sequences, one or two `Tokens`, have no offsets, only these are
+        in the list.
         """
         lengths = self.lengths(sequences)
-        for sequence, length in zip(sequences, lengths, strict=True):
-            excess = len(sequence.ids) - length
-            if excess:
+        kept = []
+        for (tokens, offsets, _), length in zip(sequences, lengths, strict=True):
+            if length < len(tokens):
                 self.truncated = True
-                dropped = slice(length, None) if self.side == "right" else slice(excess)
-                del sequence.ids[dropped]
-                if sequence.offsets is not None:
-                    del sequence.offsets[dropped]
-        ids = self._frame([sequence.ids for sequence in sequences], lambda token: token)
-        types = []
-        for source, _, type_id in self._layout(len(sequences)):
-            types += [type_id] * (1 if source is None else lengths[source])
-        mask = offsets = None
-        if with_special_tokens_mask:
-            mask = self._frame([[0] * length for length in lengths], lambda token: 1)
-        if sequences[0].offsets is not None:
-            offsets = self._frame([sequence.offsets for sequence in sequences], lambda token: (0, 0))
+                part = slice(length) if self.side == "right" else slice(len(tokens) - length, None)
+                tokens, offsets = tokens[part], offsets[part]
+            kept.append((tokens, offsets))
+        ids, types, mask, offsets = [], [], [], []
+        for source, token, type_id in self._layout(len(sequences)):
+            new_ids, new_offsets = ([token], [(0, 0)]) if source is None else kept[source]
+            ids += new_ids
+            types += [type_id] * len(new_ids)
+            mask += [int(source is None)] * len(new_ids)
+            offsets += new_offsets
         return ids, types, mask, offsets
 
     def encoding(self, sequences, tokens_of):
@@ -148,10 +178,9 @@ class Assembler:
         """
         encodings = []
         for number, (sequence, length) in enumerate(zip(sequences, self.lengths(sequences), strict=True)):
-            encoding = build_encoding(
-                sequence.ids, tokens_of(sequence.ids), sequence.words, sequence.offsets, type_id=number
-            )
-            if length < len(sequence.ids):
+            ids, offsets, words = sequence
+            encoding = build_encoding(ids, tokens_of(ids), words, offsets, type_id=number)
+            if length < len(ids):
                 if 0 < length <= self.stride:
                     raise ValueError(
                         f"stride={self.stride} must be smaller than the {length} tokens that max_length leaves for "
@@ -159,36 +188,32 @@ class Assembler:
                     )
                 encoding.truncate(length, stride=self.stride, direction=self.side)
             encodings.append(encoding)
-        return self.post_processor.process(encodings[0], *encodings[1:], add_special_tokens=self.add_special_tokens)
+        return self.post_processor.process(*encodings, add_special_tokens=self.add_special_tokens)
 
 
 class Padding(NamedTuple):
     """Padding of a batch.
 
-    length: that of the padded rows, None for no padding; side: "right" or "left"; token_id, type_id, token: what pads
+    length: that of the padded rows, 0 for no padding; side: "right" or "left"; token_id, type_id, token: what pads
         encodings.
     """
 
-    length: int | None = None
-    side: str = "right"
-    token_id: int | None = None
-    type_id: int = 0
-    token: str | None = None
+    length: int
+    side: str
+    token_id: int | None
+    type_id: int
+    token: str | None
 
     def rows(self, rows, value):
         """Pad each row with `value`, in place, and return the rows."""
-        if self.length is not None:
-            for row in rows:
-                padding = [value] * (self.length - len(row))
-                if self.side == "right":
-                    row += padding
-                else:
-                    row[:0] = padding
+        for row in rows:
+            at = len(row) if self.side == "right" else 0
+            row[at:at] = [value] * (self.length - len(row))
         return rows
 
     def encoding(self, encoding):
         """Pad a `tokenizers.Encoding`, in place, and return it."""
-        if self.length is not None:
+        if self.length:
             encoding.pad(
                 self.length, direction=self.side, pad_id=self.token_id, pad_type_id=self.type_id, pad_token=self.token
             )
@@ -199,17 +224,8 @@ def build_encoding(ids, tokens, words, offsets, type_id=0):
     """Return a `tokenizers.Encoding` with these fields. It has no constructor for them, but its pickled state is
     JSON."""
     n = len(ids)
-    state = {
-        "ids": ids,
-        "type_ids": [type_id] * n,
-        "tokens": tokens,
-        "words": words,
-        "offsets": offsets,
-        "special_tokens_mask": [0] * n,
-        "attention_mask": [1] * n,
-        "overflowing": [],
-        "sequence_ranges": {},
-    }
+    state = {"ids": ids, "type_ids": [type_id] * n, "tokens": tokens, "words": words, "offsets": offsets}
+    state |= {"special_tokens_mask": [0] * n, "attention_mask": [1] * n, "overflowing": [], "sequence_ranges": {}}
     encoding = Encoding()
     encoding.__setstate__(json.dumps(state).encode())
     return encoding
@@ -224,18 +240,15 @@ class LazyEncodings(Sequence):
     """
 
     def __init__(self, make, length):
-        self._make = make
-        self._made = [None] * length
+        self._made = cache(make)
+        self._indices = range(length)
 
     def __len__(self):
-        return len(self._made)
+        return len(self._indices)
 
     def __getitem__(self, index):
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        if self._made[index] is None:
-            self._made[index] = self._make(index % len(self))
-        return self._made[index]
+        index = self._indices[index]
+        return [self._made(i) for i in index] if isinstance(index, range) else self._made(index)
 
     def __reduce__(self):
         return list, (list(self),)

@@ -7,29 +7,28 @@ is jieba's search in Python, for user words of frequency 0, which rjieba does no
 Of jieba only the dictionary is read.
 """
 
-import functools
 import importlib.util
 import os
 import re
+from functools import cached_property, lru_cache, partial
 from itertools import chain
 from math import log
 
-from .whole_file import LARGE, read_bytes
+from .vocabulary import LARGE, read_bytes
 
 # jieba 0.42.1 first splits a text into these blocks and others, and only looks up these in the dictionary.
 _WORD_BLOCK = re.compile("([\u4e00-\u9fd5a-zA-Z0-9+#&\\._%\\-]+)")
-# rjieba's blocks contain these too. In a longer block the path has another sum of logarithms, and its last digit
-# decides between two paths with the same words in another order (卖|卖卖 and 卖卖|卖).
-_ONLY_RJIEBA = re.compile("[\u3400-\u4dbf\u9fd6-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
+# rjieba's blocks contain these too, and it refuses surrogates. In a longer block the path has another sum of logarithms,
+# and its last digit decides between two paths with the same words in another order (卖|卖卖 and 卖卖|卖).
+_RARE = re.compile("[\u3400-\u4dbf\u9fd6-\u9fff\ud800-\udfff\uf900-\ufaff\U00020000-\U0003ffff]")
 _SPACE_BLOCK = re.compile(r"(\r\n|\s)")
 _USER_LINE = re.compile("(.+?)(?: ([0-9]+))?(?: [a-z]+)?")  # jieba's; of two spaces, one is part of the word
 _LONGEST_FREQ = 100  # digits
 _STRIPPED = " \t\n\r\v\f"  # what jieba strips from the lines of a file
 
-# A long text is segmented in parts, so that the words of a part are still in the CPU's cache when they are looked up. A
-# part ends at a character outside the blocks, so its words are the same as in the whole text.
-_PART = 4096
-_END_OF_PART = re.compile("\r\n|[^\u4e00-\u9fd5a-zA-Z0-9+#&\\._%\\-]")
+# A long text is segmented in parts of about 4,096 characters, so that the words of a part are still in the CPU's cache
+# when they are looked up. A part ends at a character outside the blocks, so its words are the same as in the whole text.
+_PART = re.compile("(?s).{4096}.*?(?:\r\n|[^\u4e00-\u9fd5a-zA-Z0-9+#&\\._%\\-])|.+")
 
 # A word that takes up surplus frequency. It is outside the blocks above, so it is never found in a text.
 _NOWHERE = "\U0010fffd"
@@ -55,6 +54,7 @@ def read_user_dict(user_dict):
     """
     if user_dict is None:
         return ()
+    source, lines = "user_dict", user_dict
     if isinstance(user_dict, (str, os.PathLike)):
         source = f"user_dict {os.fspath(user_dict)}"
         try:
@@ -62,9 +62,7 @@ def read_user_dict(user_dict):
         except (OSError, ValueError) as error:
             reason = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else getattr(error, "strerror", error)
             raise UserDictionaryError(f"{source} cannot be read: {reason}") from None
-    elif isinstance(user_dict, (list, tuple)):
-        source, lines = "user_dict", user_dict
-    else:
+    elif not isinstance(user_dict, (list, tuple)):
         raise UserDictionaryError(f"user_dict is {user_dict!r}; expected a path or a list of lines")
     words = []
     for number, line in enumerate(lines, 1):
@@ -96,22 +94,6 @@ def _word_and_freq(line):
     return match[1], int(match[2]) if match[2] else None
 
 
-def _read_dictionary(reason):
-    """Return jieba's dictionary: word -> frequency, which is 0 for the beginnings of words, and the sum of all."""
-    jieba = importlib.util.find_spec("jieba")  # without an import, which warns of escapes that Python will refuse
-    if jieba is None or not jieba.submodule_search_locations:
-        raise ImportError(f"{reason} needs the dictionary of jieba: pip install jieba")
-    freqs, total = {}, 0
-    with open(os.path.join(jieba.submodule_search_locations[0], "dict.txt"), encoding="utf-8") as file:
-        for line in file:
-            word, freq = line.split(" ")[:2]
-            freqs[word] = int(freq)
-            total += int(freq)
-            for end in range(1, len(word)):
-                freqs.setdefault(word[:end], 0)
-    return freqs, total
-
-
 class _Search:
     """jieba's search without HMM, over its dictionary and the user's words.
 
@@ -121,16 +103,27 @@ class _Search:
     """
 
     def __init__(self, user_words):
-        self.freqs, self.total = _read_dictionary("user_dict" if user_words else "segmentation without rjieba")
+        jieba = importlib.util.find_spec("jieba")  # without an import, which warns of escapes that Python will refuse
+        if jieba is None or not jieba.submodule_search_locations:
+            reason = "user_dict" if user_words else "segmentation without rjieba"
+            raise ImportError(f"{reason} needs the dictionary of jieba: pip install jieba")
+        self.freqs, self.total = {}, 0
+        with open(os.path.join(jieba.submodule_search_locations[0], "dict.txt"), encoding="utf-8") as file:
+            for line in file:
+                word, freq = line.split(" ")[:2]
+                self._add(word, int(freq))
         self.changed, self.total_before = {}, self.total
         for line in user_words:
             word, freq = _word_and_freq(line)
             freq = self._suggested(word) if freq is None else freq
             self.changed.setdefault(word, self.freqs.get(word, 0))
-            self.freqs[word] = freq
-            self.total += freq
-            for end in range(1, len(word)):
-                self.freqs.setdefault(word[:end], 0)
+            self._add(word, freq)
+
+    def _add(self, word, freq):
+        self.freqs[word] = freq
+        self.total += freq
+        for end in range(1, len(word)):
+            self.freqs.setdefault(word[:end], 0)
 
     def _suggested(self, word):
         """Return the lowest frequency with which jieba finds a word: just above the product of its parts'."""
@@ -166,27 +159,29 @@ class _Search:
         return words
 
 
-@functools.lru_cache(maxsize=4)
+@lru_cache(maxsize=4)
 def _cutter(user_words):
-    """Return the function that cuts a block into words, with the user's words; and whether it is rjieba's."""
+    """Return the function that cuts a text into words, with the user's words."""
     try:
         import rjieba
 
         words = rjieba.Jieba()
     except (ImportError, AttributeError):
-        return _Search(user_words).cut, False
+        return partial(_cut_blocks, _Search(user_words).cut)
     surplus = _COUNTED_TWICE  # every score is divided by the total, so the totals must be equal
     if user_words:
         exact = _Search(user_words)
         if exact.total >= 2**53 or any(exact.freqs[word] == 0 for word in exact.changed):
-            return exact.cut, False  # jieba skips words of frequency 0 and takes logarithms of any integer
+            return partial(
+                _cut_blocks, exact.cut
+            )  # jieba skips words of frequency 0 and takes logarithms of any integer
         surplus += exact.total - exact.total_before
         for word, before in exact.changed.items():
             if _WORD_BLOCK.fullmatch(word):  # all others are never found
                 words.add_word(word, exact.freqs[word], None)
                 surplus -= exact.freqs[word] - before  # jieba's total keeps the old frequency too
     words.add_word(_NOWHERE, surplus, None)
-    return words.cut, True
+    return lambda text: _cut_blocks(words.cut, text) if _RARE.search(text) else words.cut(text, False)
 
 
 def _cut_blocks(cut, text):
@@ -199,15 +194,6 @@ def _cut_blocks(cut, text):
             for piece in _SPACE_BLOCK.split(block):
                 words.extend([piece] if _SPACE_BLOCK.match(piece) else piece)
     return words
-
-
-def _parts(text):
-    start = 0
-    while start < len(text):
-        end = _END_OF_PART.search(text, start + _PART)
-        end = end.end() if end is not None else len(text)
-        yield text[start:end]
-        start = end
 
 
 class JiebaSegmenter:
@@ -226,23 +212,12 @@ class JiebaSegmenter:
     def __reduce__(self):
         return type(self), (self.user_words,)
 
-    @functools.cached_property
-    def _cutter(self):
+    @cached_property
+    def _cut(self):
         return _cutter(self.user_words)
 
     def __call__(self, text):
-        if len(text) <= _PART:
-            return self._words(text)
-        return chain.from_iterable(map(self._words, _parts(text)))
-
-    def _words(self, text):
-        cut, is_rjiebas = self._cutter
-        if is_rjiebas and not _ONLY_RJIEBA.search(text):
-            try:
-                return cut(text, False)
-            except UnicodeEncodeError:  # a lone surrogate, which Rust's strings cannot hold
-                pass
-        return _cut_blocks(cut, text)
+        return chain.from_iterable(map(self._cut, _PART.findall(text)))
 
 
 # Han characters and white space always end a word; basic tokenization splits the text between them.
@@ -255,28 +230,21 @@ def cut_characters(text):
     return _UNIT.findall(text)
 
 
-class CustomSegmenter:
-    """Segmenter made from a user's callable, which takes a normalized text and returns its words in order.
+def cut_custom(segment, text):
+    """Split a normalized text by a user's callable, which takes it and returns its words in order.
 
-    The callable may leave out characters between the words. A word that does not follow in the text raises a
-    ValueError.
+    The callable may leave out characters between the words.
+
+    Raises:
+        ValueError: a word does not follow in the text.
     """
-
-    def __init__(self, segment):
-        self.segment = segment
-
-    def __call__(self, text):
-        words, at = [], 0
-        for word in self.segment(text):
-            start = text.find(word, at) if isinstance(word, str) else -1
-            if start < 0:
-                raise ValueError(
-                    f"the segmenter returned {word!r}, which does not occur after the first {at} characters of the text"
-                )
-            if start > at:
-                words.append(text[at:start])
-            words.append(word)
-            at = start + len(word)
-        if at < len(text):
-            words.append(text[at:])
-        return words
+    words, at = [], 0
+    for word in segment(text):
+        start = text.find(word, at) if isinstance(word, str) else -1
+        if start < 0:
+            raise ValueError(
+                f"the segmenter returned {word!r}, which does not occur after the first {at} characters of the text"
+            )
+        words += [text[at:start], word]
+        at = start + len(word)
+    return filter(None, [*words, text[at:]])

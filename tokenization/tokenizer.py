@@ -7,25 +7,28 @@ HMM=False))`, with which these checkpoints were trained, and is a fast tokenizer
 import copy
 import json
 import os
+from functools import partial
 from itertools import accumulate, chain
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import BatchEncoding, PreTrainedTokenizerFast
 from transformers.tokenization_utils_base import TruncationStrategy
 from transformers.utils import PaddingStrategy, logging
 
-from .added_tokens import AddedTokenSplitter
 from .decoding import join_tokens
-from .encoding import Assembler, LazyEncodings, Padding, Tokens
-from .normalization import Normalizer
-from .segmentation import CustomSegmenter, JiebaSegmenter, cut_characters, read_user_dict, words_to_find
-from .vocabulary import VocabularyError, check_vocabulary, first_field, has_words, read_vocabulary, write_vocabulary
-from .whole_file import read_json
-from .wordpiece import LONGEST_WORD, PREFIX, WordPiece
-
-if TYPE_CHECKING:
-    from typing import Self
+from .encoding import AddedTokenSplitter, Assembler, LazyEncodings, Padding, Tokens, joined
+from .segmentation import JiebaSegmenter, cut_characters, cut_custom, read_user_dict, words_to_find
+from .vocabulary import (
+    VocabularyError,
+    check_vocabulary,
+    has_words,
+    read_tokenizer_json,
+    read_vocabulary,
+    write_vocabulary,
+)  # fmt: skip
+from .wordpiece import LONGEST_WORD, PREFIX, Normalizer, WordPiece
 
 logger = logging.get_logger(__name__)
 
@@ -89,27 +92,16 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
         pad_token_id: int | None
 
     def __init__(
-        self,
-        vocab=None,
-        do_lower_case=None,
-        word_segmentation="auto",
-        user_dict=None,
-        unk_token="[UNK]",
-        sep_token="[SEP]",
-        pad_token="[PAD]",
-        cls_token="[CLS]",
-        mask_token="[MASK]",
-        tokenize_chinese_chars=True,
-        strip_accents=None,
-        add_sep_token=True,
-        **kwargs,
-    ):
+        self, vocab=None, do_lower_case=None, word_segmentation="auto", user_dict=None, unk_token="[UNK]",
+        sep_token="[SEP]", pad_token="[PAD]", cls_token="[CLS]", mask_token="[MASK]", tokenize_chinese_chars=True,
+        strip_accents=None, add_sep_token=True, **kwargs,
+    ):  # fmt: skip
         source = "the vocabulary"
         if (backend := kwargs.pop("tokenizer_object", None)) is not None:
             vocab = backend.get_vocab(with_added_tokens=False)
         elif vocab is None and kwargs.get("tokenizer_file") is not None:
             source = kwargs["tokenizer_file"]
-            vocab, saved_lower_case, saved_strip_accents = _read_tokenizer_json(source)
+            vocab, saved_lower_case, saved_strip_accents = read_tokenizer_json(source)
             do_lower_case = saved_lower_case if do_lower_case is None else do_lower_case
             strip_accents = saved_strip_accents if strip_accents is None else strip_accents
         elif vocab is None:
@@ -175,7 +167,7 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
             raise ValueError("user_dict adds words to jieba, so it needs word_segmentation='jieba'")
         if callable(chosen):
             self.word_segmentation = "custom"
-            return CustomSegmenter(chosen)
+            return partial(cut_custom, chosen)
         if chosen is None:
             return cut_characters
         if chosen == "custom":
@@ -223,18 +215,15 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
             ],
         )
 
-    def _is_beyond_transformers(self):
-        """Return whether transformers' RoFormerTokenizer would give other ids from the same files."""
-        if self.user_dict or self.word_segmentation == "custom" or not self.add_sep_token:
-            return True
-        return self.word_segmentation is None and has_words(self._vocabulary)
-
     # tokenizer.json is always WordPiece over the same vocabulary, whatever the segmentation, so that transformers' own
     # class, which segments by itself, can read it. With `legacy_format=True` it is not written, for programs that would
     # read it and not segment; from vocab.txt alone transformers' own class finds no words, so it must refuse.
     def _save_pretrained(self, save_directory, file_names, legacy_format=None, filename_prefix=None):
         changes = {}
-        if self._is_beyond_transformers() or (legacy_format and self.word_segmentation is not None):
+        # From the same files transformers' RoFormerTokenizer would give other ids in these cases.
+        beyond = self.user_dict or self.word_segmentation == "custom" or not self.add_sep_token
+        beyond = beyond or (self.word_segmentation is None and has_words(self._vocabulary))
+        if beyond or (legacy_format and self.word_segmentation is not None):
             changes["tokenizer_class"] = _BEYOND_TRANSFORMERS
             changes["saved_truncation_side"] = self.truncation_side
             changes["truncation_side"] = _REFUSAL
@@ -242,16 +231,13 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
             added = self.added_tokens_decoder.items()
             changes["added_tokens_decoder"] = {number: token.__getstate__() for number, token in added}
         if changes:
-            config_file = file_names[0]
-            with open(config_file, encoding="utf-8") as file:
-                config = json.load(file)
-            config |= changes
-            with open(config_file, "w", encoding="utf-8") as file:
-                file.write(json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
-        saved = file_names
+            config_file = Path(file_names[0])
+            config = json.loads(config_file.read_text(encoding="utf-8")) | changes
+            content = json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+            config_file.write_text(content, encoding="utf-8")
         if not legacy_format:
-            saved = super()._save_pretrained(save_directory, file_names, legacy_format, filename_prefix)
-        return saved + self.save_vocabulary(os.fspath(save_directory), filename_prefix)
+            file_names = super()._save_pretrained(save_directory, file_names, legacy_format, filename_prefix)
+        return file_names + self.save_vocabulary(os.fspath(save_directory), filename_prefix)
 
     def save_vocabulary(self, save_directory, filename_prefix=None):
         """Write vocab.txt, and return its path in a tuple."""
@@ -273,8 +259,10 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
         words = self._segment(self._normalizer(text))
         return list(chain.from_iterable(map(self._word_piece.ids.__getitem__, words)))
 
-    def _tokens(self, text):
-        """Return the tokens of a text with offsets and word numbers."""
+    def _tokens(self, text, with_offsets):
+        """Return the `Tokens` of a text without added tokens."""
+        if not with_offsets:
+            return Tokens(self._encode_without_added_tokens(text))
         normalized, origins = self._normalizer.align(text)
         words = list(self._segment(normalized))
         ids = list(chain.from_iterable(map(self._word_piece.ids.__getitem__, words)))
@@ -301,36 +289,23 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
             True: AddedTokenSplitter([token for token in added if not token.special], self._normalizer),
         }
 
-    def _encode_text(self, text, split_special_tokens, with_offsets):
-        parts = self._splitters[bool(split_special_tokens)](text)
-        if parts is None:
-            return self._tokens(text) if with_offsets else Tokens(self._encode_without_added_tokens(text))
-        ids, offsets, words = [], [], []
-        for token, start, end in parts:
-            if token is not None:
-                part = Tokens([self._tokenizer.token_to_id(token)], [(0, end - start)], [0])
-            elif with_offsets:
-                part = self._tokens(text[start:end])
-            else:
-                part = Tokens(self._encode_without_added_tokens(text[start:end]), [], [])
-            ids += part.ids
-            offsets += [(start + first, start + last) for first, last in part.offsets]
-            number = words[-1] + 1 if words else 0
-            words += [number + word for word in part.words]
-        return Tokens(ids, offsets, words) if with_offsets else Tokens(ids)
-
     def _encode_sequence(self, sequence, split_special_tokens, with_offsets):
-        """Return the tokens of a text, or of a list of words, whose offsets are then relative to each word."""
-        if isinstance(sequence, str):
-            return self._encode_text(sequence, split_special_tokens, with_offsets)
-        ids, offsets, words = [], [], []
-        for number, word in enumerate(sequence):
-            part = self._encode_text(word, split_special_tokens, with_offsets)
-            ids += part.ids
-            if with_offsets:
-                offsets += part.offsets
-                words += [number] * len(part.ids)
-        return Tokens(ids, offsets, words) if with_offsets else Tokens(ids)
+        """Return the `Tokens` of a text, or of a list of words, whose offsets are then relative to each word."""
+        if not isinstance(sequence, str):
+            parts = [self._encode_sequence(word, split_special_tokens, with_offsets) for word in sequence]
+            ids, offsets, _ = map(list, map(chain.from_iterable, zip(*parts, strict=True))) if parts else ([], [], [])
+            return Tokens(ids, offsets, [number for number, part in enumerate(parts) for _ in part.offsets])
+        parts = self._splitters[bool(split_special_tokens)](sequence)
+        if parts is None:
+            return self._tokens(sequence, with_offsets)
+
+        def tokens(token, start, end):
+            if token is None:
+                return self._tokens(sequence[start:end], with_offsets)
+            number = [self._tokenizer.token_to_id(token)]
+            return Tokens(number, [(0, end - start)], [0]) if with_offsets else Tokens(number)
+
+        return joined([(tokens(token, start, end), start) for token, start, end in parts])
 
     # From tokens to text
 
@@ -378,44 +353,53 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
             )
         return strategies
 
-    def _encode_plus(
-        self, text, text_pair=None, add_special_tokens=True, padding_strategy=PaddingStrategy.DO_NOT_PAD,
+    def _encode_plus(self, text, text_pair=None, **options):
+        if options.get("sanitize_control_tokens"):  # a chat, which transformers' method splits into texts
+            return super()._encode_plus(text, text_pair, **options)
+        return self._encode(text, text_pair, **options)
+
+    def _encode(
+        self, text, text_pair, add_special_tokens=True, padding_strategy=PaddingStrategy.DO_NOT_PAD,
         truncation_strategy=TruncationStrategy.DO_NOT_TRUNCATE, max_length=None, stride=0, is_split_into_words=False,
         pad_to_multiple_of=None, padding_side=None, return_tensors: Any = None, return_token_type_ids=None,
         return_attention_mask=None, return_overflowing_tokens=False, return_special_tokens_mask=False,
         return_offsets_mapping=False, return_length=False, verbose=True, split_special_tokens=None, **kwargs,
     ):  # fmt: skip
-        if kwargs.get("sanitize_control_tokens"):  # a chat, which transformers' method splits into texts
-            return super()._encode_plus(
-                text, text_pair, add_special_tokens=add_special_tokens, padding_strategy=padding_strategy,
-                truncation_strategy=truncation_strategy, max_length=max_length, pad_to_multiple_of=pad_to_multiple_of,
-                padding_side=padding_side, return_tensors=return_tensors, return_attention_mask=return_attention_mask,
-                **kwargs,
-            )  # fmt: skip
         is_batched, samples = _as_samples(text, text_pair, is_split_into_words)
         split = self.split_special_tokens if split_special_tokens is None else split_special_tokens
-        assembler = self._assembler(add_special_tokens, truncation_strategy, max_length, stride)
+        limit = None if truncation_strategy == TruncationStrategy.DO_NOT_TRUNCATE else max_length
+        assembler = Assembler(
+            self._tokenizer.post_processor, add_special_tokens, truncation_strategy.value, limit, stride,
+            self.truncation_side,
+        )  # fmt: skip
+
+        def tokens(sample, with_offsets):
+            return [self._encode_sequence(sequence, split, with_offsets) for sequence in sample]
 
         def encoding(sample):
-            return assembler.encoding(self._tokenize(sample, split, True), self.convert_ids_to_tokens)
+            return assembler.encoding(tokens(sample, True), self.convert_ids_to_tokens)
 
         if return_overflowing_tokens:
-            encodings, origins, rows = _with_overflowing(map(encoding, samples))
+            wholes = enumerate(map(encoding, samples))
+            parts = [(number, part) for number, whole in wholes for part in (whole, *whole.overflowing)]
+            rows = [(part.ids, part.type_ids, part.special_tokens_mask, part.offsets) for _, part in parts]
         else:
-            inputs = (self._tokenize(sample, split, return_offsets_mapping) for sample in samples)
-            rows = [assembler.assemble(sequences, return_special_tokens_mask) for sequences in inputs]
+            rows = [assembler.assemble(tokens(sample, return_offsets_mapping)) for sample in samples]
             if assembler.truncated and verbose:
                 self._warn_of_a_limit_that_was_not_saved(max_length)
         ids, types, specials, offsets = map(list, zip(*rows, strict=True)) if rows else ([], [], [], [])
         for row in ids:
             self._eventual_warn_about_too_long_sequence(row, max_length, verbose)
 
+        def returns(name, asked):
+            return name in self.model_input_names if asked is None else asked
+
         masks = [[1] * len(row) for row in ids]
         padding = self._padding(ids, padding_strategy, max_length, pad_to_multiple_of, padding_side)
         columns = {  # whether it is returned, its rows, and what pads them
             "input_ids": (True, ids, self.pad_token_id),
-            "token_type_ids": (self._returns("token_type_ids", return_token_type_ids), types, self.pad_token_type_id),
-            "attention_mask": (self._returns("attention_mask", return_attention_mask), masks, 0),
+            "token_type_ids": (returns("token_type_ids", return_token_type_ids), types, self.pad_token_type_id),
+            "attention_mask": (returns("attention_mask", return_attention_mask), masks, 0),
             "special_tokens_mask": (return_special_tokens_mask, specials, 1),
             "offset_mapping": (return_offsets_mapping, offsets, (0, 0)),
         }
@@ -423,8 +407,8 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
         if return_length:
             data["length"] = [len(row) for row in ids]
         if return_overflowing_tokens:
-            data["overflow_to_sample_mapping"] = origins
-            encodings = [padding.encoding(encoding) for encoding in encodings]
+            data["overflow_to_sample_mapping"] = [number for number, _ in parts]
+            encodings = [padding.encoding(part) for _, part in parts]
         else:
             encodings = LazyEncodings(lambda index: padding.encoding(encoding(samples[index])), len(samples))
             if not is_batched and return_tensors is None:
@@ -443,39 +427,18 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
                 "max_seq_length of the SentenceTransformer, or model_max_length of the tokenizer"
             )
 
-    def _tokenize(self, sample, split_special_tokens, with_offsets):
-        """Return the `Tokens` of each sequence of a sample."""
-        return [self._encode_sequence(sequence, split_special_tokens, with_offsets) for sequence in sample]
-
-    def _assembler(self, add_special_tokens, strategy, max_length, stride):
-        strategy = None if strategy == TruncationStrategy.DO_NOT_TRUNCATE else strategy.value
-        processor, side = self._tokenizer.post_processor, self.truncation_side
-        return Assembler(processor, add_special_tokens, strategy, max_length, stride, side)
-
     def _padding(self, ids, strategy, max_length, multiple, side):
         """Return the `Padding` of a batch with these rows of ids; longer rows stay as they are."""
-        if strategy == PaddingStrategy.DO_NOT_PAD:
-            return Padding()
-        length = max_length
+        length = max_length or 0
         if strategy == PaddingStrategy.LONGEST or max_length is None:
             length = max(map(len, ids), default=0)
         length = -(-length // multiple) * multiple if multiple else length
-        side = self.padding_side if side is None else side
-        return Padding(length, side, self.pad_token_id, self.pad_token_type_id, self.pad_token)
-
-    def _returns(self, name, asked):
-        return name in self.model_input_names if asked is None else asked
+        if strategy == PaddingStrategy.DO_NOT_PAD:
+            length = 0
+        return Padding(length, side or self.padding_side, self.pad_token_id, self.pad_token_type_id, self.pad_token)
 
 
 RoFormerTokenizerFast = RoFormerTokenizer
-
-
-def _with_overflowing(encodings):
-    """Return each encoding, followed by its overflowing parts; the number of the sample that each is from; and their
-    rows, as `Assembler.assemble` returns them."""
-    parts = [(part, number) for number, whole in enumerate(encodings) for part in (whole, *whole.overflowing)]
-    rows = [(part.ids, part.type_ids, part.special_tokens_mask, part.offsets) for part, _ in parts]
-    return [part for part, _ in parts], [number for _, number in parts], rows
 
 
 def _as_samples(text, text_pair, is_split_into_words):
@@ -487,32 +450,33 @@ def _as_samples(text, text_pair, is_split_into_words):
             return isinstance(value, str)
         return isinstance(value, (list, tuple)) and all(isinstance(word, str) for word in value)
 
-    def checked(value, name):
-        if not is_sequence(value):
-            expected = "a list of str" if is_split_into_words else "a str"
-            raise ValueError(f"{name} is of type {type(value).__name__}; expected {expected}")
-        return value
+    def sample(**sequences):
+        for name, value in sequences.items():
+            if not is_sequence(value):
+                expected = "a list of str" if is_split_into_words else "a str"
+                raise ValueError(f"{name} is of type {type(value).__name__}; expected {expected}")
+        return list(sequences.values())
 
     batched = isinstance(text, (list, tuple))
     if is_split_into_words:
         batched = batched and len(text) > 0 and isinstance(text[0], (list, tuple))
     if not batched:
-        pair = [] if text_pair is None else [checked(text_pair, "text_pair")]
-        return False, [[checked(text, "text"), *pair]]
+        return False, [sample(text=text) if text_pair is None else sample(text=text, text_pair=text_pair)]
     if text_pair is None:
         samples = []
         for i, value in enumerate(text):
-            if not is_sequence(value) and isinstance(value, (list, tuple)) and len(value) == 2:
-                samples.append([checked(part, f"text[{i}][{half}]") for half, part in enumerate(value)])
-            else:
-                samples.append([checked(value, f"text[{i}]")])
+            is_pair = not is_sequence(value) and isinstance(value, (list, tuple)) and len(value) == 2
+            parts = (
+                {f"text[{i}][{half}]": part for half, part in enumerate(value)} if is_pair else {f"text[{i}]": value}
+            )
+            samples.append(sample(**parts))
         return True, samples
     if not isinstance(text_pair, (list, tuple)):
         raise TypeError(f"text_pair is of type {type(text_pair).__name__}; expected a list, as text is one")
     if len(text) != len(text_pair):
         raise ValueError(f"text has {len(text)} texts, but text_pair has {len(text_pair)}; expected one for each text")
     pairs = enumerate(zip(text, text_pair, strict=True))
-    return True, [[checked(a, f"text[{i}]"), checked(b, f"text_pair[{i}]")] for i, (a, b) in pairs]
+    return True, [sample(**{f"text[{i}]": first, f"text_pair[{i}]": second}) for i, (first, second) in pairs]
 
 
 def _first_words(words):
@@ -520,29 +484,6 @@ def _first_words(words):
     words = list(words)
     more = f" and {len(words) - _NAMED_WORDS} more" if len(words) > _NAMED_WORDS else ""
     return ", ".join(words[:_NAMED_WORDS]) + more
-
-
-def _read_tokenizer_json(path):
-    """Return (vocabulary, lowercase, strip_accents) of a tokenizer.json; the last two are None if it does not have
-    them."""
-    try:
-        saved = read_json(path)
-        model = saved["model"]
-        vocabulary = model["vocab"]
-        kind = model.get("type", "WordPiece")
-    except ValueError as error:
-        raise VocabularyError(str(error)) from None
-    except (KeyError, TypeError, AttributeError):
-        raise VocabularyError(f"{path} has no model.vocab: it is not a file of tokenizers") from None
-    if kind != "WordPiece" or not isinstance(vocabulary, dict):
-        found = f"a {kind} model with a vocabulary of type {type(vocabulary).__name__}"
-        raise VocabularyError(f"{path} has {found}; expected a WordPiece model with a dict")
-    normalizer = saved.get("normalizer") or {}
-    parts = normalizer.get("normalizers", [normalizer])
-    bert = next((part for part in parts if part.get("type") == "BertNormalizer"), {})
-    lowercase = bert.get("lowercase", True if any(part.get("type") == "Lowercase" for part in parts) else None)
-    # Earlier versions saved entries with the white space of their lines, which no text matches.
-    return {first_field(entry): number for entry, number in vocabulary.items()}, lowercase, bert.get("strip_accents")
 
 
 def _backend(vocabulary, unk_token, lowercase, strip_accents):

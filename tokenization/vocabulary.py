@@ -1,13 +1,18 @@
-"""Vocabularies: vocab.txt has one entry per line, and the line's number, from 0, is the id.
+"""Vocabularies, and how files are read up to a maximum size and written atomically.
 
-Only "\\n" ends a line: Chinese BERT's file has an entry U+2028, and WoBERT's an empty line where that character was
-stripped, so `str.splitlines` and universal newlines would shift every later id.
+vocab.txt has one entry per line, and the line's number, from 0, is the id. Only "\\n" ends a line: Chinese BERT's file
+has an entry U+2028, and WoBERT's an empty line where that character was stripped, so `str.splitlines` and universal
+newlines would shift every later id.
 """
 
-from .characters import is_cjk
-from .whole_file import LARGE, read_bytes, write_whole
-from .wordpiece import PREFIX
+import json
+import os
+import shutil
+import tempfile
 
+from .wordpiece import PREFIX, is_cjk
+
+LARGE = 64 << 20  # maximum bytes of a file; the largest vocabularies have a million entries and 30 MB
 MOST_ENTRIES = 1 << 21  # twice the largest known vocabulary
 
 
@@ -85,3 +90,90 @@ def write_vocabulary(vocabulary, path):
 def has_words(vocabulary):
     """Return whether a vocabulary is word-level: it has an entry of two or more Han characters."""
     return any(sum(map(is_cjk, entry)) > 1 for entry in vocabulary if len(entry) > 1)
+
+
+def read_tokenizer_json(path):
+    """Return (vocabulary, lowercase, strip_accents) of a tokenizer.json; the last two are None if it does not have them.
+
+    Raises:
+        VocabularyError: the file is not one of tokenizers, or its model is not WordPiece.
+    """
+    try:
+        saved = json_object(path, LARGE)
+        model = saved["model"]
+        vocabulary = model["vocab"]
+        kind = model.get("type", "WordPiece")
+    except ValueError as error:
+        raise VocabularyError(str(error)) from None
+    except (KeyError, TypeError, AttributeError):
+        raise VocabularyError(f"{path} has no model.vocab: it is not a file of tokenizers") from None
+    if kind != "WordPiece" or not isinstance(vocabulary, dict):
+        found = f"a {kind} model with a vocabulary of type {type(vocabulary).__name__}"
+        raise VocabularyError(f"{path} has {found}; expected a WordPiece model with a dict")
+    normalizer = saved.get("normalizer") or {}
+    parts = normalizer.get("normalizers", [normalizer])
+    bert = next((part for part in parts if part.get("type") == "BertNormalizer"), {})
+    lowercase = bert.get("lowercase", True if any(part.get("type") == "Lowercase" for part in parts) else None)
+    # Earlier versions saved entries with the white space of their lines, which no text matches.
+    return {first_field(entry): number for entry, number in vocabulary.items()}, lowercase, bert.get("strip_accents")
+
+
+def json_object(path, most, encoding="utf-8", errors="strict"):
+    """Return the JSON object in a file of at most `most` bytes.
+
+    Raises:
+        ValueError: names the file, which is too large, in another encoding, not JSON or not an object; or has an
+            object, at any depth, with a field twice.
+    """
+    try:
+        content = json.loads(read_bytes(path, most).decode(encoding, errors), object_pairs_hook=unique_fields)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} cannot be read as JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} is not a JSON object")
+    return content
+
+
+def unique_fields(pairs):
+    """Return the fields of a JSON object; raise ValueError if one appears twice, of which `json` keeps the last."""
+    fields = {}
+    for name, value in pairs:
+        if name in fields:
+            raise ValueError(f"the field {name[:50]!r} appears twice")
+        fields[name] = value
+    return fields
+
+
+def read_bytes(path, most):
+    """Return the content of a file; raise ValueError if it has more than `most` bytes, without reading the rest."""
+    pieces, left = [], most + 1
+    with open(path, "rb") as file:
+        # In pieces: read(most) would allocate a buffer of `most` bytes for any file.
+        while piece := file.read(min(left, 1 << 20)):
+            pieces.append(piece)
+            left -= len(piece)
+    if left == 0:
+        raise ValueError(f"it has more than {most:,} bytes, the maximum")
+    return b"".join(pieces)
+
+
+def write_whole(path, text):
+    """Write a text in UTF-8 atomically: into a temporary file, which is then renamed to `path`.
+
+    The mode of an existing file is kept, a link is replaced by the file, and line breaks are written as they are.
+    """
+    folder, name = os.path.split(os.path.abspath(path))
+    descriptor, beside = tempfile.mkstemp(dir=folder, prefix=f".{name[:50]}")
+    try:
+        with open(descriptor, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+        if os.path.exists(path):
+            shutil.copymode(path, beside)
+        else:
+            umask = os.umask(0)
+            os.umask(umask)
+            os.chmod(beside, 0o666 & ~umask)
+        os.replace(beside, path)
+    except BaseException:
+        os.unlink(beside)
+        raise

@@ -1,14 +1,67 @@
-"""Ids of words: the word's own entry if the vocabulary has it, else basic tokenization and WordPiece.
+"""Ids of words: the word's own entry if the vocabulary has it, else BERT's basic tokenization and WordPiece.
 
-The ids of a word depend only on the word, so they are cached.
+The normalization of texts and the classes of characters are those of bert4keras.
 """
 
-from .characters import is_cjk, is_dropped, is_punctuation, is_space
+import re
+import string
+import unicodedata
+from typing import NamedTuple
 
 PREFIX = "##"
 LONGEST_WORD = 200  # characters; longer words are unknown as a whole
 _CACHED_WORDS = 1 << 17  # a corpus has more words, so a full cache is cleared
 _CACHED_LENGTH = 32  # characters; longer words rarely occur twice
+
+_HAN = re.compile(
+    "[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002ceaf\U0002f800-\U0002fa1f]"
+)
+# All nonspacing marks, and others, but no character that is frequent in Chinese or English.
+_MAY_BE_MARK = re.compile(
+    "[\u0300-\u036f\u0483-\u10ff\u135d-\u1dff\u20d0-\u20ff\u2cef-\u2dff\u302a-\u302d\u3099\u309a\ua66f-\uabff\ufb1e"
+    "\ufe00-\ufe2f\U00010000-\U0001ffff\U000e0000-\U000e0fff]"
+)
+
+
+class Normalizer(NamedTuple):
+    """Normalization of a text before it is split into words.
+
+    lowercase: lower-case the text; strip_accents: decompose it (NFD) after that, and drop nonspacing marks, so that 'é'
+        becomes 'e'.
+    """
+
+    lowercase: bool
+    strip_accents: bool
+
+    def __call__(self, text):
+        text = text.lower() if self.lowercase else text
+        if not self.strip_accents or text.isascii():
+            return text
+        text = unicodedata.normalize("NFD", text)
+        for character in set(_MAY_BE_MARK.findall(text)):
+            if unicodedata.category(character) == "Mn":
+                text = text.replace(character, "")
+        return text
+
+    def align(self, text):
+        """Normalize a text, and return the origin of each character.
+
+        Returns:
+            (normalized, origins): origins is None if character i comes from character i, else a list with an index into
+            `text` for each character of `normalized`, followed by len(text).
+        """
+        full = text.lower() if self.lowercase else text
+        if self.strip_accents:
+            full = unicodedata.normalize("NFD", full)
+        normalized = self(text)
+        # Neither lower-casing nor NFD ever shortens a text, so equal lengths mean that each character became one
+        # character.
+        if len(text) == len(full) == len(normalized):
+            return normalized, None
+        # The context can change what a character becomes (the final sigma), but never how many characters.
+        becomes = {character: range(len(self(character))) for character in set(text)}
+        origins = [index for index, character in enumerate(text) for _ in becomes[character]]
+        return normalized, [*origins, len(text)]
 
 
 class WordCache(dict):
@@ -28,7 +81,7 @@ class WordCache(dict):
 
 
 class WordPiece:
-    """Ids of words.
+    """Ids of words. They depend only on the word, so they are cached.
 
     Args:
         vocabulary: dict of entry -> id.
@@ -79,39 +132,46 @@ class WordPiece:
         The first token is the longest entry that starts the word, each next one the longest "##" entry that continues
         it. A word that cannot be composed is one unknown token.
         """
-        unknown = [(self.unk_id, 0, len(word))]
         if len(word) > LONGEST_WORD:
             return [(self.vocabulary.get(word, self.unk_id), 0, len(word))]
-        tokens, start = [], 0
+        tokens, start, prefix = [], 0, ""
         while start < len(word):
-            prefix = PREFIX if start else ""
-            for end in range(min(len(word), start + self.longest_entry), start, -1):
-                token = self.vocabulary.get(prefix + word[start:end])
-                if token is not None:
-                    tokens.append((token, start, end))
-                    start = end
-                    break
-            else:
-                return unknown
+            ends = range(min(len(word), start + self.longest_entry), start, -1)
+            end = next((end for end in ends if prefix + word[start:end] in self.vocabulary), None)
+            if end is None:
+                return [(self.unk_id, 0, len(word))]
+            tokens.append((self.vocabulary[prefix + word[start:end]], start, end))
+            start, prefix = end, PREFIX
         return tokens
 
 
-def basic_words(text):
-    """Yield the words of BERT's basic tokenization as (word, the index in `text` of each of its characters).
+def is_cjk(character):
+    """Return whether a character is Han, so a word of its own in basic tokenization."""
+    return _HAN.match(character) is not None
 
-    White space separates words; each Han character and each punctuation mark is a word of its own.
+
+def is_punctuation(character):
+    """Return whether a character is punctuation of Unicode or of ASCII, where symbols ($, +, ^ ...) count too."""
+    return character in string.punctuation or unicodedata.category(character).startswith("P")
+
+
+def basic_words(text):
+    """Return the words of BERT's basic tokenization as a list of (word, the index in `text` of each of its characters).
+
+    White space ends a word. Each Han character and each punctuation mark is a word of its own. Control and format
+    characters and U+FFFD are dropped without ending their word, and so is other white space (\\v, \\f, U+0085 ...).
     """
-    characters, places = [], []
+    words, ended = [], True
     for place, character in enumerate(text):
-        alone = is_punctuation(character) or is_cjk(character)
-        if alone or is_space(character):
-            if characters:
-                yield "".join(characters), places
-                characters, places = [], []
+        category = unicodedata.category(character)
+        alone = is_cjk(character) or is_punctuation(character)
+        if alone or category[0] == "Z" or character in " \n\r\t":
+            ended = True
             if alone:
-                yield character, [place]
-        elif not is_dropped(character):
-            characters.append(character)
-            places.append(place)
-    if characters:
-        yield "".join(characters), places
+                words.append([place])
+        elif category not in ("Cc", "Cf") and character != "\ufffd":
+            if ended:
+                words.append([])
+                ended = False
+            words[-1].append(place)
+    return [("".join([text[place] for place in places]), places) for places in words]

@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...tokenization.whole_file import read_json
+from ...files.whole_file import read_json
 from ..errors import CheckpointError
 
 # Names that bert4keras also accepts, and prefers to BERT's own.

@@ -7,11 +7,11 @@ from pathlib import Path
 from huggingface_hub import HfApi, constants
 from huggingface_hub.errors import NotASafetensorsRepoError, SafetensorsParsingError
 
+from ...files.whole_file import most_bytes
 from ...hub.client import bar_class, hub_bars, usable_token
 from ...hub.errors import HubError, hub_error, shown
 from ...hub.retries import retrying
 from ...output.console import sentence_of
-from ...tokenization.whole_file import most_bytes
 from ..folder.legacy_folder import INDEX
 from ..formats.pytorch_files import PYTORCH
 from .checkpoint_info import CheckpointInfo

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from math import prod
 from pathlib import Path
 
+from ...files.whole_file import read_json, read_whole
 from ...model_cards.cards import is_published
 from ...model_cards.facts import DTYPES, loads_with, read_facts, vocabulary_of
 from ...model_cards.kinds import KINDS, architecture_of, kind_of, size_of, why_package_is_needed
 from ...model_cards.releases import RELEASES
 from ...model_cards.usage import task_of
 from ...tokenization.vocabulary import has_words
-from ...tokenization.whole_file import read_json, read_whole
 from ..errors import CheckpointError
 from ..folder.legacy_folder import GENERATION_CONFIG
 from ..formats.pytorch_source import PyTorchSource

@@ -4,11 +4,11 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
+from ..files.whole_file import read_json, read_whole
 from ..model_cards import check_metadata
 from ..model_cards.facts import safetensors_header
 from ..output.console import sentence_of
 from ..tokenization.vocabulary import read_vocabulary
-from ..tokenization.whole_file import read_json, read_whole
 from .onnx_graphs import GRAPH, check_graphs
 from .published_files import PublishedFiles, published_files
 

@@ -18,8 +18,8 @@ from ...model_cards.kinds import described_kind
 from ...model_cards.metadata import YAML_BLOCK, read_metadata
 from ...model_cards.usage import task_of
 from ...output.console import summary_table
-from ...tokenization.characters import is_cjk
 from ...tokenization.vocabulary import has_words
+from ...tokenization.wordpiece import is_cjk
 from .agreement import Agreement
 from .saved_model import SavedModel
 

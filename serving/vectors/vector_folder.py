@@ -24,7 +24,7 @@ import numpy as np
 from ...output.atomic_folder import sync
 from ...output.console import sentence_of
 from ...output.extras import needs_extra
-from ...tokenization.whole_file import unique_fields
+from ...tokenization.vocabulary import unique_fields
 from ..errors import ServingError
 from .encoder import FIRST_CHUNK, Rows, check_finite
 from .texts import PARQUET, Shard, digest_of, shard_name

@@ -122,7 +122,7 @@ def test_lm_eval(gpt, folder):
 
 
 def test_lm_eval_refuses_an_encoder(folder):
-    """Its first and last token are missing: see `tests/tokenization/test_tokenizer_decoding.py`."""
+    """Its first and last token are missing: see `tests/tokenization/test_decoding.py`."""
     bundle("roformer-mini-zh", "encoder-with-code")
     Path("questions.jsonl").write_text(json.dumps({"question": "北京", "choices": ["好", "热"]}), encoding="utf-8")
     Path("choose.yaml").write_text(CHOOSE, encoding="utf-8")

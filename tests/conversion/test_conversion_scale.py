@@ -32,10 +32,10 @@ from modeling_roformer.conversion.families import roformer_v2
 from modeling_roformer.conversion.folder_converter import convert_all
 from modeling_roformer.conversion.formats.safetensors_file import TensorSpec, parse_size, split_into_shards
 from modeling_roformer.conversion.formats.tensor_bundle_writer import write_bundle
+from modeling_roformer.files.whole_file import most_bytes
 from modeling_roformer.output import atomic_folder
 from modeling_roformer.output.atomic_folder import temporary_sibling
 from modeling_roformer.tokenization.vocabulary import read_vocabulary
-from modeling_roformer.tokenization.whole_file import most_bytes
 
 run = command_line.run  # the fixture
 

@@ -1,6 +1,7 @@
 """The tokenizer's ids, against bert4keras and jieba (recorded), however it was loaded and wherever it runs."""
 
 import copy
+import itertools
 import json
 import multiprocessing
 import pickle
@@ -10,15 +11,22 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
+import jieba
 import pytest
-from helpers.messages import assert_states
+from helpers.messages import assert_states, refused
 from helpers.paths import REPOSITORY, SHARED, needs_shared
 from tokenizers import Tokenizer
+from transformers import AutoTokenizer
 from transformers.models.roformer.tokenization_roformer import RoFormerTokenizer as TheirTokenizer
+from transformers.utils.logging import warning_once
 
+import modeling_roformer  # noqa: F401
 from modeling_roformer.tokenization import RoFormerTokenizer, RoFormerTokenizerFast
+from modeling_roformer.tokenization.vocabulary import VocabularyError, read_vocabulary
 
 FIXTURES = REPOSITORY / "tests" / "fixtures" / "tokenization"
+VOCABULARY = str(FIXTURES / "vocab.txt")
+WORD_VOCABULARY = read_vocabulary(VOCABULARY)
 
 
 def read_lines(path):
@@ -382,9 +390,7 @@ WITHOUT_TRANSFORMERS = """
 import roformer_command
 import sys
 import modeling_roformer.tokenization as package
-from modeling_roformer.tokenization import (
-    characters, decoding, normalization, segmentation, vocabulary, whole_file, wordpiece,
-)
+from modeling_roformer.tokenization import decoding, segmentation, vocabulary, wordpiece
 print(sorted({"transformers", "tokenizers", "torch", "jieba", "rjieba"} & set(sys.modules)))
 print(set(package.__all__) <= set(dir(package)), hasattr(package, "Nothing"))
 from modeling_roformer.tokenization import *
@@ -449,3 +455,193 @@ def test_backend_reads_what_we_save(tmp_path, words):
     words.save_pretrained(tmp_path)
     backend = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     assert backend.get_vocab() == words.get_vocab()
+
+
+@pytest.mark.parametrize("name", ["RoFormerTokenizer", "RoFormerTokenizerFast", "RoFormerWordTokenizer"])
+@pytest.mark.parametrize("with_config", [True, False])
+def test_auto_tokenizer_finds_ours(tmp_path, name, with_config):
+    shutil.copy(FIXTURES / "vocab.txt", tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": name, "do_lower_case": True}))
+    if with_config:
+        (tmp_path / "config.json").write_text(json.dumps({"model_type": "roformer"}))
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    assert type(tokenizer) is RoFormerTokenizer
+    assert tokenizer(ALL_TEXTS).input_ids == column("word_ids")
+
+
+def test_auto_tokenizer_reads_a_bare_vocabulary(tmp_path):
+    shutil.copy(FIXTURES / "vocab.txt", tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "roformer"}))
+    assert AutoTokenizer.from_pretrained(tmp_path)(ALL_TEXTS).input_ids == column("word_ids")
+
+
+def test_what_plain_transformers_refuses_is_found(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "roformer"}))
+    RoFormerTokenizer(str(FIXTURES / "vocab.txt"), user_dict=str(FIXTURES / "user_dict.txt")).save_pretrained(tmp_path)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    assert type(tokenizer) is RoFormerTokenizer
+    assert tokenizer(ALL_TEXTS).input_ids == column("user_dict_ids")
+
+
+def test_words_of_the_vocabulary_are_words(words):
+    batch = words("今天的天气非常好，abc123。")
+    assert batch.tokens()[1:6] == ["今天", "的", "天气", "非常", "好"]
+    ids = batch.word_ids()
+    assert ids[:6] == [None, 0, 1, 2, 3, 4]
+    assert ids[-1] is None
+    assert [word for word, _ in itertools.groupby(ids[1:-1])] == list(range(ids[-2] + 1))
+    assert batch.word_to_chars(2) == (3, 5)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("今天的天气非常好，我们去公园散步吧。", None),
+        ("我们 use the app 2023年", "我们use the app 2023年"),
+        ("hello world 今天", "hello world今天"),
+        ("价格 3.14 abc", "价格3.14 abc"),
+    ],
+)
+def test_decode(tmp_path, text, expected):
+    entries = (FIXTURES / "vocab.txt").read_text(encoding="utf-8").split("\n")[:-1]
+    entries += [entry for entry in ["use", "the", "app", "2023", "hello", "world", "14", "abc"] if entry not in entries]
+    (tmp_path / "vocab.txt").write_text("\n".join(entries) + "\n", encoding="utf-8")
+    tokenizer = RoFormerTokenizer.from_pretrained(tmp_path)
+    ids = tokenizer(text).input_ids
+    expected = text if expected is None else expected
+    assert tokenizer.decode(ids, skip_special_tokens=True) == expected
+    assert tokenizer.batch_decode([ids, ids], skip_special_tokens=True) == [expected] * 2
+    assert tokenizer.convert_tokens_to_string(tokenizer.tokenize(text)) == expected
+    tokenizer.save_pretrained(tmp_path / "saved")
+    assert RoFormerTokenizer.from_pretrained(tmp_path / "saved").decode(ids, skip_special_tokens=True) == expected
+
+
+def test_vocabulary_without_words_needs_no_asking(tmp_path):
+    """Amino acids, the vocabulary of a protein model under model_type roformer."""
+    entries = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"LAGVSERTIDPKQNFYMHWC"]
+    (tmp_path / "vocab.txt").write_text("\n".join(entries) + "\n")
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "RoFormerTokenizer", "do_lower_case": false}')
+    tokenizer = RoFormerTokenizer.from_pretrained(tmp_path)
+    assert tokenizer.word_segmentation is None
+    assert tokenizer.tokenize("Q V [MASK] L") == ["Q", "V", "[MASK]", "L"]
+
+
+# Warnings
+
+
+@pytest.fixture
+def warned(caplog):
+    """The warnings that were given, each once in a process: here, anew."""
+    warning_once.cache_clear()
+    return lambda: [record.getMessage() for record in caplog.records if "modeling_roformer" in record.name]
+
+
+@pytest.mark.parametrize("truncation", [True, "longest_first", "only_first"])
+def test_truncation_to_no_length_warns(words, warned, truncation):
+    text = "今天的天气非常好"
+    before = pickle.dumps(words)
+    for _ in range(2):
+        assert words(text, truncation=truncation).input_ids == words(text).input_ids
+        assert words.encode(text, truncation=truncation) == words(text).input_ids
+    (warning,) = warned()
+    assert_states(warning, f"truncation={truncation!r}", "max_length", "model_max_length")
+    assert pickle.dumps(words) == before  # the fingerprint, by which datasets finds its cache
+
+
+def test_no_warning_where_there_is_a_length_or_no_truncation(words, warned):
+    limited = RoFormerTokenizer(VOCABULARY, model_max_length=5)
+    assert len(limited("今天的天气非常好", truncation=True).input_ids) == 5
+    words("今天", truncation=True, max_length=5)
+    words("今天", truncation=True, verbose=False)
+    for truncation in (None, False, "do_not_truncate"):
+        words("今天", truncation=truncation)
+    assert warned() == []
+
+
+def test_user_words_without_entry_warn(warned):
+    lacking = [f"{number}气天" for number in "一二三四五六七"]
+    for _ in range(2):
+        RoFormerTokenizer(VOCABULARY, user_dict=["今天", *lacking, "天气非 0", lacking[0]])
+    (warning,) = warned()
+    assert_states(warning, "user_dict", "一气天, 二气天, 三气天, 四气天, 五气天", "2 more")
+    assert "六气天" not in warning
+    RoFormerTokenizer(VOCABULARY, user_dict=["今天", "气天 5"])
+    assert_states(warned()[1], "user_dict", "气天")
+    assert "more" not in warned()[1]
+
+
+def test_user_words_of_the_vocabulary_do_not_warn(warned):
+    """Nor those of frequency 0, which jieba is told not to find."""
+    tokenizer = RoFormerTokenizer(VOCABULARY, user_dict=["今天", "天气 9000 n", "气天 0", "天气非 9", "天气非 0"])
+    assert tokenizer.user_dict
+    assert warned() == []
+
+
+NEVER_FOUND = [
+    (["迈克尔·乔丹 9000000"], ["迈克尔·乔丹"], "迈克尔·乔丹退役了"),
+    (["<NUM>", "*ST舜船 500 nz"], ["<NUM>", "*ST舜船"], "<NUM>*ST舜船"),
+    (["B超 9000000", "b超声 9"], ["B超"], "B超检查，b超检查"),
+    (["云计算 5", "Edu Trust认证 2000", "叶  县"], ["Edu Trust认证", "叶  县"], "云计算，Edu Trust认证，叶  县"),
+    (["打底裤  5"], ["打底裤 "], "打底裤  5"),
+    (
+        ["今天\t100", "公园 -5", "公园 3.5 n", "北京\u2028上海"],
+        ["今天\t100", "公园 -5", "公园 3.5", "北京\u2028上海"],
+        "公园 -5",
+    ),
+    (["天气 9"], ["天气"], "今天天气"),  # of a frequency lower than that of its characters
+    (["天気 9000000", "café 9000000"], ["café"], "天気café"),
+]
+
+
+@pytest.mark.parametrize(("user_dict", "never", "text"), NEVER_FOUND)
+def test_words_that_jieba_never_finds_warn(tmp_path, warned, user_dict, never, text):
+    """And the ids are those of jieba with its own `load_userdict`."""
+    (tmp_path / "user.txt").write_text("\n".join(user_dict), encoding="utf-8", newline="\n")
+    for lines in (user_dict, tmp_path / "user.txt"):
+        tokenizer = RoFormerTokenizer(VOCABULARY, user_dict=lines)
+    (warning,) = [warning for warning in warned() if "never" in warning]
+    assert_states(warning, "user_dict", f"never finds {len(never)}", *map(repr, never))
+    assert not [word for word in user_dict if word.split()[0] not in " ".join(never) and word.split()[0] in warning]
+    cutter = jieba.Tokenizer()
+    cutter.FREQ, cutter.total = jieba.Tokenizer.gen_pfdict(cutter.get_dict_file())
+    cutter.initialized = True
+    cutter.load_userdict(str(tmp_path / "user.txt"))
+    assert list(tokenizer._segment(text.lower())) == cutter.lcut(text.lower(), HMM=False)
+    tokenizer.save_pretrained(tmp_path / "saved")
+    again = RoFormerTokenizer.from_pretrained(tmp_path / "saved")
+    assert again(text).input_ids == tokenizer(text).input_ids
+
+
+def test_the_first_five_words_that_jieba_never_finds_are_named(warned):
+    RoFormerTokenizer(VOCABULARY, user_dict=[f"{number}·{number}" for number in "一二三四五六七"] + ["今天"])
+    (warning,) = warned()
+    assert_states(warning, "7 of the 8", "'五·五'", "2 more")
+    assert "六" not in warning
+
+
+def test_words_that_are_found_after_all_do_not_warn(tmp_path, warned):
+    """With capitals, if texts keep theirs, and added tokens."""
+    RoFormerTokenizer({**WORD_VOCABULARY, "B超": 2873}, user_dict=["B超 9000000"], do_lower_case=False)
+    tokenizer = RoFormerTokenizer(VOCABULARY)
+    tokenizer.add_tokens(["迈克尔·乔丹"])
+    tokenizer.save_pretrained(tmp_path)
+    again = RoFormerTokenizer.from_pretrained(tmp_path, user_dict=["今天", "迈克尔·乔丹"])
+    assert again.tokenize("今天迈克尔·乔丹") == ["今天", "迈克尔·乔丹"]
+    assert warned() == []
+
+
+def test_jieba_without_words_is_refused(tmp_path):
+    with refused(VocabularyError, "word_segmentation='jieba'", "word_segmentation=None", "vocab_chars.txt"):
+        RoFormerTokenizer(str(FIXTURES / "vocab_chars.txt"), word_segmentation="jieba")
+    shutil.copy(FIXTURES / "vocab_chars.txt", tmp_path / "vocab.txt")
+    (tmp_path / "tokenizer_config.json").write_text('{"word_segmentation": "jieba"}')
+    with refused(VocabularyError, "word_segmentation='jieba'", tmp_path / "vocab.txt"):
+        RoFormerTokenizer.from_pretrained(tmp_path)
+    with refused(VocabularyError, "word_segmentation='jieba'", "vocab_chars.txt"):
+        RoFormerTokenizer(str(FIXTURES / "vocab_chars.txt"), user_dict=["今天"])
+
+
+@pytest.mark.parametrize("chosen", ["Jieba", "pkuseg", 1, False])
+def test_unknown_segmentation(chosen):
+    with refused(ValueError, "word_segmentation", repr(chosen), "'jieba'", "'auto'"):
+        RoFormerTokenizer(str(FIXTURES / "vocab.txt"), word_segmentation=chosen)

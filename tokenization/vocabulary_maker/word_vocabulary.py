@@ -24,11 +24,9 @@ from rich.table import Table
 
 from ...output.atomic_folder import temporary_sibling
 from ...output.console import byte_progress, summary_table
-from ..characters import is_cjk, is_punctuation
-from ..normalization import Normalizer
 from ..segmentation import JiebaSegmenter, cut_characters
 from ..vocabulary import VocabularyError, check_vocabulary, has_words, read_vocabulary, write_vocabulary
-from ..wordpiece import LONGEST_WORD, PREFIX, WordPiece, basic_words
+from ..wordpiece import LONGEST_WORD, PREFIX, Normalizer, WordPiece, basic_words, is_cjk, is_punctuation
 from .corpus import Chunk, CorpusError, corpus_files, read_chunks
 from .new_vocabulary import first_entries, word_pieces
 

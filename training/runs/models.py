@@ -7,11 +7,11 @@ from safetensors import SafetensorError, safe_open
 from transformers import PreTrainedTokenizerBase, set_seed
 
 from ...configuration import RoFormerConfig
+from ...files.whole_file import read_json
 from ...heads import RoFormerForMaskedLM
 from ...output.console import sentence_of
 from ...registration import transformers
 from ...tokenization.tokenizer import RoFormerTokenizer
-from ...tokenization.whole_file import read_json
 from ..errors import TrainingError
 from .arguments import SIZES, require_place
 from .finite import require_finite_start

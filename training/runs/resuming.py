@@ -12,8 +12,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from ...files.whole_file import leftovers, remove_leftovers
 from ...output.folder_lock import only_writer
-from ...tokenization.whole_file import leftovers, remove_leftovers, write_whole
+from ...tokenization.vocabulary import write_whole
 from ..errors import TrainingError
 from .device import on_main_process, processes
 from .finite import json_safe

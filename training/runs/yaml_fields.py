@@ -11,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from ...tokenization.whole_file import read_bytes
+from ...tokenization.vocabulary import read_bytes
 from ..errors import FieldError, TrainingError
 
 MOST_BYTES = 1 << 20

@@ -1,148 +1,40 @@
-"""Over all of Unicode, our ids are those of the textbook: jieba itself, then BERT's tokenization in plain Python."""
+"""The words are jieba's, over all of Unicode and for every user dictionary; or those of the user's segmenter."""
 
+import errno
+import json
+import os
 import sys
-import unicodedata
-import warnings
 from random import Random
 from unittest.mock import patch
 
+import jieba
 import pytest
-from helpers.messages import assert_states
-from helpers.paths import REPOSITORY
+from helpers.messages import assert_states, refused
 from helpers.properties import max_examples
+from helpers.textbook import (
+    FIXTURES,
+    PLAIN,
+    SPECIAL,
+    USER_DICT,
+    VOCABULARY,
+    WITH_USER_WORDS,
+    make_jieba,
+    naive,
+    texts,
+    wordy,
+)
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from modeling_roformer.tokenization import RoFormerTokenizer
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    import jieba
-
-FIXTURES = REPOSITORY / "tests" / "fixtures" / "tokenization"
-USER_DICT = (FIXTURES / "user_dict.txt").read_text(encoding="utf-8").splitlines()
-VOCABULARY = {
-    entry: number for number, entry in enumerate((FIXTURES / "vocab.txt").read_text(encoding="utf-8").split("\n")[:-1])
-}
-ENTRIES = {entry: number for entry, number in VOCABULARY.items() if entry.split() == [entry]}
-
-
-def make_jieba(user_words=()):
-    cutter = jieba.Tokenizer()
-    cutter.FREQ, cutter.total = jieba.Tokenizer.gen_pfdict(cutter.get_dict_file())
-    cutter.initialized = True
-    if user_words:
-        cutter.load_userdict(line.encode() for line in user_words)
-    return cutter
-
-
-PLAIN = make_jieba()
-WITH_USER_WORDS = make_jieba(USER_DICT)
-TOKENIZER = RoFormerTokenizer(str(FIXTURES / "vocab.txt"))
-CHARACTERS = RoFormerTokenizer(str(FIXTURES / "vocab.txt"), word_segmentation=None)
-USER = RoFormerTokenizer(str(FIXTURES / "vocab.txt"), user_dict=USER_DICT)
-CASED = RoFormerTokenizer(str(FIXTURES / "vocab.txt"), do_lower_case=False)
-
-
-def naive(text, cutter, lower=True):
-    """Ids of a text without special tokens, as bert4keras' Tokenizer defines them."""
-    if lower:
-        text = unicodedata.normalize("NFD", text.lower())
-        text = "".join(c for c in text if unicodedata.category(c) != "Mn")
-    if cutter is not None:
-        ids = []
-        for word in cutter.cut(text, HMM=False):
-            ids += [ENTRIES[word]] if word in ENTRIES else naive(word, None, lower)
-        return ids
-    spaced = ""
-    for c in text:
-        category, code = unicodedata.category(c), ord(c)
-        ascii_sign = code < 128 and not c.isalnum() and 32 < code < 127
-        if ascii_sign or category[0] == "P" or is_han(code):
-            spaced += f" {c} "
-        elif c in " \n\r\t" or category == "Zs":
-            spaced += " "
-        elif code not in (0, 0xFFFD) and category not in ("Cc", "Cf"):
-            spaced += c
-    return [number for word in spaced.split() for number in word_piece(word)]
-
-
-def is_han(code):
-    ranges = "4E00-9FFF 3400-4DBF 20000-2A6DF 2A700-2B73F 2B740-2B81F 2B820-2CEAF F900-FAFF 2F800-2FA1F"
-    return any(int(r.split("-")[0], 16) <= code <= int(r.split("-")[1], 16) for r in ranges.split())
-
-
-def word_piece(word):
-    unknown = [ENTRIES["[UNK]"]]
-    if len(word) > 200:
-        return unknown
-    ids, start = [], 0
-    while start < len(word):
-        ends = [e for e in range(len(word), start, -1) if ("##" * (start > 0) + word[start:e]) in ENTRIES]
-        if not ends:
-            return unknown
-        ids.append(ENTRIES["##" * (start > 0) + word[start : ends[0]]])
-        start = ends[0]
-    return ids
-
-
-SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-WORDS = sorted(word for word, freq in PLAIN.FREQ.items() if freq)[::97]
-anything = st.text(st.characters(codec=None), max_size=30)
-near = st.text(
-    st.sampled_from(
-        "今天气非常好长江大桥市长拍卖完 \n\r\t，。abcXYZ019+#&._%-éÉ\u0301İßΣ㐀龥龦鿿豈𠀀😀\u200b\u2028\x00\x1c\x85"
-    ),
-    max_size=30,
+from modeling_roformer.tokenization import RoFormerTokenizer, segmentation
+from modeling_roformer.tokenization.segmentation import (
+    JiebaSegmenter,
+    UserDictionaryError,
+    _word_and_freq,
+    read_user_dict,
+    words_to_find,
 )
-wordy = st.lists(
-    st.one_of(
-        st.sampled_from(WORDS),
-        st.sampled_from(sorted(ENTRIES)),
-        st.sampled_from([w.split()[0] for w in USER_DICT]),
-        near,
-    ),
-    max_size=12,
-).map("".join)
-texts = st.one_of(anything, near, wordy).filter(lambda text: not any(token in text for token in SPECIAL))
-
-
-@max_examples(700)
-@given(texts)
-@example("\r\n\n\r \x0b\x0c\x1c\x85\u2028\u2029\u3000")
-@example("a" * 201 + "今天" + "a" * 200)
-@example("c++c#at&t.net3d打印t恤")
-@example("\ud800今天\udfff")
-@example("ΑΣ ΣΑΣ今天Σ")
-def test_ids_of_any_text(text):
-    assert TOKENIZER(text, add_special_tokens=False).input_ids == naive(text, PLAIN)
-    assert CHARACTERS(text, add_special_tokens=False).input_ids == naive(text, None)
-    assert USER(text, add_special_tokens=False).input_ids == naive(text, WITH_USER_WORDS)
-    assert CASED(text, add_special_tokens=False).input_ids == naive(text, PLAIN, lower=False)
-
-
-@max_examples(300)
-@given(texts)
-@example("e\u0301\u0302a한글İ今天")
-def test_offsets_of_any_text(text):
-    for tokenizer in (TOKENIZER, CHARACTERS):
-        batch = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-        encoding = batch[0]
-        assert encoding.ids == batch.input_ids
-        assert encoding.offsets == batch.offset_mapping
-        last = 0
-        for token, (start, end) in zip(encoding.tokens, batch.offset_mapping, strict=True):
-            assert 0 <= start < end <= len(text)
-            assert start >= last or start >= last - 1  # two tokens may come from one character
-            last = end
-            if token != "[UNK]":
-                piece = unicodedata.normalize("NFD", text[start:end].lower()).replace("ς", "σ")
-                marks = ("Mn",) if token in piece else ("Mn", "Cc", "Cf")
-                kept = "".join(c for c in piece if unicodedata.category(c) not in marks)
-                assert token.removeprefix("##").replace("ς", "σ") in kept
-        numbers = encoding.word_ids
-        assert numbers == sorted(numbers)
-        assert set(numbers) == set(range(len(set(numbers))))
+from modeling_roformer.tokenization.vocabulary import LARGE
 
 
 @max_examples(8)
@@ -174,7 +66,7 @@ line = st.text(st.sampled_from("今天气非常好的一是abcXY1 0239n\t\r\v\u3
 dictionaries = (
     st.lists(line, max_size=8)
     .map("\n".join)
-    .flatmap(lambda text: st.sampled_from([text, "\ufeff" + text] if not text[:1].isspace() else [text]))
+    .flatmap(lambda text: st.sampled_from([text] if text.lstrip("\ud800")[:1].isspace() else [text, "\ufeff" + text]))
 )
 
 
@@ -193,8 +85,6 @@ class Recorder(jieba.Tokenizer):
 @given(dictionaries)
 @example("云计算 5\nEdu Trust认证 2000\n叶  县\n打底裤  5\n凱特琳 nz\n今天 -5\n今天\t100\n3 n\n \n")
 def test_lines_of_a_user_dictionary_are_read_as_jieba_reads_them(tmp_path_factory, text):
-    from modeling_roformer.tokenization.segmentation import _word_and_freq, read_user_dict
-
     path = tmp_path_factory.mktemp("user") / "user.txt"
     path.write_bytes(text.replace("\ud800", "").encode())
     recorder = Recorder()
@@ -208,7 +98,6 @@ def test_lines_of_a_user_dictionary_are_read_as_jieba_reads_them(tmp_path_factor
 @given(dictionaries, st.lists(wordy, min_size=1, max_size=4))
 def test_words_are_found_or_warned_of(text, many):
     """Every word of any user dictionary is found where it stands alone, or is never found, and a warning counts it."""
-    from modeling_roformer.tokenization.segmentation import words_to_find
 
     lines = text.split("\n")
     cutter = jieba.Tokenizer()
@@ -232,8 +121,6 @@ def test_words_are_found_or_warned_of(text, many):
 
 @pytest.fixture
 def without_rjieba(monkeypatch):
-    from modeling_roformer.tokenization import segmentation
-
     monkeypatch.setitem(sys.modules, "rjieba", None)
     segmentation._cutter.cache_clear()
     yield segmentation.JiebaSegmenter
@@ -254,7 +141,6 @@ def test_any_text_is_cut_as_jieba_cuts_it_without_rjieba(without_rjieba):
 
 def test_every_character_is_cut_as_jieba_cuts_it():
     """jieba and rjieba agree on the characters of words."""
-    from modeling_roformer.tokenization.segmentation import JiebaSegmenter
 
     segment = JiebaSegmenter()
     for start in range(0, 0x30000, 64):
@@ -267,7 +153,6 @@ def test_every_character_is_cut_as_jieba_cuts_it():
 @example(["卖卖卖常𠀀"], 1)
 def test_long_texts_are_cut_as_a_whole(many, times):
     """Whatever the parts that a long text is worked off in."""
-    from modeling_roformer.tokenization.segmentation import JiebaSegmenter
 
     text = "".join(many) * times + "\r\n" * times
     text = text * (1 + 12_000 // max(len(text), 1))
@@ -278,7 +163,6 @@ def test_long_texts_are_cut_as_a_whole(many, times):
 def test_chains_of_words_are_cut_as_jieba_cuts_them(user_words):
     """Words that begin with the last character of the one before, where two paths are often equally likely, or nearly:
     the last digit of every sum has to be jieba's, of the total that all scores are divided by, too."""
-    from modeling_roformer.tokenization.segmentation import JiebaSegmenter, read_user_dict
 
     segment, cutter = JiebaSegmenter(read_user_dict(user_words)), make_jieba(user_words)
     random = Random(0)
@@ -300,7 +184,6 @@ def test_chains_of_words_are_cut_as_jieba_cuts_them(user_words):
 )
 def test_equally_likely_paths_are_told_apart_as_jieba_does(character):
     """The last digit of a sum decides between two orders of the same words, and later words are part of the sum."""
-    from modeling_roformer.tokenization.segmentation import JiebaSegmenter
 
     segment = JiebaSegmenter()
     twice = [word for word, freq in PLAIN.FREQ.items() if freq and len(word) == 2 and word[0] == word[1]]
@@ -310,8 +193,6 @@ def test_equally_likely_paths_are_told_apart_as_jieba_does(character):
 
 
 def test_every_word_of_the_dictionary_is_cut_as_jieba_cuts_it():
-    from modeling_roformer.tokenization.segmentation import JiebaSegmenter
-
     segment = JiebaSegmenter()
     words = [word for word, freq in PLAIN.FREQ.items() if freq][::3]
     for start in range(0, len(words), 50):
@@ -319,12 +200,60 @@ def test_every_word_of_the_dictionary_is_cut_as_jieba_cuts_it():
         assert list(segment(text)) == PLAIN.lcut(text, HMM=False), start
 
 
-@pytest.mark.parametrize("n", [1, 1 << 17])
-def test_memory_is_bounded(monkeypatch, n):
-    from modeling_roformer.tokenization import wordpiece
+# Options
 
-    monkeypatch.setattr(wordpiece, "_CACHED_WORDS", n)
-    tokenizer = RoFormerTokenizer(VOCABULARY)
-    for text in WORDS[:200]:
-        assert tokenizer(text * 2, add_special_tokens=False).input_ids == naive(text * 2, PLAIN)
-    assert len(tokenizer._word_piece.ids) <= n
+
+def test_custom_segmenter(tmp_path):
+    def first_two(text):
+        return [text[:2], *text[2:]]
+
+    tokenizer = RoFormerTokenizer(str(FIXTURES / "vocab.txt"), word_segmentation=first_two)
+    assert tokenizer.tokenize("今天的天气非常好。")[:3] == ["今天", "的", "天"]
+    spaced = RoFormerTokenizer(str(FIXTURES / "vocab.txt"), word_segmentation=str.split)
+    batch = spaced("今天  天气 非常", return_offsets_mapping=True, add_special_tokens=False)
+    assert batch.offset_mapping == [(0, 2), (4, 6), (7, 9)]
+    assert batch.word_ids() == [0, 1, 2]
+    tokenizer.save_pretrained(tmp_path)
+    assert json.loads((tmp_path / "tokenizer_config.json").read_text())["word_segmentation"] == "custom"
+    with refused(ValueError, "word_segmentation", "custom"):
+        RoFormerTokenizer.from_pretrained(tmp_path)
+    again = RoFormerTokenizer.from_pretrained(tmp_path, word_segmentation=first_two)
+    assert again("今天的天气非常好。").input_ids == tokenizer("今天的天气非常好。").input_ids
+
+
+def test_segmenter_that_makes_words_up():
+    tokenizer = RoFormerTokenizer(str(FIXTURES / "vocab.txt"), word_segmentation=lambda text: ["今天", "昨天"])
+    with refused(ValueError, "'昨天'", 2):
+        tokenizer("今天天气")
+
+
+@pytest.mark.parametrize(
+    ("user_dict", "facts"),
+    [
+        (["今天", "北京大学\n上海"], ["line 2"]),
+        (["北京大学 1" + "0" * 5000], ["line 1", "'北京大学'", 5001]),
+        (["今天", None], ["line 2", "None", "str"]),
+        (["今天", b"abc"], ["line 2", b"abc", "str"]),
+        (7, [7, "path", "list"]),
+    ],
+)
+def test_broken_user_dictionary(user_dict, facts):
+    with refused(UserDictionaryError, "user_dict", *facts):
+        RoFormerTokenizer(str(FIXTURES / "vocab.txt"), user_dict=user_dict)
+
+
+def test_broken_user_dictionary_file(tmp_path):
+    path = tmp_path / "user.txt"
+    with refused(UserDictionaryError, path, os.strerror(errno.ENOENT)):
+        RoFormerTokenizer(str(FIXTURES / "vocab.txt"), user_dict=str(path))
+    path.write_bytes("今天 3\n".encode("gbk"))
+    with refused(UserDictionaryError, path, "UTF-8"):
+        RoFormerTokenizer(str(FIXTURES / "vocab.txt"), user_dict=str(path))
+    os.truncate(path, LARGE + 1)  # as /dev/zero has, of which all would be read
+    with refused(UserDictionaryError, path, f"{LARGE:,} bytes"):
+        RoFormerTokenizer(str(FIXTURES / "vocab.txt"), user_dict=str(path))
+    path.write_bytes("\ufeff今天 3\r\n\r\n天气非常\r\n\ufeff\r\n\ufeff公园".encode())  # files joined by `cat`, too
+    tokenizer = RoFormerTokenizer(str(FIXTURES / "vocab.txt"), user_dict=path)
+    assert tokenizer.user_dict == ["今天 3", "天气非常", "公园"]
+    with refused(ValueError, "user_dict", "word_segmentation='jieba'"):
+        RoFormerTokenizer(str(FIXTURES / "vocab.txt"), user_dict=path, word_segmentation=None)

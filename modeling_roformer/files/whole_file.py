@@ -1,0 +1,54 @@
+"""Text files, read whole up to a maximum size, and what killed processes left of those that are written atomically."""
+
+import io
+import os
+import re
+
+from ..tokenization.vocabulary import LARGE, json_object, read_bytes
+
+SMALL = 16 << 20  # bytes
+
+
+def most_bytes(name):
+    """Return the maximum size of a file with this name: LARGE for vocabularies and indexes, SMALL for all others."""
+    is_index = str(name).endswith((".index", ".index.json"))
+    return LARGE if is_index or os.path.basename(name) in ("vocab.txt", "tokenizer.json") else SMALL
+
+
+def read_whole(path, encoding="utf-8", **decoding):
+    """Return the text of a file, in UTF-8 unless `decoding`, arguments of `open`, says otherwise.
+
+    Raises:
+        ValueError: the file has more than `most_bytes` of its name, or another encoding.
+    """
+    data = read_bytes(path, most_bytes(path))
+    return io.TextIOWrapper(io.BytesIO(data), encoding, **decoding).read()
+
+
+def read_json(path, default=None, **decoding):
+    """Return the JSON object in a file, in UTF-8 unless `decoding`, arguments of `bytes.decode`, says otherwise.
+
+    Args:
+        path: the file.
+        default: returned if there is no such file; None raises FileNotFoundError.
+
+    Raises:
+        ValueError: names the file, which is too large, in another encoding, not JSON or not an object; or has an
+            object, at any depth, with a field twice.
+    """
+    if default is not None and not os.path.isfile(path):
+        return default
+    return json_object(path, most_bytes(path), **decoding)
+
+
+def remove_leftovers(path):
+    """Remove the temporary files that killed processes left beside `path`. No other process may be writing it."""
+    for leftover in leftovers(path):
+        os.unlink(leftover)
+
+
+def leftovers(path):
+    """Return the temporary files that `write_whole` left beside `path` in processes that were killed, or is writing."""
+    folder, name = os.path.split(os.path.abspath(path))
+    beside = re.compile(rf"\.{re.escape(name[:50])}[a-z0-9_]{{8}}")
+    return [os.path.join(folder, entry) for entry in os.listdir(folder) if beside.fullmatch(entry)]
