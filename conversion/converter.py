@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from ..files.whole_file import read_whole
 from ..model_cards import card_for, conversion_facts, data_files, file_facts, measure
 from ..output.atomic_folder import output_folder
 from ..output.console import byte_progress, sentence_of
