@@ -24,27 +24,9 @@ _ROLES = {
 _CONTRACTIONS = frozenset(["s", "t", "m", "d", "re", "ve", "ll"])
 _ADDRESS_SIGNS = frozenset(["@", "_", "\\", "www"])
 _ADDRESS_BREAKS = frozenset(",;)]}\"'")
-_ADDRESS_ENDINGS = frozenset(
-    [
-        "com",
-        "cn",
-        "net",
-        "org",
-        "gov",
-        "edu",
-        "io",
-        "html",
-        "htm",
-        "php",
-        "txt",
-        "md",
-        "py",
-        "pdf",
-        "json",
-        "jpg",
-        "png",
-    ]
-)
+_DOMAINS = ("com", "cn", "net", "org", "gov", "edu", "io")
+_FILE_TYPES = ("html", "htm", "php", "txt", "md", "py", "pdf", "json", "jpg", "png")
+_ADDRESS_ENDINGS = frozenset(_DOMAINS + _FILE_TYPES)
 
 
 def _kind(character):
