@@ -68,7 +68,6 @@ class MultiHeadAttention(nn.Module):
     """
 
     is_causal = False  # the kernels read it if there is no mask
-    masks_texts = True  # whether a mask can separate several texts in a row
 
     def __init__(self, config: RoFormerConfig, layer_idx: int):
         super().__init__()
@@ -79,23 +78,6 @@ class MultiHeadAttention(nn.Module):
         self.key = nn.Linear(config.hidden_size, config.hidden_size, bias=config.use_bias)
         self.value = nn.Linear(config.hidden_size, config.hidden_size, bias=config.use_bias)
         self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
-
-    @staticmethod
-    def check_implementation(config: RoFormerConfig, implementation: str | None) -> None:
-        """Raise a ValueError if a model of that config has no such attention implementation (of transformers')."""
-
-    @staticmethod
-    def shared_buffers(config: RoFormerConfig) -> dict[str, torch.Tensor]:
-        """Return the buffers that all layers share, by name; they lie in the encoder, and begin at 0."""
-        return {}
-
-    @staticmethod
-    def training_steps(model: Any) -> torch.Tensor | None:
-        """Return what `redraw` needs on the host before a call of the model, a 0-d tensor; None if nothing is redrawn."""
-
-    @staticmethod
-    def redraw(model: Any, training_steps: int) -> None:
-        """Redraw what is random in the layers, where that is due."""
 
     def project(self, hidden_states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return query, key and value of the same tokens, each of shape (b, s, h, d)."""
@@ -130,8 +112,12 @@ class MultiHeadAttention(nn.Module):
 class RoFormerSelfAttention(MultiHeadAttention):
     """Self-attention with equation 16: (R(m)·q)ᵀ(R(n)·k) in place of qᵀk; qᵀk without `position_embeddings`.
 
-    The config is read in each call, as the model reads it for the mask and the frequencies: it may be changed.
+    The config is read in each call, as the model reads it for the mask and the frequencies: it may be changed. Other kinds of
+    self-attention are subclasses.
     """
+
+    masks_texts = True  # whether a mask can separate several texts in a row
+    has_state = False  # whether the cache is a state of constant size, which cannot be cropped
 
     @property
     def is_causal(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -156,6 +142,23 @@ class RoFormerSelfAttention(MultiHeadAttention):
             cache: Any = getattr(past_key_values, "self_attention_cache", past_key_values)
             key, value = cache.update(key, value, self.layer_idx)
         return self.attend(query, key, value, attention_mask, factor=attention_factor(self.config), **kwargs)
+
+    @staticmethod
+    def check_implementation(config: RoFormerConfig, implementation: str | None) -> None:
+        """Raise a ValueError if a model of that config has no such attention implementation (of transformers')."""
+
+    @staticmethod
+    def shared_buffers(config: RoFormerConfig) -> dict[str, torch.Tensor]:
+        """Return the buffers that all layers share, by name; they lie in the encoder, and begin at 0."""
+        return {}
+
+    @staticmethod
+    def training_steps(model: Any) -> torch.Tensor | None:
+        """Return what `redraw` needs on the host before a call of the model, a 0-d tensor; None if nothing is redrawn."""
+
+    @staticmethod
+    def redraw(model: Any, training_steps: int) -> None:
+        """Redraw what is random in the layers, where that is due."""
 
     @staticmethod
     def can_pack(config: RoFormerConfig) -> bool:

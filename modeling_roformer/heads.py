@@ -700,21 +700,21 @@ class RoFormerForCausalLM(LanguageModel, GenerationMixin):
     @property
     def _is_stateful(self) -> bool:
         """True if the cache cannot be cropped: `generate` then refuses assisted decoding."""
-        return self.config.attention_type == "linear"
+        return self.roformer.self_attention.has_state
 
     def _prepare_cache_for_generation(self, generation_config, model_kwargs, *args, **kwargs):
         if depends_on_length(self.config) and "inputs_embeds" in model_kwargs:
             generation_config.use_cache = False  # transformers set it, to detect the first step
             return
-        if self.config.attention_type == "linear" and model_kwargs.get(CACHE_NAME) is None:
-            kind = generation_config.cache_implementation
-            if kind not in (None, "dynamic"):
+        kind, requested = self.roformer.self_attention, generation_config.cache_implementation
+        if kind.has_state and model_kwargs.get(CACHE_NAME) is None:
+            if requested not in (None, "dynamic"):
                 raise ValueError(
-                    f'cache_implementation="{kind}" does not work with attention_type="linear", whose state has a '
-                    "constant size: leave it out"
+                    f'cache_implementation="{requested}" does not work with attention_type="{self.config.attention_type}", '
+                    "whose state has a constant size: leave it out"
                 )
             if generation_config.use_cache is not False:
-                model_kwargs[CACHE_NAME] = self.roformer.self_attention.make_cache(self.config)
+                model_kwargs[CACHE_NAME] = kind.make_cache(self.config)
             return
         super()._prepare_cache_for_generation(  # pyright: ignore[reportAttributeAccessIssue]
             generation_config, model_kwargs, *args, **kwargs

@@ -7,7 +7,7 @@ from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.pytorch_utils import apply_chunking_to_forward
 
-from .attention import MultiHeadAttention, RoFormerCrossAttention
+from .attention import MultiHeadAttention, RoFormerCrossAttention, RoFormerSelfAttention
 from .configuration import RoFormerConfig
 from .rotary import make_position_embeddings, read_frequencies, write_frequencies
 from .unpadding import Packing
@@ -102,7 +102,7 @@ class RoFormerLayer(GradientCheckpointingLayer):
     # A recomputed layer only reads the cache; see `choose_cache`.
     _can_checkpoint_with_cache = True
 
-    def __init__(self, config: RoFormerConfig, layer_idx: int, self_attention: type[MultiHeadAttention]):
+    def __init__(self, config: RoFormerConfig, layer_idx: int, self_attention: type[RoFormerSelfAttention]):
         super().__init__()
         self.chunk_size_feed_forward = config.chunk_size_feed_forward
         self.attention = RoFormerAttention(config, layer_idx, self_attention)
@@ -137,7 +137,7 @@ class RoFormerLayer(GradientCheckpointingLayer):
 class RoFormerEncoder(nn.Module):
     """Stack of layers."""
 
-    def __init__(self, config: RoFormerConfig, self_attention: type[MultiHeadAttention]):
+    def __init__(self, config: RoFormerConfig, self_attention: type[RoFormerSelfAttention]):
         super().__init__()
         self.layer = nn.ModuleList(
             [RoFormerLayer(config, layer_idx, self_attention) for layer_idx in range(config.num_hidden_layers)]

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from .attention import MultiHeadAttention, check_states, raise_inseparable
+from .attention import RoFormerSelfAttention, check_states, raise_inseparable
 from .configuration import RoFormerConfig
 from .inputs import check_shape, is_traced
 from .linear_feature_maps import (
@@ -62,7 +62,7 @@ def check_matrix(s: int, cache: Cache | None, layer_idx: int) -> None:
         )
 
 
-class RoFormerLinearSelfAttention(MultiHeadAttention):
+class RoFormerLinearSelfAttention(RoFormerSelfAttention):
     """Self-attention with equation 19, or equation 18 if `position_embeddings` is empty.
 
     Feature maps and sums are computed in float32, or float64 if the model is: half precision is too coarse for sums
@@ -70,14 +70,11 @@ class RoFormerLinearSelfAttention(MultiHeadAttention):
     """
 
     masks_texts = False
+    has_state = True
 
     def __init__(self, config: RoFormerConfig, layer_idx: int):
         super().__init__(config, layer_idx)
         self.feature_map = FEATURE_MAPS[config.linear_feature_map](config, layer_idx)
-
-    @property
-    def is_causal(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.config.is_decoder
 
     def forward(
         self,

@@ -71,7 +71,7 @@ class RoFormerPreTrainedModel(LoadedWhole, PreTrainedModel):
     _keys_to_ignore_on_load_unexpected = [r"(^|\.)encoder\.embed_positions\.weight$", LM_HEAD_KEYS]
     _can_record_outputs = {
         "hidden_states": RoFormerLayer,
-        "attentions": [RoFormerSelfAttention, RoFormerLinearSelfAttention],
+        "attentions": RoFormerSelfAttention,
         "cross_attentions": RoFormerCrossAttention,
     }
 
