@@ -46,8 +46,8 @@ class RoFormerSeq2SeqConfig(ConfigurationMixin, PreTrainedConfig):
             vectors added to the embeddings, all sines before all cosines, as in Marian.
         use_cache: return the key-value cache.
         tie_word_embeddings: tie the output layer's weights to the embeddings, which encoder and decoder always share.
-        unpad_inputs: leave the padding of mixed batches (see `RoFormerConfig`) and target tokens after the last label
-            out of the computation.
+        unpad_inputs: leave padding, and target tokens after the last label, out of the computation where that is faster
+            (see `RoFormerConfig`).
         sparse_prediction: in training, compute logits only where there are labels.
         pad_token_id: replaces labels of -100 in the decoder's input.
         bos_token_id, eos_token_id: first and last token of a text.
@@ -129,6 +129,7 @@ class RoFormerSeq2SeqConfig(ConfigurationMixin, PreTrainedConfig):
         for name in ("is_decoder", "add_cross_attention"):
             kwargs.pop(name, None)  # fields of a MarianConfig
         self._drop_installed_pipelines(kwargs)
+        self.unpad_inputs = self.unpad_inputs is not False
         super().__post_init__(**kwargs)
         self.check()
 
