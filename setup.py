@@ -1,7 +1,7 @@
 """The parts of the metadata that are made when the package is built: addresses, and the README with absolute links.
 
-The address of the repository is that of the GitHub workflow that builds the release; no file has to name it. Elsewhere it is
-unknown, and a link that leads into the repository becomes its text.
+The address of the repository is that of the GitHub workflow that builds the release; no file has to name it. Elsewhere
+it is unknown, and a link that leads into the repository becomes its text.
 """
 
 import os

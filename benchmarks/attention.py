@@ -3,10 +3,10 @@
     python benchmarks/attention.py [--quick] [--plot PNG] [--device cpu|cuda] [--lengths N …] [--longest-training N]
 
 One attention layer of base width (12 heads of 64) runs on a CPU in float32, or on a GPU in bfloat16. "Attention" is
-everything between the projections: rotation, feature maps and sums. "forward" is the forward pass, "training" includes the
-backward pass. The peers are torch's scaled dot product attention with our rotation, `performer-pytorch` (without positions),
-and equation 19 in plain PyTorch, as one product. Each runs in its own process, in turns; the table has medians. Whole models
-of 12 layers follow. Runs that need too much memory or time are left out, with a message.
+everything between the projections: rotation, feature maps and sums. "forward" is the forward pass, "training" includes
+the backward pass. The peers are torch's scaled dot product attention with our rotation, `performer-pytorch` (without
+positions), and equation 19 in plain PyTorch, as one product. Each runs in its own process, in turns; the table has
+medians. Whole models of 12 layers follow. Runs that need too much memory or time are left out, with a message.
 """
 
 import argparse
@@ -143,7 +143,8 @@ def measure_all(workers: dict, lengths: list[int], longest: dict[str, int], runs
 
 
 def show(found: dict[str, dict[int, dict]], names: list[str], title: str) -> tuple[Table, Table]:
-    """Return a table of microseconds per token and the speed-up over SDPA, and one of peak memory, by kind and length."""
+    """Return a table of microseconds per token and the speed-up over SDPA, and one of peak memory, by kind and
+    length."""
     times = Table("", "tokens", *names, title=f"{title}: microseconds per token (speed-up over {SDPA})")
     memory = Table("", "tokens", *names, title=f"{title}: peak memory, MB")
     for kind, results in found.items():

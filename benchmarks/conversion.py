@@ -3,12 +3,12 @@
     python benchmarks/conversion.py [--tensorflow-python PATH] [--runs 5]
 
 The checkpoint has random weights (12 layers of 768, 50,000 words, about 500 MB). Five processes run in turns: importing
-this package, the command `roformer convert`, conversion from Python, reading every variable with this package, and reading
-every variable with TensorFlow, in a Python that has it. Goals: no slower than TensorFlow's reading, and at most 1.5 times the
-largest tensor more memory than the import alone.
+this package, the command `roformer convert`, conversion from Python, reading every variable with this package, and
+reading every variable with TensorFlow, in a Python that has it. Goals: no slower than TensorFlow's reading, and at most
+1.5 times the largest tensor more memory than the import alone.
 
-"Process" is a whole process from start to end, "work alone" excludes its imports, of which the command has fewer. Conversion
-also writes the weights, waits until they are on the disk, and computes the SHA-256 of both for the card.
+"Process" is a whole process from start to end, "work alone" excludes its imports, of which the command has fewer.
+Conversion also writes the weights, waits until they are on the disk, and computes the SHA-256 of both for the card.
 """
 
 import argparse

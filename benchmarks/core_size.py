@@ -2,9 +2,10 @@
 
     python benchmarks/core_size.py
 
-The table counts the Python files and lines that `roformer push --with-code` publishes beside an encoder and its tokenizer, and
-the distinct functions of the package that one call of `RoFormerForMaskedLM` with padding and labels enters, their files and their
-statements (docstrings not counted), beside those of transformers' RoFormer and ModernBERT.
+The table counts the Python files and lines that `roformer push --with-code` publishes beside an encoder and its
+tokenizer, and the distinct functions of the package that one call of `RoFormerForMaskedLM` with padding and labels
+enters, their files and their statements (docstrings not counted), beside those of transformers' RoFormer and
+ModernBERT.
 """
 
 import ast
@@ -40,7 +41,8 @@ def published() -> tuple[int, int]:
 
 
 def entered(model: torch.nn.Module, is_counted: Callable[[str], bool]) -> tuple[int, int, int]:
-    """Return the functions that a call with padding and labels enters in files that count, their files and statements."""
+    """Return the functions that a call with padding and labels enters in files that count, their files and
+    statements."""
     ids = torch.randint(5, 90, (2, 16), generator=torch.Generator().manual_seed(0))
     mask = torch.ones_like(ids)
     mask[1, 10:] = 0

@@ -1,12 +1,14 @@
-"""Speed with no option set: pipelines, SentenceTransformer and Trainer, compared with transformers' models of equal size.
+"""Speed with no option set: pipelines, SentenceTransformer and Trainer, compared with transformers' models of equal
+size.
 
     python benchmarks/defaults.py [--texts FILE …] [--count 512] [--runs 3] [--threads 2] [--quick]
 
-Each FILE is text with one document per line, or JSON Lines, also as .gz; as many texts are drawn from each. Without --texts, they
-are pieces of examples/long_document.txt, of 8 to 500 characters. Our RoFormer, transformers' RoFormer and a BERT with scaled dot
-product attention have 6 layers of width 256, random weights and the same tokens, one per character. Each has its own process, and
-they run in turns. Pipelines read batches of 32 in the order of the texts; SentenceTransformer sorts them by length; Trainer takes
-its default, random batches of 8. No model is told to leave out padding.
+Each FILE is text with one document per line, or JSON Lines, also as .gz; as many texts are drawn from each. Without
+--texts, they are pieces of examples/long_document.txt, of 8 to 500 characters. Our RoFormer, transformers' RoFormer and
+a BERT with scaled dot product attention have 6 layers of width 256, random weights and the same tokens, one per
+character. Each has its own process, and they run in turns. Pipelines read batches of 32 in the order of the texts;
+SentenceTransformer sorts them by length; Trainer takes its default, random batches of 8. No model is told to leave out
+padding.
 """
 
 import argparse

@@ -4,10 +4,10 @@
     python benchmarks/figures.py --status               list each table, and whether its code has changed since
     python benchmarks/figures.py --render               only print docs/figures/*.json into the pages
 
-A table stands in README.md or docs/*.md between `<!-- figure NAME: TABLE -->` and `<!-- /figure -->`. `PARTS` has the command of
-each NAME, which writes docs/figures/NAME.json with its tables. Parts run one after the other, in the order below, and need an
-idle machine: each finished part is kept, and the same command resumes. Data of others is read from ROFORMER_SHARED_DATA, or
-from ../shared/data.
+A table stands in README.md or docs/*.md between `<!-- figure NAME: TABLE -->` and `<!-- /figure -->`. `PARTS` has the
+command of each NAME, which writes docs/figures/NAME.json with its tables. Parts run one after the other, in the order
+below, and need an idle machine: each finished part is kept, and the same command resumes. Data of others is read from
+ROFORMER_SHARED_DATA, or from ../shared/data.
 """
 
 import argparse
@@ -44,8 +44,8 @@ NOT_MEASURED = "Not yet measured."
 MODELS, TOKENIZERS, SERVING = "modeling_roformer/*.py", "tokenization/*.py", "serving/onnx_export/*.py"
 TRAINING = "training/**/*.py"
 
-# Folders that commands read, and the commands that make them. None: trained as the page of the table describes, which takes hours,
-# so RUNS keeps the results. {data} is the folder of others' data; patterns such as *.gz are expanded.
+# Folders that commands read, and the commands that make them. None: trained as the page of the table describes, which
+# takes hours, so RUNS keeps the results. {data} is the folder of others' data; patterns such as *.gz are expanded.
 INPUTS = {
     "mini": "roformer convert examples/roformer-mini-zh {mini}",
     "to_512": "roformer convert {data}/legacy_tf_trained {to_512}",
@@ -312,8 +312,8 @@ def input_folder(name: str) -> Path:
 def make_input(name: str) -> None:
     """Make a folder that the command of a part reads, and those that its own command reads.
 
-    A finished one has a stamp beside it, with the command. A conversion takes seconds and is made anew each time, as its
-    source may have changed.
+    A finished one has a stamp beside it, with the command. A conversion takes seconds and is made anew each time, as
+    its source may have changed.
     """
     stamp, command = BUILD / f"{name}.made", INPUTS[name]
     if command is None:

@@ -2,12 +2,12 @@
 
     python benchmarks/generation.py [--quick] [--output FOLDER/NAME]
 
-All models have 6 layers of 256, 4 heads, 12,000 words and random weights. Prompts of a batch have different lengths, half to
-all of --prompts, with padding on the left. The models run in turns in one process, on one core, and times are the processor's,
-on which other load has less effect. A call of `generate` gives two figures: the prefill, up to the first logits, and the decoding
-of the tokens after it. Beams, sampling and static caches are measured for the first length of --prompts. The second table has one
-prompt of each length in --lengths: softmax attention reads the keys of all tokens for each new one, linear attention a state of
-constant size.
+All models have 6 layers of 256, 4 heads, 12,000 words and random weights. Prompts of a batch have different lengths,
+half to all of --prompts, with padding on the left. The models run in turns in one process, on one core, and times are
+the processor's, on which other load has less effect. A call of `generate` gives two figures: the prefill, up to the
+first logits, and the decoding of the tokens after it. Beams, sampling and static caches are measured for the first
+length of --prompts. The second table has one prompt of each length in --lengths: softmax attention reads the keys of
+all tokens for each new one, linear attention a state of constant size.
 """
 
 import argparse
@@ -78,7 +78,8 @@ def generate(model, b: int, s: int, new_tokens: int, way: str) -> tuple[float, f
 
 
 def in_turn(calls: dict[str, Callable], runs: int, progress: Callable[[str], None]) -> dict[str, tuple]:
-    """Return the prefill and the step of each model, as measurements. They run in turns, after one warm-up call each."""
+    """Return the prefill and the step of each model, as measurements. They run in turns, after one warm-up call
+    each."""
 
     def tell(name: str, run: int) -> None:
         progress(f"{name}, run {run} of {runs}" if run else f"{name}, warm-up")

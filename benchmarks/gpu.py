@@ -2,13 +2,15 @@
 
     python benchmarks/gpu.py [--output FOLDER/NAME] [--layers 12] [--runs 5] [--quick] [--device cpu]
 
-`make figures-gpu` runs it. It has not run on a GPU yet. The models have random weights and 12 layers of 768; ModernBERT's gated
-feed-forward layers have as many parameters as the others'. A batch has 16,384 tokens unless a table says otherwise. Forward
-passes compute in bfloat16, training steps under autocast. Runs of all subjects alternate; the tables have medians.
+`make figures-gpu` runs it. It has not run on a GPU yet. The models have random weights and 12 layers of 768;
+ModernBERT's gated feed-forward layers have as many parameters as the others'. A batch has 16,384 tokens unless a table
+says otherwise. Forward passes compute in bfloat16, training steps under autocast. Runs of all subjects alternate; the
+tables have medians.
 
-"flash" is the kernel that comes with torch (tests/helpers/torch_flash.py). "of peak" is the share of the data sheet's dense
-bfloat16 FLOPS, or on other GPUs of the rate of a product of matrices of 8,192, which is also a row. FLOPS are those of the
-products that the result needs: linear layers and attention of tokens, not of padding, and three times that in training.
+"flash" is the kernel that comes with torch (tests/helpers/torch_flash.py). "of peak" is the share of the data sheet's
+dense bfloat16 FLOPS, or on other GPUs of the rate of a product of matrices of 8,192, which is also a row. FLOPS are
+those of the products that the result needs: linear layers and attention of tokens, not of padding, and three times that
+in training.
 """
 
 import argparse

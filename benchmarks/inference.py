@@ -2,10 +2,10 @@
 
     python benchmarks/inference.py [--quick] [--plot PNG] [--quantize] [--device cpu|cuda]
 
-Models with random weights (12 layers of 768; ModernBERT's gated feed-forward layers have as many parameters as the others')
-run in turns at each length, each in its own process. So does the ceiling: only the matrix products and scaled dot product
-attention of the same shapes, a bound for every implementation. A CPU runs one text in float32, a GPU 16,384 tokens in
-bfloat16. The compiled model's memory includes the compiler's.
+Models with random weights (12 layers of 768; ModernBERT's gated feed-forward layers have as many parameters as the
+others') run in turns at each length, each in its own process. So does the ceiling: only the matrix products and scaled
+dot product attention of the same shapes, a bound for every implementation. A CPU runs one text in float32, a GPU 16,384
+tokens in bfloat16. The compiled model's memory includes the compiler's.
 
 Then follow the rotation's share of one layer's time, a batch of mixed lengths with and without padding and, with
 `--quantize`, int8 linear layers: their time, and their effect on the predictions of a trained checkpoint.

@@ -2,14 +2,14 @@
 
     python benchmarks/length.py --corpus laws.jsonl.gz [--plot length.png] [--documents 12] [--model DIR]
 
-The first tokens of long documents, as many as the greatest length, are split into windows of each length. So every length
-and kind has the same masked words (15 %, a fixed seed), with more or less context. The tables show loss and accuracy on all
-masks, and the loss on masks among the last 256 positions, which end a window at every length. The default model is
-examples/roformer-mini-zh, trained at 4,096.
+The first tokens of long documents, as many as the greatest length, are split into windows of each length. So every
+length and kind has the same masked words (15 %, a fixed seed), with more or less context. The tables show loss and
+accuracy on all masks, and the loss on masks among the last 256 positions, which end a window at every length. The
+default model is examples/roformer-mini-zh, trained at 4,096.
 
-"fitted" scales each window as needed: the factor is its length divided by the trained length, at least 1. Dynamic NTK adapts
-to every text, with factor 1. "× 8" is one factor for all lengths. Standard errors are over documents, because words of one
-document are not independent. It takes about five minutes on two idle cores.
+"fitted" scales each window as needed: the factor is its length divided by the trained length, at least 1. Dynamic NTK
+adapts to every text, with factor 1. "× 8" is one factor for all lengths. Standard errors are over documents, because
+words of one document are not independent. It takes about five minutes on two idle cores.
 """
 
 import argparse
@@ -165,8 +165,8 @@ def show(figures: measure.Figures, results: dict[tuple[str, int], Scores], lengt
             for kind, length in values
         ]
         console.print(
-            f"Standard error: at most {max(map(standard_error, values.values())):.3f} of a cell, and {max(differences):.3f} "
-            "of the difference from the default in its column, whose words are the same.\n"
+            f"Standard error: at most {max(map(standard_error, values.values())):.3f} of a cell, and "
+            f"{max(differences):.3f} of the difference from the default in its column, whose words are the same.\n"
         )
 
 

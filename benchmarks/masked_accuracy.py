@@ -2,15 +2,15 @@
 
     python benchmarks/masked_accuracy.py --models DIR [DIR …] --held-out FILE [FILE …] [--train FOLDER] [--long FILE]
 
-Each file is a source: text with one document per line, or JSON Lines. It is split into pieces of 512 tokens at sentence ends,
-15 % of whose words are replaced by [MASK] (a fixed seed), up to 20,000 masks. A masked [UNK] counts as wrong in any case. The
-macro-average is the mean over sources. `examples/hold_out.py` holds documents out.
+Each file is a source: text with one document per line, or JSON Lines. It is split into pieces of 512 tokens at sentence
+ends, 15 % of whose words are replaced by [MASK] (a fixed seed), up to 20,000 masks. A masked [UNK] counts as wrong in
+any case. The macro-average is the mean over sources. `examples/hold_out.py` holds documents out.
 
-With --train, two baselines are counted in those files: the most frequent word, and the most frequent word between the same
-two neighbours, or else after the left one, or before the right one.
+With --train, two baselines are counted in those files: the most frequent word, and the most frequent word between the
+same two neighbours, or else after the left one, or before the right one.
 
-With --long, documents of at least 6,500 characters of that file are read in windows of 512, 2,048 and 4,096 tokens with the
-same masked words, with the `rope_parameters` of each model's configuration.
+With --long, documents of at least 6,500 characters of that file are read in windows of 512, 2,048 and 4,096 tokens with
+the same masked words, with the `rope_parameters` of each model's configuration.
 """
 
 import argparse
@@ -41,7 +41,8 @@ LONG = 6_500  # characters
 def masked_batches(
     source: Path, tokenizer: PreTrainedTokenizerBase, cache: str, wanted: int, seed: int, length: int = LENGTH
 ) -> list[dict]:
-    """Return batches of pieces of at most `length` tokens in random order, with `wanted` masked words, or as many as there are."""
+    """Return batches of pieces of at most `length` tokens in random order, with `wanted` masked words, or as many as
+    there are."""
     pieces = Corpus([source], cache).pieces(tokenizer, length)
     collator = MaskingCollator(tokenizer, seed, share=SHARE, replaced=1, random=0)
     order = np.argsort(uniform((seed, 0), (0, 0, 0), len(pieces)))

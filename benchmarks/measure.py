@@ -1,10 +1,10 @@
 """Fair measurement: subjects in separate processes, alternating runs, medians; and the tables of a script, as files.
 
-A subject is a function that does one piece of work. A factory makes it in a worker process, where it is timed, so that its
-peak memory is its own. Runs of all subjects alternate, so that other load on the machine affects all of them.
+A subject is a function that does one piece of work. A factory makes it in a worker process, where it is timed, so that
+its peak memory is its own. Runs of all subjects alternate, so that other load on the machine affects all of them.
 
-A script prints its tables through `Figures`. With `--output FOLDER/NAME`, these are also written to NAME.md and NAME.json, which
-says on which machine, with which versions and at which commit they were measured.
+A script prints its tables through `Figures`. With `--output FOLDER/NAME`, these are also written to NAME.md and
+NAME.json, which says on which machine, with which versions and at which commit they were measured.
 """
 
 import argparse
@@ -184,7 +184,8 @@ def to_markdown(table: dict) -> str:
 
 
 def origin(found: dict) -> str:
-    """Return the line below the tables of a NAME.json: machine, versions, commit and date. Kept results have no machine."""
+    """Return the line below the tables of a NAME.json: machine, versions, commit and date. Kept results have no
+    machine."""
     machine, versions = found["machine"], found["versions"]
     if machine is None:
         said = (

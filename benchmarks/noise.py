@@ -2,9 +2,9 @@
 
     python benchmarks/noise.py [--repeats 5] [--runs 5] [--quick]
 
-Each repeat starts two processes with the same program and runs them in turns, as the other scripts run two models. Their ratio
-would be 1 without noise. The programs are a forward pass of 12 layers of 768 on 512 tokens, and a training step of 2 such layers
-on 4 texts of 128 tokens.
+Each repeat starts two processes with the same program and runs them in turns, as the other scripts run two models.
+Their ratio would be 1 without noise. The programs are a forward pass of 12 layers of 768 on 512 tokens, and a training
+step of 2 such layers on 4 texts of 128 tokens.
 """
 
 import argparse

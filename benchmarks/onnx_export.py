@@ -2,11 +2,11 @@
 
     python benchmarks/onnx_export.py --model DIR --texts FILE [FILE …]
 
-Each file is a source: text with one document per line, or JSON Lines. It is split into pieces of 128 tokens at sentence ends,
-15 % of whose words are replaced by [MASK] (a fixed seed), up to 4,000 masks in all. Pieces are run one at a time. The table
-has the share of masks with the same top prediction as PyTorch in float32, the minimum and the mean cosine of the vectors (the
-mean over tokens of the bare model's last hidden states), the graph's size, and its time for all pieces on one thread relative
-to the float32 graph, as the median of alternating rounds.
+Each file is a source: text with one document per line, or JSON Lines. It is split into pieces of 128 tokens at sentence
+ends, 15 % of whose words are replaced by [MASK] (a fixed seed), up to 4,000 masks in all. Pieces are run one at a time.
+The table has the share of masks with the same top prediction as PyTorch in float32, the minimum and the mean cosine of
+the vectors (the mean over tokens of the bare model's last hidden states), the graph's size, and its time for all pieces
+on one thread relative to the float32 graph, as the median of alternating rounds.
 """
 
 import argparse
@@ -35,7 +35,8 @@ from modeling_roformer.training.runs.models import load_tokenizer
 
 
 def second_products(graph: Path) -> list[str]:
-    """Return the names of the feed-forward networks' second products, whose matrix has four times as many rows as columns."""
+    """Return the names of the feed-forward networks' second products, whose matrix has four times as many rows as
+    columns."""
     model = onnx.load(graph).graph
     shapes = {tensor.name: tensor.dims for tensor in model.initializer}
     products = [node for node in model.node if node.op_type == "MatMul" and node.input[1] in shapes]

@@ -1,10 +1,12 @@
-"""Speed of the forward pass with padding left out, compared with padding computed, by the share of padding in the batch.
+"""Speed of the forward pass with padding left out, compared with padding computed, by the share of padding in the
+batch.
 
-    python benchmarks/padding.py [--sizes 6x256 12x768:4] [--lengths 64 512] [--batches 4 32] [--threads 1 2] [--runs 5] [--quick]
+    python benchmarks/padding.py [--sizes 6x256 12x768:4] [--lengths 64 512] [--batches 4 32] [--threads 1 2] \
+        [--runs 5] [--quick]
 
-Lengths of the texts are drawn evenly from a range, and one text has the full length. The two run in turns in one process per
-size and number of threads. The table shows from which share on leaving padding out is faster; LEAST_SAVED of
-modeling_roformer/unpadding.py is that share.
+Lengths of the texts are drawn evenly from a range, and one text has the full length. The two run in turns in one
+process per size and number of threads. The table shows from which share on leaving padding out is faster; LEAST_SAVED
+of modeling_roformer/unpadding.py is that share.
 """
 
 import argparse

@@ -2,12 +2,13 @@
 
     python benchmarks/serving.py TEXTS MODEL [--classifier DIR] [--count 512] [--runs 5] [--plot serving.png]
 
-TEXTS is text with one document per line, or JSON Lines, also as .gz. MODEL is a saved masked language model or encoder, such as
-the output of `roformer convert examples/roformer-mini-zh roformer-mini-zh`. DIR is a trained classifier. Each way of serving
-has its own process, and they run in turns. Times are from texts to vectors or classes, tokenization included. Agreement is the
-minimum cosine with the float32 model's vectors, or the share of texts with the same class. The peers are sentence-transformers
-with its defaults, on a BERT of equal size with random weights, and transformers' own RoFormer. Rows of torchao and OpenVINO are
-left out, with a line that names them, where these packages are not installed.
+TEXTS is text with one document per line, or JSON Lines, also as .gz. MODEL is a saved masked language model or encoder,
+such as the output of `roformer convert examples/roformer-mini-zh roformer-mini-zh`. DIR is a trained classifier. Each
+way of serving has its own process, and they run in turns. Times are from texts to vectors or classes, tokenization
+included. Agreement is the minimum cosine with the float32 model's vectors, or the share of texts with the same class.
+The peers are sentence-transformers with its defaults, on a BERT of equal size with random weights, and transformers'
+own RoFormer. Rows of torchao and OpenVINO are left out, with a line that names them, where these packages are not
+installed.
 """
 
 import argparse
@@ -79,7 +80,8 @@ def quiet() -> None:
 
 
 def make_serving(name: str, folder: str, task: str, threads: int) -> Callable:
-    """Return the subject of a worker: texts to normalised vectors or classes; or one at a time, with seconds for each."""
+    """Return the subject of a worker: texts to normalised vectors or classes; or one at a time, with seconds for
+    each."""
     quiet()
     torch.set_num_threads(threads)
     of_batch, tokenizer = load(name, folder, task, threads)

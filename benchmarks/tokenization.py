@@ -4,12 +4,12 @@ usage: python benchmarks/tokenization.py [CORPUS] [--vocabulary FILE] [--plot le
        python benchmarks/tokenization.py [CORPUS] [--vocabulary FILE] --cores
        python benchmarks/tokenization.py [--vocabulary FILE] --round-trip CORPUS...
 
-CORPUS is a text file, JSON Lines with fields "text", or a folder of these, also as .gz. The default is ../shared/data/zh_corpus if it
-exists, otherwise random texts with the word frequencies of jieba's dictionary. All tokenizers process the same texts in
-alternating rounds; the table has medians.
+CORPUS is a text file, JSON Lines with fields "text", or a folder of these, also as .gz. The default is
+../shared/data/zh_corpus if it exists, otherwise random texts with the word frequencies of jieba's dictionary. All
+tokenizers process the same texts in alternating rounds; the table has medians.
 
---cores measures with one core per tokenizer, and with all: BertTokenizerFast uses all of them in one call, ours in several
-processes. --round-trip counts the texts that decode to themselves, except for upper case.
+--cores measures with one core per tokenizer, and with all: BertTokenizerFast uses all of them in one call, ours in
+several processes. --round-trip counts the texts that decode to themselves, except for upper case.
 """
 
 import argparse

@@ -2,11 +2,12 @@
 
     python benchmarks/trained.py KIND FOLDER [FOLDER …] --output FOLDER/NAME
 
-KIND names the script: "translation" (translate.py), "triplets" (finetune_triplet.py), "laboratory" (position_laboratory/compare.py),
-"characters" (char_lm.py), "classification" (finetune_classification.py), "retrieval" (train_retriever.py) or "positions"
-(compare_position_embeddings.py). FOLDER is its output, with results.json; for "positions", with a folder for each run. Several
-folders of "classification", "retrieval", "triplets" and "positions" make one table: each has rows, or seeds, of its own. Run
-"laboratory" on the machine of the training, which it records with its speed.
+KIND names the script: "translation" (translate.py), "triplets" (finetune_triplet.py), "laboratory"
+(position_laboratory/compare.py), "characters" (char_lm.py), "classification" (finetune_classification.py), "retrieval"
+(train_retriever.py) or "positions" (compare_position_embeddings.py). FOLDER is its output, with results.json; for
+"positions", with a folder for each run. Several folders of "classification", "retrieval", "triplets" and "positions"
+make one table: each has rows, or seeds, of its own. Run "laboratory" on the machine of the training, which it records
+with its speed.
 """
 
 import argparse
@@ -51,7 +52,8 @@ def spread(values: list[float], form: str) -> measure.Cell:
 
 
 def refuse_other_settings(runs: list[dict], names: Iterable[str] | None = None) -> None:
-    """Stop the program if the settings of runs differ in one of `names`, or in any, so that their rows cannot be compared."""
+    """Stop the program if the settings of runs differ in one of `names`, or in any, so that their rows cannot be
+    compared."""
     for name in dict.fromkeys(name for of in runs for name in of) if names is None else names:
         if len({str(of.get(name)) for of in runs}) > 1:
             sys.exit(f"the runs differ in {name.replace('_', ' ')}: they cannot be compared")
@@ -72,7 +74,8 @@ def translation(folder: Path) -> dict[str, Table]:
 
 
 def triplets(*folders: Path) -> dict[str, Table]:
-    """Return the accuracies of the rows of all folders, and their differences. A row may have its seeds in several folders."""
+    """Return the accuracies of the rows of all folders, and their differences. A row may have its seeds in several
+    folders."""
     from modeling_roformer.training.triplets.results import (
         Results,
         Row,
@@ -209,7 +212,8 @@ def retrieval(*folders: Path) -> dict[str, Table]:
 
 
 def positions(*folders: Path) -> dict[str, Table]:
-    """Return the final losses of the encodings, and how fast each learns, over the folders: each has the runs of a seed."""
+    """Return the final losses of the encodings, and how fast each learns, over the folders: each has the runs of a
+    seed."""
     from itertools import permutations
 
     from compare_position_embeddings import ENCODINGS

@@ -2,10 +2,10 @@
 
     python benchmarks/trainer.py [--quick] [--sizes mini base] [--runs 3]
 
-Both models start from the same weights and train with AdamW on the CPU, on the same batches of texts of mixed length, padded
-to the longest. Padding does not count as tokens. Ours trains as `pretrain` does, without padding and with logits only at labels
-(`unpad_inputs`, `sparse_prediction`), and once without these two. Each runs in its own process, in turns. Attention dropout is
-0, then 0.1; the dtype is float32, then bfloat16 by autocast.
+Both models start from the same weights and train with AdamW on the CPU, on the same batches of texts of mixed length,
+padded to the longest. Padding does not count as tokens. Ours trains as `pretrain` does, without padding and with logits
+only at labels (`unpad_inputs`, `sparse_prediction`), and once without these two. Each runs in its own process, in
+turns. Attention dropout is 0, then 0.1; the dtype is float32, then bfloat16 by autocast.
 """
 
 import argparse

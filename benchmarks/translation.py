@@ -2,11 +2,11 @@
 
     python benchmarks/translation.py [--quick] [--sizes small base] [--processes 3] [--runs 3]
 
-small is the model of examples/translation/multi30k.yaml, base that of the paper's Table 1, both with random weights. A step is
-forward, backward and AdamW on 64 pairs: of one length, and of mixed lengths, padded to the longest. Ours skips padding
-(`unpad_inputs`, `sparse_prediction`). Beam search translates 100 sentences into 32 tokens each, with 4 beams. Each model has
-its own process, and they run in turns. Times differ more between two processes of a model than between two runs in one, so
-each is started several times, and the figure is the median of their medians.
+small is the model of examples/translation/multi30k.yaml, base that of the paper's Table 1, both with random weights. A
+step is forward, backward and AdamW on 64 pairs: of one length, and of mixed lengths, padded to the longest. Ours skips
+padding (`unpad_inputs`, `sparse_prediction`). Beam search translates 100 sentences into 32 tokens each, with 4 beams.
+Each model has its own process, and they run in turns. Times differ more between two processes of a model than between
+two runs in one, so each is started several times, and the figure is the median of their medians.
 """
 
 import argparse

@@ -53,8 +53,8 @@ class Composition:
     """The sources of the new embeddings.
 
     `rows` has, for each new entry, the ids of the old embeddings that are averaged. The others are numbers of entries:
-    `copied` are in both vocabularies, `averaged` have known tokens, `incomplete` ones of these also have unknown tokens,
-    which are left out, and `unknown` have none that is known, and start as [UNK].
+    `copied` are in both vocabularies, `averaged` have known tokens, `incomplete` ones of these also have unknown
+    tokens, which are left out, and `unknown` have none that is known, and start as [UNK].
     """
 
     rows: list[list[int]]
@@ -86,7 +86,8 @@ def compose(entries: list[str], tokenizer) -> Composition:
 
 
 def mean_rows(old: torch.Tensor, rows: list[list[int]]) -> Iterator[torch.Tensor]:
-    """Yield the means of rows of `old` (vocabulary, ...) in slabs, summed in float64 and rounded to the dtype of `old`."""
+    """Yield the means of rows of `old` (vocabulary, ...) in slabs, summed in float64 and rounded to the dtype of
+    `old`."""
     import torch
 
     for first in range(0, len(rows), SLAB):

@@ -3,11 +3,11 @@
     python examples/char_lm.py TEXT --output RUNS [--unit byte] [--prompt "ROMEO:"] [--paper]
 
 TEXT is any text file; the paper uses enwik8, a dump of Wikipedia. The first 90 % are for training, the next 5 % for the
-validation loss, and the last 5 % for the bits per character that are printed at the end. All models start with the same weights
-and random features and read the same batches. They differ in where RoPE is applied: nowhere ("none"), "after" Performer's
-feature map (equation 19), or "before" it. `--paper` sets the paper's size: 12 layers of 768 with 12 heads, texts of 1,024
-tokens, batches of 128, learning rate 1e-4; and the 266 features of the code that the paper cites, 64·ln 64 for heads of 64. The
-same command resumes a stopped run.
+validation loss, and the last 5 % for the bits per character that are printed at the end. All models start with the same
+weights and random features and read the same batches. They differ in where RoPE is applied: nowhere ("none"), "after"
+Performer's feature map (equation 19), or "before" it. `--paper` sets the paper's size: 12 layers of 768 with 12 heads,
+texts of 1,024 tokens, batches of 128, learning rate 1e-4; and the 266 features of the code that the paper cites,
+64·ln 64 for heads of 64. The same command resumes a stopped run.
 """
 
 import argparse

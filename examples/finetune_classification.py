@@ -2,9 +2,9 @@
 
     python examples/finetune_classification.py MODEL --train reviews.csv --output classifier --seeds 0 1 2
 
-Texts are in .csv, .tsv, .jsonl or .parquet files, or in data sets: NAME or NAME:CONFIG on the Hub, or a folder. A .tsv file may
-also have a text, a TAB and a label in each line, in either order. With --train alone, the texts are split 6:2:2; if only
---validation is missing, a fifth of --train replaces it. See docs/fine-tuning.md.
+Texts are in .csv, .tsv, .jsonl or .parquet files, or in data sets: NAME or NAME:CONFIG on the Hub, or a folder. A .tsv
+file may also have a text, a TAB and a label in each line, in either order. With --train alone, the texts are split
+6:2:2; if only --validation is missing, a fifth of --train replaces it. See docs/fine-tuning.md.
 """
 
 import argparse
@@ -136,7 +136,8 @@ def read_data(chosen: argparse.Namespace) -> datasets.DatasetDict:
 
 
 def choose_defaults(chosen: argparse.Namespace, config: RoFormerConfig, texts: int) -> None:
-    """Set the options that are not given: as in the run that is resumed, or fitted to the model and the training texts."""
+    """Set the options that are not given: as in the run that is resumed, or fitted to the model and the training
+    texts."""
     for name in ("learning_rate", "batch_size", "patience"):
         if getattr(chosen, name) is None:
             setattr(chosen, name, recorded_setting(chosen.output, name))
@@ -208,7 +209,8 @@ def fine_tune(
 
 
 def scores_of(trainer: FiniteTrainer, parts: datasets.DatasetDict) -> dict[str, dict[str, float]]:
-    """Return accuracy and macro F1 of the best epoch on the validation split and, if there is one, on the test split."""
+    """Return accuracy and macro F1 of the best epoch on the validation split and, if there is one, on the test
+    split."""
     best = trainer.state.best_global_step
     logged = [entry for entry in trainer.state.log_history if entry["step"] == best and "eval_accuracy" in entry]
     scores = {"validation": {name: logged[0][f"eval_{name}"] for name in SCORES}}
@@ -277,8 +279,9 @@ def fine_tune_seeds(chosen: argparse.Namespace) -> None:
                 write_trained_card(
                     folder,
                     chosen.output.resolve().name,
-                    f"Fine-tuned to classify {kind}, on {parts.num_rows['train']:,} {kind} of {published_name(chosen.train)}; the "
-                    f"epoch was chosen by the accuracy on {parts.num_rows['validation']:,} others.",
+                    f"Fine-tuned to classify {kind}, on {parts.num_rows['train']:,} {kind} of "
+                    f"{published_name(chosen.train)}; the epoch was chosen by the accuracy on "
+                    f"{parts.num_rows['validation']:,} others.",
                     base=chosen.model,
                     data=[chosen.train],
                     hyperparameters={name: getattr(chosen, name) for name in HYPERPARAMETERS} | {"seed": seed},

@@ -2,11 +2,11 @@
 
     python examples/finetune_glue.py --models BERT ROFORMER --data glue --tasks mrpc sst2 qnli stsb --output RUNS
 
-As in section 4.3: texts of up to 512 tokens, batches of 32, three epochs, learning rates 2e-5 to 5e-5. For each task, the table
-shows the learning rate with the best mean validation score over the seeds, and the standard deviation. The scores are GLUE's.
-DATA is a folder with a subfolder per task, or a data set such as nyu-mll/glue. A BERT is a model with
-position_encoding="learned". RUNS gets results.json, and the best model per checkpoint and task. The same command resumes a
-stopped run; further models, tasks, learning rates and seeds are added to the results.
+As in section 4.3: texts of up to 512 tokens, batches of 32, three epochs, learning rates 2e-5 to 5e-5. For each task,
+the table shows the learning rate with the best mean validation score over the seeds, and the standard deviation. The
+scores are GLUE's. DATA is a folder with a subfolder per task, or a data set such as nyu-mll/glue. A BERT is a model
+with position_encoding="learned". RUNS gets results.json, and the best model per checkpoint and task. The same command
+resumes a stopped run; further models, tasks, learning rates and seeds are added to the results.
 """
 
 import argparse
@@ -166,7 +166,8 @@ def succeeded(runs: list[dict]) -> list[dict]:
 
 
 def best_rate(runs: list[dict]) -> list[dict]:
-    """Return the runs of the best learning rate: the one with the fewest failed seeds, then with the best mean score."""
+    """Return the runs of the best learning rate: the one with the fewest failed seeds, then with the best mean
+    score."""
 
     def rank(same: list[dict]) -> tuple[int, float]:
         good = succeeded(same)
@@ -177,7 +178,8 @@ def best_rate(runs: list[dict]) -> list[dict]:
 
 
 def cell(runs: list[dict]) -> str:
-    """Format mean and standard deviation over the seeds, per validation split, the learning rate, and the failed seeds."""
+    """Format mean and standard deviation over the seeds, per validation split, the learning rate, and the failed
+    seeds."""
     shown, good = [], succeeded(runs)
     if not good:
         return "failed"
@@ -288,7 +290,8 @@ def compare(chosen: argparse.Namespace) -> None:
                 write_trained_card(
                     folder,
                     f"{name}-{task}",
-                    f"Fine-tuned on {tasks[task].num_rows['train']:,} texts or pairs of {title} ({published_name(chosen.data)}).",
+                    f"Fine-tuned on {tasks[task].num_rows['train']:,} texts or pairs of {title} "
+                    f"({published_name(chosen.data)}).",
                     base=places[name],
                     data=[chosen.data],
                     hyperparameters={**recipe, "learning_rate": rate, "seed": seed},

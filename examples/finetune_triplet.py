@@ -3,11 +3,11 @@
     python examples/finetune_triplet.py triplets.jsonl --models DIR... --output RUN --baselines
     python examples/finetune_triplet.py --train train.jsonl --test test.jsonl --models DIR... --output RUN
 
-Each line of a .jsonl file is {"A": text, "B": text, "C": text, "label": "B" or "C"}. A .csv, .tsv or .parquet file has these
-columns; --a, --b, --c and --label name others. A single file is split 6:2:2 by each seed. With --train and --test but no
---validation, a fifth of the training triplets is for validation. RUN gets results.json and, for each model and length, the
-model with the best validation accuracy, ready for `roformer push`. The same command resumes a stopped run, seed by seed. See
-docs/triplets.md.
+Each line of a .jsonl file is {"A": text, "B": text, "C": text, "label": "B" or "C"}. A .csv, .tsv or .parquet file has
+these columns; --a, --b, --c and --label name others. A single file is split 6:2:2 by each seed. With --train and --test
+but no --validation, a fifth of the training triplets is for validation. RUN gets results.json and, for each model and
+length, the model with the best validation accuracy, ready for `roformer push`. The same command resumes a stopped run,
+seed by seed. See docs/triplets.md.
 """
 
 import argparse

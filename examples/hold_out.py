@@ -3,9 +3,9 @@
     python examples/hold_out.py zh_corpus OUTPUT [--share 0.1] [--most 600_000]
 
 OUTPUT/train and OUTPUT/held_out get a compressed JSON Lines file for each file of the corpus. No document of one has a
-near-duplicate in the other: two documents are near-duplicates if their sets of five consecutive characters have a Jaccard
-similarity of at least --similarity (0.5). All such pairs are found, within and across files. A document that is part of a much
-longer one is not similar to it.
+near-duplicate in the other: two documents are near-duplicates if their sets of five consecutive characters have a
+Jaccard similarity of at least --similarity (0.5). All such pairs are found, within and across files. A document that is
+part of a much longer one is not similar to it.
 """
 
 import argparse
@@ -109,8 +109,8 @@ def main() -> None:
         held_out = held_out_documents(files, lengths, groups, wanted, chosen.seed)
         if not held_out.any():
             raise TrainingError(
-                f"nothing can be held out: each of the {len(everything):,} documents, with its near-duplicates, exceeds --share "
-                f"{chosen.share:g} or --most {chosen.most}: raise one of them, or --similarity"
+                f"nothing can be held out: each of the {len(everything):,} documents, with its near-duplicates, "
+                f"exceeds --share {chosen.share:g} or --most {chosen.most}: raise one of them, or --similarity"
             )
         for half, is_here in ("train", ~held_out), ("held_out", held_out):
             (folder / half).mkdir()

@@ -4,8 +4,8 @@
     python examples/pretrain_mlm.py --corpus TEXT... --tokenizer vocab.txt --output RUN
     torchrun --nproc-per-node 8 examples/pretrain_mlm.py examples/stages/paper.yaml ...
 
-A corpus is text with a document per line, JSON Lines, CSV, TSV or Parquet, folders of them, or names of data sets. Stages may be
-listed in a YAML file; `stages/paper.yaml` has those of the paper. See docs/pre-training.md.
+A corpus is text with a document per line, JSON Lines, CSV, TSV or Parquet, folders of them, or names of data sets.
+Stages may be listed in a YAML file; `stages/paper.yaml` has those of the paper. See docs/pre-training.md.
 """
 
 import argparse

@@ -2,11 +2,12 @@
 
     python examples/split_questions.py questions/*.jsonl.gz --passage paragraph --group article --output split
 
-Each file has a question, its passage and the article of the passage in each line or row (.csv, .tsv, .jsonl or .parquet).
-`--group` names the column whose values stay together; default: the passages. A hash of its value decides: 70 % of the values go
-to train.jsonl, 10 % to validation.jsonl and 20 % to test.jsonl. So the split does not depend on the order, nor on the other
-questions. The files have the fields `question`, `passage` and `group`, for train_retriever.py. passages.jsonl has each passage
-once. With `--join 1600`, the passages of a group are one, and groups with fewer than 1,600 characters are left out.
+Each file has a question, its passage and the article of the passage in each line or row (.csv, .tsv, .jsonl or
+.parquet). `--group` names the column whose values stay together; default: the passages. A hash of its value decides:
+70 % of the values go to train.jsonl, 10 % to validation.jsonl and 20 % to test.jsonl. So the split does not depend on
+the order, nor on the other questions. The files have the fields `question`, `passage` and `group`, for
+train_retriever.py. passages.jsonl has each passage once. With `--join 1600`, the passages of a group are one, and
+groups with fewer than 1,600 characters are left out.
 """
 
 import argparse

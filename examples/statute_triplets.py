@@ -2,18 +2,18 @@
 
     python examples/statute_triplets.py laws.jsonl.gz tokenizer --output statutes
 
-LAWS has a statute per line, the title in its first line and then articles that begin with 第…条. A is the first half of a
-statute's articles, B the second half, and C the second half of another statute of the same split, on another matter by its title,
-but of the same level (nation, province or other place). Each second half is B of one triplet and C of another; of all such
-choices, the one is taken whose C are closest to A by TF-IDF. B and C are cut at the same length. The label is random. Titles,
-preambles, headings, numbers of articles, dates, references, closing articles, and the names of places and governments are taken
-out, and punctuation is made alike. The halves have --least to --most tokens of TOKENIZER, a folder of a saved tokenizer, before
-they are cut.
+LAWS has a statute per line, the title in its first line and then articles that begin with 第…条. A is the first half of
+a statute's articles, B the second half, and C the second half of another statute of the same split, on another matter
+by its title, but of the same level (nation, province or other place). Each second half is B of one triplet and C of
+another; of all such choices, the one is taken whose C are closest to A by TF-IDF. B and C are cut at the same length.
+The label is random. Titles, preambles, headings, numbers of articles, dates, references, closing articles, and the
+names of places and governments are taken out, and punctuation is made alike. The halves have --least to --most tokens
+of TOKENIZER, a folder of a saved tokenizer, before they are cut.
 
-Of near-duplicates and of statutes with the same title only one is used. Tables say how often the answer is known from lengths,
-from numbers, from the order of the texts, and from classifiers of words that were trained on the same triplets; and how often it
-is known from style and from TF-IDF, when only the beginnings of the texts are read. Rate a model triplet by triplet: since each
-second half is right once and wrong once, one answer tells others.
+Of near-duplicates and of statutes with the same title only one is used. Tables say how often the answer is known from
+lengths, from numbers, from the order of the texts, and from classifiers of words that were trained on the same
+triplets; and how often it is known from style and from TF-IDF, when only the beginnings of the texts are read. Rate a
+model triplet by triplet: since each second half is right once and wrong once, one answer tells others.
 """
 
 import argparse
@@ -48,7 +48,8 @@ REMOVED = (
     (re.compile(rf"第{NUMBER}[款项]|前[一二三四五两]?[款条项]|本(?:条(?!例)|款(?!项)|项(?!目))"), ""),
     (
         re.compile(
-            r"[0-9一二三四五六七八九〇零]{2,4}\s*年\s*[0-9一二三四五六七八九十]{1,3}\s*月(?:\s*[0-9一二三四五六七八九十]{1,3}\s*日)?"
+            r"[0-9一二三四五六七八九〇零]{2,4}\s*年\s*[0-9一二三四五六七八九十]{1,3}\s*月"
+            r"(?:\s*[0-9一二三四五六七八九十]{1,3}\s*日)?"
         ),
         "",
     ),
@@ -69,11 +70,12 @@ PROVINCES = (
 )  # fmt: skip
 # Words of a title that do not tell its matter.
 TITLE_WORDS = re.compile(
-    r"[（(].*?[)）]|中华人民共和国|最高人民(?:法院|检察院)|国务院|关于|实施|若干|暂行|试行|管理|保护|促进|工作|条例|办法|规定|法|细则|规则|"
-    r"决定|解释|问题|的|[《》、\s　]"
+    r"[（(].*?[)）]|中华人民共和国|最高人民(?:法院|检察院)|国务院|关于|实施|若干|暂行|试行|管理|保护|促进|工作|条例|办法|规定|"
+    r"法|细则|规则|决定|解释|问题|的|[《》、\s　]"
 )  # fmt: skip
-# Share of the shorter of two texts at which both are cut. Both end inside a sentence: were the shorter one left whole and the other
-# cut at the end of a sentence, its being the longer one would tell which of the two it is, given the length of A.
+# Share of the shorter of two texts at which both are cut. Both end inside a sentence: were the shorter one left whole
+# and the other cut at the end of a sentence, its being the longer one would tell which of the two it is, given the
+# length of A.
 CUT = 0.9
 MARKS = "，。；：、（）"
 TERMS = """
@@ -83,7 +85,8 @@ TERMS = """
 制定 会同 负责 同意 擅自 方可 一律 政府 本地 地方 所在地 部门 主管部门 行政主管部门
 行政部门 行政管理部门 委员会 机关 机构 单位
 """
-# What the style of a text is: marks, digits, function words, and the terms that a lawmaker drafts with, whatever the matter.
+# What the style of a text is: marks, digits, function words, and the terms that a lawmaker drafts with, whatever the
+# matter.
 STYLE = (
     *MARKS, *(first + second for first in MARKS for second in MARKS), *"0123456789一二三四五六七八九十零〇百千万%",
     *"的之其由应须当不得可以或及并与和对在从自向按依将被者所本该各有无为是未已等除外内上下前后时凡均必每即但如若因至于",
@@ -228,8 +231,8 @@ def read_statutes(chosen: argparse.Namespace) -> list[Statute]:
 def make_triplets(statutes: list[Statute], some: random.Random) -> list[dict]:
     """Return the triplets of a split, one per statute that has another one of its level on another matter.
 
-    Each second half is B of one triplet and C of another, so a text alone does not tell whether it is B. Of all such ways to
-    choose C, this one has the largest sum of similarities to A by TF-IDF.
+    Each second half is B of one triplet and C of another, so a text alone does not tell whether it is B. Of all such
+    ways to choose C, this one has the largest sum of similarities to A by TF-IDF.
     """
     vectorizer = TfidfVectorizer(analyzer=JiebaSegmenter(), min_df=2, sublinear_tf=True)
     vectorizer.fit(statute.first + statute.second for statute in statutes)
@@ -254,7 +257,8 @@ def make_triplets(statutes: list[Statute], some: random.Random) -> list[dict]:
 
 
 def of_one_matter(matter: str, other: str) -> bool:
-    """Return whether titles may have one matter: they share more than half of the characters of the shorter one, or are equal.
+    """Return whether titles may have one matter: they share more than half of the characters of the shorter one, or are
+    equal.
 
     >>> of_one_matter("养犬", "城市养犬"), of_one_matter("道路运输", "道路交通安全")
     (True, False)
@@ -264,7 +268,8 @@ def of_one_matter(matter: str, other: str) -> bool:
 
 
 def of_equal_length(*texts: str) -> list[str]:
-    """Cut texts at the last end of a sentence within a share of the length of the shortest, so that lengths tell nothing."""
+    """Cut texts at the last end of a sentence within a share of the length of the shortest, so that lengths tell
+    nothing."""
     longest = int(CUT * min(map(len, texts)))
     return [text[: text.rfind("。", 0, longest) + 1] or text[:longest] for text in texts]
 
@@ -276,7 +281,8 @@ def known_without_reading(train: list[dict], test: list[dict]) -> dict[str, floa
     }
 
     def by(number_of: Callable[[str], float]) -> float:
-        """Return the accuracy of the best rule: the text whose number is closer to A's, the larger or the smaller number."""
+        """Return the accuracy of the best rule: the text whose number is closer to A's, the larger or the smaller
+        number."""
         a, b, c = (np.array([number_of(triplet[name]) for triplet in test]) for name in "ABC")
         rules = (abs(a - b) < abs(a - c), abs(a - b) <= abs(a - c), b > c, b < c)
         return max(float(np.mean(rule == labels["test"])) for rule in rules)
@@ -319,7 +325,8 @@ def known_without_reading(train: list[dict], test: list[dict]) -> dict[str, floa
 
 
 def style(text: str) -> np.ndarray:
-    """Return the frequencies of `STYLE`, and the mean, deviation and median of the lengths of sentences and of clauses."""
+    """Return the frequencies of `STYLE`, and the mean, deviation and median of the lengths of sentences and of
+    clauses."""
     parts = ([len(part) for part in re.split(ends, text) if part] or [0] for ends in ("。", f"[{MARKS}]"))
     frequencies = np.sqrt([text.count(word) / max(1, len(text)) for word in STYLE])
     return np.concatenate([frequencies, *([np.mean(part), np.std(part), np.median(part)] for part in parts)])
@@ -374,8 +381,8 @@ def main() -> None:
         statutes = [statute for statute in read_statutes(chosen) if fits(statute.first) and fits(statute.second)]
         if len(statutes) < chosen.test + chosen.validation + 2:
             raise TrainingError(
-                f"{len(statutes):,} statutes have halves of the right length, too few for {chosen.test:,} test triplets and "
-                f"{chosen.validation:,} for validation: lower --test, --least or --articles"
+                f"{len(statutes):,} statutes have halves of the right length, too few for {chosen.test:,} test "
+                f"triplets and {chosen.validation:,} for validation: lower --test, --least or --articles"
             )
         some.shuffle(statutes)
         ends = np.cumsum([chosen.test, chosen.validation, chosen.train])
@@ -387,13 +394,13 @@ def main() -> None:
         }
         if empty := [part for part, of in triplets.items() if not of]:
             raise TrainingError(
-                f"no triplet for {' and '.join(empty)}: no two of its statutes have one level and different matters: lower --least "
-                f"or --articles, or give a larger --{empty[0]}"
+                f"no triplet for {' and '.join(empty)}: no two of its statutes have one level and different matters: "
+                f"lower --least or --articles, or give a larger --{empty[0]}"
             )
         if len({triplet["label"] for triplet in triplets["train"]}) < 2:
             raise TrainingError(
-                f"the {len(triplets['train'])} training triplets have one label, too few to learn from: lower --test or --least, "
-                "or give a larger --train"
+                f"the {len(triplets['train'])} training triplets have one label, too few to learn from: lower --test "
+                "or --least, or give a larger --train"
             )
         known = known_without_reading(triplets["train"], triplets["test"])
         by_length: dict[str, list[float]] = {"style": [], "TF-IDF, words": []}

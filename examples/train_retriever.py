@@ -2,12 +2,13 @@
 
     python examples/train_retriever.py MODEL --train train.jsonl --test test.jsonl --output retriever --seeds 0 1 2
 
-MODEL is a saved encoder or masked language model of this package. Questions are in .csv, .tsv, .jsonl or .parquet files with the
-columns `question` and `passage`; --question and --passage name others. All passages are searched, with those of --passages. The
-other passages of a batch are negatives. After --epochs, the trained model finds hard negatives, passages that it ranks high for
-a question that they do not answer, and trains --hard-epochs more with them. With 0 of both, the model is only evaluated. RUN gets
-results.json and the model with the best validation score, for SentenceTransformer, `roformer embed` and `roformer rank`. The same
-command resumes a stopped run, seed by seed. See docs/retrieval.md.
+MODEL is a saved encoder or masked language model of this package. Questions are in .csv, .tsv, .jsonl or .parquet files
+with the columns `question` and `passage`; --question and --passage name others. All passages are searched, with those
+of --passages. The other passages of a batch are negatives. After --epochs, the trained model finds hard negatives,
+passages that it ranks high for a question that they do not answer, and trains --hard-epochs more with them. With 0 of
+both, the model is only evaluated. RUN gets results.json and the model with the best validation score, for
+SentenceTransformer, `roformer embed` and `roformer rank`. The same command resumes a stopped run, seed by seed. See
+docs/retrieval.md.
 """
 
 import argparse
@@ -126,13 +127,15 @@ def read_questions(source: str, chosen: argparse.Namespace, split: str) -> datas
 
 
 def read_parts(chosen: argparse.Namespace) -> datasets.DatasetDict:
-    """Return the parts train, validation and, if it is given, test. No passage is in two of them, unless the files have it."""
+    """Return the parts train, validation and, if it is given, test. No passage is in two of them, unless the files have
+    it."""
     parts = {part: read_questions(source, chosen, part) for part in PARTS if (source := getattr(chosen, part))}
     if "validation" not in parts:
         passages = sorted(set(parts["train"]["passage"]))
         if len(passages) < 20:
             raise TrainingError(
-                f"{chosen.train} has {len(passages)} different passages; expected at least 20, of which a tenth is for validation"
+                f"{chosen.train} has {len(passages)} different passages; expected at least 20, of which a tenth is for "
+                "validation"
             )
         held_out = {*random.Random(0).sample(passages, len(passages) // 10)}
         is_held_out = [passage in held_out for passage in parts["train"]["passage"]]
@@ -306,8 +309,8 @@ def load(chosen: argparse.Namespace) -> SentenceTransformer:
         model = SentenceTransformer(str(chosen.model), **options)
     if (kind := vector_of(model)) != "the mean over tokens":
         raise TrainingError(
-            f"{chosen.model} makes vectors by {kind}, but the mean over tokens is trained here: remove modules.json from it, or "
-            "train it with sentence-transformers"
+            f"{chosen.model} makes vectors by {kind}, but the mean over tokens is trained here: remove modules.json "
+            "from it, or train it with sentence-transformers"
         )
     # `roformer embed` has no prompts, and whole vectors.
     model.prompts, model.default_prompt_name, model.truncate_dim = {}, None, None
@@ -346,13 +349,13 @@ def refuse_unfit(config: RoFormerConfig, chosen: argparse.Namespace) -> None:
         config.add_pooling_layer and config.pooler_activation == "linear"
     ):  # RoFormer-Sim: `roformer embed` uses its pooler
         raise TrainingError(
-            f"{chosen.model} makes vectors of texts with its pooler, which this training leaves out: name another model, or "
-            "set add_pooling_layer to false in its config.json"
+            f"{chosen.model} makes vectors of texts with its pooler, which this training leaves out: name another "
+            "model, or set add_pooling_layer to false in its config.json"
         )
     if chosen.length > config.max_position_embeddings:  # at which a SentenceTransformer cuts texts
         raise TrainingError(
-            f"--length {chosen.length} is more than {chosen.model} reads: give --length {config.max_position_embeddings}, or "
-            "set max_position_embeddings in its config.json"
+            f"--length {chosen.length} is more than {chosen.model} reads: give --length "
+            f"{config.max_position_embeddings}, or set max_position_embeddings in its config.json"
         )
 
 
@@ -500,8 +503,8 @@ def save(
             place,
             chosen.output.resolve().name,
             f"Fine-tuned to find the passages that answer questions, with {len(parts['train']):,} questions of "
-            f"{published_name(chosen.train)}; the epoch was chosen by {BEST} on {len(parts['validation']):,} others. The vector of a "
-            f"text is the mean over its tokens, of which the first {chosen.length:,} are read.",
+            f"{published_name(chosen.train)}; the epoch was chosen by {BEST} on {len(parts['validation']):,} others. "
+            f"The vector of a text is the mean over its tokens, of which the first {chosen.length:,} are read.",
             base=chosen.model,
             data=[chosen.train],
             hyperparameters={name: getattr(chosen, name) for name in HYPERPARAMETERS} | {"seed": row["seed"]},

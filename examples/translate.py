@@ -1,15 +1,16 @@
 """Train a translation model, or models that differ in their positions only, as in Table 1 of the RoFormer paper.
 
     python examples/translate.py --train pairs.csv --encodings rotary --output RUNS
-    python examples/translate.py examples/translation/multi30k.yaml --train train.de train.en --validation val.de val.en \
-        --test test.de test.en --output RUNS
+    python examples/translate.py examples/translation/multi30k.yaml --train train.de train.en \
+        --validation val.de val.en --test test.de test.en --output RUNS
     python examples/translate.py --score RUNS/rotary-0/model --test test.de test.en
 
-Sentence pairs are a table (CSV, TSV, JSON Lines, Parquet, or a data set's NAME or NAME:CONFIG), or two text files: line i of the
-second is the translation of line i of the first. Without --validation or --test, a tenth of --train, at most 1,000 sentences,
-replaces it. Both languages share a vocabulary. "rotary" is the RoFormer, "sinusoidal" the Transformer; each seed trains both on
-the same batches. The model is the average of the last checkpoints. BLEU is computed by sacrebleu on plain text. RUNS gets
-results.json, losses.png and a folder for each model. The same command resumes a stopped run. See docs/translation.md.
+Sentence pairs are a table (CSV, TSV, JSON Lines, Parquet, or a data set's NAME or NAME:CONFIG), or two text files: line
+i of the second is the translation of line i of the first. Without --validation or --test, a tenth of --train, at most
+1,000 sentences, replaces it. Both languages share a vocabulary. "rotary" is the RoFormer, "sinusoidal" the Transformer;
+each seed trains both on the same batches. The model is the average of the last checkpoints. BLEU is computed by
+sacrebleu on plain text. RUNS gets results.json, losses.png and a folder for each model. The same command resumes a
+stopped run. See docs/translation.md.
 """
 
 import argparse
@@ -124,8 +125,8 @@ def read_parts(chosen: argparse.Namespace) -> dict[str, datasets.Dataset]:
     needed = FEWEST + len(missing) - 1  # each part takes at least one sentence
     if missing and (different := len(set(pairs["source"]))) < needed:
         raise TrainingError(
-            f"{chosen.train[0]} has {len(pairs)} pairs, of {different} different sentences; expected at least {needed} to hold out "
-            f"{' and '.join(f'--{part}' for part in missing)}"
+            f"{chosen.train[0]} has {len(pairs)} pairs, of {different} different sentences; expected at least {needed} "
+            f"to hold out {' and '.join(f'--{part}' for part in missing)}"
         )
     for part in missing:
         parts["train"], parts[part] = hold_out(parts["train"], HELD_OUT, MOST_HELD_OUT)
@@ -144,8 +145,8 @@ def tokenize(pairs: datasets.Dataset, files: list[str], tokenizer: PreTrainedTok
             if len(tokens) > longest:
                 sentence = f"{pairs[number][side][:30]!r}…"
                 raise TrainingError(
-                    f"{' and '.join(files)}: {sentence} has {len(tokens)} tokens, but longest is {longest}: raise it, or "
-                    "remove the pair"
+                    f"{' and '.join(files)}: {sentence} has {len(tokens)} tokens, but longest is {longest}: raise it, "
+                    "or remove the pair"
                 )
     return ids
 
@@ -180,7 +181,8 @@ def train(
     chosen: argparse.Namespace,
     run: dict,
 ) -> Seq2SeqTrainer:
-    """Train, from the last checkpoint of this run if there is one. Return the Trainer, with the average of the last checkpoints.
+    """Train, from the last checkpoint of this run if there is one. Return the Trainer, with the average of the last
+    checkpoints.
 
     Raises NotFinite if the run fails.
     """
@@ -258,7 +260,8 @@ def bleu_of(tokenization: str) -> sacrebleu.BLEU:
     except RuntimeError:  # sacrebleu's message has several lines
         extra = f"sacrebleu[{tokenization[:2]}]"
         raise TrainingError(
-            f"--bleu-tokenize {tokenization} needs packages that are not installed: `pip install '{extra}'` installs them"
+            f"--bleu-tokenize {tokenization} needs packages that are not installed: `pip install '{extra}'` installs "
+            "them"
         ) from None
 
 
@@ -407,8 +410,8 @@ def write_card(
     write_trained_card(
         folder,
         chosen.output.absolute().name,
-        f"Trained from random weights to translate, on {len(texts['train']):,} sentence pairs of {data['train']}. The weights are "
-        "the average of the last checkpoints.",
+        f"Trained from random weights to translate, on {len(texts['train']):,} sentence pairs of {data['train']}. The "
+        "weights are the average of the last checkpoints.",
         data=chosen.train,
         hyperparameters=known,
         scores=[EvalResult("translation", data["test"], data["test"], "bleu", bleu, **measured)],

@@ -4,8 +4,9 @@
     python examples/pretrain_mlm.py STAGES.yaml --corpus english/train.txt --eval english/held_out.txt \
         --tokenizer english/vocab.txt --output run
 
-Each article becomes a line. WikiText's own marks are removed: the " @" and "@ " around hyphens and commas, and the " = " around
-headings. The vocabulary is lower-case WordPiece, as BERT's, and has every character of the training articles.
+Each article becomes a line. WikiText's own marks are removed: the " @" and "@ " around hyphens and commas, and the
+" = " around headings. The vocabulary is lower-case WordPiece, as BERT's, and has every character of the training
+articles.
 """
 
 import argparse
@@ -55,8 +56,8 @@ def articles(path: Path) -> Iterator[str]:
 def word_pieces(texts: list[str], size: int) -> set[str]:
     """Return a vocabulary of lower-case WordPiece with the special tokens, the same in every run."""
     tokenizer = BertWordPieceTokenizer()
-    # Of equally frequent pairs, the trainer merges the one with the smaller ids first. It would number the characters inside words
-    # in the order of a hash table, which differs from run to run.
+    # Of equally frequent pairs, the trainer merges the one with the smaller ids first. It would number the characters
+    # inside words in the order of a hash table, which differs from run to run.
     inside: set[str] = set()
     for text in texts:
         for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(tokenizer.normalizer.normalize_str(text)):
@@ -73,8 +74,8 @@ def main() -> None:
     train = [article for number, article in enumerate(found, 1) if number % chosen.held_out]
     if not held_out:
         raise TrainingError(
-            f"{len(found)} article{'s' * (len(found) != 1)}: too few to hold out every {chosen.held_out}th: use a smaller "
-            "--held-out"
+            f"{len(found)} article{'s' * (len(found) != 1)}: too few to hold out every {chosen.held_out}th: use a "
+            "smaller --held-out"
         )
     with output_folder(chosen.output) as folder:
         for name, part in ("train", train), ("held_out", held_out):

@@ -67,16 +67,17 @@ KINDS = {
     ),
     "simbert": Kind(
         "SimBERT",
-        f"A sentence model: a [BERT](https://arxiv.org/abs/1810.04805), built like [SimBERT]({_SIMBERT}). Its pooled first"
-        " token is the vector of a sentence, and its prefix language model generates a similar sentence.",
+        f"A sentence model: a [BERT](https://arxiv.org/abs/1810.04805), built like [SimBERT]({_SIMBERT}). Its pooled "
+        "first token is the vector of a sentence, and its prefix language model generates a similar sentence.",
         ("bert", "simbert"),
         TABLE,
         CITATIONS["devlin2019bert"],
     ),
     "seq2seq": Kind(
         "RoFormer for sequence to sequence",
-        "A Transformer that generates one text from another, such as a translation: an encoder and a decoder with rotary"
-        " position embedding (RoPE), as in section 4.1 of the [RoFormer paper](https://arxiv.org/abs/2104.09864).",
+        "A Transformer that generates one text from another, such as a translation: an encoder and a decoder with "
+        "rotary position embedding (RoPE), as in section 4.1 of the [RoFormer "
+        "paper](https://arxiv.org/abs/2104.09864).",
     ),
     "wobert": Kind(
         "WoBERT",

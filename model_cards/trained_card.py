@@ -1,7 +1,7 @@
 """Card of a model that a script has trained: its base model, data, hyperparameters and scores.
 
-The card is complete when it is written, so that the folder can be pushed as it is. It names files and folders without their
-paths.
+The card is complete when it is written, so that the folder can be pushed as it is. It names files and folders without
+their paths.
 """
 
 import math
@@ -33,9 +33,10 @@ def write_trained_card(
     Args:
         folder: folder of the saved model.
         name: name of the model, for the title and the `model-index`.
-        training: Markdown for the section on training: what the model was trained to do, on how many texts of which data.
-        base: model from which training started, as given on the command line: a folder, or a name on the Hub. None for random
-            weights.
+        training: Markdown for the section on training: what the model was trained to do, on how many texts of which
+            data.
+        base: model from which training started, as given on the command line: a folder, or a name on the Hub. None for
+            random weights.
         data: sources of the training data, as given on the command line. Those on the Hub become the field `datasets`.
         hyperparameters: settings of the training by name, listed after `training`; None leaves one out.
         scores: scores for the `model-index` and the section on results. Their `dataset_name` is a `published_name`, and

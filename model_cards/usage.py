@@ -77,6 +77,7 @@ def example(name: str, config: dict, word_level: bool) -> str:
 
 
 def makes_sentences(config: dict, word_level: bool) -> bool:
-    """Return whether it is a complete RoFormer-Sim or SimBERT with its language model, and not another head trained on one."""
+    """Return whether it is a complete RoFormer-Sim or SimBERT with its language model, and not another head trained on
+    one."""
     head = architecture_of(config) or "ForCausalLM"
     return kind_of(config, word_level) in ("sim", "simbert") and head.endswith("ForCausalLM")

@@ -4,8 +4,8 @@ Importing this package registers it with transformers: `AutoConfig`, `AutoModelâ
 for every RoFormer checkpoint. It reads no dictionary: the tokenizer does, when it first segments a text.
 
 The command `roformer` starts without models (see `roformer_command.py`), since importing torch and transformers takes
-seconds. In its process `registration` registers this package where a command uses a model, or the first public name that is
-asked for. The scripts of `examples/` start in the same way, to check their arguments first.
+seconds. In its process `registration` registers this package where a command uses a model, or the first public name
+that is asked for. The scripts of `examples/` start in the same way, to check their arguments first.
 """
 
 import sys

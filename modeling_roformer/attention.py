@@ -1,4 +1,5 @@
-"""Multi-head softmax attention with rotary position embedding: equations 2 and 16 of the RoFormer paper (arXiv:2104.09864).
+"""Multi-head softmax attention with rotary position embedding: equations 2 and 16 of the RoFormer paper
+(arXiv:2104.09864).
 
 A kind of self-attention is a class that owns what depends on its kind: its forward pass, the mask that it takes, the
 cache that it makes, how its own weights begin, and the checks that refuse what it cannot do. This one is
@@ -112,8 +113,8 @@ class MultiHeadAttention(nn.Module):
 class RoFormerSelfAttention(MultiHeadAttention):
     """Self-attention with equation 16: (R(m)·q)ᵀ(R(n)·k) in place of qᵀk; qᵀk without `position_embeddings`.
 
-    The config is read in each call, as the model reads it for the mask and the frequencies: it may be changed. Other kinds of
-    self-attention are subclasses.
+    The config is read in each call, as the model reads it for the mask and the frequencies: it may be changed. Other
+    kinds of self-attention are subclasses.
     """
 
     masks_texts = True  # whether a mask can separate several texts in a row
@@ -154,7 +155,8 @@ class RoFormerSelfAttention(MultiHeadAttention):
 
     @staticmethod
     def training_steps(model: Any) -> torch.Tensor | None:
-        """Return what `redraw` needs on the host before a call of the model, a 0-d tensor; None if nothing is redrawn."""
+        """Return what `redraw` needs on the host before a call of the model, a 0-d tensor; None if nothing is
+        redrawn."""
 
     @staticmethod
     def redraw(model: Any, training_steps: int) -> None:
@@ -169,7 +171,8 @@ class RoFormerSelfAttention(MultiHeadAttention):
 
     @staticmethod
     def check_mask(config: RoFormerConfig, attention_mask: Any, tokens: torch.Tensor, cache: Cache | None) -> None:
-        """Raise a ValueError unless an `attention_mask` is one that `make_mask` takes; `tokens` has the shape (b, s, …)."""
+        """Raise a ValueError unless an `attention_mask` is one that `make_mask` takes; `tokens` has the shape
+        (b, s, …)."""
         if type(attention_mask).__name__ == "BlockMask" and "flex" in (config._attn_implementation or ""):
             return
         check_shape("attention_mask", attention_mask)
@@ -199,13 +202,13 @@ class RoFormerSelfAttention(MultiHeadAttention):
         texts: FlatPacking | None = None,
         packing: Packing | None = None,
     ) -> torch.Tensor | None:
-        """Return the mask in the form that the config's attention implementation takes; None if nothing is masked, as in
-        packed texts.
+        """Return the mask in the form that the config's attention implementation takes; None if nothing is masked, as
+        in packed texts.
 
         Args:
             hidden_states: shape (b, s, hidden_size).
-            attention_mask: None; or shape (b, k), 0 for padding; or shape (b or 1, h or 1, s or 1, k), boolean (False for
-                masked pairs) or floating (added to the scores), which replaces the mask; or a BlockMask for flex
+            attention_mask: None; or shape (b, k), 0 for padding; or shape (b or 1, h or 1, s or 1, k), boolean (False
+                for masked pairs) or floating (added to the scores), which replaces the mask; or a BlockMask for flex
                 attention.
             token_type_ids: segments, shape (b, s), only read with `prefix_lm`; all 0 if None.
             texts: those of rows that hold several texts without padding.
@@ -343,8 +346,8 @@ def check_states(cache: Cache, states: Any, config: RoFormerConfig, b: int, widt
         )
     if states.shape[1] != config.num_attention_heads or states.shape[3] != (width or states.shape[3]):
         raise ValueError(
-            f"past_key_values has states of shape {tuple(states.shape)}; expected {config.num_attention_heads} heads of "
-            f"width {config.head_dim}, as in the model"
+            f"past_key_values has states of shape {tuple(states.shape)}; expected {config.num_attention_heads} heads "
+            f"of width {config.head_dim}, as in the model"
         )
 
 

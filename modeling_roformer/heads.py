@@ -82,12 +82,12 @@ def check_token_labels(
 ) -> tuple[int | None, bool]:
     """Raise a ValueError unless each token has a label from 0 to `classes` - 1, or -100.
 
-    `others` are further ranges to check in the same device sync (see `check_ranges`); `next_labels` are the labels of the
-    hidden states, if they are not `labels`.
+    `others` are further ranges to check in the same device sync (see `check_ranges`); `next_labels` are the labels of
+    the hidden states, if they are not `labels`.
 
     Returns:
-        The number of labels that are not -100; None without labels, or if they cannot be read (in a compiled model). And
-        whether labels may lie on padding, which then has to be computed.
+        The number of labels that are not -100; None without labels, or if they cannot be read (in a compiled model).
+        And whether labels may lie on padding, which then has to be computed.
     """
     inputs = input_ids if inputs_embeds is None else inputs_embeds
     if inputs is not None:
@@ -143,7 +143,8 @@ class RoFormerHead(RoFormerPreTrainedModel):
         setattr(self, self.base_model_prefix, self.base_model_class(config))
 
     def base_outputs(self, *inputs, reads_padding: bool = False, **kwargs) -> Any:
-        """Return the bare model's outputs for the arguments of a head; those at padding are computed if it reads them."""
+        """Return the bare model's outputs for the arguments of a head; those at padding are computed if it reads
+        them."""
         if reads_padding:
             kwargs["unpad_inputs"] = False
         kwargs.setdefault("one_text_per_row", self.one_text_per_row)
@@ -658,10 +659,12 @@ class RoFormerForCausalLM(LanguageModel, GenerationMixin):
                 # These are the main model's segments and one more (see `_get_candidate_generator`).
                 kwargs["token_type_ids"] = kwargs["token_type_ids"][:, : kwargs["input_ids"].shape[1]]
             self._check_prefix(settings, cache, kwargs)
-        return super().generate(inputs, generation_config, *args, **kwargs)  # pyright: ignore[reportAttributeAccessIssue]
+        generate = super().generate  # pyright: ignore[reportAttributeAccessIssue]
+        return generate(inputs, generation_config, *args, **kwargs)
 
     def _check_prefix(self, settings: Any, cache: Cache | None, kwargs: dict[str, Any]) -> None:
-        """Raise a ValueError for arguments of `generate` with which a prefix language model would not see its prompt."""
+        """Raise a ValueError for arguments of `generate` with which a prefix language model would not see its
+        prompt."""
         if kwargs.get("prefill_chunk_size", getattr(settings, "prefill_chunk_size", None)) is not None:
             raise ValueError(
                 "prefill_chunk_size does not work with prefix_lm=True, where all tokens of the prompt see each "
@@ -710,8 +713,8 @@ class RoFormerForCausalLM(LanguageModel, GenerationMixin):
         if kind.has_state and model_kwargs.get(CACHE_NAME) is None:
             if requested not in (None, "dynamic"):
                 raise ValueError(
-                    f'cache_implementation="{requested}" does not work with attention_type="{self.config.attention_type}", '
-                    "whose state has a constant size: leave it out"
+                    f'cache_implementation="{requested}" does not work with '
+                    f'attention_type="{self.config.attention_type}", whose state has a constant size: leave it out'
                 )
             if generation_config.use_cache is not False:
                 model_kwargs[CACHE_NAME] = kind.make_cache(self.config)

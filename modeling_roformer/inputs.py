@@ -36,7 +36,8 @@ KNOWN_ARGUMENTS = frozenset(
 
 def can_be_read(tensor: torch.Tensor) -> bool:
     """Return whether a tensor has values to read: not under a compiler, an exporter or vmap, or on the meta device."""
-    is_wrapped = getattr(torch._C._functorch, "is_functorch_wrapped_tensor", lambda tensor: False)  # pyright: ignore[reportAttributeAccessIssue]
+    functorch = torch._C._functorch  # pyright: ignore[reportAttributeAccessIssue]
+    is_wrapped = getattr(functorch, "is_functorch_wrapped_tensor", lambda tensor: False)
     if is_traced() or is_wrapped(tensor) or tensor.device.type == "meta" or tensor.numel() == 0:
         return False
     return not (tensor.device.type == "cuda" and torch.cuda.is_current_stream_capturing())
@@ -163,8 +164,8 @@ def check_shape(name: str, tensor: object, *shapes: tuple[int | None, ...]) -> N
 
 
 def count_padding(attention_mask: object, first: bool = False) -> torch.Tensor | None:
-    """Return the number of tokens that a mask of shape (b, k) excludes, only of the first ones of the texts if `first`, as
-    a 0-d tensor, which the caller reads in its one device sync. None for other masks."""
+    """Return the number of tokens that a mask of shape (b, k) excludes, only of the first ones of the texts if `first`,
+    as a 0-d tensor, which the caller reads in its one device sync. None for other masks."""
     if not isinstance(attention_mask, torch.Tensor) or attention_mask.ndim != 2 or not can_be_read(attention_mask):
         return None
     return ((attention_mask[:, 0] if first else attention_mask) == 0).sum()
@@ -176,7 +177,7 @@ def given_cache(past_key_values: Cache | None, kwargs: dict[str, Any]) -> Cache 
     cache = kwargs.pop("cache") if isinstance(kwargs.get("cache"), Cache) else None
     if cache is not None and past_key_values is not None:
         raise ValueError(
-            "cache and past_key_values are two names of one argument: pass one of them. A prefix of PEFT needs PEFT 0.22 "
-            "or newer, or transformers below 5.24"
+            "cache and past_key_values are two names of one argument: pass one of them. A prefix of PEFT needs PEFT "
+            "0.22 or newer, or transformers below 5.24"
         )
     return past_key_values if cache is None else cache

@@ -18,8 +18,8 @@ The sums are one product if every query has the same keys. If it is causal, they
 has an entry for each pair of positions of a text, or a matrix for each position, since pairs are formed within a chunk,
 and there is one matrix per chunk. The sums over all tokens so far are the cache, whose size is constant.
 
-Dimensions in the shapes: b batch, s sequence length, h heads, d head_dim, f features, e width of the values, c chunks, i
-and n positions of queries and keys within a chunk.
+Dimensions in the shapes: b batch, s sequence length, h heads, d head_dim, f features, e width of the values, c chunks,
+i and n positions of queries and keys within a chunk.
 """
 
 from collections.abc import Callable, Sequence
@@ -128,8 +128,8 @@ class RoFormerLinearSelfAttention(RoFormerSelfAttention):
         k = s if cache is None else s + cache.get_seq_length()
         if attention_mask is not None and getattr(attention_mask, "ndim", 0) != 2:
             raise ValueError(
-                f'attention_type="linear" cannot mask pairs of tokens: expected an attention_mask of shape ({b}, {k}), 0 '
-                "for padding"
+                f'attention_type="linear" cannot mask pairs of tokens: expected an attention_mask of shape ({b}, {k}), '
+                "0 for padding"
             )
         check_shape("attention_mask", attention_mask, (b, k))
 
@@ -143,7 +143,8 @@ class RoFormerLinearSelfAttention(RoFormerSelfAttention):
         texts: FlatPacking | None = None,
         packing: Packing | None = None,
     ) -> torch.Tensor | None:
-        """Return False for padding, boolean, shape (b, s); None if there is none. Cached sums leave padding out already."""
+        """Return False for padding, boolean, shape (b, s); None if there is none. Cached sums leave padding out
+        already."""
         if packing is not None:
             return None
         if texts is not None:
@@ -160,8 +161,8 @@ class RoFormerLinearSelfAttention(RoFormerSelfAttention):
         """Raise a ValueError unless a decoder of that config can extend this cache for b texts."""
         if not isinstance(cache, LinearAttentionCache):
             raise ValueError(
-                f'past_key_values is a {type(cache).__name__}; attention_type="linear" needs a LinearAttentionCache: leave '
-                "it out, or use another adapter than a prefix"
+                f'past_key_values is a {type(cache).__name__}; attention_type="linear" needs a LinearAttentionCache: '
+                "leave it out, or use another adapter than a prefix"
             )
         first: Any = cache.layers[0]
         check_states(cache, None if first.sums is None else first.sums.numerator, config, b, None)
@@ -376,7 +377,8 @@ def attend_causally(
 
 
 def pair_scales(n: int, log_scale: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor:
-    """Return e^(s_n − s_i) for each pair (i, n) of log-scales s, shape (…, n), or 1 without them; 0 where i precedes n."""
+    """Return e^(s_n − s_i) for each pair (i, n) of log-scales s, shape (…, n), or 1 without them; 0 where i precedes
+    n."""
     visible = torch.ones(n, n, dtype=torch.bool, device=like.device).tril()
     if log_scale is None:
         return visible.to(like.dtype)

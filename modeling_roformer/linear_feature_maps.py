@@ -192,7 +192,8 @@ FEATURE_MAPS = {"elu": EluMap, "softmax": SoftmaxMap, "cosine": CosineMap, "favo
 
 
 def in_chunks(x: torch.Tensor, size: int, repeats_last: bool = False) -> torch.Tensor:
-    """Reshape (b, s, h, …) to (b, h, c, size, …), padded at the end with 0, or if `repeats_last` with the last position."""
+    """Reshape (b, s, h, …) to (b, h, c, size, …), padded at the end with 0, or if `repeats_last` with the last
+    position."""
     s = x.shape[1]
     # At least two chunks in a traced graph, so that it holds for any number.
     padding = 2 * size if is_traced() else -s % size

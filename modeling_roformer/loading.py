@@ -23,7 +23,8 @@ class ShapeMismatchError(ValueError, RuntimeError):
 
 
 class LoadedWhole(Model):
-    """Mixin, listed before `PreTrainedModel`: a backbone is never filled with random weights, nor with outdated ones."""
+    """Mixin, listed before `PreTrainedModel`: a backbone is never filled with random weights, nor with outdated
+    ones."""
 
     if TYPE_CHECKING:
         config_class: type[PreTrainedConfig]

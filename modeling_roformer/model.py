@@ -292,8 +292,8 @@ class RoFormerModel(RoFormerPreTrainedModel):
         cache: Cache | None,
         texts: FlatPacking | None,
     ) -> tuple[torch.Tensor, int | torch.Tensor]:
-        """Return the given positions, or those of the tokens in their texts, continued after cached tokens, shape (b or 1,
-        s); and the length of the texts, or if frequencies depend on it, that of each (see `lengths`)."""
+        """Return the given positions, or those of the tokens in their texts, continued after cached tokens, shape
+        (b or 1, s); and the length of the texts, or if frequencies depend on it, that of each (see `lengths`)."""
         s, past = tokens.shape[1], 0 if cache is None else cache.get_seq_length()
         lengths = self.lengths(tokens, attention_mask, position_ids, texts) if depends_on_length(self.config) else s
         if position_ids is None and texts is not None:
@@ -331,12 +331,13 @@ class RoFormerModel(RoFormerPreTrainedModel):
         cache: Cache | None,
         texts: FlatPacking | None,
     ) -> tuple[torch.Tensor | None, torch.Tensor | None, int]:
-        """Check the mask's shape and the values of the inputs, and read what else must be known on the host, in one device
-        sync. The number of `texts`, and whether their ends fit, are put into them.
+        """Check the mask's shape and the values of the inputs, and read what else must be known on the host, in one
+        device sync. The number of `texts`, and whether their ends fit, are put into them.
 
         Returns:
-            `attention_mask` and `encoder_attention_mask`, None if they mask nothing, and the number of tokens of padding
-            that may be left out: 0 if a text begins with padding, which heads and poolers read, or if it is not known.
+            `attention_mask` and `encoder_attention_mask`, None if they mask nothing, and the number of tokens of
+            padding that may be left out: 0 if a text begins with padding, which heads and poolers read, or if it is not
+            known.
         """
         self.self_attention.check_mask(self.config, attention_mask, tokens, cache)
         is_fixed = getattr(cache, "is_compileable", False)
@@ -422,9 +423,9 @@ class RoFormerModel(RoFormerPreTrainedModel):
         return any(x._compiled_call_impl is not None or hasattr(x, "_orig_mod") for x in (self.encoder, *parts))
 
     def position_embeddings(self, position_ids: torch.Tensor, lengths: int | torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Return what every layer's self-attention takes of positions: cosines and sines of the angles if the encoding is
-        rotary, for values of another width than the rotated features too; otherwise nothing. Arguments are the results of
-        `positions`."""
+        """Return what every layer's self-attention takes of positions: cosines and sines of the angles if the encoding
+        is rotary, for values of another width than the rotated features too; otherwise nothing. Arguments are the
+        results of `positions`."""
         config, embeddings = self.config, ()
         if config.position_encoding != "rotary":
             return embeddings

@@ -1,7 +1,7 @@
 """NEZHA (arXiv:1909.00204): a BERT with relative positions, and the heads that transformers 4 has for it.
 
-Layers and heads are RoFormer's; only the positions differ: self-attention has a vector for each distance (equations 1 to 3).
-With p the position vector of the distance j − i, clipped to ±K (K is `max_relative_position`),
+Layers and heads are RoFormer's; only the positions differ: self-attention has a vector for each distance (equations 1
+to 3). With p the position vector of the distance j − i, clipped to ±K (K is `max_relative_position`),
 
     e_ij = q_i · (k_j + p_ij) / √d,   α_i = softmax(e_i),   o_i = Σ_j α_ij (v_j + p_ij),
 

@@ -1,7 +1,7 @@
 """Rotary position embedding (RoPE): equations 12 to 16 and 34 of the RoFormer paper (arXiv:2104.09864).
 
-This is the only file in which positions enter. A query or key at position m is multiplied by the block-diagonal rotation
-matrix of equation 15,
+This is the only file in which positions enter. A query or key at position m is multiplied by the block-diagonal
+rotation matrix of equation 15,
 
     R(m) = diag(R_1, …, R_{d/2}),   R_i = [[cos m·θ_i, −sin m·θ_i],
                                            [sin m·θ_i,  cos m·θ_i]],   θ_i = 10000^(−2(i−1)/d),
@@ -10,20 +10,21 @@ so that the product of a query at m and a key at n depends only on n − m (equa
 are dimensions (1, 2), (3, 4), … ("interleaved"), as in the original.
 
 For texts longer than in training the frequencies are scaled: interpolation, dynamic NTK, YaRN. They are transformers'
-(`ROPE_INIT_FUNCTIONS`), in float64 and as pure functions of the config and, for dynamic NTK, of each sequence's length: no
-call and no other text of the batch changes them.
+(`ROPE_INIT_FUNCTIONS`), in float64 and as pure functions of the config and, for dynamic NTK, of each sequence's length:
+no call and no other text of the batch changes them.
 
 Trainable frequencies are a parameter `encoder.log_inv_freq_offset`, the offset of their logarithms from those of
-`rope_parameters`, which begins at 0. So a step of the optimiser changes each frequency in proportion to itself, none becomes
-negative, and weight decay leads back to the initial ones. Files and state dicts have the frequencies, too, as
-`encoder.inv_freq` in float32. What this package loads takes these, as those of version 0.2 have nothing else; what loads a
-file without it takes the offset.
+`rope_parameters`, which begins at 0. So a step of the optimiser changes each frequency in proportion to itself, none
+becomes negative, and weight decay leads back to the initial ones. Files and state dicts have the frequencies, too, as
+`encoder.inv_freq` in float32. What this package loads takes these, as those of version 0.2 have nothing else; what
+loads a file without it takes the offset.
 
 The baselines that the paper compares with add a vector p_i to the embedding of the token at position i (equation 3),
 
     f_t(x_i, i) = W_t (x_i + p_i),   t ∈ {q, k, v}:
 
-a row of a trained table in BERT ("learned"), and equation 4 in the original transformer (arXiv:1706.03762, "sinusoidal"),
+a row of a trained table in BERT ("learned"), and equation 4 in the original transformer (arXiv:1706.03762,
+"sinusoidal"),
 
     p_{i,2t} = sin(i / 10000^(2t/d)),   p_{i,2t+1} = cos(i / 10000^(2t/d)),   d the width of the embeddings.
 
@@ -165,9 +166,9 @@ SCALINGS = {"linear": interpolate, "dynamic": raise_base, "yarn": interpolate_by
 def yarn_ramp(parameters: dict, width: int, device: torch.device) -> torch.Tensor:
     """Return how far YaRN interpolates each frequency: 0 not at all, 1 by the whole factor; shape (width / 2,).
 
-    The ramp is transformers', linear in i, between the dimensions that turn `beta_fast` and `beta_slow` times within the
-    trained length. That of the paper (arXiv:2309.00071, section 3.2) is linear in the number of turns, between the same
-    two, and lowers the frequencies between them further: at a factor of 8 to a value up to 2.4 times smaller.
+    The ramp is transformers', linear in i, between the dimensions that turn `beta_fast` and `beta_slow` times within
+    the trained length. That of the paper (arXiv:2309.00071, section 3.2) is linear in the number of turns, between the
+    same two, and lowers the frequencies between them further: at a factor of 8 to a value up to 2.4 times smaller.
     """
 
     def dimension(turns: float) -> float:
@@ -189,7 +190,8 @@ def attention_factor(config: RoFormerConfig) -> float:
 
 
 def yarn_factor(parameters: dict) -> float:
-    """Return the factor on queries and on keys: the given one, or 0.1·ln(factor) + 1, with DeepSeek's weights if given."""
+    """Return the factor on queries and on keys: the given one, or 0.1·ln(factor) + 1, with DeepSeek's weights if
+    given."""
 
     def at(mscale: float) -> float:
         return 0.1 * mscale * math.log(parameters["factor"]) + 1.0
@@ -303,6 +305,6 @@ def check_length(config: RoFormerConfig, past: int | torch.Tensor, length: int) 
     is_known = not isinstance(past, torch.Tensor) or can_be_read(past)
     if is_known and past + length > config.max_position_embeddings:
         raise ValueError(
-            f"the text has {int(past + length)} tokens, but max_position_embeddings is {config.max_position_embeddings} "
-            'with position_encoding="learned": shorten the text'
+            f"the text has {int(past + length)} tokens, but max_position_embeddings is "
+            f'{config.max_position_embeddings} with position_encoding="learned": shorten the text'
         )

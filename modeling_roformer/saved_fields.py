@@ -1,7 +1,7 @@
 """What the fields of a saved configuration mean: RoPE's, with their defaults and checks, and the model type.
 
-The model type is chosen so that plain transformers refuses what it would compute wrongly. Nothing here imports transformers, so
-that commands can inspect a folder quickly.
+The model type is chosen so that plain transformers refuses what it would compute wrongly. Nothing here imports
+transformers, so that commands can inspect a folder quickly.
 """
 
 import math

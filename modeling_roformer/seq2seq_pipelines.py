@@ -50,7 +50,8 @@ class Text2TextGenerationPipeline(Pipeline):
     def __init__(self, model, *args, **kwargs):
         if not (model.can_generate() and model.config.is_encoder_decoder):
             raise ValueError(
-                f"{type(model).__name__} is no encoder-decoder that generates: load the model with AutoModelForSeq2SeqLM"
+                f"{type(model).__name__} is no encoder-decoder that generates: load the model with "
+                "AutoModelForSeq2SeqLM"
             )
         super().__init__(model, *args, **kwargs)
 

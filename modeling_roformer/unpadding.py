@@ -166,8 +166,8 @@ class FlatPacking(Packing):
 
 
 def first_tokens(hidden_states: torch.Tensor, texts: FlatPacking | None) -> torch.Tensor:
-    """Return the first token of each text, shape (texts, 1, …), of a tensor of shape (b, s, …); that of each row if rows
-    hold one text, or if the ends of their texts are not known."""
+    """Return the first token of each text, shape (texts, 1, …), of a tensor of shape (b, s, …); that of each row if
+    rows hold one text, or if the ends of their texts are not known."""
     if texts is None or texts.cu_seqlens is None:
         return hidden_states[:, :1]
     return hidden_states.flatten(0, 1)[texts.cu_seqlens[:-1], None]

@@ -28,13 +28,13 @@ def read_model_folder(folder: Path) -> dict:
         raise ServingError(str(error)) from None
     if not config and (folder / "modules.json").is_file():
         raise ServingError(
-            f"{folder} has no config.json, but the modules.json of sentence-transformers, which had the model in a subfolder "
-            "before version 2: load it with SentenceTransformer and save it again"
+            f"{folder} has no config.json, but the modules.json of sentence-transformers, which had the model in a "
+            "subfolder before version 2: load it with SentenceTransformer and save it again"
         )
     if not config:
         raise ServingError(
-            f"{folder} has no config.json, so it is not a saved model: convert a checkpoint with `roformer convert`, or "
-            "fetch a model with `roformer pull`"
+            f"{folder} has no config.json, so it is not a saved model: convert a checkpoint with `roformer convert`, "
+            "or fetch a model with `roformer pull`"
         )
     if not any((folder / name).is_file() for name in TOKENIZER_FILES):
         raise ServingError(

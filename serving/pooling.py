@@ -32,14 +32,15 @@ def check_model(directory: str | Path) -> Path:
         raise ServingError(f"{folder} is an encoder-decoder, which has no vectors of texts: name an encoder")
     if is_matcher(config) and config.get("triplet_scorer", "cross") == "cross":
         raise ServingError(
-            f'{folder} reads texts in pairs (triplet_scorer="cross") and has no vectors of single texts: train a model with '
-            '--scorer bi, or compare texts with pipeline("triplet-matching")'
+            f'{folder} reads texts in pairs (triplet_scorer="cross") and has no vectors of single texts: train a model '
+            'with --scorer bi, or compare texts with pipeline("triplet-matching")'
         )
     return folder
 
 
 def pooling_of(folder: Path, config: dict) -> str:
-    """Return the kind of vectors of a saved encoder, from its configuration and from the files of sentence-transformers.
+    """Return the kind of vectors of a saved encoder, from its configuration and from the files of
+    sentence-transformers.
 
     Returns:
         "pooler": RoFormer-Sim's pooler, a linear layer over [CLS]; "bi": the normalised mean over tokens, of a

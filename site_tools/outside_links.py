@@ -1,7 +1,7 @@
 """Hooks of mkdocs: pages for the files outside docs/ that its pages link to, so that these links work on the site.
 
-A text file becomes a page that shows it, a Markdown file or a notebook a page of its own, a folder a page that lists its
-files, and an image is copied. They lie under `repository/`, at the paths that they have in the repository.
+A text file becomes a page that shows it, a Markdown file or a notebook a page of its own, a folder a page that lists
+its files, and an image is copied. They lie under `repository/`, at the paths that they have in the repository.
 """
 
 import json

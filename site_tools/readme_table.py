@@ -1,6 +1,7 @@
 """The tables of released checkpoints in README.md and docs/checkpoints.md.
 
-`python site_tools/readme_table.py README.md docs/checkpoints.md` writes each from `model_cards/releases.py`, between two comments.
+`python site_tools/readme_table.py README.md docs/checkpoints.md` writes each from `model_cards/releases.py`, between
+two comments.
 """
 
 import sys
@@ -21,7 +22,8 @@ def released_table() -> str:
 
 
 def conversions_table() -> str:
-    """Return the table of docs/checkpoints.md in Markdown: how each checkpoint is converted, and its name on the Hub."""
+    """Return the table of docs/checkpoints.md in Markdown: how each checkpoint is converted, and its name on the
+    Hub."""
     lines = ["| converts with | on the Hub as |", "| --- | --- |"]
     for name, release in RELEASES.items():
         hub = f"`junnyu/{release.hub}`{'' if release.loads_from_hub else ' *'}" if release.hub else ""

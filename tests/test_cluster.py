@@ -111,7 +111,8 @@ def test_a_token_of_another_user_is_refused(tmp_path, monkeypatch):
 
 
 def killed(attempts: Attempts, batches, alone: int) -> list[int]:
-    """Tries that are all killed at one part, each as a worker goes about it; gives the parts that are named in the end."""
+    """Tries that are all killed at one part, each as a worker goes about it; gives the parts that are named in the
+    end."""
     for _ in range(20):
         ended = attempts.begin(7, 6)
         if found := in_common(ended):

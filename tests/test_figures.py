@@ -86,7 +86,10 @@ def test_the_rows_of_the_readme_are_those_of_the_scripts():
 
 
 def test_results_replace_what_stands_between_the_comments(results):
-    page = "text\n<!-- figure training: cpu -->\nold\n<!-- /figure -->\n<!-- figure noise: noise -->\nold\n<!-- /figure -->\n"
+    page = (
+        "text\n<!-- figure training: cpu -->\nold\n<!-- /figure -->\n"
+        "<!-- figure noise: noise -->\nold\n<!-- /figure -->\n"
+    )
     lines = figures.rendered(page, results).split("\n")
     assert lines[2:5] == ["| | seconds |", "| --- | --- |", "| ours | 1.5 |"]
     assert all(word in lines[6] for word in ("Some CPU", "2 cores", "avx512_vnni", "abc1234", "2026-01-02"))

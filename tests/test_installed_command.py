@@ -1,6 +1,7 @@
 """The installed program `roformer`: each command in a process of its own, outside the clone, and what it made.
 
-Expected numbers come from bert4keras, or from `from_pretrained` in the process of the tests, where the package is registered.
+Expected numbers come from bert4keras, or from `from_pretrained` in the process of the tests, where the package is
+registered.
 """
 
 import json

@@ -8,11 +8,13 @@ from helpers.paths import REPOSITORY
 
 SETTINGS = ConfigParser()
 SETTINGS.read(REPOSITORY / "setup.cfg", encoding="utf-8")
-# What the scripts that made the fixtures were run with, and the installer of `make test-floors`, each by its project's own name.
+# What the scripts that made the fixtures were run with, and the installer of `make test-floors`, each by its project's
+# own name.
 PEERS = {"bert4keras", "roformer", "tensorflow-cpu", "tf-keras", "uv"}
 _SPACE = r"(?:[ \t]|\\\n)+"  # a backslash ends a line that goes on in the next
 COMMAND = re.compile(
-    rf"\b(?:uvx|(?:pip[x3]?|uv|conda|mamba|poetry){_SPACE}(?:-\S+ )?(?:(?:pip|tool) )?(?:install|download|wheel|add|run))(?=\s)\n?"
+    rf"\b(?:uvx|(?:pip[x3]?|uv|conda|mamba|poetry){_SPACE}(?:-\S+ )?"
+    r"(?:(?:pip|tool) )?(?:install|download|wheel|add|run))(?=\s)\n?"
     rf"(?P<words>(?:(?:{_SPACE}|(?<=\n))(?:'[^'\n]*'|\"[^\"\n]*\"|[^\s'\"`();,&|\\#]+))+)"
 )
 WITH_VALUE = {"--constraint", "-c", "--requirement", "-r", "--target", "-t", "--index-url", "--wheel-dir", "-w"}

@@ -56,7 +56,8 @@ def drawn(tmp_path):
 
 @pytest.mark.slow  # four processes of pytest
 def test_runs_draw_the_same_examples_but_where_others_are_asked_for(drawn):
-    """The same also where a module of the package was loaded before, of which Hypothesis draws the numbers otherwise."""
+    """The same also where a module of the package was loaded before, of which Hypothesis draws the numbers
+    otherwise."""
     first, second = drawn()
     assert (len(first), len(second)) == (100, 30)
     assert drawn(LOAD="") == (first, second)

@@ -1,7 +1,7 @@
 """Tests of README.md and the pages of docs/: commands and code print what the page shows, each page in its own folder.
 
-Each block runs on its own: it finds the files that earlier blocks wrote, and no names. Blocks run in this process, which saves the
-imports; slow tests run those of the README in processes, as a reader runs them.
+Each block runs on its own: it finds the files that earlier blocks wrote, and no names. Blocks run in this process,
+which saves the imports; slow tests run those of the README in processes, as a reader runs them.
 """
 
 import ast
@@ -61,7 +61,8 @@ def converted(tmp_path_factory):
 
 @pytest.fixture
 def clone(tmp_path, hub):
-    """Yield a folder with links to the clone's, for a user of the Hub named `you`. Git must ignore what is written there."""
+    """Yield a folder with links to the clone's, for a user of the Hub named `you`. Git must ignore what is written
+    there."""
     hub.tokens[hub.token] = "you"
     folder = tmp_path / "clone"
     folder.mkdir()

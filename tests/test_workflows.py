@@ -1,4 +1,5 @@
-"""The workflows, the hooks of pre-commit and .ci/run call targets of the Makefile, with no more rights than they need."""
+"""The workflows, the hooks of pre-commit and .ci/run call targets of the Makefile, with no more rights than they
+need."""
 
 import re
 from configparser import ConfigParser

@@ -55,9 +55,9 @@ def join_tokens(tokens):
     4. A mark (one character, neither letter nor digit) joins both of its neighbours: covid-19, 2024-01-02, -5, 25℃,
        a/b, x=1, “ab”. Rules 5 to 9 are the exceptions.
     5. In Latin text there is a space after , ; : . ) ] } % and before ( [ { $, unless another mark is beside them:
-       "one (two), three", but 用PCR(一种方法). A text is Latin at its start, and after two words with a space between them,
-       until the next Chinese character. In any text, there is a space after ! and ?, after a period between Latin words
-       ("J. Smith") and after a comma between a Latin word and a number.
+       "one (two), three", but 用PCR(一种方法). A text is Latin at its start, and after two words with a space between
+       them, until the next Chinese character. In any text, there is a space after ! and ?, after a period between Latin
+       words ("J. Smith") and after a comma between a Latin word and a number.
     6. Numbers stay whole: a period or a colon between digits (3.5, 1.2.3, 12:30), a period between a letter and a digit
        (no.5), a comma between digits if a token of three digits follows (1,200).
     7. Addresses stay whole: from "//", "@", "_", "\\" or "www" to the next space, Chinese character, quotation mark or

@@ -18,8 +18,8 @@ from .vocabulary import LARGE, read_bytes
 
 # jieba 0.42.1 first splits a text into these blocks and others, and only looks up these in the dictionary.
 _WORD_BLOCK = re.compile("([\u4e00-\u9fd5a-zA-Z0-9+#&\\._%\\-]+)")
-# rjieba's blocks contain these too, and it refuses surrogates. In a longer block the path has another sum of logarithms,
-# and its last digit decides between two paths with the same words in another order (卖|卖卖 and 卖卖|卖).
+# rjieba's blocks contain these too, and it refuses surrogates. In a longer block the path has another sum of
+# logarithms, and its last digit decides between two paths with the same words in another order (卖|卖卖 and 卖卖|卖).
 _RARE = re.compile("[\u3400-\u4dbf\u9fd6-\u9fff\ud800-\udfff\uf900-\ufaff\U00020000-\U0003ffff]")
 _SPACE_BLOCK = re.compile(r"(\r\n|\s)")
 _USER_LINE = re.compile("(.+?)(?: ([0-9]+))?(?: [a-z]+)?")  # jieba's; of two spaces, one is part of the word
@@ -27,7 +27,8 @@ _LONGEST_FREQ = 100  # digits
 _STRIPPED = " \t\n\r\v\f"  # what jieba strips from the lines of a file
 
 # A long text is segmented in parts of about 4,096 characters, so that the words of a part are still in the CPU's cache
-# when they are looked up. A part ends at a character outside the blocks, so its words are the same as in the whole text.
+# when they are looked up. A part ends at a character outside the blocks, so its words are the same as in the whole
+# text.
 _PART = re.compile("(?s).{4096}.*?(?:\r\n|[^\u4e00-\u9fd5a-zA-Z0-9+#&\\._%\\-])|.+")
 
 # A word that takes up surplus frequency. It is outside the blocks above, so it is never found in a text.
@@ -49,8 +50,8 @@ def read_user_dict(user_dict):
         user_dict: path of a file in UTF-8, or a list of lines; None for no lines.
 
     Raises:
-        UserDictionaryError: the file cannot be read, or an entry of the list is not a line, or a frequency has more than
-            100 digits.
+        UserDictionaryError: the file cannot be read, or an entry of the list is not a line, or a frequency has more
+            than 100 digits.
     """
     if user_dict is None:
         return ()

@@ -148,10 +148,10 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
         never = {word: repr(word) for word in words if list(self._segment(self._normalizer(word))) != [word]}
         if never:
             logger.warning_once(
-                f"jieba never finds {len(never)} of the {len(words)} words of user_dict: {_first_words(never.values())}."
-                f" It reads {'lower-cased ' * self.do_lower_case}text, splits it at all characters but Chinese "
-                "characters, ASCII letters, digits and +#&._%-, and does not find words of too low a frequency. Change "
-                "the words, remove them, or use add_tokens"
+                f"jieba never finds {len(never)} of the {len(words)} words of user_dict: "
+                f"{_first_words(never.values())}. It reads {'lower-cased ' * self.do_lower_case}text, splits it at all "
+                "characters but Chinese characters, ASCII letters, digits and +#&._%-, and does not find words of too "
+                "low a frequency. Change the words, remove them, or use add_tokens"
             )
         lacking = [word for word in words if word not in entries and word not in never]
         if lacking:
@@ -418,7 +418,8 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
     def _warn_of_a_limit_that_was_not_saved(self, max_length):
         """Warn once if a text was truncated at a `model_max_length` that was set after loading.
 
-        sentence-transformers sets it to the configuration's `max_position_embeddings`, though RoFormer reads longer texts.
+        sentence-transformers sets it to the configuration's `max_position_embeddings`, though RoFormer reads longer
+        texts.
         """
         if max_length == self.model_max_length != self.init_kwargs.get("model_max_length"):
             logger.warning_once(

@@ -53,8 +53,8 @@ def read_vocabulary(path):
         entry, column = first_field(line), line.split()[1:]
         if column and column[0].isdecimal() and column[0] != str(number - 1):
             raise VocabularyError(
-                f"{path} has {line[:50]!r} in line {number}, whose id is {number - 1}: sort the lines by id, from 0, or "
-                "remove the second column"
+                f"{path} has {line[:50]!r} in line {number}, whose id is {number - 1}: sort the lines by id, from 0, "
+                "or remove the second column"
             )
         first = vocabulary.setdefault(entry, number - 1)
         if first != number - 1:
@@ -93,7 +93,8 @@ def has_words(vocabulary):
 
 
 def read_tokenizer_json(path):
-    """Return (vocabulary, lowercase, strip_accents) of a tokenizer.json; the last two are None if it does not have them.
+    """Return (vocabulary, lowercase, strip_accents) of a tokenizer.json; the last two are None if it does not have
+    them.
 
     Raises:
         VocabularyError: the file is not one of tokenizers, or its model is not WordPiece.

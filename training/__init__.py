@@ -1,1 +1,2 @@
-"""Training: what the scripts of `examples/` share beside transformers, accelerate and datasets. Needs the extra `train`."""
+"""Training: what the scripts of `examples/` share beside transformers, accelerate and datasets. Needs the extra
+`train`."""

@@ -35,7 +35,8 @@ UNNAMED_CAUSAL = ("wobert", "wonezha", "v2")
 
 @dataclass(frozen=True)
 class Match:
-    """The family `found`, with the model's `title` and `sign`; `kind`, as which it is written, with a config's `fields`."""
+    """The family `found`, with the model's `title` and `sign`; `kind`, as which it is written, with a config's
+    `fields`."""
 
     found: Family
     title: str
@@ -82,8 +83,8 @@ def match_legacy(
 ) -> Match:
     """Match the variables of a source to the weights of a model, without a look at their values.
 
-    `roformer info` calls this too, so transformers, which takes seconds to import, is only imported for checkpoints that
-    this package exported. Raises CheckpointError, one sentence, if the checkpoint cannot be converted.
+    `roformer info` calls this too, so transformers, which takes seconds to import, is only imported for checkpoints
+    that this package exported. Raises CheckpointError, one sentence, if the checkpoint cannot be converted.
     """
     where = str(source.path)
     task = find_task(source, head)

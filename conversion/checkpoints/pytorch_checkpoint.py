@@ -60,8 +60,8 @@ _DUPLICATE = "second copy of a tied weight"
 def read_pytorch(files: LegacyFiles, family: str = AUTO, target: str | None = None) -> Checkpoint:
     """Open a checkpoint and match all its tensors to the weights of its class.
 
-    `family` is AUTO or the checkpoint's family; `target` "roformer" turns a BERT into a RoFormer, and `family` "simbert"
-    a BERT with a pooler into a RoFormer with a table of positions. The folder's name is not used.
+    `family` is AUTO or the checkpoint's family; `target` "roformer" turns a BERT into a RoFormer, and `family`
+    "simbert" a BERT with a pooler into a RoFormer with a table of positions. The folder's name is not used.
 
     Raises CheckpointError, one sentence, if configuration, vocabulary and tensors do not belong to one model.
     """

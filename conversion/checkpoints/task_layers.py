@@ -44,8 +44,8 @@ class Task:
 
     `kernel` and `bias` are its variables. `activation` is that of its outputs, `pooler_activation` that of the pooler
     (before the Dense, if there is one), if the file tells it. An `is_bare` model has neither a task layer nor a
-    language-model head; `has_pooler` is true if it has a pooler. `mask` is the mask of its attention ("lm", "unilm" or "" for none; None if unknown). `left_out`
-    maps variables that are not converted to their kind in the summary.
+    language-model head; `has_pooler` is true if it has a pooler. `mask` is the mask of its attention ("lm", "unilm" or
+    "" for none; None if unknown). `left_out` maps variables that are not converted to their kind in the summary.
     """
 
     kind: str = ""

@@ -1,7 +1,7 @@
 """BERTs that transformers' class cannot compute, as a RoFormer with BERT's table of positions.
 
-SimBERT has RoFormer-Sim's linear pooler, whose output is a sentence vector, and UniLM's mask. Small BERTs have factorised
-embeddings: narrower than the hidden states.
+SimBERT has RoFormer-Sim's linear pooler, whose output is a sentence vector, and UniLM's mask. Small BERTs have
+factorised embeddings: narrower than the hidden states.
 """
 
 from dataclasses import replace

@@ -1,12 +1,13 @@
 """Compare ten position encodings in one encoder: section 2 of the RoFormer paper as an experiment.
 
-    python examples/position_laboratory/compare.py TEXT --output RUNS [--encodings rotary t5 alibi] [--seeds 0 1 2] [--bf16]
+    python examples/position_laboratory/compare.py TEXT --output RUNS [--encodings rotary t5 alibi] \
+        [--seeds 0 1 2] [--bf16]
 
-TEXT is any text file; its characters are the tokens. The encoders are trained on the first 90 %: 15 % of the characters are
-masked and predicted. They are evaluated on the last 10 %, at the trained --length and at 2, 4 and 8 times that length, with the
-same characters masked at every length. All encoders of a seed start with the same weights, except for the parameters of an
-encoding, and read the same batches with the same masks. The same command resumes a stopped run; more encodings and seeds are added
-to the results.
+TEXT is any text file; its characters are the tokens. The encoders are trained on the first 90 %: 15 % of the characters
+are masked and predicted. They are evaluated on the last 10 %, at the trained --length and at 2, 4 and 8 times that
+length, with the same characters masked at every length. All encoders of a seed start with the same weights, except for
+the parameters of an encoding, and read the same batches with the same masks. The same command resumes a stopped run;
+more encodings and seeds are added to the results.
 
 position_encodings/ has a file for each encoding, with its equation. encoder.py has the rest of the encoder.
 """
@@ -76,7 +77,8 @@ with exit_on_error("compare"):
 
 
 def number_characters(text: str) -> tuple[torch.Tensor, int]:
-    """Return the ids of a text's characters, in the order of Unicode, and the number of distinct ones: the id of [MASK]."""
+    """Return the ids of a text's characters, in the order of Unicode, and the number of distinct ones: the id of
+    [MASK]."""
     kinds = sorted(set(text))
     numbers = {character: number for number, character in enumerate(kinds)}
     return torch.tensor([numbers[character] for character in text], dtype=torch.long), len(kinds)
@@ -117,7 +119,8 @@ class StepTimes(TrainerCallback):
 
 
 def train(model: Encoder, texts: Dataset, seed: int, chosen: argparse.Namespace, folder: Path, run: dict) -> dict:
-    """Train, from the last checkpoint of this run if there is one. Return the losses, and tokens/s as the median of the steps.
+    """Train, from the last checkpoint of this run if there is one. Return the losses, and tokens/s as the median of the
+    steps.
 
     Raises NotFinite if the run fails.
     """
@@ -144,7 +147,8 @@ def train(model: Encoder, texts: Dataset, seed: int, chosen: argparse.Namespace,
 
 @torch.no_grad()
 def measure(model: Encoder, held_out: dict[str, torch.Tensor], length: int, batch: int) -> dict[str, float] | None:
-    """Return loss and accuracy on the masked characters of texts of a length, or None if the encoding has no such positions.
+    """Return loss and accuracy on the masked characters of texts of a length, or None if the encoding has no such
+    positions.
 
     Args:
         held_out: one text with its labels, to cut into texts of this length.
@@ -193,8 +197,8 @@ def read_runs(saved: dict) -> list[dict]:
 def tables(runs: list[dict], lengths: list[int]) -> tuple[Table, Table]:
     """Return tables of loss and accuracy, with a row per encoding and a column per length.
 
-    The figures are means and standard deviations over the seeds that have not failed. `parameters` counts those that an encoding
-    adds.
+    The figures are means and standard deviations over the seeds that have not failed. `parameters` counts those that an
+    encoding adds.
     """
     pair = []
     for metric, form in ("loss", ".3f"), ("accuracy", ".1%"):
@@ -233,8 +237,8 @@ def compare(chosen: argparse.Namespace) -> None:
     measured = min(len(ids) - end, MEASURED) // lengths[-1] * lengths[-1]
     if not measured:
         raise TrainingError(
-            f"{chosen.text} is too short: its last tenth has {len(ids) - end:,} characters; expected at least {TIMES[-1]} "
-            f"times --length {chosen.length}"
+            f"{chosen.text} is too short: its last tenth has {len(ids) - end:,} characters; expected at least "
+            f"{TIMES[-1]} times --length {chosen.length}"
         )
     pieces = ids[: end // chosen.length * chosen.length].view(-1, chosen.length)
     held_out = {seed: mask(ids[end : end + measured], mask_id, seed, 0) for seed in chosen.seeds}

@@ -83,8 +83,8 @@ class Encoder(nn.Module):
         Args:
             input_ids: shape (b, s).
             labels: the masked tokens, −100 elsewhere, shape (b, s).
-            positions: positions of the tokens in all texts, shape (s,); default 0, 1, 2, … They must be below `longest` of the
-                encoding.
+            positions: positions of the tokens in all texts, shape (s,); default 0, 1, 2, … They must be below `longest`
+                of the encoding.
         """
         if positions is None:
             positions = torch.arange(input_ids.shape[1], device=input_ids.device)

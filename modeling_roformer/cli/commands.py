@@ -42,7 +42,10 @@ def show_note(sentence: str) -> None:
 SavedModel = Annotated[Path, Argument(metavar="DIR", help="A saved model with its tokenizer.")]
 Force = Annotated[bool, Option("--force", help="Replace an existing model, in one step.")]
 TextField = Annotated[str, Option("--field", "--text", help="Field or column with the text.")]
-RAY_HELP = "Run on Ray: a cluster's HOST:PORT, auto for this machine's cluster, or local to start Ray on this machine. Extra: ray."
+RAY_HELP = (
+    "Run on Ray: a cluster's HOST:PORT, auto for this machine's cluster, or local to start Ray on this machine. "
+    "Extra: ray."
+)
 RayAddress = Annotated[str | None, Option(metavar="ADDRESS", callback=check_address, help=RAY_HELP)]
 
 
@@ -243,7 +246,8 @@ def page(
         bool, Option("--proxy", help="Run behind a web server: accept any host name, and trust X-Forwarded headers.")
     ] = False,
 ) -> None:
-    """Show a saved model in the browser, until Ctrl-C: masks, words, triplets, rankings, labels, long documents. Extra: page."""
+    """Show a saved model in the browser, until Ctrl-C: masks, words, triplets, rankings, labels, long documents.
+    Extra: page."""
     from ..serving.page.server import serve
 
     serve(directory, host=host, port=port, max_length=max_length, waiting=waiting, proxy=proxy, tell=stdout.out)
@@ -261,7 +265,8 @@ def export_onnx(
     texts: Annotated[Path | None, Option(metavar="FILE", help="Texts to compare outputs on, one per line.")] = None,
     force: Force = False,
 ) -> None:
-    """Write a saved model as a folder for ONNX Runtime and transformers.js, and compare it with PyTorch. Extra: export."""
+    """Write a saved model as a folder for ONNX Runtime and transformers.js, and compare it with PyTorch.
+    Extra: export."""
     from ..serving.onnx_export import export_onnx as export
 
     report = export(directory, output, int8=int8, fp16=fp16, vectors=vectors, texts=texts, force=force, progress=True)

@@ -8,7 +8,8 @@ from ..seq2seq_configuration import RoFormerSeq2SeqConfig
 CONFIG_CLASSES = dict.fromkeys(MODEL_TYPES, RoFormerConfig) | {
     config_class.model_type: config_class for config_class in (NezhaConfig, RoFormerSeq2SeqConfig)
 }
-# Names of saved tokenizers. Plain transformers does not have the last one, and so refuses tokenizers that it would misread.
+# Names of saved tokenizers. Plain transformers does not have the last one, and so refuses tokenizers that it would
+# misread.
 TOKENIZER_NAMES = ("RoFormerTokenizer", "RoFormerTokenizerFast", "RoFormerWordTokenizer")
 
 

@@ -1,5 +1,5 @@
-"""Retry requests that the Hub could not serve for the moment: five tries per request, 90 seconds in all. If no connection was
-ever made, as without a network, two tries are enough.
+"""Retry requests that the Hub could not serve for the moment: five tries per request, 90 seconds in all. If no
+connection was ever made, as without a network, two tries are enough.
 
 huggingface_hub itself retries some requests up to six times and others never. It sleeps for any number of seconds in
 Retry-After, and cannot read a date there. The whole process shares its HTTP client. Inside `retrying()` that client

@@ -85,7 +85,8 @@ _HIDDEN: dict[str, _Hidden] = defaultdict(_Hidden)
 
 
 def no_warnings(library: str) -> AbstractContextManager[None]:
-    """Hide the warnings of a library's logger while a block runs, unless the user chose another level than the default."""
+    """Hide the warnings of a library's logger while a block runs, unless the user chose another level than the
+    default."""
     logger = getLogger(library)
 
     def hide() -> int:

@@ -13,8 +13,8 @@ QUESTION_ANSWERING = "extractive-question-answering"
 class ExtractiveQuestionAnsweringPipeline(ChunkPipeline):
     """Pipeline that finds the answer to a question in a text of any length.
 
-    A context longer than `max_seq_len` tokens is split into overlapping windows. Start and end probabilities are computed
-    over the tokens of all windows, so that scores of different windows are comparable.
+    A context longer than `max_seq_len` tokens is split into overlapping windows. Start and end probabilities are
+    computed over the tokens of all windows, so that scores of different windows are comparable.
 
     Args (of a call):
         question, context: texts; or one dict, or a list of dicts, with these two keys.

@@ -1,7 +1,7 @@
 """Registration of RoFormer and NEZHA with transformers' Auto classes and pipelines.
 
-Every Auto class that knows "roformer" returns a class of this package or raises an error. None falls back to transformers'
-own class, which computes some checkpoints wrongly.
+Every Auto class that knows "roformer" returns a class of this package or raises an error. None falls back to
+transformers' own class, which computes some checkpoints wrongly.
 """
 
 from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerFast
@@ -22,8 +22,8 @@ def _refusing_class(auto_name: str, name: str) -> type:
 
     def refuse(cls, *args, **kwargs):
         raise ValueError(
-            f"{auto_name} has no class for RoFormer: this version of modeling_roformer has no {name}, and transformers' "
-            "own computes some checkpoints wrongly"
+            f"{auto_name} has no class for RoFormer: this version of modeling_roformer has no {name}, and "
+            "transformers' own computes some checkpoints wrongly"
         )
 
     members = {

@@ -4,8 +4,9 @@
 from modeling_roformer.serving.onnx_export import export_onnx
 ```
 
-`export.py` is the command. `saved_model.py` checks and loads the model, `graph.py` exports it, `quantization.py` makes smaller
-graphs, `agreement.py` compares their outputs with PyTorch's, and `report.py` has the summary and the model card.
+`export.py` is the command. `saved_model.py` checks and loads the model, `graph.py` exports it, `quantization.py` makes
+smaller graphs, `agreement.py` compares their outputs with PyTorch's, and `report.py` has the summary and the model
+card.
 """
 
 from typing import TYPE_CHECKING

@@ -31,7 +31,8 @@ LONG = (
     "这里，带来了香料、音乐和新的宗教，也把丝绸、瓷器和造纸的方法带回自己的家乡。诗歌在这个时期达到了顶峰，人们在酒楼、"
     "驿站和寺庙的墙上写诗，皇帝也用诗来选拔官员。"
 )
-# From two characters to six hundred: a question, news, law, a review, an encyclopedia, and some Latin letters and digits.
+# From two characters to six hundred: a question, news, law, a review, an encyclopedia, and some Latin letters and
+# digits.
 SENTENCES = (
     "你好。",
     "明天北京会下雨吗？",
@@ -42,7 +43,8 @@ SENTENCES = (
     "中国科学家在《自然》杂志上发表论文，介绍了他们在量子通信方面取得的新进展。",
     "长江是亚洲最长的河流，全长6300多公里，发源于青藏高原，在上海注入东海。",
     "The Great Wall，也就是长城，在1987年被列为世界文化遗产，每年有超过1000万人前来参观。",
-    "昨天下午，市政府召开会议，研究如何改善城市的公共交通。会议决定，今年将新增二十条公交线路，并在主要道路上设置自行车道。",
+    "昨天下午，市政府召开会议，研究如何改善城市的公共交通。会议决定，今年将新增二十条公交线路，并在主要道路上"
+    "设置自行车道。",
     LONG,
     LONG * 4,
 )
@@ -74,12 +76,16 @@ class Agreement:
         if self.answers:
             return f"{self.same / self.answers:.1%} of {self.answers:,} top answers are the same"
         if self.cosines:
-            return f"cosine with the vectors of PyTorch at least {min(self.cosines):.4f}, {np.mean(self.cosines):.4f} on average"
+            return (
+                f"cosine with the vectors of PyTorch at least {min(self.cosines):.4f}, "
+                f"{np.mean(self.cosines):.4f} on average"
+            )
         return f"largest difference {self.difference:.1e}"
 
 
 def read_texts(path: str | Path | None) -> list[str]:
-    """Return the non-empty lines of a file, or the fields `text` of JSON Lines, or the built-in sentences if `path` is None.
+    """Return the non-empty lines of a file, or the fields `text` of JSON Lines, or the built-in sentences if `path` is
+    None.
 
     Raises:
         ServingError: the file has no text.
@@ -105,7 +111,8 @@ def open_session(path: Path) -> InferenceSession:
 def examples(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], max_length: int | None = None
 ) -> Iterable[dict[str, np.ndarray]]:
-    """Yield the inputs of each text, then of the first three as one padded batch. A masked language model gets masks."""
+    """Yield the inputs of each text, then of the first three as one padded batch. A masked language model gets
+    masks."""
     texts = list(texts)
     for batch in [*([text] for text in texts), texts[:3]]:
         inputs = {name: x.numpy() for name, x in graph.encode(model, tokenizer, batch, max_length).items()}

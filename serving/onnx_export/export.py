@@ -41,8 +41,9 @@ def export_onnx(
 ) -> OnnxReport:
     """Export a saved model to a folder with config.json, the tokenizer, onnx/model.onnx and a model card.
 
-    The graph takes the tokenizer's output, for any batch size and length, and has transformers' output names. Before the
-    folder appears, the outputs are compared with PyTorch's, and each graph passes the full check of the package onnx.
+    The graph takes the tokenizer's output, for any batch size and length, and has transformers' output names. Before
+    the folder appears, the outputs are compared with PyTorch's, and each graph passes the full check of the package
+    onnx.
 
     Args:
         directory: a RoFormer, NEZHA or BERT with its tokenizer, as save_pretrained writes it.
@@ -55,8 +56,8 @@ def export_onnx(
         progress: show a progress bar on stderr.
 
     Raises:
-        ServingError: the model is damaged, incomplete or a decoder with a cache; the graph's outputs differ from PyTorch's;
-            or the extra `export` is not installed.
+        ServingError: the model is damaged, incomplete or a decoder with a cache; the graph's outputs differ from
+            PyTorch's; or the extra `export` is not installed.
         OSError: a file cannot be read or written; FileExistsError if `output` is not empty and may not be replaced.
 
     >>> report = export_onnx("roformer-mini-zh", "roformer-mini-onnx", int8=True)
@@ -111,8 +112,8 @@ def export_onnx(
         exact = agreements[FLOAT32]
         if not exact.is_exact:
             raise ServingError(
-                f"the outputs of the graph of {saved.folder} differ from PyTorch's by {exact.difference:.1e}; float32 explains "
-                f"at most {MOST * exact.scale:.1e}"
+                f"the outputs of the graph of {saved.folder} differ from PyTorch's by {exact.difference:.1e}; float32 "
+                f"explains at most {MOST * exact.scale:.1e}"
             )
         word_level = write_tokenizer(tokenizer, folder)
         write_config(saved, folder)
@@ -157,7 +158,8 @@ def write_config(saved: SavedModel, folder: Path) -> None:
 def write_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> bool:
     """Write the tokenizer's files, and return whether it segments words.
 
-    If it does, there is no tokenizer.json, which cannot hold a segmenter: transformers.js would compute other ids from it.
+    If it does, there is no tokenizer.json, which cannot hold a segmenter: transformers.js would compute other ids from
+    it.
     """
     word_level = getattr(tokenizer, "word_segmentation", None) is not None
     tokenizer.save_pretrained(folder, legacy_format=word_level)

@@ -11,8 +11,8 @@ from ..errors import ServingError
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
-# Matrices of shape (heads, length, length), measured on 1,024 to 3,072 tokens: scores, masked scores, softmax, softmax without
-# NaN. NEZHA also gathers a product for each distance.
+# Matrices of shape (heads, length, length), measured on 1,024 to 3,072 tokens: scores, masked scores, softmax, softmax
+# without NaN. NEZHA also gathers a product for each distance.
 MATRICES, NEZHAS_MATRICES = 4, 9
 BYTES = 4  # of a float32
 

@@ -1,12 +1,12 @@
 """Smaller graphs, with int8 or float16 weights.
 
-For int8, weight matrices are quantised in blocks of 16 values with a scale each, and so are activations, while the graph runs
-(`accuracy_level` 4 of ONNX Runtime's MatMulNBits). Scales per block keep the outputs close, as `benchmarks/onnx_export.py`
-shows beside ONNX Runtime's `quantize_dynamic`. That has one scale per activation tensor, so its outputs also depend on the
-rest of the batch. Embeddings have a scale per row.
+For int8, weight matrices are quantised in blocks of 16 values with a scale each, and so are activations, while the
+graph runs (`accuracy_level` 4 of ONNX Runtime's MatMulNBits). Scales per block keep the outputs close, as
+`benchmarks/onnx_export.py` shows beside ONNX Runtime's `quantize_dynamic`. That has one scale per activation tensor, so
+its outputs also depend on the rest of the batch. Embeddings have a scale per row.
 
-Attention's value projections stay in float32: they are one twelfth of a layer's weights and caused 40 % of the error. So do
-attention's own products, which have no weights, norms and softmax.
+Attention's value projections stay in float32: they are one twelfth of a layer's weights and caused 40 % of the error.
+So do attention's own products, which have no weights, norms and softmax.
 """
 
 from __future__ import annotations

@@ -35,7 +35,8 @@ VECTOR = "sentence_embedding"
 WEIGHTS = {FLOAT32: "float32", INT8: "int8", FLOAT16: "float16"}
 # The oldest ONNX Runtime that runs each graph: 1.18 reads IR version 10, and 1.22 has MatMulNBits with 8 bits.
 OLDEST = {FLOAT32: "1.18", INT8: "1.22", FLOAT16: "1.18"}
-# Suffix of the class -> its pipeline in transformers.js 4, for the model_types KNOWN. All others need `AutoModel` there.
+# Suffix of the class -> its pipeline in transformers.js 4, for the model_types KNOWN. All others need `AutoModel`
+# there.
 PIPELINES = {
     "Model": "feature-extraction",
     "ForMaskedLM": "fill-mask",
@@ -52,8 +53,9 @@ import {{ pipeline }} from "@huggingface/transformers";
 const run = await pipeline("{task}", {name}, {{ dtype: "fp32" }});
 ```"""
 IN_INT8 = """
-In `onnx/model_quantized.onnx`, weights and activations are quantised to int8, with one scale per block of 16 values, and
-embeddings with one scale per row. Attention's value projections and its own products, norms and softmax stay in float32.
+In `onnx/model_quantized.onnx`, weights and activations are quantised to int8, with one scale per block of 16 values,
+and embeddings with one scale per row. Attention's value projections and its own products, norms and softmax stay in
+float32.
 """
 NO_CLASS = "transformers.js has no class for {kind} and refuses its pipeline; its `AutoModel` runs the graph."
 
@@ -62,7 +64,8 @@ NO_CLASS = "transformers.js has no class for {kind} and refuses its pipeline; it
 class OnnxReport:
     """Result of an export and of its comparison with PyTorch.
 
-    `agreements` maps the name of each file in onnx/ to its agreement with PyTorch; `texts` describes the texts compared.
+    `agreements` maps the name of each file in onnx/ to its agreement with PyTorch; `texts` describes the texts
+    compared.
     """
 
     source: Path

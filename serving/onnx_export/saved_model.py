@@ -26,8 +26,8 @@ BARE = {"nezha": "NezhaModel", "bert": "BertModel"}
 class SavedModel:
     """A saved model that can be exported.
 
-    `config` is its config.json and `architecture` the class to load: the class in config.json or, for RoFormer-Sim, the bare
-    model without its language model (`leaves_language_model`), whose pooled first token is the sentence vector.
+    `config` is its config.json and `architecture` the class to load: the class in config.json or, for RoFormer-Sim, the
+    bare model without its language model (`leaves_language_model`), whose pooled first token is the sentence vector.
     `pooling` is the kind of vectors if the graph returns those, and the class is then the bare model.
     """
 
@@ -39,7 +39,8 @@ class SavedModel:
 
 
 def saved_model(directory: str | Path, vectors: bool = False) -> SavedModel:
-    """Check a folder; raise ServingError if its model cannot be exported, with its `vectors` as outputs if so wanted."""
+    """Check a folder; raise ServingError if its model cannot be exported, with its `vectors` as outputs if so
+    wanted."""
     folder = check_model(directory) if vectors else Path(directory)
     config = read_model_folder(folder)
     if not any((folder / name).is_file() for name in PYTORCH):
@@ -93,7 +94,8 @@ def load_model(saved: SavedModel) -> PreTrainedModel:
     kind = getattr(public_names, saved.architecture, None) or getattr(transformers, saved.architecture, None)
     if not (isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)):
         raise ServingError(
-            f"{saved.folder / 'config.json'}: {saved.architecture} is not a model class of this package or of transformers"
+            f"{saved.folder / 'config.json'}: {saved.architecture} is not a model class of this package or of "
+            "transformers"
         )
     options = {} if saved.pooling in (None, "pooler") else {"add_pooling_layer": False}
     with named_when_unreadable(saved.folder), no_transformers_bar(), no_transformers_report():
@@ -103,8 +105,8 @@ def load_model(saved: SavedModel) -> PreTrainedModel:
     if absent := sorted(loading["missing_keys"]):
         more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
         raise ServingError(
-            f"{saved.folder}: a {saved.architecture} needs the weights {absent[0]}{more}, which are missing: save the model "
-            "again"
+            f"{saved.folder}: a {saved.architecture} needs the weights {absent[0]}{more}, which are missing: save the "
+            "model again"
         )
     size = 4 * sum(parameter.numel() for parameter in model.parameters())
     if size > MOST_BYTES:

@@ -14,8 +14,8 @@ REQUEST_SECONDS = 30.0
 VISITORS = 256  # connections beside those of queued requests, which have up to four each
 _BODY = json.dumps({"detail": "the request did not end in time"}).encode()
 _ANSWER = (
-    b"HTTP/1.1 408 Request Timeout\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n%s"
-    % (len(_BODY), _BODY)
+    b"HTTP/1.1 408 Request Timeout\r\ncontent-type: application/json\r\nconnection: close\r\n"
+    b"content-length: %d\r\n\r\n%s" % (len(_BODY), _BODY)
 )
 
 

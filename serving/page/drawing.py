@@ -41,7 +41,8 @@ def bars(scores: Iterable[tuple[str, float]], long: bool = False) -> str:
     """Draw a bar for each score between 0 and 1; `long` puts each text on its own line."""
     return "".join(
         f'<div class="bar{" long" if long else ""}"><span>{escape(text)}</span><span class="track">'
-        f'<i style="width:{100 * min(max(score, 0.0), 1.0):.1f}%"></i></span><span class="value">{score:.3f}</span></div>'
+        f'<i style="width:{100 * min(max(score, 0.0), 1.0):.1f}%"></i></span>'
+        f'<span class="value">{score:.3f}</span></div>'
         for text, score in scores
     )
 
@@ -112,7 +113,8 @@ def segmented(segments: list[Segment], reading: Reading) -> str:
         kind = " special" if segment.offsets is None else " unknown" if segment.is_unknown else ""
         where = "–" if segment.offsets is None else f"{segment.offsets[0]}–{segment.offsets[1]}"
         tokens.append(
-            f'<div class="token{kind}"><b>{escape(segment.token)}</b><span>{segment.id}</span><span>{where}</span></div>'
+            f'<div class="token{kind}"><b>{escape(segment.token)}</b>'
+            f"<span>{segment.id}</span><span>{where}</span></div>"
         )
     unknown = sum(segment.is_unknown for segment in segments)
     said = [both("每格：词、编号、在文中的位置", "each box: token, id, characters in the text")]

@@ -1,8 +1,8 @@
 """Filter between the network and the page: hosts, origins, paths, sizes, and the browser's content security policy.
 
 A page of another site can make a visitor's browser send requests to this one, even if only this machine reaches it; the
-header `Origin` then names that site. Or it can point its own name to this machine's address (DNS rebinding); then `Host`
-has that name.
+header `Origin` then names that site. Or it can point its own name to this machine's address (DNS rebinding); then
+`Host` has that name.
 """
 
 import ipaddress
@@ -13,7 +13,8 @@ from collections.abc import Iterable
 
 # Paths that Gradio's page and client request. None reads or writes files of this machine.
 _OPEN = (
-    "/assets/", "/static/", "/svelte/", "/gradio_api/queue/", "/gradio_api/run/", "/gradio_api/call/", "/gradio_api/heartbeat/",
+    "/assets/", "/static/", "/svelte/", "/gradio_api/queue/", "/gradio_api/run/", "/gradio_api/call/",
+    "/gradio_api/heartbeat/",
 )  # fmt: skip
 _OPEN_FILES = {
     "/", "/config", "/theme.css", "/favicon.ico", "/robots.txt", "/manifest.json", "/gradio_api/info",
@@ -83,9 +84,9 @@ class Origins:
 class Guard:
     """ASGI middleware that refuses requests.
 
-    It refuses requests that `origins` refuses, paths that the page does not need, and bodies of more than `longest_body`
-    bytes. It discards a long body unparsed and responds with `sentence`, which the page shows. Incomplete bodies hold at most
-    `MOST_HELD` bytes together.
+    It refuses requests that `origins` refuses, paths that the page does not need, and bodies of more than
+    `longest_body` bytes. It discards a long body unparsed and responds with `sentence`, which the page shows.
+    Incomplete bodies hold at most `MOST_HELD` bytes together.
     """
 
     def __init__(self, app, longest_body: int, sentence: str, origins: Origins):

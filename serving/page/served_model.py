@@ -15,7 +15,8 @@ from ..pooling import pooling_of
 from .abilities import TRIPLET, WRITE, Abilities, abilities_of
 
 LONGEST = 4096
-# Most characters of a text per token that is read: English has about 5, Chinese 2. Longer texts are refused untokenized.
+# Most characters of a text per token that is read: English has about 5, Chinese 2. Longer texts are refused
+# untokenized.
 CHARACTERS = 8
 LINES = 64
 
@@ -52,7 +53,8 @@ class ServedModel:
             `model_max_length` may be shorter.
 
     Raises:
-        ServingError: the page cannot show the folder's model (raised before anything is loaded), or it cannot be loaded.
+        ServingError: the page cannot show the folder's model (raised before anything is loaded), or it cannot be
+            loaded.
     """
 
     def __init__(self, folder: str | Path, max_length: int = LONGEST):
@@ -160,7 +162,7 @@ def _start(wanted: list[int], tokens: int, room: int) -> int:
         return 0
     if wanted[-1] - wanted[0] >= room:
         raise ServingError(
-            f"the first and the last mask are {wanted[-1] - wanted[0]:,} tokens apart, but the model reads {room:,} at once: "
-            "fill one at a time"
+            f"the first and the last mask are {wanted[-1] - wanted[0]:,} tokens apart, but the model reads {room:,} at "
+            "once: fill one at a time"
         )
     return min(max((wanted[0] + wanted[-1] + 1 - room) // 2, 0), tokens - room)

@@ -64,8 +64,8 @@ def application(
 ):
     """Return the page as an ASGI application, titled with the model's name.
 
-    The arguments are those of `serve`; `host` is the address that your server listens on. Unlike `serve`, it does not limit
-    unfinished requests: your server has to.
+    The arguments are those of `serve`; `host` is the address that your server listens on. Unlike `serve`, it does not
+    limit unfinished requests: your server has to.
     """
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     with needs_extra("page", ServingError):
@@ -79,8 +79,9 @@ def application(
     css = (Path(__file__).parent / "style.css").read_text(encoding="utf-8")
     page = build(served).queue(max_size=waiting, default_concurrency_limit=1, api_open=False)
     app = gr.mount_gradio_app(
-        FastAPI(title=served.abilities.name, openapi_url=None), page, path="/", theme=_theme(gr), css=css, footer_links=[],
-        run_history=False, show_error=False, ssr_mode=False, mcp_server=False, enable_monitoring=False, pwa=False,
+        FastAPI(title=served.abilities.name, openapi_url=None), page, path="/", theme=_theme(gr), css=css,
+        footer_links=[], run_history=False, show_error=False, ssr_mode=False, mcp_server=False, enable_monitoring=False,
+        pwa=False,
     )  # fmt: skip
     longest_body = 65_536 + _FIELDS * _BYTES * served.longest_text
     message = too_long("the text", served.longest_text)

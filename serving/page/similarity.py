@@ -32,8 +32,8 @@ class Compared:
 def vectors(served: ServedModel, texts: list[str], names: list[str]) -> tuple[torch.Tensor, list[Reading]]:
     """Return normalised vectors in float32, of shape (n, hidden_size).
 
-    A vector is the mean over all tokens, or the first token as `pooling_of` says. Texts are run one at a time, so that memory
-    does not grow with their number.
+    A vector is the mean over all tokens, or the first token as `pooling_of` says. Texts are run one at a time, so that
+    memory does not grow with their number.
     """
     readings = [served.read(text, name=name) for text, name in zip(texts, names, strict=True)]
     rows = []

@@ -27,7 +27,8 @@ def _ask(task: Callable, draw: Callable) -> Callable:
 # Tab -> title, button, fields with their visible lines, and the function that makes HTML of the texts.
 _TABS = {
     abilities.FILL: (
-        "填词 Fill masks", "填词 Fill", {"文本，在 [MASK] 处填词 · A text, with [MASK] in place of each missing word": _TEXT},
+        "填词 Fill masks", "填词 Fill",
+        {"文本，在 [MASK] 处填词 · A text, with [MASK] in place of each missing word": _TEXT},
         _ask(fill, drawing.filled),
     ),
     abilities.DOCUMENT: (
@@ -44,7 +45,8 @@ _TABS = {
         _ask(rank, drawing.ranked),
     ),
     abilities.COMPARE: (
-        "相似度 Sentences", "比较 Compare", {"句子，每行一句 · Sentences, one per line": _LINES}, _ask(compare, drawing.matrix),
+        "相似度 Sentences", "比较 Compare", {"句子，每行一句 · Sentences, one per line": _LINES},
+        _ask(compare, drawing.matrix),
     ),
     abilities.CLASSIFY: (
         "分类 Classify", "分类 Classify", {"文本 A text": _LINES, "第二个文本（可空） A second text, for pairs": _LINE},

@@ -31,9 +31,9 @@ _PAUSE = 1.0  # seconds between two writes of the settings, which grow with the 
 class EmbedReport:
     """Result of `embed`.
 
-    `kept` shards were there already; `again` shards were computed again, because their files were damaged or of other texts.
-    `repeated` ids appear more than once, such as `example`. `left_out` rows have no text. `cut` texts were truncated to
-    `longest` tokens. `chunks` is the number of all chunks, if texts were split.
+    `kept` shards were there already; `again` shards were computed again, because their files were damaged or of other
+    texts. `repeated` ids appear more than once, such as `example`. `left_out` rows have no text. `cut` texts were
+    truncated to `longest` tokens. `chunks` is the number of all chunks, if texts were split.
     """
 
     model: Path
@@ -108,8 +108,8 @@ def embed(
         field, id_field: names of the text and of its id in JSON Lines, CSV, TSV, Parquet and data sets.
         sample_by: what is a text in a text file: "line", or "document" for the whole file.
         max_length: truncate texts to this number of tokens; by default to what the model reads, at most 8,192.
-        chunk: do not truncate texts, but split them into chunks of this number of tokens, each with a vector and an id: the
-            text's, then `#1`, `#2` and so on.
+        chunk: do not truncate texts, but split them into chunks of this number of tokens, each with a vector and an id:
+            the text's, then `#1`, `#2` and so on.
         overlap: tokens that a chunk shares with the one before; none by default.
         dtype, batch_tokens, device: see `TextEncoder`.
         vector_dtype: of the stored vectors, float32 or float16.
@@ -151,8 +151,9 @@ def embed(
     with only_writer(folder.path, ServingError), byte_progress(progress) as bar:
         begun = folder.run() or {}
         settings = {
-            "model": model_identity(model), "field": field, "id_field": id_field, "max_length": max_length, "dtype": dtype,
-            "vector_dtype": vector_dtype, "keep_text": keep_text, "shard_size": shard_size, "chunk": chunk,
+            "model": model_identity(model), "field": field, "id_field": id_field, "max_length": max_length,
+            "dtype": dtype, "vector_dtype": vector_dtype, "keep_text": keep_text, "shard_size": shard_size,
+            "chunk": chunk,
             # None in folders of older versions.
             "sample_by": None if sample_by == "line" else sample_by, "overlap": overlap or None,
         }  # fmt: skip
@@ -181,8 +182,8 @@ def embed(
         if is_there and begun.get("paths") != paths and before != kept.keys():
             other = folder.path / min(before - kept.keys())
             raise ServingError(
-                f"{folder.path} holds vectors of other texts, from another place: {other} does not fit these. Name another "
-                "folder, or remove that file if the texts have moved and changed"
+                f"{folder.path} holds vectors of other texts, from another place: {other} does not fit these. Name "
+                "another folder, or remove that file if the texts have moved and changed"
             )
         run |= {"longest": longest, "model_name": source_names([str(directory)])[0] or model.resolve().name}
         if not is_old:
@@ -209,8 +210,8 @@ def embed(
             bar.update(task, advance=result.read, description=f"{sum(made.values()):,} texts embedded")
         if more := before - kept.keys() - made.keys():
             raise ServingError(
-                f"{folder.path} holds {len(more):,} shards beyond the end of the texts, from {min(more)} on: the input was "
-                "longer before. Remove them, or name a new folder"
+                f"{folder.path} holds {len(more):,} shards beyond the end of the texts, from {min(more)} on: the input "
+                "was longer before. Remove them, or name a new folder"
             )
         repeated, example = repeated_ids(folder, chunked=chunk is not None) if id_field is not None else (0, None)
         found = kept | made

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 FIRST_CHUNK = "#1"  # end of the id of a text's first chunk
 DTYPES = ("float32", "bfloat16", "float16")
 BATCH_TOKENS = 16_384
-# Default for the most tokens of a text, so that a very long text does not exhaust memory. It is a constant, because vectors
-# must not depend on the machine.
+# Default for the most tokens of a text, so that a very long text does not exhaust memory. It is a constant, because
+# vectors must not depend on the machine.
 LONGEST = 8192
 # torch's messages when the CPU runs out of memory, for which it has no exception class.
 _ALLOCATION = re.compile(r"alloc_cpu\.cpp|DefaultCPUAllocator")
@@ -69,8 +69,8 @@ class TextEncoder:
         max_length: truncate texts to this number of tokens, special tokens included. The default is the tokenizer's
             `model_max_length`; without one, "bi" reads 1,024 tokens and "mean" `max_position_embeddings`.
         longest: upper bound of that default, so that memory suffices; None for no bound.
-        overlap: do not truncate texts, but split them into chunks of `max_length` tokens, each with the last `overlap` tokens
-            of the one before; see `rows`.
+        overlap: do not truncate texts, but split them into chunks of `max_length` tokens, each with the last `overlap`
+            tokens of the one before; see `rows`.
         dtype: in which the model computes, one of `DTYPES`; the vectors are float32.
         device: a torch device; an accelerator by default, if there is one.
         batch_tokens: most tokens of a batch, padding included.
@@ -113,13 +113,13 @@ class TextEncoder:
         config = self.model.config
         if len(self.tokenizer) > config.vocab_size:
             raise ServingError(
-                f"{folder}: the tokenizer has {len(self.tokenizer):,} entries, but the model's vocabulary {config.vocab_size:,}: "
-                "copy the vocab.txt of the model's training there"
+                f"{folder}: the tokenizer has {len(self.tokenizer):,} entries, but the model's vocabulary "
+                f"{config.vocab_size:,}: copy the vocab.txt of the model's training there"
             )
         if getattr(config, "is_decoder", False) and not getattr(config, "prefix_lm", False):
             raise ServingError(
-                f"{folder} is a decoder (is_decoder), whose tokens do not attend to later ones, so it has no vectors of texts: "
-                "name an encoder"
+                f"{folder} is a decoder (is_decoder), whose tokens do not attend to later ones, so it has no vectors "
+                "of texts: name an encoder"
             )
         self.pooling = pooling_of(folder, config.to_dict())
         self.width = config.hidden_size
@@ -161,8 +161,8 @@ class TextEncoder:
         room = self.max_length - self.tokenizer.num_special_tokens_to_add()
         if not 0 <= self.overlap < room:
             raise ServingError(
-                f"overlap is {self.overlap}; expected 0 to {room - 1}, less than a chunk of {self.max_length} tokens without "
-                "its special tokens"
+                f"overlap is {self.overlap}; expected 0 to {room - 1}, less than a chunk of {self.max_length} tokens "
+                "without its special tokens"
             )
         if not self.tokenizer.is_fast:
             raise ServingError(f"{folder} has no fast tokenizer, which chunks need: embed its texts without --chunk")
@@ -190,7 +190,8 @@ class TextEncoder:
         return found, cut
 
     def rows(self, ids: Sequence[str], texts: Sequence[str]) -> Rows:
-        """Tokenize texts. With chunks, the rows of the text `x` have the ids `x#1`, `x#2` and so on, and their own texts."""
+        """Tokenize texts. With chunks, the rows of the text `x` have the ids `x#1`, `x#2` and so on, and their own
+        texts."""
         if self.overlap is None:
             tokens, cut = self.tokenize_and_count(texts)
             return Rows(list(ids), list(texts), tokens, range(len(texts)), cut)
@@ -198,8 +199,8 @@ class TextEncoder:
         for number, (id_, text) in enumerate(zip(ids, texts, strict=True)):
             # One text at a time: the offsets of its tokens are Python objects.
             encoding = self._encode(
-                [text], truncation=True, max_length=self.max_length, stride=self.overlap, return_overflowing_tokens=True,
-                return_offsets_mapping=True,
+                [text], truncation=True, max_length=self.max_length, stride=self.overlap,
+                return_overflowing_tokens=True, return_offsets_mapping=True,
             )  # fmt: skip
             for chunk, (row, offsets) in enumerate(
                 zip(encoding["input_ids"], encoding["offset_mapping"], strict=True), 1
@@ -224,7 +225,8 @@ class TextEncoder:
             start = stop
 
     def vectors(self, ids: Sequence[np.ndarray], names: Sequence[str] | None = None) -> np.ndarray:
-        """Return the vectors of tokenized texts in float32, of shape (len(ids), width). Errors name texts by `names`."""
+        """Return the vectors of tokenized texts in float32, of shape (len(ids), width). Errors name texts by
+        `names`."""
         import torch
 
         found = torch.empty(len(ids), self.width, device=self.device)
@@ -248,7 +250,8 @@ class TextEncoder:
         texts = name if len(batch) == 1 else f"{len(batch):,} texts at once, the longest {name}"
         smaller = self._option if len(batch) == 1 else f"--batch-tokens, or a smaller {self._option}"
         raise ServingError(
-            f"{self.device} has too little memory for {texts} with {len(batch[longest]):,} tokens: give a smaller {smaller}"
+            f"{self.device} has too little memory for {texts} with {len(batch[longest]):,} tokens: give a smaller "
+            f"{smaller}"
         )
 
     def _pooled(self, batch: Sequence[np.ndarray]) -> "torch.Tensor":
@@ -277,8 +280,8 @@ def check_finite(vectors: np.ndarray, names: Sequence[str], remedy: str) -> None
 def _onednn(enabled: bool) -> Iterator[None]:
     """Allow or forbid oneDNN in torch while the block runs.
 
-    In float32 only gelu would use it, without a gain, and its cache of 1,024 shapes takes 100 MB, because every batch has
-    another number of tokens.
+    In float32 only gelu would use it, without a gain, and its cache of 1,024 shapes takes 100 MB, because every batch
+    has another number of tokens.
     """
     import torch
 

@@ -65,7 +65,8 @@ def rank(
     Of a text that was split into chunks, the best chunk counts, and is returned.
 
     Args:
-        query: a text, a list of texts, or a file of texts (see `Texts`; `field` names the text in JSON Lines and Parquet).
+        query: a text, a list of texts, or a file of texts (see `Texts`; `field` names the text in JSON Lines and
+            Parquet).
         vectors: a folder written by `embed`.
         top_k: most texts per query.
         model: folder of the model that made the vectors. By default it is found by its name in the current folder or
@@ -74,8 +75,8 @@ def rank(
         progress: show a progress bar on stderr.
 
     Raises:
-        ServingError: there are no vectors, a file of them is missing, damaged or foreign, the model differs, or a query has
-            no vector.
+        ServingError: there are no vectors, a file of them is missing, damaged or foreign, the model differs, or a query
+            has no vector.
 
     >>> rank("租客要求退还押金", "vectors", top_k=1).matches[0][0].id
     'cases.txt:3'
@@ -236,14 +237,14 @@ def _model_of(run: dict, folder: VectorFolder) -> Path:
             return check_model(place)
     if models:
         raise ServingError(
-            f"{models[0]} is not the model that made the vectors in {folder.path}, or has changed since: give the folder of "
-            "that model with --model"
+            f"{models[0]} is not the model that made the vectors in {folder.path}, or has changed since: give the "
+            "folder of that model with --model"
         )
     if "model_path" in run:
         raise ServingError(f"the model of {folder.path} is no longer at {names[0]}: give its folder with --model")
     raise ServingError(
-        f"the model of {folder.path}, {str(name)!r}, is neither in the current folder nor beside the vectors: give its folder "
-        "with --model"
+        f"the model of {folder.path}, {str(name)!r}, is neither in the current folder nor beside the vectors: give its "
+        "folder with --model"
     )
 
 

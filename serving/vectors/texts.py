@@ -83,17 +83,18 @@ class Texts:
     """Texts of files and data sets.
 
     Args:
-        sources: text files (see `sample_by`), JSON Lines, CSV and TSV, each also as .gz, Parquet files, folders of these,
-            and names of data sets for `datasets.load_dataset`, `NAME` or `NAME:CONFIG`, whose split "train" is read.
+        sources: text files (see `sample_by`), JSON Lines, CSV and TSV, each also as .gz, Parquet files, folders of
+            these, and names of data sets for `datasets.load_dataset`, `NAME` or `NAME:CONFIG`, whose split "train" is
+            read.
         field: of the text, except in text files. Rows where it is null or blank are left out.
-        id_field: of the text's id, a string or an integer. Without it, and in text files, an id is the name of the file or
-            data set and the number of the line or row, as in `laws.txt:12`; see `source_names`.
+        id_field: of the text's id, a string or an integer. Without it, and in text files, an id is the name of the file
+            or data set and the number of the line or row, as in `laws.txt:12`; see `source_names`.
         sample_by: what is a text in a text file: "line", or "document" for the whole file, whose id is its name alone.
         whole_paths: use the sources' paths as given in ids, for folders begun by older versions.
 
     Raises:
-        ServingError, TrainingError, CorpusError: a source cannot be read. `check` raises those that show without reading
-            everything.
+        ServingError, TrainingError, CorpusError: a source cannot be read. `check` raises those that show without
+            reading everything.
     """
 
     sources: tuple[str, ...]
@@ -229,8 +230,8 @@ class Texts:
             raise CorpusError(f"{where} {number}: the field {self.field!r} is not a string")
         if self.id_field is not None and self.id_field not in record and _has_text(text):
             raise ServingError(
-                f"{where} {number}: no field {self.id_field!r}: name the field of the id with --id-field, or leave it out to "
-                "use file and line as id"
+                f"{where} {number}: no field {self.id_field!r}: name the field of the id with --id-field, or leave it "
+                "out to use file and line as id"
             )
         return self._row(name, where, number, text, record.get(self.id_field))
 

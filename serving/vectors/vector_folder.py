@@ -3,9 +3,9 @@
 A shard has the columns `id`, `vector` (a list of fixed size) and, if texts are kept, `text`. It appears only when it is
 complete. Its metadata have its name and the digest of its texts, to detect damaged files and files of other texts.
 
-`_run.parquet` has the same columns and no rows, so that readers of Parquet take the folder for one table: some of them read
-every file in it, whatever its name. The settings are JSON in its metadata, with a list of the finished shards and their
-SHA-256. Older versions wrote `run.json`. No file has a path of the machine that made it.
+`_run.parquet` has the same columns and no rows, so that readers of Parquet take the folder for one table: some of them
+read every file in it, whatever its name. The settings are JSON in its metadata, with a list of the finished shards and
+their SHA-256. Older versions wrote `run.json`. No file has a path of the machine that made it.
 """
 
 import hashlib
@@ -44,8 +44,8 @@ _HASHES = 1 << 22  # hashes of ids in memory at once
 # Settings of a run, in every version, and their types.
 _FIELDS = {
     "model": str, "texts": list, "max_length": int | None, "dtype": str, "shard_size": int, "shards": dict | None,
-    "done": dict | None, "model_name": str | None, "model_path": str | None, "longest": int | None, "id_field": str | None,
-    "cut_at": int | None, "sample_by": str | None, "chunk": int | None,
+    "done": dict | None, "model_name": str | None, "model_path": str | None, "longest": int | None,
+    "id_field": str | None, "cut_at": int | None, "sample_by": str | None, "chunk": int | None,
 }  # fmt: skip
 _NEEDED = ("model", "texts", "max_length", "dtype", "shard_size")
 
@@ -80,8 +80,8 @@ class VectorFolder:
         except FileNotFoundError:
             if self.path.is_dir() and any(not path.name.endswith(_UNFINISHED) for path in self.path.iterdir()):
                 raise ServingError(
-                    f"{self.path} has other files but no {RUN}, so it is not a folder of vectors: name another, or restore "
-                    "that file if it was one"
+                    f"{self.path} has other files but no {RUN}, so it is not a folder of vectors: name another, or "
+                    "restore that file if it was one"
                 ) from None
             return None
         except NotADirectoryError:
@@ -116,7 +116,8 @@ class VectorFolder:
         )
 
     def check(self, run: dict) -> None:
-        """Raise ServingError if the folder has vectors with other settings than `run`. Call it while the folder is locked."""
+        """Raise ServingError if the folder has vectors with other settings than `run`. Call it while the folder is
+        locked."""
         begun = self.run()
         if begun is None or not self.files():
             return
@@ -231,8 +232,8 @@ def make_shard(shard: Shard, rows: Rows, vectors: np.ndarray, longest: int, *, d
     sink = pyarrow.BufferOutputStream()
     compression = {"id": "zstd", "text": "zstd", "vector.list.element": "none"}  # vectors are not compressible
     pyarrow.parquet.write_table(
-        table, sink, row_group_size=len(rows.ids), compression=compression, use_dictionary=False, write_statistics=False,
-        write_page_checksum=True,
+        table, sink, row_group_size=len(rows.ids), compression=compression, use_dictionary=False,
+        write_statistics=False, write_page_checksum=True,
     )  # fmt: skip
     return Made(shard.name, len(shard), shard.read, shard.left_out, rows.cut, longest, memoryview(sink.getvalue()))
 
@@ -255,7 +256,8 @@ def open_shard(path: Path, source: object = None) -> Iterator[pyarrow.parquet.Pa
 def read_shard(path: Path, record: dict | None) -> Iterator[pyarrow.parquet.ParquetFile]:
     """Open a shard's file; raise ServingError if it is damaged, or not the one that the settings list in `record`.
 
-    Without a record, its own metadata decide: its name, the checksums of its pages and, if it has its texts, their digest.
+    Without a record, its own metadata decide: its name, the checksums of its pages and, if it has its texts, their
+    digest.
     """
     data = path.read_bytes()
     if record is not None and hashlib.sha256(data).hexdigest() != record["sha256"]:

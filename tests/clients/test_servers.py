@@ -1,4 +1,5 @@
-"""Programs that start processes of their own, with a folder that has its code: they compute what the package computes."""
+"""Programs that start processes of their own, with a folder that has its code: they compute what the package
+computes."""
 
 import json
 import os

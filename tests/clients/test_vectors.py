@@ -89,7 +89,8 @@ def folder(tmp_path_factory):
 def here(folder, monkeypatch):
     monkeypatch.chdir(folder)
     if chroma := sys.modules.get("chromadb.utils.embedding_functions"):
-        chroma.SentenceTransformerEmbeddingFunction.models.clear()  # a model is kept by its name, whatever its arguments
+        # A model is kept by its name, whatever its arguments.
+        chroma.SentenceTransformerEmbeddingFunction.models.clear()
 
 
 def own(name, texts=TEXTS, **options):

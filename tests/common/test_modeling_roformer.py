@@ -1,7 +1,8 @@
 """transformers' own tests of a model and of a config (ModelTesterMixin, ConfigTester) on every class and variant.
 
-Each class below is one variant of the config. No test of the mixin is overridden, but for one that one variant skips and
-says why; inputs are made for the head that it cannot know. With ROFORMER_TEST_PEER=1 the same tests run on transformers' own RoFormer instead, for comparison.
+Each class below is one variant of the config. No test of the mixin is overridden, but for one that one variant skips
+and says why; inputs are made for the head that it cannot know. With ROFORMER_TEST_PEER=1 the same tests run on
+transformers' own RoFormer instead, for comparison.
 """
 
 import importlib

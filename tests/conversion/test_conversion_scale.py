@@ -306,7 +306,8 @@ for number, output in zip(map(int, signals.split(",")), outputs):
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
-        sys.modules[convert.__module__].card_for = lambda *args, **kwargs: (os.write(writer, b"half-way"), time.sleep(60))
+        card_for = lambda *args, **kwargs: (os.write(writer, b"half-way"), time.sleep(60))
+        sys.modules[convert.__module__].card_for = card_for
         sys.argv = ["roformer", "convert", source, output, "--force"]
         main()
     os.read(reader, 8)

@@ -231,7 +231,9 @@ FIELDS = {
         "use_cache": False, "task_specific_params": {"a": 1}, "a_field_of_mine": [3, None], "hidden_act": "swish",
         "add_pooling_layer": True, "pooler_activation": "tanh", "sparse_prediction": True, "bos_token_id": 7,
     },
-    "BertForSequenceClassification": {"classifier_dropout": 0.3, "hidden_act": "gelu_new", "num_labels": 5, "prefix": "x"},
+    "BertForSequenceClassification": {
+        "classifier_dropout": 0.3, "hidden_act": "gelu_new", "num_labels": 5, "prefix": "x",
+    },
     "NezhaForTokenClassification": {"classifier_dropout": None, "chunk_size_feed_forward": 2, "eos_token_id": 5},
 }  # fmt: skip
 
@@ -529,7 +531,8 @@ def logits_of(model, inputs):
 @pytest.mark.live
 @pytest.mark.skipif(not BERT4KERAS, reason="name a Python that has bert4keras in ROFORMER_BERT4KERAS_PYTHON")
 def test_bert4keras_live(tmp_path):
-    """bert4keras loads each export as the report says, and computes our model's answers; TensorFlow reads every byte."""
+    """bert4keras loads each export as the report says, and computes our model's answers; TensorFlow reads every
+    byte."""
     classes = {
         "word": ("RoFormerForMaskedLM", {}),
         "factorized": ("RoFormerForMaskedLM", {"embedding_size": 8}),

@@ -77,7 +77,10 @@ CHOICES = ["--head classification", "--head triplet", "--head tokens", "--head n
         ("crf", "best_model.h5", "auto", ["dense", "conditional_random_field", "--head none"]),
         ("crf", "best_model.weights", "tokens", ["dense", "conditional_random_field", "--head none"]),
         ("pooler", "best_model.h5", "auto", ["Pooler-Dense", "dense", "--head none"]),
-        ("pooler", "best_model.h5", "classification", ["Pooler-Dense", "--head pooler", "tanh", "--head linear-pooler"]),
+        (
+            "pooler", "best_model.h5", "classification",
+            ["Pooler-Dense", "--head pooler", "tanh", "--head linear-pooler"],
+        ),
         ("pooler", "whole_model.h5", "tokens", ["dense", "pooler", "--head tokens"]),
         ("pooler", "whole_model.h5", "linear-pooler", ["dense", "pooler (tanh)", "--head linear-pooler"]),
         ("classification", "best_model.h5", "pooler", ["dense", "[CLS]", "--head pooler"]),
@@ -328,14 +331,20 @@ SPOILT = {
     "order": (swap_queries_and_keys, ["Transformer-0-MultiHeadSelfAttention", "order"]),
     "group missing": (lambda file: file.__delitem__("dense"), ["weight_names", "dense"]),
     "weight missing": (lambda file: file.__delitem__(GAMMA), [GAMMA]),
-    "layer missing": (lambda file: drop_layer(file, "Transformer-0-FeedForward-Norm"), ["bert/encoder/layer_0/output/LayerNorm/gamma"]),
+    "layer missing": (
+        lambda file: drop_layer(file, "Transformer-0-FeedForward-Norm"),
+        ["bert/encoder/layer_0/output/LayerNorm/gamma"],
+    ),
     "no embeddings": (lambda file: drop_layer(file, "Embedding-Token"), ["no layer Embedding-Token"]),
     "layer not listed": (lambda file: unlist_layer(file, "dense"), ["dense/dense/bias:0", "layer_names"]),
     "weights not listed": (
         lambda file: file["dense"].attrs.__setitem__("weight_names", text_list([])),
         ["dense/dense/bias:0", "weight_names"],
     ),
-    "not a number": (lambda file: file[GAMMA].write_direct(np.full(16, np.nan, "f4")), ["finite", "bert/embeddings/LayerNorm/gamma"]),
+    "not a number": (
+        lambda file: file[GAMMA].write_direct(np.full(16, np.nan, "f4")),
+        ["finite", "bert/embeddings/LayerNorm/gamma"],
+    ),
     "infinite": (lambda file: file[TOKENS].__setitem__((3, 4), -np.inf), ["finite", "bert/embeddings/word_embeddings"]),
     "names missing": (lambda file: file.attrs.__delitem__("layer_names"), ["Keras", "no layer_names"]),
     "names are numbers": (lambda file: file.attrs.__setitem__("layer_names", [1, 2]), ["layer_names", "string"]),
@@ -343,11 +352,20 @@ SPOILT = {
         lambda file: file.attrs.__setitem__("layer_names", text_list(["dense", "dense"])),
         ["layer_names", "twice"],
     ),
-    "shape": (lambda file: replace_dataset(file, GAMMA, data=np.ones(7, "f4")), ["bert/embeddings/LayerNorm/gamma", (7,), (16,)]),
-    "integers": (lambda file: replace_dataset(file, GAMMA, data=np.ones(16, "i4")), ["bert/embeddings/LayerNorm/gamma", "int32"]),
+    "shape": (
+        lambda file: replace_dataset(file, GAMMA, data=np.ones(7, "f4")),
+        ["bert/embeddings/LayerNorm/gamma", (7,), (16,)],
+    ),
+    "integers": (
+        lambda file: replace_dataset(file, GAMMA, data=np.ones(16, "i4")),
+        ["bert/embeddings/LayerNorm/gamma", "int32"],
+    ),
     "complex": (lambda file: replace_dataset(file, GAMMA, data=np.ones(16, "c8")), [GAMMA, "complex64"]),
     "compressed": (lambda file: replace_dataset(file, TOKENS, compression="gzip"), [TOKENS, "compressed", "chunked"]),
-    "never written": (lambda file: replace_dataset(file, GAMMA, data=None, shape=(16,), dtype="f4"), [GAMMA, "never written"]),
+    "never written": (
+        lambda file: replace_dataset(file, GAMMA, data=None, shape=(16,), dtype="f4"),
+        [GAMMA, "never written"],
+    ),
     "a link": (lambda file: replace_link(file), ["no weight", GAMMA]),
     "newer format": (lambda file: newer_kind(file), [".weights.h5", "save the weights again"]),
     "unknown weight": (lambda file: add_weight(file, "Embedding-Norm", "delta:0"), ["Embedding-Norm", "delta:0"]),
@@ -358,7 +376,10 @@ SPOILT = {
         ["kernel", 3, 2, "Transformer-0-FeedForward"],
     ),
     "unknown layer": (lambda file: add_layer(file, "lstm", "kernel:0"), ["dense", "lstm", "--head none"]),
-    "two encoders": (lambda file: add_layer(file, "B-Embedding-Token", "embeddings:0"), ["2 models", "Embedding-Token"]),
+    "two encoders": (
+        lambda file: add_layer(file, "B-Embedding-Token", "embeddings:0"),
+        ["2 models", "Embedding-Token"],
+    ),
     "model_config": (lambda file: file.attrs.__setitem__("model_config", "{}"), ["model_config"]),
 }  # fmt: skip
 
@@ -496,7 +517,8 @@ def test_any_change_of_an_hdf5_file(tmp_path, edits, same_length):
 
 
 def string_tensor(text: bytes) -> tuple[bytes, int]:
-    """A scalar string as TensorFlow's WriteStringTensor lays it out, and its masked sum; the sums made independently."""
+    """A scalar string as TensorFlow's WriteStringTensor lays it out, and its masked sum; the sums made
+    independently."""
 
     def masked(data: bytes) -> int:
         crc = google_crc32c.value(data)

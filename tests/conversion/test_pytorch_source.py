@@ -70,8 +70,8 @@ def save(model, folder, form="zip", state=None, vocab=WORDS, tokenizer_class="Ro
     (folder / "config.json").write_text(json.dumps({key: value for key, value in config.items() if value != "missing"}))
     shutil.copy(vocab, folder / "vocab.txt")
     old = {
-        "tokenizer_class": tokenizer_class, "do_lower_case": True, "never_split": None, "name_or_path": "/home/someone/x",
-        "special_tokens_map_file": "/home/someone/special_tokens_map.json",
+        "tokenizer_class": tokenizer_class, "do_lower_case": True, "never_split": None,
+        "name_or_path": "/home/someone/x", "special_tokens_map_file": "/home/someone/special_tokens_map.json",
     }  # fmt: skip
     (folder / "tokenizer_config.json").write_text(json.dumps(old))
     write(folder, model.state_dict() if state is None else state, form)
@@ -302,7 +302,8 @@ def test_the_bias_under_its_other_name(tmp_path):
 
 
 def test_old_names_buffers_and_heads_that_nobody_uses(tmp_path):
-    """gamma and beta, position_ids, a next-sentence head and a pooler in a file that BertForMaskedLM is to be read from."""
+    """gamma and beta, position_ids, a next-sentence head and a pooler in a file that BertForMaskedLM is to be read
+    from."""
     model = made(transformers.BertForPreTraining, BertConfig(**SIZES))
     state = {
         key.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): tensor

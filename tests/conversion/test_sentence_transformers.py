@@ -1,4 +1,5 @@
-"""A converted RoFormer-Sim in sentence-transformers: its vectors are bert4keras', and the folder is a model as before."""
+"""A converted RoFormer-Sim in sentence-transformers: its vectors are bert4keras', and the folder is a model as
+before."""
 
 import json
 import subprocess

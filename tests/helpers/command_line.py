@@ -1,4 +1,5 @@
-"""`roformer …`: the installed program, and `run`, which runs a command in the tests' process, where the package is registered.
+"""`roformer …`: the installed program, and `run`, which runs a command in the tests' process, where the package is
+registered.
 
 What a command computes is tested on the installed program too: in tests/test_installed_command.py, and for the page in
 tests/serving/test_page_command.py. A module gets the fixture by `run = command_line.run`.

@@ -26,8 +26,8 @@ def saved(folder: Path, architecture: str, vocabulary: str = "character", **fiel
     return folder
 
 
-# Head -> its pipeline in transformers.js for the model_type roformer, and for roformer_v2, roformer_x and nezha. "AutoModel" if
-# there is no pipeline, None if there is no such model. docs/serving.md has the same table.
+# Head -> its pipeline in transformers.js for the model_type roformer, and for roformer_v2, roformer_x and nezha.
+# "AutoModel" if there is no pipeline, None if there is no such model. docs/serving.md has the same table.
 IN_JAVASCRIPT = {
     "Model": ("feature-extraction", "feature-extraction"),
     "ForMaskedLM": ("fill-mask", "AutoModel"),

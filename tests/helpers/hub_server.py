@@ -1,8 +1,8 @@
 """A small Hub in memory: the part of the Hub's HTTP API that huggingface_hub and transformers use for models.
 
-Repositories hold commits (each a complete tree, so that old revisions stay readable) and branches; large files go through
-the LFS protocol, as they do where hf_xet is switched off, and come back through a redirect, as from the Hub's CDN.
-Append a `Fault` to `hub.faults` to make a route fail; `hub.requests` lists what was asked.
+Repositories hold commits (each a complete tree, so that old revisions stay readable) and branches; large files go
+through the LFS protocol, as they do where hf_xet is switched off, and come back through a redirect, as from the Hub's
+CDN. Append a `Fault` to `hub.faults` to make a route fail; `hub.requests` lists what was asked.
 
 `hub` is the fixture (`hub = hub_server.hub` in a test module); `hub.environment` is for a subprocess.
 """
@@ -83,7 +83,8 @@ class Repo:
 
 @dataclass
 class Fault:
-    """A change of the responses to the next `times` requests whose "METHOD /path" the pattern is found in, after `skip` good ones."""
+    """A change of the responses to the next `times` requests whose "METHOD /path" the pattern is found in, after `skip`
+    good ones."""
 
     route: str
     status: int | None = None  # answer with this status
@@ -108,7 +109,8 @@ class Answer(Exception):
 
 
 class Hub:
-    """The state of the server. `tokens` maps a token to its user's name; `read_only` lists tokens that may not write."""
+    """The state of the server. `tokens` maps a token to its user's name; `read_only` lists tokens that may not
+    write."""
 
     def __init__(self):
         self.token = "hf_test_token"
@@ -274,7 +276,8 @@ class Handler(BaseHTTPRequestHandler):
         return Answer(200, {"type": "user", "name": user, "orgs": [], "auth": {"type": "access_token"}})
 
     def validate_yaml(self) -> Answer:
-        """The Hub's own check of a card's metadata, in short: YAML between the two rules, with fields of the right type."""
+        """The Hub's own check of a card's metadata, in short: YAML between the two rules, with fields of the right
+        type."""
         match = re.match(r"---\n(.*?)\n---", self.json()["content"], re.DOTALL)
         try:
             metadata = yaml.safe_load(match[1]) if match else {}

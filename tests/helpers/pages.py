@@ -1,6 +1,7 @@
 """Blocks of README.md and of the pages of docs/: reading them, running them, and comparing their output with the page.
 
-With ROFORMER_RENEW_PAGES=1, an output that differs is written into the page. Read the page then: its sentences may name it.
+With ROFORMER_RENEW_PAGES=1, an output that differs is written into the page. Read the page then: its sentences may name
+it.
 """
 
 import io
@@ -42,7 +43,8 @@ CHANGES = {
 class Block:
     """A block of a page. `output` is the output that the page shows, None if it shows none.
 
-    ```bash extra=ray begins a block that needs an extra which most tests do without. It runs in the tests with that marker.
+    ```bash extra=ray begins a block that needs an extra which most tests do without. It runs in the tests with
+    that marker.
     """
 
     page: str
@@ -84,7 +86,8 @@ def steady(text: str) -> str:
 
 
 def assert_printed(block: Block, printed: str) -> None:
-    """Assert that a command printed the block's output, in which a line of three dots stands for any number of lines."""
+    """Assert that a command printed the block's output, in which a line of three dots stands for any number of
+    lines."""
     at, text = 0, steady(printed)
     for part in re.split(r"^\.\.\.$", block.output or "", flags=re.MULTILINE):
         found = text.find(steady(part), at)
@@ -112,7 +115,8 @@ def differ(block: Block, printed: str) -> None:
 
 
 def renewed(output: str, printed: str) -> str:
-    """Return an output whose parts between lines of three dots are replaced by the lines printed that are most like them."""
+    """Return an output whose parts between lines of three dots are replaced by the lines printed that are most like
+    them."""
     at, lines, parts = 0, printed.splitlines(keepends=True), []
     for part in re.split(r"^\.\.\.\n", output, flags=re.MULTILINE):
         length = part.count("\n")

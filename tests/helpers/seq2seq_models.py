@@ -1,4 +1,5 @@
-"""Small models for sequence to sequence, shared by their tests: ours, and transformers' Marian with the same weights."""
+"""Small models for sequence to sequence, shared by their tests: ours, and transformers' Marian with the same
+weights."""
 
 import re
 

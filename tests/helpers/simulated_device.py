@@ -1,4 +1,5 @@
-"""The device "simulated", whose tensors a CPU computes: it refuses tensors of the CPU, and counts what waits for a device.
+"""The device "simulated", whose tensors a CPU computes: it refuses tensors of the CPU, and counts what waits for a
+device.
 
 What computes there is real: autograd, the dispatcher and `device.type` treat it as a device of its own. To import this
 module registers it, for the rest of the process.

@@ -34,7 +34,8 @@ def run_script(arguments: list[str]) -> int:
 
 
 def stopped_and_continued(arguments: list[str]) -> dict:
-    """Stop a run by a signal to the last process in step 2 of stage 2, resume it, and run it again. Return the exit codes.
+    """Stop a run by a signal to the last process in step 2 of stage 2, resume it, and run it again. Return the exit
+    codes.
 
     A damaged checkpoint is added before resuming, and a model is damaged before the last run.
     """

@@ -43,8 +43,8 @@ def with_run_json(folder: Path) -> Path:
 def as_older_versions_wrote(folder: Path, model: Path, texts: Path) -> None:
     """Convert a folder of vectors with texts to an older format.
 
-    There, `run.json` has the whole paths of model and texts and no list of shards, ids have whole paths, and shards lack
-    their names.
+    There, `run.json` has the whole paths of model and texts and no list of shards, ids have whole paths, and shards
+    lack their names.
     """
     path = with_run_json(folder)
     run = json.loads(path.read_text(encoding="utf-8"))

@@ -1,4 +1,5 @@
-"""`push`: complete folders arrive in one commit, incomplete ones cause no traffic, and every failure is one sentence."""
+"""`push`: complete folders arrive in one commit, incomplete ones cause no traffic, and every failure is one
+sentence."""
 
 import json
 import os
@@ -124,7 +125,8 @@ SETTINGS = {
 
 @pytest.mark.parametrize("with_code", [False, True])
 def test_paths_of_this_machine_stay_here(hub, folder, with_code):
-    """Only the last part of a path in the settings is published; names on the Hub, and all other fields, are sent as they are."""
+    """Only the last part of a path in the settings is published; names on the Hub, and all other fields, are sent as
+    they are."""
     for name, fields in SETTINGS.items():
         path = folder / name
         known = json.loads(path.read_text()) if path.exists() else {}

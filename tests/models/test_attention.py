@@ -176,7 +176,9 @@ MASKS = {
 }
 
 
-@pytest.mark.parametrize("changes", [{}, {"is_decoder": True}, {"unpad_inputs": True}, {"is_decoder": True, "unpad_inputs": True}])  # fmt: skip
+@pytest.mark.parametrize(
+    "changes", [{}, {"is_decoder": True}, {"unpad_inputs": True}, {"is_decoder": True, "unpad_inputs": True}]
+)
 @pytest.mark.parametrize("form", MASKS)
 def test_gradients_in_bfloat16(form, changes, batch):
     """Against those of the same weights in float32; AMX rounds by a twentieth of the norm at most."""
@@ -190,7 +192,8 @@ def test_gradients_in_bfloat16(form, changes, batch):
 
 
 def gradients(model, ids, mask, weights):
-    """Return the gradients of all weights but the keys' biases, which cancel, and the norms', whose sums over tokens torch rounds."""
+    """Return the gradients of all weights but the keys' biases, which cancel, and the norms', whose sums over tokens
+    torch rounds."""
     model.zero_grad()
     (model(ids, mask).last_hidden_state.float() * weights).sum().backward()
     return {

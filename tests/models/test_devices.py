@@ -1,8 +1,8 @@
 """Every model on devices other than a CPU: no tensor is made on the CPU by mistake.
 
 Tensors on the meta device have no values, so nothing is computed or read there. On the simulated device of
-helpers/simulated_device.py a CPU computes the values. It cannot be unregistered, so its tests, device_cases.py, run in a
-process of their own.
+helpers/simulated_device.py a CPU computes the values. It cannot be unregistered, so its tests, device_cases.py, run in
+a process of their own.
 """
 
 import subprocess

@@ -1,4 +1,5 @@
-"""Batches without padding, several texts in a row: each text has the outputs, losses and gradients that it has alone."""
+"""Batches without padding, several texts in a row: each text has the outputs, losses and gradients that it has
+alone."""
 
 import itertools
 
@@ -511,7 +512,8 @@ def test_layers_compiled_one_by_one_are_compiled_once():
 
 
 def padded(texts, labels):
-    """Return the batch of the same texts and labels with padding; a text's first label is ignored, as by the collator."""
+    """Return the batch of the same texts and labels with padding; a text's first label is ignored, as by the
+    collator."""
     width = max(map(len, texts))
     ids, mask, wanted = torch.zeros(3, len(texts), width, dtype=torch.long)
     wanted.fill_(-100)

@@ -146,8 +146,8 @@ def allowed_error(model, hidden_states, name, direction, attention_mask):
     """Return how far "favor" in float32 may be from `written_out`, for each number of its output.
 
     An exponent ω·x - |x|²/2 has the rounding of its terms, by which its feature is off as a share. Rotated products of
-    features add up to W, which may be small beside Σ|W|, or large beside Z: the error is that of Σ|W||v| / Z. Of so many
-    roundings most cancel, hence a quarter of the sum.
+    features add up to W, which may be small beside Σ|W|, or large beside Z: the error is that of Σ|W||v| / Z. Of so
+    many roundings most cancel, hence a quarter of the sum.
     """
     layer = model.base_model.encoder.layer[0].attention.self
     q, k, v = projected(layer, hidden_states)

@@ -14,7 +14,8 @@ from modeling_roformer import RoFormerForMaskedLM, RoFormerModel
 
 
 def make_attention(m, rotation, longest=3.0, **fields):
-    """A model with so many features whose queries and keys are at most so long, and the same one with softmax attention."""
+    """A model with so many features whose queries and keys are at most so long, and the same one with softmax
+    attention."""
     torch.manual_seed(0)
     ids, models = make_ids(1, 40), []
     for linear in (
@@ -153,7 +154,8 @@ def each_layer(model, wrapper):
 
 
 def checkpointed(way):
-    """A function that applies a model to embeddings under activation checkpointing of that kind, and the model prepared."""
+    """A function that applies a model to embeddings under activation checkpointing of that kind, and the model
+    prepared."""
     if way.startswith("whole"):
         return lambda model: model, lambda model, x: checkpoint(
             lambda x: model(inputs_embeds=x).last_hidden_state, x, use_reentrant=way == "whole, reentrant"
@@ -177,8 +179,8 @@ WAYS = ["none", *(f"{what}{how}" for what in ("layers", "model's own", "whole") 
 @pytest.mark.parametrize("interval", [1, 3])
 @pytest.mark.parametrize("way", WAYS)
 def test_what_is_computed_again_has_the_features_that_it_had(way, interval):
-    """Two calls wait for one backward pass, as in contrastive learning: beside one that keeps everything, once the features
-    have been drawn. They are drawn anew between steps, not within one."""
+    """Two calls wait for one backward pass, as in contrastive learning: beside one that keeps everything, once the
+    features have been drawn. They are drawn anew between steps, not within one."""
     model = make_model("favor", num_hidden_layers=2, linear_redraw_interval=interval, hidden_dropout_prob=0.0).train()
     prepare, apply = checkpointed(way)
     plain, model = model, prepare(model)
@@ -332,7 +334,8 @@ def test_bfloat16_on_long_texts(name, direction):
 @pytest.mark.parametrize("direction", [{}, {"is_decoder": True}], ids=["bidirectional", "causal"])
 @pytest.mark.parametrize("name", MAPS)
 def test_a_long_text_is_computed_in_parts(name, direction):
-    """A part has fewer tokens the more texts there are: the sums of one part go on in the next, and gradients come back."""
+    """A part has fewer tokens the more texts there are: the sums of one part go on in the next, and gradients come
+    back."""
     model = make_model(name, **direction, hidden_size=16, num_attention_heads=1)
     ids = make_ids(1, 600)
     mask = torch.ones(1, 600, dtype=torch.long)

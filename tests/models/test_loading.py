@@ -1,5 +1,5 @@
-"""A backbone is loaded whole or not at all, with the weights that were saved last; tables of sinusoids are dropped; heads
-may be fresh."""
+"""A backbone is loaded whole or not at all, with the weights that were saved last; tables of sinusoids are dropped;
+heads may be fresh."""
 
 import copy
 import json

@@ -1,4 +1,5 @@
-"""Properties that tools written for transformers' own models expect of a config and of loading, and once did not find here."""
+"""Properties that tools written for transformers' own models expect of a config and of loading, and once did not find
+here."""
 
 import json
 

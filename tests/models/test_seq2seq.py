@@ -1,4 +1,5 @@
-"""RoFormer for sequence to sequence: transformers' Marian where positions are the same, and with rotation put into Marian."""
+"""RoFormer for sequence to sequence: transformers' Marian where positions are the same, and with rotation put into
+Marian."""
 
 import inspect
 import json
@@ -346,8 +347,8 @@ def test_accumulated_steps_learn_what_one_step_does(tmp_path):
         model = make_model(dropout=0.0)
         arguments = Seq2SeqTrainingArguments(
             str(tmp_path), max_steps=1, per_device_train_batch_size=batch_size, optim="sgd", learning_rate=0.1,
-            gradient_accumulation_steps=6 // batch_size, max_grad_norm=0.0, save_strategy="no", use_cpu=True, report_to=[],
-            disable_tqdm=True,
+            gradient_accumulation_steps=6 // batch_size, max_grad_norm=0.0, save_strategy="no", use_cpu=True,
+            report_to=[], disable_tqdm=True,
         )  # fmt: skip
         collator = DataCollatorForSeq2Seq(make_tokenizer(), model=model)
         Seq2SeqTrainer(model, arguments, train_dataset=Examples(), data_collator=collator).train()

@@ -1,4 +1,5 @@
-"""Generation by RoFormer for sequence to sequence: as Marian where positions are the same, and each way as every other."""
+"""Generation by RoFormer for sequence to sequence: as Marian where positions are the same, and each way as every
+other."""
 
 import pytest
 import torch

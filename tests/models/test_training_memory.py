@@ -1,4 +1,5 @@
-"""Memory that a training step keeps until its backward pass: no more than BERT's, under every kind of activation checkpointing."""
+"""Memory that a training step keeps until its backward pass: no more than BERT's, under every kind of activation
+checkpointing."""
 
 from functools import partial
 

@@ -1,4 +1,5 @@
-"""A language model whose decoder has weights of its own (`tie_word_embeddings=False`): its bias is one, under two names."""
+"""A language model whose decoder has weights of its own (`tie_word_embeddings=False`): its bias is one, under two
+names."""
 
 import pytest
 import torch

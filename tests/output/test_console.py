@@ -1,4 +1,5 @@
-"""Output that is hidden while a block runs is shown again after the last of the blocks that overlap, in whatever threads they are."""
+"""Output that is hidden while a block runs is shown again after the last of the blocks that overlap, in whatever
+threads they are."""
 
 import logging
 from contextlib import ExitStack

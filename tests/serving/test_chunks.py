@@ -1,4 +1,5 @@
-"""`roformer embed --chunk` and `--sample-by`: long documents in overlapping chunks, and `roformer rank` among documents."""
+"""`roformer embed --chunk` and `--sample-by`: long documents in overlapping chunks, and `roformer rank` among
+documents."""
 
 import csv
 import json

@@ -425,7 +425,8 @@ def test_what_is_not_too_long_goes_through_as_it_was():
 @pytest.mark.parametrize(
     "path",
     ["/gradio_api/file=/etc/passwd", "/gradio_api/file/etc/passwd", "/gradio_api/upload", "/gradio_api/proxy=http://a",
-     "/monitoring", "/gradio_api/vibe-code", "/gradio_api/component_server", "/assets/../../config", "/docs", "/file=/etc"],
+     "/monitoring", "/gradio_api/vibe-code", "/gradio_api/component_server", "/assets/../../config", "/docs",
+     "/file=/etc"],
 )  # fmt: skip
 def test_there_is_no_path_to_files(path):
     assert ask_guard(_never, path)[0] == 404

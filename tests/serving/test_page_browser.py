@@ -38,7 +38,10 @@ expect = playwright.expect
 CHROMIUM = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
 )
-FLAGS = "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-component-update --disable-sync"
+FLAGS = (
+    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync"
+)
 PICTURE = REPOSITORY / "docs" / "in-a-browser.png"  # drawn anew where it is not there
 BLOCKS = [block for page in pages.PAGES for block in pages.blocks(page) if block.extra == "page"]
 # `roformer`, which reports every connection to another machine.
@@ -247,7 +250,8 @@ def test_everyone_sees_where_to_write(chromium, command, scheme):
     colours = page.evaluate(
         """() => {
             const colours = [getComputedStyle(document.querySelector("#fill textarea")).borderTopColor];
-            for (let one = document.querySelector("#fill textarea"); one && colours.length < 3; one = one.parentElement) {
+            let one = document.querySelector("#fill textarea");
+            for (; one && colours.length < 3; one = one.parentElement) {
                 const colour = getComputedStyle(one).backgroundColor;
                 if (!colour.startsWith("rgba")) colours.push(colour);
             }
@@ -334,8 +338,14 @@ def test_an_error_of_the_program_is_not_shown(chromium, here, mini, monkeypatch,
 @pytest.mark.parametrize(
     ("name", "settings", "tab", "texts", "answer"),
     [
-        ("RoFormerForSequenceClassification", {"id2label": {0: "好", 1: "差"}}, "classify", ["很好。", ""], "[好差].*0\\.[5-9]"),
-        ("RoFormerForTokenClassification", {"id2label": {0: "B-LOC", 1: "B-PER"}}, "entities", ["去北京。"], "(LOC|PER) 0"),
+        (
+            "RoFormerForSequenceClassification", {"id2label": {0: "好", 1: "差"}},
+            "classify", ["很好。", ""], "[好差].*0\\.[5-9]",
+        ),
+        (
+            "RoFormerForTokenClassification", {"id2label": {0: "B-LOC", 1: "B-PER"}},
+            "entities", ["去北京。"], "(LOC|PER) 0",
+        ),
         ("RoFormerForQuestionAnswering", {}, "answer", ["租金多少？", "租金三千元。"], "租金三千元。.*0\\.\\d"),
         ("RoFormerForCausalLM", {"is_decoder": True}, "write", ["天气"], r"\d+ tokens"),
     ],

@@ -1,4 +1,5 @@
-"""`roformer vocab` without a base: special tokens, characters and words of a corpus, so that no text of it becomes [UNK]."""
+"""`roformer vocab` without a base: special tokens, characters and words of a corpus, so that no text of it becomes
+[UNK]."""
 
 import subprocess
 import sys

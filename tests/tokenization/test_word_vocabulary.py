@@ -351,7 +351,8 @@ def test_interrupted_it_leaves_nothing(base, tmp_path, stop, default_signals):
 
 @pytest.mark.slow
 def test_killed_it_leaves_no_process_and_another_output_is_kept(base, tmp_path):
-    """Workers end with a killed parent, so the next run removes its folder; that run replaces no output made meanwhile."""
+    """Workers end with a killed parent, so the next run removes its folder; that run replaces no output made
+    meanwhile."""
     fifo, output = tmp_path / "corpus.txt", tmp_path / "new.txt"
     os.mkfifo(fifo)
     command = [command_line.ROFORMER, "vocab", fifo, "--base", base]

@@ -1,4 +1,5 @@
-"""examples/finetune_glue.py: it reads GLUE's files, scores as GLUE does, compares, goes on, and says what it cannot read."""
+"""examples/finetune_glue.py: it reads GLUE's files, scores as GLUE does, compares, goes on, and says what it cannot
+read."""
 
 import json
 import shutil

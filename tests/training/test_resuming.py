@@ -70,7 +70,8 @@ def trained(monkeypatch):
 
 @pytest.fixture
 def run(folder, trained, no_pictures, monkeypatch, capfd):
-    """Run a script on the inputs in a folder. Return its exit code, the number of trainings, and the last line of stderr."""
+    """Run a script on the inputs in a folder. Return its exit code, the number of trainings, and the last line of
+    stderr."""
     monkeypatch.setattr("modeling_roformer.training.pretraining.pretrain.draw_curves", lambda *_: None)
 
     def run(script, place, *options):
@@ -293,7 +294,8 @@ def test_a_model_that_was_removed_is_made_again(script, model, rows, trainings, 
     ],
 )
 def test_a_model_that_is_not_the_recorded_one_is_made_again(script, model, damaged, trainings, run, folder):
-    """A process leaves it so if it is killed after it has saved the model of a seed, and before it records its scores."""
+    """A process leaves it so if it is killed after it has saved the model of a seed, and before it records its
+    scores."""
     assert run(script, "first")[:2] == (0, 1)
     weights = Path("runs", model, "model.safetensors")
     first = file_digests([weights])
@@ -307,7 +309,8 @@ def test_a_model_that_is_not_the_recorded_one_is_made_again(script, model, damag
     assert run(script, "first")[:2] == (0, 0)
 
 
-# Of each script that keeps the model of its best seed: its place, the rows of results.json, and the score by which they compare.
+# Of each script that keeps the model of its best seed: its place, the rows of results.json, and the score by which they
+# compare.
 OF_SEEDS = {
     "finetune_glue": ("model-sst2", lambda saved: saved["runs"], lambda row: (row["scores"], "validation", 100.0)),
     "finetune_classification": (
@@ -330,7 +333,8 @@ def results_of(script):
 
 @pytest.mark.parametrize("script", OF_SEEDS)
 def test_a_model_that_scores_lower_when_it_is_made_again_gives_way_to_the_best(script, run, folder):
-    """Other hardware may give other scores. Then the weights are not those of the best, so that one is made again, too."""
+    """Other hardware may give other scores. Then the weights are not those of the best, so that one is made again,
+    too."""
     model, rows, score = OF_SEEDS[script]
     assert run(script, "first", "--seeds", 0, 1)[:2] == (0, 2)
     saved = results_of(script)
@@ -480,7 +484,8 @@ def test_a_model_is_not_trained_where_it_cannot_be_put(run, folder):
 
 
 def test_a_grid_grows_and_belongs_to_the_weights(run, folder):
-    """In GLUE, rates, seeds and models are rows. A model is identified by its content, not by the name of its folder."""
+    """In GLUE, rates, seeds and models are rows. A model is identified by its content, not by the name of its
+    folder."""
     assert run("finetune_glue", "first")[:2] == (0, 1)
     assert run("finetune_glue", "first", "--learning-rates", "1e-3", "1e-2", "--seeds", 0, 1)[:2] == (0, 3)
     save_model(folder / "b" / "model", seed=1)
@@ -537,7 +542,8 @@ def test_a_folder_is_locked_under_every_name(tmp_path):
 
 
 def test_runs_that_start_at_once(tmp_path):
-    """One of them has the folder, which none has made before. A lock is of a file that was opened, so threads do for processes."""
+    """One of them has the folder, which none has made before. A lock is of a file that was opened, so threads do for
+    processes."""
     begin, end = threading.Barrier(4), threading.Barrier(4)
 
     def enter(_):

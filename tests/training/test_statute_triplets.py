@@ -26,7 +26,8 @@ def make_statute(matter, place="杭州市"):
     for numeral in NUMERALS:
         words = "".join(some.sample(MATTERS, 12))
         lines.append(
-            f"第{numeral}条　{matter}的{words}，由{place}人民政府依照本条例第三条和《中华人民共和国{matter}法》在本市管理{matter}，违反本条例规定的按照本条和本项目处罚。"
+            f"第{numeral}条　{matter}的{words}，由{place}人民政府依照本条例第三条和《中华人民共和国{matter}法》"
+            f"在本市管理{matter}，违反本条例规定的按照本条和本项目处罚。"
         )
         lines.append(f"{matter}的管理机关自2011年5月1日起保护{matter}和{''.join(some.sample(MATTERS, 6))}。")
     return "\n".join([*lines, "第十三条 本条例自2012年1月1日起施行。"])
@@ -123,7 +124,8 @@ def test_the_beginning_of_a_text_has_so_many_tokens(monkeypatch):
 
 
 def test_no_text_is_left_whole_where_the_other_is_cut(run, tmp_path):
-    """The longer of a whole and a cut text would be the one that was shorter, and A's length would tell which that is."""
+    """The longer of a whole and a cut text would be the one that was shorter, and A's length would tell which that
+    is."""
     some = random.Random(0)
     texts = []
     for matter in MATTERS:

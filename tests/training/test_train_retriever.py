@@ -1,4 +1,5 @@
-"""examples/train_retriever.py: it learns to find passages, records ranks that are right, and goes on where it was stopped."""
+"""examples/train_retriever.py: it learns to find passages, records ranks that are right, and goes on where it was
+stopped."""
 
 import json
 import random

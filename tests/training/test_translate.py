@@ -1,4 +1,5 @@
-"""examples/translate.py and what it is made of: pairs, one vocabulary, batches by tokens, averaged checkpoints, BLEU."""
+"""examples/translate.py and what it is made of: pairs, one vocabulary, batches by tokens, averaged checkpoints,
+BLEU."""
 
 import gzip
 import json

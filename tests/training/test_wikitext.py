@@ -12,12 +12,15 @@ from modeling_roformer.training.runs.models import load_tokenizer
 SCRIPT = REPOSITORY / "examples" / "wikitext.py"
 ARTICLES = [
     (
-        f" \n = Lobster {number} = \n \n The lobster is a <unk> of 1 @,@ {number}00 g , well @-@ known .\n \n = = Range = = \n \n"
-        f" It lives in the sea number {number} .\n = = = Deep = = = \n Very deep .\n"
+        f" \n = Lobster {number} = \n \n The lobster is a <unk> of 1 @,@ {number}00 g , well @-@ known .\n"
+        f" \n = = Range = = \n \n It lives in the sea number {number} .\n = = = Deep = = = \n Very deep .\n"
     )
     for number in range(1, 7)
 ]
-LINE = "Lobster {0} The lobster is a <unk> of 1,{0}00 g , well-known . Range It lives in the sea number {0} . Deep Very deep ."
+LINE = (
+    "Lobster {0} The lobster is a <unk> of 1,{0}00 g , well-known . Range It lives in the sea number {0} . Deep Very "
+    "deep ."
+)
 
 
 def test_articles_and_vocabulary(tmp_path, monkeypatch, capfd):

@@ -1,4 +1,5 @@
-"""YAML files of stages and settings: every value has one meaning, and what is refused is named with its line and field."""
+"""YAML files of stages and settings: every value has one meaning, and what is refused is named with its line and
+field."""
 
 import math
 
@@ -43,10 +44,10 @@ def refusal(read, path) -> str:
     ("text", "value"),
     [
         ("0", 0), ("-12", -12), ("+3", 3), ("200_000", 200_000), ("999999999999999999", 999999999999999999),
-        ("1e-4", 1e-4), ("5E+3", 5000.0), ("0.5", 0.5), (".5", 0.5), ("3.", 3.0), ("-1.5e3", -1500.0), ("1_000.5", 1000.5),
-        (".inf", math.inf), ("-.Inf", -math.inf), ("true", True), ("False", False), ("null", None), ("~", None), ("", None),
-        ("'0512'", "0512"), ('"no"', "no"), ("cosine", "cosine"), ("a: [1, {b: c}]", {"a": [1, {"b": "c"}]}), ("- 1", [1]),
-        ("|\n  a\n  b\n", "a\nb\n"),
+        ("1e-4", 1e-4), ("5E+3", 5000.0), ("0.5", 0.5), (".5", 0.5), ("3.", 3.0), ("-1.5e3", -1500.0),
+        ("1_000.5", 1000.5), (".inf", math.inf), ("-.Inf", -math.inf), ("true", True), ("False", False), ("null", None),
+        ("~", None), ("", None), ("'0512'", "0512"), ('"no"', "no"), ("cosine", "cosine"),
+        ("a: [1, {b: c}]", {"a": [1, {"b": "c"}]}), ("- 1", [1]), ("|\n  a\n  b\n", "a\nb\n"),
     ],
 )  # fmt: skip
 def test_values(write, text, value):

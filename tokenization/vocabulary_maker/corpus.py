@@ -1,7 +1,8 @@
 """Corpora larger than memory: their files, and the documents of a file in chunks that can be spread over processes.
 
-A document is a line of a text file, or a field of a line of JSON Lines, compressed (.gz) or not. Only "\\n" ends a line.
-Files are JSON Lines by their names (.jsonl, .ndjson or .json), or if their first line is an object, as in `wiki_00`.
+A document is a line of a text file, or a field of a line of JSON Lines, compressed (.gz) or not. Only "\\n" ends a
+line. Files are JSON Lines by their names (.jsonl, .ndjson or .json), or if their first line is an object, as in
+`wiki_00`.
 """
 
 import gzip

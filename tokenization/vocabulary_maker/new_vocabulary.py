@@ -14,7 +14,8 @@ _ALWAYS = string.ascii_lowercase + string.digits + string.punctuation  # in any 
 def first_entries(words: Mapping[str, int], others: Mapping[str, int]) -> list[str]:
     """Return the special tokens and the characters, the most frequent first.
 
-    A character that can continue a word also has an entry with ##. ASCII characters are there even if the corpus has none.
+    A character that can continue a word also has an entry with ##. ASCII characters are there even if the corpus has
+    none.
 
     Args:
         words: occurrences of words of Han characters, each of which is a token of its own.
@@ -48,8 +49,8 @@ def word_pieces(
     words = sorted(word for word in others if 1 < len(word) <= max_length)
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    # Between pairs that are equally frequent, the trainer chooses by their ids. Those of `first` are fixed as special tokens;
-    # otherwise they, and so the pieces, would differ from run to run.
+    # Between pairs that are equally frequent, the trainer chooses by their ids. Those of `first` are fixed as special
+    # tokens; otherwise they, and so the pieces, would differ from run to run.
     trainer = trainers.WordPieceTrainer(
         vocab_size=size, min_frequency=min_count, special_tokens=first, show_progress=False
     )

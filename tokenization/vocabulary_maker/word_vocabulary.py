@@ -1,5 +1,5 @@
-"""Word vocabulary made from a corpus and a character vocabulary, as WoBERT's was made from Chinese BERT's, or from a corpus
-alone.
+"""Word vocabulary made from a corpus and a character vocabulary, as WoBERT's was made from Chinese BERT's, or from a
+corpus alone.
 
 The recipe is https://kexue.fm/archives/7758: remove the entries that tokenization never gives, keep the others, and add
 the most frequent words. WoBERT took the frequencies of jieba; here words are counted in the corpus. Without a character

@@ -70,7 +70,8 @@ def stage_folders(output: str | Path) -> dict[int, Path]:
 
 
 def read_logs(output: str | Path) -> tuple[list[dict], list[int]]:
-    """Return the log entries of all finished stages of a run, with steps counted over all stages, and each stage's last step.
+    """Return the log entries of all finished stages of a run, with steps counted over all stages, and each stage's last
+    step.
 
     Raises a TrainingError if a log is damaged.
     """
@@ -98,7 +99,8 @@ def points(entries: Iterable[Mapping], name: str, against: str = "step") -> list
 
 
 def draw_curves(output: str | Path) -> Path:
-    """Draw loss and accuracy of all finished stages, in training and held out, into `curves.png` in the folder of a run."""
+    """Draw loss and accuracy of all finished stages, in training and held out, into `curves.png` in the folder of a
+    run."""
     entries, ends = read_logs(output)
     panels = {
         title: {curve: points(entries, name) for curve, name in names.items()} for title, names in _PANELS.items()
@@ -121,7 +123,8 @@ class RunCurves:
 
     training: smoothed training losses.
     held_out: losses on held-out documents; empty if there were none.
-    compared: one of these two, in the last stage alone: losses of stages with other lengths and masks are not comparable.
+    compared: one of these two, in the last stage alone: losses of stages with other lengths and masks are not
+        comparable.
     accuracy: the last accuracy, on the same data as `compared`.
     """
 
@@ -157,7 +160,8 @@ def run_curves(output: str | Path, held_out: bool) -> RunCurves:
 
 
 def smooth(curve: Points, share: float = SMOOTHED) -> Points:
-    """Return the moving average of a curve. The window ends at each point and has a `share` of the points, fewer at the start."""
+    """Return the moving average of a curve. The window ends at each point and has a `share` of the points, fewer at the
+    start."""
     window = max(1, round(share * len(curve)))
     parts = [curve[max(0, end - window) : end] for end in range(1, len(curve) + 1)]
     return [(part[-1][0], sum(value for _, value in part) / len(part)) for part in parts]

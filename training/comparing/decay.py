@@ -1,13 +1,13 @@
 """The long-term decay of rotary positions: section 3.4.3 and Figure 2 of the RoFormer paper.
 
-Pairs are counted from 0 to d/2 − 1, as in that section, and ι is the imaginary unit. h_i = q_i k_i* are the products of a query's
-and a key's pairs as complex numbers. Their product at the relative distance r is Re Σ_i h_i e^{ιrθ_i}. Summation by parts
-(equations 35 to 37) bounds it:
+Pairs are counted from 0 to d/2 − 1, as in that section, and ι is the imaginary unit. h_i = q_i k_i* are the products of
+a query's and a key's pairs as complex numbers. Their product at the relative distance r is Re Σ_i h_i e^{ιrθ_i}.
+Summation by parts (equations 35 to 37) bounds it:
 
     |Σ_i h_i e^{ιrθ_i}| ≤ (max_i |h_{i+1} − h_i|) Σ_{i=1}^{d/2} |S_i|,   S_i = Σ_{j=0}^{i−1} e^{ιrθ_j},   h_{d/2} = 0.
 
-The border h_{d/2} = 0 belongs to the maximum: if all h_i are equal, it is the only difference. The second factor depends on the
-distance alone. Figure 2 shows it, divided by d/2.
+The border h_{d/2} = 0 belongs to the maximum: if all h_i are equal, it is the only difference. The second factor
+depends on the distance alone. Figure 2 shows it, divided by d/2.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def upper_bound(distances: torch.Tensor, head_dim: int, theta: float = BASE) -> 
 def mean_products(
     queries: torch.Tensor, keys: torch.Tensor, distances: torch.Tensor, theta: float = BASE
 ) -> torch.Tensor:
-    """Return the mean of |qᵀ R_r k| over p pairs of vectors, shape (p, d), at each of n relative distances: shape (n,)."""
+    """Return the mean of |qᵀ R_r k| over p pairs of vectors, shape (p, d), at each of n relative distances: shape
+    (n,)."""
     import torch
 
     from ...rotary import inverse_frequencies, rotary_position_embeddings, rotate
@@ -59,8 +60,8 @@ def mean_products(
 def draw_decay(picture: str | Path, head_dim: int = 128, theta: float = BASE, longest: int = 256) -> Points:
     """Draw the upper bound of section 3.4.3 against the relative distance, and the products of random vectors.
 
-    The vectors are standard normal. The mean of |qᵀ R_r k| of independent vectors is the same at every distance, since a
-    rotation does not change their distribution. The mean for q = k falls as the bound does.
+    The vectors are standard normal. The mean of |qᵀ R_r k| of independent vectors is the same at every distance, since
+    a rotation does not change their distribution. The mean for q = k falls as the bound does.
 
     Args:
         picture: the PNG to write. It appears whole or not at all.

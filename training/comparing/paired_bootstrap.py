@@ -13,8 +13,8 @@ _AT_ONCE = 1 << 20  # cases in a batch of draws
 class Difference:
     """Difference between the means of two lists of results, and its 95 % interval.
 
-    low, high: bounds of 95 % of the differences on resampled test cases. If 0 lies between them, these cases do not show
-        which is better.
+    low, high: bounds of 95 % of the differences on resampled test cases. If 0 lies between them, these cases do not
+        show which is better.
     """
 
     mean: float

@@ -57,9 +57,9 @@ def read_task(name: str, source: str | Path) -> datasets.DatasetDict:
 
     Args:
         name: one of `TASKS`.
-        source: a folder with a subfolder per task, named as in `TASKS` or as in GLUE, that has train.tsv and dev.tsv (or .csv).
-            A labelled test file replaces a missing dev file. Or a data set with the tasks as configurations, such as
-            `nyu-mll/glue`.
+        source: a folder with a subfolder per task, named as in `TASKS` or as in GLUE, that has train.tsv and dev.tsv
+            (or .csv). A labelled test file replaces a missing dev file. Or a data set with the tasks as configurations,
+            such as `nyu-mll/glue`.
 
     Raises a TrainingError that names file and line: a file or columns are missing, or a label is invalid.
     """

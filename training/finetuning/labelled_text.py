@@ -27,14 +27,15 @@ def read_labelled(
     """Read labelled texts into the columns `text`, `text_pair` if it is given, and `label`, a `ClassLabel`.
 
     Args:
-        source, split: see `read_table`. A file with TABs needs no names of columns if a line is a text and a label, in either
-            order.
-        text, label: columns of the texts and of the labels; if None, columns with a usual name, or the two of a table of two.
+        source, split: see `read_table`. A file with TABs needs no names of columns if a line is a text and a label, in
+            either order.
+        text, label: columns of the texts and of the labels; if None, columns with a usual name, or the two of a table
+            of two.
         names: names of the classes; if None, all labels in the source, sorted.
         text_pair: column of the second text of pairs.
 
-    Raises a TrainingError or a CorpusError that names the source: the columns are not found, no labelled text, a text or a label
-    is missing, only one label, or a label that is not in `names`.
+    Raises a TrainingError or a CorpusError that names the source: the columns are not found, no labelled text, a text
+    or a label is missing, only one label, or a label that is not in `names`.
     """
 
     given = [name for name in (text, text_pair, label) if name]
@@ -54,12 +55,13 @@ def read_labelled(
     if text_pair:
         texts["text_pair"] = texts_in(table, text_pair, source)
     count = Counter(labels)
-    # Without a usual name, the first line of a CSV file is only known to be no text if its label is none of the others' kind.
+    # Without a usual name, the first line of a CSV file is only known to be no text if its label is none of the others'
+    # kind.
     is_label = label in names if names else _is_number(label) or not all(map(_is_number, count))
     if not is_named and is_label and has_csv(source):
         raise TrainingError(
-            f"{source}: its first line may be a text; if it names the columns, add --text {text!r} --label {label!r}, or else put "
-            "a line with the names of the columns above it"
+            f"{source}: its first line may be a text; if it names the columns, add --text {text!r} --label {label!r}, "
+            "or else put a line with the names of the columns above it"
         )
     if names is None:
         names = sorted(count, key=_by_number)
@@ -67,18 +69,19 @@ def read_labelled(
             raise TrainingError(f"{source}: every label is {names[0]!r}; expected at least two classes")
         if not given and label.startswith(UNNAMED) and count[labels[0]] == 1 < max(count.values()):
             raise TrainingError(
-                f"{source}: the label {labels[0]!r} is only in the first line; if that line names the columns, add --text "
-                f"{texts['text'][0]!r} --label {labels[0]!r}, or else move it down"
+                f"{source}: the label {labels[0]!r} is only in the first line; if that line names the columns, add "
+                f"--text {texts['text'][0]!r} --label {labels[0]!r}, or else move it down"
             )
         if len(names) > max(10, len(labels) / 2):
             raise TrainingError(
-                f"{source}: {label} has {len(names):,} different values in {len(labels):,} rows: name the column of the labels "
-                "with --label"
+                f"{source}: {label} has {len(names):,} different values in {len(labels):,} rows: name the column of "
+                "the labels with --label"
             )
     for place, name in zip(table.index, labels, strict=True):
         if name not in names:
             raise TrainingError(
-                f"{source}, {table.index.name} {place}: the label is {name!r}; expected a label of the training texts: {listed(names)}"
+                f"{source}, {table.index.name} {place}: the label is {name!r}; expected a label of the training texts: "
+                f"{listed(names)}"
             )
     features = {name: datasets.Value("string") for name in texts} | {"label": datasets.ClassLabel(names=list(names))}
     return datasets.Dataset.from_dict(texts | {"label": labels}, features=datasets.Features(features))
@@ -114,8 +117,8 @@ def _columns(
         pair = pair_in(table.columns) if not text else None
         pairs = f"; of sentence pairs with --text {pair[0]!r} --text-pair {pair[1]!r}" if pair else ""
         raise TrainingError(
-            f"{source} has the columns {listed(table.columns)}: name those of the texts and of the labels with --text and --label"
-            f"{pairs}"
+            f"{source} has the columns {listed(table.columns)}: name those of the texts and of the labels with --text "
+            f"and --label{pairs}"
         )
     return text, label
 

@@ -24,7 +24,8 @@ class SeedResults:
         return str(seed) in self.seeds
 
     def add(self, seed: int, scores: Mapping[str, Mapping[str, float]], log: list[dict], weights: str = "") -> None:
-        """Record the scores of a seed (split -> metric -> value), Trainer's log, and the digest of its model, if that is kept."""
+        """Record the scores of a seed (split -> metric -> value), Trainer's log, and the digest of its model, if that
+        is kept."""
         self.seeds[str(seed)] = {"scores": scores, "log": log, "weights": weights}
         self.write()
 
@@ -85,7 +86,8 @@ class SeedResults:
 
 
 def read_seeds(saved: Mapping) -> dict[str, dict]:
-    """Return the seeds of a results.json. Raise a ValueError, LookupError, TypeError or AttributeError if one is misshapen."""
+    """Return the seeds of a results.json. Raise a ValueError, LookupError, TypeError or AttributeError if one is
+    misshapen."""
     seeds, parts = dict(saved["seeds"]), set()
     for seed, result in seeds.items():
         if not seed.isdecimal():

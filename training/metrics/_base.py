@@ -40,7 +40,8 @@ def numbers(predictions: Sequence, references: Sequence) -> tuple[np.ndarray, np
 def classes(
     predictions: Sequence, references: Sequence, allowed: Collection[int] | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return both as int64, of shape (n,). Raise a ValueError if a list is empty or a number is not an allowed class id.
+    """Return both as int64, of shape (n,). Raise a ValueError if a list is empty or a number is not an allowed class
+    id.
 
     `allowed` has the valid ids; None allows any integer.
     """

@@ -6,8 +6,8 @@ from modeling_roformer.training.metrics import _base
 
 
 class Classification(_base.NumericMetric):
-    DESCRIPTION = """Accuracy is the share of texts with the right class. Macro F1 is the mean of the F1 scores of all classes:
-rare classes weigh as much as frequent ones."""
+    DESCRIPTION = """Accuracy is the share of texts with the right class. Macro F1 is the mean of the F1 scores of all
+classes: rare classes weigh as much as frequent ones."""
     INPUTS = """
 Args:
     predictions: class ids.

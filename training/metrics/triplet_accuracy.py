@@ -7,8 +7,8 @@ from modeling_roformer.training.metrics import _base
 
 class TripletAccuracy(_base.NumericMetric):
     DESCRIPTION = """
-The share of triplets for which the closer text was predicted. A tie, where B and C have the same score, counts as half a right
-answer: the expected value of a guess.
+The share of triplets for which the closer text was predicted. A tie, where B and C have the same score, counts as half
+a right answer: the expected value of a guess.
 """
     INPUTS = """
 Args:

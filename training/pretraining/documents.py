@@ -1,7 +1,7 @@
 """Documents for pre-training: reading, tokenizing, and cutting into pieces at sentence ends.
 
-Each step returns a `datasets.Dataset` in memory-mapped Arrow files in a cache folder. So a corpus may be larger than memory,
-and a second run reuses the files of the first.
+Each step returns a `datasets.Dataset` in memory-mapped Arrow files in a cache folder. So a corpus may be larger than
+memory, and a second run reuses the files of the first.
 """
 
 import json
@@ -49,8 +49,8 @@ def read_documents(
     """Read all documents of a corpus, in order, into the column `text`.
 
     Args:
-        sources: text files, JSON Lines, CSV, TSV, all also as .gz, Parquet, or folders of them. Other names are data sets for
-            `datasets.load_dataset`, on this machine or on the Hub: `NAME` or `NAME:CONFIG`.
+        sources: text files, JSON Lines, CSV, TSV, all also as .gz, Parquet, or folders of them. Other names are data
+            sets for `datasets.load_dataset`, on this machine or on the Hub: `NAME` or `NAME:CONFIG`.
         cache: folder for the Arrow files.
         field: field of JSON Lines, or column of tables and data sets, with the text.
         num_proc: number of processes. Each reads files of its own.
@@ -123,8 +123,8 @@ def _column(path: Path, field: str) -> Iterator[str]:
     names = csv_columns(path)
     if names.count(field) != 1:
         raise CorpusError(
-            f"{path} has {'several columns' if field in names else 'no column'} {field!r}, only {', '.join(names)}: name the one "
-            "with the text with --field"
+            f"{path} has {'several columns' if field in names else 'no column'} {field!r}, only {', '.join(names)}: "
+            "name the one with the text with --field"
         )
     return (text for (text,), _ in csv_rows(path, [field]) if text and not text.isspace())
 
@@ -156,15 +156,16 @@ def _read_data_set(name: str, field: str, cache: str | Path) -> datasets.Dataset
 
 
 class DocumentTokenizer:
-    """Function for a batched `Dataset.map` that tokenizes documents and finds the starts of words and the ends of sentences.
+    """Function for a batched `Dataset.map` that tokenizes documents and finds the starts of words and the ends of
+    sentences.
 
     Words are masked as a whole. With a word-level vocabulary a word is a token with its continuation pieces, with a
     character-level one it is a word of jieba.
 
     Args:
         tokenizer: any fast tokenizer. Special tokens in a document are treated as text.
-        segmentation: "jieba", or None: a word is a token with its continuations. "auto" is "jieba" for a tokenizer of this
-            package that does not segment words itself, else None.
+        segmentation: "jieba", or None: a word is a token with its continuations. "auto" is "jieba" for a tokenizer of
+            this package that does not segment words itself, else None.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, segmentation: str | None = "auto"):
@@ -185,8 +186,8 @@ class DocumentTokenizer:
         )
 
     def __call__(self, batch: dict[str, list[str]]) -> dict[str, list[np.ndarray]]:
-        """Return the columns `input_ids`; `word_starts`, whether each token starts a word; `token_ends` and `character_ends`,
-        the numbers of tokens and characters up to the end of each sentence."""
+        """Return the columns `input_ids`; `word_starts`, whether each token starts a word; `token_ends` and
+        `character_ends`, the numbers of tokens and characters up to the end of each sentence."""
         encoding = self.tokenizer(
             batch["text"],
             add_special_tokens=False,
@@ -235,7 +236,8 @@ def tokenize_documents(
 def cut_documents(tokens: datasets.Dataset, length: int, num_proc: int | None = None) -> datasets.Dataset:
     """Cut each document into pieces of at most `length` tokens, including [CLS] and [SEP], which are added later.
 
-    A row per piece has the number of the `document`, that of the `piece` in it, `input_ids` and `word_starts`, in numpy arrays.
+    A row per piece has the number of the `document`, that of the `piece` in it, `input_ids` and `word_starts`, in numpy
+    arrays.
     """
     features = datasets.Features(
         document=datasets.Value("int64"),
@@ -272,10 +274,10 @@ def cut(
 ) -> list[tuple[int, int]]:
     """Return where to cut a document: the first token of each piece and the token after its last.
 
-    A piece has whole sentences, with at most 1.5 · `length` characters, as in the script that trained the original model.
-    That script drops tokens over `length`; here the piece ends before a sentence that does not fit, and a sentence that is
-    longer than a piece is cut at a word. Texts with more than three characters per token, such as English, have no limit on
-    characters.
+    A piece has whole sentences, with at most 1.5 · `length` characters, as in the script that trained the original
+    model. That script drops tokens over `length`; here the piece ends before a sentence that does not fit, and a
+    sentence that is longer than a piece is cut at a word. Texts with more than three characters per token, such as
+    English, have no limit on characters.
 
     Args:
         token_ends, character_ends: numbers of tokens and characters up to the end of each sentence.
@@ -323,12 +325,14 @@ class Corpus:
 
     @contextmanager
     def _reading_cache(self) -> Iterator[None]:
-        """Raise a TrainingError that names the cache folder if a file in it is damaged, such as one that was cut short."""
+        """Raise a TrainingError that names the cache folder if a file in it is damaged, such as one that was cut
+        short."""
         try:
             yield
         except (pyarrow.ArrowException, json.JSONDecodeError) as error:
             raise TrainingError(
-                f"{self.cache} has a damaged file ({sentence_of(error)}): remove that folder, and the same command makes it again"
+                f"{self.cache} has a damaged file ({sentence_of(error)}): remove that folder, and the same command "
+                "makes it again"
             ) from None
 
     def documents(self) -> datasets.Dataset:

@@ -1,7 +1,7 @@
 """Order of the pieces in a stage, and whole-word masking: functions of (seed, stage, epoch) and of the piece.
 
-The numbers come from a counter-based generator (Philox, of Random123), which has no state to save: a resumed run, or one with
-another number of processes or workers, reads the same pieces with the same masks. Each epoch has other masks.
+The numbers come from a counter-based generator (Philox, of Random123), which has no state to save: a resumed run, or
+one with another number of processes or workers, reads the same pieces with the same masks. Each epoch has other masks.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,8 +27,8 @@ def uniform(key: tuple[int, int], counter: tuple[int, int, int], count: int) -> 
 class MaskingCollator:
     """Collator that masks words, adds [CLS] and [SEP], and pads to the longest piece of the batch.
 
-    As in BERT, each word is masked with probability `share`. Of its tokens 80 % become [MASK], 10 % a random token that is not
-    special, and 10 % stay; all are predicted. At least one word of a piece is masked.
+    As in BERT, each word is masked with probability `share`. Of its tokens 80 % become [MASK], 10 % a random token that
+    is not special, and 10 % stay; all are predicted. At least one word of a piece is masked.
 
     Args:
         tokenizer: has [MASK], [CLS] and [SEP].
@@ -36,8 +36,9 @@ class MaskingCollator:
         share: share of masked words, for pieces without their own `share`.
         replaced, random: shares of the masked tokens; (1, 0) for evaluation.
 
-    Call it with pieces: mappings with `epoch`, `document` and `piece` (numbers), `input_ids` and `word_starts` (arrays of n).
-    It returns `input_ids`, `attention_mask` and `labels`, tensors of shape (b, s); labels are -100 where nothing is predicted.
+    Call it with pieces: mappings with `epoch`, `document` and `piece` (numbers), `input_ids` and `word_starts` (arrays
+    of n). It returns `input_ids`, `attention_mask` and `labels`, tensors of shape (b, s); labels are -100 where nothing
+    is predicted.
     """
 
     def __init__(
@@ -90,8 +91,8 @@ class MaskingCollator:
 class StageExamples(torch.utils.data.Dataset):
     """All examples of a stage in training order, over as many epochs as its steps take.
 
-    Each epoch has all pieces in a new order. Example i depends on i and the seed alone: a run resumes from i, and several
-    processes read the same batches as one.
+    Each epoch has all pieces in a new order. Example i depends on i and the seed alone: a run resumes from i, and
+    several processes read the same batches as one.
 
     Args:
         pieces: rows of `cut_documents`.

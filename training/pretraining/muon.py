@@ -7,11 +7,11 @@ from torch import nn
 
 
 class MuonAndAdamW(torch.optim.Optimizer):
-    """Muon (Jordan et al. 2024) for the weights of linear layers in the encoder, AdamW for the rest: embeddings, the MLM
-    head, norms and biases.
+    """Muon (Jordan et al. 2024) for the weights of linear layers in the encoder, AdamW for the rest: embeddings, the
+    MLM head, norms and biases.
 
-    Muon's update is the momentum with equal singular values. It is scaled to the size of AdamW's updates (arXiv:2502.16982),
-    so that both use one learning rate.
+    Muon's update is the momentum with equal singular values. It is scaled to the size of AdamW's updates
+    (arXiv:2502.16982), so that both use one learning rate.
 
     Args:
         model: its parameters that need a gradient are trained.

@@ -1,8 +1,9 @@
 """Groups of near-duplicate documents: an exact join of their sets of shingles by Jaccard similarity.
 
-Order the shingles of all documents from the rarest to the most frequent. Two sets with a similarity of at least `t` share a
-shingle among the first `n - ceil(t * n) + 1` of the `n` shingles of each (prefix filtering: Chaudhuri et al. 2006, Bayardo et
-al. 2007). These shingles are rare, so few dissimilar pairs are compared, and no similar pair is missed.
+Order the shingles of all documents from the rarest to the most frequent. Two sets with a similarity of at least `t`
+share a shingle among the first `n - ceil(t * n) + 1` of the `n` shingles of each (prefix filtering: Chaudhuri et al.
+2006, Bayardo et al. 2007). These shingles are rare, so few dissimilar pairs are compared, and no similar pair is
+missed.
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,16 +24,16 @@ _CHEAP = 100_000_000  # comparisons that longer prefixes may add
 _MANY = 100  # sets in a large group, and sets that share a common shingle
 _ROUNDS = 3  # of comparing the sets of a common shingle with a random one of them
 _NO_CHARACTER = 0x110000
-# A shingle's number is a random linear form of its characters in 64 bits: among 10**8 shingles, two collide with probability
-# 0.0003.
+# A shingle's number is a random linear form of its characters in 64 bits: among 10**8 shingles, two collide with
+# probability 0.0003.
 _WEIGHTS = np.random.default_rng(0).integers(1 << 63, size=SHINGLE, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
 
 
 def near_duplicates(texts: Iterable[str], similarity: float = 0.5, progress: bool = False) -> np.ndarray:
     """Return the group of each text. Texts that are similar, directly or through others, have the same group.
 
-    Two texts are similar if the Jaccard similarity of their sets of shingles is at least `similarity`. A shingle is `SHINGLE`
-    consecutive characters, or the whole of a shorter text.
+    Two texts are similar if the Jaccard similarity of their sets of shingles is at least `similarity`. A shingle is
+    `SHINGLE` consecutive characters, or the whole of a shorter text.
 
     Args:
         texts: documents, read once. They take about 70 bytes of memory per character.
@@ -57,8 +58,8 @@ def near_duplicates(texts: Iterable[str], similarity: float = 0.5, progress: boo
     join = _Join(sets, similarity)
     if join.meetings.sum() > LIMIT:
         raise TrainingError(
-            f"a similarity of {similarity:g} needs {join.meetings.sum():,} comparisons of these documents; the limit is "
-            f"{LIMIT:,}: use a higher similarity"
+            f"a similarity of {similarity:g} needs {join.meetings.sum():,} comparisons of these documents; the limit "
+            f"is {LIMIT:,}: use a higher similarity"
         )
     for rows in track(join.parts(), "comparisons", **bar):
         join.compare_with_all(rows)
@@ -77,14 +78,16 @@ class _Join:
 
     order: int64, the order of the sets here: group by group, first the groups that are already large.
     groups: int32, the group of each set.
-    meetings: int64, the number of comparisons of each set: shingles that prefixes of it and of sets of earlier groups share.
+    meetings: int64, the number of comparisons of each set: shingles that prefixes of it and of sets of earlier groups
+        share.
     """
 
     def __init__(self, sets: list[np.ndarray], similarity: float):
         self.similarity, self.sizes = similarity, np.array([len(shingles) for shingles in sets])
         self.groups = np.arange(len(sets), dtype=np.int32)
         self.shared = _shared_shingles(sets, self.sizes)
-        # The factor keeps rounding from making a prefix shorter. Shingles that no other set has come first and are left out.
+        # The factor keeps rounding from making a prefix shorter. Shingles that no other set has come first and are left
+        # out.
         alone = self.sizes - np.diff(self.shared.indptr)
         prefixes = self.sizes - np.ceil(similarity * self.sizes * (1 - 1e-9)).astype(np.int64) + 1 - alone
         self._join_large_groups(prefixes)
@@ -95,8 +98,8 @@ class _Join:
         self.is_large = members >= _MANY
         self.start = np.flatnonzero(np.diff(self.groups, prepend=-1))  # the first set of each group
         self.start = np.repeat(self.start, members[self.start])  # the first set of the group of each set
-        # Keep only shingles that several groups have. Where it costs little, make prefixes longer: pairs that share few of
-        # these shingles need not be compared.
+        # Keep only shingles that several groups have. Where it costs little, make prefixes longer: pairs that share few
+        # of these shingles need not be compared.
         row, place = _rows_and_places(self.shared)
         columns, is_in_prefix = self.shared.indices, place < prefixes[row]
         one = np.zeros(self.shared.shape[1], dtype=np.int32)

@@ -3,7 +3,8 @@
 The folder of a run:
 
 ```text
-run.json                     the run's settings: stages, seed, and digests of corpus, tokenizer and weights; see `resuming`
+run.json                     the run's settings: stages, seed, and digests of corpus, tokenizer and weights; see
+                             `resuming`
 corpus/                      the corpus as Arrow files, unless another cache folder was given
 stage-1/model/               the model after the stage, written atomically: if it exists, the stage is finished
 stage-1/log.json             the log of the stage
@@ -53,10 +54,10 @@ from .stages import USUAL_LENGTH, Stage, usual_stage
 
 # Prefixes of the arguments of Trainer that do not change the trained weights.
 _NOT_COMPARED = (
-    "accelerator_config", "activation_checkpointing", "dataloader_", "ddp_", "deepspeed", "disable_tqdm", "eval_", "fsdp",
-    "gradient_checkpointing", "hub_", "include_", "log_", "logging_", "parallelism_config", "per_device_", "project",
-    "push_to_hub", "report_to", "run_name", "save_", "skip_memory_metrics", "torch_compile", "torch_empty_cache_steps",
-    "trackio_", "use_cpu",
+    "accelerator_config", "activation_checkpointing", "dataloader_", "ddp_", "deepspeed", "disable_tqdm", "eval_",
+    "fsdp", "gradient_checkpointing", "hub_", "include_", "log_", "logging_", "parallelism_config", "per_device_",
+    "project", "push_to_hub", "report_to", "run_name", "save_", "skip_memory_metrics", "torch_compile",
+    "torch_empty_cache_steps", "trackio_", "use_cpu",
 )  # fmt: skip
 _SHOWN = ("length", "batch_size", "steps", "learning_rate")  # of a stage, besides what differs from the defaults
 
@@ -76,8 +77,8 @@ def pretrain(
 ) -> PreTrainedModel:
     """Train a masked language model stage by stage. The same call resumes a stopped run.
 
-    Two calls are the same if the content of their arguments is: the texts of the corpus, and the files of a loaded model. Of a
-    model made in memory, only the config is compared.
+    Two calls are the same if the content of their arguments is: the texts of the corpus, and the files of a loaded
+    model. Of a model made in memory, only the config is compared.
 
     Args:
         model: a RoFormerForMaskedLM or a similar model, fresh or trained.
@@ -95,15 +96,15 @@ def pretrain(
         The trained model, which is also saved in `output/model` with the tokenizer.
 
     Raises:
-        TrainingError: `output` belongs to another run; a loss, a gradient or a weight is not finite; a checkpoint cannot be
-            written; or all checkpoints are damaged.
+        TrainingError: `output` belongs to another run; a loss, a gradient or a weight is not finite; a checkpoint
+            cannot be written; or all checkpoints are damaged.
         StoppedBySignal: the run received SIGTERM or Ctrl-C. The same call resumes it.
     """
     output = Path(output)
     if model.config.vocab_size < len(tokenizer):
         raise TrainingError(
-            f"the tokenizer has {len(tokenizer):,} entries, but the model {model.config.vocab_size:,}: give the model the "
-            "tokenizer's vocabulary with `roformer vocab-init`"
+            f"the tokenizer has {len(tokenizer):,} entries, but the model {model.config.vocab_size:,}: give the model "
+            "the tokenizer's vocabulary with `roformer vocab-init`"
         )
     if epochs is not None and (stages is not None or epochs < 1):
         reason = "the stages have their steps" if stages is not None else "expected at least 1"
@@ -127,7 +128,8 @@ def require_same_run(
     device_tokens: int = 16_384,
     **arguments,
 ) -> None:
-    """Raise a TrainingError if `pretrain` would refuse the folder with these arguments, because it belongs to another run.
+    """Raise a TrainingError if `pretrain` would refuse the folder with these arguments, because it belongs to another
+    run.
 
     A script that trains several models calls it before the first training.
     """
@@ -135,7 +137,8 @@ def require_same_run(
 
 
 def held_out_scores(output: str | Path) -> dict[str, float]:
-    """Return `eval_loss` and `eval_accuracy` at the end of a finished run, or an empty dict without held-out documents."""
+    """Return `eval_loss` and `eval_accuracy` at the end of a finished run, or an empty dict without held-out
+    documents."""
     entries, ends = read_logs(output)
     before = ends[-2] if len(ends) > 1 else 0  # steps before the last stage
     last = next((entry for entry in reversed(entries) if "eval_loss" in entry and entry["step"] > before), {})
@@ -208,8 +211,8 @@ class _Run:
             self.model = type(self.model).from_pretrained(folder / "model")
             if name := first_not_finite(self.model):
                 raise TrainingError(
-                    f"{folder / 'model'}: {name} is not finite, so stage {number} failed: use a lower learning_rate and "
-                    "another output folder"
+                    f"{folder / 'model'}: {name} is not finite, so stage {number} failed: use a lower learning_rate "
+                    "and another output folder"
                 )
         if self.state.is_main_process:
             with output_folder(self.output / "model", force=True) as folder:
@@ -221,7 +224,8 @@ class _Run:
         return self.model
 
     def _require_own(self, model: Path, number: int) -> None:
-        """Raise a TrainingError if the model of a stage is damaged, or of another run. Remove its checkpoints otherwise."""
+        """Raise a TrainingError if the model of a stage is damaged, or of another run. Remove its checkpoints
+        otherwise."""
         require_undamaged(model, f"remove that folder to train stage {number} again")
         if (path := model / RUN).is_file():  # which earlier versions did not write
             check_same(model, self._read_recorded(path), self._run_of(number), f"or move {model} away")
@@ -265,7 +269,8 @@ class _Run:
         return run
 
     def _require_fresh_or_begun(self) -> None:
-        """Raise a TrainingError if the folder has other things than a run, or than a process leaves that ended before it began."""
+        """Raise a TrainingError if the folder has other things than a run, or than a process leaves that ended before
+        it began."""
         path = self.output / RUN
         known = {self.output.resolve() / "corpus", *(Path(left).resolve() for left in leftovers(path))}
         known |= {place for cache in self._caches for place in (cache, *cache.parents)}

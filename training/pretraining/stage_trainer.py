@@ -27,8 +27,8 @@ _SUMS = "sums.json"
 class StageTrainer(CheckpointingTrainer):
     """CheckpointingTrainer that logs accuracy, evaluates on held-out batches and stops on signals.
 
-    The logged loss and accuracy are means over all labels since the last entry, in all processes. After a signal in `stop`,
-    the trainer saves a checkpoint and ends the stage.
+    The logged loss and accuracy are means over all labels since the last entry, in all processes. After a signal in
+    `stop`, the trainer saves a checkpoint and ends the stage.
 
     Args:
         stop: receives the signals.
@@ -151,8 +151,8 @@ class StageTrainer(CheckpointingTrainer):
 class StopSignal:
     """Receiver of SIGTERM and Ctrl-C. `number` is the signal received, 0 before.
 
-    It handles signals in the block of `listening`; a second Ctrl-C interrupts at once. A signal that the process ignores
-    stays ignored, such as Ctrl-C in background jobs of a shell.
+    It handles signals in the block of `listening`; a second Ctrl-C interrupts at once. A signal that the process
+    ignores stays ignored, such as Ctrl-C in background jobs of a shell.
     """
 
     def __init__(self) -> None:
@@ -199,11 +199,11 @@ class _StopAndSave(TrainerCallback):
 def shard(model: PreTrainedModel, accelerator: Accelerator) -> None:
     """Shard the weights, gradients and optimizer state of a model over all processes (FSDP2), layer by layer.
 
-    accelerate does not shard a model again. It would put the decoder into a group of its own, and torch refuses the bias that
-    the decoder shares with the MLM head in two groups.
+    accelerate does not shard a model again. It would put the decoder into a group of its own, and torch refuses the
+    bias that the decoder shares with the MLM head in two groups.
 
-    The layers are `model.base_model.encoder.layer`. All processes get the weights of the main process. The accelerator's plugin
-    has the options; raise a TrainingError for the first version of FSDP.
+    The layers are `model.base_model.encoder.layer`. All processes get the weights of the main process. The
+    accelerator's plugin has the options; raise a TrainingError for the first version of FSDP.
     """
     plugin = accelerator.state.fsdp_plugin
     if plugin.fsdp_version != 2:

@@ -75,8 +75,8 @@ class Stage:
 def usual_stage(pieces: int, hidden_size: int, epochs: int | None = None) -> Stage:
     """Return a stage for a corpus with a number of pieces of USUAL_LENGTH tokens, and a model of a width.
 
-    Wider models need lower learning rates: 1e-3 up to a width of 256, and 1.1e-4 for 768. Without `epochs`, it has 10 epochs,
-    and at least 1,000 steps.
+    Wider models need lower learning rates: 1e-3 up to a width of 256, and 1.1e-4 for 768. Without `epochs`, it has 10
+    epochs, and at least 1,000 steps.
     """
     batch_size = 32
     steps = math.ceil((epochs or USUAL_EPOCHS) * pieces / batch_size)

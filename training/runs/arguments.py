@@ -41,7 +41,8 @@ def positive_integer(word: str) -> int:
 
 
 def text_length(word: str) -> int:
-    """Return a number of tokens from the command line, of which a text, or each of a pair, has some. A type for `argparse`."""
+    """Return a number of tokens from the command line, of which a text, or each of a pair, has some. A type for
+    `argparse`."""
     if (number := int(word)) < SHORTEST:
         raise argparse.ArgumentTypeError(f"{word} is not an integer of at least {SHORTEST}")
     return number

@@ -34,11 +34,11 @@ _LEAST = 2  # checkpoints to keep: if the last one is damaged, the one before it
 class Checkpointing(FiniteTraining):
     """Mixin for a Trainer: checkpoints appear whole or not at all, and `train_or_resume` resumes from the last one.
 
-    The latest `args.save_total_limit` checkpoints are kept, and at least two. Weights are saved only if they are finite (see
-    `FiniteTraining`).
+    The latest `args.save_total_limit` checkpoints are kept, and at least two. Weights are saved only if they are finite
+    (see `FiniteTraining`).
 
-    `run` has settings that tell the run from others, as JSON values. Checkpoints record them, and `train_or_resume` raises a
-    TrainingError if those of the last one differ.
+    `run` has settings that tell the run from others, as JSON values. Checkpoints record them, and `train_or_resume`
+    raises a TrainingError if those of the last one differ.
     """
 
     def __init__(self, *args, run: Mapping | None = None, **kwargs):
@@ -55,8 +55,8 @@ class Checkpointing(FiniteTraining):
 
     @cached_property
     def checkpoint(self) -> Path | None:
-        """The checkpoint from which training resumes, or None. All processes must read this property together, since the main
-        process verifies it for all."""
+        """The checkpoint from which training resumes, or None. All processes must read this property together, since
+        the main process verifies it for all."""
         return on_main_process(self._verified_checkpoint)
 
     def _verified_checkpoint(self) -> Path | None:
@@ -86,7 +86,8 @@ class Checkpointing(FiniteTraining):
         return average
 
     def _refuse_other_run(self, checkpoint: Path) -> None:
-        """Raise a TrainingError if a verified checkpoint has the settings of another run. Earlier versions recorded none."""
+        """Raise a TrainingError if a verified checkpoint has the settings of another run. Earlier versions recorded
+        none."""
         if self.run and (checkpoint / RUN).is_file():
             check_same(checkpoint, self.read_run(checkpoint / RUN), self.run, f"or move {checkpoint} away")
 
@@ -125,7 +126,8 @@ class Checkpointing(FiniteTraining):
 
     @contextmanager
     def writing(self, path: Path) -> Iterator[Path]:
-        """Write a folder with `atomic_checkpoint` in all processes. On failure, raise a TrainingError that says what is left."""
+        """Write a folder with `atomic_checkpoint` in all processes. On failure, raise a TrainingError that says what is
+        left."""
         try:
             with atomic_checkpoint(path, self.is_world_process_zero(), self.accelerator.wait_for_everyone) as folder:
                 yield folder
@@ -177,14 +179,16 @@ def _naming(checkpoint: str | None, what: str) -> Iterator[None]:
 
 
 class _IntervalsOfCommand(TrainerCallback):
-    """Callback that saves, evaluates and logs as often as the command says. Trainer takes the steps of the checkpoint."""
+    """Callback that saves, evaluates and logs as often as the command says. Trainer takes the steps of the
+    checkpoint."""
 
     def on_train_begin(self, args, state, control, **kwargs):
         state.compute_steps(args, state.max_steps)
 
 
 class _ProgressBar(ProgressCallback):
-    """Progress bar that begins at the checkpoint. Trainer's begins at 0, and counts the steps before as steps of a moment."""
+    """Progress bar that begins at the checkpoint. Trainer's begins at 0, and counts the steps before as steps of a
+    moment."""
 
     def on_train_begin(self, args, state, control, **kwargs):
         self.current_step = state.global_step

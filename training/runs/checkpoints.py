@@ -40,8 +40,8 @@ def unfinished(path: Path) -> Path:
 def atomic_checkpoint(path: Path, is_main: bool = True, barrier: Callable[[], None] = lambda: None) -> Iterator[Path]:
     """Yield a folder to write into. When the block ends, sync it to disk and rename it to `path` in one step.
 
-    An existing folder at `path` is replaced. All processes of a run write into the same folder; the main process (`is_main`)
-    creates and renames it, and `barrier` waits for the other processes.
+    An existing folder at `path` is replaced. All processes of a run write into the same folder; the main process
+    (`is_main`) creates and renames it, and `barrier` waits for the other processes.
     """
     folder = unfinished(path)
     if is_main:
@@ -152,8 +152,8 @@ def checkpoint_to_resume(folder: Path) -> Path | None:
         damaged[checkpoint] = found
     if damaged:
         raise TrainingError(
-            f"every checkpoint in {folder} is damaged: {'; '.join(damaged.values())}. Restore one from a copy, or remove {folder} "
-            "to start again"
+            f"every checkpoint in {folder} is damaged: {'; '.join(damaged.values())}. Restore one from a copy, or "
+            f"remove {folder} to start again"
         )
     return None
 

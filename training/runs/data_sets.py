@@ -15,8 +15,8 @@ from .arguments import require_files
 
 _DATA_SET = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*", re.ASCII)  # NAME or OWNER/NAME
 _FILES = (
-    *TEXT, *JSON_LINES, *TABLES, ".gz", ".bz2", ".xz", ".zst", ".zip", ".7z", ".tar", ".md", ".html", ".xml", ".pdf", ".doc",
-    ".docx",
+    *TEXT, *JSON_LINES, *TABLES, ".gz", ".bz2", ".xz", ".zst", ".zip", ".7z", ".tar", ".md", ".html", ".xml", ".pdf",
+    ".doc", ".docx",
 )  # fmt: skip
 
 

@@ -46,8 +46,8 @@ def file_digests(files: Iterable[Path], title: str | None = None) -> list[str]:
 def digest_of_rows(rows: datasets.Dataset) -> str:
     """Return the SHA-256 of all values, the names of their columns and of the classes, with a progress bar.
 
-    It does not depend on how the rows are stored: in files or in memory, in how many parts, with which string type. (The
-    fingerprint of `datasets` changes with the path and the time of the files.)
+    It does not depend on how the rows are stored: in files or in memory, in how many parts, with which string type.
+    (The fingerprint of `datasets` changes with the path and the time of the files.)
     """
     whole = hashlib.sha256()
     columns = sorted(rows.column_names)
@@ -99,8 +99,8 @@ def digest_of_tokenizer(tokenizer: PreTrainedTokenizerBase) -> str:
 def non_default_fields(fields: dict, config: PreTrainedConfig) -> dict:
     """Return the fields of a config that differ from the defaults of its class, as JSON values.
 
-    A field that a newer library adds then makes no difference. Fields that do not change the model's output are left out.
-    `fields` are from `to_dict` or as an earlier run recorded them; `config` is any config of the same class.
+    A field that a newer library adds then makes no difference. Fields that do not change the model's output are left
+    out. `fields` are from `to_dict` or as an earlier run recorded them; `config` is any config of the same class.
     """
     defaults = json.loads(json.dumps(type(config)().to_dict()))
     own = {name: value for name, value in json.loads(json.dumps(fields)).items() if name not in _NOT_COMPARED}

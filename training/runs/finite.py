@@ -1,4 +1,5 @@
-"""Checks that loss, gradients, weights and scores are finite. A run where one is not has failed; it is not just a bad run."""
+"""Checks that loss, gradients, weights and scores are finite. A run where one is not has failed; it is not just a bad
+run."""
 
 import math
 from collections.abc import Mapping
@@ -83,7 +84,8 @@ class FiniteTrainer(FiniteTraining, Trainer):
 
 @torch.no_grad()
 def first_not_finite(model: nn.Module) -> str | None:
-    """Return the name of a parameter or a buffer that is not finite, or None. Of sharded ones, check the local shard."""
+    """Return the name of a parameter or a buffer that is not finite, or None. Of sharded ones, check the local
+    shard."""
     tensors = dict([*model.named_parameters(), *model.named_buffers()])
     local = {name: x.to_local() if isinstance(x, DTensor) else x for name, x in tensors.items()}
     local = {name: x for name, x in local.items() if x.is_floating_point()}

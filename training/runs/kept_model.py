@@ -1,7 +1,8 @@
-"""The model of a run, or of its best seed, in a folder. results.json records the digest of its weights with the scores of a seed.
+"""The model of a run, or of its best seed, in a folder. results.json records the digest of its weights with the scores
+of a seed.
 
-A process that is killed after it has saved a model, and before it has recorded the scores, leaves the model of a seed that
-results.json does not know.
+A process that is killed after it has saved a model, and before it has recorded the scores, leaves the model of a seed
+that results.json does not know.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -28,8 +29,8 @@ def is_kept(folder: Path, digest: str | None, others: Iterable[str | None] = ())
 
     Args:
         digest: the recorded digest of the run's weights, empty or None if none was recorded.
-        others: the digests of other runs whose models would be in the same folder. If no run has a digest, an earlier version
-            wrote the results. Then any weights count.
+        others: the digests of other runs whose models would be in the same folder. If no run has a digest, an earlier
+            version wrote the results. Then any weights count.
     """
     recorded = {other for other in (digest, *others) if other}
     return _has_weights(folder) and (not recorded or digest_of_kept(folder) == digest)
@@ -54,8 +55,8 @@ def to_train(
     Args:
         keys: the runs that are asked for, such as seeds.
         is_done: returns whether a run has a result.
-        lost: returns the runs that are the best so far and whose models are not kept. One that is trained again may score lower, on
-            other hardware, so another one may be the best then. Each run is repeated at most once.
+        lost: returns the runs that are the best so far and whose models are not kept. One that is trained again may
+            score lower, on other hardware, so another one may be the best then. Each run is repeated at most once.
     """
     repeated = set()
 

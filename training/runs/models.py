@@ -77,7 +77,8 @@ def fresh_model(
 
 
 def saved_config(place: str | Path) -> RoFormerConfig:
-    """Load the configuration of a saved RoFormer. Raise a TrainingError if it is not one, or a file of weights was cut short."""
+    """Load the configuration of a saved RoFormer. Raise a TrainingError if it is not one, or a file of weights was cut
+    short."""
     place = require_place(place)
     if Path(place).is_dir() and not (Path(place) / "config.json").exists():
         raise TrainingError(f"{place} has no config.json: convert an original checkpoint with `roformer convert`")
@@ -93,7 +94,8 @@ def saved_config(place: str | Path) -> RoFormerConfig:
 
 
 def unreadable_weights(folder: Path) -> str | None:
-    """Return a clause that names a weight file of a folder that cannot be opened, such as one that was cut short, or None."""
+    """Return a clause that names a weight file of a folder that cannot be opened, such as one that was cut short, or
+    None."""
     for file in sorted(folder.glob("model*.safetensors")):
         try:
             with safe_open(file, "pt"):
@@ -106,7 +108,8 @@ def unreadable_weights(folder: Path) -> str | None:
 def trained_model(place: str | Path, tokenizer: PreTrainedTokenizerBase, seed: int = 0) -> RoFormerForMaskedLM:
     """Load a saved RoFormer in float32 to train it further. If it has no MLM head, add one with weights from the seed.
 
-    Raises a TrainingError if it is another model or a decoder, its vocabulary is not the tokenizer's, or a weight is not finite.
+    Raises a TrainingError if it is another model or a decoder, its vocabulary is not the tokenizer's, or a weight is
+    not finite.
     """
     config = saved_config(place)
     if config.is_decoder:
@@ -124,5 +127,6 @@ def trained_model(place: str | Path, tokenizer: PreTrainedTokenizerBase, seed: i
 
 
 def has_tokenizer(place: str | Path) -> bool:
-    """Return whether a saved model's folder has tokenizer files. Return True for a name on the Hub, without a request."""
+    """Return whether a saved model's folder has tokenizer files. Return True for a name on the Hub, without a
+    request."""
     return any((Path(place) / name).is_file() for name in _TOKENIZER_FILES) or not Path(place).is_dir()

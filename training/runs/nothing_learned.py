@@ -29,8 +29,8 @@ class NothingLearned(TrainerCallback):
     def _compare(self, when: str, accuracy: float, args) -> None:
         if accuracy <= self.share:
             tqdm.write(
-                f"hint: {when}, the validation accuracy is {accuracy:.3f}, and {self.share:.3f} with the most frequent class for "
-                f"all texts. If this stays so, try another --learning-rate (now {args.learning_rate:g}), more --epochs and "
-                "--patience, or a smaller --batch-size",
+                f"hint: {when}, the validation accuracy is {accuracy:.3f}, and {self.share:.3f} with the most frequent "
+                f"class for all texts. If this stays so, try another --learning-rate (now {args.learning_rate:g}), "
+                "more --epochs and --patience, or a smaller --batch-size",
                 file=sys.stderr,
             )

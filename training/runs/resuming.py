@@ -1,7 +1,7 @@
 """Settings and results of a run, recorded in its folder. The same command finds them again and resumes.
 
-Two runs are the same if they have the same settings, data and initial weights. Data and weights are compared by digests (see
-`digests`), so they may be moved and renamed.
+Two runs are the same if they have the same settings, data and initial weights. Data and weights are compared by digests
+(see `digests`), so they may be moved and renamed.
 """
 
 import json
@@ -35,8 +35,8 @@ def run_lock(folder: str | Path) -> Iterator[None]:
 def check_same(place: str | Path, begun: Mapping, now: Mapping, hint: str = "") -> None:
     """Compare the settings of this command (`now`, as JSON values) with those recorded at `place` (`begun`).
 
-    Earlier versions recorded fewer settings. Others cannot be compared: log a warning. Recorded settings that no longer exist
-    are ignored.
+    Earlier versions recorded fewer settings. Others cannot be compared: log a warning. Recorded settings that no longer
+    exist are ignored.
 
     Raises a TrainingError that names all different settings, and `hint`, another solution.
     """
@@ -55,8 +55,8 @@ def check_rows(
 ) -> None:
     """Compare the digests in rows of results with those of the models or data that now have the same names (`digests`).
 
-    `kind` and `key` are the keys of a name and of its digest in a row; `called` is the format of a name in messages, for example
-    "model {}". Rows of earlier versions have no digest: add it, and log a warning.
+    `kind` and `key` are the keys of a name and of its digest in a row; `called` is the format of a name in messages,
+    for example "model {}". Rows of earlier versions have no digest: add it, and log a warning.
 
     Raises a TrainingError that names all models or data that differ, and `hint`, another solution.
     """
@@ -69,7 +69,8 @@ def check_rows(
 
 
 def report(place: str | Path, different: Iterable[str], unchecked: Iterable[str], hint: str = "") -> None:
-    """Raise a TrainingError that names the settings that differ, or log those that an earlier version did not record."""
+    """Raise a TrainingError that names the settings that differ, or log those that an earlier version did not
+    record."""
     if names := _listed(different):
         hint = hint and f", {hint}"
         raise TrainingError(f"{place} belongs to another run, with different {names}: use another output folder{hint}")
@@ -116,10 +117,11 @@ class ResultsFile:
     """Settings and results so far. Call `read` first, and `write` before computing anything.
 
     Args:
-        script: name of the script, without which another script's results with the same settings would be taken for its own.
+        script: name of the script, without which another script's results with the same settings would be taken for its
+            own.
         folder: folder of the run; created by `write`.
-        settings: settings that must not change when a run resumes, as JSON values, with digests of data and weights (see
-            `check_same`).
+        settings: settings that must not change when a run resumes, as JSON values, with digests of data and weights
+            (see `check_same`).
     """
 
     def __init__(self, script: str, folder: str | Path, settings: Mapping):
@@ -128,8 +130,8 @@ class ResultsFile:
     def read(self, parse: Callable[[dict], T]) -> T | None:
         """Read the file in the main process and return the result of `parse`, or None if there is no file.
 
-        Raises a TrainingError if the settings differ, the file is of another script, a number in it is not finite, `parse` fails,
-        or the folder has other files.
+        Raises a TrainingError if the settings differ, the file is of another script, a number in it is not finite,
+        `parse` fails, or the folder has other files.
         """
         return on_main_process(lambda: self._read(parse))
 

@@ -34,12 +34,12 @@ def read_table(
     The index is the number of the line or row, from 1. In a .csv file, the first line is row 1, as in a spreadsheet.
 
     Args:
-        source: a .csv file, whose first line names the columns; a .jsonl, .json or .parquet file; any other file as lines with
-            TABs between fields, in which quotes have no meaning; or a data set, by its name (`NAME` or `NAME:CONFIG`) or folder.
-            Files but Parquet may be compressed (.gz).
+        source: a .csv file, whose first line names the columns; a .jsonl, .json or .parquet file; any other file as
+            lines with TABs between fields, in which quotes have no meaning; or a data set, by its name (`NAME` or
+            `NAME:CONFIG`) or folder. Files but Parquet may be compressed (.gz).
         split: split of a data set.
-        is_header: returns whether the fields in the first line of a file with TABs are the names of the columns. If not, they
-            are called "column 1" and so on.
+        is_header: returns whether the fields in the first line of a file with TABs are the names of the columns. If
+            not, they are called "column 1" and so on.
 
     Raises a TrainingError that names the file, or a CorpusError that also names the line.
     """
@@ -121,7 +121,8 @@ def _frame(table: datasets.Dataset) -> pandas.DataFrame:
 
 
 def texts_in(table: pandas.DataFrame, name: str, source: str | Path) -> list[str]:
-    """Return the values of a column as strings; numbers as they are written, 1.0 as 1, and half a surrogate pair as "?".
+    """Return the values of a column as strings; numbers as they are written, 1.0 as 1, and half a surrogate pair as
+    "?".
 
     Raises a TrainingError that names the row of a value that is missing, empty, or neither a string nor a number.
     """
@@ -147,7 +148,8 @@ def texts_in(table: pandas.DataFrame, name: str, source: str | Path) -> list[str
 
 
 def labels_in(table: pandas.DataFrame, name: str, source: str | Path) -> list[str]:
-    """Return the labels in a column as strings, by one rule for all formats: " 1", 1 and 1.0 are "1". See `texts_in`."""
+    """Return the labels in a column as strings, by one rule for all formats: " 1", 1 and 1.0 are "1". See
+    `texts_in`."""
     return [_WHOLE.sub(r"\1", label.strip()) for label in texts_in(table, name, source)]
 
 
@@ -162,7 +164,8 @@ def pair_in(names: Iterable[str]) -> tuple[str, str] | None:
 
 
 def require_columns(table: pandas.DataFrame, names: dict[str, str], source: str | Path) -> None:
-    """Raise a TrainingError unless a table has all columns, which differ. `names` has the option that names each column."""
+    """Raise a TrainingError unless a table has all columns, which differ. `names` has the option that names each
+    column."""
     if not len(table.columns):
         raise TrainingError(f"{source} is empty")
     for option, name in names.items():

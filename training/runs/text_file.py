@@ -7,7 +7,8 @@ from ..errors import TrainingError
 
 
 def read_text(file: Path) -> str:
-    """Return the text of a file in UTF-8, without a byte order mark. Raise a TrainingError if it has another encoding, or JSON Lines."""
+    """Return the text of a file in UTF-8, without a byte order mark. Raise a TrainingError if it has another encoding,
+    or JSON Lines."""
     if is_json_lines(file):
         raise TrainingError(f"{file} is JSON Lines; expected text: write the texts alone into a file")
     try:

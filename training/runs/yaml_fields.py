@@ -1,7 +1,7 @@
 """Strict reader of YAML files: ambiguous values are refused, with their line.
 
-PyYAML follows YAML 1.1: `0512` is 330, `1:30` is 90, `no` is false, `1e-4` is text, and the last of two equal fields wins.
-Here numbers are decimal, `1e-4` is a number, and a field may appear once.
+PyYAML follows YAML 1.1: `0512` is 330, `1:30` is 90, `no` is false, `1e-4` is text, and the last of two equal fields
+wins. Here numbers are decimal, `1e-4` is a number, and a field may appear once.
 """
 
 import math
@@ -41,8 +41,8 @@ def read_yaml(path: str | Path) -> tuple[object, Lines]:
 
     The line of the 3 in `{"stages": [{"steps": 3}]}` has the key `("stages", 0, "steps")`.
 
-    Raises a TrainingError that names file, line and field: the file is not YAML in UTF-8, or has a field twice, a value that
-    versions of YAML read differently, an anchor, a tag, or a number of more than 18 digits.
+    Raises a TrainingError that names file, line and field: the file is not YAML in UTF-8, or has a field twice, a value
+    that versions of YAML read differently, an anchor, a tag, or a number of more than 18 digits.
     """
     try:
         data = read_bytes(path, MOST_BYTES)
@@ -166,7 +166,8 @@ def _problem(error: yaml.MarkedYAMLError, text: str) -> str:
 
 
 def check_known(path: str | Path, lines: Mapping[str, int], known: Collection[str], place: str = "") -> None:
-    """Raise a TrainingError if a field is unknown. `lines` has the line of each field, `place` follows it in the message."""
+    """Raise a TrainingError if a field is unknown. `lines` has the line of each field, `place` follows it in the
+    message."""
     if unknown := [name for name in lines if name not in known]:
         where = f"{path}, line {lines[unknown[0]]}{place}"
         raise TrainingError(f"{where}: unknown field {', '.join(unknown)}; expected {', '.join(known)}")

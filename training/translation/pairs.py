@@ -33,13 +33,14 @@ def read_pairs(
     """Read sentence pairs from two UTF-8 text files, or from a table, into the columns `source` and `target`.
 
     Args:
-        source, target: files, compressed (.gz) or not. Line i of one is the translation of line i of the other. If `target` is
-            None, `source` is a table or a data set (see `read_table`).
-        columns: names of the two columns of the table, or of the two languages in its column `translation`; default: `COLUMNS`,
-            or the only two of the table, unless it is CSV: its first line may be a pair.
+        source, target: files, compressed (.gz) or not. Line i of one is the translation of line i of the other. If
+            `target` is None, `source` is a table or a data set (see `read_table`).
+        columns: names of the two columns of the table, or of the two languages in its column `translation`; default:
+            `COLUMNS`, or the only two of the table, unless it is CSV: its first line may be a pair.
         split: split of a data set.
 
-    Raises a TrainingError that names file and line: different numbers of lines, an empty line, equal files, or no such columns.
+    Raises a TrainingError that names file and line: different numbers of lines, an empty line, equal files, or no such
+    columns.
     """
     if target is None:
         return _table_pairs(source, columns, split)
@@ -65,8 +66,8 @@ def _table_pairs(source: str | Path, columns: Sequence[str] | None, split: str) 
         for place, value in table["translation"].items():
             if not isinstance(value, dict):
                 raise TrainingError(
-                    f"{source}, {table.index.name} {place}: 'translation' is {value!r:.60}; expected a text per language, or the names of "
-                    "two columns (--source, --target)"
+                    f"{source}, {table.index.name} {place}: 'translation' is {value!r:.60}; expected a text per "
+                    "language, or the names of two columns (--source, --target)"
                 )
         table = pandas.DataFrame(table["translation"].tolist(), table.index)
     if table.empty:
@@ -75,8 +76,8 @@ def _table_pairs(source: str | Path, columns: Sequence[str] | None, split: str) 
         columns = [*table]
         if has_csv(source):  # its first line is read as the names, and may be a pair
             raise TrainingError(
-                f"{source}: its first line may be a pair; if it names the columns, add --source {columns[0]!r} --target "
-                f"{columns[1]!r}, or else put a line source,target above it"
+                f"{source}: its first line may be a pair; if it names the columns, add --source {columns[0]!r} "
+                f"--target {columns[1]!r}, or else put a line source,target above it"
             )
     columns = columns or COLUMNS
     require_columns(table, dict(zip(("--source", "--target"), columns, strict=True)), source)
@@ -105,7 +106,8 @@ def _read(path: str | Path) -> str:
 
 
 def hold_out(pairs: datasets.Dataset, share: float, most: int) -> tuple[datasets.Dataset, datasets.Dataset]:
-    """Split sentence pairs at random into the larger part and a `share` of the different source sentences, at most `most`.
+    """Split sentence pairs at random into the larger part and a `share` of the different source sentences, at most
+    `most`.
 
     All pairs of a source sentence are in one part: a repeated pair would test what was learned by heart.
     """
@@ -119,14 +121,16 @@ def hold_out(pairs: datasets.Dataset, share: float, most: int) -> tuple[datasets
 
 
 def train_tokenizer(sentences: Iterable[str], size: int, longest: int) -> PreTrainedTokenizerFast:
-    """Train a fast tokenizer with at most `size` entries, by byte-level byte pair encoding. It can encode and restore any text.
+    """Train a fast tokenizer with at most `size` entries, by byte-level byte pair encoding. It can encode and restore
+    any text.
 
-    Each text ends with `</s>`. `<pad>` is the padding token, and the decoder's first token, as in Marian. `longest` is the
-    maximum number of tokens of a sentence.
+    Each text ends with `</s>`. `<pad>` is the padding token, and the decoder's first token, as in Marian. `longest` is
+    the maximum number of tokens of a sentence.
     """
     if not BYTES + 2 <= size <= MOST:
         raise TrainingError(
-            f"a vocabulary of {size:,} is not possible; expected {BYTES + 2} ({BYTES} bytes, {PAD} and {END}) to {MOST:,}"
+            f"a vocabulary of {size:,} is not possible; expected {BYTES + 2} ({BYTES} bytes, {PAD} and {END}) to "
+            f"{MOST:,}"
         )
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
@@ -151,8 +155,8 @@ def train_tokenizer(sentences: Iterable[str], size: int, longest: int) -> PreTra
 class TokenBatches(torch.utils.data.Dataset):
     """All batches of a run in training order: item i is the batch of step i.
 
-    Each epoch shuffles all pairs, sorts them by length in pools of a hundred batches, cuts the pools into batches, and shuffles
-    these. Item i depends on i and the seed alone, so a run resumes from i.
+    Each epoch shuffles all pairs, sorts them by length in pools of a hundred batches, cuts the pools into batches, and
+    shuffles these. Item i depends on i and the seed alone, so a run resumes from i.
 
     Args:
         pairs: rows with `input_ids` and `labels`.

@@ -10,7 +10,8 @@ from ...seq2seq_configuration import RoFormerSeq2SeqConfig
 from ..errors import FieldError, TrainingError
 from ..runs.yaml_fields import LARGEST_RATE, check_integer, check_known, check_number, read_yaml
 
-# Fields of the model that follow from the tokenizer, `longest` and --encodings, or have one value in a translation model.
+# Fields of the model that follow from the tokenizer, `longest` and --encodings, or have one value in a translation
+# model.
 SET_BY_SCRIPT = (
     "vocab_size", "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id", "max_position_embeddings",
     "position_encoding", "is_encoder_decoder",
@@ -75,7 +76,8 @@ class Setting:
 
 
 def read_setting(path: str | Path) -> Setting:
-    """Read the settings of a YAML file. Raise a TrainingError that names the file, the line and the field, or an OSError."""
+    """Read the settings of a YAML file. Raise a TrainingError that names the file, the line and the field, or an
+    OSError."""
     found, lines = read_yaml(path)
     if not isinstance(found, dict):
         raise TrainingError(f"{path}: expected fields, such as steps: 1000")

@@ -26,8 +26,8 @@ def decide(scores: np.ndarray) -> np.ndarray:
 def text_blind(known: Sequence[Triplet], asked: Sequence[Triplet]) -> np.ndarray:
     """Decide without reading the texts: prefer the candidate with more wins minus losses in the known triplets.
 
-    An accuracy above one half comes from how the triplets were made, not from the texts: a text that is in several triplets
-    wins or loses most of them.
+    An accuracy above one half comes from how the triplets were made, not from the texts: a text that is in several
+    triplets wins or loses most of them.
     """
     wins = Counter()
     for triplet in known:

@@ -70,7 +70,8 @@ class StartingModel:
 
 
 def load_starting_model(place: str | Path) -> StartingModel:
-    """Load a saved RoFormer with any head. Raise a TrainingError if it is another model or its tokenizer does not fit."""
+    """Load a saved RoFormer with any head. Raise a TrainingError if it is another model or its tokenizer does not
+    fit."""
     place = str(place)
     config = saved_config(place)
     if not has_tokenizer(place):
@@ -78,8 +79,8 @@ def load_starting_model(place: str | Path) -> StartingModel:
     tokenizer = transformers.AutoTokenizer.from_pretrained(place)
     if config.vocab_size < len(tokenizer):
         raise TrainingError(
-            f"{place}: the tokenizer has {len(tokenizer):,} entries, but the model {config.vocab_size:,}: copy the vocab.txt of "
-            "its training into that folder"
+            f"{place}: the tokenizer has {len(tokenizer):,} entries, but the model {config.vocab_size:,}: copy the "
+            "vocab.txt of its training into that folder"
         )
     name = os.path.basename(os.path.abspath(place))
     return StartingModel(place, name, tokenizer, longest_text(config), digest_of_model(place))
@@ -193,8 +194,8 @@ class _ProgressBar(ProgressCallback):
                 bar.close()
 
 
-_METHOD = """Fine-tuned to decide which of two texts is closer to a third, on {train} triplets of {data.train}; the epoch was
-chosen by the accuracy on {validation} others.
+_METHOD = """Fine-tuned to decide which of two texts is closer to a third, on {train} triplets of {data.train}; the
+epoch was chosen by the accuracy on {validation} others.
 
 ![Loss and accuracy against epochs](curves.png)"""
 _SCORES = """Accuracy on {test} triplets of {data.test}:
@@ -203,8 +204,8 @@ _SCORES = """Accuracy on {test} triplets of {data.test}:
 | --- | --- | --- |
 {lines}
 
-In %; means and standard deviations over seeds. {known} of the {asked} texts of the test are also in triplets of training or
-validation."""
+In %; means and standard deviations over seeds. {known} of the {asked} texts of the test are also in triplets of
+training or validation."""
 
 
 @dataclass(frozen=True)

@@ -60,8 +60,9 @@ def read_triplets(path: str | Path, columns: Sequence[str] = tuple(COLUMNS.value
         path: see `read_table`; a file with TABs may lack the names of the columns.
         columns: columns of A, B, C and the label.
 
-    Raises a CorpusError or a TrainingError that names the file, and the line if only one is wrong: a file that cannot be read, a
-    missing column, an empty text or an invalid label. Also for fewer than ten triplets, or the same label in all of them.
+    Raises a CorpusError or a TrainingError that names the file, and the line if only one is wrong: a file that cannot
+    be read, a missing column, an empty text or an invalid label. Also for fewer than ten triplets, or the same label in
+    all of them.
     """
 
     def is_header(fields: list[str]) -> bool:
@@ -74,8 +75,9 @@ def read_triplets(path: str | Path, columns: Sequence[str] = tuple(COLUMNS.value
         table.columns = columns
     if [name for name in columns if name not in table] == [columns[-1]]:
         raise TrainingError(
-            f"{path} has no column {columns[-1]!r} (--label), only {listed(table.columns)}. If B is always the closer text, as in "
-            "CAIL's original files, give each triplet the label B, and swap B and C and the label in half of them: docs/triplets.md"
+            f"{path} has no column {columns[-1]!r} (--label), only {listed(table.columns)}. If B is always the closer "
+            "text, as in CAIL's original files, give each triplet the label B, and swap B and C and the label in half "
+            "of them: docs/triplets.md"
         )
     pair = pair_in(table.columns) or (table.columns[:2] if [*table] == [f"{UNNAMED} {n}" for n in (1, 2, 3)] else ())
     if columns[0] not in table and len(pair):
@@ -92,7 +94,8 @@ def read_triplets(path: str | Path, columns: Sequence[str] = tuple(COLUMNS.value
         raise TrainingError(f"{path} has {len(triplets)} triplets; expected at least {LEAST}")
     if len({triplet.label for triplet in triplets}) == 1:
         raise TrainingError(
-            f"{path}: every label is {LABELS[triplets[0].label]}: swap B and C, and change the label, in half of the triplets"
+            f"{path}: every label is {LABELS[triplets[0].label]}: swap B and C, and change the label, in half of the "
+            "triplets"
         )
     return triplets
 
@@ -123,8 +126,8 @@ def encode_triplets(
 ) -> list[dict[str, list]]:
     """Return inputs and `label` of each triplet, for Trainer with `DataCollatorForMultipleChoice`.
 
-    The inputs are the pairs (A, B) and (A, C) for the scorer "cross", or the three texts for "bi", with at most `length` tokens
-    each. In a pair, the longer text is truncated first.
+    The inputs are the pairs (A, B) and (A, C) for the scorer "cross", or the three texts for "bi", with at most
+    `length` tokens each. In a pair, the longer text is truncated first.
 
     Raises a TrainingError that names file and line of a text without tokens.
     """

@@ -174,7 +174,8 @@ class Results:
 
 
 def _rows(saved: dict) -> dict[str, Row]:
-    """Return the rows of a results.json by name. Raise a ValueError, TypeError or KeyError if one of them is misshapen."""
+    """Return the rows of a results.json by name. Raise a ValueError, TypeError or KeyError if one of them is
+    misshapen."""
     rows = {row["name"]: Row(**{**row, "runs": [Run(**run) for run in row["runs"]]}) for row in saved["rows"]}
     if len(rows) < len(saved["rows"]):
         raise ValueError("two rows of one name")

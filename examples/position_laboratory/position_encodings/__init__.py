@@ -1,4 +1,5 @@
-"""Position encodings by name: those of section 2 of the RoFormer paper (arXiv:2104.09864), rotary positions, and ALiBi."""
+"""Position encodings by name: those of section 2 of the RoFormer paper (arXiv:2104.09864), rotary positions, and
+ALiBi."""
 
 from .alibi import ALiBi
 from .base import PositionEncoding

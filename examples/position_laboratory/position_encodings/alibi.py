@@ -1,4 +1,5 @@
-"""ALiBi (Press et al. 2022, arXiv:2108.12409): scores fall linearly with the distance. It is newer than the RoFormer paper.
+"""ALiBi (Press et al. 2022, arXiv:2108.12409): scores fall linearly with the distance. It is newer than the RoFormer
+paper.
 
     a_{m,n} ∝ exp(q_mᵀ k_n / √d − 2^{−8i/h} |m − n|)
 

@@ -2,11 +2,11 @@
 
     q_mᵀ k_n = x_mᵀ W_qᵀ W_k x_n + x_mᵀ W_qᵀ W_k p̃_{m−n} + p̃_{m−n}ᵀ W_qᵀ W_k x_n                (10)
 
-It keeps the two middle terms of equation 6, content to position and position to content, with a trained vector p̃ for each
-distance. Distances beyond the trained length use the vector of the largest one.
+It keeps the two middle terms of equation 6, content to position and position to content, with a trained vector p̃ for
+each distance. Distances beyond the trained length use the vector of the largest one.
 
-This is the equation's form. DeBERTa itself has matrices of their own for p̃, takes the distance n − m in the last term, and
-divides the sum of the three by √(3d). The equation takes W_q and W_k for p̃, m − n in both terms, and √d.
+This is the equation's form. DeBERTa itself has matrices of their own for p̃, takes the distance n − m in the last term,
+and divides the sum of the three by √(3d). The equation takes W_q and W_k for p̃, m − n in both terms, and √d.
 """
 
 import torch

@@ -10,8 +10,8 @@ with trained vectors p^k_r and p^v_r. A key depends on the query's position m, s
 
 r_max = −r_min = 16; the original found no difference beyond that.
 
-This is the equation's form. The original adds its vectors to the projected keys and values, where all heads share them, and each
-layer has its own. The equation multiplies them by W_k and W_v. Here all layers share them.
+This is the equation's form. The original adds its vectors to the projected keys and values, where all heads share them,
+and each layer has its own. The equation multiplies them by W_k and W_v. Here all layers share them.
 """
 
 import torch

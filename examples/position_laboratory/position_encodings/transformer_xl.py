@@ -4,13 +4,13 @@ With x + p in equation 3 the product of a query and a key has four terms:
 
     q_mᵀ k_n = x_mᵀ W_qᵀ W_k x_n + x_mᵀ W_qᵀ W_k p_n + p_mᵀ W_qᵀ W_k x_n + p_mᵀ W_qᵀ W_k p_n     (6)
 
-Transformer-XL replaces p_n by p̃_{m−n}, the sinusoids of equation 4 at the distance, with a matrix W̃_k of their own. It replaces
-p_m by two trained vectors u and v, since the distance already has the query's position:
+Transformer-XL replaces p_n by p̃_{m−n}, the sinusoids of equation 4 at the distance, with a matrix W̃_k of their own. It
+replaces p_m by two trained vectors u and v, since the distance already has the query's position:
 
     q_mᵀ k_n = x_mᵀ W_qᵀ W_k x_n + x_mᵀ W_qᵀ W̃_k p̃_{m−n} + uᵀ W_qᵀ W_k x_n + vᵀ W_qᵀ W̃_k p̃_{m−n}   (7)
 
-This is the equation's form. In Transformer-XL itself, u and v are vectors of each head that W_q does not multiply, each layer has
-its own W̃_k, and a causal model reads the states of earlier segments. Here all layers share W̃_k, u and v.
+This is the equation's form. In Transformer-XL itself, u and v are vectors of each head that W_q does not multiply, each
+layer has its own W̃_k, and a causal model reads the states of earlier segments. Here all layers share W̃_k, u and v.
 """
 
 import torch

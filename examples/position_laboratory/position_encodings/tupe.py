@@ -2,11 +2,11 @@
 
     q_mᵀ k_n = x_mᵀ W_qᵀ W_k x_n + p_mᵀ U_qᵀ U_k p_n + b_{m,n}                                  (9)
 
-It drops the two terms of equation 6 that mix words and positions. Positions have matrices U_q and U_k of their own and trained
-vectors p_m, up to the trained length. b_{m,n} is T5's.
+It drops the two terms of equation 6 that mix words and positions. Positions have matrices U_q and U_k of their own and
+trained vectors p_m, up to the trained length. b_{m,n} is T5's.
 
-This is the equation's form. TUPE itself divides both products by √(2d) and unties [CLS]: trained numbers replace the product of
-positions for it. The equation has √d, and texts of characters have no [CLS].
+This is the equation's form. TUPE itself divides both products by √(2d) and unties [CLS]: trained numbers replace the
+product of positions for it. The equation has √d, and texts of characters have no [CLS].
 """
 
 import torch
