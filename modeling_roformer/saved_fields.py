@@ -1,4 +1,4 @@
-"""What the fields of a saved configuration mean: RoPE's, with their defaults and checks, and the model type.
+"""Fields of a saved configuration: RoPE's, with their defaults and checks, and the model type.
 
 The model type is chosen so that plain transformers refuses what it would compute wrongly. Nothing here imports
 transformers, so that commands can inspect a folder quickly.

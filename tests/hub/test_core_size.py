@@ -1,4 +1,4 @@
-"""What a stranger has to read before trusting a checkpoint's code stays small: benchmarks/core_size.py counts it."""
+"""The code that a stranger reads before trusting a checkpoint stays small: benchmarks/core_size.py counts it."""
 
 import ast
 import inspect
