@@ -12,11 +12,11 @@ import numpy as np
 import peft
 import pytest
 import torch
-from helpers.messages import refused
+from helpers.messages import assert_states, refused
 from helpers.paths import REPOSITORY
 from helpers.small_models import TINY, small_config
 from safetensors.torch import load_file, save_file
-from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM
+from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSequenceClassification
 
 from modeling_roformer import (
     NezhaConfig,
@@ -73,6 +73,15 @@ def test_a_misshapen_weight_of_the_backbone_is_named(folder, load):
     name = WEIGHT.removeprefix("roformer.") if load in (RoFormerModel, AutoModel) else WEIGHT
     with refused(ShapeMismatchError, folder, name, (32, 63), (32, 64), "ignore_mismatched_sizes=True"):
         load.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("load", [RoFormerForSequenceClassification, AutoModelForSequenceClassification])
+def test_a_misshapen_weight_is_an_error_of_both_kinds(tmp_path, load):
+    RoFormerForSequenceClassification(small_config(num_labels=3)).save_pretrained(tmp_path)
+    for kind in (ValueError, RuntimeError):  # this package's, and the one that transformers raises
+        with pytest.raises(kind) as caught:
+            load.from_pretrained(tmp_path, num_labels=4)
+        assert_states(caught.value, tmp_path, "classifier.out_proj.bias", (3,), (4,), "ignore_mismatched_sizes=True")
 
 
 @pytest.mark.parametrize("fields", [{}, {"norm_type": "rms_norm", "use_bias": False}])

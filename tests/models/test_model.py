@@ -6,6 +6,7 @@ import pytest
 import torch
 import transformers.models.roformer.modeling_roformer as theirs
 from helpers.messages import refused
+from helpers.paths import REPOSITORY
 from transformers.models.roformer.configuration_roformer import RoFormerConfig as TheirConfig
 
 import modeling_roformer as ours
@@ -449,3 +450,9 @@ def test_inputs_of_another_kind_are_named(name, inputs, facts):
         config = (ours.NezhaConfig if name.startswith("Nezha") else ours.RoFormerConfig)(**SIZES)
     with refused(ValueError, *facts):
         getattr(ours, name)(config)(**inputs)
+
+
+def test_each_module_of_models_has_tests_of_its_name():
+    modules = {path.stem for path in (REPOSITORY / "modeling_roformer").glob("*.py")} - {"__init__", "__main__"}
+    tests = {path.stem.removeprefix("test_") for path in (REPOSITORY / "tests" / "models").glob("test_*.py")}
+    assert "model" in modules and modules - tests == set()

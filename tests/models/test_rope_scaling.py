@@ -9,7 +9,7 @@ from helpers.small_models import small_config, small_model
 from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from modeling_roformer import RoFormerConfig, RoFormerForCausalLM, RoFormerForMaskedLM
+from modeling_roformer import RoFormerForCausalLM, RoFormerForMaskedLM
 from modeling_roformer import model as model_module
 from modeling_roformer.rotary import attention_factor, scaled_inverse_frequencies
 
@@ -254,12 +254,6 @@ def test_the_config_survives_saving(tmp_path):
     small_model(RoFormerForMaskedLM, rope_parameters=TYPES["yarn"]).save_pretrained(tmp_path)
     loaded = RoFormerForMaskedLM.from_pretrained(tmp_path)
     assert loaded.config.rope_parameters == {**TYPES["yarn"], "rope_theta": 10000.0}
-
-
-def test_the_trained_length_is_never_guessed():
-    """transformers' own config would fill it in from max_position_embeddings."""
-    with refused(ValueError, "yarn", "original_max_position_embeddings"):
-        RoFormerConfig(rope_parameters={"rope_type": "yarn", "factor": 2.0}, max_position_embeddings=512)
 
 
 def test_a_longer_text_than_was_trained_on_can_be_asked_for_when_loading(tmp_path):

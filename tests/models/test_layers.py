@@ -1,4 +1,5 @@
-"""RoFormer-V2: bert4keras' formulas written out, the roformer package's weights, and its own initialisation."""
+"""Layers, with the norm and biases of RoFormer-V2: bert4keras' formulas written out, the weights of the package
+roformer, and its own initialisation."""
 
 import json
 import math
