@@ -35,8 +35,7 @@ from .heads import (
     select_labelled,
 )
 from .inputs import check_ranges
-from .layers import RoFormerLayer
-from .model import LM_HEAD_KEYS, RoFormerModel, RoFormerPreTrainedModel, can_return_tuple
+from .model import LM_HEAD_KEYS, RoFormerLayer, RoFormerModel, RoFormerPreTrainedModel, can_return_tuple
 from .nezha_configuration import NezhaConfig
 from .rotary import inverse_frequencies
 
