@@ -94,7 +94,7 @@ def make_subject(name: str, device: str, layers: int, longest: int) -> Callable:
             layer = model.encoder.layer[0]
             for _ in range(4):  # so that the preparation above costs little
                 if job == "layer":
-                    layer(x, None, turns)
+                    layer(x, None, *turns)
                 else:
                     rotate(heads, *turns), rotate(heads, *turns)
 

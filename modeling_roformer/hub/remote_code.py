@@ -57,7 +57,7 @@ def files_with_code(directory: str | Path) -> dict[str, bytes]:
     classes = {"AutoConfig": config_class} | auto_model_classes(config_class)
     also_needed = []
     if "RoFormerForTripletMatching" in (config.get("architectures") or ()):
-        from ..triplet_matching import TASK, TripletMatchingPipeline
+        from ..triplet_pipeline import TASK, TripletMatchingPipeline
 
         classes[AUTO_CLASS_FOR_TRIPLETS] = classes["AutoModelForTripletMatching"]
         also_needed.append(TripletMatchingPipeline)

@@ -81,7 +81,8 @@ def _register_pipelines() -> None:
 
     from ..hub.remote_code import files_with_code
     from ..seq2seq_pipelines import PIPELINES, TRANSLATION
-    from ..triplet_matching import TASK, AutoModelForTripletMatching, TripletMatchingPipeline
+    from ..triplet_matching import AutoModelForTripletMatching
+    from ..triplet_pipeline import TASK, TripletMatchingPipeline
     from .question_answering_pipeline import QUESTION_ANSWERING, ExtractiveQuestionAnsweringPipeline
 
     TripletMatchingPipeline.files_with_code = staticmethod(files_with_code)

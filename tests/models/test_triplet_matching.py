@@ -1,61 +1,27 @@
-"""Triplet matching: scores and losses against the formulas, the pipeline, and what is saved, here and elsewhere."""
-
-import json
-import subprocess
-import sys
-import textwrap
+"""Triplet matching: scores and losses against the formulas, and what is saved."""
 
 import numpy as np
 import pytest
 import torch
-from helpers import hub_server
+from helpers import hub_server, triplets
 from helpers.messages import refused
-from helpers.paths import SHARED, needs_shared
 from helpers.properties import max_examples
-from helpers.small_models import small_config, small_model
+from helpers.triplets import LOSSES, TRIPLET, TRIPLETS, VOCABULARY, make_model
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional as F
-from transformers import pipeline
 from transformers.models.roformer.modeling_roformer import RoFormerModel as TheirModel
-from transformers.pipelines.pt_utils import KeyDataset
 from transformers.utils.generic import find_labels
 
 from modeling_roformer import (
     AutoModelForTripletMatching,
-    RoFormerConfig,
-    RoFormerForMaskedLM,
     RoFormerForMultipleChoice,
-    RoFormerForQuestionAnswering,
     RoFormerForTripletMatching,
-    RoFormerTokenizer,
 )
-from modeling_roformer.hub import push
-from modeling_roformer.hub.remote_code import files_with_code
-from modeling_roformer.triplet_matching import TripletMatchingPipeline, encode_triplet
 
 hub = hub_server.hub  # the fixture
 REPO = "somebody/triplets"
-CHARACTERS = "原告与被于年月日登记结婚借款合同纠纷民间贷离本院认为应予支持偿还利息元万。，"
-VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *CHARACTERS]
-LOSSES = [("cross", "binary_cross_entropy"), ("cross", "softmax"), ("bi", "softmax"), ("bi", "margin")]
-TRIPLET = {"A": "借款合同纠纷，应予偿还。", "B": "民间借贷纠纷", "C": "原告与被告于年月日登记结婚。"}
-TRIPLETS = [
-    TRIPLET,
-    {"A": "离婚", "B": "本院认为应予支持", "C": "原告与被告登记结婚，离婚。" * 5},
-    {"A": "利息" * 30, "B": "元", "C": "万元"},
-]
-
-
-def make_model(scorer="cross", **fields):
-    fields = {"vocab_size": len(VOCABULARY), "triplet_scorer": scorer, "num_attention_heads": 4, **fields}
-    model = small_model(RoFormerForTripletMatching, **fields)
-    with torch.no_grad():  # weights of the size that training leaves, so that differences show
-        for parameter in model.parameters():
-            parameter.normal_(std=0.3)
-        if scorer == "cross":
-            model.scorer.weight.mul_(10)
-    return model
+tokenizer, folder = triplets.tokenizer, triplets.folder  # the fixtures
 
 
 def make_batch(n, b=3, s=11):
@@ -103,51 +69,8 @@ def naive_loss(kind, logits, labels, temperature, margin):
     return np.mean(losses)
 
 
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tokenizer")
-    (folder / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n", encoding="utf-8")
-    return RoFormerTokenizer.from_pretrained(folder)
-
-
-@pytest.fixture(scope="module", params=["cross", "bi"])
-def folder(request, tokenizer, tmp_path_factory):
-    path = tmp_path_factory.mktemp(request.param)
-    make_model(request.param).save_pretrained(path)
-    tokenizer.save_pretrained(path)
-    return path
-
-
-def expected_answers(folder, tokenizer, triplets, max_length=1024):
-    """Compute the pipeline's expected output with the model and the tokenizer alone."""
-    model = RoFormerForTripletMatching.from_pretrained(folder).double()
-    answers = []
-    for triplet in triplets:
-        a, b, c = (triplet[name] for name in "ABC")
-        texts = [(a, b), (a, c)] if model.config.triplet_scorer == "cross" else [(a,), (b,), (c,)]
-        encoded = [tokenizer(*text, truncation=True, max_length=max_length, return_tensors="pt") for text in texts]
-        with torch.no_grad():
-            vectors = [model.roformer(**one).last_hidden_state[0].mean(dim=0) for one in encoded]
-            if len(vectors) == 2:
-                for_b, for_c = (model.scorer(vector).item() for vector in vectors)
-            else:
-                for_b, for_c = (F.cosine_similarity(vectors[0], other, dim=0).item() / 0.05 for other in vectors[1:])
-        score_of_b = 1 / (1 + np.exp(for_c - for_b))
-        answers.append(("B", score_of_b) if score_of_b > 0.5 else ("C", 1 - score_of_b))
-    return answers
-
-
-def assert_answers(answers, expected, atol=2e-5):
-    assert [answer["label"] for answer in answers] == [label for label, _ in expected]
-    np.testing.assert_allclose([answer["score"] for answer in answers], [score for _, score in expected], atol=atol)
-    assert all(set(answer) == {"label", "score"} and type(answer["score"]) is float for answer in answers)
-
-
-# The model
-
-
-@pytest.mark.parametrize("scorer", ["cross", "bi"])
 @pytest.mark.parametrize("fields", [{}, {"embedding_size": 16}, {"norm_type": "rms_norm", "use_bias": False}])
+@pytest.mark.parametrize("scorer", ["cross", "bi"])
 def test_logits_are_those_of_the_formulas(scorer, fields):
     model, batch = make_model(scorer, **fields).double(), make_batch(texts_for(scorer))
     logits = model(**batch).logits
@@ -409,120 +332,6 @@ def test_texts_that_cannot_be_encoded_are_named(tokenizer):
         model.rank(torch.ones(8), damaged)
 
 
-# The pipeline
-
-
-def test_the_pipeline_answers_as_computed_by_hand(folder, tokenizer):
-    match = pipeline("triplet-matching", model=str(folder))
-    assert type(match) is TripletMatchingPipeline and type(match.model) is RoFormerForTripletMatching
-    expected = expected_answers(folder, tokenizer, TRIPLETS)
-    assert_answers([match(triplet) for triplet in TRIPLETS], expected)
-    assert_answers(match(TRIPLETS), expected)
-    assert match([]) == []
-    # The other way round, the label changes and the score stays.
-    turned = [{"A": t["A"], "B": t["C"], "C": t["B"]} for t in TRIPLETS]
-    assert_answers(match(turned), [("C" if label == "B" else "B", score) for label, score in expected])
-
-
-@pytest.mark.parametrize("batch_size", [1, 2, 3, 8])
-def test_lists_generators_and_datasets_in_batches(folder, tokenizer, batch_size):
-    match = pipeline("triplet-matching", model=str(folder), batch_size=batch_size)
-    rows = [{**triplet, "label": "B", "number": i} for i, triplet in enumerate(TRIPLETS)]  # as data sets have them
-    expected = expected_answers(folder, tokenizer, rows)
-
-    class Rows(torch.utils.data.Dataset):
-        def __len__(self):
-            return len(rows)
-
-        def __getitem__(self, i):
-            return rows[i]
-
-    assert_answers(match(rows), expected)
-    assert_answers(list(match(row for row in rows)), expected)
-    assert_answers(list(match(Rows())), expected)
-    assert_answers(list(match(KeyDataset([{"triplet": row} for row in rows], "triplet"))), expected)
-
-
-def test_padding_on_the_left_is_not_the_pipelines_way(folder):
-    """Values are rotated too here, so positions matter, and not only their differences."""
-    config = RoFormerConfig.from_pretrained(folder, rotary_value=True)
-    model = RoFormerForTripletMatching.from_pretrained(folder, config=config)
-    left = RoFormerTokenizer.from_pretrained(folder, padding_side="left")
-    match = TripletMatchingPipeline(model=model, tokenizer=left)
-    alone = [match(triplet) for triplet in TRIPLETS]
-    assert_answers(match(TRIPLETS, batch_size=3), [(one["label"], one["score"]) for one in alone])
-
-
-def test_long_texts_are_cut(folder, tokenizer):
-    match = pipeline("triplet-matching", model=str(folder))
-    rng = np.random.default_rng(0)
-    long = {name: "".join(rng.choice(list(CHARACTERS), 1500)) for name in "ABC"}
-    assert_answers([match(long)], expected_answers(folder, tokenizer, [long]), atol=1e-4)
-    (short,) = expected_answers(folder, tokenizer, [long], max_length=40)
-    assert_answers([match(long, max_length=40)], [short])
-    assert abs(short[1] - match(long)["score"]) > 1e-3
-    limited = RoFormerTokenizer.from_pretrained(folder, model_max_length=40)
-    assert_answers([pipeline("triplet-matching", model=str(folder), tokenizer=limited)(long)], [short])
-    assert_answers([pipeline("triplet-matching", model=str(folder), max_length=40)(long)], [short])
-
-
-@max_examples(50)
-@given(lengths=st.tuples(*[st.integers(1, 40)] * 3), max_length=st.integers(5, 50))
-def test_pairs_are_cut_longest_first(tokenizer, lengths, max_length):
-    triplet = {name: character * length for name, character, length in zip("ABC", "借款合", lengths, strict=True)}
-    encoded = encode_triplet(tokenizer, triplet, "cross", max_length)
-    for ids, segments, other in zip(encoded["input_ids"], encoded["token_type_ids"], lengths[1:], strict=True):
-        first, second = lengths[0], other
-        while first + second > max_length - 3:  # one token after the other from the longer text
-            if first > second:
-                first -= 1
-            else:
-                second -= 1
-        kept = (segments.count(0) - 2, segments.count(1) - 1)
-        assert len(ids) == sum(kept) + 3
-        if abs(first - second) > 1:
-            assert kept == (first, second)
-        else:  # which of two equally long texts gives the odd token, implementations decide differently
-            assert sorted(kept) == sorted((first, second))
-    alone = encode_triplet(tokenizer, triplet, "bi", max_length)
-    assert [len(ids) for ids in alone["input_ids"]] == [min(length + 2, max_length) for length in lengths]
-
-
-@pytest.mark.parametrize(
-    ("triplet", "facts"),
-    [
-        ({"A": "借款", "B": "", "C": "合同"}, ['"B"', "empty"]),
-        ({"A": " \n", "B": "借款", "C": "合同"}, ['"A"', "empty"]),
-        ({"A": "借款", "B": "合同", "C": "\u200b"}, ['"C"', "token"]),
-        ({"A": "借款", "B": None, "C": "合同"}, ['"B"', "NoneType"]),
-        ({"A": "借款", "B": "合同"}, ["dict", '"A"', '"B"', '"C"']),
-        ("借款", ["dict", '"A"', '"B"', '"C"']),
-    ],
-)
-def test_what_is_no_triplet_is_refused(folder, triplet, facts):
-    match = pipeline("triplet-matching", model=str(folder))
-    for inputs in (triplet, [TRIPLET, triplet]):
-        with refused(ValueError, *facts):
-            match(inputs)
-    with refused(ValueError, "max_length", 4, 5):
-        match(TRIPLET, max_length=4)
-    for max_length in ("x", "40", 40.0, True):
-        with refused(ValueError, "max_length", repr(max_length)):
-            match(TRIPLET, max_length=max_length)
-        with refused(ValueError, "max_length", repr(max_length)):
-            encode_triplet(match.tokenizer, TRIPLET, "bi", max_length)
-    assert match(TRIPLET, max_length=np.int64(40)) == match(TRIPLET, max_length=40)
-
-
-def test_another_head_is_refused(tokenizer):
-    model = RoFormerForMaskedLM(small_config(vocab_size=len(VOCABULARY)))
-    with refused(ValueError, "RoFormerForMaskedLM", "AutoModelForTripletMatching"):
-        pipeline("triplet-matching", model=model, tokenizer=tokenizer)
-
-
-# On disk
-
-
 def test_the_model_comes_back_whole(folder):
     model, report = AutoModelForTripletMatching.from_pretrained(folder, output_loading_info=True)
     assert not any(report.values()), report
@@ -551,112 +360,3 @@ def test_no_other_head_takes_the_scorer_for_its_own(tmp_path):
     make_model("cross").save_pretrained(tmp_path)
     _, report = RoFormerForMultipleChoice.from_pretrained(tmp_path, output_loading_info=True)
     assert {"classifier.weight", "classifier.bias"} <= set(report["missing_keys"])
-
-
-def test_a_pipeline_comes_back_with_the_package_and_nobody_is_asked(folder, tmp_path, monkeypatch):
-    match = pipeline("triplet-matching", model=str(folder))
-    answers = match(TRIPLETS)
-    match.save_pretrained(tmp_path / "saved")
-    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("asked whether to run the code"))
-    for trust in ({}, {"trust_remote_code": False}, {"trust_remote_code": True}):
-        again = pipeline("triplet-matching", model=str(tmp_path / "saved"), **trust)
-        assert type(again) is TripletMatchingPipeline and type(again.model) is RoFormerForTripletMatching
-        assert again(TRIPLETS) == answers
-    assert not list((tmp_path / "saved").glob("*.part"))
-    with refused(ValueError, "save_pretrained", "push_to_hub"):
-        match.save_pretrained(tmp_path / "other", push_to_hub=True)
-    assert not (tmp_path / "other").exists()
-
-
-def test_so_does_a_pipeline_that_transformers_saves_by_itself(tokenizer, tmp_path):
-    model = RoFormerForQuestionAnswering(small_config(vocab_size=len(VOCABULARY))).eval()
-    answer = pipeline("extractive-question-answering", model=model, tokenizer=tokenizer)
-    answer.save_pretrained(tmp_path)
-    again = pipeline("extractive-question-answering", model=str(tmp_path))
-    asked = {"question": "借款", "context": "原告与被告于年月日登记结婚"}
-    assert type(again) is type(answer) and again(asked) == answer(asked)
-
-
-def test_only_models_for_triplets_carry_the_pipeline(folder, tokenizer, tmp_path):
-    files = files_with_code(folder)
-    config = json.loads(files["config.json"])
-    (info,) = config["custom_pipelines"].values()
-    assert f"class {info['impl'].partition('.')[2]}(".encode() in files[f"{info['impl'].partition('.')[0]}.py"]
-    RoFormerForMaskedLM(small_config(vocab_size=len(VOCABULARY))).save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    files = files_with_code(tmp_path)
-    assert "custom_pipelines" not in json.loads(files["config.json"])
-
-
-@pytest.mark.slow
-def test_with_code_only_it_loads_saves_and_loads_again(hub, folder, tmp_path):
-    """On a machine without this package: from a folder and from the Hub."""
-    match = pipeline("triplet-matching", model=str(folder))
-    match.save_pretrained(tmp_path / "saved")
-    push(folder, REPO, with_code=True)
-    script = textwrap.dedent(
-        """
-        import json, sys
-
-        class Absent:
-            def find_spec(self, name, path=None, target=None):
-                if name.partition(".")[0] == "modeling_roformer":
-                    raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-        sys.meta_path.insert(0, Absent())
-        from transformers import pipeline
-
-        _, saved, repo, again, triplets, results = sys.argv
-        triplets, answers = json.loads(triplets), {}
-        for place in (saved, repo):
-            match = pipeline("triplet-matching", model=place, trust_remote_code=True)
-            answers[place] = match(triplets, batch_size=2)
-            for thing in (match, match.model, match.tokenizer, match.model.config):
-                assert type(thing).__module__.startswith("transformers_modules."), type(thing)
-        pipeline("triplet-matching", model=saved, trust_remote_code=True).save_pretrained(again)
-        answers[again] = pipeline("triplet-matching", model=again, trust_remote_code=True)(triplets)
-        try:
-            pipeline("triplet-matching", model=saved)
-        except ValueError as error:
-            assert "trust_remote_code" in str(error)
-        else:
-            raise AssertionError("ran the code unasked")
-        assert "modeling_roformer" not in sys.modules
-        with open(results, "w") as file:
-            json.dump(answers, file)
-        """
-    )
-    arguments = [tmp_path / "saved", REPO, tmp_path / "again", json.dumps(TRIPLETS), tmp_path / "results.json"]
-    done = subprocess.run(
-        [sys.executable, "-c", script, *map(str, arguments)],
-        env=hub.environment | {"OMP_NUM_THREADS": "1", "HF_MODULES_CACHE": str(tmp_path / "modules")},
-        capture_output=True,
-        text=True,
-        timeout=900,
-        cwd=tmp_path,
-        stdin=subprocess.DEVNULL,
-    )
-    assert done.returncode == 0, done.stderr
-    expected = [(answer["label"], answer["score"]) for answer in match(TRIPLETS)]
-    answers = json.loads((tmp_path / "results.json").read_text())
-    assert len(answers) == 3
-    for found in answers.values():
-        assert_answers(found, expected)
-    # What was saved without the package is read with it.
-    assert_answers(pipeline("triplet-matching", model=str(tmp_path / "again"))(TRIPLETS), expected)
-
-
-@needs_shared
-@pytest.mark.parametrize("scorer", ["cross", "bi"])
-def test_court_cases(scorer, tmp_path):
-    """Triplets of CAIL2019-SCM, each of some thousand characters."""
-    lines = (SHARED / "cail2019_scm" / "dev.jsonl").read_text(encoding="utf-8").split("\n")[:4]
-    rows = [json.loads(line) for line in lines]
-    characters = sorted({c for row in rows for name in "ABC" for c in row[name].lower() if not c.isspace()})
-    (tmp_path / "vocab.txt").write_text("\n".join([*VOCABULARY[:5], *characters]) + "\n", encoding="utf-8")
-    tokenizer = RoFormerTokenizer.from_pretrained(tmp_path)
-    model = make_model(scorer, vocab_size=len(characters) + 5)
-    match = TripletMatchingPipeline(model=model, tokenizer=tokenizer)
-    model.save_pretrained(tmp_path)
-    expected = expected_answers(tmp_path, tokenizer, rows)
-    assert_answers(match(rows, batch_size=4), expected, atol=1e-4)

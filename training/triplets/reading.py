@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from ...triplet_matching import encode_triplet
+from ...triplet_pipeline import encode_triplet
 from ..errors import TrainingError
 from ..runs.digests import digest_of_text
 from ..runs.tables import UNNAMED, labels_in, listed, pair_in, read_table, require_columns, texts_in
