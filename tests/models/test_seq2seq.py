@@ -359,11 +359,6 @@ def test_accumulated_steps_learn_what_one_step_does(tmp_path):
     assert not torch.equal(weights[0]["lm_head.weight"], start["lm_head.weight"])
 
 
-def test_a_config_without_a_choice_leaves_padding_out():
-    """As older files have it, and as RoFormerConfig reads it."""
-    assert RoFormerSeq2SeqConfig(unpad_inputs=None).unpad_inputs is True
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_compiled_in_one_graph(encoding):

@@ -31,3 +31,8 @@ def test_a_config_that_describes_no_model(fields, facts):
 def test_an_unknown_activation():
     with refused(ValueError, "activation_function", "'geluu'", "'gelu'"):
         make_model(activation_function="geluu")
+
+
+def test_a_config_without_a_choice_leaves_padding_out():
+    """Older files have no choice; RoFormerConfig reads them so, too."""
+    assert RoFormerSeq2SeqConfig(unpad_inputs=None).unpad_inputs is True
