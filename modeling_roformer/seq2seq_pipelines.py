@@ -4,9 +4,11 @@ transformers 5 has removed them; they work as in its version 4.
 """
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transformers import GenerationConfig, Pipeline, PreTrainedTokenizerBase
+from transformers.dynamic_module_utils import custom_object_save
 from transformers.tokenization_utils_base import TruncationStrategy
 
 TRANSLATION = re.compile(r"translation_(?P<src_lang>[^_]+)_to_(?P<tgt_lang>[^_]+)")
@@ -94,6 +96,16 @@ class Text2TextGenerationPipeline(Pipeline):
         if not isinstance(text, str):
             raise ValueError(f"an input is of type {type(text).__name__}; expected str")
         return (self.prefix or "") + text
+
+    def save_pretrained(self, save_directory: str | Path, **kwargs) -> None:
+        """Save model, tokenizer and this file, which the config of a model published with its code names.
+
+        Args:
+            save_directory: folder, made if it does not exist.
+            kwargs: for `save_pretrained` of model and tokenizer.
+        """
+        super().save_pretrained(save_directory, **kwargs)
+        custom_object_save(self, save_directory)
 
     def _forward(self, inputs, **generate_kwargs):
         texts = inputs["input_ids"].shape[0]

@@ -101,20 +101,27 @@ def read_tokenizer_json(path):
     """
     try:
         saved = json_object(path, LARGE)
+    except ValueError as error:
+        raise VocabularyError(str(error)) from None
+    try:
         model = saved["model"]
         vocabulary = model["vocab"]
         kind = model.get("type", "WordPiece")
-    except ValueError as error:
-        raise VocabularyError(str(error)) from None
     except (KeyError, TypeError, AttributeError):
         raise VocabularyError(f"{path} has no model.vocab: it is not a file of tokenizers") from None
     if kind != "WordPiece" or not isinstance(vocabulary, dict):
         found = f"a {kind} model with a vocabulary of type {type(vocabulary).__name__}"
         raise VocabularyError(f"{path} has {found}; expected a WordPiece model with a dict")
+    for entry, number in vocabulary.items():
+        if type(number) is not int:
+            raise VocabularyError(f"{path} gives the entry {entry[:50]!r} the id {number!r}; expected an integer")
     normalizer = saved.get("normalizer") or {}
-    parts = normalizer.get("normalizers", [normalizer])
-    bert = next((part for part in parts if part.get("type") == "BertNormalizer"), {})
-    lowercase = bert.get("lowercase", True if any(part.get("type") == "Lowercase" for part in parts) else None)
+    try:
+        parts = normalizer.get("normalizers", [normalizer])
+        bert = next((part for part in parts if part.get("type") == "BertNormalizer"), {})
+        lowercase = bert.get("lowercase", True if any(part.get("type") == "Lowercase" for part in parts) else None)
+    except (TypeError, AttributeError):
+        raise VocabularyError(f"{path} has a normalizer that is not one of tokenizers") from None
     # Earlier versions saved entries with the white space of their lines, which no text matches.
     return {first_field(entry): number for entry, number in vocabulary.items()}, lowercase, bert.get("strip_accents")
 

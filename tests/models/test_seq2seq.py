@@ -469,7 +469,7 @@ sys.meta_path.insert(0, Absent())
 import numpy, torch
 from transformers import AutoModel, AutoModelForSeq2SeqLM, pipeline
 
-file, folder = sys.argv[1:]
+file, folder, again = sys.argv[1:]
 model = AutoModelForSeq2SeqLM.from_pretrained(folder, trust_remote_code=True)
 assert AutoModel.from_pretrained(folder, trust_remote_code=True).config.model_type == "roformer_seq2seq"
 ids = torch.arange(3, 14)[None]
@@ -478,13 +478,16 @@ with torch.no_grad():
     written = model.generate(ids, num_beams=3, max_new_tokens=8, no_repeat_ngram_size=2)
 translate = pipeline("translation", model=folder, trust_remote_code=True, device="cpu")
 translation = translate("a dog runs", max_new_tokens=8, no_repeat_ngram_size=2)[0]["translation_text"]
+translate.save_pretrained(again)
+translate = pipeline("translation", model=again, trust_remote_code=True, device="cpu")
+assert translate("a dog runs", max_new_tokens=8, no_repeat_ngram_size=2)[0]["translation_text"] == translation
 numpy.savez(file, logits=logits.numpy(), written=written.numpy(), translation=translation)
 assert "modeling_roformer" not in sys.modules
 """
 
 
 @pytest.mark.slow
-def test_with_code_it_loads_without_this_package(tmp_path):
+def test_with_code_it_loads_saves_and_loads_again_without_this_package(tmp_path):
     folder, model = tmp_path / "model", make_model(vocab_size=len(make_tokenizer()))
     model.save_pretrained(folder)
     make_tokenizer().save_pretrained(folder)
@@ -494,7 +497,7 @@ def test_with_code_it_loads_without_this_package(tmp_path):
     assert not {"tokenizer.py", "nezha.py"} & sent
     for name, content in files.items():
         (folder / name).write_bytes(content)
-    command = [sys.executable, "-c", SCRIPT, str(tmp_path / "results.npz"), str(folder)]
+    command = [sys.executable, "-c", SCRIPT, *map(str, (tmp_path / "results.npz", folder, tmp_path / "again"))]
     environment = {"HF_HOME": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PATH": ""}
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr

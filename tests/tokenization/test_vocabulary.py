@@ -121,9 +121,13 @@ def test_entries_that_a_line_cannot_hold_are_not_written(tmp_path, entry):
         ('{"model": {"type": "BPE", "vocab": {}}, "added_tokens": []}', ["BPE", "WordPiece"]),
         ('{"model": {"type": "WordPiece", "vocab": {"a": 0}}, "added_tokens": []}', ["[UNK]"]),
         ('{"model": {"type": "WordPiece", "vocab": {"[UNK]": 0, "a": 7}}, "added_tokens": []}', [0, 1]),
+        ('{"model": {"type": "WordPiece", "vocab": {"[UNK]": 0, "a": [1]}}}', ["'a'", "[1]"]),
+        ('{"model": {"type": "WordPiece", "vocab": {"[UNK]": 0, "天气": 1.0}}}', ["'天气'", "1.0"]),
+        ('{"model": {"vocab": {"[UNK]": 0}}, "normalizer": {"normalizers": [null]}}', ["normalizer"]),
+        ('{"model": {"vocab": {"[UNK]": 0}}, "normalizer": "NFD"}', ["normalizer"]),
     ],
 )
 def test_broken_tokenizer_json(tmp_path, text, facts):
-    (tmp_path / "tokenizer.json").write_text(text)
+    (tmp_path / "tokenizer.json").write_text(text, encoding="utf-8")
     with refused(VocabularyError, tmp_path / "tokenizer.json", *facts):
         RoFormerTokenizer(tokenizer_file=str(tmp_path / "tokenizer.json"))
