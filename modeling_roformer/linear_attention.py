@@ -164,8 +164,9 @@ class RoFormerLinearSelfAttention(RoFormerSelfAttention):
                 f'past_key_values is a {type(cache).__name__}; attention_type="linear" needs a LinearAttentionCache: '
                 "leave it out, or use another adapter than a prefix"
             )
-        first: Any = cache.layers[0]
-        check_states(cache, None if first.sums is None else first.sums.numerator, config, b, None)
+        layers: list[Any] = cache.layers  # none in a model without layers
+        sums = layers[0].sums if layers else None
+        check_states(cache, None if sums is None else sums.numerator, config, b, None)
 
     @staticmethod
     def read_only(cache: Any) -> Cache:

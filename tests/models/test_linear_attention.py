@@ -748,6 +748,15 @@ def test_caches_of_the_other_attention_are_refused():
         softmax(ids, past_key_values=LinearAttentionCache(linear.config))
 
 
+def test_a_model_without_layers_takes_back_its_cache():
+    model = small_model(num_hidden_layers=0, **fields_of("elu"), is_decoder=True)
+    ids = make_ids(2, 7)
+    first = model(ids[:, :4])
+    second = model(ids[:, 4:], past_key_values=first.past_key_values)
+    both = torch.cat([first.last_hidden_state, second.last_hidden_state], dim=1)
+    assert torch.equal(both, model(ids, use_cache=False).last_hidden_state)
+
+
 def test_a_model_without_positions_generates():
     config = small_config(num_hidden_layers=1, **fields_of("elu"), is_decoder=True, position_encoding="none")
     model = RoFormerForCausalLM(config).eval()
