@@ -99,7 +99,7 @@ class MultiHeadAttention(nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return softmax attention, shape (b, s, hidden_size), of query, key and value of shape (b, h, s or k, d), and
         the probabilities, None if the implementation does not return them. Scores are multiplied by `factor` / √d."""
-        implementation = "eager" if output_attentions else self.config._attn_implementation
+        implementation = "eager" if output_attentions else self.config._attn_implementation or "eager"
         attention = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
         if implementation not in ("eager", "sdpa"):
             check_kernel(self, implementation, query)

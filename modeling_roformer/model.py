@@ -276,6 +276,11 @@ class RoFormerPreTrainedModel(LoadedWhole, PreTrainedModel):
         check_activations(config)
         super().__init__(config, *args, **kwargs)
 
+    @classmethod
+    def _can_set_attn_implementation(cls) -> bool:
+        """Return True; transformers guesses it from the text of the file, and guesses wrong here."""
+        return True
+
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
         """Return the implementation as transformers does; raise a ValueError if this model's attention has none."""
         self.attention_classes[self.config.attention_type].check_implementation(self.config, requested_attention)
@@ -382,13 +387,14 @@ class RoFormerModel(RoFormerPreTrainedModel):
             ValueError: for an argument that does not fit, named in the message, before anything is computed.
         """
         output_attentions = self.config.output_attentions if output_attentions is None else output_attentions
-        config = as_eager(self.config) if output_attentions else self.config
+        config = as_eager(self.config) if output_attentions or not self.config._attn_implementation else self.config
         encoder_hidden_states = encoder_hidden_states if config.is_decoder else None  # as in transformers
         tokens = self.check_shapes(input_ids, inputs_embeds, token_type_ids, position_ids, encoder_hidden_states)
         cache, texts = past_key_values, None
         if position_ids is not None or kwargs:
             cache = given_cache(cache, kwargs)
             texts = texts_in_rows(tokens, attention_mask, position_ids, cache, one_text_per_row, kwargs)
+            position_ids = texts.places() if texts is not None and position_ids is None else position_ids
             warn_of_unread(kwargs, type(self).forward, config._attn_implementation)
         if cache is not None or config.is_decoder:
             cache = self.choose_cache(cache, use_cache, tokens.shape[0], encoder_hidden_states)
@@ -400,7 +406,7 @@ class RoFormerModel(RoFormerPreTrainedModel):
         position_ids, lengths = self.positions(tokens, mask, position_ids, cache, texts)
         hidden_states = self.embeddings_project(self.embeddings(input_ids, token_type_ids, inputs_embeds, position_ids))
         kwargs |= {"past_key_values": cache, "output_attentions": output_attentions}
-        packing = self.choose_packing(mask, padding, texts, unpad_inputs, **kwargs)
+        packing = self.choose_packing(config, mask, padding, texts, unpad_inputs, **kwargs)
         mask = self.self_attention.make_mask(config, hidden_states, mask, token_type_ids, cache, texts, packing)
         if encoder_hidden_states is not None and source_mask is not None:
             source_mask = make_source_mask(config, hidden_states, source_mask, encoder_hidden_states)
@@ -492,8 +498,6 @@ class RoFormerModel(RoFormerPreTrainedModel):
         (b or 1, s); and the length of the texts, or if frequencies depend on it, that of each (see `lengths`)."""
         s, past = tokens.shape[1], 0 if cache is None else cache.get_seq_length()
         lengths = self.lengths(tokens, attention_mask, position_ids, texts) if depends_on_length(self.config) else s
-        if position_ids is None and texts is not None:
-            position_ids = texts.places()
         if position_ids is None:
             if self.config.position_encoding == "learned":
                 check_length(self.config, past, s)
@@ -510,8 +514,8 @@ class RoFormerModel(RoFormerPreTrainedModel):
         """Return the lengths of which frequencies depend: one number for all texts, shape (b,) for each text, or (b, s)
         for each token's text if rows hold several. A text with `position_ids` is as long as its last position says."""
         is_token = attention_mask != 0 if attention_mask is not None and attention_mask.ndim == 2 else None
-        if texts is not None:
-            return texts.largest((texts.places() if position_ids is None else position_ids) + 1)
+        if position_ids is not None and texts is not None:
+            return texts.largest(position_ids + 1)
         if position_ids is not None:
             of_tokens = position_ids if is_token is None else torch.where(is_token, position_ids, 0)
             return of_tokens.amax(dim=-1) + 1
@@ -570,6 +574,7 @@ class RoFormerModel(RoFormerPreTrainedModel):
 
     def choose_packing(
         self,
+        config: RoFormerConfig,
         attention_mask: torch.Tensor | None,
         padding: int,
         texts: FlatPacking | None,
@@ -585,11 +590,10 @@ class RoFormerModel(RoFormerPreTrainedModel):
             padding: number of tokens that may be left out (see `read_inputs`).
             texts: see `texts_in_rows`.
         """
-        config = self.config
         if output_hidden_states is None:
             output_hidden_states = config.output_hidden_states
         if texts is not None:
-            return texts if self.packs_texts(texts, output_attentions, output_hidden_states) else None
+            return texts if self.packs_texts(config, texts, output_attentions, output_hidden_states) else None
         # Outputs of each layer keep the padded shape, as a cache does, and chunks must divide the number of tokens.
         needs_rows = output_attentions or output_hidden_states or past_key_values is not None
         if padding == 0 or attention_mask is None or needs_rows or config.chunk_size_feed_forward:
@@ -600,10 +604,13 @@ class RoFormerModel(RoFormerPreTrainedModel):
         return None if self._has_compiled_layers() else Packing(attention_mask)
 
     def packs_texts(
-        self, texts: FlatPacking, output_attentions: bool | None, output_hidden_states: bool | None
+        self,
+        config: RoFormerConfig,
+        texts: FlatPacking,
+        output_attentions: bool | None,
+        output_hidden_states: bool | None,
     ) -> bool:
         """Return whether the layers compute several texts in a row one by one, not all with a mask."""
-        config = self.config
         if output_attentions or texts.cu_seqlens is None or (output_hidden_states and texts.batch_shape[0] > 1):
             return False
         if "flash" in config._attn_implementation:

@@ -6,7 +6,7 @@ from helpers.messages import refused
 from helpers.small_models import small_config, small_model
 
 from modeling_roformer import RoFormerForMaskedLM, RoFormerModel
-from modeling_roformer.attention import check_kernel
+from modeling_roformer.attention import RoFormerSelfAttention, check_kernel
 
 
 def make_model(implementation="sdpa", **changes):
@@ -160,6 +160,17 @@ def test_a_registered_implementation_is_used(batch):
         model.set_attn_implementation("recording")
         torch.testing.assert_close(model(batch["input_ids"]).last_hidden_state, expected)
     assert seen == [(2, 2, 24, 32)] * 2
+
+
+def test_a_config_without_an_implementation_is_eager(batch):
+    """It is one that was not made by a model, as a new one for a layer alone or in place of the model's."""
+    models = [small_model(is_decoder=is_decoder, attn_implementation="eager") for is_decoder in (False, True)]
+    for model in models:
+        expected = model(**batch).last_hidden_state
+        model.config._attn_implementation = None
+        assert torch.equal(model(**batch).last_hidden_state, expected)
+    attention, hidden_states = RoFormerSelfAttention(small_config(), layer_idx=0), torch.randn(2, 5, 32)
+    assert attention(hidden_states)[1].shape == (2, 2, 5, 5)
 
 
 def test_unknown_implementations_are_refused():

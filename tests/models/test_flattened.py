@@ -358,6 +358,13 @@ def test_marks_of_another_shape_are_refused(name, value):
         small_model()(**flatten(names=()), **{name: value})
 
 
+@pytest.mark.parametrize("way", ["ends", "seq_idx"])
+def test_texts_longer_than_a_table_of_positions_are_refused(way):
+    model = small_model(position_encoding="learned", max_position_embeddings=6)  # one text has 7
+    with refused(ValueError, "position_ids", "6", "from 0 to 5"):
+        model(**flatten(names=WAYS[way]))
+
+
 def test_ends_are_for_one_row():
     with refused(ValueError, "cu_seq_lens_q", 2):
         small_model()(torch.ones(2, 4, dtype=torch.long), cu_seq_lens_q=torch.tensor([0, 4, 8]))
