@@ -1,7 +1,6 @@
 """Strict loading: missing, misshapen or unexpected weights of a backbone are errors, not only lines in a report."""
 
 import inspect
-from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,14 @@ from transformers.utils import logging
 from .rotary import FREQUENCIES, OFFSET, offset_of
 
 if TYPE_CHECKING:
-    from typing import Self
+    from collections.abc import Callable
+    from typing import Self, TypeVar
+
+    Function = TypeVar("Function", bound=Callable)
+
+    def wraps(function: Function) -> Callable[[Callable], Function]: ...  # functools' hides the type
+else:
+    from functools import wraps
 
 logger = logging.get_logger(__name__)
 Model = PreTrainedModel if TYPE_CHECKING else object
