@@ -102,7 +102,9 @@ class RoFormerLinearSelfAttention(RoFormerSelfAttention):
             context, divisors, sums = self.attend_linearly(*inputs, None if layer is None else layer.sums)
             if layer is not None:
                 layer.update(sums, value.shape[1])
-            weights = self.weights_of_pairs(*inputs, divisors) if output_attentions else None
+            weights = None
+            if output_attentions:
+                context, weights = self.attend_by_pairs(*inputs, divisors)
         return context.flatten(-2), weights
 
     @staticmethod
@@ -221,18 +223,22 @@ class RoFormerLinearSelfAttention(RoFormerSelfAttention):
             outputs.append((numerators / divisors[-1][..., None]).to(q.dtype))
         return outputs[0] if len(parts) == 1 else torch.cat(outputs, dim=1), torch.cat(divisors, dim=1), sums
 
-    def weights_of_pairs(self, query, key, value, position_embeddings, keep, divisors) -> torch.Tensor:
-        """Return the weights of all pairs, shape (b, h, s, s), of arguments and `divisors` as in `attend_linearly`.
+    def attend_by_pairs(
+        self, query, key, value, position_embeddings, keep, divisors
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the output of `attend_linearly` for these arguments and its `divisors`, computed from the weights of all
+        pairs so that gradients reach them; and these weights, shape (b, h, s, s).
 
         A query's weights add up to 1 only if both sums of equation 19 have the same weights.
         """
         queries = self.map(self.feature_map.query, query, position_embeddings)
-        keys, _ = self.map_keys(key, value, position_embeddings, keep)
+        keys, values = self.map_keys(key, value, position_embeddings, keep)
         weights = torch.matmul(queries.numerator.transpose(1, 2), keys.numerator.permute(0, 2, 3, 1))
         if self.is_causal:
             log_scale = None if keys.log_scale is None else keys.log_scale.transpose(1, 2)
             weights = weights * pair_scales(weights.shape[-1], log_scale, weights)
-        return weights / divisors.transpose(1, 2)[..., None]
+        weights = weights / divisors.transpose(1, 2)[..., None]
+        return torch.matmul(weights, values.transpose(1, 2)).transpose(1, 2).to(query.dtype), weights
 
     def map(self, feature_map: Callable, x: torch.Tensor, positions: Positions, *args) -> "Features":
         """Return the features of queries or keys x, shape (b, s, h, d), by that method of the feature map."""

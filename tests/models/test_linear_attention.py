@@ -345,6 +345,16 @@ def test_matrices_are_made_on_request(name, direction):
             assert (matrix >= 0).all()
 
 
+@pytest.mark.parametrize("is_decoder", [False, True])
+@pytest.mark.parametrize("name", ["elu", "favor"])
+def test_gradients_reach_the_weights_of_pairs(name, is_decoder):
+    """As those of softmax attention, whose output is computed from them."""
+    model = make_model(name, is_decoder=is_decoder, use_cache=False)
+    outputs = model(make_ids(1, 6), output_attentions=True)
+    gradients = torch.autograd.grad(outputs.last_hidden_state.square().sum(), outputs.attentions)
+    assert all(gradient.abs().sum() > 0 for gradient in gradients)
+
+
 def test_matrices_that_cannot_be_made_are_refused():
     model = make_model("elu")
     with refused(ValueError, "output_attentions=True", "4,096", "4,097"):
