@@ -226,8 +226,8 @@ class RoFormerLinearSelfAttention(RoFormerSelfAttention):
     def attend_by_pairs(
         self, query, key, value, position_embeddings, keep, divisors
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the output of `attend_linearly` for these arguments and its `divisors`, computed from the weights of all
-        pairs so that gradients reach them; and these weights, shape (b, h, s, s).
+        """Return the output of `attend_linearly` for these arguments and its `divisors`, computed from the weights of
+        all pairs so that gradients reach them; and these weights, shape (b, h, s, s).
 
         A query's weights add up to 1 only if both sums of equation 19 have the same weights.
         """
