@@ -348,7 +348,7 @@ def test_matrices_are_made_on_request(name, direction):
 @pytest.mark.parametrize("is_decoder", [False, True])
 @pytest.mark.parametrize("name", ["elu", "favor"])
 def test_gradients_reach_the_weights_of_pairs(name, is_decoder):
-    """As those of softmax attention, whose output is computed from them."""
+    """The output is computed from them, as in softmax attention."""
     model = make_model(name, is_decoder=is_decoder, use_cache=False)
     outputs = model(make_ids(1, 6), output_attentions=True)
     gradients = torch.autograd.grad(outputs.last_hidden_state.square().sum(), outputs.attentions)
