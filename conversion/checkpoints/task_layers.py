@@ -111,10 +111,8 @@ class Task:
             if self.over_pooler:
                 weights += dense("classifier.dense", _POOLER, width, width)
                 fields["classifier_activation"] = self.pooler_activation
-                fields |= {
-                    "add_pooling_layer": False,
-                    "pooler_activation": None,
-                }  # it is the classifier's, of a SimBERT
+                # The pooler is the classifier's, of a SimBERT.
+                fields |= {"add_pooling_layer": False, "pooler_activation": None}
             else:
                 fields["classifier_layers"] = 1
             return Head("RoFormerForSequenceClassification", self.title, weights, fields)
