@@ -139,8 +139,10 @@ PARTS = {
         (MODELS, TOKENIZERS),
     ),
     "attention": Part("attention.py --models 2 --plot benchmarks/attention.png", (MODELS,)),
-    "characters": Part("trained.py characters {characters}", ("examples/char_lm.py", TRAINING, MODELS), True),
-    "laboratory": Part("trained.py laboratory {laboratory}", ("examples/position_laboratory/**/*.py", TRAINING), True),
+    "characters": Part("trained.py characters {characters}", ("examples/paper/char_lm.py", TRAINING, MODELS), True),
+    "laboratory": Part(
+        "trained.py laboratory {laboratory}", ("examples/paper/position_laboratory/**/*.py", TRAINING), True
+    ),
     "multi30k": Part("trained.py translation {multi30k}", ("examples/translate.py", TRAINING, MODELS), True),
     "masked-accuracy": Part(
         "masked_accuracy.py --models {mini} {to_512} --held-out {held_out}/held_out/*.jsonl.gz --train {held_out}/train"
@@ -160,11 +162,11 @@ PARTS = {
         True,
     ),
     "english": Part(
-        "trained.py positions {english}/*/", ("examples/compare_position_embeddings.py", TRAINING, MODELS), True
+        "trained.py positions {english}/*/", ("examples/paper/compare_position_embeddings.py", TRAINING, MODELS), True
     ),
     "statutes": Part(
         "trained.py triplets {statutes}/*/",
-        ("examples/finetune_triplet.py", "examples/statute_triplets.py", TRAINING, MODELS),
+        ("examples/finetune_triplet.py", "examples/paper/statute_triplets.py", TRAINING, MODELS),
         True,
     ),
     "articles": Part(
@@ -178,7 +180,7 @@ PARTS = {
         True,
     ),
     "positions": Part(
-        "trained.py positions {positions}/*/", ("examples/compare_position_embeddings.py", TRAINING, MODELS), True
+        "trained.py positions {positions}/*/", ("examples/paper/compare_position_embeddings.py", TRAINING, MODELS), True
     ),
 }
 # The README's rows: their text, the table of a part, the cells to show, and the words that both rows are found by.

@@ -3,7 +3,7 @@
     python benchmarks/trained.py KIND FOLDER [FOLDER …] --output FOLDER/NAME
 
 KIND names the script: "translation" (translate.py), "triplets" (finetune_triplet.py), "laboratory"
-(position_laboratory/compare.py), "characters" (char_lm.py), "classification" (finetune_classification.py), "retrieval"
+(paper/position_laboratory/compare.py), "characters" (char_lm.py), "classification" (finetune_classification.py), "retrieval"
 (train_retriever.py) or "positions" (compare_position_embeddings.py). FOLDER is its output, with results.json; for
 "positions", with a folder for each run. Several folders of "classification", "retrieval", "triplets" and "positions"
 make one table: each has rows, or seeds, of its own. Run "laboratory" on the machine of the training, which it records
@@ -28,7 +28,7 @@ from modeling_roformer.training.runs.spread import number_of_seeds
 from modeling_roformer.training.runs.spread import spread as mean_and_deviation
 
 EXAMPLES = measure.ROOT / "examples"
-sys.path += [str(EXAMPLES), str(EXAMPLES / "position_laboratory")]
+sys.path += [str(EXAMPLES), str(EXAMPLES / "paper"), str(EXAMPLES / "paper" / "position_laboratory")]
 # Fields of a model's configuration. The model type says whether transformers' own class computes the same.
 OF_ENCODING = ("position_encoding", "max_position_embeddings", "model_type")
 

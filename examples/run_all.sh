@@ -31,13 +31,13 @@ run python examples/hold_out.py examples/long_document.txt split --share 0.3
 run python examples/pretrain_mlm.py examples/stages/quick.yaml --corpus split/train --eval split/held_out \
     --from roformer-mini-zh --output pretrained --save-steps 3 --logging-steps 1
 echo '{"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128}' > small.json
-run python examples/compare_position_embeddings.py examples/stages/quick.yaml --corpus split/train --eval split/held_out \
+run python examples/paper/compare_position_embeddings.py examples/stages/quick.yaml --corpus split/train --eval split/held_out \
     --tokenizer roformer-mini-zh --config small.json --output positions --logging-steps 1 --save-steps 3
 for number in 1 2 3 4; do
     printf ' = Article %s = \n\n A well @-@ known text of some words , number %s .\n' "$number" "$number"
 done > wiki.txt
-run python examples/wikitext.py wiki.txt --output english --size 60 --held-out 2
-run python examples/compare_position_embeddings.py examples/stages/quick.yaml --corpus english/train.txt \
+run python examples/paper/wikitext.py wiki.txt --output english --size 60 --held-out 2
+run python examples/paper/compare_position_embeddings.py examples/stages/quick.yaml --corpus english/train.txt \
     --eval english/held_out.txt --tokenizer english/vocab.txt --config small.json --encodings rotary learned \
     --output english-runs --logging-steps 1 --save-steps 3
 run python examples/finetune_triplet.py examples/triplets.jsonl --models roformer-mini-zh pretrained/model --max-length 64 \
@@ -53,9 +53,9 @@ for part in train dev; do
 done
 run python examples/finetune_glue.py --models roformer-mini-zh pretrained/model --data glue --tasks sst2 --epochs 1 \
     --learning-rates 3e-4 1e-3 --length 32 --output glue-runs
-run python examples/char_lm.py examples/long_document.txt --output characters --steps 6 --eval-steps 3 --layers 1 --length 32 \
+run python examples/paper/char_lm.py examples/long_document.txt --output characters --steps 6 --eval-steps 3 --layers 1 --length 32 \
     --hidden-size 32 --heads 2 --features 16 --batch-size 4 --new-tokens 20
-run python examples/position_laboratory/compare.py examples/long_document.txt --output laboratory --steps 6 --layers 1 --length 16 \
+run python examples/paper/position_laboratory/compare.py examples/long_document.txt --output laboratory --steps 6 --layers 1 --length 16 \
     --hidden-size 16 --heads 2 --batch-size 4
 for part in train validation test; do
     for some in 'eins one' 'zwei two' 'drei three' 'vier four'; do
@@ -67,7 +67,7 @@ for part in train validation test; do
 done
 run python examples/translate.py examples/translation/quick.yaml --train train.de train.en --validation validation.de \
     validation.en --test test.de test.en --output translations
-run roformer plot decay --output decay.png
+run python examples/paper/decay.py decay.png
 
 # Check that the main outputs exist.
 for made in characters/losses.png laboratory/encodings.png decay.png pretrained/curves.png positions/losses.png \

@@ -50,8 +50,8 @@ def test_help_names_the_extras_in_the_order_of_a_users_way(run):
     _, out, _ = run("--help")
     rows = re.split(r"^│ (?=[a-z])", out, flags=re.MULTILINE)[1:]
     found = {row.split()[0]: re.findall(r"Extra:\s+([\w-]+)", row.replace("│", "")) for row in rows}
-    assert list(found)[:3] == ["pull", "info", "convert"] and list(found)[-2:] == ["push", "plot"]
-    expected = {"embed": "embed", "rank": "embed", "page": "page", "export-onnx": "export", "plot": "train"}
+    assert list(found)[:3] == ["pull", "info", "convert"] and list(found)[-1] == "push"
+    expected = {"embed": "embed", "rank": "embed", "page": "page", "export-onnx": "export"}
     assert {name: extras[0] for name, extras in found.items() if extras} == expected
 
 
@@ -67,14 +67,12 @@ def test_the_readme_lists_the_extras_of_users():
 @pytest.mark.slow
 def test_the_package_is_the_command_too():
     """Started as a module, it has the same name."""
-    command = [sys.executable, "-m", "modeling_roformer", "plot", "--help"]
-    assert "Usage: roformer plot " in subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    command = [sys.executable, "-m", "modeling_roformer", "card", "--help"]
+    assert "Usage: roformer card " in subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 @pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
-@pytest.mark.parametrize(
-    ("words", "found"), [("bun", "bundle"), ("pull --local", "--local-files-only"), ("plot d", "decay")]
-)
+@pytest.mark.parametrize(("words", "found"), [("bun", "bundle"), ("pull --local", "--local-files-only")])
 def test_bash_completes_after_the_installation(tmp_path, words, found):
     script = f"""
     "{COMMAND}" --install-completion || exit 1

@@ -136,10 +136,6 @@ def test_what_needs_no_model_imports_neither_torch_nor_transformers(tmp_path):
         f"page {here}/missing",
         f"page {legacy}/word",
         f"page {here}/saved --port 70000",
-        f"plot decay --output {here}",
-        f"plot decay --output {here}/missing/decay.png",
-        "plot decay --output decay.png --head-dim 7",
-        "plot decay --output decay.png --theta 0",
         "nonsense",
         "convert --nonsense",
     ]

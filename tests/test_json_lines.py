@@ -226,6 +226,6 @@ def test_lines_of_wikitext(tmp_path):
     json_rows = "".join(json.dumps({"text": line}) + "\n" for line in lines)
     for name, text in (("plain", "\n".join(lines)), ("wiki_00", json_rows)):
         write(tmp_path / name, text)
-        run_example("wikitext.py", name, "--output", f"{name} made", "--held-out", "2", folder=tmp_path)
+        run_example("paper/wikitext.py", name, "--output", f"{name} made", "--held-out", "2", folder=tmp_path)
     for file in ("train.txt", "held_out.txt", "vocab.txt"):
         assert (tmp_path / "wiki_00 made" / file).read_bytes() == (tmp_path / "plain made" / file).read_bytes()

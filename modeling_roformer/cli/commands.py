@@ -14,8 +14,6 @@ from .. import __version__
 from .plain_flags import App, Group
 
 app = App(name="roformer", cls=Group, no_args_is_help=True, pretty_exceptions_enable=False)
-plot = App(help="Draw figures of the paper, as a PNG. Extra: train.", cls=Group, no_args_is_help=True)
-app.add_typer(plot, name="plot")
 stdout = Console()
 stderr = Console(stderr=True)
 
@@ -327,18 +325,3 @@ def push(
         commit_message=message, progress=True, tell=show_note,
     )  # fmt: skip
     print(address)
-
-
-@plot.command()
-def decay(
-    output: Annotated[Path, Option(metavar="PNG", help="File to write.")],
-    head_dim: Annotated[int, Option(help="Width of a head, an even number.")] = 128,
-    theta: Annotated[float, Option(help="Base of the frequencies.")] = 10000.0,
-    longest: Annotated[int, Option(help="Largest relative distance, in tokens.")] = 256,
-) -> None:
-    """Draw Figure 2: the bound on the product of a query and a key, by their distance."""
-    from ..training.comparing.decay import draw_decay
-
-    bound = draw_decay(output, head_dim=head_dim, theta=theta, longest=longest)
-    (first, highest), (last, lowest) = bound[0], bound[-1]
-    print(f"{output}: the bound is {highest:.2f} at distance {first}, and {lowest:.2f} at {last:,}")

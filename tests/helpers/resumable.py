@@ -66,12 +66,12 @@ def command(script: str, inputs: Path) -> list:
     """Return the arguments of a script but --output."""
     place = {path.name: path for path in inputs.iterdir()}
     model = inputs / "a" / "model"
-    if script == "char_lm":
+    if script == "paper/char_lm":
         small = (
             "--variants after --steps 2 --eval-steps 1 --layers 1 --hidden-size 16 --heads 2 --length 16 --batch-size 4"
         )
         return [place["text.txt"], *small.split(), "--features", 8, "--new-tokens", 1]
-    if script == "position_laboratory/compare":
+    if script == "paper/position_laboratory/compare":
         small = "--encodings rotary --layers 1 --hidden-size 8 --heads 2 --length 8 --batch-size 4 --steps 2"
         return [place["text.txt"], *small.split()]
     if script == "finetune_glue":
@@ -91,4 +91,4 @@ def command(script: str, inputs: Path) -> list:
     if script == "pretrain_mlm":
         return [*shared, "--from", model, "--eval", place["held-out.txt"]]
     tokenizer = ["--tokenizer", VOCAB, "--config", place["config.json"]]
-    return [*shared, *tokenizer, "--encodings", "rotary"]  # compare_position_embeddings
+    return [*shared, *tokenizer, "--encodings", "rotary"]  # paper/compare_position_embeddings

@@ -68,7 +68,6 @@ def test_the_commands(umask, tmp_path, run):
         ("embed", out / "word", texts, out / "vectors"),
         ("vocab", texts, "--base", out / "word" / "vocab.txt", "--output", out / "new.txt", "--min-count", "1"),
         ("vocab-init", out / "word", out / "new.txt", out / "longer"),
-        ("plot", "decay", "--output", out / "decay.png"),
     ):
         code, _, err = run(*command)
         assert code == 0, err

@@ -1,4 +1,4 @@
-"""examples/char_lm.py: a variant that fails is named, and the others are compared."""
+"""examples/paper/char_lm.py: a variant that fails is named, and the others are compared."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from helpers.paths import REPOSITORY
 from helpers.scripts import run_script
 from transformers import Trainer
 
-SCRIPT = REPOSITORY / "examples" / "char_lm.py"
+SCRIPT = REPOSITORY / "examples" / "paper" / "char_lm.py"
 
 
 @pytest.fixture

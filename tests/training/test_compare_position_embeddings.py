@@ -1,4 +1,4 @@
-"""examples/compare_position_embeddings.py: equal weights, batches and masks, and going on after a stop."""
+"""examples/paper/compare_position_embeddings.py: equal weights, batches and masks, and going on after a stop."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from transformers import AutoModelForMaskedLM
 
 from modeling_roformer.training.pretraining.stage_trainer import StageTrainer
 
-SCRIPT = REPOSITORY / "examples" / "compare_position_embeddings.py"
+SCRIPT = REPOSITORY / "examples" / "paper" / "compare_position_embeddings.py"
 VOCAB = REPOSITORY / "tests" / "fixtures" / "legacy" / "word" / "vocab.txt"
 TEXTS = ["明月旋转，明月几时有。把酒问青天。", "不知天上宫阙，今夕是何年。", "没有句号的一行"] * 3
 CONFIG = {

@@ -1,18 +1,19 @@
-"""`roformer plot decay`: Figure 2 against the bound of section 3.4.3 written out, its picture, and what is refused."""
+"""examples/paper/decay.py: Figure 2 against the bound of section 3.4.3 written out, its picture, and what is refused."""
 
 import cmath
 import re
+import subprocess
 import sys
 
 import pytest
 import torch
-from helpers import command_line
+from decay import mean_products, upper_bound
 from helpers.messages import assert_states
+from helpers.paths import REPOSITORY
 
 from modeling_roformer.rotary import inverse_frequencies, rotary_position_embeddings, rotate
-from modeling_roformer.training.comparing.decay import draw_decay, mean_products, upper_bound
 
-run = command_line.run  # the fixture
+SCRIPT = REPOSITORY / "examples" / "paper" / "decay.py"
 
 
 def bound(distance: int, head_dim: int, theta: float) -> float:
@@ -61,49 +62,39 @@ def test_products_are_means_over_pairs_of_vectors():
     assert mean_products(queries, keys, torch.tensor(distances), theta).tolist() == pytest.approx(expected, rel=1e-5)
 
 
-def test_the_command_draws_and_says_what(run, tmp_path):
+@pytest.fixture
+def draw(tmp_path):
+    """Run the script in a process of its own, from another folder."""
+
+    def draw(*arguments):
+        words = [sys.executable, SCRIPT, *map(str, arguments)]
+        return subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
+
+    return draw
+
+
+def test_the_script_draws_and_says_what(draw, tmp_path):
     picture = tmp_path / "decay.png"
     picture.write_text("an older one")
-    code, out, err = run("plot", "decay", "--output", picture, "--head-dim", 16, "--theta", 500, "--longest", 30)
-    assert code == 0, err
-    first, last = re.search(r"the bound is ([\d.]+) at distance 0, and ([\d.]+) at 30$", out.strip()).groups()
-    assert (first, last) == (f"{bound(0, 16, 500):.2f}", f"{bound(30, 16, 500):.2f}")
+    ran = draw(picture, "--head-dim", 16, "--theta", 500, "--longest", 3000)
+    assert ran.returncode == 0, ran.stderr
+    first, last = re.search(r"the bound is ([\d.]+) at distance 0, and ([\d.]+) at 3,000$", ran.stdout.strip()).groups()
+    assert (first, last) == (f"{bound(0, 16, 500):.2f}", f"{bound(3000, 16, 500):.2f}")
     assert picture.read_bytes().startswith(b"\x89PNG") and list(tmp_path.iterdir()) == [picture]
-
-
-def test_a_long_distance_is_drawn_in_few_points(tmp_path, monkeypatch):
-    monkeypatch.setattr("modeling_roformer.training.comparing.decay.draw_panels", lambda *_, **__: None)
-    monkeypatch.setattr("modeling_roformer.training.comparing.decay._DRAWN", 50)
-    points = draw_decay(tmp_path / "a.png", head_dim=4, longest=1_000_000)
-    assert len(points) == 50 and points[0] == (0, 1.5) and points[-1][0] == 1_000_000
-    assert points[-1][1] == pytest.approx(bound(1_000_000, 4, 10000.0), rel=1e-6)
 
 
 @pytest.mark.parametrize(
     ("arguments", "facts"),
     [
-        (["--head-dim", "7"], ["head_dim", 7, 2]),
-        (["--head-dim", "0"], ["head_dim", 0, 2]),
-        (["--theta", "0"], ["theta", 0.0]),
-        (["--theta", "-3"], ["theta", -3.0]),
-        (["--theta", "inf"], ["theta", "inf"]),
-        (["--longest", "0"], ["longest", 0, 1]),
-        (["--output", "folder.png"], ["folder.png"]),
-        (["--output", "decay.pdf"], ["decay.pdf", ".png"]),
-        (["--output", "missing/decay.png"], ["missing"]),
+        (["decay.png", "--head-dim", 7], ["--head-dim", 7]),
+        (["decay.png", "--theta", -3], ["--theta", -3]),
+        (["decay.png", "--longest", 0], ["--longest", 0, 1]),
+        (["decay.pdf"], ["decay.pdf", ".png"]),
+        (["missing/decay.png"], ["missing"]),
     ],
 )
-def test_bad_input_is_named_on_one_line(run, tmp_path, monkeypatch, arguments, facts):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "folder.png").mkdir()
-    code, out, err = run("plot", "decay", "--output", "decay.png", *arguments)
-    assert code == 1 and out == "" and err.count("\n") == 1
-    assert_states(err, *facts)
-    assert list(tmp_path.iterdir()) == [tmp_path / "folder.png"]
-
-
-def test_without_matplotlib_the_extra_is_named(run, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    code, _, err = run("plot", "decay", "--output", tmp_path / "decay.png")
-    assert code == 1 and err.count("\n") == 1
-    assert_states(err, "matplotlib", "pip install '.[train]'")
+def test_bad_input_is_named_on_one_line(draw, tmp_path, arguments, facts):
+    ran = draw(*arguments)
+    assert ran.returncode == 1 and ran.stdout == "" and ran.stderr.count("\n") == 1
+    assert_states(ran.stderr, *facts)
+    assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""examples/position_laboratory: each encoding against its equation, written out, and the script that compares them."""
+"""examples/paper/position_laboratory: each encoding against its equation, written out, and the script that compares them."""
 
 import json
 import math
@@ -20,7 +20,7 @@ from transformers import Trainer
 from modeling_roformer.training.comparing import curves
 from modeling_roformer.training.runs.finite import NotFinite
 
-SCRIPT = REPOSITORY / "examples" / "position_laboratory" / "compare.py"
+SCRIPT = REPOSITORY / "examples" / "paper" / "position_laboratory" / "compare.py"
 D, HEADS = 6, 2  # width of a head, how many
 SIZES = Sizes(vocabulary=20, layers=2, width=D * HEADS, heads=HEADS, length=24)
 RELATIVE = ["shaw", "transformer_xl", "t5", "deberta", "alibi", "rotary"]

@@ -28,15 +28,15 @@ from modeling_roformer.training.runs.resuming import ResultsFile, check_same, re
 from modeling_roformer.training.triplets.reading import digest_of_triplets, read_triplets
 
 SCRIPTS = [
-    "char_lm",
-    "position_laboratory/compare",
+    "paper/char_lm",
+    "paper/position_laboratory/compare",
     "finetune_glue",
     "finetune_classification",
     "finetune_triplet",
     "train_retriever",
     "translate",
     "pretrain_mlm",
-    "compare_position_embeddings",
+    "paper/compare_position_embeddings",
 ]
 
 
@@ -100,7 +100,7 @@ def names_of(named):
 
 def file_of(script):
     """Return the file in which a script records its settings."""
-    of_run = {"pretrain_mlm": "run.json", "compare_position_embeddings": "rotary/run.json"}
+    of_run = {"pretrain_mlm": "run.json", "paper/compare_position_embeddings": "rotary/run.json"}
     return Path("runs") / of_run.get(script, "results.json")
 
 
@@ -141,10 +141,10 @@ OF_CORPUS = [
     (lambda folder: None, ["--characters"], "tokenizer"),
 ]
 OTHERS = [
-    ("char_lm", lambda folder: replace_in(folder / "text.txt", "times", "tames"), [], "text"),
-    ("char_lm", lambda folder: None, ["--seed", 1, "--learning-rate", 0.1], "learning_rate and seed"),
-    ("position_laboratory/compare", lambda folder: replace_in(folder / "text.txt", "times", "tames"), [], "text"),
-    ("position_laboratory/compare", lambda folder: None, ["--bf16", "--steps", 5], "steps and bf16"),
+    ("paper/char_lm", lambda folder: replace_in(folder / "text.txt", "times", "tames"), [], "text"),
+    ("paper/char_lm", lambda folder: None, ["--seed", 1, "--learning-rate", 0.1], "learning_rate and seed"),
+    ("paper/position_laboratory/compare", lambda folder: replace_in(folder / "text.txt", "times", "tames"), [], "text"),
+    ("paper/position_laboratory/compare", lambda folder: None, ["--bf16", "--steps", 5], "steps and bf16"),
     ("finetune_glue", other_model, [], "model model"),
     ("finetune_glue", other_config, [], "model model"),
     ("finetune_glue", other_tokenizer, [], "model model"),
@@ -174,7 +174,7 @@ OTHERS = [
     ("translate", lambda folder: replace_in(folder / "train.de", "und", "oder"), [], "train"),
     ("translate", lambda folder: replace_in(folder / "test.en", "and", "or"), ["--bf16"], "test and bf16"),
     ("translate", lambda folder: replace_in(folder / "setting.yaml", "beams: 2", "beams: 3"), [], "beams"),
-    *(("compare_position_embeddings", *other) for other in OF_CORPUS),
+    *(("paper/compare_position_embeddings", *other) for other in OF_CORPUS),
     ("pretrain_mlm", *OF_CORPUS[0]),
     ("pretrain_mlm", other_model, [], "weights"),
     ("pretrain_mlm", other_config, [], "model"),
@@ -182,7 +182,7 @@ OTHERS = [
 ]
 # Options that change no result.
 FREE = {
-    "char_lm": ["--prompt", "1", "--new-tokens", 2, "--device-batch", 2],
+    "paper/char_lm": ["--prompt", "1", "--new-tokens", 2, "--device-batch", 2],
     "finetune_triplet": ["--device-tokens", 64, "--data-name", "cases"],
     "train_retriever": ["--device-batch", 2],
     "pretrain_mlm": ["--device-tokens", 64, "--save-steps", 1, "--cache", "cache", "--num-proc", 1],
@@ -217,8 +217,8 @@ def test_a_run_is_told_from_others_by_what_it_learns_from(script, run, folder, c
 @pytest.mark.parametrize(
     ("script", "file"),
     [
-        ("char_lm", "text.txt"),
-        ("position_laboratory/compare", "text.txt"),
+        ("paper/char_lm", "text.txt"),
+        ("paper/position_laboratory/compare", "text.txt"),
         ("finetune_glue", "glue/sst2/train.tsv"),
         ("finetune_classification", "reviews.tsv"),
         ("finetune_triplet", "triplets.jsonl"),
@@ -258,7 +258,7 @@ def test_compressed_files_hold_what_the_others_hold(run, folder):
 @pytest.mark.parametrize(
     ("script", "model", "rows", "trainings"),
     [
-        ("char_lm", "after/model", "results", 0),  # of which checkpoints are there
+        ("paper/char_lm", "after/model", "results", 0),  # of which checkpoints are there
         ("translate", "rotary-0/model", "runs", 0),
         ("finetune_glue", "model-sst2", "runs", 1),
         ("finetune_classification", "model", "seeds", 1),
@@ -282,8 +282,8 @@ def test_a_model_that_was_removed_is_made_again(script, model, rows, trainings, 
 @pytest.mark.parametrize(
     ("script", "model", "damaged", "trainings"),
     [
-        ("char_lm", "after/model", "cut", 0),
-        ("char_lm", "after/model", "other", 0),
+        ("paper/char_lm", "after/model", "cut", 0),
+        ("paper/char_lm", "after/model", "other", 0),
         ("translate", "rotary-0/model", "cut", 0),
         ("translate", "rotary-0/model", "other", 0),
         ("finetune_glue", "model-sst2", "other", 1),
@@ -420,7 +420,7 @@ def test_a_model_that_is_made_again_does_not_pass_for_one_without_a_digest(scrip
     assert now[ranked.index(max(ranked))]["weights"] == digest_of_kept(Path("runs", model))
 
 
-@pytest.mark.parametrize(("script", "rows"), [("char_lm", "results"), ("translate", "runs")])
+@pytest.mark.parametrize(("script", "rows"), [("paper/char_lm", "results"), ("translate", "runs")])
 def test_results_outlast_a_lost_model_of_one_run_that_cannot_be_made_again(script, rows, run, folder, monkeypatch):
     assert run(script, "first")[:2] == (0, 1)
     true = results_of(script)[rows]
@@ -519,11 +519,11 @@ def test_a_triplet_model_is_found_again_under_another_name(run, folder):
 def test_one_process_writes_into_a_folder(run, folder):
     """Another that comes meanwhile is refused; the lock goes with its holder."""
     with run_lock("runs"):
-        code, count, err = run("char_lm", "first")
+        code, count, err = run("paper/char_lm", "first")
         assert (code, count) == (1, 0)
         assert_states(err, "runs", "another process")
     assert not Path("runs").exists()
-    assert run("char_lm", "first")[:2] == (0, 1)
+    assert run("paper/char_lm", "first")[:2] == (0, 1)
     Path("file").touch()
     with refused(TrainingError, "file", "folder"), run_lock("file"):
         pass

@@ -1,4 +1,4 @@
-"""examples/statute_triplets.py: halves of statutes, without what gives them away, in splits that share none."""
+"""examples/paper/statute_triplets.py: halves of statutes, without what gives them away, in splits that share none."""
 
 import gzip
 import json
@@ -12,7 +12,7 @@ from helpers.scripts import run_script
 
 from modeling_roformer import RoFormerTokenizer
 
-SCRIPT = REPOSITORY / "examples" / "statute_triplets.py"
+SCRIPT = REPOSITORY / "examples" / "paper" / "statute_triplets.py"
 VOCAB = REPOSITORY / "tests" / "fixtures" / "legacy" / "word" / "vocab.txt"
 MATTERS = "水土林草矿路桥船车电气火药食盐糖茶酒布纸书报信学医老幼残军警税费地房物业商农渔牧猎种肥虫鸟兽"
 SIZES = ["--least", 30, "--most", 400, "--test", 10, "--validation", 4]

@@ -1,4 +1,4 @@
-"""examples/wikitext.py: articles in lines, some held out, and a vocabulary from the others."""
+"""examples/paper/wikitext.py: articles in lines, some held out, and a vocabulary from the others."""
 
 import gzip
 import random
@@ -9,7 +9,7 @@ from helpers.scripts import run_script
 
 from modeling_roformer.training.runs.models import load_tokenizer
 
-SCRIPT = REPOSITORY / "examples" / "wikitext.py"
+SCRIPT = REPOSITORY / "examples" / "paper" / "wikitext.py"
 ARTICLES = [
     (
         f" \n = Lobster {number} = \n \n The lobster is a <unk> of 1 @,@ {number}00 g , well @-@ known .\n"

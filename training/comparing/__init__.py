@@ -1,1 +1,1 @@
-"""Comparison of runs: curves, tables, significance, and Figure 2 of the paper."""
+"""Comparison of runs: curves and significance."""

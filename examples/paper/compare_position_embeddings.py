@@ -1,6 +1,6 @@
 """Compare rotary positions with others: train masked language models that differ in their positions only.
 
-    python examples/compare_position_embeddings.py examples/stages/positions.yaml --corpus TEXT... --eval TEXT... \
+    python examples/paper/compare_position_embeddings.py examples/stages/positions.yaml --corpus TEXT... --eval TEXT... \
         --tokenizer vocab.txt --config config.json --output RUNS
 
 Figure 3 (left) of the RoFormer paper compares with BERT's learned positions. All models start with the same weights,

@@ -1,6 +1,6 @@
 """Compare ten position encodings in one encoder: section 2 of the RoFormer paper as an experiment.
 
-    python examples/position_laboratory/compare.py TEXT --output RUNS [--encodings rotary t5 alibi] \
+    python examples/paper/position_laboratory/compare.py TEXT --output RUNS [--encodings rotary t5 alibi] \
         [--seeds 0 1 2] [--bf16]
 
 TEXT is any text file; its characters are the tokens. The encoders are trained on the first 90 %: 15 % of the characters

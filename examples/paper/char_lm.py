@@ -1,6 +1,6 @@
 """Train a character language model with Performer, without and with RoPE: Figure 3 (right) of the RoFormer paper.
 
-    python examples/char_lm.py TEXT --output RUNS [--unit byte] [--prompt "ROMEO:"] [--paper]
+    python examples/paper/char_lm.py TEXT --output RUNS [--unit byte] [--prompt "ROMEO:"] [--paper]
 
 TEXT is any text file; the paper uses enwik8, a dump of Wikipedia. The first 90 % are for training, the next 5 % for the
 validation loss, and the last 5 % for the bits per character that are printed at the end. All models start with the same

@@ -1,6 +1,6 @@
 """Prepare WikiText for pre-training: articles for training, held-out articles, and a WordPiece vocabulary.
 
-    python examples/wikitext.py wiki.train.tokens --output english
+    python examples/paper/wikitext.py wiki.train.tokens --output english
     python examples/pretrain_mlm.py STAGES.yaml --corpus english/train.txt --eval english/held_out.txt \
         --tokenizer english/vocab.txt --output run
 

@@ -1,6 +1,6 @@
 """Make triplets of long cases from statutes: which of two texts is the other half of the statute of A?
 
-    python examples/statute_triplets.py laws.jsonl.gz tokenizer --output statutes
+    python examples/paper/statute_triplets.py laws.jsonl.gz tokenizer --output statutes
 
 LAWS has a statute per line, the title in its first line and then articles that begin with 第…条. A is the first half of
 a statute's articles, B the second half, and C the second half of another statute of the same split, on another matter
