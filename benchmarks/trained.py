@@ -3,8 +3,8 @@
     python benchmarks/trained.py KIND FOLDER [FOLDER …] --output FOLDER/NAME
 
 KIND names the script: "translation" (translate.py), "triplets" (finetune_triplet.py), "laboratory"
-(paper/position_laboratory/compare.py), "characters" (char_lm.py), "classification" (finetune_classification.py), "retrieval"
-(train_retriever.py) or "positions" (compare_position_embeddings.py). FOLDER is its output, with results.json; for
+(paper/position_laboratory/compare.py), "characters" (paper/char_lm.py), "classification" (finetune_classification.py),
+"retrieval" (train_retriever.py) or "positions" (paper/compare_position_embeddings.py). FOLDER is its output; for
 "positions", with a folder for each run. Several folders of "classification", "retrieval", "triplets" and "positions"
 make one table: each has rows, or seeds, of its own. Run "laboratory" on the machine of the training, which it records
 with its speed.

@@ -1,7 +1,7 @@
 """Compare rotary positions with others: train masked language models that differ in their positions only.
 
-    python examples/paper/compare_position_embeddings.py examples/stages/positions.yaml --corpus TEXT... --eval TEXT... \
-        --tokenizer vocab.txt --config config.json --output RUNS
+    python examples/paper/compare_position_embeddings.py examples/stages/positions.yaml --corpus TEXT... \
+        --eval TEXT... --tokenizer vocab.txt --config config.json --output RUNS
 
 Figure 3 (left) of the RoFormer paper compares with BERT's learned positions. All models start with the same weights,
 except for the table of learned positions, and read the same batches with the same masks. Each run is a folder in RUNS.

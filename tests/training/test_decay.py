@@ -1,4 +1,4 @@
-"""examples/paper/decay.py: Figure 2 against the bound of section 3.4.3 written out, its picture, and what is refused."""
+"""examples/paper/decay.py: Figure 2 against the bound of section 3.4.3 written out, and what is refused."""
 
 import cmath
 import re

@@ -1,4 +1,4 @@
-"""examples/paper/position_laboratory: each encoding against its equation, written out, and the script that compares them."""
+"""examples/paper/position_laboratory: each encoding against its equation, written out, and the script."""
 
 import json
 import math
