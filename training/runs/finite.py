@@ -8,14 +8,10 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import nn
-from torch.distributed.tensor import DTensor
 from transformers import Trainer
 
 from ..errors import TrainingError
-
-
-class NotFinite(TrainingError):
-    """Error of a failed run: a loss, a gradient, a weight or a score is not finite."""
+from .finite_callback import NotFinite, first_not_finite
 
 
 class FiniteTraining:
@@ -80,20 +76,6 @@ class FiniteTraining:
 
 class FiniteTrainer(FiniteTraining, Trainer):
     """Trainer that raises `NotFinite` in a failed run."""
-
-
-@torch.no_grad()
-def first_not_finite(model: nn.Module) -> str | None:
-    """Return the name of a parameter or a buffer that is not finite, or None. Of sharded ones, check the local
-    shard."""
-    tensors = dict([*model.named_parameters(), *model.named_buffers()])
-    local = {name: x.to_local() if isinstance(x, DTensor) else x for name, x in tensors.items()}
-    local = {name: x for name, x in local.items() if x.is_floating_point()}
-    # Sums are several times faster than isfinite, and a finite sum has finite terms. One device sync for all.
-    sums = [x.sum(dtype=torch.float64 if x.dtype == torch.float64 else torch.float32) for x in local.values()]
-    if not sums or torch.stack([total.to(sums[0]) for total in sums]).isfinite().all():
-        return None
-    return next((name for name, x in local.items() if not x.isfinite().all()), None)
 
 
 def require_finite_start(model: nn.Module, place: str | Path) -> None:

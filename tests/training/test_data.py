@@ -1,0 +1,93 @@
+"""Data from files and folders, by `datasets`."""
+
+import gzip
+import json
+
+import datasets
+import pytest
+from helpers.messages import assert_states
+
+from modeling_roformer.training import TrainingError, load_data, load_texts
+
+ROWS = [{"text": '他说："好', "label": "01"}, {"text": "NA", "label": "02"}]
+
+
+def write(path, rows=ROWS):
+    """Write rows in the format of the suffix."""
+    suffix = path.name.removesuffix(".gz").rpartition(".")[2]
+    if suffix == "parquet":
+        datasets.Dataset.from_list(rows).to_parquet(path)
+        return path
+    if suffix == "csv":
+        lines = ["text,label", *('"{}",{}'.format(row["text"].replace('"', '""'), row["label"]) for row in rows)]
+    elif suffix == "tsv":
+        lines = ["text\tlabel", *(f"{row['text']}\t{row['label']}" for row in rows)]
+    else:
+        lines = [json.dumps(row, ensure_ascii=False) for row in rows]
+    data = "\n".join(lines).encode("utf-8-sig")
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "json", "parquet", "csv.gz", "tsv.gz", "jsonl.gz"])
+def test_formats(tmp_path, suffix):
+    found = load_texts(write(tmp_path / f"rows.{suffix}"), ["text", "label"])
+    assert found.to_list() == ROWS
+
+
+def test_text(tmp_path):
+    path = tmp_path / "rows.txt"
+    path.write_text("\ufeff明月\n\n几时有", encoding="utf-8")
+    assert load_data(path)["text"] == ["明月", "", "几时有"]
+    assert load_data(path, sample_by="document")["text"] == ["明月\n\n几时有"]
+
+
+def test_a_table_without_names(tmp_path):
+    path = tmp_path / "rows.tsv"
+    path.write_text('好"\t1\n差\t0', encoding="utf-8")
+    found = load_texts(path, {"text": "a", "label": "b"}, column_names=["a", "b"])
+    assert found.to_list() == [{"text": '好"', "label": "1"}, {"text": "差", "label": "0"}]
+
+
+def test_class_ids_become_names(tmp_path):
+    features = datasets.Features(text=datasets.Value("string"), label=datasets.ClassLabel(names=["no", "yes"]))
+    folder = tmp_path / "data"
+    for part, label in ("train", 1), ("test", 0):
+        rows = datasets.Dataset.from_list([{"text": "好", "label": label}], features)
+        rows.to_parquet(folder / f"{part}.parquet")
+    assert load_texts(folder, ["label"])["label"] == ["yes"]
+    assert load_texts(folder, ["label"], "test")["label"] == ["no"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "states"),
+    [
+        ("rows.csv", "text,label\n好,\n", ["row 1", "label is empty"]),
+        ("rows.jsonl", '{"text": "好", "label": 1}\n{"text": null, "label": 1}', ["row 2", "text is empty"]),
+        ("rows.csv", "text,class\n好,1\n", ["no column label", "text, class"]),
+        ("rows.csv", "text,label\n", ["no data"]),
+        ("rows.csv", "text,label\n好,1,2\n好,1,2,3\n", ["cannot be read"]),
+        ("rows.jsonl", '{"text": ', ["cannot be read"]),
+        ("rows.parquet", "PAR1", ["cannot be read"]),
+        ("rows.xlsx", "PK", ["no known format", ".csv"]),
+    ],
+)
+def test_bad_files(tmp_path, name, content, states):
+    path = tmp_path / name
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(TrainingError) as error:
+        load_texts(path, ["text", "label"])
+    assert_states(str(error.value), str(path), *states)
+
+
+def test_not_utf_8(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_bytes("text,label\n好,1\n".encode("gb18030"))
+    with pytest.raises(TrainingError, match=r"rows.csv cannot be read: .*utf-8"):
+        load_data(path)
+
+
+def test_no_file_and_no_data_set(tmp_path, monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    with pytest.raises(TrainingError, match="neither a file nor a data set"):
+        load_data(tmp_path / "missing.csv")

@@ -1,0 +1,264 @@
+"""Folders of runs, checks of numbers, and settings in YAML."""
+
+import math
+import multiprocessing
+from dataclasses import dataclass
+
+import pytest
+import torch
+from helpers.small_models import TINY
+from transformers import Trainer, TrainingArguments
+
+from modeling_roformer import RoFormerConfig, RoFormerForSequenceClassification
+from modeling_roformer.training import FiniteCallback, NotFinite, TrainingError, last_checkpoint, start_run
+from modeling_roformer.training.runs.yaml_settings import read_yaml, to_dataclass
+
+SETTINGS = {"learning_rate": 1e-3, "seeds": [0, 1], "output": "ignored", "resume": False}
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("明月几时有", encoding="utf-8")
+    return path
+
+
+# Folders
+
+
+def test_a_run_is_recorded_and_resumed(tmp_path, text):
+    folder = tmp_path / "run"
+    with start_run(folder, SETTINGS, {"train": text, "test": None}) as run:
+        assert run.results == {} and run.checkpoint is None
+        run.results["0"] = {"accuracy": 0.5}
+        run.save_results()
+    moved = text.rename(tmp_path / "moved.txt")
+    with start_run(folder, {**SETTINGS, "output": "elsewhere"}, {"train": moved}, resume=True) as run:
+        assert run.results == {"0": {"accuracy": 0.5}}
+
+
+def test_resuming_begins_a_run_in_a_new_folder(tmp_path, text):
+    with start_run(tmp_path / "run", SETTINGS, {"train": text}, resume=True) as run:
+        assert run.results == {}
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_folder_with_other_files_is_refused(tmp_path, resume):
+    (tmp_path / "photo.png").touch()
+    with pytest.raises(TrainingError, match=f"{tmp_path} is not empty"), start_run(tmp_path, {}, {}, resume):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["photo.png"]
+
+
+def test_a_run_is_continued_only_if_asked(tmp_path):
+    with start_run(tmp_path, {}, {}):
+        pass
+    with pytest.raises(TrainingError, match="--resume"), start_run(tmp_path, {}, {}):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("settings", "data", "named"),
+    [
+        ({**SETTINGS, "learning_rate": 3e-3}, "明月几时有", "learning_rate"),
+        ({**SETTINGS, "seeds": [0], "length": 8}, "明月几时有", "seeds, length"),
+        (SETTINGS, "把酒问青天", "train"),
+    ],
+)
+def test_another_run_is_refused_by_what_differs(tmp_path, text, settings, data, named):
+    folder = tmp_path / "run"
+    with start_run(folder, SETTINGS, {"train": text}) as run:
+        run.results["0"] = 1
+        run.save_results()
+    text.write_text(data, encoding="utf-8")
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(TrainingError, match=f"different {named}:"), start_run(folder, settings, {"train": text}, True):
+        pass
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_data_sets_are_compared_by_their_content(tmp_path):
+    from datasets import Dataset, DatasetDict
+
+    data = DatasetDict(train=Dataset.from_dict({"text": ["明月"]}))
+    with start_run(tmp_path, {}, {"texts": data, "files": [__file__, tmp_path.parent / "no-file"]}):
+        pass
+    data["train"] = data["train"].map(lambda row: {"text": row["text"] * 2})
+    with pytest.raises(TrainingError, match="different texts"), start_run(tmp_path, {}, {"texts": data}, True):
+        pass
+
+
+def _hold(folder, entered, leave):
+    with start_run(folder, {}, {}):
+        entered.set()
+        leave.wait()
+
+
+def test_two_processes_at_once(tmp_path):
+    context = multiprocessing.get_context("fork")
+    entered, leave = context.Event(), context.Event()
+    other = context.Process(target=_hold, args=(tmp_path / "run", entered, leave))
+    other.start()
+    entered.wait()
+    with pytest.raises(TrainingError, match="another process"), start_run(tmp_path / "run", {}, {}, resume=True):
+        pass
+    leave.set()
+    other.join()
+    with start_run(tmp_path / "run", {}, {}, resume=True):
+        pass
+
+
+def test_results_that_are_not_finite_are_not_written(tmp_path):
+    with start_run(tmp_path, {}, {}) as run:
+        run.results["0"] = math.nan
+        with pytest.raises(ValueError):
+            run.save_results()
+    assert not (tmp_path / "results.json").exists()
+
+
+def test_damaged_results_are_named(tmp_path):
+    with start_run(tmp_path, {}, {}):
+        (tmp_path / "results.json").write_text("[", encoding="utf-8")
+    with pytest.raises(TrainingError, match=r"results.json is damaged"), start_run(tmp_path, {}, {}, resume=True):
+        pass
+
+
+def test_an_unfinished_checkpoint_is_passed_over(tmp_path):
+    assert last_checkpoint(tmp_path) is None
+    for step, state in (9, '{"global_step": 9}'), (10, '{"global_step": 10'), (11, None):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        if state:
+            (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text(state)
+    assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-9")
+
+
+def test_a_model_is_replaced_when_the_new_one_is_complete(tmp_path):
+    model = RoFormerForSequenceClassification(RoFormerConfig(vocab_size=50, **TINY))
+    with start_run(tmp_path, {}, {}) as run:
+        with run.saving() as folder:
+            model.save_pretrained(folder)
+        before = {path.name: path.read_bytes() for path in (tmp_path / "model").iterdir()}
+        with pytest.raises(KeyError), run.saving() as folder:
+            (folder / "config.json").write_text("{")
+            raise KeyError
+    assert {path.name: path.read_bytes() for path in (tmp_path / "model").iterdir()} == before
+
+
+# Numbers that are not finite
+
+
+def trainer(folder, **arguments):
+    torch.manual_seed(0)
+    model = RoFormerForSequenceClassification(RoFormerConfig(vocab_size=50, num_labels=2, **TINY))
+    rows = [{"input_ids": torch.tensor([1, i, 2]), "labels": i % 2} for i in range(3, 11)]
+    arguments = TrainingArguments(
+        str(folder),
+        max_steps=4,
+        per_device_train_batch_size=2,
+        report_to=[],
+        use_cpu=True,
+        logging_steps=1,
+        **arguments,
+    )
+    return Trainer(model, arguments, train_dataset=rows, eval_dataset=rows, callbacks=[FiniteCallback()])
+
+
+def test_a_loss_that_is_not_finite(tmp_path, monkeypatch):
+    of = trainer(tmp_path, save_steps=1)
+    weight = of.model.classifier.out_proj.weight
+    before = []
+
+    def loss(model, inputs, **_):
+        before.append(weight.detach().clone())
+        return model(**inputs).loss * (math.nan if of.state.global_step == 2 else 1)
+
+    monkeypatch.setattr(of, "compute_loss", loss)
+    with pytest.raises(NotFinite, match=r"gradient of \S+ is not finite in step 3"):
+        of.train()
+    assert weight.isfinite().all() and torch.equal(weight, before[-1])
+    assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-2")
+
+
+def test_a_weight_that_is_not_finite_before_the_first_step(tmp_path):
+    of = trainer(tmp_path)
+    of.model.classifier.out_proj.bias.data[0] = math.inf
+    with pytest.raises(NotFinite, match=r"weight classifier.out_proj.bias is not finite before"):
+        of.train()
+
+
+def test_a_weight_that_a_step_breaks_is_not_saved(tmp_path):
+    of = trainer(tmp_path, save_steps=2)
+    step = of.create_optimizer().step
+
+    def broken(*arguments, **options):
+        step(*arguments, **options)
+        if of.state.global_step == 1:
+            of.model.classifier.out_proj.bias.data[0] = math.nan
+
+    of.optimizer.step = broken
+    with pytest.raises(NotFinite, match=r"the weight classifier.out_proj.bias is not finite after step 2"):
+        of.train()
+    assert last_checkpoint(tmp_path) is None
+
+
+def test_a_score_that_is_not_finite_is_never_the_best(tmp_path):
+    of = trainer(
+        tmp_path,
+        eval_strategy="steps",
+        eval_steps=1,
+        save_steps=1,
+        load_best_model_at_end=True,
+        metric_for_best_model="f",
+    )
+    of.compute_metrics = lambda predicted: {"f": math.nan}
+    with pytest.raises(NotFinite, match="eval_f is nan"):
+        of.train()
+    assert of.state.best_metric is None
+
+
+# Settings in YAML
+
+
+@dataclass
+class Setting:
+    steps: int
+    rate: float = 1.0
+    name: str = "a"
+
+    def __post_init__(self):
+        if self.steps < 1:
+            raise ValueError(f"steps is {self.steps}; expected at least 1")
+
+
+def test_yaml_into_a_dataclass(tmp_path):
+    path = tmp_path / "setting.yaml"
+    path.write_text("\ufeffsteps: 200_000\nrate: 3e-3\nname: '3e-3'", encoding="utf-8")
+    assert to_dataclass(Setting, read_yaml(path), str(path)) == Setting(200_000, 3e-3, "3e-3")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("steps: 1\nsteps: 2", "line 1: steps appears twice"),
+        ("steps: &a 1\nrate: *a", "line 2: write the value itself"),
+        ("steps: [1", "line 1: "),
+        ("steps: 1\nstep: 2", "unknown field step; expected steps, rate, name"),
+        ("steps: three", "steps is 'three'; expected int"),
+        ("steps: true", "steps is True; expected int"),
+        ("steps: 1.5", "steps is 1.5; expected int"),
+        ("steps: 1\nrate: x", "rate is 'x'; expected float"),
+        ("steps: 1\nname: no", "name is False; expected str"),
+        ("rate: 1", "steps is missing"),
+        ("steps: 0", "steps is 0; expected at least 1"),
+        ("- 1", r"found \[1\]; expected fields"),
+        ("", "found None; expected fields"),
+        ("steps: !!python/name:os.system ''", "line 1: "),
+        ("steps: \x00", "is not YAML"),
+    ],
+)
+def test_bad_yaml(tmp_path, text, message):
+    path = tmp_path / "setting.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(TrainingError, match=message) as error:
+        to_dataclass(Setting, read_yaml(path), str(path))
+    assert str(error.value).startswith(str(path))

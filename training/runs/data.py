@@ -1,0 +1,90 @@
+"""Data for training: files and data sets, read by `datasets`."""
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import datasets
+
+from ...output.console import no_warnings, sentence_of
+from ..errors import TrainingError
+
+_CSV = {"encoding": "utf-8-sig", "keep_default_na": False}  # "NA" is a text like any other
+# Suffix of a file, before .gz -> the builder of `datasets` and its options.
+_FORMATS = {
+    ".csv": ("csv", _CSV),
+    ".tsv": ("csv", {**_CSV, "sep": "\t", "quoting": csv.QUOTE_NONE}),  # quotes are part of a text
+    ".json": ("json", {"encoding": "utf-8-sig"}),
+    ".jsonl": ("json", {"encoding": "utf-8-sig"}),
+    ".parquet": ("parquet", {}),
+    ".txt": ("text", {"encoding": "utf-8-sig"}),
+}
+
+
+def load_data(source: str | Path, split: str = "train", cache: str | Path | None = None, **options) -> datasets.Dataset:
+    """Load a file or a split of a data set with `datasets.load_dataset`.
+
+    Args:
+        source: a .csv, .tsv, .jsonl, .json, .parquet or .txt file in UTF-8, which may be compressed (.gz); or a data
+            set: a folder, or NAME or NAME:CONFIG on the Hub. The first line of .csv and .tsv names the columns, and
+            quotes have no meaning in .tsv.
+        split: split of a data set; a file has none.
+        cache: folder for the Arrow files; None for the cache of `datasets`.
+        options: further options of the builder, such as `column_names` for a .tsv file without names.
+
+    Raises a TrainingError that names the source if it cannot be read.
+    """
+    path = Path(source)
+    place, _, config = str(source).partition(":")
+    if path.is_file():
+        place, of_format = _format(path)
+        config, split, options = "", "train", {"data_files": str(path), **of_format, **options}
+    elif path.is_dir():
+        place, config = str(source), ""
+    try:
+        with no_warnings("huggingface_hub"):  # one for each attempt to reach the Hub
+            return datasets.load_dataset(place, config or None, split=split, cache_dir=cache and str(cache), **options)
+    except Exception as error:  # of many types, from readers and from the Hub
+        reason = sentence_of(error.__cause__ or error).rstrip(".")
+        what = "cannot be read" if path.exists() else "is neither a file nor a data set that can be read"
+        raise TrainingError(f"{source} {what}: {reason}") from None
+
+
+def _format(path: Path) -> tuple[str, dict]:
+    """Return the builder of `datasets` for a file, and its options."""
+    suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() != ".gz"]
+    if not suffixes or suffixes[-1] not in _FORMATS:
+        raise TrainingError(f"{path} has no known format; expected a name that ends with {', '.join(_FORMATS)}")
+    return _FORMATS[suffixes[-1]]
+
+
+def load_texts(
+    source: str | Path, columns: Mapping[str, str] | Sequence[str], split: str = "train", **options
+) -> datasets.Dataset:
+    """Load columns of a file or a data set as strings: values of .csv and .tsv as they are written, such as 01, other
+    numbers as Python prints them, and class ids by their names.
+
+    Args:
+        columns: names of the columns, or the new name of each column -> its name in the source.
+        source, split, options: see `load_data`.
+
+    Raises a TrainingError that names source, column and row: there is no such column, or a value is missing or blank.
+    """
+    names = columns if isinstance(columns, Mapping) else {name: name for name in columns}
+    if Path(source).is_file() and _format(Path(source))[0] == "csv":
+        options["converters"] = dict.fromkeys(names.values(), str)
+    found = load_data(source, split, **options)
+    if missing := [name for name in names.values() if name not in found.column_names]:
+        raise TrainingError(f"{source} has no column {missing[0]}, only {', '.join(found.column_names)}")
+    texts = {}
+    for name, column in names.items():
+        feature, values = found.features[column], found[column][:]
+        if isinstance(feature, datasets.ClassLabel):
+            values = [None if value in (None, -1) else feature.int2str(value) for value in values]
+        texts[name] = ["" if value is None else str(value) for value in values]
+        for row, text in enumerate(texts[name], 1):
+            if not text.strip():
+                raise TrainingError(f"{source}, row {row}: {column} is empty: fill it, or remove the row")
+    if not len(found):
+        raise TrainingError(f"{source} has no rows")
+    return datasets.Dataset.from_dict(texts, datasets.Features(dict.fromkeys(texts, datasets.Value("string"))))

@@ -1,0 +1,153 @@
+"""Folder of a training run: its settings, its results, and the checkpoint from which it goes on."""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import datasets
+
+from ...model_cards import sha256_of
+from ...output.atomic_folder import output_folder
+from ...output.folder_lock import only_writer
+from ...tokenization.vocabulary import write_whole
+from ..errors import TrainingError
+from .device import processes
+
+SETTINGS, RESULTS = "settings.json", "results.json"
+_NOT_COMPARED = ("output", "resume")
+Source = str | Path | datasets.Dataset | datasets.DatasetDict
+
+
+class Run:
+    """Run of a training script in a folder; see `start_run`.
+
+    folder: the folder.
+    results: the content of its results.json, a dict to be changed; `save_results` writes it.
+    """
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.results = read_json(folder / RESULTS) if (folder / RESULTS).exists() else {}
+
+    @property
+    def checkpoint(self) -> str | None:
+        """The last complete checkpoint of Trainer in the folder, for `resume_from_checkpoint`, or None."""
+        return last_checkpoint(self.folder)
+
+    def save_results(self) -> None:
+        """Write `results` into results.json, atomically. Raises a ValueError if a number is not finite."""
+        write_json(self.folder / RESULTS, self.results)
+
+    @contextmanager
+    def saving(self, name: str = "model") -> Iterator[Path]:
+        """Yield a folder to save a model into. At the end of the block it becomes `folder/name`, in one step, in place
+        of an earlier model."""
+        with output_folder(self.folder / name, force=True) as folder:
+            yield folder
+
+
+@contextmanager
+def start_run(
+    output: str | Path,
+    settings: Mapping[str, object],
+    data: Mapping[str, Source | list[str | Path] | None],
+    resume: bool = False,
+) -> Iterator[Run]:
+    """Begin a run in a new or empty folder, or go on with the one that the folder has, and hold the folder's lock.
+
+    `settings.json` records the settings and what identifies the data. A run goes on only if both are the same, so that
+    results of another run are never taken for its own.
+
+    Args:
+        output: folder of the run.
+        settings: what the results depend on, as JSON values or paths, such as `vars` of the script's arguments.
+            `output` and `resume` are left out.
+        data: what is read, by name. Files and folders are compared by the SHA-256 of their files, data sets of
+            `datasets` by their fingerprint, and names on the Hub as they are. None stands for nothing.
+        resume: whether to go on with a run, if there is one.
+
+    Raises a TrainingError if the folder is not empty and `resume` is False, if the run in it has other settings or
+    data, which are named, or if another process writes into the folder.
+
+    >>> with start_run("runs", {"seed": 0}, {"train": "reviews.csv"}, resume=True) as run:
+    ...     trainer.train(resume_from_checkpoint=run.checkpoint)
+    """
+    folder = Path(output)
+    with ExitStack() as stack:
+        # If the main process raises an error, the launcher ends the others.
+        if processes().is_main_process:
+            stack.enter_context(only_writer(folder, TrainingError))
+            _record_or_compare(folder, settings, data, resume)
+        processes().wait_for_everyone()
+        yield Run(folder)
+
+
+def _record_or_compare(folder: Path, settings: Mapping, data: Mapping, resume: bool) -> None:
+    path = folder / SETTINGS
+    is_used = any(not entry.name.startswith(".") for entry in folder.iterdir())
+    if is_used and not resume:
+        advice = "go on with its run by --resume, or name" if path.exists() else "it has no run to --resume; name"
+        raise TrainingError(f"{folder} is not empty: {advice} a new folder")
+    if is_used and not path.exists():
+        raise TrainingError(f"{folder} is not empty and has no {SETTINGS}, so it cannot be resumed: name a new folder")
+    now = {
+        "settings": {name: value for name, value in settings.items() if name not in _NOT_COMPARED},
+        "data": {name: _identity(source) for name, source in data.items() if source is not None},
+    }
+    now = json.loads(json.dumps(now, default=str))
+    if not path.exists():
+        write_json(path, now)
+        return
+    begun = read_json(path)
+    for part in ("settings", "data"):
+        before, after = begun.get(part, {}), now[part]
+        if names := [name for name in {**before, **after} if before.get(name) != after.get(name)]:
+            raise TrainingError(
+                f"{folder} has a run with different {', '.join(names)}: name another folder, or repeat the command "
+                f"that began it ({path} has its {part})"
+            )
+
+
+def _identity(source: Source | list) -> object:
+    """Return what identifies data, as a JSON value."""
+    if isinstance(source, datasets.DatasetDict):
+        return {name: _identity(part) for name, part in source.items()}
+    if isinstance(source, datasets.Dataset):
+        return source._fingerprint
+    if isinstance(source, (list, tuple)):
+        return [_identity(part) for part in source]
+    path = Path(source)
+    if path.is_dir():
+        files = sorted(file for file in path.rglob("*") if file.is_file())
+        return {str(file.relative_to(path)): sha256_of(file) for file in files}
+    return sha256_of(path) if path.is_file() else str(source)
+
+
+def last_checkpoint(folder: str | Path) -> str | None:
+    """Return the last checkpoint of Trainer in a folder, or None. One that was not written to its end is passed over:
+    Trainer writes its state last."""
+    folder = Path(folder)
+    steps = (path.name.removeprefix("checkpoint-") for path in folder.glob("checkpoint-*") if path.is_dir())
+    for step in sorted((int(step) for step in steps if step.isdecimal()), reverse=True):
+        checkpoint = folder / f"checkpoint-{step}"
+        try:
+            if json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))["global_step"] == step:
+                return str(checkpoint)
+        except (OSError, ValueError, LookupError, TypeError):
+            continue
+    return None
+
+
+def read_json(path: Path) -> dict:
+    """Return the object in a JSON file. Raise a TrainingError if the file is damaged."""
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError, RecursionError):
+        raise TrainingError(f"{path} is damaged: restore it, or name a new folder") from None
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write a JSON file atomically, in the main process. Raise a ValueError if a number is not finite."""
+    if processes().is_main_process:
+        write_whole(path.resolve(), json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")

@@ -1,0 +1,90 @@
+"""Tokenizers and models from which pre-training starts."""
+
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedTokenizerBase, set_seed
+
+from ...configuration import RoFormerConfig
+from ...files.whole_file import read_json
+from ...heads import RoFormerForMaskedLM
+from ...output.console import sentence_of
+from ...registration import transformers
+from ...tokenization.tokenizer import RoFormerTokenizer
+from ..errors import TrainingError
+from .finite_callback import NotFinite, first_not_finite
+
+# Sizes of https://github.com/google-research/bert: layers and width. A head has 64 dimensions.
+SIZES = {"tiny": (2, 128), "mini": (4, 256), "small": (4, 512), "medium": (8, 512), "base": (12, 768)}
+
+
+def load_tokenizer(place: str | Path, **options) -> PreTrainedTokenizerBase:
+    """Load the tokenizer of a saved model, or of a vocab.txt, with options of `RoFormerTokenizer`.
+
+    Raises a TrainingError if there is none, or it lacks a special token that masking needs.
+    """
+    try:
+        if Path(place).is_file():
+            tokenizer = RoFormerTokenizer(str(place), **options)
+        else:
+            tokenizer = transformers.AutoTokenizer.from_pretrained(place, **options)
+    except Exception as error:  # of any type, for example for damaged files
+        raise TrainingError(f"{place} has no tokenizer that can be loaded: {sentence_of(error)}") from None
+    special = ("cls_token", "sep_token", "mask_token", "pad_token")
+    if missing := [name for name in special if getattr(tokenizer, name) not in tokenizer.get_vocab()]:
+        raise TrainingError(f"{place}: masked language modelling needs {', '.join(missing)} in the vocabulary")
+    return tokenizer
+
+
+def fresh_model(
+    tokenizer: PreTrainedTokenizerBase, fields: dict | str | Path | None = None, seed: int = 0
+) -> RoFormerForMaskedLM:
+    """Return a RoFormerForMaskedLM with random weights from `seed`, and the vocabulary size of a tokenizer.
+
+    `fields` are fields of `RoFormerConfig` that replace its defaults, a JSON file with them, or a name in `SIZES`.
+    """
+    if isinstance(fields, str) and fields in SIZES:
+        layers, width = SIZES[fields]
+        fields = dict(
+            num_hidden_layers=layers,
+            hidden_size=width,
+            num_attention_heads=width // 64,
+            intermediate_size=4 * width,
+        )
+    if isinstance(fields, (str, Path)):
+        try:
+            fields = read_json(fields, encoding="utf-8-sig")
+        except ValueError as error:
+            raise TrainingError(f'{error}; expected fields of RoFormerConfig, as {{"hidden_size": 256}}') from None
+    given = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id} | (fields or {})
+    if unknown := sorted(name for name in given if not hasattr(RoFormerConfig(), name)):
+        raise TrainingError(f"RoFormerConfig has no field {', '.join(unknown)}")
+    set_seed(seed)
+    return RoFormerForMaskedLM(RoFormerConfig(**given))
+
+
+def trained_model(place: str | Path, tokenizer: PreTrainedTokenizerBase, seed: int = 0) -> RoFormerForMaskedLM:
+    """Load a saved RoFormer in float32 to train it further. If it has no MLM head, add one with weights from the seed.
+
+    Raises a TrainingError if it is another model or a decoder, has no room for the tokenizer's vocabulary, or a weight
+    is not finite.
+    """
+    try:
+        config = transformers.AutoConfig.from_pretrained(place)
+    except (OSError, ValueError) as error:
+        raise TrainingError(f"{place} is no saved model: {sentence_of(error)}") from None
+    if not isinstance(config, RoFormerConfig) or config.is_decoder:
+        kind = "a decoder" if isinstance(config, RoFormerConfig) else f"of type {config.model_type}"
+        raise TrainingError(
+            f"{place} is {kind}; expected a RoFormer encoder (`roformer convert --as roformer` makes one of a BERT)"
+        )
+    if config.vocab_size < len(tokenizer):
+        raise TrainingError(
+            f"{place} has {config.vocab_size:,} entries in its vocabulary, and the tokenizer {len(tokenizer):,}: give "
+            "the checkpoint the new vocabulary with `roformer vocab-init`"
+        )
+    set_seed(seed)
+    model = RoFormerForMaskedLM.from_pretrained(place, dtype=torch.float32)
+    if name := first_not_finite(model):
+        raise NotFinite(f"the weight {name} of {place} is not finite: use an earlier checkpoint")
+    return model
