@@ -25,8 +25,8 @@ from pathlib import Path
 import measure
 
 import modeling_roformer
-from modeling_roformer.output.folder_lock import only_writer
-from modeling_roformer.tokenization.vocabulary import write_whole
+from modeling_roformer.files.atomic_file import write_whole
+from modeling_roformer.files.lock import only_writer
 from modeling_roformer.training.runs.resuming import refuse_constant
 
 ROOT, JSON, BUILD = measure.ROOT, measure.ROOT / "docs" / "figures", measure.ROOT / "build" / "figures"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from ..files.atomic_folder import output_folder
 from ..model_cards import card_for, conversion_facts, data_files, file_facts, measure
-from ..output.atomic_folder import output_folder
 from ..output.console import byte_progress, sentence_of
 from ..tokenization.wordpiece import is_cjk
 from .checkpoints.checkpoint import Checkpoint, Plan

@@ -6,7 +6,7 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from ..output.atomic_folder import is_saved_model
+from ..files.atomic_folder import is_saved_model
 from ..output.console import sentence_of
 from .converter import convert
 from .errors import CheckpointError

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from rich.table import Table
 
-from ..output.atomic_folder import output_folder
+from ..files.atomic_folder import output_folder
 from ..output.console import byte_progress, summary_table
 from .errors import CheckpointError
 from .folder.legacy_folder import CONFIGS, INDEX, VOCABULARY, checked_output, legacy_files, missing

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from rich.table import Table
 
-from ..output.atomic_folder import output_folder
+from ..files.atomic_folder import output_folder
 from ..output.console import byte_progress, summary_table
 from ..saved_fields import MODEL_TYPES as ROFORMER_TYPES
 from ..tokenization.vocabulary import VocabularyError, check_vocabulary, read_vocabulary

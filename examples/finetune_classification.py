@@ -89,8 +89,8 @@ with exit_on_error("finetune_classification"):
     )
 
     from modeling_roformer import RoFormerConfig
+    from modeling_roformer.files.atomic_folder import output_folder
     from modeling_roformer.model_cards.trained_card import published_name, write_trained_card
-    from modeling_roformer.output.atomic_folder import output_folder
     from modeling_roformer.training.comparing.curves import draw_learning_curves
     from modeling_roformer.training.finetuning.labelled_text import read_labelled
     from modeling_roformer.training.finetuning.results import SeedResults

@@ -68,8 +68,8 @@ with exit_on_error("finetune_glue"):
         set_seed,
     )
 
+    from modeling_roformer.files.atomic_folder import output_folder
     from modeling_roformer.model_cards.trained_card import published_name, write_trained_card
-    from modeling_roformer.output.atomic_folder import output_folder
     from modeling_roformer.training.finetuning.glue import read_task
     from modeling_roformer.training.metrics import metric
     from modeling_roformer.training.runs.device import ON_CPU, require_one_process

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 import roformer_command  # noqa: F401, first: the package then imports no models, which takes seconds
-from modeling_roformer.output.atomic_folder import output_folder
+from modeling_roformer.files.atomic_folder import output_folder
 from modeling_roformer.tokenization.vocabulary_maker.corpus import JSON_LINES, TEXT, corpus_files, read_chunks
 from modeling_roformer.training.errors import TrainingError, exit_on_error
 from modeling_roformer.training.pretraining.near_duplicates import near_duplicates

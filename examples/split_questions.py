@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 import roformer_command  # noqa: F401, first: the package then imports no models, which takes seconds
-from modeling_roformer.output.atomic_folder import output_folder
+from modeling_roformer.files.atomic_folder import output_folder
 from modeling_roformer.training.errors import TrainingError, exit_on_error
 from modeling_roformer.training.runs.arguments import positive_integer
 from modeling_roformer.training.runs.tables import read_table, require_columns, texts_in

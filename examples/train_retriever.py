@@ -94,8 +94,8 @@ with exit_on_error("train_retriever"):
     from transformers import set_seed
 
     from modeling_roformer import RoFormerConfig
+    from modeling_roformer.files.atomic_folder import output_folder
     from modeling_roformer.model_cards.trained_card import published_name, write_trained_card
-    from modeling_roformer.output.atomic_folder import output_folder
     from modeling_roformer.output.extras import needs_extra
     from modeling_roformer.serving.model_folder import named_when_unreadable
     from modeling_roformer.tokenization.segmentation import JiebaSegmenter

@@ -90,8 +90,8 @@ with exit_on_error("translate"):
     )
 
     from modeling_roformer import RoFormerForConditionalGeneration, RoFormerSeq2SeqConfig
+    from modeling_roformer.files.atomic_folder import output_folder
     from modeling_roformer.model_cards.trained_card import published_name, write_trained_card
-    from modeling_roformer.output.atomic_folder import output_folder
     from modeling_roformer.training.comparing.curves import draw_panels, points, smooth
     from modeling_roformer.training.runs.checkpointing import Checkpointing
     from modeling_roformer.training.runs.device import ON_CPU

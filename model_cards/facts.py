@@ -16,7 +16,7 @@ from threading import Event
 
 from safetensors import safe_open
 
-from ..files.whole_file import read_json
+from ..files.reading import read_json
 from ..tokenization.vocabulary import read_vocabulary
 from .kinds import KINDS, kind_of, why_package_is_needed
 

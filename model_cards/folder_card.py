@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 from safetensors import SafetensorError
 
-from ..files.whole_file import read_json
+from ..files.reading import read_json
 from ..tokenization.vocabulary import has_words, write_whole
 from ..tokenization.wordpiece import is_cjk
 from .cards import card_for

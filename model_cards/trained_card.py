@@ -11,7 +11,7 @@ from pathlib import Path
 
 from huggingface_hub import EvalResult, ModelCard
 
-from ..tokenization.vocabulary import write_whole
+from ..files.atomic_file import write_whole
 from .folder_card import CARD, card_of_folder
 from .metadata import YAML_BLOCK, check_metadata, is_repository, read_metadata
 

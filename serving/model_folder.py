@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..conversion.folder.legacy_folder import missing
-from ..files.whole_file import read_json
+from ..files.reading import read_json
 from ..output.console import sentence_of
 from .errors import ServingError
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..files.whole_file import read_json, read_whole
+from ..files.reading import read_json, read_whole
 from .errors import ServingError
 from .model_folder import read_model_folder
 

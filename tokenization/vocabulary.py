@@ -7,8 +7,8 @@ newlines would shift every later id.
 
 import json
 import os
+import secrets
 import shutil
-import tempfile
 
 from .wordpiece import PREFIX, is_cjk
 
@@ -171,17 +171,14 @@ def write_whole(path, text):
     The mode of an existing file is kept, a link is replaced by the file, and line breaks are written as they are.
     """
     folder, name = os.path.split(os.path.abspath(path))
-    descriptor, beside = tempfile.mkstemp(dir=folder, prefix=f".{name[:50]}")
+    beside = os.path.join(folder, f".{name[:50]}.{secrets.token_hex(4)}.unfinished")
     try:
-        with open(descriptor, "w", encoding="utf-8", newline="") as file:
+        with open(beside, "x", encoding="utf-8", newline="") as file:
             file.write(text)
         if os.path.exists(path):
             shutil.copymode(path, beside)
-        else:
-            umask = os.umask(0)
-            os.umask(umask)
-            os.chmod(beside, 0o666 & ~umask)
         os.replace(beside, path)
     except BaseException:
-        os.unlink(beside)
+        if os.path.exists(beside):
+            os.unlink(beside)
         raise

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from ...files.whole_file import most_bytes
-from ...output.atomic_folder import temporary_sibling
+from ...files.atomic_folder import temporary_sibling
+from ...files.reading import most_bytes
 from ..errors import CheckpointError
 from ..formats.pytorch_files import PYTORCH, PYTORCH_SUFFIXES
 from ..formats.zip_archive import is_zip, open_zip, unpack_member

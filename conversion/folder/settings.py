@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...files.whole_file import read_json
+from ...files.reading import read_json
 from ..errors import CheckpointError
 
 # Names that bert4keras also accepts, and prefers to BERT's own.
@@ -45,7 +45,7 @@ class Settings:
 
 
 def read_fields(path: Path, default: dict | None = None, encoding: str = "utf-8-sig") -> dict:
-    """Return the fields of a JSON file as `whole_file.read_json` does; raise CheckpointError if it holds no object."""
+    """Return the fields of a JSON file as `reading.read_json` does; raise CheckpointError if it holds no object."""
     try:
         return read_json(path, default, encoding=encoding)
     except ValueError as error:

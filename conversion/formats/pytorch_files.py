@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ...files.whole_file import read_json
+from ...files.reading import read_json
 from ..errors import CheckpointError
 from .zip_archive import is_zip
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from huggingface_hub import HfApi, constants
 from huggingface_hub.errors import NotASafetensorsRepoError, SafetensorsParsingError
 
-from ...files.whole_file import most_bytes
+from ...files.reading import most_bytes
 from ...hub.client import bar_class, hub_bars, usable_token
 from ...hub.errors import HubError, hub_error, shown
 from ...hub.retries import retrying

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from math import prod
 from pathlib import Path
 
-from ...files.whole_file import read_json, read_whole
+from ...files.reading import read_json, read_whole
 from ...model_cards.cards import is_published
 from ...model_cards.facts import DTYPES, loads_with, read_facts, vocabulary_of
 from ...model_cards.kinds import KINDS, architecture_of, kind_of, size_of, why_package_is_needed

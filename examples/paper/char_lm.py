@@ -84,7 +84,7 @@ with exit_on_error("char_lm"):
     from transformers import PreTrainedTokenizerFast, TrainingArguments, set_seed
 
     from modeling_roformer import RoFormerConfig, RoFormerForCausalLM
-    from modeling_roformer.output.atomic_folder import output_folder
+    from modeling_roformer.files.atomic_folder import output_folder
     from modeling_roformer.training.comparing.curves import draw_panels, points, smooth
     from modeling_roformer.training.runs.checkpointing import CheckpointingTrainer
     from modeling_roformer.training.runs.device import ON_CPU, processes

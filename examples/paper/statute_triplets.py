@@ -144,7 +144,7 @@ with exit_on_error("statute_triplets"):
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    from modeling_roformer.output.atomic_folder import output_folder
+    from modeling_roformer.files.atomic_folder import output_folder
     from modeling_roformer.tokenization.segmentation import JiebaSegmenter
     from modeling_roformer.tokenization.vocabulary_maker.corpus import read_chunks
     from modeling_roformer.training.pretraining.near_duplicates import near_duplicates

@@ -17,7 +17,7 @@ from pathlib import Path
 from tokenizers import BertWordPieceTokenizer
 
 import roformer_command  # noqa: F401, first: the package then imports no models, which takes seconds
-from modeling_roformer.output.atomic_folder import output_folder
+from modeling_roformer.files.atomic_folder import output_folder
 from modeling_roformer.tokenization.vocabulary_maker.corpus import read_chunks
 from modeling_roformer.training.errors import TrainingError, exit_on_error
 from modeling_roformer.training.runs.arguments import positive_integer

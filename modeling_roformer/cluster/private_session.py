@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ..output.atomic_folder import temporary_sibling
-from ..output.folder_lock import remove_folder
+from ..files.atomic_folder import temporary_sibling
+from ..files.lock import remove_folder
 from .address import ClusterError
 
 _TOKEN, _TOKEN_FILE, _MODE = "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"

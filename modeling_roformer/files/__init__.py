@@ -1,1 +1,1 @@
-"""Files of any folder: read up to a maximum size, and what killed processes left."""
+"""Files of any folder: read up to a maximum size, and written so that each appears complete or not at all."""

@@ -5,8 +5,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from ..files.atomic_folder import output_folder
 from ..model_cards import card_of_folder
-from ..output.atomic_folder import output_folder
 from .published_content import CARD, published_content, with_needs
 
 logger = logging.getLogger(__name__)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..output.atomic_folder import output_folder
+from ..files.atomic_folder import output_folder
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
-from ..files.whole_file import read_json, read_whole
+from ..files.reading import read_json, read_whole
 from ..model_cards import check_metadata
 from ..model_cards.facts import safetensors_header
 from ..output.console import sentence_of

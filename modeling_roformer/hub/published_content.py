@@ -6,7 +6,7 @@ The card of a published folder lists what is needed to load the model.
 from collections.abc import Callable
 from pathlib import Path
 
-from ..files.whole_file import read_json
+from ..files.reading import read_json
 from ..model_cards.kinds import why_package_is_needed
 from .model_folder import check_model_folder, shown
 from .paths import without_local_paths

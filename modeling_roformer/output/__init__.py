@@ -1,1 +1,1 @@
-"""Output of commands: folders that appear complete or not at all, progress bars, summaries."""
+"""Output of commands: progress bars, summaries."""

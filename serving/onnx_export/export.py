@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from ...conversion.folder.legacy_folder import checked_output
-from ...output.atomic_folder import output_folder
+from ...files.atomic_folder import output_folder
 from ...output.console import bar_on_stderr
 from ...output.extras import not_installed
 from ..errors import ServingError

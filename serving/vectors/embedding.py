@@ -14,8 +14,8 @@ from pathlib import Path
 from rich.table import Table
 
 from ...cluster.address import host_and_port
+from ...files.lock import only_writer
 from ...output.console import byte_progress, summary_table
-from ...output.folder_lock import only_writer
 from ..errors import ServingError
 from ..pooling import check_model
 from .encoder import BATCH_TOKENS, DTYPES, LONGEST, TextEncoder, model_identity

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...output.atomic_folder import sync
+from ...files.atomic_file import sync
 from ...output.console import sentence_of
 from ...output.extras import needs_extra
 from ...tokenization.vocabulary import unique_fields

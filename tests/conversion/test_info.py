@@ -26,7 +26,7 @@ from modeling_roformer.cli.commands import app
 from modeling_roformer.conversion.converter import convert
 from modeling_roformer.conversion.errors import CheckpointError
 from modeling_roformer.conversion.inspection.info import info
-from modeling_roformer.files.whole_file import most_bytes
+from modeling_roformer.files.reading import most_bytes
 from modeling_roformer.hub import HubError
 from modeling_roformer.model_cards.facts import read_facts
 

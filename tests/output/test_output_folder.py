@@ -62,16 +62,6 @@ def test_a_name_that_the_terminal_cannot_show(convert, tmp_path, monkeypatch):
     assert b"\\u6a21\\u578b\\U0001f917" in shown
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="names are bytes on Linux only")
-def test_a_name_that_is_not_utf_8_is_refused(convert, tmp_path):
-    assert_refused(convert(LEGACY, os.fsdecode(os.fsencode(tmp_path) + b"/\xff")), r"\udcff", "UTF-8")
-    assert not os.listdir(tmp_path)
-    # Where it is the source's, nothing has to open it but this package.
-    shutil.copytree(LEGACY, os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
-    code, err = convert(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"), tmp_path / "output")
-    assert (code, err) == (0, "") and kind(tmp_path / "output") == "roformer"
-
-
 def test_the_current_folder_is_not_replaced(convert, tmp_path, monkeypatch):
     """Whoever is in it would stay in the folder that was there before, and see nothing of the model."""
     monkeypatch.chdir(tmp_path)

@@ -11,7 +11,7 @@ from helpers.paths import REPOSITORY
 from safetensors.numpy import save_file
 
 from modeling_roformer.conversion import convert
-from modeling_roformer.output.atomic_folder import output_folder
+from modeling_roformer.files.atomic_folder import output_folder
 from modeling_roformer.training.runs.checkpoints import atomic_checkpoint
 
 run = command_line.run  # the fixture

@@ -28,7 +28,7 @@ from helpers.vector_folders import (
 )
 from rich.console import Console
 
-from modeling_roformer.output.folder_lock import only_writer
+from modeling_roformer.files.lock import only_writer
 from modeling_roformer.serving.errors import ServingError
 from modeling_roformer.serving.page.served_model import ServedModel
 from modeling_roformer.serving.vectors import TextEncoder, embed

@@ -461,7 +461,7 @@ def test_runs_that_are_trained(tmp_path):
 
 def test_a_process_that_is_killed_during_its_first_write_does_not_block_the_folder(tmp_path):
     first = ResultsFile("script.py", tmp_path, {"steps": 1})
-    for name in (".results.jsonabcd1234", ".results.json_5678_xy"):
+    for name in (".results.json.0123abcd.unfinished", ".results.json.89abcdef.unfinished"):
         (tmp_path / name).write_text("{")
     assert first.read(dict) is None
     first.write(rows=[])

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from ...output.atomic_folder import temporary_sibling
+from ...files.atomic_folder import temporary_sibling
 from ...output.console import byte_progress, summary_table
 from ..segmentation import JiebaSegmenter, cut_characters
 from ..vocabulary import VocabularyError, check_vocabulary, has_words, read_vocabulary, write_vocabulary

@@ -1,13 +1,13 @@
 """Loss and accuracy curves of runs: reading, comparing and drawing them."""
 
 import json
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from ...files.atomic_file import atomic_file
 from ..errors import TrainingError
 
 Points = Sequence[tuple[float, float]]
@@ -57,9 +57,8 @@ def draw_panels(
     if handles:
         names = [name for name in curves if name in handles]
         figure.legend([handles[name] for name in names], names, loc="outside right center")
-    new = picture.with_name(f".{picture.name}")
-    FigureCanvasAgg(figure).print_png(new)
-    os.replace(new, picture)
+    with atomic_file(picture) as new:
+        FigureCanvasAgg(figure).print_png(new)
     return picture
 
 

@@ -33,11 +33,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArgum
 from transformers.integrations import TensorBoardCallback, is_tensorboard_available
 
 from ...configuration import RoFormerConfig
-from ...files.whole_file import leftovers, remove_leftovers
+from ...files.atomic_file import leftovers, remove_leftovers, write_whole
+from ...files.atomic_folder import output_folder
 from ...model_cards.trained_card import published_name, write_trained_card
-from ...output.atomic_folder import output_folder
 from ...output.console import no_transformers_bar
-from ...tokenization.vocabulary import write_whole
 from ..comparing.curves import draw_curves, read_logs, stage_folders
 from ..errors import StoppedBySignal, TrainingError
 from ..runs.checkpointing import RUN

@@ -14,7 +14,8 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from ...output.atomic_folder import complete, exchange, sync
+from ...files.atomic_file import sync
+from ...files.atomic_folder import complete, exchange
 from ..errors import TrainingError
 from .digests import file_digests
 

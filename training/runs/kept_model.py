@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
-from ...output.atomic_folder import require_replaceable
+from ...files.atomic_folder import require_replaceable
 from ..errors import TrainingError
 from .digests import digests_of_weights
 from .models import unreadable_weights

@@ -7,7 +7,7 @@ from safetensors import SafetensorError, safe_open
 from transformers import PreTrainedTokenizerBase, set_seed
 
 from ...configuration import RoFormerConfig
-from ...files.whole_file import read_json
+from ...files.reading import read_json
 from ...heads import RoFormerForMaskedLM
 from ...output.console import sentence_of
 from ...registration import transformers

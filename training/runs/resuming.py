@@ -12,9 +12,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from ...files.whole_file import leftovers, remove_leftovers
-from ...output.folder_lock import only_writer
-from ...tokenization.vocabulary import write_whole
+from ...files.atomic_file import leftovers, remove_leftovers, write_whole
+from ...files.lock import only_writer
 from ..errors import TrainingError
 from .device import on_main_process, processes
 from .finite import json_safe

@@ -17,8 +17,8 @@ from transformers import (
     set_seed,
 )
 
+from ...files.atomic_folder import output_folder
 from ...model_cards.trained_card import write_trained_card
-from ...output.atomic_folder import output_folder
 from ...output.console import no_transformers_bar, no_transformers_report
 from ...registration import transformers
 from ...rotary import longest_text

@@ -3,7 +3,7 @@
 import errno
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -35,42 +35,8 @@ def lock_folder(folder: Path) -> int:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder as far as possible, even if this is interrupted once."""
-    try:
-        shutil.rmtree(folder, ignore_errors=True)
-    except BaseException:  # an interruption must leave nothing either
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-
-
-@contextmanager
-def locked_folder(make: Callable[[], Path], remove: Callable[[Path], None] = remove_folder) -> Iterator[Path]:
-    """Yield a new temporary folder, which is locked if the file system has locks, and remove it at the end."""
-    folder, lock = make(), None
-    try:
-        while lock is None:
-            try:
-                lock = lock_folder(folder)
-            except BlockingIOError:  # another process removed it as a leftover before it was locked
-                folder = make()
-            except OSError:  # a system or file system without locks, where leftovers stay
-                break
-        yield folder
-    finally:
-        remove(folder)
-        if lock is not None:
-            os.close(lock)
-
-
-def remove_abandoned(folders: Iterable[Path], remove: Callable[[Path], None] = remove_folder) -> None:
-    """Remove the temporary folders that killed processes left; locked ones are in use."""
-    for folder in folders:
-        try:
-            lock = lock_folder(folder)
-        except OSError:
-            continue
-        remove(folder)
-        os.close(lock)
+    """Remove a folder as far as possible."""
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

@@ -1,8 +1,7 @@
-"""Text files, read whole up to a maximum size, and what killed processes left of those that are written atomically."""
+"""Text files, read whole up to a maximum size."""
 
 import io
 import os
-import re
 
 from ..tokenization.vocabulary import LARGE, json_object, read_bytes
 
@@ -39,16 +38,3 @@ def read_json(path, default=None, **decoding):
     if default is not None and not os.path.isfile(path):
         return default
     return json_object(path, most_bytes(path), **decoding)
-
-
-def remove_leftovers(path):
-    """Remove the temporary files that killed processes left beside `path`. No other process may be writing it."""
-    for leftover in leftovers(path):
-        os.unlink(leftover)
-
-
-def leftovers(path):
-    """Return the temporary files that `write_whole` left beside `path` in processes that were killed, or is writing."""
-    folder, name = os.path.split(os.path.abspath(path))
-    beside = re.compile(rf"\.{re.escape(name[:50])}[a-z0-9_]{{8}}")
-    return [os.path.join(folder, entry) for entry in os.listdir(folder) if beside.fullmatch(entry)]

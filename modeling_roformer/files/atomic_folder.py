@@ -9,8 +9,6 @@ import ctypes
 import errno
 import json
 import os
-import re
-import secrets
 import shutil
 import signal
 import threading
@@ -19,7 +17,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from stat import S_IMODE
 
-from .folder_lock import locked_folder, remove_abandoned, remove_folder
+from .atomic_file import leftovers, sync, temporary_name
+from .lock import lock_folder, remove_folder
 
 # Of Linux's renameat2.
 _AT_FDCWD = -100  # paths are relative to the current folder
@@ -37,63 +36,41 @@ def output_folder(path: str | Path, force: bool | None = None) -> Iterator[Path]
     Raises:
         FileExistsError: `path` is the current folder, or exists and is neither an empty folder nor, with `force`, a
             saved model.
-        ValueError: safetensors and tokenizers cannot open a path of this name.
 
     >>> with output_folder("converted") as folder:
     ...     (folder / "config.json").write_text("{}")
     """
     path = Path(path).resolve()
-    try:
-        str(path).encode()
-    except UnicodeEncodeError:
-        raise ValueError(f"{str(path)!a} is not valid UTF-8: name another folder, or set a UTF-8 locale") from None
     require_replaceable(path, force)
     with temporary_sibling(path) as folder:
-        try:
-            yield folder
-            complete(folder)
-            _put_in_place(folder, path, force)
-        except OSError as error:
-            for key in ("filename", "filename2"):
-                if isinstance(name := getattr(error, key), (str, Path)):
-                    setattr(error, key, str(name).replace(str(folder), str(path)))
-            raise
-        sync(path.parent)
-
-
-def _put_in_place(folder: Path, path: Path, force: bool | None) -> None:
-    """Rename `folder` to `path`, where another process may have written something in the meantime."""
-    try:
-        if not require_replaceable(path, force):
+        yield folder
+        complete(folder)
+        if require_replaceable(path, force):  # another process may have written something in the meantime
+            exchange(folder, path)
+        else:
             os.replace(folder, path)
-            return
-    except OSError:
-        if not require_replaceable(path, force):  # raises an error that says what is there now
-            raise
-    exchange(folder, path)
+        sync(path.parent)
 
 
 def require_replaceable(path: Path, force: bool | None) -> bool:
     """Return whether there is a folder that a new one replaces. Raise FileExistsError if it must not be replaced."""
-    if path.is_dir() and not os.path.ismount(path):
-        if path.samefile(os.curdir):  # a shell in it would stay in the old one, and not see the new one
-            raise FileExistsError(f"{path} is the current folder, which cannot be replaced: name another folder")
-        if not any(path.iterdir()):
-            return False
-        if not force:
-            advice = "" if force is None else ", or replace a model with --force"
-            raise FileExistsError(f"{path} is not empty: name a new folder{advice}")
-        if (path / ".git").exists():
-            raise FileExistsError(
-                f"{path} is a git repository, not a saved model, so it is not replaced: name a new folder"
-            )
-        if not is_saved_model(path):
-            raise FileExistsError(f"{path} is not a saved model, so it is not replaced: name a new folder")
-        return True
-    if path.exists():
-        kind = "a mount point: name a folder inside it" if path.is_dir() else "not a folder"
-        raise FileExistsError(f"{path} is {kind}")
-    return False
+    if not path.exists():
+        return False
+    if not path.is_dir():
+        raise FileExistsError(f"{path} is not a folder")
+    if os.path.ismount(path):
+        raise FileExistsError(f"{path} is a mount point: name a folder inside it")
+    if path.samefile(os.curdir):  # a shell in it would stay in the old one, and not see the new one
+        raise FileExistsError(f"{path} is the current folder, which cannot be replaced: name another folder")
+    if not any(path.iterdir()):
+        return False
+    if not force:
+        advice = "" if force is None else ", or replace a model with --force"
+        raise FileExistsError(f"{path} is not empty: name a new folder{advice}")
+    if not is_saved_model(path):
+        found = "not a saved model, or is a git repository"
+        raise FileExistsError(f"{path} is {found}, so it is not replaced: name a new folder")
+    return True
 
 
 def is_saved_model(path: Path) -> bool:
@@ -111,51 +88,37 @@ def is_saved_model(path: Path) -> bool:
 
 
 def complete(folder: Path) -> None:
-    """Give the files of a folder the permissions of new files, and sync the folder with them to disk."""
-    _give_new_modes(folder)
-    for path in [*folder.rglob("*"), folder]:
-        sync(path)
+    """Give the files of a folder the permissions of new files, and sync the folder with them to disk.
 
-
-def _give_new_modes(folder: Path) -> None:
-    """Give the files in a folder the permissions of new files: safetensors gives its own to their owner alone."""
+    safetensors gives its files to their owner alone.
+    """
     probe = folder / ".mode"  # to read the umask, a process must change it, in its other threads too
     probe.touch()
     mode = S_IMODE(probe.stat().st_mode)
     probe.unlink()
-    for path in folder.rglob("*"):
+    for path in [*folder.rglob("*"), folder]:
         if path.is_file() and not path.is_symlink() and S_IMODE(path.stat().st_mode) != mode:
             path.chmod(mode)
-
-
-def sync(path: Path) -> None:
-    """Sync a file, or a folder's list of files, to disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        sync(path)
 
 
 def exchange(new: Path, old: Path) -> None:
-    """Swap two folders: put `new` at the path of `old`, and `old` at the path of `new`.
+    """Put the folder `new` at the path of the folder `old`, which is removed by the caller or here.
 
-    This is one atomic step where the system supports it (Linux, most file systems). Elsewhere `old` is renamed to
-    `<new>.old` first and renamed back if anything fails. A process that is killed between the steps leaves both whole,
-    `old` as `<new>.old` and `new` where it was.
+    This is one atomic step where the system supports it (Linux, most file systems), which leaves `old` at the path of
+    `new`. Elsewhere `old` is renamed to `<new>.old` first, and a process that is killed between the steps leaves both
+    whole, `old` as `<new>.old` and `new` where it was.
     """
     if _exchange_in_one_step(new, old):
         return
     aside = new.with_name(f"{new.name}.old")
+    os.rename(old, aside)
     try:
-        os.rename(old, aside)
         os.rename(new, old)
-        os.rename(aside, new)
-    finally:
-        if aside.exists() and not old.exists():
-            os.rename(aside, old)
-        elif aside.exists():
-            shutil.rmtree(aside, ignore_errors=True)
+    except BaseException:
+        os.rename(aside, old)
+        raise
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 def _exchange_in_one_step(new: Path, old: Path) -> bool:
@@ -181,12 +144,22 @@ def temporary_sibling(path: Path, mode: int = 0o777, remove: Callable[[Path], No
     """
     made = [folder for folder in path.parents if not folder.exists()]
     _make(path.parent, path, parents=True, exist_ok=True)
-    remove_abandoned(_leftovers(path), remove)
+    for folder in leftovers(path):
+        with suppress(OSError):  # it is locked, so in use, or no folder
+            lock = lock_folder(folder)
+            remove(folder)
+            os.close(lock)
+    folder, lock = temporary_name(path), None
+    _make(folder, path, mode=mode)
     with _terminable():
         try:
-            with locked_folder(lambda: _make_temporary(path, mode), remove) as folder:
-                yield folder
+            with suppress(OSError):  # a file system without locks, where leftovers stay
+                lock = lock_folder(folder)
+            yield folder
         finally:
+            remove(folder)
+            if lock is not None:
+                os.close(lock)
             for parent in made:
                 with suppress(OSError):  # it is not empty
                     parent.rmdir()
@@ -199,22 +172,6 @@ def _make(folder: Path, path: Path, **options) -> None:
         there = next(parent for parent in path.parents if parent.exists())
         reason = error.strerror if there.is_dir() else f"{there} is not a folder"
         raise type(error)(f"{path} cannot be created: {reason}") from error
-
-
-def _make_temporary(path: Path, mode: int) -> Path:
-    folder = path.with_name(f".{_short_name(path)}.{secrets.token_hex(4)}.unfinished")
-    _make(folder, path, mode=mode)
-    return folder
-
-
-def _short_name(path: Path) -> str:
-    return path.name[:50]  # a file name has at most 255 bytes
-
-
-def _leftovers(path: Path) -> list[Path]:
-    """Return the temporary folders next to `path`."""
-    name = re.compile(rf"\.{re.escape(_short_name(path))}\.[0-9a-f]{{8}}\.unfinished")
-    return [entry for entry in path.parent.iterdir() if name.fullmatch(entry.name)]
 
 
 @contextmanager
