@@ -7,10 +7,10 @@ from pathlib import Path
 
 import datasets
 
+from ...files.atomic_file import write_whole
+from ...files.atomic_folder import output_folder
+from ...files.lock import only_writer
 from ...model_cards import sha256_of
-from ...output.atomic_folder import output_folder
-from ...output.folder_lock import only_writer
-from ...tokenization.vocabulary import write_whole
 from ..errors import TrainingError
 from .device import processes
 

@@ -6,7 +6,7 @@ import torch
 from transformers import PreTrainedTokenizerBase, set_seed
 
 from ...configuration import RoFormerConfig
-from ...files.whole_file import read_json
+from ...files.reading import read_json
 from ...heads import RoFormerForMaskedLM
 from ...output.console import sentence_of
 from ...registration import transformers
