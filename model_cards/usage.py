@@ -17,13 +17,11 @@ TASKS = {
     "ForConditionalGeneration": "translation",
 }
 # The Hub's pipeline tag -> name of the pipeline, if it differs.
-PIPELINES = {"question-answering": "extractive-question-answering", "sentence-similarity": "triplet-matching"}
+PIPELINES = {"sentence-similarity": "triplet-matching"}
 TEXT = '"今天天气很好，我想去公园玩。"'
 ARGUMENTS = {
     "fill-mask": '"今天[MASK]很好，我想去公园玩。"',
-    "question-answering": 'question="他想去哪里？", context="今天天气很好，他想去公园玩。"',
     "text-generation": '"今天天气不错", do_sample=True, top_p=0.95, max_new_tokens=32',
-    "translation": '"A dog runs."',
     "sentence-similarity": '{"A": "我要还钱。", "B": "我欠了钱。", "C": "今天天气很好。"}',
 }
 PIPELINE = """from transformers import pipeline
@@ -31,9 +29,34 @@ PIPELINE = """from transformers import pipeline
 # The folder, or its name on the Hub.
 run = pipeline("{pipeline}", model={name})
 print(run({arguments}))"""
+# Examples of the tasks for which transformers has no pipeline.
 MULTIPLE_CHOICE = """from transformers import AutoModelForMultipleChoice
 
-model = AutoModelForMultipleChoice.from_pretrained({name})"""  # transformers has no pipeline for it
+model = AutoModelForMultipleChoice.from_pretrained({name})"""
+QUESTION_ANSWERING = """import torch
+from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+
+# The folder, or its name on the Hub.
+tokenizer = AutoTokenizer.from_pretrained({name})
+model = AutoModelForQuestionAnswering.from_pretrained({name})
+inputs = tokenizer("他想去哪里？", "今天天气很好，他想去公园玩。", return_tensors="pt")
+with torch.no_grad():
+    outputs = model(**inputs)
+start, end = outputs.start_logits.argmax(), outputs.end_logits.argmax()
+print(tokenizer.decode(inputs["input_ids"][0, start : end + 1]))"""
+TRANSLATION = """from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+# The folder, or its name on the Hub.
+tokenizer = AutoTokenizer.from_pretrained({name})
+model = AutoModelForSeq2SeqLM.from_pretrained({name})
+inputs = tokenizer("A dog runs.", return_tensors="pt")
+output = model.generate(**inputs, num_beams=4, max_new_tokens=256)
+print(tokenizer.decode(output[0], skip_special_tokens=True))"""
+WITHOUT_PIPELINE = {
+    "multiple-choice": MULTIPLE_CHOICE,
+    "question-answering": QUESTION_ANSWERING,
+    "translation": TRANSLATION,
+}
 SENTENCES = """import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -70,8 +93,8 @@ def example(name: str, config: dict, word_level: bool) -> str:
     task, literal = task_of(config, word_level), json.dumps(name.replace("`", "'"), ensure_ascii=False)
     if makes_sentences(config, word_level):
         return SENTENCES.replace("{name}", literal)
-    if task == "multiple-choice":
-        return MULTIPLE_CHOICE.replace("{name}", literal)
+    if task in WITHOUT_PIPELINE:
+        return WITHOUT_PIPELINE[task].replace("{name}", literal)
     arguments = ARGUMENTS.get(task, TEXT)
     return PIPELINE.format(pipeline=PIPELINES.get(task, task), name=literal, arguments=arguments)
 

@@ -38,8 +38,6 @@ class ConfigurationMixin:
         num_labels: int
         _attn_implementation: str  # of a model's config
 
-    installed_pipelines: ClassVar[set[str]]
-
     @property
     def head_dim(self) -> int:
         """Width of one attention head."""
@@ -58,13 +56,6 @@ class ConfigurationMixin:
 
     def validate_output_attentions(self) -> None:
         """Allow every value: see `output_attentions`."""
-
-    def _drop_installed_pipelines(self, kwargs: dict[str, Any]) -> None:
-        """Remove `custom_pipelines` that the installed package has: their code beside a checkpoint is not used."""
-        custom_pipelines = kwargs.pop("custom_pipelines", None) or {}
-        kept = {task: info for task, info in custom_pipelines.items() if task not in self.installed_pipelines}
-        if kept:
-            kwargs["custom_pipelines"] = kept
 
 
 def check_at_least_1(config: PreTrainedConfig, *names: str) -> None:
@@ -253,12 +244,15 @@ class RoFormerConfig(ConfigurationMixin, PreTrainedConfig):
     triplet_temperature: float | int = 0.05
     triplet_margin: float | int = 0.2
 
-    # Set where the package is installed; empty in a copy of this file beside a checkpoint.
+    # Tasks whose `custom_pipelines` are ignored, because the installed package has them; empty in a copy of this file
+    # beside a checkpoint.
     installed_pipelines: ClassVar[set[str]] = set()
 
     def __post_init__(self, **kwargs):
         kwargs.pop("model_type", None)  # `to_dict` writes the one that follows from the fields
-        self._drop_installed_pipelines(kwargs)
+        custom_pipelines = kwargs.pop("custom_pipelines", None) or {}
+        if kept := {task: info for task, info in custom_pipelines.items() if task not in self.installed_pipelines}:
+            kwargs["custom_pipelines"] = kept
         self.embedding_size = self.hidden_size if self.embedding_size is None else self.embedding_size
         self.unpad_inputs = self.unpad_inputs is not False
         super().__post_init__(**kwargs)

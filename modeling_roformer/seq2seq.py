@@ -241,9 +241,10 @@ class RoFormerForConditionalGeneration(RoFormerSeq2SeqPreTrainedModel, Generatio
     """Encoder and decoder with an output layer, for translation and summaries.
 
     ```python
-    >>> from transformers import pipeline
-    >>> pipeline("translation", model=DIR)("A dog runs.", num_beams=4)
-    [{'translation_text': 'Ein Hund rennt.'}]
+    >>> tokenizer, model = AutoTokenizer.from_pretrained(DIR), AutoModelForSeq2SeqLM.from_pretrained(DIR)
+    >>> written = model.generate(**tokenizer("A dog runs.", return_tensors="pt"), num_beams=4, max_new_tokens=256)
+    >>> tokenizer.decode(written[0], skip_special_tokens=True)
+    'Ein Hund rennt.'
     ```
     """
 

@@ -117,9 +117,6 @@ class RoFormerSeq2SeqConfig(ConfigurationMixin, PreTrainedConfig):
     is_decoder: ClassVar[bool] = False  # True in what `decoder_config` gives
     add_cross_attention: ClassVar[bool] = False
 
-    # Set where the package is installed; empty in a copy of this file beside a checkpoint.
-    installed_pipelines: ClassVar[set[str]] = set()
-
     def __post_init__(self, **kwargs):
         for name, value in {**ONE_WAY, "decoder_vocab_size": self.vocab_size, "attention_type": "softmax"}.items():
             if (given := kwargs.pop(name, None)) not in (None, value):
@@ -128,7 +125,6 @@ class RoFormerSeq2SeqConfig(ConfigurationMixin, PreTrainedConfig):
             raise ValueError(f"{given[0]} is a field of RoFormerConfig, not of RoFormerSeq2SeqConfig: leave it out")
         for name in ("is_decoder", "add_cross_attention"):
             kwargs.pop(name, None)  # fields of a MarianConfig
-        self._drop_installed_pipelines(kwargs)
         self.unpad_inputs = self.unpad_inputs is not False
         super().__post_init__(**kwargs)
         self.check()

@@ -26,8 +26,7 @@ def files_with_code(directory: str | Path) -> dict[str, bytes]:
     Returns:
         Name -> content: config.json and tokenizer_config.json with `auto_map`, which replace the folder's own, and the
         Python files. Every Auto class that this package supports is in `auto_map`, whatever the folder holds: for any
-        other, transformers would silently use its own class. The folders of models for triplets and for sequence to
-        sequence get their pipelines too.
+        other, transformers would silently use its own class. The folder of a model for triplets gets its pipeline too.
 
     Raises:
         ValueError: the folder's model is not one that this package computes.
@@ -61,12 +60,8 @@ def files_with_code(directory: str | Path) -> dict[str, bytes]:
 
         classes[AUTO_CLASS_FOR_TRIPLETS] = classes["AutoModelForTripletMatching"]
         also_needed.append(TripletMatchingPipeline)
-        config["custom_pipelines"] = {TASK: _pipeline(TripletMatchingPipeline, AUTO_CLASS_FOR_TRIPLETS)}
-    if "RoFormerForConditionalGeneration" in (config.get("architectures") or ()):
-        from ..seq2seq_pipelines import PIPELINES
-
-        also_needed += PIPELINES.values()
-        config["custom_pipelines"] = {task: _pipeline(cls, "AutoModelForSeq2SeqLM") for task, cls in PIPELINES.items()}
+        entry = {"impl": _reference(TripletMatchingPipeline), "pt": [AUTO_CLASS_FOR_TRIPLETS], "type": "text"}
+        config["custom_pipelines"] = {TASK: entry}
     config["auto_map"] = {auto_class: _reference(cls) for auto_class, cls in classes.items()}
     if config_class is RoFormerConfig or tokenizer_config.get("tokenizer_class") in TOKENIZER_NAMES:
         also_needed.append(RoFormerTokenizer)
@@ -135,11 +130,6 @@ def _siblings(path: Path) -> set[str]:
 
 def _reference(cls: type) -> str:
     return f"{cls.__module__.rpartition('.')[2]}.{cls.__name__}"
-
-
-def _pipeline(cls: type, auto_class: str) -> dict[str, object]:
-    """Return the entry of a config for a pipeline whose code is next to it."""
-    return {"impl": _reference(cls), "pt": [auto_class], "type": "text"}
 
 
 def _json(content: dict) -> bytes:

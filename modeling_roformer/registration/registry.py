@@ -1,4 +1,4 @@
-"""Registration of RoFormer and NEZHA with transformers' Auto classes and pipelines.
+"""Registration of RoFormer and NEZHA with transformers' Auto classes, and of the pipeline for triplets.
 
 Every Auto class that knows "roformer" returns a class of this package or raises an error. None falls back to
 transformers' own class, which computes some checkpoints wrongly.
@@ -35,7 +35,7 @@ def _refusing_class(auto_name: str, name: str) -> type:
 
 
 def register() -> None:
-    """Register configurations, models, tokenizer and pipelines; it can be called again."""
+    """Register configurations, models, tokenizer and pipeline; it can be called again."""
     AutoConfig.register(MODEL_TYPE, RoFormerConfig, exist_ok=True)
     for model_type in MODEL_TYPES:
         # AutoConfig.register allows one name per class.
@@ -77,30 +77,15 @@ def _register_models() -> None:
 
 
 def _register_pipelines() -> None:
-    from transformers import AutoModelForQuestionAnswering, AutoModelForSeq2SeqLM, pipelines
+    from transformers.pipelines import PIPELINE_REGISTRY
 
     from ..hub.remote_code import files_with_code
-    from ..seq2seq_pipelines import PIPELINES, TRANSLATION
     from ..triplet_matching import AutoModelForTripletMatching
     from ..triplet_pipeline import TASK, TripletMatchingPipeline
-    from .question_answering_pipeline import QUESTION_ANSWERING, ExtractiveQuestionAnsweringPipeline
 
     TripletMatchingPipeline.files_with_code = staticmethod(files_with_code)
-    RoFormerConfig.installed_pipelines |= {TASK, QUESTION_ANSWERING}
-    RoFormerSeq2SeqConfig.installed_pipelines |= set(PIPELINES)
-    tasks: dict[str, tuple] = {
-        task: (pipeline_class, AutoModelForSeq2SeqLM) for task, pipeline_class in PIPELINES.items()
-    }
-    tasks[QUESTION_ANSWERING] = (ExtractiveQuestionAnsweringPipeline, AutoModelForQuestionAnswering)
-    tasks[TASK] = (TripletMatchingPipeline, AutoModelForTripletMatching)
-    registry = pipelines.PIPELINE_REGISTRY
-    for task, (pipeline_class, auto_class) in tasks.items():
-        pipelines.REMOVED_TASKS.pop(task, None)
-        registry.supported_tasks.pop(task, None)  # registering a task again would warn
-        registry.register_pipeline(task, pipeline_class=pipeline_class, pt_model=auto_class, type="text")
-
-    def check_task(task: str) -> tuple:
-        """Return what transformers does, but read "translation_en_to_de" as "translation", as its version 4 did."""
-        return type(registry).check_task(registry, "translation" if TRANSLATION.fullmatch(task) else task)
-
-    registry.check_task = check_task
+    RoFormerConfig.installed_pipelines |= {TASK}
+    PIPELINE_REGISTRY.supported_tasks.pop(TASK, None)  # registering a task again would warn
+    PIPELINE_REGISTRY.register_pipeline(
+        TASK, pipeline_class=TripletMatchingPipeline, pt_model=AutoModelForTripletMatching, type="text"
+    )

@@ -90,8 +90,7 @@ class ServedModel:
     @cached_property
     def pipeline(self) -> transformers.Pipeline:
         """Pipeline of transformers for the model's task."""
-        task = {"question-answering": "extractive-question-answering"}.get(self.abilities.task, self.abilities.task)
-        task = "triplet-matching" if self.is_matcher and TRIPLET in self.abilities.tabs else task
+        task = "triplet-matching" if self.is_matcher and TRIPLET in self.abilities.tabs else self.abilities.task
         return transformers.pipeline(task, model=self.model, tokenizer=self.tokenizer, device=self.model.device)
 
     def checked(self, text: object, name: str = "the text") -> str:

@@ -11,9 +11,10 @@ from ..errors import ServingError
 from . import abilities, drawing
 from .examples import CHINESE, ENGLISH
 from .fill_mask import fill, fill_document
+from .question_answering import answer_question
 from .served_model import ServedModel
 from .similarity import compare, rank, triplet
-from .tasks import answer_question, classify, entities, segments, write
+from .tasks import classify, entities, segments, write
 
 _log = logging.getLogger(__name__)
 _LINE, _TEXT, _LINES, _DOCUMENT = 2, 5, 8, 16  # visible lines of a field

@@ -1,13 +1,11 @@
-"""Tasks of the page on one text: tokens, labels, answers to questions, generation."""
+"""Tasks of the page on one text: tokens, labels, generation."""
 
 from dataclasses import dataclass
 
 import torch
 
-from ..errors import ServingError
 from .served_model import Reading, ServedModel
 
-ANSWERS = 3
 NEW_TOKENS = 64
 SAMPLES = 3
 
@@ -52,19 +50,6 @@ def entities(served: ServedModel, text: str) -> tuple[list[dict], Reading]:
     return [
         {"entity": span["entity_group"], **{name: span[name] for name in ("score", "start", "end")}} for span in found
     ], reading
-
-
-@torch.inference_mode()
-def answer_question(served: ServedModel, question: str, context: str) -> list[dict]:
-    """Return the best answers with `score`, `start`, `end` and `answer`; a long context is read in windows."""
-    question, context = served.checked(question, "the question"), served.checked(context, "the document")
-    try:
-        found = served.pipeline(question=question, context=context, top_k=ANSWERS)
-    except ValueError as error:  # the question leaves no room for the document
-        raise ServingError(str(error)) from None
-    if not found:
-        raise ServingError("no answer was found in the document")
-    return found
 
 
 @torch.inference_mode()

@@ -62,6 +62,34 @@ def test_registering_twice_is_harmless(folder):
     assert type(transformers.AutoModel.from_pretrained(folder)).__module__ == "modeling_roformer.model"
 
 
+# Prints the tasks that the package adds, after comparing everything else with transformers' own state.
+CHANGES = """
+from transformers import pipelines
+from transformers.models.auto import modeling_auto
+
+def state():
+    registry = pipelines.PIPELINE_REGISTRY
+    tasks = {task: registry.check_task(task) for task in registry.get_supported_tasks()}
+    classes = [cls for cls in vars(modeling_auto).values() if isinstance(cls, type)]
+    mappings = [getattr(cls, "_model_mapping", None) for cls in classes]
+    models = [dict(mapping._model_mapping) for mapping in mappings if mapping is not None]
+    return tasks, models, registry.check_task.__func__, dict(pipelines.REMOVED_TASKS)
+
+before, *rest = state()
+import modeling_roformer
+modeling_roformer.RoFormerConfig
+after, *rest_after = state()
+assert rest == rest_after and all(after[task] == found for task, found in before.items())
+print(*after.keys() - before.keys())
+"""
+
+
+@pytest.mark.slow
+def test_nothing_changes_for_other_models():
+    done = subprocess.run([sys.executable, "-c", CHANGES], capture_output=True, text=True)
+    assert (done.returncode, done.stdout.split()) == (0, ["triplet-matching"]), done.stderr
+
+
 def test_public_names_are_defined_in_files_that_travel():
     """Code that is copied next to a checkpoint needs each public class in a file of its own name."""
     for name in modeling_roformer.__all__:

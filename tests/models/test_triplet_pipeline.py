@@ -30,7 +30,6 @@ from transformers.pipelines.pt_utils import KeyDataset
 from modeling_roformer import (
     RoFormerConfig,
     RoFormerForMaskedLM,
-    RoFormerForQuestionAnswering,
     RoFormerForTripletMatching,
     RoFormerTokenizer,
 )
@@ -167,15 +166,6 @@ def test_a_pipeline_comes_back_with_the_package_and_nobody_is_asked(folder, tmp_
     with refused(ValueError, "save_pretrained", "push_to_hub"):
         match.save_pretrained(tmp_path / "other", push_to_hub=True)
     assert not (tmp_path / "other").exists()
-
-
-def test_so_does_a_pipeline_that_transformers_saves_by_itself(tokenizer, tmp_path):
-    model = RoFormerForQuestionAnswering(small_config(vocab_size=len(VOCABULARY))).eval()
-    answer = pipeline("extractive-question-answering", model=model, tokenizer=tokenizer)
-    answer.save_pretrained(tmp_path)
-    again = pipeline("extractive-question-answering", model=str(tmp_path))
-    asked = {"question": "借款", "context": "原告与被告于年月日登记结婚"}
-    assert type(again) is type(answer) and again(asked) == answer(asked)
 
 
 def test_only_models_for_triplets_carry_the_pipeline(folder, tokenizer, tmp_path):
