@@ -14,8 +14,12 @@ BENCH := $(VENV)/bench
 STAMPS := $(PACKAGE) $(TOOLS) $(RAY) $(BROWSER) $(DIST) $(SITE) $(BENCH)
 
 ROOMS := modeling_roformer tokenization model_cards conversion training serving
+PIP := $(VENV)/bin/python -m pip --quiet --disable-pip-version-check
+# Copy what is packaged into a temporary folder: a build leaves files beside its sources, which the next one would take.
+COPIED = folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && mkdir "$$folder/tree" \
+	&& cp -r setup.py setup.cfg pyproject.toml README.md LICENSE roformer_command.py $(ROOMS) "$$folder/tree"
 
-.PHONY: demo test test-random test-slow test-ray test-page test-js test-common test-clients test-floors test-floors-quick test-newest test-gpu figures-gpu has-gpu examples lint ruff schemas contracts types dist site figures figures-status clean
+.PHONY: demo test test-random test-slow test-ray test-page test-js test-common test-clients test-floors test-floors-quick test-newest test-gpu figures-gpu has-gpu acceptance examples lint ruff schemas repository contracts types dist site figures figures-status clean
 
 demo: $(PACKAGE)
 	$(VENV)/bin/python examples/demo.py
@@ -116,11 +120,23 @@ $(GPU)/installed: setup.cfg pyproject.toml constraints.txt
 	@$(GPU)/bin/uv pip install --quiet --python $(GPU)/bin/python --constraint '$(CONSTRAINTS)' --editable '.[test]'
 	@touch $@
 
+# Every command and Python block of README.md and docs/, as a user types them who installed the wheel. The environment takes the
+# wheel's dependencies from .venv, whose own installation of the package it does not see: .pth files there are not read.
+ACCEPTANCE := .venv-acceptance
+EXTRAS := train,keras,sentence-transformers,retrieval,export,embed
+SITE_PACKAGES := -c 'import sysconfig; print(sysconfig.get_path("purelib"))'
+acceptance: $(TOOLS)
+	@rm -rf $(ACCEPTANCE) && $(VENV)/bin/python -m venv --without-pip $(ACCEPTANCE)
+	@$(VENV)/bin/python $(SITE_PACKAGES) > "$$($(ACCEPTANCE)/bin/python $(SITE_PACKAGES))/dependencies.pth"
+	@$(COPIED) && cd '$(CURDIR)' && $(PIP) wheel --no-index --no-deps --no-build-isolation --wheel-dir "$$folder" "$$folder/tree" \
+		&& $(PIP) --python $(ACCEPTANCE)/bin/python install --no-index "$$(echo "$$folder"/*.whl)[$(EXTRAS)]"
+	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2 --dist worksteal -vv -m acceptance tests/acceptance
+
 # Every script of examples/, with a setting that takes seconds.
 examples: $(TOOLS)
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" bash examples/run_all.sh
 
-lint: ruff schemas contracts types
+lint: ruff schemas repository contracts types
 
 ruff: $(TOOLS)
 	$(VENV)/bin/ruff check .
@@ -135,12 +151,14 @@ schemas: $(TOOLS)
 	$(SCHEMA) vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml
 	$(SCHEMA) vendor.citation-file-format --force-filetype yaml CITATION.cff
 
+# What the documentation, the workflows and the requirements name.
+repository: $(TOOLS)
+	$(VENV)/bin/python -m pytest -o addopts=-q tests/repository
+
 # Make an ordinary installation in the folder `site` of a temporary folder, and go there: in an editable one, the tools
 # below miss packages.
-INSTALLED = folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && mkdir "$$folder/tree" \
-	&& cp -r setup.py setup.cfg pyproject.toml README.md LICENSE roformer_command.py $(ROOMS) "$$folder/tree" && cp pyproject.toml "$$folder" \
-	&& $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-index --no-deps --no-build-isolation \
-		--target "$$folder/site" "$$folder/tree" && cd "$$folder"
+INSTALLED = $(COPIED) && cp pyproject.toml "$$folder" \
+	&& $(PIP) install --no-index --no-deps --no-build-isolation --target "$$folder/site" "$$folder/tree" && cd "$$folder"
 
 # The contracts of pyproject.toml.
 contracts: $(TOOLS)
@@ -193,4 +211,4 @@ $(STAMPS): setup.cfg pyproject.toml constraints.txt
 	@touch $(PACKAGE) $@
 
 clean:
-	rm -rf $(VENV) $(CLIENTS) $(FLOORS) $(NEWEST) $(GPU) .cache .pytest_cache .ruff_cache .hypothesis *.egg-info build dist
+	rm -rf $(VENV) $(CLIENTS) $(FLOORS) $(NEWEST) $(GPU) $(ACCEPTANCE) .cache .pytest_cache .ruff_cache .hypothesis *.egg-info build dist

@@ -15,6 +15,7 @@ import torch
 import transformers
 from helpers import command_line
 from helpers.messages import assert_states, refused
+from helpers.pages import blocks
 from helpers.paths import REPOSITORY
 from helpers.properties import max_examples
 from helpers.small_models import small_config
@@ -604,3 +605,15 @@ def test_bert4keras_live(tmp_path):
             difference = np.abs(mine[here] - theirs[here]).max()
             print(f"{name}: {difference:.1e} of {np.abs(theirs[here]).max():.2f}")
             assert difference < 2e-5, name
+
+
+@pytest.mark.live
+@pytest.mark.skipif(not BERT4KERAS, reason="name a Python that has bert4keras in ROFORMER_BERT4KERAS_PYTHON")
+def test_bert4keras_prints_what_the_page_says(tmp_path):
+    (block,) = (block for block in blocks("docs/converting.md") if block.language == "py")
+    convert(REPOSITORY / "examples" / "roformer-mini-zh", tmp_path / "model")
+    export_tf(tmp_path / "model", tmp_path / "legacy")
+    environment = {**os.environ, "TF_KERAS": "1", "TF_USE_LEGACY_KERAS": "1", "PYTHONUTF8": "1"}
+    command = [BERT4KERAS, "-c", block.code]
+    done = subprocess.run(command, cwd=tmp_path / "legacy", env=environment, capture_output=True, text=True)
+    assert done.stdout.endswith(block.output), done.stderr

@@ -8,7 +8,6 @@ import json
 import math
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from helpers import command_line
 from helpers.messages import assert_states
 from helpers.paths import REPOSITORY
 from sentence_transformers import SentenceTransformer
@@ -252,8 +252,7 @@ def make_keras(fixture: str, form: str, folder: Path) -> None:
 
 def roformer(folder: Path, *arguments: object) -> subprocess.CompletedProcess:
     """Run the installed command in a process of its own, in a folder."""
-    program = Path(sys.executable).with_name("roformer")
-    return subprocess.run([program, *map(str, arguments)], cwd=folder, capture_output=True, text=True)
+    return subprocess.run([command_line.ROFORMER, *map(str, arguments)], cwd=folder, capture_output=True, text=True)
 
 
 @pytest.fixture(scope="module")
@@ -275,13 +274,17 @@ def place(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def told(place):
-    """Name -> what `roformer info --json` says of the checkpoint; an error's line if it fails."""
-    found = {}
-    for folder in sorted((place / "cases").iterdir()):
-        done = roformer(place, "info", "--json", f"cases/{folder.name}")
-        assert "Traceback" not in done.stderr
-        found[folder.name] = json.loads(done.stdout) if done.returncode == 0 else done.stderr
-    return found
+    """Path -> what `roformer info --json` says of the checkpoint; an error's line if it fails."""
+    paths = [str(folder.relative_to(place)) for part in ("cases", "out") for folder in sorted((place / part).iterdir())]
+    done = command_line.run_in_one_process(place, [["info", "--json", path] for path in paths])
+    return {path: json.loads(out) if code == 0 else err for path, (code, out, err) in zip(paths, done, strict=True)}
+
+
+@pytest.fixture(scope="module")
+def refusals(place):
+    """Name -> exit code and stderr of `roformer convert` of the checkpoint alone."""
+    done = command_line.run_in_one_process(place, [["convert", f"cases/{name}", f"alone-{name}"] for name in REFUSED])
+    return {name: (code, err) for name, (code, _, err) in zip(REFUSED, done, strict=True)}
 
 
 NAMES = [*CONVERTED, *REFUSED, *(f"legacy-{folder.name}" for folder in sorted(LEGACY.iterdir())), *keras_forms()]
@@ -289,13 +292,13 @@ NAMES = [*CONVERTED, *REFUSED, *(f"legacy-{folder.name}" for folder in sorted(LE
 
 @pytest.mark.parametrize("name", NAMES)
 def test_both_commands_agree(name, place, told):
-    said, out = told[name], place / "out" / name
+    said, out = told[f"cases/{name}"], place / "out" / name
     converts = isinstance(said, dict) and "`roformer convert` turns it" in (said["loads_with"] or "")
     assert converts == out.is_dir(), said
     assert out.is_dir() or name not in CONVERTED
     assert not out.is_dir() or name not in REFUSED
     if out.is_dir():
-        after = json.loads(roformer(place, "info", "--json", f"out/{name}").stdout)
+        after = told[f"out/{name}"]
         assert after["parameters"] == said["parameters"] and after["architecture"]
         # The class of the result is another, or the mask of a fine-tuned model is not that of the family.
         if not any(part in name for part in ("factorised", "causal", "unilm-")):
@@ -304,12 +307,11 @@ def test_both_commands_agree(name, place, told):
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_both_commands_name_the_same_trouble(name, place, told):
-    said, facts = told[name], REFUSED[name][1]
+def test_both_commands_name_the_same_trouble(name, place, told, refusals):
+    said, facts, (code, err) = told[f"cases/{name}"], REFUSED[name][1], refusals[name]
     assert_states(said if isinstance(said, str) else " ".join(said["notes"]), *facts)
-    done = roformer(place, "convert", f"cases/{name}", f"alone-{name}")
-    assert done.returncode == 1 and done.stderr.count("\n") == 1 and not (place / f"alone-{name}").exists()
-    assert_states(done.stderr, *facts)
+    assert code == 1 and err.count("\n") == 1 and not (place / f"alone-{name}").exists()
+    assert_states(err, *facts)
 
 
 @pytest.mark.parametrize("name", CONVERTED)

@@ -5,6 +5,8 @@ What a command computes is tested on the installed program too: in tests/test_in
 tests/serving/test_page_command.py. A module gets the fixture by `run = command_line.run`.
 """
 
+import json
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +16,29 @@ import pytest
 from modeling_roformer.cli import main
 
 ROFORMER = Path(sys.executable).with_name("roformer")
+# What the program does, once for each line: the arguments of a command.
+_PROGRAM = """
+import io, json, sys
+from contextlib import redirect_stderr, redirect_stdout
+from roformer_command import main
+for line in sys.stdin:
+    sys.argv, code = ["roformer", *json.loads(line)], 0
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+        try:
+            main()
+        except SystemExit as stop:
+            code = stop.code or 0
+    print(json.dumps([code, out.getvalue(), err.getvalue()]))
+"""
+
+
+def run_in_one_process(folder: Path, commands: list[list[str]]) -> list[tuple[int, str, str]]:
+    """Run commands one after the other in one process; return exit code, stdout and stderr of each."""
+    lines = "\n".join(map(json.dumps, commands))
+    program = [sys.executable, "-c", _PROGRAM]
+    done = subprocess.run(program, input=lines, cwd=folder, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0 and "Traceback" not in done.stdout, done.stderr
+    return [tuple(json.loads(line)) for line in done.stdout.splitlines()]
 
 
 @pytest.fixture

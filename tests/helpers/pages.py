@@ -1,22 +1,16 @@
-"""Blocks of README.md and of the pages of docs/: reading them, running them, and comparing their output with the page.
+"""The README and the pages of docs/: their blocks of code, and the comparison of what they show with what is printed.
 
-With ROFORMER_RENEW_PAGES=1, an output that differs is written into the page. Read the page then: its sentences may name
-it.
+With ROFORMER_RENEW_PAGES=1 an output that differs is written into the page instead of failing.
 """
 
+import difflib
 import io
 import os
 import re
-import runpy
-import shlex
-import sys
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stdout
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 
 from helpers.paths import REPOSITORY
-
-from modeling_roformer.cli import main
 
 PAGES = {
     path.relative_to(REPOSITORY).as_posix(): path.read_text(encoding="utf-8")
@@ -104,14 +98,15 @@ def assert_ends(block: Block, printed: str) -> None:
 
 
 def differ(block: Block, printed: str) -> None:
-    """Fail, or write what was printed into the page."""
-    assert block.output and os.environ.get("ROFORMER_RENEW_PAGES"), f"{block} prints\n{printed}"
+    """Fail with a diff, or write what was printed into the page."""
+    shown = block.output or ""
+    diff = difflib.unified_diff(shown.splitlines(), printed.splitlines(), "the page", "printed", lineterm="")
+    assert block.output and os.environ.get("ROFORMER_RENEW_PAGES"), "\n".join([f"{block}:", block.code, *diff])
     path, before = REPOSITORY / block.page, f"{block.code}```\n```text\n"
     old, new = (f"{before}{output}```" for output in (block.output, renewed(block.output, printed)))
     page = path.read_text(encoding="utf-8")
-    if page.count(new) != 1:  # another test of the same page may have written it
-        assert page.count(old) == 1, block
-        path.write_text(page.replace(old, new), encoding="utf-8")
+    assert page.count(old) == 1, block
+    path.write_text(page.replace(old, new), encoding="utf-8")
 
 
 def renewed(output: str, printed: str) -> str:
@@ -122,7 +117,8 @@ def renewed(output: str, printed: str) -> str:
         length = part.count("\n")
         starts = range(at, max(len(lines) - length, at) + 1)
         likeness = {
-            start: SequenceMatcher(None, part, "".join(lines[start : start + length])).ratio() for start in starts
+            start: difflib.SequenceMatcher(None, part, "".join(lines[start : start + length])).ratio()
+            for start in starts
         }
         best = max(reversed(starts), key=likeness.__getitem__)  # the last of equal ones: a page shows the end
         parts.append("".join(lines[best : best + length]) if length else "")
@@ -130,32 +126,9 @@ def renewed(output: str, printed: str) -> str:
     return "...\n".join(parts)
 
 
-def failure_is_shown(block: Block) -> bool:
-    return "roformer: " in (block.output or "")
-
-
-def complaints(stderr: str) -> str:
-    return "".join(line for line in stderr.splitlines(True) if "roformer: " in line)
-
-
-def run_command(line: str, monkeypatch) -> tuple[int, str, str]:
-    """Run a command in this process; return its exit code, stdout and stderr."""
-    words = shlex.split(line)
-    script = words.pop(1) if words[0] == "python" else None
-    monkeypatch.setattr(sys, "argv", words if script is None else [script, *words[1:]])
-    out, err = io.StringIO(), io.StringIO()
-    code = 0
-    with redirect_stdout(out), redirect_stderr(err):
-        try:
-            main() if script is None else runpy.run_path(script, run_name="__main__")
-        except SystemExit as stop:
-            code = stop.code or 0
-    return code, out.getvalue(), err.getvalue()
-
-
-def run_code(block: Block, names: dict | None = None) -> str:
-    """Run a block in this process, as a script of its own or with given `names`; return what it prints."""
+def run_code(block: Block, names: dict) -> str:
+    """Run a block in this process with the given `names`; return what it prints."""
     out = io.StringIO()
     with redirect_stdout(out):
-        exec(compile("\n" * block.line + block.code, block.page, "exec"), names or {"__name__": "__main__"})
+        exec(compile("\n" * block.line + block.code, block.page, "exec"), names)
     return out.getvalue()

@@ -16,7 +16,13 @@ from helpers.messages import assert_states, refused
 from helpers.paths import REPOSITORY
 from helpers.small_models import TINY, small_config
 from safetensors.torch import load_file, save_file
-from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSequenceClassification
+from transformers import (
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+)
 
 from modeling_roformer import (
     NezhaConfig,
@@ -28,6 +34,7 @@ from modeling_roformer import (
     RoFormerSeq2SeqModel,
 )
 from modeling_roformer.loading import ShapeMismatchError
+from modeling_roformer.model_cards.releases import RELEASES
 
 WEIGHT = "roformer.encoder.layer.1.output.dense.weight"
 TABLE = "roformer.encoder.embed_positions.weight"
@@ -57,6 +64,20 @@ def test_round_trip(model, folder):
     for name, tensor in model.state_dict().items():
         assert torch.equal(loaded.state_dict()[name], tensor), name
     assert loaded.cls.predictions.decoder.weight is loaded.get_input_embeddings().weight
+
+
+# A form in PyTorch of each kind of release that loads without a conversion.
+DIRECT = {"roformer": "v1", "v2": "v2"}
+
+
+def test_releases_that_need_no_conversion_load_directly():
+    """They have no star in the README. The folders were saved by the package that saved the releases."""
+    assert {release.kind for release in RELEASES.values() if release.loads_from_hub} == DIRECT.keys()
+    for form in DIRECT.values():
+        folder = REPOSITORY / "tests" / "fixtures" / "pytorch" / form
+        loaded, report = AutoModelForMaskedLM.from_pretrained(folder, output_loading_info=True)
+        assert type(loaded) is RoFormerForMaskedLM and not any(report.values())
+        assert AutoTokenizer.from_pretrained(folder).tokenize("明月旋转") == ["明月", "旋转"]
 
 
 @pytest.mark.parametrize("load", [RoFormerModel, RoFormerForMaskedLM, RoFormerForSequenceClassification, AutoModel])

@@ -8,8 +8,7 @@ from helpers.paths import REPOSITORY
 
 SETTINGS = ConfigParser()
 SETTINGS.read(REPOSITORY / "setup.cfg", encoding="utf-8")
-# What the scripts that made the fixtures were run with, and the installer of `make test-floors`, each by its project's
-# own name.
+# What the scripts that made the fixtures were run with, and the installer of the Makefile.
 PEERS = {"bert4keras", "roformer", "tensorflow-cpu", "tf-keras", "uv"}
 _SPACE = r"(?:[ \t]|\\\n)+"  # a backslash ends a line that goes on in the next
 COMMAND = re.compile(
@@ -28,24 +27,18 @@ def normal(name: str) -> str:
 def names_in(requirements: str) -> set[str]:
     """Return the names in requirements, one per line."""
     lines = (line.partition("#")[0].strip() for line in requirements.splitlines())
-    return {
-        normal(NAME.match(line)[0]) for line in lines if line and "@" not in line and not line.startswith(("-", "."))
-    }
+    return {normal(NAME.match(line)[0]) for line in lines if line and "@" not in line and line[0] not in "-."}
 
 
 OURS = normal(SETTINGS["metadata"]["name"])
 EXTRAS = {name: names_in(lines) for name, lines in SETTINGS["options.extras_require"].items()}
-PLAIN = names_in(SETTINGS["options"]["install_requires"])
-KNOWN = PLAIN.union(*EXTRAS.values()) - {OURS}
+KNOWN = names_in(SETTINGS["options"]["install_requires"]).union(*EXTRAS.values()) - {OURS} | PEERS
 
 
 def commands(text: str) -> list[list[str]]:
     """Return the words after each `pip install` or similar: options, names and paths."""
-    found = []
-    for command in COMMAND.finditer(text):
-        words = re.findall(r"'[^'\n]*'|\"[^\"\n]*\"|[^\s'\"]+", command["words"].replace("\\\n", " "))
-        found.append([word.strip("'\"") for word in words])
-    return found
+    found = (command["words"].replace("\\\n", " ") for command in COMMAND.finditer(text))
+    return [[word.strip("'\"") for word in re.findall(r"'[^'\n]*'|\"[^\"\n]*\"|[^\s'\"]+", words)] for words in found]
 
 
 def named(words: list[str]) -> set[str]:
@@ -59,60 +52,56 @@ def named(words: list[str]) -> set[str]:
     return found
 
 
-def files():
-    """Every text that a reader or a program may see."""
+def files() -> dict[str, str]:
+    """Return every text that a reader or a program may see, by its path."""
     hidden = re.compile(r"/(\.(?!ci/)[^/]*|__pycache__|[^/]*\.egg-info|build|dist)/")
+    found = {}
     for path in sorted(REPOSITORY.rglob("*")):
         place = f"/{path.relative_to(REPOSITORY)}"
         if path.is_file() and not hidden.search(place) and path.stat().st_size < 1 << 20:
             try:
-                yield place[1:], path.read_text(encoding="utf-8")
+                found[place[1:]] = path.read_text(encoding="utf-8")
             except UnicodeDecodeError:
                 continue
+    del found["tests/repository/test_names_to_install.py"]
+    return found
 
 
-FILES = dict(files())
+FILES = files()
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("pip install modeling-roformer", {"modeling-roformer"}),
         ("`pip install 'Modeling_RoFormer[page]>=1'`, then", {"modeling-roformer"}),
-        ('"pip install \\"x\\""', set()),
         ("pip install -q --target folder . h5py", {"h5py"}),
         ("pip install '.[train,keras]' numpy \\\n    rich==13", {"numpy", "rich"}),
         ("pip install './wheels/modeling_roformer-0.1.0-py3-none-any.whl[page]'", set()),
         ("pip install 'modeling-roformer[page] @ git+https://example.org/x'", set()),
-        ("`pip install\n'.[embed]'` brings", set()),
         ("what pip installs", set()),
         ("pip  --quiet install x", {"x"}),
         ("uv tool install x", {"x"}),
         ("uvx x", {"x"}),
-        ("pipx run x", {"x"}),
     ],
 )
 def test_commands_are_read(text, expected):
     assert set().union(*map(named, commands(text))) == expected
 
 
-def test_every_name_to_install_is_a_known_package():
-    shown = {}
-    for place, text in FILES.items():
-        if place != "tests/test_names_to_install.py":
-            for words in commands(text):
-                shown.setdefault(place, set()).update(named(words))
+def test_every_name_and_extra_to_install_is_known():
+    shown = {place: found for place, text in FILES.items() if (found := commands(text))}
     assert len(shown) > 20 and {"README.md", "docs/index.md", "serving/page/server.py"} & shown.keys()
-    assert {place: names - KNOWN - PEERS for place, names in shown.items() if names - KNOWN - PEERS} == {}
+    for place, found in shown.items():
+        assert set().union(*map(named, found)) <= KNOWN, place
+        extras = [re.fullmatch(r"\.\[([\w,-]+)\]", word) for words in found for word in words]
+        assert {name for match in extras if match for name in match[1].split(",")} <= EXTRAS.keys(), place
 
 
 def test_no_list_of_requirements_names_this_package():
-    lists = {
-        place: text for place, text in FILES.items() if re.search(r"(requirements|constraints)[\w-]*\.txt$", place)
-    }
+    lists = [place for place in FILES if re.search(r"(requirements|constraints)[\w-]*\.txt$", place)]
     assert "examples/space/requirements.txt" in lists
-    for place, text in lists.items():
-        assert OURS not in names_in(text), place
+    for place in lists:
+        assert OURS not in names_in(FILES[place]), place
     # Of itself the package asks for no more than extras, which pip finds in what it is installing.
     for lines in [SETTINGS["options"]["install_requires"], *SETTINGS["options.extras_require"].values()]:
         for line in lines.splitlines():
@@ -122,21 +111,13 @@ def test_no_list_of_requirements_names_this_package():
 def test_the_space_names_what_the_package_and_the_page_need():
     listed = [line for line in FILES["examples/space/requirements.txt"].splitlines() if not line.startswith("#")]
     needed = SETTINGS["options"]["install_requires"] + SETTINGS["options.extras_require"]["page"]
-    assert listed == needed.split("\n")[1:] or sorted(listed) == sorted(line for line in needed.split("\n") if line)
-
-
-def test_extras_that_are_named_exist():
-    for place, text in FILES.items():
-        if place != "tests/test_names_to_install.py":
-            for words in commands(text):
-                for names in re.findall(r"^\.\[([\w,-]+)\]$", "\n".join(words), re.MULTILINE):
-                    assert set(names.split(",")) <= EXTRAS.keys(), place
+    assert sorted(listed) == sorted(filter(None, needed.split("\n")))
 
 
 def test_cards_say_that_no_registry_has_the_package():
     """They are read on the Hub, far from the clone."""
-    cards = {place: text for place, text in FILES.items() if re.fullmatch(r"model_cards/[^/]+/README\.md", place)}
+    cards = [place for place in FILES if re.fullmatch(r"model_cards/[^/]+/README\.md", place)]
     assert len(cards) >= 15
-    cards |= {place: FILES[place] for place in ("model_cards/template.md", "serving/onnx_export/card.md")}
-    for place, text in cards.items():
-        assert re.search(r"\bno (package )?registry\b", " ".join(text.split())) and "clone" in text, place
+    for place in [*cards, "model_cards/template.md", "serving/onnx_export/card.md"]:
+        text = " ".join(FILES[place].split())
+        assert re.search(r"\bno (package )?registry\b", text) and "clone" in text, place

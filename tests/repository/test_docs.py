@@ -1,0 +1,162 @@
+"""README.md, CONTRIBUTING.md and docs/, as text: what they name exists. `make acceptance` runs their blocks."""
+
+import ast
+import re
+import subprocess
+import sys
+from configparser import ConfigParser
+from pathlib import Path
+
+import pytest
+import typer.main
+from helpers import pages
+from helpers.pages import PAGES, blocks
+from helpers.paths import REPOSITORY
+from readme_table import with_released_table
+
+from modeling_roformer.cli.commands import app
+from modeling_roformer.model_cards.releases import RELEASES
+
+CONTRIBUTING = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
+DOCS = [page for page in PAGES if page != "README.md"]
+PYTHON = {page: found for page in PAGES if (found := [b for b in blocks(page) if b.language == "python"])}
+# Modules that a plain installation lacks -> their names in setup.cfg.
+BEYOND_PLAIN = {name: name for name in ("datasets", "onnxruntime", "peft")}
+BEYOND_PLAIN["sentence_transformers"] = "sentence-transformers"
+
+
+def commands_of(group, before: str = "") -> dict:
+    """Return the commands of a group and of its subgroups, by the words that are typed after `roformer`."""
+    found = {}
+    for name, command in group.commands.items():
+        found |= commands_of(command, f"{name} ") if hasattr(command, "commands") else {before + name: command}
+    return found
+
+
+COMMANDS = commands_of(typer.main.get_command(app))
+TYPED = [line for page in PAGES for block in blocks(page) for line in block.commands]
+
+
+@pytest.mark.parametrize("page", [*PAGES, "CHANGELOG.md", "CONTRIBUTING.md"])
+def test_links_lead_somewhere(page):
+    text = (REPOSITORY / page).read_text(encoding="utf-8")
+    for target, _, heading in (link.partition("#") for link in re.findall(r"\]\((?!https?://)([^)]+)\)", text)):
+        path = ((REPOSITORY / page).parent / target).resolve() if target else REPOSITORY / page
+        assert path.exists(), target
+        if heading:
+            titles = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+            assert heading in {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}, heading
+
+
+def test_the_readme_is_short_and_every_page_is_found():
+    assert PAGES["README.md"].count("\n") <= 200
+    for page in DOCS:
+        name = page.removeprefix("docs/")
+        assert name == "index.md" or f"({name})" in PAGES["docs/index.md"], page
+
+
+def test_make_has_the_targets_that_are_shown():
+    makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
+    targets = re.findall(r"^make (\w[\w-]*)", PAGES["README.md"] + CONTRIBUTING, re.MULTILINE)
+    assert len(targets) >= 14
+    for target in targets:
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_the_files_and_folders_that_contributing_names_exist():
+    paths = re.findall(r"`([\w./*-]+(?:\.py|\.md|/))`", CONTRIBUTING)
+    assert len(paths) > 50
+    tops = [folder for folder in REPOSITORY.iterdir() if folder.is_dir() and not folder.name.startswith(".")]
+    for path in paths:
+        assert any(REPOSITORY.glob(path)) or any(any(top.glob(f"**/{path}")) for top in tops), path
+
+
+def test_commands_and_scripts_have_the_options_that_are_shown():
+    """And every command is shown."""
+    for name, command in COMMANDS.items():
+        lines = [line for line in TYPED if line.startswith(f"roformer {name} ")]
+        assert lines, name
+        known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+        for line in lines:
+            assert set(re.findall(r" (--[\w-]+)", line)) <= known, line
+    text = "".join(PAGES.values()).replace("\\\n", "")
+    scripts = re.findall(r"(?:`|^    )python (benchmarks/\w+\.py)([^`\n]*)", text, re.MULTILINE)
+    assert len(scripts) > 15
+    for script, arguments in scripts:
+        source = (REPOSITORY / script).read_text(encoding="utf-8")
+        for option in re.findall(r"--[\w-]+", arguments):
+            assert f'"{option}"' in source, f"{script} {option}"
+
+
+def test_options_in_running_text_exist():
+    commands = [typer.main.get_command(app), *COMMANDS.values()]
+    known = {option for command in commands for parameter in command.params for option in parameter.opts}
+    known |= {"--help", "--editable"}  # the last is pip's
+    for folder in ("benchmarks", "examples", "training"):
+        for script in (REPOSITORY / folder).rglob("*.py"):
+            known |= set(re.findall(r'"(--[\w-]+)"', script.read_text(encoding="utf-8")))
+    for page in PAGES.keys() - {"docs/elsewhere.md"}:  # there, options are those of other tools
+        for code in re.findall(r"`([^`\n]+)`", re.sub(pages.BLOCK, "", PAGES[page])):
+            assert code.startswith("python ") or set(re.findall(r"(?<!\S)--[\w-]+", code)) <= known, f"{page}: {code}"
+
+
+def imports(code: str) -> list[tuple[str, set[str]]]:
+    """Return each module that the code imports, with the names imported from it."""
+    found = []
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Import):
+            found += [(alias.name, set()) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            found.append((node.module, {alias.name for alias in node.names}))
+    return found
+
+
+@pytest.mark.parametrize("page", PYTHON)
+def test_a_page_names_the_extra_that_its_code_needs(page):
+    settings = ConfigParser()
+    settings.read(REPOSITORY / "setup.cfg", encoding="utf-8")
+    extras = {
+        name: set(re.findall(r"^[\w-]+", requirements, re.MULTILINE))
+        for name, requirements in settings["options.extras_require"].items()
+    }
+    named = {name for names in re.findall(r"pip install '\.\[([\w,-]+)\]'", PAGES[page]) for name in names.split(",")}
+    assert named <= set(extras)
+    installed = set().union(*(extras[name] for name in named))
+    for block in PYTHON[page]:
+        for module, names in imports(block.code):
+            needed = "accelerate" if "Trainer" in names else BEYOND_PLAIN.get(module.partition(".")[0])
+            assert needed is None or needed in installed, f"{block}: {needed}"
+        assert "torch.onnx" not in block.code or {"onnx", "onnxscript"} <= installed, block
+
+
+@pytest.mark.parametrize("page", PYTHON)
+def test_a_block_imports_what_it_uses(page, tmp_path):
+    """Each can be copied alone, although `make acceptance` runs those of a page in one process."""
+    for block in PYTHON[page]:
+        (tmp_path / f"line_{block.line}.py").write_text(block.code, encoding="utf-8")
+        uses = re.search(r"from_pretrained\(|pipeline\(|SentenceTransformer\(", block.code)
+        imported = re.search(r"^(import|from) modeling_roformer\b", block.code, re.MULTILINE)
+        assert uses is None or (imported is not None and imported.start() < uses.start()), block
+    check = [Path(sys.executable).with_name("ruff"), "check", "--isolated", "--no-cache", "--select", "F821", tmp_path]
+    done = subprocess.run(check, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/checkpoints.md"])
+def test_the_tables_of_released_checkpoints_are_the_generated_ones(page):
+    assert with_released_table(PAGES[page]) == PAGES[page], f"python site_tools/readme_table.py {page}"
+    assert all(name in PAGES[page] for name in RELEASES)
+
+
+def test_an_output_that_differs_is_renewed_on_request(tmp_path, monkeypatch):
+    monkeypatch.setattr(pages, "REPOSITORY", tmp_path)
+    page = "a\n```bash\nroformer x\n```\n```text\n...\n│ word │ 0.5 │\n...\nseconds 3\n```\nb\n"
+    (tmp_path / "page.md").write_text(page)
+    block = pages.Block("page.md", "bash", "roformer x\n", "...\n│ word │ 0.5 │\n...\nseconds 3\n", 2)
+    printed = "first\n│ word │ 0.75 │\n│ rest │ 0.2 │\nseconds 4\n"
+    monkeypatch.delenv("ROFORMER_RENEW_PAGES", raising=False)
+    with pytest.raises(AssertionError):
+        pages.assert_printed(block, printed)
+    monkeypatch.setenv("ROFORMER_RENEW_PAGES", "1")
+    pages.assert_printed(block, printed)
+    assert (tmp_path / "page.md").read_text() == page.replace("0.5", "0.75").replace("seconds 3", "seconds 4")
