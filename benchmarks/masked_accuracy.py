@@ -27,9 +27,8 @@ from rich.table import Table
 from transformers import AutoModelForMaskedLM, PreTrainedTokenizerBase
 
 from modeling_roformer.tokenization.vocabulary_maker.corpus import read_chunks
-from modeling_roformer.training.pretraining.masking import IGNORED, MaskingCollator, uniform
-from modeling_roformer.training.pretraining.pretrain import Corpus
-from modeling_roformer.training.runs.models import load_tokenizer
+from modeling_roformer.training import Corpus, MaskingCollator, load_tokenizer
+from modeling_roformer.training.pretraining.masking import IGNORED, uniform
 
 LENGTH = 512
 LENGTHS = (512, 2_048, 4_096)  # of windows
@@ -43,7 +42,7 @@ def masked_batches(
 ) -> list[dict]:
     """Return batches of pieces of at most `length` tokens in random order, with `wanted` masked words, or as many as
     there are."""
-    pieces = Corpus([source], cache).pieces(tokenizer, length)
+    pieces = Corpus([source], cache=cache).pieces(tokenizer, length)
     collator = MaskingCollator(tokenizer, seed, share=SHARE, replaced=1, random=0)
     order = np.argsort(uniform((seed, 0), (0, 0, 0), len(pieces)))
     batches, masked = [], 0

@@ -30,8 +30,8 @@ from transformers import AutoModelForMaskedLM
 
 from modeling_roformer.serving.onnx_export.graph import quiet, write_graph
 from modeling_roformer.serving.onnx_export.quantization import halve, quantize
+from modeling_roformer.training import load_tokenizer
 from modeling_roformer.training.pretraining.masking import IGNORED
-from modeling_roformer.training.runs.models import load_tokenizer
 
 
 def second_products(graph: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""Pre-train a RoFormer with masked language modelling. The same command resumes a stopped run.
+"""Pre-train a RoFormer with masked language modelling, in stages.
 
     roformer vocab TEXT... --output vocab.txt
     python examples/pretrain_mlm.py --corpus TEXT... --tokenizer vocab.txt --output RUN
@@ -9,53 +9,88 @@ Stages may be listed in a YAML file; `stages/paper.yaml` has those of the paper.
 """
 
 import argparse
+from pathlib import Path
 
-import roformer_command  # noqa: F401, first: the package then imports models where they are used
-from modeling_roformer.training.errors import exit_on_error
-from modeling_roformer.training.pretraining.arguments import add_arguments, require_inputs
+from modeling_roformer.training import (
+    Corpus,
+    exit_on_error,
+    fresh_model,
+    held_out_scores,
+    load_tokenizer,
+    pretrain,
+    read_stages,
+    trained_model,
+    usual_stage,
+)
 
 
 def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("stages", metavar="STAGES.yaml", nargs="?", help="list of stages; default: one, for the corpus")
-    add_arguments(parser)
-    parser.add_argument("--epochs", type=int, help="without STAGES.yaml; default: 10, and at least 1,000 steps")
-    parser.add_argument("--tokenizer", help="a vocab.txt, or a saved model's folder; default: that of --from")
-    parser.add_argument(
-        "--from", dest="start", metavar="DIR", help="a saved RoFormer to train further; default: a fresh model"
-    )
+    add = parser.add_argument
+    add("stages", metavar="STAGES.yaml", nargs="?", help="list of stages; default: one, for the corpus")
+    add("--corpus", nargs="+", required=True, help="files, folders or names of data sets")
+    add("--eval", nargs="+", help="held-out documents, in the same forms as --corpus")
+    add("--field", "--text", default="text", help="field or column of the text")
+    add("--sample-by", choices=("line", "document"), default="line", help="what is a document in a .txt file")
+    add("--output", type=Path, required=True, help="folder of the run")
+    add("--resume", action="store_true", help="go on with a run that was stopped")
+    add("--tokenizer", help="a vocab.txt, or a saved model's folder; default: that of --from")
+    add("--characters", action="store_true", help="one token per character; jieba's words are masked")
+    add("--from", dest="start", metavar="DIR", help="a saved RoFormer to train further; default: a fresh model")
+    add("--config", help="size of a fresh model (tiny, mini, small, medium, base), or a JSON file; default: mini")
+    add("--epochs", type=int, help="without STAGES.yaml; default: 10, and at least 1,000 steps")
+    add("--seed", type=int, default=0, help="seed of weights, order, masks and dropout")
+    add("--cache", help="folder for the tokenized corpus; default: that of datasets")
+    add("--num-proc", type=int, help="number of processes that tokenize")
+    add("--device-tokens", type=int, default=16_384, help="maximum number of tokens that a device computes at once")
+    add("--save-steps", type=int, default=500, help="steps between checkpoints, and between evaluations")
+    add("--logging-steps", type=int, default=50, help="steps between log entries")
+    add("--report-to", default="none", help="where the log goes too, such as tensorboard")
+    add("--bf16", action="store_true", help="bfloat16 autocast")
+    add("--compile", action="store_true", help="torch.compile the model")
     chosen = parser.parse_args()
     if chosen.tokenizer is None and chosen.start is None:
         parser.error("give --tokenizer, or --from with a model that has one")
     if chosen.start is not None and chosen.config is not None:
         parser.error("--config is for a fresh model: leave it out with --from")
-    require_inputs(chosen)
+    if chosen.stages is not None and chosen.epochs is not None:
+        parser.error("--epochs is for a command without STAGES.yaml")
     return chosen
-
-
-with exit_on_error("pretrain_mlm"):
-    if __name__ == "__main__":
-        read_arguments()  # before the imports, which take seconds
-    from modeling_roformer.training.pretraining.pretrain import (
-        held_out_scores,
-        pretrain,
-        pretraining_options,
-        tokenizer_options,
-    )
-    from modeling_roformer.training.pretraining.stages import read_stages
-    from modeling_roformer.training.runs.models import fresh_model, load_tokenizer, trained_model
 
 
 def main() -> None:
     chosen = read_arguments()
     stages = read_stages(chosen.stages) if chosen.stages else None
-    tokenizer = load_tokenizer(chosen.tokenizer or chosen.start, **tokenizer_options(chosen))
+    options = {"word_segmentation": None} if chosen.characters else {}
+    tokenizer = load_tokenizer(chosen.tokenizer or chosen.start, **options)
     if chosen.start is None:
         model = fresh_model(tokenizer, chosen.config or "mini", chosen.seed)
     else:
         model = trained_model(chosen.start, tokenizer, chosen.seed)
-    options = pretraining_options(chosen)
-    pretrain(model, tokenizer, stages, output=chosen.output, epochs=chosen.epochs, tell=print, **options)
+    corpora = [
+        Corpus(sources, chosen.field, chosen.sample_by, chosen.cache, chosen.num_proc) if sources else None
+        for sources in (chosen.corpus, chosen.eval)
+    ]
+    if stages is None:
+        pieces = len(corpora[0].pieces(tokenizer, 512))
+        stages = [usual_stage(pieces, model.config.hidden_size, chosen.epochs)]
+        print(f"{pieces:,} pieces; stage: {stages[0]}")
+    pretrain(
+        model,
+        tokenizer,
+        stages,
+        corpora[0],
+        chosen.output,
+        held_out=corpora[1],
+        seed=chosen.seed,
+        device_tokens=chosen.device_tokens,
+        resume=chosen.resume,
+        save_steps=chosen.save_steps,
+        logging_steps=chosen.logging_steps,
+        report_to=chosen.report_to,
+        bf16=chosen.bf16,
+        torch_compile=chosen.compile,
+    )
     if scores := held_out_scores(chosen.output):
         print(f"held out: loss {scores['eval_loss']:.3f}, accuracy {scores['eval_accuracy']:.1%} of the masked words")
     print(f"model: {chosen.output / 'model'}, curves: {chosen.output / 'curves.png'}")

@@ -16,7 +16,6 @@ from modeling_roformer.serving.vectors.texts import Texts
 from modeling_roformer.tokenization.vocabulary_maker import corpus
 from modeling_roformer.tokenization.vocabulary_maker.corpus import CorpusError, corpus_files, is_json_lines, read_chunks
 from modeling_roformer.training.errors import TrainingError
-from modeling_roformer.training.pretraining.documents import read_documents
 from modeling_roformer.training.runs.data_sets import is_data_set
 from modeling_roformer.training.runs.tables import read_table
 from modeling_roformer.training.runs.text_file import read_text
@@ -45,14 +44,6 @@ def embedded(path):
     return [text for shard in Texts((str(path),)).shards(10) for text in shard.texts]
 
 
-def pretraining(path):
-    return read_documents([path], path.parent / "cache")["text"][:]
-
-
-def pretraining_by_document(path):
-    return read_documents([path], path.parent / "cache", sample_by="document")["text"][:]
-
-
 def table(path):
     return read_table(path)["text"].tolist()
 
@@ -61,7 +52,7 @@ def embedded_by_document(path):
     return [text for shard in Texts((str(path),), sample_by="document").shards(10) for text in shard.texts]
 
 
-@pytest.mark.parametrize("read", [embedded_by_document, pretraining_by_document], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("read", [embedded_by_document], ids=lambda f: f.__name__)
 def test_a_file_that_is_one_text_is_the_same_in_any_number_of_chunks(read, tmp_path, monkeypatch):
     monkeypatch.setattr(texts_module, "_PIECE", 4)  # bytes
     monkeypatch.setattr(corpus, "CHUNK", 4)
@@ -71,7 +62,7 @@ def test_a_file_that_is_one_text_is_the_same_in_any_number_of_chunks(read, tmp_p
 
 @pytest.mark.parametrize(
     "read",
-    [documents, embedded, embedded_by_document, pretraining, pretraining_by_document, table, read_texts],
+    [documents, embedded, embedded_by_document, table, read_texts],
     ids=lambda f: f.__name__,
 )
 @pytest.mark.parametrize("name", NAMES)
@@ -130,7 +121,7 @@ def test_json_of_several_lines_or_damaged_is_refused(text, tmp_path):
     """In a file called text too: its lines are no texts."""
     for name in ("a.txt", "a.json"):
         path = write(tmp_path / name, text)
-        for read in (documents, embedded, pretraining, read_texts):
+        for read in (documents, embedded, read_texts):
             with refused(CorpusError, path, "line 1"):
                 read(path)
 

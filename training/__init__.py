@@ -13,6 +13,13 @@ from ..output.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from .errors import TrainingError, exit_on_error
+    from .metrics import metric
+    from .pretraining.documents import Corpus, DocumentTokenizer
+    from .pretraining.masking import MaskingCollator
+    from .pretraining.muon import MuonAndAdamW
+    from .pretraining.near_duplicates import near_duplicates
+    from .pretraining.pretrain import held_out_scores, pretrain
+    from .pretraining.stages import Stage, read_stages, usual_stage
     from .runs.data import load_data, load_texts
     from .runs.finite_callback import FiniteCallback, NotFinite
     from .runs.learning_rate import fine_tuning_rate
@@ -21,12 +28,21 @@ if TYPE_CHECKING:
     from .runs.starting_models import fresh_model, load_tokenizer, trained_model
 
 __all__ = [
-    "FiniteCallback", "NotFinite", "Run", "TrainingError", "exit_on_error", "fine_tuning_rate", "fresh_model",
-    "last_checkpoint", "load_data", "load_texts", "load_tokenizer", "spread", "start_run", "trained_model",
+    "Corpus", "DocumentTokenizer", "FiniteCallback", "MaskingCollator", "MuonAndAdamW", "NotFinite", "Run", "Stage",
+    "TrainingError", "exit_on_error", "fine_tuning_rate", "fresh_model", "held_out_scores", "last_checkpoint",
+    "load_data", "load_texts", "load_tokenizer", "metric", "near_duplicates", "pretrain", "read_stages", "spread",
+    "start_run", "trained_model", "usual_stage",
 ]  # fmt: skip
 
 _MODULES = {
     "errors": ("TrainingError", "exit_on_error"),
+    "metrics": ("metric",),
+    "pretraining.documents": ("Corpus", "DocumentTokenizer"),
+    "pretraining.masking": ("MaskingCollator",),
+    "pretraining.muon": ("MuonAndAdamW",),
+    "pretraining.near_duplicates": ("near_duplicates",),
+    "pretraining.pretrain": ("held_out_scores", "pretrain"),
+    "pretraining.stages": ("Stage", "read_stages", "usual_stage"),
     "runs.data": ("load_data", "load_texts"),
     "runs.finite_callback": ("FiniteCallback", "NotFinite"),
     "runs.learning_rate": ("fine_tuning_rate",),

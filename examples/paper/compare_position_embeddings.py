@@ -5,54 +5,40 @@
 
 Figure 3 (left) of the RoFormer paper compares with BERT's learned positions. All models start with the same weights,
 except for the table of learned positions, and read the same batches with the same masks. Each run is a folder in RUNS.
-The same command resumes a stopped run. The options are those of pretrain_mlm.py.
+With --resume, the same command goes on where it was stopped.
 """
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 
-import roformer_command  # noqa: F401, first: the package then imports models where they are used
-from modeling_roformer.training.errors import TrainingError, exit_on_error
-from modeling_roformer.training.pretraining.arguments import add_arguments, require_inputs
+from rich.console import Console
+from rich.table import Table
+from transformers import PreTrainedTokenizerBase, set_seed
+
+from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM
+from modeling_roformer.training import Corpus, exit_on_error, fresh_model, load_tokenizer, pretrain, read_stages
+from modeling_roformer.training.comparing.curves import RunCurves, draw_panels, run_curves, steps_to, times_as_fast
 
 ENCODINGS = ("rotary", "learned", "sinusoidal", "none")
 
 
 def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("stages", metavar="STAGES.yaml", help="list of stages")
-    add_arguments(parser)
-    parser.add_argument("--tokenizer", required=True, help="a vocab.txt, or a saved model's folder")
-    parser.add_argument(
-        "--encodings",
-        nargs="+",
-        choices=ENCODINGS,
-        default=ENCODINGS[:3],
-        help="values of position_encoding in RoFormerConfig",
-    )
-    chosen = parser.parse_args()
-    require_inputs(chosen)
-    return chosen
-
-
-with exit_on_error("compare_position_embeddings"):
-    if __name__ == "__main__":
-        read_arguments()  # before the imports, which take seconds
-    from rich.console import Console
-    from rich.table import Table
-    from transformers import PreTrainedTokenizerBase, set_seed
-
-    from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM
-    from modeling_roformer.training.comparing.curves import RunCurves, draw_panels, run_curves, steps_to, times_as_fast
-    from modeling_roformer.training.pretraining.pretrain import (
-        pretrain,
-        pretraining_options,
-        require_same_run,
-        tokenizer_options,
-    )
-    from modeling_roformer.training.pretraining.stages import read_stages
-    from modeling_roformer.training.runs.device import processes
-    from modeling_roformer.training.runs.models import fresh_model, load_tokenizer
+    add = parser.add_argument
+    add("stages", metavar="STAGES.yaml", help="list of stages")
+    add("--corpus", nargs="+", required=True, help="files, folders or names of data sets")
+    add("--eval", nargs="+", help="held-out documents, in the same forms as --corpus")
+    add("--tokenizer", required=True, help="a vocab.txt, or a saved model's folder")
+    add("--config", default="mini", help="size of the models, or a JSON file with fields of RoFormerConfig")
+    add("--output", type=Path, required=True, help="folder of the runs")
+    add("--resume", action="store_true", help="go on with runs that were stopped")
+    add("--encodings", nargs="+", choices=ENCODINGS, default=ENCODINGS[:3], help="values of position_encoding")
+    add("--seed", type=int, default=0, help="seed of weights, order, masks and dropout")
+    add("--save-steps", type=int, default=500, help="steps between checkpoints, and between evaluations")
+    add("--logging-steps", type=int, default=50, help="steps between log entries")
+    add("--bf16", action="store_true", help="bfloat16 autocast")
+    return parser.parse_args()
 
 
 def equal_models(
@@ -64,7 +50,7 @@ def equal_models(
         config: size of the models, or a JSON file with fields of RoFormerConfig.
         longest: maximum number of tokens of a text; the minimum number of positions.
     """
-    first = fresh_model(tokenizer, config or "mini", seed)
+    first = fresh_model(tokenizer, config, seed)
     fields = first.config.to_dict()
     fields["max_position_embeddings"] = max(fields["max_position_embeddings"], longest)
     models = {}
@@ -95,21 +81,25 @@ def tables(runs: dict[str, RunCurves], measured: str) -> tuple[Table, Table]:
 def main() -> None:
     chosen = read_arguments()
     stages = read_stages(chosen.stages)
-    if len(set(chosen.encodings)) < len(chosen.encodings):
-        repeated = next(name for name in chosen.encodings if chosen.encodings.count(name) > 1)
-        raise TrainingError(f"--encodings has {repeated} twice")
-    tokenizer = load_tokenizer(chosen.tokenizer, **tokenizer_options(chosen))
-    longest = max(stage.length for stage in stages)
-    models = equal_models(chosen.encodings, tokenizer, chosen.config, longest, chosen.seed)
-    options = pretraining_options(chosen)
-    for encoding, model in models.items():  # before the first training
-        require_same_run(model, tokenizer, stages, output=chosen.output / encoding, **options)
+    tokenizer = load_tokenizer(chosen.tokenizer)
+    models = equal_models(
+        chosen.encodings, tokenizer, chosen.config, max(stage.length for stage in stages), chosen.seed
+    )
     for encoding, model in models.items():
         print(f"{encoding} positions, {model.num_parameters():,} parameters")
-        pretrain(model, tokenizer, stages, output=chosen.output / encoding, **options)
-
-    if not processes().is_main_process:
-        return
+        pretrain(
+            model,
+            tokenizer,
+            stages,
+            Corpus(chosen.corpus),
+            chosen.output / encoding,
+            held_out=Corpus(chosen.eval) if chosen.eval else None,
+            seed=chosen.seed,
+            resume=chosen.resume,
+            save_steps=chosen.save_steps,
+            logging_steps=chosen.logging_steps,
+            bf16=chosen.bf16,
+        )
     runs = {encoding: run_curves(chosen.output / encoding, chosen.eval is not None) for encoding in models}
     panels = {"training loss, smoothed": {encoding: run.training for encoding, run in runs.items()}}
     if chosen.eval:

@@ -6,13 +6,12 @@ import json
 import datasets
 import jieba
 import pytest
-from helpers.messages import assert_states, refused
+from helpers.messages import refused
 from helpers.paths import REPOSITORY
 from hypothesis import given
 from hypothesis import strategies as st
 
 from modeling_roformer.tokenization import RoFormerTokenizer
-from modeling_roformer.tokenization.vocabulary_maker.corpus import CorpusError
 from modeling_roformer.training.errors import TrainingError
 from modeling_roformer.training.pretraining import documents
 from modeling_roformer.training.pretraining.documents import cut, cut_documents, read_documents, tokenize_documents
@@ -60,107 +59,42 @@ def corpus(tmp_path):
 
 
 def test_every_form_of_a_corpus(write, tmp_path):
-    """Files in the order given, those of a folder in the order of their names, then a data set."""
+    """Files in the order given, those of a folder in the order of their names."""
     b = write("b.jsonl", TEXTS[:2])
     a = write("a.txt.gz", ["第一行", "", "第二行"])
-    parquet = tmp_path / "parquet"
-    parquet.mkdir()
-    datasets.Dataset.from_dict({"text": ["数据集"], "more": [1]}).to_parquet(parquet / "train.parquet")
-    found = read_documents([b, parquet, a.parent], tmp_path / "cache")
-    # The folder's files are b, which was read, and a; each data set in between keeps its place.
+    (a.parent / ".hidden").write_text("no")
+    datasets.Dataset.from_dict({"text": ["数据集", None], "more": [1, 2]}).to_parquet(tmp_path / "c.parquet")
+    found = read_documents([b, tmp_path / "c.parquet", a.parent], cache=tmp_path / "cache")
     assert found["text"][:] == [*TEXTS[:2], "数据集", "第一行", "第二行", *TEXTS[:2]]
-    found = read_documents([b, write("z.txt", []), a.parent], tmp_path / "cache", num_proc=2)
-    assert found["text"][:] == [*TEXTS[:2], "第一行", "第二行"]
 
 
 def test_tables_and_files_that_are_one_document(write, tmp_path):
     table = tmp_path / "table.csv"
     table.write_text('id,body\n1,"第一行，\n第二行"\n2,NA\n', encoding="utf-8")
     (tmp_path / "table.tsv.gz").write_bytes(gzip.compress("body\tid\n一，二\t3\n".encode()))
-    datasets.Dataset.from_dict({"body": ["数据", None]}).to_parquet(tmp_path / "table.parquet")
-    lines = write("a.txt", ["第一行", "", "第二行"])
-    sources = [table, lines, tmp_path / "table.tsv.gz", tmp_path / "table.parquet"]
-    texts = ["第一行，\n第二行", "NA", "第一行\n\n第二行\n", "一，二", "数据"]
-    found = read_documents(sources, tmp_path / "cache", field="body", sample_by="document")
-    assert found["text"][:] == texts
-    found = read_documents(sources, tmp_path / "cache", field="body")
-    assert found["text"][:] == [*texts[:2], "第一行", "第二行", *texts[3:]]
-    blank = write("blank.txt", ["", " "])
-    with refused(CorpusError, "table.csv", "'text'", "body"):
-        read_documents([table], tmp_path / "cache")
-    with refused(TrainingError, "no text", blank):
-        read_documents([blank], tmp_path / "cache", sample_by="document")
-    (tmp_path / "bad.parquet").write_bytes(b"PAR1")
-    with refused(TrainingError, "bad.parquet", "table"):
-        read_documents([tmp_path / "bad.parquet"], tmp_path / "cache")
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "facts"),
-    [
-        ("a.csv", "text\n你好,世界\n再见\n", ["line 2", "2 fields"]),  # pandas makes an index of the first field
-        ("a.csv", "id,text\n1,你好,世界\n2,再见\n", ["line 2", "3 fields"]),
-        ("a.tsv", "text\tid\n好\t1\t2\n", ["line 2", "3 fields", "TAB"]),
-        ("a.csv", 'text\n好\n"再见\n', ["line 3", "quote"]),
-        ("a.csv", "text,text\n好,1\n", ["several", "'text'"]),
-        ("a.csv", "text\n好\n".encode("gb18030"), ["UTF-8", "iconv"]),
-    ],
-)
-def test_tables_whose_texts_would_be_lost(tmp_path, name, content, facts):
-    (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    with refused(CorpusError, name, *facts):
-        read_documents([tmp_path / name], tmp_path / "cache")
-
-
-def test_tables_of_a_folder(tmp_path):
-    """They are read beside text files; alone, they are a data set, of which the split for training is read."""
-    folder = tmp_path / "corpus"
-    folder.mkdir()
-    (folder / "b.csv").write_text("text\nNA\n01\n", encoding="utf-8")
-    (folder / "c.tsv").write_text('text\tid\n"一\t1\n二"\t2\n', encoding="utf-8")
-    texts = ["NA", "01", '"一', '二"']
-    assert read_documents([folder], tmp_path / "cache")["text"][:] == texts
-    (folder / "a.txt").write_text("文\n", encoding="utf-8")
-    datasets.Dataset.from_dict({"text": ["数据"]}).to_parquet(folder / "d.parquet")
-    assert read_documents([folder], tmp_path / "cache")["text"][:] == ["文", *texts, "数据"]
-    parts = tmp_path / "parts"
-    parts.mkdir()
-    for part in ("train", "test"):
-        (parts / f"{part}.csv").write_text(f"text\n{part}\n", encoding="utf-8")
-    assert read_documents([parts], tmp_path / "cache")["text"][:] == ["train"]
-
-
-def test_a_field_of_another_name_and_half_a_surrogate_pair(write, tmp_path):
-    file = write("a.jsonl", ["好\ud800"], field="content")
-    assert read_documents([file], tmp_path / "cache", field="content")["text"][:] == ["好?"]
+    sources = [table, write("a.txt", ["第一行", "", "第二行"]), tmp_path / "table.tsv.gz"]
+    found = read_documents(sources, "body", "document", tmp_path / "cache")
+    assert found["text"][:] == ["第一行，\n第二行", "NA", "第一行\n\n第二行\n", "一，二"]
 
 
 def test_a_file_that_has_changed_is_read_again(write, tmp_path):
-    assert read_documents([write("a.txt", ["一"])], tmp_path / "cache")["text"][:] == ["一"]
-    assert read_documents([write("a.txt", ["二二"])], tmp_path / "cache")["text"][:] == ["二二"]
+    assert read_documents([write("a.txt", ["一"])], cache=tmp_path / "cache")["text"][:] == ["一"]
+    assert read_documents([write("a.txt", ["二二"])], cache=tmp_path / "cache")["text"][:] == ["二二"]
 
 
 def test_what_cannot_be_read(write, tmp_path):
-    def refusal(*sources, error=TrainingError, **options):
-        with refused(error) as caught:
-            read_documents(sources, tmp_path / "cache", **options)
-        return caught.value
+    def refusal(source, *facts, field="text"):
+        with refused(TrainingError, source, *facts):
+            read_documents([source], field, cache=tmp_path / "cache")
 
-    assert_states(refusal(), "corpus")
-    empty = write("empty.txt", ["", " "])
-    assert_states(refusal(empty), "no text", empty)
-    assert_states(refusal(tmp_path / "missing.txt", error=CorpusError), "missing.txt", "does not exist")
+    refusal(write("empty.txt", ["", " "]), "no text")
+    refusal(tmp_path / "missing.txt", "neither a file")
     bad = write("bad.jsonl", TEXTS)
     bad.write_bytes(bad.read_bytes() + b"{\n")
-    assert_states(refusal(bad, error=CorpusError), bad, "line 5", "JSON")
-    assert_states(refusal(write("a.jsonl", TEXTS), field="body", error=CorpusError), "a.jsonl", "'body'")
-    parquet = tmp_path / "parquet"
-    parquet.mkdir()
-    datasets.Dataset.from_dict({"number": [1]}).to_parquet(parquet / "train.parquet")
-    assert_states(refusal(parquet), parquet, "'text'", "number", "--field")
-    assert_states(refusal(parquet, field="number"), parquet, "'number'", "text")
-    (parquet / "train.parquet").write_bytes(b"PAR1")
-    assert_states(refusal(parquet), parquet, "data set")
+    refusal(bad, "cannot be read")
+    refusal(write("a.jsonl", TEXTS), "'body'", "text", "--field", field="body")
+    datasets.Dataset.from_dict({"number": [1]}).to_parquet(tmp_path / "a.parquet")
+    refusal(tmp_path / "a.parquet", "'number'", "not text", field="number")
 
 
 def test_tokens_are_the_tokenizers_and_words_are_tokens(words, corpus):
@@ -190,7 +124,7 @@ def test_words_of_a_character_vocabulary_are_jiebas(characters, corpus):
 
 def test_documents_are_tokenized_once(words, write, tmp_path, monkeypatch):
     file = write("a.txt", TEXTS)
-    made = [tokenize_documents(read_documents([file], tmp_path / "cache"), words)]
+    made = [tokenize_documents(read_documents([file], cache=tmp_path / "cache"), words)]
     calls = []
     work = documents.DocumentTokenizer.__call__
     monkeypatch.setattr(
@@ -198,10 +132,12 @@ def test_documents_are_tokenized_once(words, write, tmp_path, monkeypatch):
     )
     again = RoFormerTokenizer(str(VOCAB))
     again("已用过")
-    made.append(tokenize_documents(read_documents([file], tmp_path / "cache"), again))
+    made.append(tokenize_documents(read_documents([file], cache=tmp_path / "cache"), again))
     assert not calls and made[0][:] == made[1][:]
     assert made[1].cache_files and all(str(tmp_path) in file["filename"] for file in made[1].cache_files)
-    tokenize_documents(read_documents([file], tmp_path / "cache"), RoFormerTokenizer(str(VOCAB), do_lower_case=False))
+    tokenize_documents(
+        read_documents([file], cache=tmp_path / "cache"), RoFormerTokenizer(str(VOCAB), do_lower_case=False)
+    )
     assert calls
 
 

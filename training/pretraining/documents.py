@@ -4,155 +4,72 @@ Each step returns a `datasets.Dataset` in memory-mapped Arrow files in a cache f
 memory, and a second run reuses the files of the first.
 """
 
-import json
 import math
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 
 import datasets
 import numpy as np
-import pyarrow
 from transformers import PreTrainedTokenizerBase
 
-from ...output.console import sentence_of
 from ...tokenization.segmentation import JiebaSegmenter
-from ...tokenization.vocabulary_maker.corpus import CorpusError, corpus_files, is_json_lines, kind_of, read_chunks
-from ...tokenization.vocabulary_maker.csv_table import CSV, TSV, csv_columns, csv_rows, is_csv
 from ...tokenization.wordpiece import PREFIX
 from ..errors import TrainingError
-from ..runs.data_sets import csv_files, is_data_set, load_data_set
+from ..runs.data import load_data
 from ..runs.device import processes
-from ..runs.digests import digest_of_rows, file_digests
-from .arguments import SAMPLE_BY
 
 SPECIAL_TOKENS = 2  # [CLS] and [SEP] around a piece
 LONGEST_PIECE = 1.5  # maximum number of characters per token of the length, as in the original script, for Chinese
 CHINESE = 3  # maximum number of characters per token of a Chinese text
 _SENTENCE_END = re.compile("[\n。]")
 _BATCH = 100  # documents in memory at once
-PARQUET = ".parquet"
-_FORMAT = 2  # of the files in the cache; with another number they are written again
-_FORMAT_OF_PIECES = 2  # the same, of the files with pieces
 
 
 def read_documents(
-    sources: Sequence[str | Path],
-    cache: str | Path,
-    field: str = "text",
-    num_proc: int | None = None,
-    sample_by: str = "line",
+    sources: Sequence[str | Path], field: str = "text", sample_by: str = "line", cache: str | Path | None = None
 ) -> datasets.Dataset:
-    """Read all documents of a corpus, in order, into the column `text`.
+    """Read all documents of a corpus, in order, into the column `text`. Blank ones are left out.
 
     Args:
-        sources: text files, JSON Lines, CSV, TSV, all also as .gz, Parquet, or folders of them. Other names are data
-            sets for `datasets.load_dataset`, on this machine or on the Hub: `NAME` or `NAME:CONFIG`.
-        cache: folder for the Arrow files.
+        sources: files and data sets for `load_data`, and folders of such files.
         field: field of JSON Lines, or column of tables and data sets, with the text.
-        num_proc: number of processes. Each reads files of its own.
-        sample_by: what is a document in a text file: "line", or "document" for the whole file.
+        sample_by: what is a document in a .txt file: "line", or "document" for the whole file.
+        cache: folder for the Arrow files; None for the cache of `datasets`.
 
-    Raises a TrainingError if there is no text or no data set with that name, a CorpusError if a file cannot be read.
+    Raises a TrainingError that names the source if it cannot be read or lacks the field, or if there is no text.
     """
-    if not sources:
-        raise TrainingError("the corpus is empty: name files, folders or data sets")
-    if sample_by not in SAMPLE_BY:
-        raise TrainingError(f"sample_by is {sample_by!r}; expected one of {', '.join(SAMPLE_BY)}")
-    parts: list[datasets.Dataset] = []
-    found: list[str | Path] = []
-    sources = [file for source in sources for file in csv_files(source, "train") or [source]]
-    for are_data_sets, group in groupby(sources, is_data_set):
-        names = list(group)
-        found += names if are_data_sets else corpus_files(names, (CSV, TSV, PARQUET))
-    for are_data_sets, group in groupby(found, lambda name: is_data_set(name) or kind_of(Path(name)) == PARQUET):
-        if are_data_sets:
-            parts += [_read_data_set(str(name), field, cache) for name in group]
-        else:
-            parts += _read_files(list(group), field, cache, num_proc, sample_by)
+    parts = [_texts(file, field, sample_by, cache) for source in sources for file in _files(source)]
     if not any(map(len, parts)):
         raise TrainingError(f"the corpus has no text: {', '.join(map(str, sources))}")
     return datasets.concatenate_datasets(parts)
 
 
-def _read_files(
-    files: list[Path], field: str, cache: str | Path, num_proc: int | None, sample_by: str
-) -> list[datasets.Dataset]:
-    """Return a data set of all files in a list, or an empty list if they have no text."""
-    # The cache is keyed by content: a changed file is read again, even if its size and time are the same.
-    contents = file_digests(files, "checking the corpus")
-    whole = [sample_by] if sample_by != "line" else []  # older versions read lines
-    stamped = [(str(file), content, field, _FORMAT, *whole) for file, content in zip(files, contents, strict=True)]
-    if next(_documents(stamped), None) is None:
-        return []
-    try:
-        found = datasets.Dataset.from_generator(
-            _documents,
-            features=datasets.Features(text=datasets.Value("large_string")),
-            cache_dir=str(cache),
-            gen_kwargs={"files": stamped},
-            num_proc=min(num_proc or 1, len(files)) if num_proc and len(files) > 1 else None,
-            writer_batch_size=_BATCH,
-        )
-    except datasets.exceptions.DatasetGenerationError as error:
-        raise _cause(error) from None
-    return [found]
+def _files(source: str | Path) -> Iterator[str | Path]:
+    """Yield the files of a folder, without hidden ones, or the source itself."""
+    if not Path(source).is_dir():
+        yield source
+        return
+    for file in sorted(Path(source).rglob("*")):
+        if file.is_file() and not any(part.startswith(".") for part in file.relative_to(source).parts):
+            yield file
 
 
-def _documents(files: list[tuple]) -> Iterator[dict[str, str]]:
-    for path, _content, field, _format, *whole in files:
-        chunks = read_chunks(Path(path))
-        if is_csv(Path(path)):
-            texts = _column(Path(path), field)
-        elif whole and not is_json_lines(Path(path)):
-            text = "".join(
-                "\n".join(line for _, line in chunk.lines()) for chunk in chunks
-            )  # each with its last line end
-            texts = [text] if text and not text.isspace() else []
-        else:
-            texts = (text for chunk in chunks for text in chunk.documents(field))
-        for text in texts:
-            yield {"text": text.encode("utf-8", "replace").decode("utf-8")}  # Arrow cannot store lone surrogates
-
-
-def _column(path: Path, field: str) -> Iterator[str]:
-    """Yield the texts of a column of a CSV or TSV file that are not blank."""
-    names = csv_columns(path)
-    if names.count(field) != 1:
-        raise CorpusError(
-            f"{path} has {'several columns' if field in names else 'no column'} {field!r}, only {', '.join(names)}: "
-            "name the one with the text with --field"
-        )
-    return (text for (text,), _ in csv_rows(path, [field]) if text and not text.isspace())
-
-
-def _cause(error: BaseException) -> BaseException:
-    """Return the error that the generator raised, without those that `datasets` wraps around it."""
-    while error.__cause__ is not None and not isinstance(error, (CorpusError, OSError)):
-        error = error.__cause__
-    return error
-
-
-def _read_data_set(name: str, field: str, cache: str | Path) -> datasets.Dataset:
-    """Read a Parquet file or a data set. Rows without a text are left out."""
-    options = {"data_files": name} if Path(name).is_file() else {}
-    found = load_data_set("parquet" if options else name, cache=cache, **options)
-    if field not in found.column_names:
+def _texts(source: str | Path, field: str, sample_by: str, cache: str | Path | None) -> datasets.Dataset:
+    is_text = Path(source).is_file() and ".txt" in Path(source).suffixes
+    found = load_data(source, cache=cache, **({"sample_by": sample_by} if is_text else {}))
+    column = "text" if is_text else field
+    if column not in found.column_names:
         raise TrainingError(
-            f"{name} has no column {field!r}, only {', '.join(found.column_names)}: name the one with the text "
+            f"{source} has no column {column!r}, only {', '.join(found.column_names)}: name the one with the text "
             "with --field"
         )
-    found = found.select_columns(field)
-    if field != "text":
-        found = found.rename_column(field, "text")
+    found = found.select_columns(column).rename_columns({column: "text"})
     if not isinstance(found.features["text"], datasets.Value) or "string" not in found.features["text"].dtype:
-        raise TrainingError(f"the column {field!r} of {name} is not text")
-    if found.data["text"].null_count:
-        found = found.filter(lambda text: text is not None, input_columns="text")
-    return found.cast_column("text", datasets.Value("large_string"))
+        raise TrainingError(f"the column {column!r} of {source} is not text")
+    found = found.cast_column("text", datasets.Value("large_string"))
+    return found.filter(lambda text: bool(text) and not text.isspace(), input_columns="text")
 
 
 class DocumentTokenizer:
@@ -252,13 +169,13 @@ def cut_documents(tokens: datasets.Dataset, length: int, num_proc: int | None = 
         batch_size=_BATCH,
         remove_columns=tokens.column_names,
         features=features,
-        fn_kwargs={"length": length, "format": _FORMAT_OF_PIECES},
+        fn_kwargs={"length": length},
         num_proc=num_proc,
         desc=f"cutting to {length}",
     )
 
 
-def _cut_batch(batch: dict[str, list], documents: list[int], length: int, format: int) -> dict[str, list]:
+def _cut_batch(batch: dict[str, list], documents: list[int], length: int) -> dict[str, list]:
     columns = {"document": [], "piece": [], "input_ids": [], "word_starts": []}
     for document, ids, starts, tokens, characters in zip(documents, *batch.values(), strict=True):
         for piece, (first, last) in enumerate(cut(tokens, characters, starts, length)):
@@ -310,58 +227,25 @@ def cut(
 
 @dataclass
 class Corpus:
-    """Corpus to read, tokenize and cut. See `read_documents` for the fields."""
+    """Corpus to read, tokenize and cut. See `read_documents` for the fields; `num_proc` processes tokenize."""
 
     sources: Sequence[str | Path]
-    cache: str | Path
     field: str = "text"
-    num_proc: int | None = None
     sample_by: str = "line"
-
-    def __post_init__(self) -> None:
-        self._tokens: tuple[PreTrainedTokenizerBase | None, datasets.Dataset | None] = None, None
-        self._documents: datasets.Dataset | None = None
-        self._digest: str | None = None
-
-    @contextmanager
-    def _reading_cache(self) -> Iterator[None]:
-        """Raise a TrainingError that names the cache folder if a file in it is damaged, such as one that was cut
-        short."""
-        try:
-            yield
-        except (pyarrow.ArrowException, json.JSONDecodeError) as error:
-            raise TrainingError(
-                f"{self.cache} has a damaged file ({sentence_of(error)}): remove that folder, and the same command "
-                "makes it again"
-            ) from None
+    cache: str | Path | None = None
+    num_proc: int | None = None
 
     def documents(self) -> datasets.Dataset:
         """Return the rows of `read_documents`."""
-        if self._documents is None:
-            # The main process writes the files, and the other processes find them.
-            with processes().main_process_first(), self._reading_cache():
-                self._documents = read_documents(self.sources, self.cache, self.field, self.num_proc, self.sample_by)
-        return self._documents
-
-    def digest(self) -> str:
-        """Return the SHA-256 of the documents."""
-        if self._digest is None:
-            self._digest = digest_of_rows(self.documents())
-        return self._digest
-
-    def tokens(self, tokenizer: PreTrainedTokenizerBase) -> datasets.Dataset:
-        """Return the rows of `tokenize_documents`."""
-        if self._tokens[0] is not tokenizer:
-            documents = self.documents()
-            with processes().main_process_first(), self._reading_cache():
-                self._tokens = tokenizer, tokenize_documents(documents, tokenizer, self.num_proc)
-        return self._tokens[1]
+        # The main process writes the files, and the other processes find them.
+        with processes().main_process_first():
+            return read_documents(self.sources, self.field, self.sample_by, self.cache)
 
     def pieces(self, tokenizer: PreTrainedTokenizerBase, length: int) -> datasets.Dataset:
         """Return the rows of `cut_documents`."""
-        tokens = self.tokens(tokenizer)
-        with processes().main_process_first(), self._reading_cache():
-            pieces = cut_documents(tokens, length, self.num_proc)
+        documents = self.documents()
+        with processes().main_process_first():
+            pieces = cut_documents(tokenize_documents(documents, tokenizer, self.num_proc), length, self.num_proc)
         if not len(pieces):
             raise TrainingError(f"the corpus has no tokens: {', '.join(map(str, self.sources))}")
         return pieces

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import datasets
+import pandas
 
 from ...output.console import no_warnings, sentence_of
 from ..errors import TrainingError
@@ -39,6 +40,8 @@ def load_data(source: str | Path, split: str = "train", cache: str | Path | None
     if path.is_file():
         place, of_format = _format(path)
         config, split, options = "", "train", {"data_files": str(path), **of_format, **options}
+        if place == "csv":
+            _require_names(path, of_format)
     elif path.is_dir():
         place, config = str(source), ""
     try:
@@ -56,6 +59,16 @@ def _format(path: Path) -> tuple[str, dict]:
     if not suffixes or suffixes[-1] not in _FORMATS:
         raise TrainingError(f"{path} has no known format; expected a name that ends with {', '.join(_FORMATS)}")
     return _FORMATS[suffixes[-1]]
+
+
+def _require_names(path: Path, options: dict) -> None:
+    """Raise a TrainingError if the second line has more fields than the first: pandas would drop the first of each."""
+    try:
+        index = pandas.read_csv(path, nrows=1, **options).index
+    except (ValueError, OSError):  # `load_dataset` says why
+        return
+    if not isinstance(index, pandas.RangeIndex):
+        raise TrainingError(f"{path}, line 2: more fields than names in line 1; quote texts that have a separator")
 
 
 def load_texts(

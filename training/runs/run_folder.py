@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import datasets
 
@@ -42,9 +43,10 @@ class Run:
     @contextmanager
     def saving(self, name: str = "model") -> Iterator[Path]:
         """Yield a folder to save a model into. At the end of the block it becomes `folder/name`, in one step, in place
-        of an earlier model."""
-        with output_folder(self.folder / name, force=True) as folder:
-            yield folder
+        of an earlier model. Of several processes, only the main one's is kept."""
+        is_main = processes().is_main_process
+        with output_folder(self.folder / name, force=True) if is_main else TemporaryDirectory() as folder:
+            yield Path(folder)
 
 
 @contextmanager

@@ -23,6 +23,8 @@ def load_tokenizer(place: str | Path, **options) -> PreTrainedTokenizerBase:
 
     Raises a TrainingError if there is none, or it lacks a special token that masking needs.
     """
+    if Path(place).is_dir() and not (Path(place) / "config.json").exists():  # a checkpoint of bert4keras
+        place = Path(place) / "vocab.txt"
     try:
         if Path(place).is_file():
             tokenizer = RoFormerTokenizer(str(place), **options)
@@ -66,8 +68,8 @@ def fresh_model(
 def trained_model(place: str | Path, tokenizer: PreTrainedTokenizerBase, seed: int = 0) -> RoFormerForMaskedLM:
     """Load a saved RoFormer in float32 to train it further. If it has no MLM head, add one with weights from the seed.
 
-    Raises a TrainingError if it is another model or a decoder, has no room for the tokenizer's vocabulary, or a weight
-    is not finite.
+    Raises a TrainingError if it is another model or a decoder, its vocabulary is not the tokenizer's, or a weight is
+    not finite.
     """
     try:
         config = transformers.AutoConfig.from_pretrained(place)
@@ -78,10 +80,12 @@ def trained_model(place: str | Path, tokenizer: PreTrainedTokenizerBase, seed: i
         raise TrainingError(
             f"{place} is {kind}; expected a RoFormer encoder (`roformer convert --as roformer` makes one of a BERT)"
         )
-    if config.vocab_size < len(tokenizer):
+    has_own = not Path(place).is_dir() or any((Path(place) / name).exists() for name in ("vocab.txt", "tokenizer.json"))
+    own = transformers.AutoTokenizer.from_pretrained(place).get_vocab() if has_own else tokenizer.get_vocab()
+    if config.vocab_size < len(tokenizer) or own != tokenizer.get_vocab():
         raise TrainingError(
-            f"{place} has {config.vocab_size:,} entries in its vocabulary, and the tokenizer {len(tokenizer):,}: give "
-            "the checkpoint the new vocabulary with `roformer vocab-init`"
+            f"{place} has another vocabulary than the tokenizer: leave out --tokenizer, or give the checkpoint the new "
+            "vocabulary with `roformer vocab-init`"
         )
     set_seed(seed)
     model = RoFormerForMaskedLM.from_pretrained(place, dtype=torch.float32)
