@@ -3,13 +3,11 @@
 from .cards import card_for, published_checkpoints
 from .facts import conversion_facts, data_files, file_fact, file_facts, measure, sha256_of
 from .folder_card import CardReport, card_of_folder, write_card
-from .metadata import check_metadata
 
 __all__ = [
     "CardReport",
     "card_for",
     "card_of_folder",
-    "check_metadata",
     "conversion_facts",
     "data_files",
     "file_fact",

@@ -7,12 +7,13 @@ from pathlib import Path
 import yaml
 from safetensors import SafetensorError
 
+from ..files.atomic_file import write_whole
 from ..files.reading import read_json
-from ..tokenization.vocabulary import has_words, write_whole
+from ..tokenization.vocabulary import has_words
 from ..tokenization.wordpiece import is_cjk
 from .cards import card_for
 from .facts import END, FILE, START, facts_table, measure, read_facts, vocabulary_of
-from .metadata import YAML_BLOCK, check_metadata, read_metadata
+from .metadata import YAML_BLOCK, metadata_of
 
 CARD = "README.md"
 # Fields that may be added to a card; only its owner adds others, such as results.
@@ -22,26 +23,21 @@ PROVENANCE = ("source", "converted")  # prefixes of the rows that only the conve
 
 @dataclass(frozen=True)
 class CardReport:
-    """Report on a folder's card: whether it is new, the facts that changed, the fields that were added, and what the
-    Hub would refuse."""
+    """Report on a folder's card: whether it is new, the facts that changed, and the fields that were added."""
 
     path: Path
     new: bool
     facts: list[str]
     fields: list[str]
-    complaint: str | None
 
     def __str__(self) -> str:
         if self.new:
-            said = [f"wrote {self.path}"]
-        elif not self.facts and not self.fields:
-            said = [f"{self.path} is up to date"]
-        else:
-            said = [f"updated {self.path}; other text is unchanged"]
-            said += [f"  facts: {', '.join(self.facts)}"] * bool(self.facts)
-            said += [f"  added to the metadata: {', '.join(self.fields)}"] * bool(self.fields)
-        if self.complaint:
-            said.append(f"  the Hub would refuse its metadata: {self.complaint}")
+            return f"wrote {self.path}"
+        if not self.facts and not self.fields:
+            return f"{self.path} is up to date"
+        said = [f"updated {self.path}; other text is unchanged"]
+        said += [f"  facts: {', '.join(self.facts)}"] * bool(self.facts)
+        said += [f"  added to the metadata: {', '.join(self.fields)}"] * bool(self.fields)
         return "\n".join(said)
 
 
@@ -83,7 +79,7 @@ def write_card(directory: str | Path) -> CardReport:
     if not path.exists():
         card = card_of_folder(directory)
         write_whole(path.resolve(), card)
-        return CardReport(path, True, [], [], _complaint(card))
+        return CardReport(path, True, [], [])
     try:
         old = path.read_bytes().decode("utf-8")
     except UnicodeDecodeError:
@@ -96,7 +92,7 @@ def write_card(directory: str | Path) -> CardReport:
     if card != old:
         write_whole(path.resolve(), card)
     changed = [name for name in {**known, **rows} if known.get(name) != rows.get(name)]
-    return CardReport(path, False, changed, fields, _complaint(card))
+    return CardReport(path, False, changed, fields)
 
 
 def _merged(known: dict[str, str], measured: dict[str, str]) -> dict[str, str]:
@@ -129,10 +125,9 @@ def _appended(card: str, table: str) -> str:
 
 def _with_metadata(path: Path, card: str, fresh: str) -> tuple[str, list[str]]:
     """Return the card with the fields of a fresh card that it lacks, and their names; other fields are unchanged."""
-    wanted = read_metadata(YAML_BLOCK.search(fresh)[2])
-    block, line = YAML_BLOCK.search(card), _line_break(card)
+    wanted, block, line = metadata_of(fresh), YAML_BLOCK.search(card), _line_break(card)
     try:
-        there = read_metadata(block[2]) if block else {}
+        there = metadata_of(card)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     missing = {name: wanted[name] for name in FIELDS if name in wanted and name not in there}
@@ -143,7 +138,7 @@ def _with_metadata(path: Path, card: str, fresh: str) -> tuple[str, list[str]]:
         return f"---{line}{added}{line}---{line * 2}{card}", list(missing)
     card = card[: block.end(2)] + (line if block[2].strip() else "") + added + card[block.end(2) :]
     try:
-        whole = read_metadata(YAML_BLOCK.search(card)[2]) == {**there, **missing}
+        whole = metadata_of(card) == {**there, **missing}
     except ValueError:
         whole = False
     if not whole:  # fields in braces, for example
@@ -155,11 +150,3 @@ def _with_metadata(path: Path, card: str, fresh: str) -> tuple[str, list[str]]:
 
 def _line_break(text: str) -> str:
     return "\r\n" if "\r\n" in text else "\n"
-
-
-def _complaint(card: str) -> str | None:
-    try:
-        check_metadata(card)
-    except ValueError as error:
-        return str(error)
-    return None

@@ -10,10 +10,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from huggingface_hub import EvalResult, ModelCard
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id
 
 from ..files.atomic_file import write_whole
 from .folder_card import CARD, card_of_folder
-from .metadata import YAML_BLOCK, check_metadata, is_repository, read_metadata
+from .metadata import metadata_of
 
 
 def write_trained_card(
@@ -44,7 +46,7 @@ def write_trained_card(
         results: Markdown for the section on results, in place of a line per score.
         **facts: further facts for `card_of_folder`, such as `language` and `license`.
 
-    Raises a ValueError, and writes nothing, if a score is not finite, or if the Hub would refuse the card.
+    Raises a ValueError, and writes nothing, if a score is not finite.
 
     >>> source = published_name("data/reviews.csv")
     >>> score = EvalResult("text-classification", source, source, "accuracy", 0.925, dataset_split="test")
@@ -68,14 +70,13 @@ def write_trained_card(
     facts = {"base_model": published_name(base) if base else None, **facts}
     card = ModelCard(card_of_folder(folder, name, training=training, results=results, **facts))
     base = published_base(base) if base else None
-    card.data.base_model = base if base and is_repository(base) else None
+    card.data.base_model = base if base and _is_repository(base) else None
     on_hub = [str(source).partition(":")[0] for source in data if "/" in str(source) and not Path(source).exists()]
-    card.data.datasets = [source for source in on_hub if is_repository(source)] or None
+    card.data.datasets = [source for source in on_hub if _is_repository(source)] or None
     if scores:
         card.data.model_name = name
         card.data.eval_results = list(scores)
         card.data.metrics = sorted({score.metric_type for score in scores})
-    check_metadata(str(card))
     write_whole((Path(folder) / CARD).resolve(), str(card))
 
 
@@ -102,11 +103,19 @@ def published_base(base: str | Path) -> str:
     card = Path(base) / CARD
     known = None
     with suppress(OSError, ValueError):
-        block = YAML_BLOCK.search(card.read_text(encoding="utf-8"))
-        known = read_metadata(block[2]).get("base_model") if block else None
+        known = metadata_of(card.read_text(encoding="utf-8")).get("base_model")
     if isinstance(known, list):
         known = known[0] if known else None
     return str(known or published_name(base))
+
+
+def _is_repository(name: str) -> bool:
+    """Return whether a string can be the name of a repository on the Hub."""
+    try:
+        validate_repo_id(name)
+    except HFValidationError:
+        return False
+    return name.isascii()  # which huggingface_hub 1.31 does not check
 
 
 def _line(score: EvalResult) -> str:

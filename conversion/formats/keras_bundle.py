@@ -4,10 +4,10 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from ...hub.protocol_buffers import DamagedMessage
 from ..errors import CheckpointError
 from .keras_layers import KerasLayer, read_model
 from .object_graph import Node, parse_object_graph
+from .protocol_buffers import DamagedMessage
 from .tensor_bundle import TensorBundle
 
 _SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"

@@ -7,8 +7,8 @@ objects on the path and the variables' own names ("Transformer-0-MultiHeadSelfAt
 
 from dataclasses import dataclass, field
 
-from ...hub.protocol_buffers import BYTES, VARINT, read_fields
 from ..errors import CheckpointError
+from .protocol_buffers import BYTES, VARINT, read_fields
 
 WHERE = "its object graph"
 

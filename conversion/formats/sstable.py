@@ -17,9 +17,9 @@ import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ...hub.protocol_buffers import read_varint, write_varint
 from ..errors import CheckpointError
 from . import crc32c
+from .protocol_buffers import read_varint, write_varint
 
 MAGIC = 0xDB4775248B80FB57
 FOOTER_SIZE = 48

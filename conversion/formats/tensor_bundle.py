@@ -18,10 +18,10 @@ from pathlib import Path
 import google_crc32c
 import numpy as np
 
-from ...hub.protocol_buffers import BYTES, FIXED32, VARINT, DamagedMessage, read_fields, read_varint
 from ..errors import CheckpointError
 from . import crc32c
 from .dtypes import CODES, STORAGE
+from .protocol_buffers import BYTES, FIXED32, VARINT, DamagedMessage, read_fields, read_varint
 from .source import Piece, Source, read_pieces
 from .sstable import read_table
 

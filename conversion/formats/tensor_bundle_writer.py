@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ...hub.protocol_buffers import BYTES, FIXED32, VARINT, write_field
 from . import crc32c
 from .dtypes import CODES, STORAGE
+from .protocol_buffers import BYTES, FIXED32, VARINT, write_field
 from .safetensors_file import write_all
 from .sstable import write_table
 from .tensor_bundle import Entry

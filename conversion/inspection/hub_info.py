@@ -8,9 +8,7 @@ from huggingface_hub import HfApi, constants
 from huggingface_hub.errors import NotASafetensorsRepoError, SafetensorsParsingError
 
 from ...files.reading import most_bytes
-from ...hub.client import bar_class, hub_bars, usable_token
-from ...hub.errors import HubError, hub_error, shown
-from ...hub.retries import retrying
+from ...hub.errors import HubError, hub_bars, hub_error, usable_token
 from ...output.console import sentence_of
 from ..folder.legacy_folder import INDEX
 from ..formats.pytorch_files import PYTORCH
@@ -24,14 +22,14 @@ def repository_info(repo_id: str, revision: str | None, token: str | None) -> Ch
     token = usable_token(token)
     api = HfApi(endpoint=constants.ENDPOINT, token=token)
     try:
-        with hub_bars(False), retrying():
+        with hub_bars(False):
             listed = api.list_repo_tree(repo_id, recursive=True, revision=revision)
             sizes = {file.path: file.size for file in listed if hasattr(file, "size")}
             paths = {name: _fetch(api, repo_id, revision, name, sizes) for name in sizes if _is_wanted(name, sizes)}
             tensors, trouble = _tensors(api, repo_id, revision, sizes)
     except Exception as error:
         consequence = f"{repo_id} is not a folder here, and could not be looked up on the Hub"
-        raise hub_error(error, repo_id, "read", consequence, token) from shown(error, token)
+        raise hub_error(error, consequence, token) from None
     name = repo_id.split("/")[-1]
     with tempfile.TemporaryDirectory() as folder:
         # The cache may also hold weights of an earlier download, which are not needed.
@@ -59,20 +57,10 @@ def _is_wanted(name: str, sizes: dict[str, int]) -> bool:
 
 
 def _fetch(api: HfApi, repo_id: str, revision: str | None, name: str, sizes: dict[str, int]) -> Path:
-    """Return the path of a small file in the cache; raise HubError if the listed or the received file is too large."""
-    arrived = 0
-
-    def check(size: int) -> None:
-        if size > most_bytes(name):
-            raise HubError(f"{name} is too large: at most {most_bytes(name):,} bytes are read")
-
-    def advance(count: int) -> None:
-        nonlocal arrived
-        arrived += count
-        check(arrived)
-
-    check(sizes[name])
-    return Path(api.hf_hub_download(repo_id, name, revision=revision, tqdm_class=bar_class(advance)))
+    """Return the path of a small file in the cache; raise HubError if it is too large."""
+    if sizes[name] > most_bytes(name):
+        raise HubError(f"{name} is too large: at most {most_bytes(name):,} bytes are read")
+    return Path(api.hf_hub_download(repo_id, name, revision=revision))
 
 
 def _tensors(api: HfApi, repo_id: str, revision: str | None, sizes: dict[str, int]):

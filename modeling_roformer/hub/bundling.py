@@ -24,7 +24,7 @@ def bundle(
         tell: called with a sentence that names the files that are left out, unless all of them are hidden.
 
     Raises:
-        ValueError: the folder is not a complete model, or was changed meanwhile; or one folder is inside the other.
+        ValueError: the folder is not a complete model, or one folder is inside the other.
         FileExistsError: `output` is not empty, and may not be replaced.
 
     Example:
@@ -35,7 +35,7 @@ def bundle(
     if _is_in(directory, output) or _is_in(output, directory):
         raise ValueError(f"{output} and {directory} are the same folder, or one is inside the other: name another one")
     with output_folder(output, force=force) as folder:
-        files, changed = published_content(directory, True, tell)
+        files = published_content(directory, True, tell)
         card = directory / CARD
         text = card.read_text(encoding="utf-8") if card.exists() else card_of_folder(directory)
         files[CARD] = with_needs(text, directory, with_code=True).encode("utf-8")
@@ -46,8 +46,6 @@ def bundle(
                 path.write_bytes(content)
             else:
                 shutil.copyfile(content, path)
-        if names := changed():
-            raise ValueError(f"{directory / names[0]} was changed while it was copied: bundle again")
 
 
 def _is_in(inner: Path, outer: Path) -> bool:

@@ -1,9 +1,21 @@
-"""Fetch a repository from the Hugging Face Hub into a folder, and check every file of it."""
+"""Fetch a repository from the Hugging Face Hub into a folder, and check every file of it.
 
+huggingface_hub compares only sizes: it accepts, and keeps in its cache, a file whose bytes changed in transit or on
+disk. Here every file must have git's id that the Hub lists; that of a large file is made of its SHA-256.
+"""
+
+import hashlib
+import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from huggingface_hub import HfApi, constants, get_cached_repo_tree, snapshot_download
+from huggingface_hub.hf_api import RepoFile
+from huggingface_hub.utils import validate_repo_id
+
 from ..files.atomic_folder import output_folder
+from .errors import HubError, hub_bars, hub_error, usable_token
 
 
 @dataclass(frozen=True)
@@ -34,17 +46,18 @@ def pull(
     """Fetch a repository, and check every file.
 
     `directory` appears only when it is complete and correct. The files go through huggingface_hub's cache, where
-    `from_pretrained(repo_id)` finds them: files that arrived before an interruption are not fetched again (partial ones
-    are). A cached file with different content is fetched again.
+    `from_pretrained(repo_id)` finds them: files that arrived before an interruption are not fetched again. A cached
+    file with other bytes is removed, so that the next call fetches it again.
 
     Args:
         repo_id: `name/repository`.
         directory: the folder to create.
         revision: a branch, tag or commit; `main` if None.
         force: replace `directory` if it exists, in one step.
-        local_files_only: take the files from the cache, without a connection, as HF_HUB_OFFLINE=1 does too.
+        local_files_only: take an earlier `pull` or `snapshot_download` from the cache, without a connection, as
+            HF_HUB_OFFLINE=1 does too.
         token: if None, the one from HF_TOKEN or `hf auth login`. It never appears in errors.
-        progress: show a bar on stderr.
+        progress: show huggingface_hub's bars on stderr.
 
     Raises:
         FileExistsError: `directory` is not empty, and `force` is not given.
@@ -55,8 +68,48 @@ def pull(
         >>> pull("me/my-model", "my-model").commit
         '8f3c1a…'
     """
+    validate_repo_id(repo_id)
+    token = usable_token(token)
     with output_folder(directory, force=force) as folder:
-        from .repository import fetch  # imports huggingface_hub, which a bad folder need not wait for
+        try:
+            with hub_bars(progress):
+                offline = local_files_only or constants.HF_HUB_OFFLINE
+                if (
+                    not offline
+                ):  # without it, huggingface_hub would take an older commit from its cache if the Hub fails
+                    revision = HfApi(token=token).resolve_revision(repo_id, revision=revision)
+                snapshot = Path(snapshot_download(repo_id, revision=revision, local_files_only=offline, token=token))
+                files = get_cached_repo_tree(repo_id, revision=snapshot.name)
+                for file in files:
+                    _copy(file, snapshot, folder)
+        except Exception as error:
+            raise hub_error(error, f"nothing of {repo_id} was written", token) from None
+    return Pulled(Path(directory), snapshot.name, len(files), sum(file.size for file in files))
 
-        commit, sizes = fetch(repo_id, folder, revision, local_files_only, token, progress)
-    return Pulled(Path(directory), commit, len(sizes), sum(sizes))
+
+def _copy(file: RepoFile, snapshot: Path, folder: Path) -> None:
+    """Copy a file; raise HubError, and remove it from the cache, if it has other bytes than the Hub lists."""
+    target = folder / file.path
+    if not target.resolve().is_relative_to(folder.resolve()):
+        raise HubError(f"the repository lists a file named {file.path!r}, which would be written outside the folder")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    cached = snapshot / file.path
+    shutil.copyfile(cached, target)
+    if file.blob_id not in _blob_ids(target):
+        cached.resolve().unlink()
+        cached.unlink(missing_ok=True)
+        raise HubError(
+            f"{file.path} does not have the checksum {file.blob_id}, with which the Hub lists it; it was removed from "
+            "the cache, so pull again"
+        )
+
+
+def _blob_ids(path: Path) -> Iterator[str]:
+    """Yield git's id of a file, and of the pointer that stands for it in git if it is large (Git LFS, version 1)."""
+    size = path.stat().st_size
+    with open(path, "rb") as content:
+        yield hashlib.file_digest(content, lambda: hashlib.sha1(b"blob %d\0" % size)).hexdigest()
+        content.seek(0)
+        sha256 = hashlib.file_digest(content, "sha256").hexdigest()
+    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{sha256}\nsize {size}\n".encode()
+    yield hashlib.sha1(b"blob %d\0" % len(pointer) + pointer).hexdigest()

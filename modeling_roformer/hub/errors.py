@@ -1,100 +1,77 @@
-"""Errors of the Hub, each as one sentence."""
+"""Errors of the Hub as one sentence, and the settings of huggingface_hub's client: its token and its bars."""
 
-import importlib
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 
+from huggingface_hub import constants, get_token
 from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 
 from ..output.console import sentence_of
 
 LOG_IN = "log in with `hf auth login`, or set HF_TOKEN to a token that may {verb}"
-
-# huggingface_hub 1 is built on httpx, 2 on httpx2: the same classes in another package.
-_http = importlib.import_module(
-    next(base for base in HfHubHTTPError.__mro__ if base.__name__ == "HTTPError").__module__.partition(".")[0]
-)
-
-# A connection that was refused, cut or silent for too long, but not a wrong configuration of this machine.
-BROKEN_CONNECTION = (_http.TimeoutException, _http.NetworkError, _http.RemoteProtocolError)
-
-NO_CONNECTION = (_http.ConnectError, _http.ConnectTimeout)
+_MAY_PASS = (None, 429, 500, 502, 503, 504)  # None for a connection that was refused or cut
+# The base of all errors of httpx, on which huggingface_hub 1 is built, or of httpx2, for huggingface_hub 2.
+_HTTPError = HfHubHTTPError.__bases__[0]
 
 
 class HubError(OSError):
     """A failure of the Hub, or a request that it refused, in one sentence."""
 
 
-class Unanswered(HubError):
-    """A commit that was sent and got no response, so it may have been made."""
-
-
-class RetriesExhausted(Exception):
-    """The end of the tries or of the time for a request; the text is the reason for the last failure."""
-
-
-def hub_error(error: BaseException, repo_id: str, verb: str, consequence: str, token: str | None) -> HubError:
-    """Return the error to raise in place of one that a library raised.
+def hub_error(error: BaseException, consequence: str, token: str | None, verb: str = "read") -> HubError:
+    """Return the error to raise in place of one that huggingface_hub raised.
 
     Args:
-        error: its chain of causes has the Hub's response.
-        repo_id: the repository that the sentence names.
-        verb: what was tried, `write to` or `read`.
+        error: any error.
         consequence: what the user can rely on, "nothing was published" for example.
         token: hidden wherever it appears in the sentence.
+        verb: what the token must allow, `write` or `read`.
     """
-    reason = next((str(link) for link in chain(error) if isinstance(link, HubError)), None)
-    sentence = f"{consequence}: {reason or reason_of(error, repo_id, verb)}"
+    link: BaseException | None = error
+    while link is not None and not isinstance(link, (_HTTPError, HubError)):
+        link = link.__cause__ or link.__context__
+    error = link or error  # huggingface_hub wraps the response to an upload
+    advice, status = "", _status(error)
+    if status in (401, 403):
+        advice = f": {LOG_IN.format(verb=verb)}"
+    elif status in (409, 412):
+        advice = ": somebody else may have changed the repository at the same time, so try again"
+    sentence = f"{consequence} ({constants.ENDPOINT}): {sentence_of(error)}{advice}"
     return HubError(sentence.replace(token, "***") if token else sentence)
 
 
-def shown(error: BaseException, token: str | None) -> BaseException | None:
-    """Return an error to show as the cause of another; None if it, or one of its own causes, contains the token."""
-    return None if token and any(token in f"{link}{link!r}" for link in chain(error)) else error
+def may_pass(error: BaseException) -> bool:
+    """Return whether the same request may succeed soon: the Hub is busy or out of order, or the connection broke."""
+    return isinstance(error, _HTTPError) and _status(error) in _MAY_PASS
 
 
-def reason_of(error: BaseException, repo_id: str, verb: str = "write") -> str:
-    """Return why a request failed, as part of a sentence."""
-    links = list(chain(error))
-    for link in links:
-        if isinstance(link, RetriesExhausted):
-            return str(link)
-        if isinstance(link, HfHubHTTPError) and link.response is not None:
-            return _refusal(link, repo_id, verb)
-    if broken := next((link for link in links if isinstance(link, _http.TransportError)), None):
-        return connection_failure(broken)
-    return sentence_of(error)
+def _status(error: BaseException) -> int | None:
+    response = getattr(error, "response", None)
+    return None if response is None else response.status_code
 
 
-def connection_failure(error: BaseException) -> str:
-    """Return the sentence for a connection that failed."""
-    return f"the Hub could not be reached, or the connection broke ({sentence_of(error)})"
+def usable_token(token: str | None) -> str | None:
+    """Return the given token, or the one from HF_TOKEN or the login file.
+
+    Raises:
+        ValueError: the token has a character that tokens cannot have; libraries would show the token in their errors.
+    """
+    token = token or get_token()
+    if token and not (token.isascii() and token.isprintable() and " " not in token):
+        raise ValueError("the token for the Hub has a character that is not allowed in tokens: copy it again")
+    return token
 
 
-def chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error, then the errors that caused it."""
-    link: BaseException | None = error
-    while link is not None:
-        yield link
-        link = link.__cause__ or link.__context__
-
-
-def _refusal(error: HfHubHTTPError, repo_id: str, verb: str) -> str:
-    """Return the meaning of an error response."""
-    response = error.response
-    status = response.status_code
-    said = response.headers.get("X-Error-Message") or f"HTTP {status}"
-    log_in = LOG_IN.format(verb=verb.split()[0])
-    has_token = "Authorization" in response.request.headers
-    unknown = "the Hub does not accept the token" if has_token else f"{repo_id} is private, or does not exist"
-    if response.headers.get("X-Error-Code") == "RevisionNotFound":
-        return f"{repo_id} has no such revision ({said})"
-    if status in (409, 412) and verb != "read":
-        return f"{repo_id} was changed by somebody else at the same time: push again"
-    reasons = {
-        400: f"the Hub rejected the files ({' '.join((error.server_message or said).split())})",
-        401: f"{unknown} ({said}): {log_in}",
-        403: f"the token may not {verb} {repo_id} ({said}): {log_in}",
-        404: f"the Hub has no {repo_id} ({said}), or the token may not see it",
-        413: f"the files are too large for the Hub ({said})",
-    }
-    return reasons.get(status) or f"the Hub returned {said}"
+@contextmanager
+def hub_bars(shown: bool) -> Iterator[None]:
+    """Show huggingface_hub's bars on a terminal, or hide them; bars that the user disabled stay disabled."""
+    if (shown and sys.stderr.isatty()) or are_progress_bars_disabled():
+        yield
+        return
+    disable_progress_bars()
+    try:
+        yield
+    finally:
+        enable_progress_bars()

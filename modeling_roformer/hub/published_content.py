@@ -3,16 +3,24 @@
 The card of a published folder lists what is needed to load the model.
 """
 
+import json
+import re
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PurePosixPath, PureWindowsPath
 
-from ..files.reading import read_json
+from safetensors import SafetensorError
+
+from ..files.reading import read_json, read_whole
+from ..model_cards.facts import safetensors_header
 from ..model_cards.kinds import why_package_is_needed
-from .model_folder import check_model_folder, shown
-from .paths import without_local_paths
+from ..model_cards.metadata import metadata_of
+from .published_files import published_files
 from .remote_code import files_with_code, missing_code
 
 CARD = "README.md"
+WEIGHTS, INDEX, GRAPH = "model.safetensors", "model.safetensors.index.json", "onnx/model.onnx"
+SETTINGS = ("config.json", "generation_config.json", "tokenizer_config.json", "adapter_config.json")
+PATH_FIELD = re.compile(r".*name_or_path|(vocab|merges|tokenizer|special_tokens_map)_file|user_dict")
 NEEDS_PACKAGE = """
 ## What it needs
 
@@ -30,26 +38,106 @@ with `trust_remote_code=True`.
 """
 
 
-def published_content(
-    directory: Path, with_code: bool, tell: Callable[[str], object]
-) -> tuple[dict[str, Path | bytes], Callable[[], list[str]]]:
-    """Check a model folder; return its files as they are published, by name, and a function that names changed files.
+def published_content(directory: Path, with_code: bool, tell: Callable[[str], object]) -> dict[str, Path | bytes]:
+    """Check a model folder; return its files as they are published, by name.
 
     The arguments and the errors are those of `push`.
     """
-    published = check_model_folder(directory)
-    files: dict[str, Path | bytes] = {**published.files}
+    if not (directory / "config.json").is_file():
+        missing = "has no config.json, so it is not a saved model" if directory.is_dir() else "is not a folder"
+        raise ValueError(f"{directory} {missing}")
+    if not isinstance(read_json(directory / "config.json").get("model_type"), str):
+        raise ValueError(f"{directory / 'config.json'} has no model_type, so the model could not be loaded")
+    found, note = published_files(directory)
+    _check_weights(directory, found)
+    for name, path in found.items():
+        if name.lower().endswith(".onnx"):
+            _check_graph(path, name, found, tell)
+    if (directory / CARD).exists():
+        try:
+            metadata_of(read_whole(directory / CARD))
+        except ValueError as error:
+            raise ValueError(f"{directory / CARD}: {error}") from None
+    files: dict[str, Path | bytes] = {**found}
     if with_code:
         files |= files_with_code(directory)
     elif absent := missing_code(directory, files):
         raise ValueError(
-            f"auto_map or custom_pipelines in {directory} name {', '.join(map(shown, absent))}, which is missing or "
-            "not published: put it into the folder, or push with --with-code"
+            f"auto_map or custom_pipelines in {directory} name {', '.join(absent)}, which is missing or not published: "
+            "put it into the folder, or push with --with-code"
         )
     files |= without_local_paths(files)
-    if note := published.note():
+    if note:
         tell(note)
-    return files, published.changed
+    return files
+
+
+def _check_weights(directory: Path, files: dict[str, Path]) -> None:
+    """Raise ValueError if there are no weights, or if a file of them is missing, cut off or not published."""
+    names = {WEIGHTS, INDEX, GRAPH} & files.keys()
+    if not names:
+        raise ValueError(f"{directory} has no weights ({WEIGHTS} or {INDEX}): save the model there first")
+    shards = read_json(files[INDEX]).get("weight_map") if INDEX in names else {}
+    if not isinstance(shards, dict):
+        raise ValueError(f"{files[INDEX]} has no weight_map, so the weights could not be loaded")
+    for name in sorted({str(shard) for shard in shards.values()} | {WEIGHTS} & names):
+        if name not in files:
+            raise ValueError(f"{directory} lacks {name!r}, which {INDEX} names, or it is not published")
+        try:
+            safetensors_header(files[name])
+        except (SafetensorError, OSError) as error:
+            raise ValueError(f"{files[name]} is not a whole safetensors file: {error}") from None
+
+
+def _check_graph(path: Path, name: str, files: dict[str, Path], tell: Callable[[str], object]) -> None:
+    """Raise ValueError if a graph for ONNX Runtime is damaged, or names a file with its weights that is not there."""
+    try:
+        import onnx
+        from google.protobuf.message import DecodeError
+    except ModuleNotFoundError:
+        tell(f"{path} is not checked for missing data, since the package onnx is not installed")
+        return
+    try:
+        graph = onnx.load(path, load_external_data=False).graph
+    except DecodeError as error:
+        raise ValueError(f"{path} is not a complete ONNX graph ({error}): export the model again") from None
+    for entry in {entry.value for t in graph.initializer for entry in t.external_data if entry.key == "location"}:
+        if str(PurePosixPath(name).parent / entry) not in files:
+            raise ValueError(
+                f"{path} keeps weights in {entry!r}, which is missing or not published: put that file beside the "
+                "graph, or export the model again"
+            )
+
+
+def without_local_paths(files: dict[str, Path | bytes]) -> dict[str, bytes]:
+    """Return new content for each settings file that names a path of this machine: only the path's last part is kept.
+
+    transformers before version 5 wrote such paths into config.json, and peft still writes them into
+    adapter_config.json. The files stay as they are.
+    """
+    changed = {}
+    for name, file in files.items():
+        if PurePosixPath(name).name in SETTINGS:
+            try:
+                settings = json.loads(file if isinstance(file, bytes) else file.read_bytes())
+            except ValueError as error:
+                raise ValueError(f"{file} cannot be read as JSON: {error}") from None
+            cleaned = _cleaned(settings)
+            if cleaned != settings:
+                changed[name] = (json.dumps(cleaned, indent=2, ensure_ascii=False) + "\n").encode("utf-8")
+    return changed
+
+
+def _cleaned(value: object, field: str = "") -> object:
+    if isinstance(value, dict):
+        return {key: _cleaned(inner, key) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_cleaned(inner, field) for inner in value]
+    # `name` and `owner/name` are on the Hub, unless such a folder exists here.
+    if isinstance(value, str) and PATH_FIELD.fullmatch(field) and ("/" in value or "\\" in value):
+        on_hub = re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", value) and not Path(value).exists()
+        return value if on_hub else PureWindowsPath(value).name
+    return value
 
 
 def with_needs(card: str, directory: Path, with_code: bool) -> str:

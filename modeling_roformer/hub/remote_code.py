@@ -5,12 +5,14 @@ and the files imported there by `from .name import …`, out of the checkpoint's
 side by side there, under their own names.
 """
 
-import ast
 import inspect
 import json
-from collections.abc import Container, Iterable
+import re
+from collections.abc import Container
 from pathlib import Path
 from typing import Any
+
+from ..files.reading import read_json
 
 # `pipeline` looks for the model of a custom task among transformers' own Auto classes, none of which is for triplets.
 # This one is unused: RoFormer has no such head.
@@ -35,6 +37,8 @@ def files_with_code(directory: str | Path) -> dict[str, bytes]:
         >>> for name, content in files_with_code("my-model").items():
         ...     (copy / name).write_bytes(content)
     """
+    from transformers.dynamic_module_utils import get_relative_import_files
+
     from ..configuration import RoFormerConfig
     from ..tokenization import RoFormerTokenizer
     from .auto_classes import CONFIG_CLASSES, TOKENIZER_NAMES, auto_model_classes
@@ -68,64 +72,23 @@ def files_with_code(directory: str | Path) -> dict[str, bytes]:
         # A pair of the slow tokenizer and the fast one; transformers takes the second.
         tokenizer_config["auto_map"] = {"AutoTokenizer": [None, _reference(RoFormerTokenizer)]}
 
-    sources = source_files(Path(inspect.getfile(cls)) for cls in [*classes.values(), *also_needed])
+    modules = {Path(inspect.getfile(cls)).resolve() for cls in [*classes.values(), *also_needed]}
+    sources = modules | {Path(file) for path in modules for file in get_relative_import_files(path)}
     return {
         "config.json": _json(config),
         "tokenizer_config.json": _json(tokenizer_config),
-        **{name: path.read_bytes() for name, path in sorted(sources.items())},
+        **{path.name: path.read_bytes() for path in sorted(sources)},
     }
-
-
-def source_files(files: Iterable[Path]) -> dict[str, Path]:
-    """Return these Python files and all siblings that they import, by name.
-
-    Raises:
-        ValueError: a file has an import that does not work when all files are in one folder.
-    """
-    found: dict[str, Path] = {}
-    waiting = list(files)
-    while waiting:
-        path = waiting.pop().resolve()
-        known = found.setdefault(path.name, path)
-        if known != path:
-            raise ValueError(f"{known} and {path} have the same name, but must be in one folder")
-        waiting += [path.parent / f"{name}.py" for name in _siblings(path) if f"{name}.py" not in found]
-    return found
 
 
 def missing_code(directory: str | Path, files: Container[str]) -> list[str]:
     """Return the Python files that `auto_map` and `custom_pipelines` in a folder name and that `files` lacks."""
-    directory = Path(directory)
     named: set[str] = set()
     for name in ("config.json", "tokenizer_config.json"):
-        if (directory / name).exists():
-            content = json.loads((directory / name).read_text(encoding="utf-8"))
-            pipelines = content.get("custom_pipelines")
-            tasks = pipelines.values() if isinstance(pipelines, dict) else ()
-            references = [content.get("auto_map"), *(task.get("impl") for task in tasks if isinstance(task, dict))]
-            # `repository--file.Class` is code in another repository.
-            named |= {f"{text.partition('.')[0]}.py" for text in _texts(references) if "--" not in text}
-    return sorted(name for name in named if name not in files)
-
-
-def _texts(content: object) -> Iterable[str]:
-    """Yield every string in a piece of JSON: `auto_map` holds names, pairs of names, or is itself a pair."""
-    if isinstance(content, str):
-        yield content
-    elif isinstance(content, (list, dict)):
-        for part in content.values() if isinstance(content, dict) else content:
-            yield from _texts(part)
-
-
-def _siblings(path: Path) -> set[str]:
-    """Return the modules that a file imports by `from .name import …`, the only form that transformers follows."""
-    siblings = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
-        if isinstance(node, ast.ImportFrom) and node.level:
-            if node.level > 1 or node.module is None or "." in node.module:
-                raise ValueError(f"{path}:{node.lineno}: import siblings as `from .name import …` only")
-            siblings.add(node.module)
-    return siblings
+        settings = read_json(Path(directory) / name, default={})
+        classes = json.dumps([settings.get("auto_map"), settings.get("custom_pipelines")])
+        named |= set(re.findall(r'"(\w+)\.\w+"', classes))  # "repository--file.Class" is in another repository
+    return sorted(f"{module}.py" for module in named if f"{module}.py" not in files)
 
 
 def _reference(cls: type) -> str:

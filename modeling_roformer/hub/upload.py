@@ -1,12 +1,21 @@
-"""Publish a model folder on the Hugging Face Hub, after a check that it is complete."""
+"""Publish a model folder on the Hugging Face Hub, in one commit."""
 
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from time import sleep
 
-from .published_content import published_content
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
+from huggingface_hub.errors import EntryNotFoundError
+from huggingface_hub.utils import validate_repo_id
+
+from ..model_cards import card_of_folder
+from .errors import LOG_IN, HubError, hub_bars, hub_error, may_pass, usable_token
+from .published_content import CARD, published_content, with_needs
+from .replaced_weights import replaced
 
 logger = logging.getLogger(__name__)
+WAITS = (2, 8)  # seconds before the second and the third try
 
 
 def push(
@@ -25,19 +34,16 @@ def push(
     """Publish a saved model on the Hub, in one commit.
 
     The folder is only read. Weights in the repository that those of the folder replace (one file instead of shards, or
-    the reverse, of one variant) are deleted; other files of the repository stay. Temporary failures (429, 500, 502,
-    503, 504, cut connections) are retried, with a warning each, at most five tries and 90 seconds, or two tries if no
-    connection is made at all. Large files that arrived are not sent again, not even by the next push.
+    the reverse, of one variant) are deleted; other files of the repository stay. If the Hub is busy (429, 500, 502,
+    503, 504) or the connection breaks, the push is tried again, twice. Files that arrived are not sent again.
 
     Args:
         directory: model and tokenizer as `save_pretrained`, `roformer convert` or `roformer export-onnx` wrote them.
-            Hidden files, files of training (`checkpoint-*`, optimizer.pt, `runs/` …), names that begin with "_", and
-            files that look like credentials (`id_rsa`, `*.pem`, `token` …) are not sent. A file that the card shows or
-            links to is sent even from a folder such as `runs/`, unless it is hidden or a credential. Links are followed
-            within the folder, and from a snapshot in huggingface_hub's cache to its blobs. Of a path of this machine in
-            the settings (`_name_or_path` in config.json …) only the last part is sent. If neither the folder nor the
-            repository has a README.md, a card is written from the folder's files. A card that does not say what the
-            model needs to be loaded (this package, or the code next to it) gets a section about it.
+            Hidden files, files of training (`checkpoint-*`, optimizer.pt, `runs/` …) and files that look like
+            credentials (`id_rsa`, `*.pem`, `token` …) are not sent. Of a path of this machine in the settings
+            (`_name_or_path` in config.json …) only the last part is sent. If neither the folder nor the repository has
+            a README.md, a card is written from the folder's files. A card that does not say what the model needs to be
+            loaded (this package, or the code next to it) gets a section about it.
         repo_id: `name/repository`; created if it does not exist.
         with_code: also send the code, so that `trust_remote_code=True` loads the model without this package.
         private: create a repository that only its owner can see. An existing public one is refused.
@@ -45,7 +51,7 @@ def push(
         create_pr: open a pull request instead, on an existing repository; permission to read it is enough.
         commit_message: one line.
         token: if None, the one from HF_TOKEN or `hf auth login`. It never appears in errors.
-        progress: show a bar on stderr.
+        progress: show huggingface_hub's bars on stderr.
         tell: called with a sentence that names the files that are not sent, unless all of them are hidden.
 
     Returns:
@@ -53,19 +59,80 @@ def push(
 
     Raises:
         ValueError: the folder is not a complete model, or has a link that leads out of it; nothing has been sent.
-        HubError: the Hub refused, or could not be reached; says whether anything may have been published.
+        HubError: the Hub refused, or could not be reached. The same call can be repeated.
 
     Example:
         >>> push("my-model", "me/my-model", with_code=True, private=True)
         'https://huggingface.co/me/my-model'
     """
     directory = Path(directory)
-    files, changed = published_content(directory, with_code, tell)
-    from huggingface_hub.utils import validate_repo_id  # a bad folder need not wait for it
-
-    from .publication import publish
-
+    files = published_content(directory, with_code, tell)
     validate_repo_id(repo_id)
-    return publish(
-        directory, files, changed, repo_id, with_code, private, revision, create_pr, commit_message, token, progress
-    )  # fmt: skip
+    token = usable_token(token)
+    if token is None:
+        raise ValueError(f"there is no token for the Hub: {LOG_IN.format(verb='write')}")
+    api = HfApi(token=token)
+    message = commit_message or f"Upload {directory.resolve().name}{' with code' if with_code else ''}"
+    known: set[int] | None = None  # pull requests that were open before
+    for wait in (*WAITS, None):
+        try:
+            with hub_bars(progress):
+                if create_pr:
+                    opened = {pr.num: pr for pr in api.get_repo_discussions(repo_id, discussion_type="pull_request")}
+                    known = set(opened) if known is None else known
+                    if mine := [pr.url for pr in opened.values() if pr.num not in known and pr.title == message]:
+                        return mine[0]  # its response was lost
+                return _send(api, repo_id, directory, files, with_code, private, revision, create_pr, message)
+        except Exception as error:
+            if wait is None or not may_pass(error):
+                sure = "nothing was published" if not may_pass(error) else "the push failed, and can be repeated"
+                raise hub_error(error, f"{repo_id}: {sure}", token, "write") from None
+            sleep(wait)
+    raise AssertionError  # the last try returns or raises
+
+
+def _send(
+    api: HfApi,
+    repo_id: str,
+    directory: Path,
+    files: dict[str, Path | bytes],
+    with_code: bool,
+    private: bool,
+    revision: str | None,
+    create_pr: bool,
+    message: str,
+) -> str:
+    """Make the commit or open the pull request; return the address. If the commit was made before, nothing changes."""
+    address = None if create_pr else api.create_repo(repo_id, private=private or None, exist_ok=True)
+    if private and not api.model_info(repo_id).private:
+        raise HubError(f"{repo_id} is public on the Hub: make it private there, or choose another name")
+    if revision and not create_pr:
+        api.create_branch(repo_id, branch=revision, exist_ok=True)
+    parent = api.model_info(repo_id, revision=revision)
+    content = files | _card(api, repo_id, revision, directory, with_code)
+    operations = [CommitOperationAdd(name, data) for name, data in sorted(content.items())]
+    old = replaced([file.rfilename for file in parent.siblings or ()], content)
+    commit = api.create_commit(
+        repo_id,
+        [*operations, *map(CommitOperationDelete, old)],
+        commit_message=message,
+        revision=revision,
+        create_pr=create_pr,
+        parent_commit=parent.sha,
+    )
+    if create_pr:
+        if commit.pr_url is None:  # huggingface_hub sends no commit that changes nothing
+            raise HubError(f"{repo_id} already has all of these files, so no pull request was opened")
+        return commit.pr_url
+    return f"{address}/tree/{revision}" if revision else str(address)
+
+
+def _card(api: HfApi, repo_id: str, revision: str | None, directory: Path, with_code: bool) -> dict[str, bytes]:
+    """Return the card to send: the folder's own, or the repository's, or a new one, with what the model needs."""
+    try:
+        path = directory / CARD
+        path = path if path.exists() else Path(api.hf_hub_download(repo_id, CARD, revision=revision))
+        card = path.read_text(encoding="utf-8")
+    except EntryNotFoundError:
+        card = card_of_folder(directory)
+    return {CARD: with_needs(card, directory, with_code).encode("utf-8")}

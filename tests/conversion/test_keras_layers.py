@@ -24,9 +24,16 @@ from modeling_roformer.conversion.errors import CheckpointError
 from modeling_roformer.conversion.formats.keras_bundle import KerasBundle
 from modeling_roformer.conversion.formats.keras_hdf5 import KerasHDF5
 from modeling_roformer.conversion.formats.object_graph import parse_object_graph
+from modeling_roformer.conversion.formats.protocol_buffers import (
+    BYTES,
+    VARINT,
+    DamagedMessage,
+    read_fields,
+    write_field,
+    write_varint,
+)
 from modeling_roformer.conversion.formats.tensor_bundle import OBJECT_GRAPH, Entry, TensorBundle
 from modeling_roformer.conversion.formats.tensor_bundle_writer import write_bundle, write_index
-from modeling_roformer.hub.protocol_buffers import BYTES, VARINT, DamagedMessage, read_fields, write_field, write_varint
 
 run = command_line.run  # the fixture
 FIXTURES = REPOSITORY / "tests" / "fixtures" / "keras"

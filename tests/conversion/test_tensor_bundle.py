@@ -15,10 +15,17 @@ from hypothesis import strategies as st
 
 from modeling_roformer.conversion.errors import CheckpointError
 from modeling_roformer.conversion.formats import crc32c, dtypes, sstable
+from modeling_roformer.conversion.formats.protocol_buffers import (
+    BYTES,
+    FIXED32,
+    VARINT,
+    read_varint,
+    write_field,
+    write_varint,
+)
 from modeling_roformer.conversion.formats.source import CHUNK
 from modeling_roformer.conversion.formats.tensor_bundle import Entry, TensorBundle
 from modeling_roformer.conversion.formats.tensor_bundle_writer import write_bundle, write_index
-from modeling_roformer.hub.protocol_buffers import BYTES, FIXED32, VARINT, read_varint, write_field, write_varint
 
 LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
 NUMPY_DTYPES = ["float32", "float64", "float16", "int32", "int64"]

@@ -12,14 +12,12 @@ import hashlib
 import json
 import os
 import re
-import socket
-import struct
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import parse_qs, quote, unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 import yaml
@@ -83,19 +81,16 @@ class Repo:
 
 @dataclass
 class Fault:
-    """A change of the responses to the next `times` requests whose "METHOD /path" the pattern is found in, after `skip`
-    good ones."""
+    """A change of the responses to the next `times` requests whose "METHOD /path" the pattern is found in."""
 
     route: str
     status: int | None = None  # answer with this status
     cut: int | None = None  # send this many bytes of the body, then close the connection
-    reset: bool = False  # where it is cut, end the connection as a machine does that crashed
     truncate: int | None = None  # send this many bytes of the body as if they were all
     corrupt: bool = False  # flip the bits of the body's last byte
     headers: dict[str, str | None] = field(default_factory=dict)  # replace these headers; None leaves one out
     delay: float = 0.0  # seconds before the answer
     times: int = 1
-    skip: int = 0
 
 
 class Answer(Exception):
@@ -146,9 +141,6 @@ class Hub:
         with self.lock:
             for fault in self.faults:
                 if fault.times > 0 and re.search(fault.route, request):
-                    if fault.skip > 0:
-                        fault.skip -= 1
-                        continue
                     fault.times -= 1
                     return fault
         return None
@@ -219,9 +211,6 @@ class Handler(BaseHTTPRequestHandler):
             if fault and fault.cut is not None:
                 self.wfile.write(body[: fault.cut])
                 self.wfile.flush()
-                if fault.reset:
-                    time.sleep(0.05)  # what was sent arrives before the reset, which would overtake it
-                    self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 self.close_connection = True
                 self.connection.close()
             else:
@@ -310,23 +299,6 @@ class Handler(BaseHTTPRequestHandler):
             return Answer(409, {"error": "Reference already exists"})
         repo.branches[branch] = repo.resolve(self.json().get("startingPoint", "main"))
         return Answer(200, {})
-
-    def create_tag(self, repo_id: str, revision: str) -> Answer:
-        repo = self.repo(repo_id, write=True)
-        repo.tags[self.json()["tag"]] = repo.resolve(revision)
-        return Answer(200, {})
-
-    def refs(self, repo_id: str) -> Answer:
-        repo = self.repo(repo_id)
-        named = {"branches": repo.branches, "tags": repo.tags, "converts": {}, "pullRequests": {}}
-        kinds = {"branches": "refs/heads", "tags": "refs/tags", "converts": "", "pullRequests": ""}
-        return Answer(
-            200,
-            {
-                kind: [{"name": n, "ref": f"{kinds[kind]}/{n}", "targetCommit": sha} for n, sha in names.items()]
-                for kind, names in named.items()
-            },
-        )
 
     def preupload(self, repo_id: str, revision: str) -> Answer:
         repo = self.repo(repo_id, write="create_pr" not in self.query)
@@ -492,8 +464,6 @@ ROUTES = {
     "validate_yaml": ("POST", "/api/validate-yaml"),
     "create_repo": ("POST", "/api/repos/create"),
     "create_branch": ("POST", f"{MODEL}/branch/([^/]+)"),
-    "create_tag": ("POST", f"{MODEL}/tag/([^/]+)"),
-    "refs": ("GET", f"{MODEL}/refs"),
     "discussions": ("GET", f"{MODEL}/discussions"),
     "preupload": ("POST", f"{MODEL}/preupload/([^/]+)"),
     "commit": ("POST", f"{MODEL}/commit/([^/]+)"),
@@ -551,7 +521,3 @@ def hub(tmp_path, monkeypatch):
         monkeypatch.setattr(transformers_hub, "_hf_api", None)
         hub.environment = {**os.environ, **hub.environment}
         yield hub
-
-
-def resolve_url(hub: Hub, repo_id: str, path: str, revision: str = "main") -> str:
-    return f"{hub.url}/{repo_id}/resolve/{quote(revision, safe='')}/{quote(path)}"

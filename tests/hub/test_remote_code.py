@@ -12,14 +12,13 @@ import pytest
 import torch
 from helpers import hub_server
 from helpers.absent_package import ABSENT
-from helpers.messages import refused
 from helpers.small_models import small_config
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoTokenizer
 from transformers.dynamic_module_utils import get_relative_import_files
 
 from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM, RoFormerForSequenceClassification
 from modeling_roformer.hub import push
-from modeling_roformer.hub.remote_code import files_with_code, source_files
+from modeling_roformer.hub.remote_code import files_with_code
 from modeling_roformer.registration.registry import auto_model_classes
 from modeling_roformer.tokenization import RoFormerTokenizer
 
@@ -230,18 +229,3 @@ def test_the_files_are_those_that_transformers_looks_for(tmp_path, masked_lm):
         wanted |= {path.rpartition("/")[2] for path in get_relative_import_files(tmp_path / name)}
     assert sent == wanted
     assert not sent & {"cli.py", "hub.py", "registration.py", "remote_code.py", "__init__.py"}
-
-
-@pytest.mark.parametrize("line", ["from . import other", "from ..up import x", "from .a.b import x"])
-def test_imports_that_break_in_one_folder_are_refused(tmp_path, line):
-    (tmp_path / "model.py").write_text(f"import os\n\ndef f():\n    {line}\n")
-    with refused(ValueError, f"{tmp_path / 'model.py'}:4"):
-        source_files([tmp_path / "model.py"])
-
-
-def test_two_files_of_one_name_are_refused(tmp_path):
-    for folder in ("a", "b"):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "same.py").write_text("")
-    with refused(ValueError, tmp_path / "a" / "same.py", tmp_path / "b" / "same.py"):
-        source_files([tmp_path / "a" / "same.py", tmp_path / "b" / "same.py"])

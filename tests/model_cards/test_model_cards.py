@@ -21,7 +21,7 @@ import yaml
 from helpers.messages import assert_states, refused
 from helpers.paths import REPOSITORY
 from helpers.properties import max_examples
-from huggingface_hub import EvalResult, ModelCard, ModelCardData
+from huggingface_hub import ModelCard
 from hypothesis import example, given
 from hypothesis import strategies as st
 from readme_table import TABLES, conversions_table, released_table, with_released_table
@@ -34,13 +34,13 @@ from modeling_roformer.conversion.converter import convert
 from modeling_roformer.model_cards import (
     card_for,
     card_of_folder,
-    check_metadata,
     published_checkpoints,
     write_card,
 )
 from modeling_roformer.model_cards.cards import NOT_PUBLISHED
 from modeling_roformer.model_cards.facts import facts_table, loads_with, read_facts
 from modeling_roformer.model_cards.kinds import why_package_is_needed
+from modeling_roformer.model_cards.metadata import metadata_of
 from modeling_roformer.model_cards.releases import RELEASES
 
 LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
@@ -109,7 +109,6 @@ def test_every_released_checkpoint_has_a_card():
 @pytest.mark.parametrize("name", RELEASES)
 def test_published_card_has_the_metadata_of_the_hub(name):
     text = published(name)
-    check_metadata(text)
     card = ModelCard(text)
     assert card.data.language in ("zh", ["zh"])
     assert card.data.license == "apache-2.0"
@@ -211,7 +210,6 @@ def test_the_name_of_the_archive_picks_its_card(name, form):
     assert card.startswith(before) and card.endswith(after)
     assert "| parameters | 124,096,080 |" in card and "| dtype | float32 |" in card
     assert read_facts(card)["source"] == name and "family" not in read_facts(card)
-    check_metadata(card)
 
 
 @pytest.mark.parametrize(
@@ -277,7 +275,6 @@ def test_generic_card_names_the_task_of_the_head_and_runs(architecture, task, tm
     config = json.loads((tmp_path / "mine" / "config.json").read_text())
     assert config["architectures"] == [architecture]
     card = card_for("mine", config, True, license="mit", title="My model")
-    check_metadata(card)
     data = ModelCard(card).data
     assert (data.pipeline_tag, data.license, data.language) == (task, "mit", "zh")
     assert "\n# My model\n" in card and "| vocabulary | 154 entries |" in card
@@ -314,7 +311,6 @@ def test_the_example_with_sentence_transformers_runs(tmp_path, monkeypatch):
 @given(st.text(max_size=40), st.booleans(), st.text(max_size=20))
 def test_any_name_gives_a_card_that_parses(name, words, note):
     card = card_for(name, {"num_hidden_layers": 2, "hidden_size": 8}, words, note=note)
-    check_metadata(card)
     data = ModelCard(card).data
     assert data.library_name == "transformers" and data.license is None
     assert data.pipeline_tag == "fill-mask"
@@ -382,7 +378,6 @@ def test_every_data_file_of_the_source_is_named(tmp_path):
 def test_the_card_of_each_kind_says_who_can_load_it_and_runs(kind, tmp_path, monkeypatch):
     convert(LEGACY / FIXTURES[kind], tmp_path / "out", family=kind)
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
-    check_metadata(card)
     config, told = json.loads((tmp_path / "out" / "config.json").read_text()), read_facts(card)["loads with"]
     alone = kind in ("roformer", "wobert")
     assert (told == loads_with(config, None)) == alone and "modeling-roformer" in told
@@ -432,85 +427,36 @@ def test_others_v2_is_not_said_to_load_in_plain_transformers():
 
 # Metadata.
 
-GOOD = [
-    "",
-    "# no metadata\n",
-    "---\n---\ntext",
-    "---\nlicense: apache-2.0\nlanguage: zh\n---\n",
-    "---\nlicense: other\nlicense_name: mine\nlicense_link: LICENSE\nlanguage:\n- zh\n- multilingual\n---\n",
-    "---\nbase_model:\n- owner/name\n- bert-base-chinese\nbase_model_relation: merge\n---\n",
-    "---\ntags:\n- a\npipeline_tag: fill-mask\ndatasets: owner/data\nmetrics:\n- accuracy\nmy_own_field: 3\n---\n",
-]
-BAD = {
-    "license: apache2": ["license", "'apache2'", "apache-2.0"],
-    "license: 2.0": ["license", "2.0", "string"],
-    "license:\n- mit\n- qwertz": ["license", "'qwertz'"],
-    "pipeline_tag: fill_mask": ["pipeline_tag", "'fill_mask'", "fill-mask"],
-    "pipeline_tag:\n- fill-mask": ["pipeline_tag", "['fill-mask']"],
-    "language: no": ["language", "False"],
-    "language: Chinese": ["language", "'Chinese'", "zh", "language_bcp47"],
-    "language:\n- zh-CN": ["language", "'zh-CN'", "language_bcp47"],
-    "library_name: 3": ["library_name", "3"],
-    "tags: roformer": ["tags", "'roformer'"],
-    "tags:\n- 1": ["tags", "1"],
-    "base_model: a/b/c": ["base_model", "'a/b/c'", "OWNER/NAME"],
-    "base_model: https://huggingface.co/a/b": ["base_model", "'https://huggingface.co/a/b'", "OWNER/NAME"],
-    "base_model_relation: child": ["base_model_relation", "'child'"],
-    "datasets:\n- a b": ["datasets", "'a b'", "OWNER/NAME"],
-    "model-index: 3": ["model-index"],
-    "model-index:\n- name: x\n  results:\n  - task: {}": ["model-index"],
+BROKEN_METADATA = {
     "a: [": ["YAML"],
-    "- a\n- b": ["metadata", "name: value"],
+    "- a\n- b": ["name: value"],
     "license: mit\nlicense: mit": ["YAML", "license"],
-    "license: x\nlanguage: y": ["license", "'x'", "language", "'y'"],
-}  # fmt: skip
+    "a: &x [1]\nb: *x": ["YAML", "alias *x"],
+}
 
 
-@pytest.mark.parametrize("card", GOOD)
-def test_metadata_that_the_hub_takes_is_checked_without_an_error(card):
-    check_metadata(card)
-
-
-@pytest.mark.parametrize("block", BAD)
+@pytest.mark.parametrize("block", BROKEN_METADATA)
 @pytest.mark.parametrize("line", ["\n", "\r\n"])
-def test_metadata_that_the_hub_refuses_is_named_in_one_sentence(block, line):
-    with refused(ValueError, *BAD[block]):
-        check_metadata(f"---\n{block}\n---\n\n# Title\n".replace("\n", line))
+def test_metadata_that_cannot_be_read_is_named_in_one_sentence(block, line):
+    with refused(ValueError, *BROKEN_METADATA[block]):
+        metadata_of(f"---\n{block}\n---\n\n# Title\n".replace("\n", line))
 
 
-def test_results_that_the_client_writes_are_read_without_an_error():
-    data = ModelCardData(
-        model_name="mine",
-        license="mit",
-        eval_results=[
-            EvalResult("fill-mask", "clue", "CLUE", "accuracy", 0.5, source_name="me", source_url="https://a.b")
-        ],
-    )
-    check_metadata(f"---\n{data.to_yaml()}\n---\n")
-
-
-@max_examples(300)
+@max_examples(100)
 @given(
     st.dictionaries(
-        st.sampled_from(
-            ["license", "language", "tags", "pipeline_tag", "base_model", "datasets", "model-index", "widget"]
-        ),
+        st.text(min_size=1, max_size=6),
         st.recursive(
-            st.none() | st.booleans() | st.integers() | st.text(max_size=6),
+            st.booleans() | st.integers() | st.text(max_size=6),
             lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
             max_leaves=5,
         ),
         max_size=4,
     )
 )
-def test_whatever_is_let_through_the_client_can_read(metadata):
-    card = f"---\n{yaml.safe_dump(metadata)}\n---\n"
-    try:
-        check_metadata(card)
-    except ValueError as error:
-        assert str(error) and "\n" not in str(error)
-    else:
-        ModelCard(card)
+def test_metadata_is_read_as_the_client_reads_it(metadata):
+    dumper = type("Dumper", (yaml.SafeDumper,), {"ignore_aliases": lambda *_: True})
+    assert metadata_of(f"---\n{yaml.dump(metadata, Dumper=dumper)}\n---\n") == metadata
 
 
 # roformer card
@@ -521,13 +467,12 @@ def test_a_folder_without_a_card_gets_one(folder):
     result = CliRunner().invoke(app, ["card", str(folder)])
     assert result.exit_code == 0 and str(folder / "README.md") in result.stdout.replace("\n", "")
     card = (folder / "README.md").read_text(encoding="utf-8")
-    check_metadata(card)
     assert card == card_of_folder(folder)
     assert (folder / "README.md").stat().st_mode & 0o777 == (folder / "config.json").stat().st_mode & 0o777
 
 
 def unchanged(report):
-    return not (report.new or report.facts or report.fields or report.complaint)
+    return not (report.new or report.facts or report.fields)
 
 
 def test_a_fresh_card_is_up_to_date(folder):
@@ -651,11 +596,3 @@ def test_what_is_no_saved_model_is_named(folder, spoil, facts):
     spoil(folder)
     with refused(ValueError, *[fact.format(folder) for fact in facts]):
         write_card(folder)
-
-
-def test_what_the_hub_would_refuse_is_said_and_left_to_its_owner(folder):
-    (folder / "README.md").write_text("---\nlicense: qwertz\n---\n# Mine\n")
-    report = write_card(folder)
-    assert_states(report.complaint, "license", "'qwertz'")
-    assert report.complaint in str(report)
-    assert "license: qwertz" in (folder / "README.md").read_text()
