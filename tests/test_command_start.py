@@ -135,7 +135,6 @@ def test_what_needs_no_model_imports_neither_torch_nor_transformers(tmp_path):
         f"info {here}/damaged",
         f"page {here}/missing",
         f"page {legacy}/word",
-        f"page {here}/saved --port 70000",
         "nonsense",
         "convert --nonsense",
     ]

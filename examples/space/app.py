@@ -20,5 +20,4 @@ if not folder.is_dir():
         sys.exit(f"the folder {MODEL} does not exist: add it, or set the variable MODEL to NAME/REPOSITORY")
     folder = Path("models") / folder.name
     pull(MODEL, folder, force=True)
-# The Hub's proxy stands before a Space.
-serve(folder, host="0.0.0.0", port=int(os.environ.get("GRADIO_SERVER_PORT", 7860)), proxy=True)
+serve(folder, host="0.0.0.0", port=int(os.environ.get("GRADIO_SERVER_PORT", 7860)))

@@ -237,18 +237,17 @@ def rank(
 def page(
     directory: SavedModel,
     host: Annotated[str, Option(help="Address to listen on; 0.0.0.0 accepts other machines.")] = "127.0.0.1",
-    port: Annotated[int, Option(help="Port to listen on; 0 for any free port.")] = 7860,
-    max_length: Annotated[int, Option(help="Maximum tokens of an input; the rest of a text is not read.")] = 4096,
-    waiting: Annotated[int, Option(help="Maximum requests in the queue.")] = 64,
-    proxy: Annotated[
-        bool, Option("--proxy", help="Run behind a web server: accept any host name, and trust X-Forwarded headers.")
-    ] = False,
+    port: Annotated[int, Option(min=0, max=65_535, help="Port to listen on; 0 for any free port.")] = 7860,
+    max_length: Annotated[
+        int, Option(min=16, help="Maximum tokens of an input; the rest of a text is not read.")
+    ] = 4096,
+    waiting: Annotated[int, Option(min=1, help="Maximum requests in the queue.")] = 64,
 ) -> None:
     """Show a saved model in the browser, until Ctrl-C: masks, words, triplets, rankings, labels, long documents.
     Extra: page."""
     from ..serving.page.server import serve
 
-    serve(directory, host=host, port=port, max_length=max_length, waiting=waiting, proxy=proxy, tell=stdout.out)
+    serve(directory, host=host, port=port, max_length=max_length, waiting=waiting, tell=stdout.out)
 
 
 @app.command()

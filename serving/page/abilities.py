@@ -25,6 +25,9 @@ _TABS = {
 }
 
 
+LONGEST = 4096  # tokens of an input, by default
+
+
 @dataclass(frozen=True)
 class Abilities:
     """Description of a model for the page."""

@@ -4,10 +4,9 @@ from collections.abc import Iterable
 from html import escape
 
 from .abilities import Abilities
-from .fill_mask import Filled, FilledDocument
+from .fill_mask import Filled, Words
 from .served_model import Reading
-from .similarity import Compared, Triplet
-from .tasks import Segment
+from .similarity import Triplet
 
 DRAWN = 600  # most tokens of a text that are drawn
 SHOWN = 160  # characters of a long document shown on each side of a mask
@@ -63,7 +62,7 @@ def notes(*readings: Reading) -> str:
     if not sentences:
         total = sum(reading.tokens for reading in readings)
         sentences = [both(f"{total:,} 个词，全部读过", f"{total:,} tokens, all read")]
-    return "".join(_note(sentence) for sentence in sentences)
+    return "".join(map(_note, sentences))
 
 
 def _filled_text(filled: Filled) -> str:
@@ -92,39 +91,31 @@ def filled(result: Filled) -> str:
     return _answer(_filled_text(result), f'<div class="sides">{"".join(lists)}</div>', notes(result.reading))
 
 
-def filled_document(result: FilledDocument) -> str:
+def filled_document(whole: Filled, alone: list[Words]) -> str:
     lists = []
-    for number, (whole, alone) in enumerate(zip(result.whole.words, result.alone, strict=True), 1):
-        mask = f" {number}" if len(result.alone) > 1 else ""
-        lists.append(f"<div>{_heading(both('读了全文', 'whole document') + mask)}{bars(whole)}</div>")
-        lists.append(f"<div>{_heading(both('只读这一句', 'sentence alone') + mask)}{bars(alone)}</div>")
-    length = len(result.whole.text)
-    return _answer(
-        _note(both(f"{length:,} 个字符", f"{length:,} characters")),
-        notes(result.whole.reading),
-        f'<div class="sides">{"".join(lists)}</div>',
-        _filled_text(result.whole),
-    )
+    for number, words in enumerate(zip(whole.words, alone, strict=True), 1):
+        mask = f" {number}" if len(alone) > 1 else ""
+        titles = both("读了全文", "whole document"), both("只读这一句", "sentence alone")
+        lists += [f"<div>{_heading(title + mask)}{bars(best)}</div>" for title, best in zip(titles, words, strict=True)]
+    length = _note(both(f"{len(whole.text):,} 个字符", f"{len(whole.text):,} characters"))
+    sides = f'<div class="sides">{"".join(lists)}</div>'
+    return _answer(length, notes(whole.reading), sides, _filled_text(whole))
 
 
-def segmented(segments: list[Segment], reading: Reading) -> str:
+def segmented(segments: list[tuple[str, bool]], reading: Reading) -> str:
     tokens = []
-    for segment in segments[:DRAWN]:
-        kind = " special" if segment.offsets is None else " unknown" if segment.is_unknown else ""
-        where = "–" if segment.offsets is None else f"{segment.offsets[0]}–{segment.offsets[1]}"
-        tokens.append(
-            f'<div class="token{kind}"><b>{escape(segment.token)}</b>'
-            f"<span>{segment.id}</span><span>{where}</span></div>"
-        )
-    unknown = sum(segment.is_unknown for segment in segments)
+    shown = list(zip(segments, reading.ids, reading.offsets, strict=True))[:DRAWN]
+    for (token, is_unknown), number, offsets in shown:
+        kind = " special" if offsets is None else " unknown" if is_unknown else ""
+        where = "–" if offsets is None else f"{offsets[0]}–{offsets[1]}"
+        tokens.append(f'<div class="token{kind}"><b>{escape(token)}</b><span>{number}</span><span>{where}</span></div>')
+    unknown = sum(is_unknown for _, is_unknown in segments)
     said = [both("每格：词、编号、在文中的位置", "each box: token, id, characters in the text")]
     if unknown:
         said.append(both(f"{unknown:,} 个不在词表中", f"{unknown:,} not in the vocabulary"))
     if len(segments) > DRAWN:
         said.append(both(f"只画出前 {DRAWN} 个", f"only the first {DRAWN} are shown"))
-    return _answer(
-        f'<div class="tokens">{"".join(tokens)}</div>', notes(reading), *(_note(sentence) for sentence in said)
-    )
+    return _answer(f'<div class="tokens">{"".join(tokens)}</div>', notes(reading), *map(_note, said))
 
 
 def triplet(result: Triplet) -> str:
@@ -135,26 +126,26 @@ def triplet(result: Triplet) -> str:
     return _answer(f'<p class="text"><mark>{said}</mark></p>', _note(kind), bars(scores), notes(*result.readings))
 
 
-def ranked(result: Compared) -> str:
-    numbered = [f"{place}. {text}" for place, text in enumerate(result.texts, 1)]
-    scores = bars(zip(numbered, result.cosines, strict=True), long=True)
-    return _answer(_note(both("余弦，最接近的在前", "cosines, closest first")), scores, notes(*result.readings))
+def ranked(texts: list[str], cosines: list[float], readings: list[Reading]) -> str:
+    numbered = [f"{place}. {text}" for place, text in enumerate(texts, 1)]
+    scores = bars(zip(numbered, cosines, strict=True), long=True)
+    return _answer(_note(both("余弦，最接近的在前", "cosines, closest first")), scores, notes(*readings))
 
 
-def matrix(result: Compared) -> str:
+def matrix(texts: list[str], cosines: list[list[float]], readings: list[Reading]) -> str:
     """Draw the cosines of all texts with each other; closer pairs are darker."""
-    others = [value for i, row in enumerate(result.cosines) for j, value in enumerate(row) if i != j]
+    others = [value for i, row in enumerate(cosines) for j, value in enumerate(row) if i != j]
     low, high = min(others), max(others)
-    head = "".join(f'<th class="top">{number}</th>' for number in range(1, len(result.texts) + 1))
+    head = "".join(f'<th class="top">{number}</th>' for number in range(1, len(texts) + 1))
     rows = []
-    for number, (text, row) in enumerate(zip(result.texts, result.cosines, strict=True), 1):
+    for number, (text, row) in enumerate(zip(texts, cosines, strict=True), 1):
         cells = []
         for j, value in enumerate(row, 1):
             share = (value - low) / (high - low) if high > low else 0.5
             shade = f"color-mix(in srgb, var(--color-accent) {10 + 55 * share:.0f}%, transparent)"
             cells.append(f'<td style="background:{"transparent" if j == number else shade}">{value:.2f}</td>')
         rows.append(f"<tr><th>{number}. {escape(text)}</th>{''.join(cells)}</tr>")
-    return _answer(f"<table><tr><th></th>{head}</tr>{''.join(rows)}</table>", notes(*result.readings))
+    return _answer(f"<table><tr><th></th>{head}</tr>{''.join(rows)}</table>", notes(*readings))
 
 
 def classified(scores: list[tuple[str, float]], readings: list[Reading]) -> str:

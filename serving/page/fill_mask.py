@@ -24,14 +24,6 @@ class Filled:
     reading: Reading
 
 
-@dataclass(frozen=True)
-class FilledDocument:
-    """Masks of a document, filled from the whole document and from their sentence alone."""
-
-    whole: Filled
-    alone: list[Words]
-
-
 @torch.inference_mode()
 def fill(served: ServedModel, text: str, top_k: int = 5) -> Filled:
     """Fill every mask of a text; compute logits for the masks only."""
@@ -52,13 +44,8 @@ def fill(served: ServedModel, text: str, top_k: int = 5) -> Filled:
     return Filled(text, mask, words, reading)
 
 
-def fill_document(served: ServedModel, text: str, top_k: int = 5) -> FilledDocument:
-    """Fill the masks of a document with and without the rest of the document as context."""
+def fill_document(served: ServedModel, text: str, top_k: int = 5) -> tuple[Filled, list[Words]]:
+    """Fill the masks of a document: with the whole document as context, and with each mask's sentence alone."""
     whole = fill(served, text, top_k)
-    alone = [
-        words
-        for sentence in _SENTENCE.findall(text)
-        if whole.mask in sentence
-        for words in fill(served, sentence, top_k).words
-    ]
-    return FilledDocument(whole, alone)
+    sentences = [sentence for sentence in _SENTENCE.findall(text) if whole.mask in sentence]
+    return whole, [words for sentence in sentences for words in fill(served, sentence, top_k).words]

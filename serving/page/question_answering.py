@@ -11,8 +11,10 @@ WINDOW, OVERLAP = 512, 128  # tokens of a window, question included, and those t
 
 
 @torch.inference_mode()
-def answer_question(served: ServedModel, question: str, context: str) -> list[dict]:
-    """Return the best answers, best first, with `score`, `start`, `end` and `answer`, which is `context[start:end]`.
+def answer_question(served: ServedModel, question: str, context: str) -> tuple[list[dict], str]:
+    """Return the best answers, best first, and the document.
+
+    An answer has `score`, `start`, `end` and `answer`, which is `context[start:end]`.
 
     A long document is read in overlapping windows. Start and end probabilities are computed over the tokens of all
     windows, so that scores of different windows are comparable.
@@ -29,14 +31,9 @@ def answer_question(served: ServedModel, question: str, context: str) -> list[di
             f"the question has {asked} tokens and leaves no room for the document: a model reads {longest} at once"
         )
     encoded = tokenizer(
-        question,
-        context,
-        truncation="only_second",
-        max_length=longest,
-        stride=min(OVERLAP, room // 2),
-        return_overflowing_tokens=True,
-        return_offsets_mapping=True,
-    )
+        question, context, truncation="only_second", max_length=longest, stride=min(OVERLAP, room // 2),
+        return_overflowing_tokens=True, return_offsets_mapping=True,
+    )  # fmt: skip
     windows = []  # offsets of the document's tokens, and their start and end logits, of shape (2, tokens)
     for i, offsets in enumerate(encoded["offset_mapping"]):
         inputs = {name: torch.tensor([encoded[name][i]]) for name in tokenizer.model_input_names if name in encoded}
@@ -58,7 +55,7 @@ def answer_question(served: ServedModel, question: str, context: str) -> list[di
                 scores[span] = max(scores.get(span, 0.0), score)
     if not scores:
         raise ServingError("no answer was found in the document")
+    best = sorted(scores.items(), key=lambda item: -item[1])[:ANSWERS]
     return [
-        {"score": score, "start": start, "end": end, "answer": context[start:end]}
-        for (start, end), score in sorted(scores.items(), key=lambda item: -item[1])[:ANSWERS]
-    ]
+        {"score": score, "start": start, "end": end, "answer": context[start:end]} for (start, end), score in best
+    ], context

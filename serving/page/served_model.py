@@ -12,9 +12,8 @@ from ...triplet_matching import AutoModelForTripletMatching
 from ..errors import ServingError
 from ..model_folder import named_when_unreadable
 from ..pooling import pooling_of
-from .abilities import TRIPLET, WRITE, Abilities, abilities_of
+from .abilities import LONGEST, TRIPLET, WRITE, Abilities, abilities_of
 
-LONGEST = 4096
 # Most characters of a text per token that is read: English has about 5, Chinese 2. Longer texts are refused
 # untokenized.
 CHARACTERS = 8
@@ -53,8 +52,7 @@ class ServedModel:
             `model_max_length` may be shorter.
 
     Raises:
-        ServingError: the page cannot show the folder's model (raised before anything is loaded), or it cannot be
-            loaded.
+        ServingError: the page cannot show the folder's model, or it cannot be loaded.
     """
 
     def __init__(self, folder: str | Path, max_length: int = LONGEST):
@@ -99,7 +97,9 @@ class ServedModel:
             raise ServingError(f"{name} is empty: write something, or click an example")
         # The length is in UTF-16, as in browsers, which let one character more than the limit through.
         if len(text.encode("utf-16-le", "surrogatepass")) // 2 > self.longest_text:
-            raise ServingError(too_long(name, self.longest_text))
+            raise ServingError(
+                f"{name} has more than {self.longest_text:,} characters, the most that this page accepts: shorten it"
+            )
         return text
 
     def checked_lines(self, text: object, name: str) -> list[str]:
@@ -116,11 +116,6 @@ class ServedModel:
     def ids(self, reading: Reading) -> torch.Tensor:
         """Return the ids on the model's device, of shape (1, length)."""
         return torch.tensor([reading.ids], device=self.model.device)
-
-
-def too_long(name: str, longest: int) -> str:
-    """Return the message for a text with too many characters."""
-    return f"{name} has more than {longest:,} characters, the most that this page accepts: shorten it"
 
 
 def read(

@@ -6,6 +6,7 @@ import torch
 from torch.nn import functional as F
 
 from ..errors import ServingError
+from ..pooling import pool
 from .served_model import Reading, ServedModel
 
 
@@ -19,36 +20,22 @@ class Triplet:
     readings: list[Reading]
 
 
-@dataclass(frozen=True)
-class Compared:
-    """Texts with their cosines: with each other, or in a ranking with the query."""
-
-    texts: list[str]
-    cosines: list
-    readings: list[Reading]
-
-
 @torch.inference_mode()
 def vectors(served: ServedModel, texts: list[str], names: list[str]) -> tuple[torch.Tensor, list[Reading]]:
-    """Return normalised vectors in float32, of shape (n, hidden_size).
+    """Return normalised vectors in float32, of shape (n, hidden_size), as `pooling_of` says.
 
-    A vector is the mean over all tokens, or the first token as `pooling_of` says. Texts are run one at a time, so that
-    memory does not grow with their number.
+    Texts are run one at a time, so that memory does not grow with their number.
     """
     readings = [served.read(text, name=name) for text, name in zip(texts, names, strict=True)]
     rows = []
     for reading in readings:
-        outputs = served.model.base_model(served.ids(reading))
-        if served.pooling == "pooler":
-            rows.append(outputs.pooler_output.float())
-        else:
-            hidden = outputs.last_hidden_state.float()
-            rows.append(hidden[:, 0] if served.pooling == "cls" else hidden.mean(1))
-    return F.normalize(torch.cat(rows).cpu(), dim=-1), readings
+        ids = served.ids(reading)
+        rows.append(pool(served.model.base_model(ids), torch.ones_like(ids), served.pooling))
+    return F.normalize(torch.cat(rows).float().cpu(), dim=-1), readings
 
 
 def _cosines(rows: torch.Tensor) -> torch.Tensor:
-    """Return the cosines of the first vector with the others. Float64 makes those of equal vectors equal."""
+    """Return the cosines of the first vector with the others, in float64, which makes those of equal vectors equal."""
     return (rows[1:].double() @ rows[0].double()).float()
 
 
@@ -82,18 +69,18 @@ def _larger(scores: dict[str, float]) -> str | None:
     return None if abs(scores["B"] - scores["C"]) < 1e-6 else max(scores, key=scores.get)
 
 
-def rank(served: ServedModel, query: str, cases: str) -> Compared:
-    """Rank the cases, one per line, by their cosine with the query."""
+def rank(served: ServedModel, query: str, cases: str) -> tuple[list[str], list[float], list[Reading]]:
+    """Rank the cases, one per line, by their cosine with the query: return cases, cosines, and what was read."""
     texts = [served.checked(query, "the query"), *served.checked_lines(cases, "the cases")]
     rows, readings = vectors(served, texts, ["the query", *(f"case {i}" for i in range(1, len(texts)))])
     cosines, order = _cosines(rows).sort(descending=True, stable=True)
-    return Compared([texts[1 + i] for i in order.tolist()], cosines.tolist(), readings)
+    return [texts[1 + i] for i in order.tolist()], cosines.tolist(), readings
 
 
-def compare(served: ServedModel, sentences: str) -> Compared:
-    """Return the matrix of cosines between sentences, one per line."""
+def compare(served: ServedModel, sentences: str) -> tuple[list[str], list[list[float]], list[Reading]]:
+    """Return the sentences, one per line, the matrix of their cosines, and what was read."""
     texts = served.checked_lines(sentences, "the sentences")
     if len(texts) < 2:
         raise ServingError("the sentences are only 1 line; expected at least 2, one sentence per line")
     rows, readings = vectors(served, texts, [f"sentence {i}" for i in range(1, len(texts) + 1)])
-    return Compared(texts, (rows @ rows.T).tolist(), readings)
+    return texts, (rows @ rows.T).tolist(), readings

@@ -21,7 +21,7 @@ _LINE, _TEXT, _LINES, _DOCUMENT = 2, 5, 8, 16  # visible lines of a field
 
 
 def _ask(task: Callable, draw: Callable) -> Callable:
-    """Return a function that runs a task and draws its result as HTML."""
+    """Return a function that runs a task and draws its result, a tuple or one value, as HTML."""
     return lambda served, *texts: draw(*(found if isinstance(found := task(served, *texts), tuple) else (found,)))
 
 
@@ -56,7 +56,7 @@ _TABS = {
     abilities.ENTITIES: ("标注 Label words", "标注 Label", {"文本 A text": _TEXT}, _ask(entities, drawing.labelled)),
     abilities.ANSWER: (
         "问答 Answer", "回答 Answer", {"问题 Question": _LINE, "文档 Document": _DOCUMENT},
-        lambda served, question, context: drawing.answered(answer_question(served, question, context), context),
+        _ask(answer_question, drawing.answered),
     ),
     abilities.WRITE: ("生成 Write", "生成 Write", {"文本 A text": _TEXT}, _ask(write, drawing.written)),
 }  # fmt: skip

@@ -1,7 +1,5 @@
 """Tasks of the page on one text: tokens, labels, generation."""
 
-from dataclasses import dataclass
-
 import torch
 
 from .served_model import Reading, ServedModel
@@ -10,24 +8,11 @@ NEW_TOKENS = 64
 SAMPLES = 3
 
 
-@dataclass(frozen=True)
-class Segment:
-    """Token of a text. `offsets` are its characters in the text, None for a special token."""
-
-    token: str
-    id: int
-    offsets: tuple[int, int] | None
-    is_unknown: bool
-
-
-def segments(served: ServedModel, text: str) -> tuple[list[Segment], Reading]:
-    """Return the tokens of a text."""
-    reading, tokenizer = served.read(text), served.tokenizer
-    tokens = tokenizer.convert_ids_to_tokens(reading.ids)
-    return [
-        Segment(token, id, offsets, id == tokenizer.unk_token_id)
-        for token, id, offsets in zip(tokens, reading.ids, reading.offsets, strict=True)
-    ], reading
+def segments(served: ServedModel, text: str) -> tuple[list[tuple[str, bool]], Reading]:
+    """Return the tokens that are read of a text, and for each whether it is unknown."""
+    reading, unknown = served.read(text), served.tokenizer.unk_token_id
+    tokens = served.tokenizer.convert_ids_to_tokens(reading.ids)
+    return [(token, id == unknown) for token, id in zip(tokens, reading.ids, strict=True)], reading
 
 
 @torch.inference_mode()

@@ -6,17 +6,17 @@ import socket
 import subprocess
 import threading
 
-from modeling_roformer.serving.page.connection import server_of
+import uvicorn
 
 
 class PageServer:
-    """Server of an application until `stop`; `options` are those of `server_of`."""
+    """Server of an application until `stop`."""
 
-    def __init__(self, app, **options):
+    def __init__(self, app):
         self.listening = socket.create_server(("127.0.0.1", 0))
         self.port = self.listening.getsockname()[1]
         self.address = f"http://127.0.0.1:{self.port}"
-        self.server = server_of(app, **{"waiting": 64} | options)
+        self.server = uvicorn.Server(uvicorn.Config(app, ws="none", log_level="critical"))
         self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [self.listening]}, daemon=True)
         self.thread.start()
 
@@ -24,10 +24,6 @@ class PageServer:
         self.server.should_exit = self.server.force_exit = True
         self.thread.join(timeout=10)
         self.listening.close()
-
-    def connect(self) -> socket.socket:
-        """Connect to the server, with a timeout of ten seconds."""
-        return socket.create_connection(("127.0.0.1", self.port), timeout=10)
 
 
 class PageProcess:

@@ -1,17 +1,13 @@
 """The page in a real browser (`make test-page`)."""
 
-import asyncio
-import http.server
 import os
 import re
-import runpy
 import shutil
+import socket
 import subprocess
 import sys
 import sysconfig
 import threading
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from importlib.util import find_spec
 
 import pytest
@@ -232,15 +228,6 @@ def test_ten_million_characters_pasted(visitor):
     expect(visitor.answer).to_contain_text("4 tokens")
 
 
-def test_ten_million_characters_sent(command):
-    size = memory(command)
-    for path in ("call/fill", "queue/join", "run/fill"):
-        answer = httpx.post(f"{command.address}/gradio_api/{path}", json={"data": ["押" * 10_000_000]}, timeout=900)
-        assert answer.status_code == 413
-        assert_states(answer.json()["detail"], "the text", "32,768 characters")
-    assert memory(command) - size < 100e6
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_everyone_sees_where_to_write(chromium, command, scheme):
     """The contrast of a field's border with both sides is at least 3 to 1, as WCAG 2.2 requires."""
@@ -280,40 +267,17 @@ def test_the_name_of_a_folder_is_shown_as_it_is(chromium, here, tmp_path):
     visitor.page.close()
 
 
-def test_another_site_in_the_same_browser_gets_nothing(chromium, command, tmp_path):
-    """Its page sends requests as a form does, and as a program does."""
-    (tmp_path / "index.html").write_text("<title>another site</title>")
-    handler = partial(http.server.SimpleHTTPRequestHandler, directory=str(tmp_path))
-    handler.log_message = lambda *_: None
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as site:
-        threading.Thread(target=site.serve_forever, daemon=True).start()
-        page = chromium.new_page()
-        statuses = []
-        page.on("response", lambda answer: statuses.append(answer.status))
-        page.goto(f"http://127.0.0.1:{site.server_port}/index.html")
-        statuses.clear()
-        asked = """([address, mode, type]) => fetch(`${address}/gradio_api/call/fill`, {
-            method: "POST", mode, headers: {"content-type": type}, body: JSON.stringify({data: ["[MASK]"]}),
-        }).then(answer => answer.text()).catch(error => "failed")"""
-        for mode, kind in (("no-cors", "text/plain"), ("cors", "text/plain"), ("cors", "application/json")):
-            assert "event_id" not in page.evaluate(asked, [command.address, mode, kind])
-        assert statuses and set(statuses) == {403}
-        page.close()
-        site.shutdown()
-
-
 def test_nothing_goes_to_another_machine(visitor, command):
     """This covers all tests above. The fixture `command` checks the server's own connections when it stops."""
     outside = [url for url in visitor.requests if not url.startswith((command.address, "data:", "blob:"))]
     assert visitor.requests and not outside
-    policy = httpx.get(command.address).headers["content-security-policy"]
-    assert policy.startswith("default-src 'self'")
 
 
 def test_no_file_and_no_path_of_the_machine_is_reached(command, mini):
-    for path in (f"file={mini}/config.json", "file=/etc/passwd", f"file/{mini}/vocab.txt", "upload"):
-        for method in ("GET", "POST"):
-            assert httpx.request(method, f"{command.address}/gradio_api/{path}").status_code == 404
+    for path in (f"file={mini}/config.json", "file=/etc/passwd", f"file/{mini}/vocab.txt", "file=../config.json"):
+        assert httpx.get(f"{command.address}/gradio_api/{path}").status_code in (403, 404), path
+    sent = httpx.post(f"{command.address}/gradio_api/upload", files={"files": ("a.txt", b"some text")})
+    assert sent.status_code == 413
     shown = httpx.get(command.address).text + httpx.get(f"{command.address}/config").text
     shown += httpx.get(f"{command.address}/gradio_api/info").text
     for secret in (str(mini), str(mini.parent), str(REPOSITORY), sys.prefix, os.path.expanduser("~/")):
@@ -361,24 +325,6 @@ def test_heads_have_tabs_of_their_own(chromium, here, tmp_path, name, settings, 
     visitor.page.close()
 
 
-def memory(command) -> int:
-    """Return the memory of the server in bytes."""
-    import psutil
-
-    return psutil.Process(command.process.pid).memory_info().rss
-
-
-def test_many_visitors_at_once(command, monkeypatch):
-    monkeypatch.syspath_prepend(REPOSITORY / "benchmarks")
-    visit = runpy.run_path(str(REPOSITORY / "benchmarks" / "page_visitors.py"))["visit"]
-    with ThreadPoolExecutor() as another:  # this thread's loop is Playwright's
-        another.submit(asyncio.run, visit(command.address, 32, 2)).result()
-        size = memory(command)
-        visits = another.submit(asyncio.run, visit(command.address, 32, 6)).result()
-    assert not visits.errors and len(visits.seconds) >= 32
-    assert memory(command) - size < 50e6
-
-
 def test_more_questions_than_may_wait(here, mini, monkeypatch):
     from modeling_roformer.serving.page.tabs import _TABS
 
@@ -419,9 +365,8 @@ def test_the_space_is_the_page(mini, tmp_path):
         [sys.executable, "-S", "-c", where], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert found.stdout.strip().partition(" ")[2] == str(space / "modeling_roformer" / "__init__.py")
-    port = server._listening("127.0.0.1", 0)
-    number = port.getsockname()[1]
-    port.close()
+    with socket.create_server(("127.0.0.1", 0)) as port:
+        number = port.getsockname()[1]
     environment = {**os.environ, "MODEL": str(mini), "GRADIO_SERVER_PORT": str(number)}
     command = [sys.executable, "-S", "-c", f"{start}runpy.run_path('app.py', run_name='__main__')"]
     lost = subprocess.run(command, cwd=space, env=environment | {"MODEL": "model"}, capture_output=True, text=True)

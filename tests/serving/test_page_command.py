@@ -19,12 +19,11 @@ from modeling_roformer.conversion import convert
 
 pytestmark = pytest.mark.page
 _WHY = "the extra page is not installed: make test-page"
-_, gradio_client = (pytest.importorskip(name, reason=_WHY) for name in ("uvicorn", "gradio_client"))
+_, httpx, gradio_client = (pytest.importorskip(name, reason=_WHY) for name in ("uvicorn", "httpx", "gradio_client"))
 from helpers.page_server import PageProcess  # noqa: E402, needs uvicorn
 
-LONG = ("今天天气非常好，我们去看明月，" * 120)[
-    :1690
-] + "天气非常[MASK]。"  # longer than the 1,536 positions in config.json
+# Longer than the 1,536 positions in config.json.
+LONG = ("今天天气非常好，我们去看明月，" * 120)[:1690] + "天气非常[MASK]。"
 PAIR = "今天天气非常好", "我们去看明月"
 VECTORS = ["segments", "triplet", "rank", "compare"]
 
@@ -48,6 +47,7 @@ def serve(tmp_path_factory):
         def ask(tab: str, *texts: str) -> str:
             return client.predict(*texts, api_name=f"/{tab}")
 
+        ask.address = running[-1].address
         tabs = [name[1:] for name in client.view_api(return_format="dict")["named_endpoints"]]
         return folder / kind, tabs, ask
 
@@ -115,3 +115,18 @@ def test_a_gpt_writes(serve):
     encoded = tokenizer(PAIR[0], return_tensors="pt")
     written = model.generate(**encoded, max_new_tokens=64, do_sample=False)[0, encoded["input_ids"].shape[1] :]
     assert unescape(ask("write", PAIR[0])).count(tokenizer.decode(written, skip_special_tokens=True)) == 3
+
+
+def test_refusals_and_other_sites(serve):
+    """A script of another site cannot read answers; a web server before the page says how visitors reach it."""
+    _, _, ask = serve("word")
+    for text, said in (("押" * 1_000_000, "32,768 characters"), ("<script>", r"no \[MASK\]")):
+        with pytest.raises(gradio_client.exceptions.AppError, match=said):
+            ask("fill", text)
+    assert "&lt;script&gt;" in ask("fill", "<script>[MASK]") and "<script" not in ask("segments", "<script>")
+    with httpx.Client(base_url=ask.address) as client:
+        asked = {"Origin": "http://evil.example", "Access-Control-Request-Method": "POST"}
+        for answer in (client.options("/gradio_api/call/fill", headers=asked), client.get("/config", headers=asked)):
+            assert "access-control-allow-origin" not in answer.headers
+        proxied = {"X-Forwarded-Host": "page.example", "X-Forwarded-Proto": "https"}
+        assert client.get("/config", headers=proxied).json()["root"] == "https://page.example"
