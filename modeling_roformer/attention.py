@@ -122,7 +122,7 @@ class RoFormerSelfAttention(MultiHeadAttention):
 
     @property
     def is_causal(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.config.is_decoder and not self.config.prefix_lm
+        return self.config.is_decoder  # UniLM's kernels always get a mask
 
     def forward(
         self,

@@ -107,6 +107,14 @@ def test_initialisation_is_bert4keras_own():
         assert weight.abs().max().item() <= 2 * 1.13684723 * deviation * 1.0001
 
 
+def test_dropout_leaves_the_residual():
+    """A dropout of 1 leaves of each sub-layer what does not pass through it, of which it takes the norm."""
+    layer = make_model(hidden_dropout_prob=1.0).train().roformer.encoder.layer[0]
+    x, residual = torch.randn(2, 3, 4, 32)
+    expected = residual / (residual.square().mean(-1, keepdim=True) + 1e-12).sqrt()
+    torch.testing.assert_close(layer.attention.output(x, residual), expected)
+
+
 def test_factorised_embeddings():
     model = make_model(embedding_size=16)
     ids = torch.randint(5, 80, (2, 20))
