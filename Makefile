@@ -19,7 +19,7 @@ PIP := $(VENV)/bin/python -m pip --quiet --disable-pip-version-check
 COPIED = folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && mkdir "$$folder/tree" \
 	&& cp -r setup.py setup.cfg pyproject.toml README.md LICENSE roformer_command.py $(ROOMS) "$$folder/tree"
 
-.PHONY: demo test test-random test-slow test-ray test-page test-js test-common test-clients test-floors test-floors-quick test-newest test-gpu figures-gpu has-gpu acceptance examples lint ruff schemas repository contracts types dist site figures figures-status clean
+.PHONY: demo test test-random test-slow test-ray test-page test-js test-common test-clients test-floors test-floors-quick test-newest test-gpu has-gpu acceptance examples lint ruff schemas repository contracts types dist site figures figures-status clean
 
 demo: $(PACKAGE)
 	$(VENV)/bin/python examples/demo.py
@@ -94,9 +94,9 @@ $(FLOORS)/installed $(NEWEST)/installed: setup.cfg pyproject.toml constraints.tx
 	@$(@D)/bin/uv pip install --quiet --python $(@D)/bin/python --constraint '$(CONSTRAINTS)' $(WITH)
 	@touch $@
 
-# The tests marked `cuda`, and benchmarks/gpu.py, in an environment of their own with torch for CUDA: that of the package index,
+# The tests marked `cuda`, in an environment of their own with torch for CUDA: that of the package index,
 # or with UV_TORCH_BACKEND=auto the one that fits the driver. GPU_PYTHON=python3 takes a Python that has all of it, and installs
-# nothing. Neither has run on a GPU yet.
+# nothing. They have not run on a GPU yet.
 GPU := .venv-gpu
 GPU_PYTHON ?= $(GPU)/bin/python
 GPU_READY := has-gpu $(if $(filter $(GPU)/bin/python,$(GPU_PYTHON)),$(GPU)/installed)
@@ -105,10 +105,6 @@ FINDS_GPU := import sys, torch; torch.cuda.is_available() or sys.exit("torch " +
 test-gpu: $(GPU_READY)
 	@$(GPU_PYTHON) -c '$(FINDS_GPU)'
 	OMP_NUM_THREADS=4 $(GPU_PYTHON) -m pytest -n 4 -rs -m cuda tests/gpu
-
-figures-gpu: $(GPU_READY)
-	@$(GPU_PYTHON) -c '$(FINDS_GPU)'
-	$(GPU_PYTHON) benchmarks/gpu.py --output build/figures/gpu
 
 has-gpu:
 	@nvidia-smi --list-gpus > /dev/null 2>&1 || { echo "nvidia-smi lists no GPU on this machine, so nothing was run" >&2; exit 2; }

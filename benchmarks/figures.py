@@ -26,8 +26,6 @@ import measure
 
 import modeling_roformer
 from modeling_roformer.files.atomic_file import write_whole
-from modeling_roformer.files.lock import only_writer
-from modeling_roformer.training.runs.resuming import refuse_constant
 
 ROOT, JSON, BUILD = measure.ROOT, measure.ROOT / "docs" / "figures", measure.ROOT / "build" / "figures"
 BENCHMARKS, RUNS = ROOT / "benchmarks", JSON / "runs"
@@ -44,8 +42,9 @@ NOT_MEASURED = "Not yet measured."
 MODELS, TOKENIZERS, SERVING = "modeling_roformer/*.py", "tokenization/*.py", "serving/onnx_export/*.py"
 TRAINING = "training/**/*.py"
 
-# Folders that commands read, and the commands that make them. None: trained as the page of the table describes, which
-# takes hours, so RUNS keeps the results. {data} is the folder of others' data; patterns such as *.gz are expanded.
+# Folders in build/figures that commands read, and the commands that make them. None: trained as the page of the table
+# describes, which takes hours, so RUNS keeps the results. {data} is the folder of others' data; patterns such as *.gz
+# are expanded.
 INPUTS = {
     "mini": "roformer convert examples/roformer-mini-zh {mini}",
     "to_512": "roformer convert {data}/legacy_tf_trained {to_512}",
@@ -110,7 +109,6 @@ PARTS = {
     "tokenization-cores": Part(
         "tokenization.py --vocabulary {mini}/vocab.txt --cores --characters 1500000 --rounds 3", (TOKENIZERS,)
     ),
-    "conversion": Part("conversion.py", ("conversion/**/*.py",)),
     "defaults": Part(
         "defaults.py --texts {data}/zh_corpus/reviews.jsonl.gz {data}/zh_corpus/msra_news.jsonl.gz", (MODELS,)
     ),
@@ -121,7 +119,6 @@ PARTS = {
         (MODELS, TOKENIZERS, SERVING),
     ),
     "padding": Part("padding.py", (MODELS,)),
-    "translation": Part("translation.py --processes 2 --runs 2", (MODELS,)),
     "trainer": Part("trainer.py --sizes mini", (MODELS,)),
     "trainer-base": Part("trainer.py --sizes base --batch 8 --steps 1 --runs 2 --precisions float32", (MODELS,)),
     "training": Part("training.py", (MODELS,)),
@@ -201,31 +198,19 @@ SUMMARY = (
 def read(name: str, folder: Path = JSON) -> dict | None:
     """Return the results of a part, or None if there are none. Results that cannot be printed stop the program."""
     path = folder / f"{name}.json"
-    advice = f"restore it with git, or delete it and measure again with `make figures ONLY={name}`"
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse_constant)
-        script = check_results(found)
-    except FileNotFoundError:
+    if not path.exists():
         return None
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        script = Path(shlex.split(found["command"])[1]).name
+        measure.origin(found)
+        for table in found["tables"].values():
+            measure.to_markdown(table)
     except (ValueError, KeyError, TypeError, AttributeError):
-        sys.exit(f"{path} is damaged: {advice}")
+        sys.exit(f"{path} is damaged: restore it with git, or measure again with `make figures ONLY={name}`")
     if (found["name"], script) != (name, PARTS[name].script):
-        sys.exit(f"{path} has the results of {found['name']}, by {script}: {advice}")
+        sys.exit(f"{path} has the results of {found['name']}, by {script}: restore it with git")
     return found
-
-
-def check_results(found: dict) -> str:
-    """Raise an error if results lack what a page shows of them. Return the name of their script."""
-    if not re.fullmatch(r"([0-9a-f]{7,40}\+?)?", found["commit"]):
-        raise ValueError("a commit is a number, and empty if there was no git")
-    measure.origin(found)
-    if not isinstance(found["name"], str):
-        raise TypeError("a name is a string")
-    for table in found["tables"].values():
-        measure.to_markdown(table)
-        if any(len(row) != len(table["columns"]) for row in table["rows"]):
-            raise ValueError("a row has more or fewer cells than there are columns")
-    return Path(shlex.split(found["command"])[1]).name
 
 
 def render(name: str, table: str | None, folder: Path = JSON) -> str | None:
@@ -307,34 +292,20 @@ def run(command: str) -> None:
 
 
 def input_folder(name: str) -> Path:
-    """Return the folder of an input: of runs that are kept, or, for what a command makes, always of BUILD."""
-    return RUNS / name if INPUTS[name] is None and (RUNS / name).exists() else BUILD / name
+    """Return the folder of an input: of runs that are kept, or of BUILD."""
+    return RUNS / name if (RUNS / name).exists() else BUILD / name
 
 
 def make_input(name: str) -> None:
-    """Make a folder that the command of a part reads, and those that its own command reads.
-
-    A finished one has a stamp beside it, with the command. A conversion takes seconds and is made anew each time, as
-    its source may have changed.
-    """
-    stamp, command = BUILD / f"{name}.made", INPUTS[name]
-    if command is None:
-        if not input_folder(name).exists():
-            raise FileNotFoundError(f"{BUILD / name} is missing: train it as the page of this table describes")
+    """Make a folder that the command of a part reads, if it is missing, and those that its own command reads."""
+    if input_folder(name).exists():
         return
-    is_quick = command.startswith("roformer convert")
-    if not is_quick and stamp.exists():
-        if stamp.read_text(encoding="utf-8") == command:
-            return
-        raise FileExistsError(
-            f"{BUILD / name} was made by another command: delete {stamp} and that folder to make it again"
-        )
+    if (command := INPUTS[name]) is None:
+        sys.exit(f"{BUILD / name} is missing: train it as the page of this table describes")
     for other in INPUTS:
         if other != name and f"{{{other}}}" in command:
             make_input(other)
-    run(f"{command} --force" if is_quick else command)
-    if not is_quick:
-        stamp.write_text(command, encoding="utf-8")
+    run(command)
 
 
 def measure_part(name: str) -> None:
@@ -342,13 +313,8 @@ def measure_part(name: str) -> None:
     BUILD.mkdir(parents=True, exist_ok=True)
     for needed in PARTS[name].inputs():
         make_input(needed)
-    (BUILD / f"{name}.json").unlink(missing_ok=True)  # of a run that was killed
     run(f"python benchmarks/{PARTS[name].command} --output build/figures/{name}")
-    for page in PAGES:  # stops here if the results cannot be printed, and keeps those of before
-        for match in BLOCK.finditer(page.read_text(encoding="utf-8")):
-            if match["name"] == name:
-                render(name, match["table"], BUILD)
-    JSON.mkdir(exist_ok=True)
+    read(name, BUILD)  # stops here if the results cannot be printed, and keeps those of before
     (BUILD / f"{name}.json").replace(JSON / f"{name}.json")
     write_pages()
 
@@ -378,31 +344,14 @@ def main() -> None:
         return
     if not Path(modeling_roformer.__file__).is_relative_to(ROOT):
         sys.exit(f"modeling_roformer comes from {Path(modeling_roformer.__file__).parent}: install it from {ROOT}")
-    with only_writer(BUILD, SystemExit):
-        measure_parts(chosen)
-
-
-def measure_parts(chosen: argparse.Namespace) -> None:
-    """Run the named parts, or all that are missing or out of date. A part that fails does not stop the others."""
-    failed = []
     for name in chosen.names or [name for name, part in PARTS.items() if not part.hours]:
         found = read(name)
         if found and not changed(name, found) and not (chosen.names or chosen.force):
             print(f"{name}: current")
-            write_pages()  # which a run that was killed may have left out
-            continue
-        commands = PARTS[name].command + "".join(INPUTS[of] or "" for of in PARTS[name].inputs())
-        if "{data}" in commands and not DATA.is_dir():
-            print(f"{name}: left out, since {DATA} is not there")
             continue
         print(f"{name}: measuring", flush=True)
-        try:
-            measure_part(name)
-        except (subprocess.CalledProcessError, FileNotFoundError, FileExistsError, SystemExit) as error:
-            print(error, file=sys.stderr)
-            failed.append(name)
-    if failed:
-        sys.exit(f"failed: {', '.join(failed)}; the others are in docs/figures")
+        measure_part(name)
+    write_pages()
 
 
 if __name__ == "__main__":

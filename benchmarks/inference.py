@@ -1,23 +1,18 @@
 """Speed and peak memory of the forward pass, compared with transformers' models of equal size.
 
-    python benchmarks/inference.py [--quick] [--plot PNG] [--quantize] [--device cpu|cuda]
+    python benchmarks/inference.py [--quick] [--device cpu|cuda]
 
 Models with random weights (12 layers of 768; ModernBERT's gated feed-forward layers have as many parameters as the
 others') run in turns at each length, each in its own process. So does the ceiling: only the matrix products and scaled
 dot product attention of the same shapes, a bound for every implementation. A CPU runs one text in float32, a GPU 16,384
 tokens in bfloat16. The compiled model's memory includes the compiler's.
 
-Then follow the rotation's share of one layer's time, a batch of mixed lengths with and without padding and, with
-`--quantize`, int8 linear layers: their time, and their effect on the predictions of a trained checkpoint.
+Then follow the rotation's share of one layer's time, and a batch of mixed lengths with and without padding.
 """
 
 import argparse
-import json
 import logging
-import tempfile
-import warnings
 from collections.abc import Callable
-from pathlib import Path
 
 import measure
 import torch
@@ -26,7 +21,6 @@ from rich.table import Table
 from torch.nn import functional as F
 
 import modeling_roformer as ours
-from modeling_roformer.conversion.converter import convert
 from modeling_roformer.rotary import rotary_position_embeddings, rotate, scaled_inverse_frequencies
 
 THEIRS, BERT, MODERN = "transformers' RoFormer", "BERT, SDPA", "ModernBERT, SDPA"
@@ -35,7 +29,6 @@ NAMES = (THEIRS, BERT, MODERN, OURS, COMPILED, CEILING)
 LENGTHS = {"cpu": (512, 1536, 4096), "cuda": (512, 2048, 8192)}
 # A quarter of this batch is text: one long text beside short questions.
 MIXED_LENGTHS = (512, 160, 96, 64, 64, 48, 48, 32)
-LEGACY = Path(__file__).parent.parent / "examples" / "roformer-mini-zh"
 
 
 def make_model(name: str, device: str, layers: int, longest: int) -> torch.nn.Module:
@@ -121,61 +114,6 @@ def add_length(table: Table, s: int, measured: dict, tokens: int) -> None:
     table.add_section()
 
 
-def quantized(model: torch.nn.Module) -> torch.nn.Module:
-    """Quantise the linear layers to int8: weights once, activations at run time."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch warns that quantisation will move to torchao
-        return torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear}, dtype=torch.qint8)
-
-
-def make_quantized(device: str, layers: int, longest: int, is_quantized: bool) -> Callable:
-    model = make_model(OURS, device, layers, longest)
-    model = quantized(model) if is_quantized else model
-    some = torch.Generator().manual_seed(0)
-    return torch.no_grad()(lambda s: model(torch.randint(5, 50000, (1, s), generator=some)) and None)
-
-
-@torch.no_grad()
-def quantized_answers() -> Table:
-    """Return a table of the trained checkpoint's seven masks, in float32 and in int8."""
-    transformers.utils.logging.disable_progress_bar()
-    with tempfile.TemporaryDirectory() as folder:
-        convert(LEGACY, Path(folder) / "converted")
-        model = ours.RoFormerForMaskedLM.from_pretrained(Path(folder) / "converted").eval()
-    small = quantized(model)
-    sentences = json.loads((LEGACY / "reference.json").read_text(encoding="utf-8"))
-    table = Table("sentence", "float32", "int8", "common, of top 5", "largest difference of a probability")
-    words = (LEGACY / "vocab.txt").read_text(encoding="utf-8").split("\n")
-    for sentence in sentences:
-        ids, at = torch.tensor([sentence["token_ids"]]), sentence["mask_at"]
-        before, after = (m(ids).logits[0, at].softmax(-1) for m in (model, small))
-        tops = [p.topk(5).indices.tolist() for p in (before, after)]
-        table.add_row(
-            sentence["text"],
-            *(f"{words[top[0]]} {p[top[0]]:.3f}" for p, top in zip((before, after), tops, strict=True)),
-            str(len(set(tops[0]) & set(tops[1]))),
-            f"{(before - after).abs().max():.3f}",
-        )
-    return table
-
-
-def plot(results: dict[int, dict], tokens: int, path: str) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
-    for name in NAMES:
-        rates = [max(1, tokens // s) * s / measured[name].seconds for s, measured in results.items()]
-        axes.plot(list(results), rates, marker="o", label=name, linestyle="--" if name == CEILING else "-")
-    axes.set(xlabel="tokens a text", ylabel="tokens/s", xscale="log", xticks=list(results), ylim=(0, None))
-    axes.set_xticklabels([f"{s:,}" for s in results])
-    axes.minorticks_off()
-    axes.legend(frameon=False)
-    figure.savefig(path, dpi=150)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: both, if there is a GPU")
@@ -184,17 +122,12 @@ def main() -> None:
     parser.add_argument(
         "--runs", type=int, default=2, help="runs at the longest length; others get up to five times as many"
     )
-    parser.add_argument("--plot", metavar="PNG", help="tokens/s against length")
-    parser.add_argument("--quantize", action="store_true", help="measure only int8 linear layers, on the CPU")
     parser.add_argument("--quick", action="store_true", help="two layers, up to 512 tokens")
     measure.add_output(parser)
     chosen = parser.parse_args()
     if chosen.quick:
         chosen.layers, chosen.lengths = 2, chosen.lengths or [128, 512]
     with measure.Figures(chosen.output) as figures:
-        if chosen.quantize:
-            show_quantized(figures, chosen)
-            return
         for device in [chosen.device] if chosen.device else ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]:
             show_forward(figures, chosen, device)
 
@@ -202,19 +135,18 @@ def main() -> None:
 def show_forward(figures: measure.Figures, chosen, device: str) -> None:
     lengths = sorted(chosen.lengths or LENGTHS[device])
     tokens = 16384 if device == "cuda" else 1
-    forward = Table(title=f"Forward pass, {device}")
-    for column in ("tokens", "", "tokens/s", f"/ {THEIRS}", f"/ {BERT}", "/ ceiling", "peak, MB", f"/ {THEIRS}'s"):
-        forward.add_column(column, justify="right" if column else "left")
+    columns = ("tokens", "", "tokens/s", f"/ {THEIRS}", f"/ {BERT}", "/ ceiling", "peak, MB", f"/ {THEIRS}'s")
+    forward = Table(*columns, title=f"Forward pass, {device}")
     parts = Table("", "tokens", "", title=f"Parts of the forward pass, {device}")
     workers = {
         name: measure.Worker(make_subject, name, device, chosen.layers, max(lengths[-1], MIXED_LENGTHS[0]))
         for name in NAMES
     }
     with figures.console.status("models are made") as status:
-        worker, results = workers[OURS], {}
+        worker = workers[OURS]
         for s in lengths:
-            results[s] = measure_forward(workers, s, lengths[-1], tokens, chosen.runs, status.update)
-            add_length(forward, s, results[s], tokens)
+            measured = measure_forward(workers, s, lengths[-1], tokens, chosen.runs, status.update)
+            add_length(forward, s, measured, tokens)
             status.update(f"{s:,} tokens: rotation")
             b = max(1, tokens // s)
             times = measure.alternate({job: (worker, job, b, s) for job in ("layer", "rotation")}, runs=3)
@@ -231,29 +163,6 @@ def show_forward(figures: measure.Figures, chosen, device: str) -> None:
     )
     figures.add(f"forward, {device}", forward)
     figures.add(f"parts, {device}", parts)
-    if chosen.plot:
-        plot(results, tokens, chosen.plot if device == "cpu" else f"{Path(chosen.plot).with_suffix('')}-{device}.png")
-
-
-def show_quantized(figures: measure.Figures, chosen) -> None:
-    lengths = sorted(chosen.lengths or (128, 512))
-    makes = {
-        name: measure.Worker(make_quantized, "cpu", chosen.layers, lengths[-1], name == "int8")
-        for name in ("float32", "int8")
-    }
-    table = Table("length", "float32, tokens/s", "int8, tokens/s", "int8 / float32", title="Forward pass, cpu")
-    for s in lengths:
-        measured = measure.alternate({name: (worker, s) for name, worker in makes.items()}, runs=5)
-        rates = [measure.rate(s, m) for m in measured.values()]
-        table.add_row(f"{s:,}", *rates, measure.ratio(*measured.values()))
-    measure.close(makes.values())
-    figures.add("int8", table)
-    model, ids = make_model(OURS, "cpu", chosen.layers, lengths[-1]), torch.arange(5, 5 + lengths[0])[None]
-    with torch.no_grad():
-        before, after = (m(ids).last_hidden_state for m in (model, quantized(model)))
-    error = ((after - before).pow(2).mean() / before.pow(2).mean()).sqrt().item()
-    figures.console.print(f"random weights: last_hidden_state is off by {error:.1%} of its root mean square")
-    figures.add("int8, answers", quantized_answers())
 
 
 if __name__ == "__main__":

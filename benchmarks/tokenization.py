@@ -1,15 +1,11 @@
 """Speed of tokenization: this package, BertTokenizerFast, transformers' RoFormerTokenizer, jieba and rjieba.
 
-usage: python benchmarks/tokenization.py [CORPUS] [--vocabulary FILE] [--plot lengths.png]
-       python benchmarks/tokenization.py [CORPUS] [--vocabulary FILE] --cores
-       python benchmarks/tokenization.py [--vocabulary FILE] --round-trip CORPUS...
+usage: python benchmarks/tokenization.py [CORPUS] --vocabulary FILE [--cores]
 
 CORPUS is a text file, JSON Lines with fields "text", or a folder of these, also as .gz. The default is
-../shared/data/zh_corpus if it exists, otherwise random texts with the word frequencies of jieba's dictionary. All
-tokenizers process the same texts in alternating rounds; the table has medians.
-
---cores measures with one core per tokenizer, and with all: BertTokenizerFast uses all of them in one call, ours in
-several processes. --round-trip counts the texts that decode to themselves, except for upper case.
+../shared/data/zh_corpus if it exists, otherwise examples/long_document.txt. All tokenizers process the same texts in
+alternating rounds; the table has medians. --cores measures with one core per tokenizer, and with all: BertTokenizerFast
+uses all of them in one call, ours in several processes.
 """
 
 import argparse
@@ -17,19 +13,18 @@ import importlib.util
 import multiprocessing
 import os
 import random
-import re
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 import warnings
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
 import measure
 import rjieba
-from rich.console import Console
-from rich.progress import track
 from rich.table import Table
 from transformers import BertTokenizerFast
 from transformers.models.roformer.tokenization_roformer import RoFormerTokenizer as TheirTokenizer
@@ -43,14 +38,6 @@ with warnings.catch_warnings():
     import jieba
 
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
-SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-
-
-def dictionary():
-    """Return jieba's words with their frequencies, most frequent first."""
-    with open(Path(jieba.__file__).parent / "dict.txt", encoding="utf-8") as file:
-        rows = [line.split(" ")[:2] for line in file]
-    return sorted(((word, int(freq)) for word, freq in rows), key=lambda row: -row[1])
 
 
 def read_texts(corpus):
@@ -62,14 +49,6 @@ def read_texts(corpus):
     return texts
 
 
-def make_texts(characters):
-    """Return sentences of words sampled by frequency, for machines without a corpus."""
-    rng = random.Random(0)
-    words, weights = zip(*dictionary(), strict=True)
-    drawn = rng.choices(words, weights, k=characters)
-    return ["".join(drawn[start : start + 12]) + "，。"[start % 2] for start in range(0, characters, 12)]
-
-
 def cut_to(texts, length, total):
     """Return texts of `length` characters each, `total` characters in all."""
     joined = "".join(texts)
@@ -77,29 +56,15 @@ def cut_to(texts, length, total):
     return [joined[start : start + length] for start in range(0, total, length)]
 
 
-def make_vocabulary(path):
-    """Make a word vocabulary: special tokens, all characters of jieba's dictionary, and its most frequent words."""
-    rows = dictionary()
-    characters = sorted({character for word, _ in rows for character in word})
-    signs = [*"，。、；：？！“”（）《》", *(chr(code) for code in range(33, 127))]
-    entries = list(
-        dict.fromkeys([*SPECIAL, *signs, *characters, *(f"##{c}" for c in "abcdefghijklmnopqrstuvwxyz0123456789")])
-    )
-    seen = set(entries)
-    entries += [word for word, _ in rows if word not in seen][: 50_000 - len(entries)]
-    path.write_text("\n".join(entries) + "\n", encoding="utf-8")
-
-
-def timed(runs, rounds, label):
+def timed(runs, rounds):
     """Measure each function in `rounds` alternating calls, after one warm-up call."""
-    times = {name: [] for name in runs}
-    for round_ in track(range(rounds + 1), description=label, console=Console(stderr=True)):
-        for name, run in runs.items():
-            start = time.perf_counter()
-            run()
-            if round_:
-                times[name].append(time.perf_counter() - start)
-    return {name: measure.Measurement(values) for name, values in times.items()}
+
+    def timed_call(run):
+        start = time.perf_counter()
+        run()
+        return time.perf_counter() - start
+
+    return measure.in_turn({name: partial(timed_call, run) for name, run in runs.items()}, rounds)
 
 
 def load(folder):
@@ -191,65 +156,23 @@ def compare_cores(figures, folder, texts, rounds):
             ("map in processes", "bert", cores): in_processes("bert"),
             ("map", "bert", cores): lambda: mapped(data, tokenizers["bert"]),
         }
-        seconds = timed(runs, rounds, f"one core and {cores}")
+        seconds = timed(runs, rounds)
     connection.send(None)
     alone.join()
 
     title = f"million characters/s, {len(texts):,} texts of 700 characters, median of {rounds} alternating runs"
-    table = Table(title=title)
     speed = "million characters/s"
-    for heading in ("ours in", speed, "BertTokenizerFast in", speed, "speed-up"):
-        table.add_column(heading, justify="left" if heading.endswith(" in") else "right")
+    table = Table("ours in", speed, "BertTokenizerFast in", speed, "speed-up", title=title)
     one_call, one_map = ("one call, 1 core", "call", 1), ("datasets.map, 1 core", "map", 1)
     all_cores, all_map = (f"one call, {cores} cores", "call", cores), (f"datasets.map, {cores} cores", "map", cores)
     in_map = (f"datasets.map(num_proc={cores})", "map in processes", cores)
     in_pool = (f"a pool of {cores} processes", "pool", cores)
-    for ours, bert in (
-        (one_call, one_call),
-        (one_map, one_map),
-        (in_pool, all_cores),
-        (in_map, in_map),
-        (in_map, all_map),
-    ):
+    pairs = (one_call, one_call), (one_map, one_map), (in_pool, all_cores), (in_map, in_map), (in_map, all_map)
+    for ours, bert in pairs:
         mine, theirs = seconds[ours[1], "ours", ours[2]], seconds[bert[1], "bert", bert[2]]
         speeds = [measure.rate(size / 1e6, found, "{:.2f}") for found in (mine, theirs)]
         table.add_row(ours[0], speeds[0], bert[0], speeds[1], measure.ratio(theirs, mine))
     figures.add("cores", table)
-
-
-def whole_texts_or_sentences(corpus):
-    """Return the texts of a file, or a fixed sample of 1,000 sentences of a folder, evenly from its files."""
-    corpus = Path(corpus)
-    if not corpus.is_dir():
-        return read_texts(corpus)
-    files = corpus_files([corpus])
-    sentences = []
-    for number, path in enumerate(files):
-        found = [match.strip() for text in read_texts(path) for match in re.findall(r"[^。！？\n]+[。！？]*", text)]
-        share = 1000 * (number + 1) // len(files) - 1000 * number // len(files)
-        sentences += random.Random(0).sample([sentence for sentence in found if sentence], share)
-    return sentences
-
-
-def round_trip(figures, folder, corpora):
-    """Add a table of how many texts decode to themselves, with and without the rules for spaces."""
-    tokenizers = load(folder)
-    table = Table(title="texts that decode to themselves, except for upper case")
-    for heading in ("corpus", "texts", "BertTokenizerFast", "ours, plain", "ours", "plain only"):
-        table.add_column(heading, justify="left" if heading == "corpus" else "right")
-    for corpus in corpora:
-        texts = whole_texts_or_sentences(corpus)
-
-        def back(name, texts=texts, **options):
-            tokenizer = tokenizers[name]
-            decoded = tokenizer.batch_decode(tokenizer(texts, add_special_tokens=False).input_ids, **options)
-            pairs = enumerate(zip(decoded, texts, strict=True))
-            return {number for number, (again, text) in pairs if again.lower() == text.lower()}
-
-        plain, cleaned = back("ours", clean_up_tokenization_spaces=False), back("ours")
-        shares = (f"{len(found) / len(texts):.1%}" for found in (back("bert"), plain, cleaned))
-        table.add_row(Path(corpus).name, f"{len(texts):,}", *shares, str(len(plain - cleaned)))
-    figures.add("round trip", table)
 
 
 def first_call(folder):
@@ -274,10 +197,8 @@ def first_call(folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("corpus", nargs="?", help="texts to tokenize")
-    parser.add_argument("--vocabulary", help="vocab.txt with words (default: made from jieba's dictionary)")
-    parser.add_argument("--plot", help="plot characters per second by text length to this file")
+    parser.add_argument("--vocabulary", required=True, help="vocab.txt with words")
     parser.add_argument("--cores", action="store_true", help="measure only with one core and with all")
-    parser.add_argument("--round-trip", nargs="+", metavar="CORPUS", help="only count texts that decode to themselves")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--characters", type=int, default=3_500_000, help="of all texts together, with --cores")
     parser.add_argument("--longest", type=int, default=256_000, help="characters of the longest text")
@@ -291,28 +212,17 @@ def main():
     jieba.setLogLevel(60)
 
     with tempfile.TemporaryDirectory() as folder, measure.Figures(options.output, "rjieba", "jieba") as figures:
-        vocabulary = Path(folder) / "vocab.txt"
-        if options.vocabulary:
-            vocabulary.write_bytes(Path(options.vocabulary).read_bytes())
+        shutil.copy(options.vocabulary, Path(folder) / "vocab.txt")
+        texts = texts_to_measure(options.corpus)
+        if options.cores:
+            compare_cores(figures, folder, cut_to(texts, 700, options.characters), options.rounds)
         else:
-            make_vocabulary(vocabulary)
-        if options.round_trip:
-            round_trip(figures, folder, options.round_trip)
-        else:
-            texts = texts_to_measure(options.corpus)
-            if options.cores:
-                compare_cores(figures, folder, cut_to(texts, 700, options.characters), options.rounds)
-            else:
-                compare_tools(figures, folder, texts, options)
+            compare_tools(figures, folder, texts, options)
 
 
 def texts_to_measure(corpus):
-    if corpus:
-        texts = read_texts(corpus)
-    elif (SHARED / "zh_corpus").is_dir():
-        texts = read_texts(SHARED / "zh_corpus")
-    else:
-        texts = make_texts(400_000)
+    ours = measure.ROOT / "examples" / "long_document.txt"
+    texts = read_texts(corpus or (SHARED / "zh_corpus" if (SHARED / "zh_corpus").is_dir() else ours))
     random.Random(0).shuffle(texts)
     return texts
 
@@ -336,10 +246,9 @@ def compare_tools(figures, folder, texts, options):
         "words only, jieba": lambda: [jieba.lcut(text, HMM=False) for text in batch],
         "words only, rjieba": lambda: [cutter.cut(text, False) for text in batch],
     }
-    seconds = timed(runs, options.rounds, "300 texts of 700 characters")
-    table = Table(title=f"300 texts of 700 characters, {os.cpu_count()} cores, median of {options.rounds} runs")
-    for heading in ("", "million characters/s", "relative to BertTokenizerFast"):
-        table.add_column(heading, justify="right" if heading else "left")
+    seconds = timed(runs, options.rounds)
+    title = f"300 texts of 700 characters, {os.cpu_count()} cores, median of {options.rounds} runs"
+    table = Table("", "million characters/s", "relative to BertTokenizerFast", title=title)
     for name, found in seconds.items():
         peer = seconds["offsets, BertTokenizerFast" if "offsets" in name else "ids, BertTokenizerFast"]
         table.add_row(name, measure.rate(size / 1e6, found, "{:.2f}"), measure.ratio(peer, found))
@@ -364,35 +273,13 @@ def compare_tools(figures, folder, texts, options):
         for name, (tool, batch) in tools.items():
             runs[name, length] = lambda tool=tool, batch=batch: tool(batch)
             sizes[name, length] = sum(map(len, batch))
-    seconds = timed(runs, options.rounds, "texts of all lengths")
+    seconds = timed(runs, options.rounds)
     speeds = {key: measure.rate(sizes[key] / 1e6, found, "{:.2f}") for key, found in seconds.items()}
     names = list(dict.fromkeys(name for name, _ in runs))
-    table = Table(title="million characters/s by length of the texts")
-    table.add_column("characters per text")
-    for name in names:
-        table.add_column(name, justify="right")
+    table = Table("characters per text", *names, title="million characters/s by length of the texts")
     for length in lengths:
         table.add_row(f"{length:,}", *(speeds.get((name, length), "") for name in names))
     figures.add("lengths", table)
-    if options.plot:
-        draw(options.plot, names, speeds)
-
-
-def draw(path, names, speeds):
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
-    for name in names:
-        points = [(length, 1e6 * float(speed)) for (of, length), speed in speeds.items() if of == name]
-        axes.loglog(*zip(*points, strict=True), marker="o", label=name)
-    axes.set_xlabel("characters in a text")
-    axes.set_ylabel("characters per second")
-    axes.legend()
-    axes.grid(which="both", alpha=0.3)
-    figure.savefig(path, dpi=150)
 
 
 if __name__ == "__main__":
