@@ -504,8 +504,14 @@ def test_status_names_every_table(capsys):
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [(r".*", "[]"), (r".$", ""), (r'"text": "1.5"', '"text": 1.5'), (r'"machine"', '"machines"')]
-    + [(r'"command"', '"commands"'), (r'"tables": .*}', '"tables": []}')],
+    [
+        (r".*", "[]"),
+        (r".$", ""),
+        (r'"text": "1.5"', '"text": 1.5'),
+        (r'"machine"', '"machines"'),
+        (r'"command"', '"commands"'),
+        (r'"tables": .*}', '"tables": []}'),
+    ],
 )
 def test_results_that_cannot_be_printed_are_named(results, old, new):
     path = results / "training.json"

@@ -16,7 +16,6 @@ from ...output.console import sentence_of
 from ...tokenization.vocabulary_maker.corpus import read_chunks
 from ..errors import ServingError
 from . import graph
-from .memory import check_memory
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
@@ -84,8 +83,7 @@ class Agreement:
 
 
 def read_texts(path: str | Path | None) -> list[str]:
-    """Return the non-empty lines of a file, or the fields `text` of JSON Lines, or the built-in sentences if `path` is
-    None.
+    """Return the non-empty lines of a file, or the fields `text` of JSON Lines; without a path, the built-in sentences.
 
     Raises:
         ServingError: the file has no text.
@@ -109,11 +107,10 @@ def open_session(path: Path) -> InferenceSession:
 
 
 def examples(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], max_length: int | None = None
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: list[str], max_length: int
 ) -> Iterable[dict[str, np.ndarray]]:
     """Yield the inputs of each text, then of the first three as one padded batch. A masked language model gets
     masks."""
-    texts = list(texts)
     for batch in [*([text] for text in texts), texts[:3]]:
         inputs = {name: x.numpy() for name, x in graph.encode(model, tokenizer, batch, max_length).items()}
         if _fills_masks(model):
@@ -128,24 +125,23 @@ def compare(
     tokenizer: PreTrainedTokenizerBase,
     graphs: dict[str, InferenceSession],
     texts: list[str],
-    max_length: int | None = None,
+    max_length: int,
     advance: Callable[[], object] = lambda: None,
 ) -> dict[str, Agreement]:
     """Return the agreement of each graph with the model in PyTorch.
 
     Args:
         graphs: sessions by name, with the model's output names.
-        max_length: truncate texts to this number of tokens; None for a model without a longest input.
+        max_length: truncate texts to this number of tokens.
         advance: called after each text.
 
     Raises:
-        ServingError: ONNX Runtime fails, or lacks memory for a text; says which length fits.
+        ServingError: ONNX Runtime fails.
     """
     import torch
 
     found = {name: Agreement() for name in graphs}
     for number, inputs in enumerate(examples(model, tokenizer, texts, max_length)):
-        check_memory(model.config, inputs["input_ids"].shape, f"text {number + 1}")
         expected = graph.outputs_of(model, {name: torch.from_numpy(x) for name, x in inputs.items()})
         expected = {name: x.numpy() for name, x in expected.items()}
         for name, session in graphs.items():

@@ -17,6 +17,7 @@ from ...output.console import bar_on_stderr
 from ...output.extras import not_installed
 from ..errors import ServingError
 from .agreement import read_texts
+from .graph import LONGEST
 from .report import CARD, FLOAT16, FLOAT32, INT8, OnnxReport, card_of
 from .saved_model import load_model, load_tokenizer, saved_model
 
@@ -51,7 +52,8 @@ def export_onnx(
         int8: also write onnx/model_quantized.onnx, a quarter of the size.
         fp16: also write onnx/model_fp16.onnx, half of the size, for GPUs.
         vectors: export the encoder with pooling: `sentence_embedding` is the vector of a text, of length 1.
-        texts: file of texts, one per line, to compare outputs on; by default twelve built-in sentences.
+        texts: file of texts, one per line, to compare outputs on, of which at most 2,048 tokens are read; by default
+            twelve built-in sentences.
         force: replace the saved model at `output`, in one step.
         progress: show a progress bar on stderr.
 
@@ -75,27 +77,24 @@ def export_onnx(
         _steps(progress, 4 + int8 + fp16, len(sentences) + 1) as (begin, advance),
     ):
         begin("loading")
+        from .agreement import MOST, compare, open_session
+        from .graph import check_graph, write_graph
+        from .quantization import halve, quantize
+        from .sentence_vectors import SentenceVectors
+
         tokenizer, model = load_tokenizer(saved), load_model(saved)
         if saved.pooling is not None:
-            from .sentence_vectors import SentenceVectors
-
             model = SentenceVectors(model, saved.pooling)
 
         begin("exporting")
-        from .graph import check_graph, write_graph
-
         (folder / "onnx").mkdir()
         graphs = {FLOAT32: folder / "onnx" / FLOAT32}
         inputs, outputs = write_graph(model, tokenizer, graphs[FLOAT32])
         if int8:
-            from .quantization import quantize
-
             begin("int8")
             graphs[INT8] = folder / "onnx" / INT8
             quantize(graphs[FLOAT32], graphs[INT8], model)
         if fp16:
-            from .quantization import halve
-
             begin("float16")
             graphs[FLOAT16] = folder / "onnx" / FLOAT16
             halve(graphs[FLOAT32], graphs[FLOAT16])
@@ -105,8 +104,6 @@ def export_onnx(
             check_graph(path)
 
         begin("comparing")
-        from .agreement import MOST, compare, open_session
-
         sessions = {name: open_session(path) for name, path in graphs.items()}
         agreements = compare(model, tokenizer, sessions, sentences, longest_input(model.config), advance)
         exact = agreements[FLOAT32]
@@ -136,11 +133,10 @@ def export_onnx(
         return report
 
 
-def longest_input(config: PreTrainedConfig) -> int | None:
-    """Return the most tokens that the model accepts; None if it has no limit."""
-    if config.model_type == "bert" or getattr(config, "position_encoding", "rotary") == "learned":
-        return config.max_position_embeddings
-    return None
+def longest_input(config: PreTrainedConfig) -> int:
+    """Return the most tokens of a text to compare outputs on; a table of positions may have fewer."""
+    has_table = config.model_type == "bert" or getattr(config, "position_encoding", "rotary") == "learned"
+    return min(LONGEST, config.max_position_embeddings) if has_table else LONGEST
 
 
 def write_config(saved: SavedModel, folder: Path) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 # Names of the dynamic dimensions.
 BATCH, CHOICES, LENGTH = "batch_size", "num_choices", "sequence_length"
+LONGEST = 2048  # tokens of a text to compare on: ONNX Runtime's attention stores whole matrices
 TEXTS = ("今天天气很好，我想去公园玩。", "很短。")
 OPSET = 20  # on ONNX Runtime since 1.17; torch writes it with IR version 10, on ONNX Runtime since 1.18
 LEFT_OUT = ("past_key_values", "cache", "hidden_states", "attentions", "cross_attentions", "loss")
@@ -48,7 +49,7 @@ def sequences_of(model: PreTrainedModel) -> int | None:
 
 
 def encode(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: list[str], max_length: int | None = None
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: list[str], max_length: int = LONGEST
 ) -> dict[str, torch.Tensor]:
     """Return the inputs for a batch with one example per text, of shape (batch, length) or (batch, n, length).
 
@@ -57,9 +58,7 @@ def encode(
     import torch
 
     n = sequences_of(model)
-    options = {"padding": True, "return_tensors": "pt"}
-    if max_length is not None:
-        options |= {"truncation": True, "max_length": max_length}
+    options = {"padding": True, "truncation": True, "max_length": max_length, "return_tensors": "pt"}
     if n is None:
         rows = tokenizer(texts, **options)
     else:
@@ -99,15 +98,9 @@ def write_graph(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, path
     with quiet():
         try:
             program = torch.onnx.export(
-                model,
-                (),
-                kwargs=example,
-                output_names=outputs,
-                dynamic_shapes=shapes,
-                opset_version=OPSET,
-                dynamo=True,
-                verbose=False,
-            )
+                model, (), kwargs=example, output_names=outputs, dynamic_shapes=shapes, opset_version=OPSET,
+                dynamo=True, verbose=False,
+            )  # fmt: skip
         except torch.onnx.OnnxExporterError as error:
             cause = sentence_of(error.__cause__ or error)
             raise ServingError(f"torch {torch.__version__} cannot export {type(model).__name__}: {cause}") from None

@@ -26,9 +26,9 @@ BARE = {"nezha": "NezhaModel", "bert": "BertModel"}
 class SavedModel:
     """A saved model that can be exported.
 
-    `config` is its config.json and `architecture` the class to load: the class in config.json or, for RoFormer-Sim, the
-    bare model without its language model (`leaves_language_model`), whose pooled first token is the sentence vector.
-    `pooling` is the kind of vectors if the graph returns those, and the class is then the bare model.
+    `architecture` is the class to load: the class in config.json or, for RoFormer-Sim, the bare model without its
+    language model (`leaves_language_model`), whose pooled first token is the sentence vector. `pooling` is the kind of
+    vectors if the graph returns those, and the class is then the bare model.
     """
 
     folder: Path

@@ -8,12 +8,7 @@ from ..pooling import pool
 
 
 class SentenceVectors(torch.nn.Module):
-    """Encoder with pooling and normalisation.
-
-    Args:
-        model: a bare model.
-        pooling: the kind of vectors, as `serving.pooling.pooling_of` returns it.
-    """
+    """Bare model with a pooling of `pooling_of` and normalisation."""
 
     def __init__(self, model: PreTrainedModel, pooling: str):
         super().__init__()

@@ -33,11 +33,9 @@ class Abilities:
     """Description of a model for the page."""
 
     name: str  # of the folder
-    title: str  # kind of model
+    facts: str  # kind of model and sizes
     task: str  # on the Hub
     tabs: tuple[str, ...]
-    size: tuple[int, int]  # number of layers and width
-    entries: int  # of the vocabulary
     positions: int | None  # length of the table of positions; None without a table
 
 
@@ -55,13 +53,12 @@ def abilities_of(folder: Path) -> Abilities:
             f"{folder}: model_type is {config.get('model_type')!r}; expected a model of the RoFormer family"
         )
     task = task_of(config, word_level)
+    layers, width = size_of(config, "num_hidden_layers"), size_of(config, "hidden_size")
     return Abilities(
         name=folder.resolve().name.encode("utf-8", "replace").decode("utf-8"),  # a folder name may have any bytes
-        title=kind.title,
+        facts=f"{kind.title} · {layers} 层 layers × {width} · {len(entries):,} 词 entries",
         task=task,
         tabs=_tabs(folder, config, task, architecture, word_level),
-        size=(size_of(config, "num_hidden_layers"), size_of(config, "hidden_size")),
-        entries=len(entries),
         positions=config.get("max_position_embeddings", 512) if kind.length == TABLE else None,
     )
 

@@ -31,9 +31,7 @@ def _heading(text: str) -> str:
 
 def heading(about: Abilities, longest: int) -> str:
     """Draw the head of the page: the folder's name, and a line about the model."""
-    layers, width = about.size
-    facts = f"{layers} 层 layers × {width} · {about.entries:,} 词 entries · 最长 longest {longest:,} tokens"
-    return _answer(f"<h1>{escape(about.name)}</h1>", _note(f"{about.title} · {facts}"))
+    return _answer(f"<h1>{escape(about.name)}</h1>", _note(f"{about.facts} · 最长 longest {longest:,} tokens"))
 
 
 def bars(scores: Iterable[tuple[str, float]], long: bool = False) -> str:
@@ -67,20 +65,13 @@ def notes(*readings: Reading) -> str:
 
 def _filled_text(filled: Filled) -> str:
     """Draw the text with the best word in place of each mask; shorten a long text to the parts around its masks."""
-    parts = filled.text.split(filled.mask)
-    shown = [_shortened(part, keep_start=i > 0, keep_end=i < len(parts) - 1) for i, part in enumerate(parts)]
-    pieces = [escape(shown[0])]
-    for words, after in zip(filled.words, shown[1:], strict=True):
-        pieces += [f"<mark>{escape(words[0][0])}</mark>", escape(after)]
+    parts, pieces = filled.text.split(filled.mask), []
+    for i, part in enumerate(parts):
+        start, end = SHOWN * (i > 0), SHOWN * (i < len(parts) - 1)  # of the part, next to a mask
+        if len(part) > start + end:
+            part = f"{part[:start]} … {part[len(part) - end :]}"
+        pieces += [f"<mark>{escape(filled.words[i - 1][0][0])}</mark>" if i else "", escape(part)]
     return f'<p class="text">{"".join(pieces)}</p>'
-
-
-def _shortened(part: str, keep_start: bool, keep_end: bool) -> str:
-    """Shorten a part of a text, keeping its start (after a mask), its end (before a mask), or both."""
-    start, end = (SHOWN if keep_start else 0), (SHOWN if keep_end else 0)
-    if len(part) <= start + end:
-        return part
-    return f"{part[:start]} … {part[len(part) - end :]}"
 
 
 def filled(result: Filled) -> str:

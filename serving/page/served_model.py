@@ -63,17 +63,16 @@ class ServedModel:
             self.model = self._auto_class().from_pretrained(folder).eval()
         if torch.accelerator.is_available():
             self.model.to(torch.accelerator.current_accelerator())
-        limits = (max_length, self.abilities.positions, self.tokenizer.model_max_length)
-        self.longest: int = min(limit for limit in limits if limit is not None)
+        limits = max_length, self.abilities.positions or max_length, self.tokenizer.model_max_length
+        self.longest: int = min(limits)
         self.longest_text: int = CHARACTERS * max_length
         self.is_matcher: bool = hasattr(self.model, "triplet_loss")
         self._folder = folder
 
     def _auto_class(self):
-        tabs, task = self.abilities.tabs, self.abilities.task
-        if task != "sentence-similarity":
-            return getattr(transformers, _AUTO_CLASSES[task])
-        return transformers.AutoModelForCausalLM if WRITE in tabs else AutoModelForTripletMatching
+        if self.abilities.task != "sentence-similarity":
+            return getattr(transformers, _AUTO_CLASSES[self.abilities.task])
+        return transformers.AutoModelForCausalLM if WRITE in self.abilities.tabs else AutoModelForTripletMatching
 
     @cached_property
     def pooling(self) -> str:

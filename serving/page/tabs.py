@@ -64,10 +64,9 @@ _TABS = {
 
 def build(served: ServedModel) -> gr.Blocks:
     """Return the page of a model. It computes one request at a time, on all cores."""
-    about = served.abilities
-    with gr.Blocks(title=about.name, analytics_enabled=False) as page:
-        gr.HTML(drawing.heading(about, served.longest))
-        for tab in about.tabs:
+    with gr.Blocks(title=served.abilities.name, analytics_enabled=False) as page:
+        gr.HTML(drawing.heading(served.abilities, served.longest))
+        for tab in served.abilities.tabs:
             _add(served, tab)
     return page
 
@@ -86,9 +85,7 @@ def _add(served: ServedModel, tab: str) -> None:
                 asked = gr.Button(button, variant="primary")
             with gr.Column():
                 drawn = gr.HTML(elem_id=f"{tab}-answer", min_height=120)
-        clicked = gr.Examples(
-            examples, boxes, label="例子 Examples", examples_per_page=len(examples), cache_examples=False
-        )
+        clicked = gr.Examples(examples, boxes, label="例子 Examples", cache_examples=False)
         event = {"fn": _answering(served, ask), "inputs": boxes, "outputs": drawn, "concurrency_id": "model"}
         asked.click(**event, api_name=tab)
         clicked.load_input_event.then(**event, api_visibility="private")
