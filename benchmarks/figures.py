@@ -114,8 +114,7 @@ PARTS = {
     ),
     "generation": Part("generation.py", (MODELS,)),
     "serving": Part(
-        "serving.py {data}/zh_corpus/reviews.jsonl.gz {mini} --classifier {classifier}/model --count 256"
-        " --plot docs/serving.png",
+        "serving.py {data}/zh_corpus/reviews.jsonl.gz {mini} --classifier {classifier}/model --count 256",
         (MODELS, TOKENIZERS, SERVING),
     ),
     "padding": Part("padding.py", (MODELS,)),
@@ -124,7 +123,7 @@ PARTS = {
     "training": Part("training.py", (MODELS,)),
     "inference": Part("inference.py", (MODELS,)),
     "embedding": Part(
-        "embedding.py --model {mini} --texts {data}/zh_corpus/reviews.jsonl.gz --speed 2000 --runs 7 --memory",
+        "embedding.py --model {mini} --texts {data}/zh_corpus/reviews.jsonl.gz --speed 2000 --runs 7",
         (MODELS, TOKENIZERS, "serving/vectors/*.py"),
     ),
     "onnx": Part(
@@ -132,7 +131,7 @@ PARTS = {
     ),
     "length": Part(
         "length.py --corpus {data}/zh_corpus/laws.jsonl.gz --model {to_512} --trained 512"
-        " --lengths 256 512 1024 2048 4096 --plot benchmarks/length.png",
+        " --lengths 256 512 1024 2048 4096",
         (MODELS, TOKENIZERS),
     ),
     "attention": Part("attention.py --models 2 --plot benchmarks/attention.png", (MODELS,)),

@@ -1,11 +1,10 @@
-"""Masked language modelling on texts longer than in training, with each kind of rope_parameters.
+"""Accuracy of masked language modelling on texts longer than in training, with each kind of rope_parameters.
 
-    python benchmarks/length.py --corpus laws.jsonl.gz [--plot length.png] [--documents 12] [--model DIR]
+    python benchmarks/length.py --corpus laws.jsonl.gz [--documents 12] [--model DIR]
 
 The first tokens of long documents, as many as the greatest length, are split into windows of each length. So every
-length and kind has the same masked words (15 %, a fixed seed), with more or less context. The tables show loss and
-accuracy on all masks, and the loss on masks among the last 256 positions, which end a window at every length. The
-default model is examples/roformer-mini-zh, trained at 4,096.
+length and kind has the same masked words (15 %, a fixed seed), with more or less context. The default model is
+examples/roformer-mini-zh, trained at 4,096.
 
 "fitted" scales each window as needed: the factor is its length divided by the trained length, at least 1. Dynamic NTK
 adapts to every text, with factor 1. "× 8" is one factor for all lengths. Standard errors are over documents, because
@@ -15,7 +14,6 @@ words of one document are not independent. It takes about five minutes on two id
 import argparse
 import statistics
 import tempfile
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import measure
@@ -39,15 +37,6 @@ KINDS = {
     "yarn, fitted": ("yarn", FITTED),
 }
 console = Console(width=110, highlight=False)
-
-
-@dataclass
-class Scores:
-    """Scores, one per document."""
-
-    loss: list[float] = field(default_factory=list)
-    accuracy: list[float] = field(default_factory=list)
-    last_loss: list[float] = field(default_factory=list)
 
 
 def rope_parameters(kind: str, length: int, trained: int, theta: float) -> dict:
@@ -94,27 +83,20 @@ def windows_of(ids: torch.Tensor, length: int, cls: int, sep: int) -> torch.Tens
 
 
 @torch.inference_mode()
-def add_scores(model, ids, masked, counted, length: int, last: int, tokenizer, scores: Scores) -> None:
-    """Add a document's scores; logits are computed at masked positions only.
+def accuracy(model, ids, masked, counted, length: int, tokenizer) -> float:
+    """Return the accuracy on a document; logits are computed at masked positions only.
 
     `masked` marks the masked tokens, `counted` those of them that are in a window of every length.
     """
     special = tokenizer.cls_token_id, tokenizer.sep_token_id
-    inputs = windows_of(ids.masked_fill(masked, tokenizer.mask_token_id), length, *special)
-    labels = windows_of(ids, length, *special)
     asked = windows_of((masked & counted).long(), length, 0, 0).bool()
-    hidden = model.base_model(inputs).last_hidden_state
-    logits = model.cls(hidden[asked])
-    losses = torch.nn.functional.cross_entropy(logits, labels[asked], reduction="none")
-    scores.loss.append(losses.mean().item())
-    scores.accuracy.append((logits.argmax(-1) == labels[asked]).double().mean().item())
-    # The same words for every length: those that remain beside [CLS] and [SEP] at the shortest length.
-    ending = asked[-1].nonzero()[:, 0] > length - last
-    scores.last_loss.append(losses[-len(ending) :][ending].mean().item())
+    hidden = model.base_model(windows_of(ids.masked_fill(masked, tokenizer.mask_token_id), length, *special))
+    logits = model.cls(hidden.last_hidden_state[asked])
+    return (logits.argmax(-1) == windows_of(ids, length, *special)[asked]).double().mean().item()
 
 
-def run(folder: str, corpus: list[Path], lengths: list[int], trained: int, chosen) -> dict[tuple[str, int], Scores]:
-    """Return the scores of every kind at every length."""
+def run(folder: str, corpus: list[Path], lengths: list[int], trained: int, chosen) -> dict[tuple, list[float]]:
+    """Return the accuracies on the documents, of every kind at every length."""
     tokenizer = AutoTokenizer.from_pretrained(folder)
     with console.status("documents are read"):
         documents = read_documents(corpus, tokenizer, max(lengths) - 2, chosen.documents)
@@ -123,13 +105,10 @@ def run(folder: str, corpus: list[Path], lengths: list[int], trained: int, chose
     # No window, of any length, begins before this token.
     start = max((max(lengths) - 2) % (length - 2) for length in lengths)
     counted = torch.arange(max(lengths) - 2) >= start
-    console.print(
-        f"{len(documents)} documents, {sum(int((m & counted).sum()) for m in masks):,} masked tokens, of them "
-        f"{sum(int(m[2 - chosen.last :].sum()) for m in masks):,} among the last {chosen.last} positions"
-    )
+    console.print(f"{len(documents)} documents, {sum(int((m & counted).sum()) for m in masks):,} masked tokens")
     theta = AutoModelForMaskedLM.from_pretrained(folder).config.rope_parameters["rope_theta"]
     jobs = {(kind, length): rope_parameters(kind, length, trained, theta) for kind in KINDS for length in lengths}
-    results: dict[tuple, Scores] = {}
+    results: dict[tuple, list[float]] = {}
     different = {(str(parameters), length) for (_, length), parameters in jobs.items()}
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task("windows", total=len(different) * len(documents))
@@ -138,9 +117,9 @@ def run(folder: str, corpus: list[Path], lengths: list[int], trained: int, chose
             if key in results:
                 continue
             model = AutoModelForMaskedLM.from_pretrained(folder, rope_parameters=parameters).eval()
-            results[key] = Scores()
+            results[key] = []
             for ids, masked in zip(documents, masks, strict=True):
-                add_scores(model, ids, masked, counted, length, chosen.last, tokenizer, results[key])
+                results[key].append(accuracy(model, ids, masked, counted, length, tokenizer))
                 progress.advance(task)
     return {(kind, length): results[str(parameters), length] for (kind, length), parameters in jobs.items()}
 
@@ -149,48 +128,12 @@ def standard_error(values: list[float]) -> float:
     return statistics.stdev(values) / len(values) ** 0.5
 
 
-def show(figures: measure.Figures, results: dict[tuple[str, int], Scores], lengths: list[int], last: int) -> None:
-    titles = {"loss": "Loss", "accuracy": "Accuracy", "last_loss": f"Loss on the last {last} positions"}
-    for name, title in titles.items():
-        table = Table(title=title)
-        table.add_column("`rope_parameters`")
-        for length in lengths:
-            table.add_column(f"{length:,}", justify="right")
-        values = {key: getattr(scores, name) for key, scores in results.items()}
-        for kind in KINDS:
-            table.add_row(kind, *(f"{statistics.mean(values[kind, length]):.3f}" for length in lengths))
-        figures.add(name, table)
-        differences = [
-            standard_error([a - b for a, b in zip(values[kind, length], values["default", length], strict=True)])
-            for kind, length in values
-        ]
-        console.print(
-            f"Standard error: at most {max(map(standard_error, values.values())):.3f} of a cell, and "
-            f"{max(differences):.3f} of the difference from the default in its column, whose words are the same.\n"
-        )
-
-
-def draw(path: Path, results: dict[tuple[str, int], Scores], lengths: list[int], trained: int, last: int) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, panels = pyplot.subplots(1, 2, figsize=(11, 4.5), sharey=True, layout="constrained")
-    for axes, name, title in zip(
-        panels, ("loss", "last_loss"), ("all masked tokens", f"among the last {last} positions"), strict=True
-    ):
-        for kind in KINDS:
-            means = [statistics.mean(getattr(results[kind, length], name)) for length in lengths]
-            axes.plot(lengths, means, marker="o", linestyle="--" if "×" in kind else "-", label=kind)
-        axes.axvline(trained, color="grey", linewidth=0.8)
-        axes.set(title=title, xlabel="tokens", xscale="log")
-        axes.set_xticks(lengths, [f"{length:,}" for length in lengths], minor=False)
-        axes.minorticks_off()
-        axes.grid(alpha=0.3)
-    panels[0].set_ylabel("MLM loss")
-    panels[0].legend()
-    figure.savefig(path, dpi=150)
+def show(figures: measure.Figures, results: dict[tuple, list[float]], lengths: list[int]) -> None:
+    table = Table("`rope_parameters`", *(f"{length:,}" for length in lengths), title="Accuracy")
+    for kind in KINDS:
+        table.add_row(kind, *(f"{statistics.mean(results[kind, length]):.3f}" for length in lengths))
+    figures.add("accuracy", table)
+    console.print(f"Standard error: at most {max(map(standard_error, results.values())):.3f} of a cell.")
 
 
 def main() -> None:
@@ -202,18 +145,16 @@ def main() -> None:
     parser.add_argument("--trained", type=int, default=4096, help="length in training")
     parser.add_argument("--lengths", type=int, nargs="+", default=[512, 1024, 2048, 4096, 8192])
     parser.add_argument("--factors", type=float, nargs="*", default=[8.0], help="factors for texts of all lengths")
-    parser.add_argument("--last", type=int, default=256, help="last positions to report separately")
     parser.add_argument("--documents", type=int, default=12)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--plot", type=Path, metavar="FILE")
     measure.add_output(parser)
     chosen = parser.parse_args()
     for factor in chosen.factors:
         KINDS.update({f"{rope_type} × {factor:g}": (rope_type, factor) for rope_type in ("linear", "dynamic", "yarn")})
     if min(chosen.factors, default=1) < 1 or min(chosen.lengths) < 4:
         parser.error("--factors must be at least 1, --lengths at least 4")
-    if chosen.last > min(chosen.lengths) or chosen.documents < 2:
-        parser.error("--last must be at most the smallest of --lengths, and --documents at least 2")
+    if chosen.documents < 2:
+        parser.error("--documents must be at least 2")
     figures = measure.Figures(chosen.output)
     logging.set_verbosity_error()
     logging.disable_progress_bar()
@@ -227,9 +168,7 @@ def main() -> None:
         except CorpusError as error:
             raise SystemExit(str(error)) from None
     with figures:
-        show(figures, results, lengths, chosen.last)
-    if chosen.plot:
-        draw(chosen.plot, results, lengths, chosen.trained, chosen.last)
+        show(figures, results, lengths)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,13 @@
 """Throughput and latency of vectors and of classification for Chinese texts of mixed length, on a CPU.
 
-    python benchmarks/serving.py TEXTS MODEL [--classifier DIR] [--count 512] [--runs 5] [--plot serving.png]
+    python benchmarks/serving.py TEXTS MODEL [--classifier DIR] [--count 512] [--runs 5]
 
 TEXTS is text with one document per line, or JSON Lines, also as .gz. MODEL is a saved masked language model or encoder,
 such as the output of `roformer convert examples/roformer-mini-zh roformer-mini-zh`. DIR is a trained classifier. Each
 way of serving has its own process, and they run in turns. Times are from texts to vectors or classes, tokenization
 included. Agreement is the minimum cosine with the float32 model's vectors, or the share of texts with the same class.
 The peers are sentence-transformers with its defaults, on a BERT of equal size with random weights, and transformers'
-own RoFormer. Rows of torchao and OpenVINO are left out, with a line that names them, where these packages are not
-installed.
+own RoFormer. Rows of torchao are left out where this package is not installed.
 """
 
 import argparse
@@ -50,12 +49,6 @@ OURS = {
     "ours, compiled, int8 by torchao": {"compiled": True, "int8": "torchao"},
 }
 ONNX = {"ours, ONNX Runtime": "model.onnx", "ours, ONNX Runtime, int8": "model_quantized.onnx"}
-OPENVINO = {
-    "ours, OpenVINO": {"INFERENCE_PRECISION_HINT": "f32"},
-    "ours, OpenVINO, bfloat16": {"INFERENCE_PRECISION_HINT": "bf16"},
-    "ours, OpenVINO, int8": {"INFERENCE_PRECISION_HINT": "f32"},
-}
-NEEDED = {"torchao": ("torchao",), "OpenVINO": ("openvino", "nncf")}
 
 
 def batches_of(ids: Sequence[Sequence[int]], pad: int) -> list[tuple[list[int], np.ndarray, np.ndarray]]:
@@ -132,18 +125,6 @@ def load(name: str, folder: str, task: str, threads: int) -> tuple[Callable, obj
         options.intra_op_num_threads = threads
         session = onnxruntime.InferenceSession(Path(folder) / "onnx" / ONNX[name], options, ["CPUExecutionProvider"])
         forward = of_graph(lambda inputs: session.run(None, inputs)[0], [node.name for node in session.get_inputs()])
-    elif name in OPENVINO:
-        import openvino
-
-        core = openvino.Core()
-        graph = core.read_model(Path(folder) / "onnx" / "model.onnx")
-        if name.endswith("int8"):
-            import nncf
-
-            graph = nncf.compress_weights(graph, mode=nncf.CompressWeightsMode.INT8_SYM)
-        options = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
-        compiled = core.compile_model(graph, "CPU", options | OPENVINO[name])
-        forward = of_graph(lambda inputs: compiled(inputs)[0], [node.get_any_name() for node in compiled.inputs])
     else:
         if name == THEIRS:
             import transformers.models.roformer as source
@@ -184,12 +165,6 @@ def of_graph(run: Callable, taken: list[str]) -> Callable:
     return forward
 
 
-def left_out(wanted: set[str]) -> dict[str, str]:
-    """Return the rows that cannot be measured, and the first package that is missing."""
-    missing = {word: next((name for name in names if not find_spec(name)), None) for word, names in NEEDED.items()}
-    return {row: package for row in sorted(wanted) for word, package in missing.items() if package and word in row}
-
-
 def write_berts(model: str, folder: Path) -> dict[str, str]:
     """Save two BERTs of the model's size: one for its tokens, one for the characters of its vocabulary."""
     from transformers import AutoTokenizer, BertConfig, BertModel, BertTokenizerFast
@@ -225,12 +200,11 @@ def places_of(task: str, model: str, wanted: set[str], scratch: Path) -> dict[st
     """Return the model folder of each selected row."""
     places = write_berts(model, scratch) if task == "vectors" else {}
     places |= dict.fromkeys([THEIRS, *OURS], model)
-    graphs = ONNX | OPENVINO
-    if wanted & graphs.keys():
+    if wanted & ONNX.keys():
         from modeling_roformer.serving.onnx_export.export import export_onnx
 
         export_onnx(write_encoder(model, scratch) if task == "vectors" else model, scratch / "exported", int8=True)
-        places |= dict.fromkeys(graphs, str(scratch / "exported"))
+        places |= dict.fromkeys(ONNX, str(scratch / "exported"))
     return {name: place for name, place in places.items() if name in wanted}
 
 
@@ -283,29 +257,6 @@ def table(task: str, rows: list[dict]) -> Table:
     return found
 
 
-def draw(rows: list[dict], path: Path, title: str) -> None:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    tasks = list(dict.fromkeys(row["task"] for row in rows))
-    figure = Figure(figsize=(11, 1 + 0.32 * len(rows)), layout="constrained")
-    FigureCanvasAgg(figure)
-    heights = [sum(row["task"] == task for row in rows) for task in tasks]
-    grid = figure.subplots(len(tasks), 2, squeeze=False, height_ratios=heights, sharey="row")
-    for task, (speed, wait) in zip(tasks, grid, strict=True):
-        of_task = [row for row in rows if row["task"] == task][::-1]
-        names = [row["name"] for row in of_task]
-        colors = ["#2166ac" if name.startswith("ours") else "#b2b2b2" for name in names]
-        speed.barh(names, [statistics.median(row["rates"]) for row in of_task], color=colors)
-        speed.set_title(f"{task}: texts per second")
-        wait.barh(names, [1000 * row["99th"] for row in of_task], color="#d9d9d9", label="99th percentile")
-        wait.barh(names, [1000 * row["median"] for row in of_task], color=colors, label="median")
-        wait.set_title("milliseconds for one text")
-    figure.legend(*wait.get_legend_handles_labels(), loc="outside lower right", ncols=2)
-    figure.suptitle(title, fontsize=9)
-    figure.savefig(path, dpi=110)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("texts", type=Path)
@@ -317,38 +268,23 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--only", nargs="+", metavar="NAME", help="rows to measure besides ours in float32")
-    parser.add_argument("--plot", type=Path, metavar="PNG")
     measure.add_output(parser)
     chosen = parser.parse_args()
     quiet()
     texts = [text for chunk in read_chunks(chosen.texts) for text in chunk.documents(chosen.field)]
     texts = random.Random(0).sample(texts, min(chosen.count, len(texts)))
-    wanted = {FLOAT32, *(chosen.only or (BERT, BERT_CHARACTERS, THEIRS, *OURS, *ONNX, *OPENVINO))}
-    absent = left_out(wanted)
+    wanted = {FLOAT32, *(chosen.only or (BERT, BERT_CHARACTERS, THEIRS, *OURS, *ONNX))}
+    if not find_spec("torchao"):
+        wanted = {name for name in wanted if "torchao" not in name}
+        print("rows of torchao are left out: it is not installed")
     models = {"vectors": chosen.model} | ({"classes": chosen.classifier} if chosen.classifier else {})
-    rows = []
     with (
         tempfile.TemporaryDirectory() as scratch,
-        measure.Figures(chosen.output, "sentence-transformers", "onnxruntime", "torchao", "openvino") as figures,
+        measure.Figures(chosen.output, "sentence-transformers", "onnxruntime", "torchao") as figures,
     ):
-        machine = measure.machine()
-        title = (
-            f"{machine['cpu']}: {' '.join(machine['instructions'])}; {chosen.threads} threads; "
-            f"{len(texts)} texts of {statistics.mean(map(len, texts)):.0f} characters"
-        )
-        figures.console.print(title)
-        for row, package in absent.items():
-            figures.console.print(f"left out: {row}; it needs the package {package}")
         for task, model in models.items():
-            of_task = measured(
-                task, places_of(task, model, wanted - absent.keys(), Path(scratch) / task), texts, chosen
-            )
-            figures.add(task, table(task, of_task))
-            rows += of_task
-            if chosen.plot:
-                draw(rows, chosen.plot, title)
-    if chosen.plot:
-        figures.console.print(f"{chosen.plot} shows them")
+            places = places_of(task, model, wanted, Path(scratch) / task)
+            figures.add(task, table(task, measured(task, places, texts, chosen)))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 import html
 import json
 import re
-import runpy
 import statistics
 import subprocess
 import sys
@@ -626,16 +625,3 @@ def test_an_input_is_made_once(tmp_path, monkeypatch):
     figures.make_input("retrieval")  # results of training that are kept
     assert figures.input_folder("retrieval") == tmp_path / "runs" / "retrieval"
     assert figures.input_folder("linear") == tmp_path / "linear"
-
-
-def test_the_picture_of_serving_names_its_bars(monkeypatch, tmp_path):
-    from matplotlib.figure import Figure
-
-    draw = runpy.run_path(str(BENCHMARKS / "serving.py"))["draw"]
-    drawn = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
-    row = {"rates": [90.0, 91.0], "median": 0.0125, "99th": 0.044}
-    rows = [{"task": task, "name": name, **row} for task in ("vectors", "classes") for name in ("BERT", "ours")]
-    draw(rows, tmp_path / "serving.png", "a machine")
-    (legend,) = drawn[0].legends
-    assert {text.get_text() for text in legend.texts} == {"median", "99th percentile"}
