@@ -1,6 +1,6 @@
 """Speed and memory of attention by text length: softmax, and linear attention with each feature map.
 
-    python benchmarks/attention.py [--quick] [--plot PNG] [--device cpu|cuda] [--lengths N …] [--longest-training N]
+    python benchmarks/attention.py [--quick] [--device cpu|cuda] [--lengths N …] [--longest-training N]
 
 One attention layer of base width (12 heads of 64) runs on a CPU in float32, or on a GPU in bfloat16. "Attention" is
 everything between the projections: rotation, feature maps and sums. "forward" is the forward pass, "training" includes
@@ -9,7 +9,6 @@ positions), and equation 19 in plain PyTorch, as one product. Each runs in its o
 medians. Whole models of 12 layers follow. Runs that need too much memory or time are left out, with a message.
 """
 
-import argparse
 from collections.abc import Callable
 from itertools import product
 
@@ -163,33 +162,8 @@ def show(found: dict[str, dict[int, dict]], names: list[str], title: str) -> tup
     return times, memory
 
 
-def plot(found: dict[str, dict[int, dict]], path: str) -> None:
-    """Plot tokens per second by length, log-log, with one panel per kind of run."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, panels = pyplot.subplots(1, len(found), figsize=(4 * len(found), 4.5), layout="constrained", sharey=True)
-    for panel, (title, results) in zip(panels if len(found) > 1 else [panels], found.items(), strict=True):
-        for name in NAMES:
-            points = [(s, s / measured[name].seconds) for s, measured in results.items() if name in measured]
-            if points:
-                panel.plot(
-                    *zip(*points, strict=True), marker="o", label=name, linestyle="--" if name not in MAPS else "-"
-                )
-        panel.set(title=title, xlabel="tokens a text", xscale="log", yscale="log")
-        panel.set_xticks(list(results), [f"{s:,}" for s in results], rotation=45)
-        panel.minorticks_off()
-    figure.axes[0].set_ylabel("tokens/s between the projections of a layer")
-    figure.legend(
-        *figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(NAMES), frameon=False
-    )
-    figure.savefig(path, dpi=100)
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = measure.make_parser(__doc__)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS, help="tokens per text, ascending")
     parser.add_argument("--longest-training", type=int, default=16_384, metavar="N", help="tokens with a backward pass")
@@ -197,9 +171,7 @@ def main() -> None:
     parser.add_argument(
         "--models", type=int, default=12, metavar="LAYERS", help="layers of the whole models; 0 skips them"
     )
-    parser.add_argument("--plot", metavar="PNG", help="tokens/s against length")
     parser.add_argument("--quick", action="store_true", help="two lengths, one layer, one run")
-    measure.add_output(parser)
     chosen = parser.parse_args()
     if chosen.quick:
         chosen.lengths, chosen.runs, chosen.models = (128, 512), 1, 1
@@ -231,16 +203,13 @@ def main() -> None:
                 min(chosen.runs, 2),
                 lambda text, direction=direction: status.update(f"{direction} model, {text}"),
             )
-        for name, table in zip(
-            ("layer", "layer, memory"), show(found, names, f"One layer, {chosen.device}"), strict=True
-        ):
+        title = f"One layer, {chosen.device}"
+        for name, table in zip(("layer", "layer, memory"), show(found, names, title), strict=True):
             figures.add(name, table)
         if models:
             title = f"Whole model of {chosen.models} layers, forward, {chosen.device}"
             for name, table in zip(("model", "model, memory"), show(models, [SDPA, *MAPS], title), strict=True):
                 figures.add(name, table)
-    if chosen.plot:
-        plot(found, chosen.plot)
 
 
 if __name__ == "__main__":

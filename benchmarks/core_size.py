@@ -91,9 +91,8 @@ def calls() -> dict[str, tuple[int, int, int]]:
 
 if __name__ == "__main__":
     files, lines = published()
-    table = Table(title=f"Published beside an encoder: {files} files, {lines:,} lines")
-    for column in ("one masked-LM call", "functions", "files", "statements"):
-        table.add_column(column, justify="left" if column.startswith("one") else "right")
+    title = f"Published beside an encoder: {files} files, {lines:,} lines"
+    table = Table("one masked-LM call", "functions", "files", "statements", title=title)
     for name, numbers in calls().items():
         table.add_row(name, *map(str, numbers))
     Console().print(table)

@@ -11,7 +11,6 @@ SentenceTransformer sorts them by length; Trainer takes its default, random batc
 padding.
 """
 
-import argparse
 import logging
 import random
 import tempfile
@@ -107,14 +106,9 @@ def make_work(name: str, task: str, texts: list[str], threads: int) -> Callable:
         return lambda: encoder.encode(texts) is None
     rows = [{**tokenizer(text), "labels": i % 2} for i, text in enumerate(texts)]
     arguments = transformers.TrainingArguments(
-        tempfile.gettempdir(),  # nothing is saved
-        num_train_epochs=1,
-        use_cpu=True,
-        dataloader_pin_memory=False,
-        save_strategy="no",
-        report_to=[],
-        disable_tqdm=True,
-    )
+        tempfile.gettempdir(), num_train_epochs=1, use_cpu=True, dataloader_pin_memory=False, save_strategy="no",
+        report_to=[], disable_tqdm=True,
+    )  # fmt: skip
     model = make_model(name, "ForSequenceClassification")
     trainer = transformers.Trainer(model, arguments, train_dataset=rows, processing_class=tokenizer)
     trainer.remove_callback(transformers.PrinterCallback)
@@ -128,14 +122,13 @@ def padding(lengths: list[int], size: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = measure.make_parser(__doc__)
     parser.add_argument("--texts", type=Path, nargs="+", metavar="FILE")
     parser.add_argument("--count", type=int, default=512, help="texts from all files together")
     parser.add_argument("--tasks", nargs="+", choices=(*PIPELINES, SENTENCES, TRAINER), metavar="TASK")
     parser.add_argument("--runs", type=int, default=3, help="runs, after one warm-up")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--quick", action="store_true", help="eight texts, one run")
-    measure.add_output(parser)
     chosen = parser.parse_args()
     if chosen.quick:
         chosen.count, chosen.runs = 8, 1
@@ -149,21 +142,12 @@ def main() -> None:
         mean = f"{sum(lengths) / len(lengths):.0f}"
         about.add_row(f"{len(lengths)}", mean, f"{by_length[0]}", f"{by_length[-1]}")
         figures.add("texts", about)
-        table = Table(
-            "",
-            "padding",
-            *(f"{name}, texts/s" for name in (THEIRS, BERT, OURS)),
-            f"ours / {THEIRS}",
-            "ours / BERT",
-            title=f"No option set, {chosen.threads} threads",
-        )
+        columns = [f"{name}, texts/s" for name in (THEIRS, BERT, OURS)] + [f"ours / {THEIRS}", "ours / BERT"]
+        table = Table("", "padding", *columns, title=f"No option set, {chosen.threads} threads")
         with figures.console.status("") as status:
             for task in chosen.tasks or shares:
                 names = (THEIRS, BERT, OURS)
-                workers = {name: measure.Worker(make_work, name, task, texts, chosen.threads) for name in names}
-                calls = {name: (worker,) for name, worker in workers.items()}
-                found = measure.alternate(calls, chosen.runs, lambda name, task=task: status.update(f"{task}: {name}"))
-                measure.close(workers.values())
+                found = measure.compare(make_work, names, (task, texts, chosen.threads), chosen.runs, status.update)
                 rates = [measure.rate(len(texts), found[name], "{:,.1f}") for name in names]
                 ratios = [measure.ratio(found[name], found[OURS]) for name in (THEIRS, BERT)]
                 table.add_row(task, f"{shares[task]:.0%}", *rates, *ratios)

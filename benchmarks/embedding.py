@@ -6,7 +6,6 @@ Speed is measured from the file of texts to the files of vectors, without loadin
 alone on the ids of the same texts, sorted by length.
 """
 
-import argparse
 import json
 import sys
 import tempfile
@@ -77,7 +76,7 @@ def show_speed(figures: measure.Figures, chosen, folder: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = measure.make_parser(__doc__)
     parser.add_argument("--model", required=True, metavar="DIR")
     parser.add_argument("--texts", required=True, metavar="FILE", help="in any format of `roformer embed`")
     parser.add_argument("--speed", type=int, default=20_000, metavar="TEXTS", help="number of texts")
@@ -85,7 +84,6 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--batch-tokens", type=int, default=16_384)
-    measure.add_output(parser)
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, measure.Figures(chosen.output, "pyarrow") as figures:
         show_speed(figures, chosen, Path(folder))

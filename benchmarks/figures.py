@@ -106,9 +106,6 @@ class Part:
 PARTS = {
     "noise": Part("noise.py", ()),
     "tokenization": Part("tokenization.py --vocabulary {mini}/vocab.txt", (TOKENIZERS,)),
-    "tokenization-cores": Part(
-        "tokenization.py --vocabulary {mini}/vocab.txt --cores --characters 1500000 --rounds 3", (TOKENIZERS,)
-    ),
     "defaults": Part(
         "defaults.py --texts {data}/zh_corpus/reviews.jsonl.gz {data}/zh_corpus/msra_news.jsonl.gz", (MODELS,)
     ),
@@ -134,7 +131,7 @@ PARTS = {
         " --lengths 256 512 1024 2048 4096",
         (MODELS, TOKENIZERS),
     ),
-    "attention": Part("attention.py --models 2 --plot benchmarks/attention.png", (MODELS,)),
+    "attention": Part("attention.py --models 2", (MODELS,)),
     "characters": Part("trained.py characters {characters}", ("examples/paper/char_lm.py", TRAINING, MODELS), True),
     "laboratory": Part(
         "trained.py laboratory {laboratory}", ("examples/paper/position_laboratory/**/*.py", TRAINING), True

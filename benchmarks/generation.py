@@ -88,17 +88,10 @@ def in_turn(calls: dict[str, Callable], runs: int, progress: Callable[[str], Non
     return {name: tuple(measure.Measurement([*times]) for times in zip(*of, strict=True)) for name, of in found.items()}
 
 
-def columns(title: str, *headers: str) -> Table:
-    table = Table(title=title)
-    for header in headers:
-        table.add_column(header, justify="left" if header in ("", "model") else "right")
-    return table
-
-
 def measure_speed(models: dict, chosen: argparse.Namespace, progress: Callable[[str], None]) -> Table:
     """Return a table of new tokens per second, for each way to generate and each size of a batch."""
     headers = ("", "prompts", "model", "new tokens/s", f"/ {THEIRS}", f"/ {GPT2}", "prefill, ms")
-    table = columns(f"Generation of {chosen.new_tokens} tokens", *headers)
+    table = Table(*headers, title=f"Generation of {chosen.new_tokens} tokens")
     for way in WAYS:
         for s in chosen.prompts if way == "greedy" else chosen.prompts[:1]:
             for b in chosen.batches:
@@ -118,12 +111,9 @@ def measure_speed(models: dict, chosen: argparse.Namespace, progress: Callable[[
 
 def measure_lengths(models: dict, chosen: argparse.Namespace, progress: Callable[[str], None]) -> Table:
     """Return a table of the time per new token after one prompt of each length."""
-    shortest = f"/ at {chosen.lengths[0]:,}"
-    headers = (
-        "prompt, tokens",
-        *(f"{name}{what}" for name in (OURS, LINEAR) for what in (", ms/token", f", {shortest}")),
-    )
-    table = columns("Time per new token", *headers)
+    whats = ", ms/token", f", / at {chosen.lengths[0]:,}"
+    headers = [f"{name}{what}" for name in (OURS, LINEAR) for what in whats]
+    table = Table("prompt, tokens", *headers, title="Time per new token")
     calls = {
         (name, s): partial(generate, models[name], 1, s, chosen.new_tokens, "greedy")
         for s in chosen.lengths
@@ -141,14 +131,13 @@ def measure_lengths(models: dict, chosen: argparse.Namespace, progress: Callable
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = measure.make_parser(__doc__)
     parser.add_argument("--prompts", type=int, nargs="+", default=[32, 1024], help="tokens of the longest prompt")
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 16], help="prompts per batch")
     parser.add_argument("--lengths", type=int, nargs="+", default=[1024, 4096, 16384], help="of the second table")
     parser.add_argument("--new-tokens", type=int, default=33, help="at least 2")
     parser.add_argument("--runs", type=int, default=9, help="per median; a third of it for long prompts")
     parser.add_argument("--quick", action="store_true", help="small models, few and short prompts, one run")
-    measure.add_output(parser)
     chosen = parser.parse_args()
     layers, width = 6, 256
     if chosen.quick:

@@ -10,7 +10,6 @@ tokens in bfloat16. The compiled model's memory includes the compiler's.
 Then follow the rotation's share of one layer's time, and a batch of mixed lengths with and without padding.
 """
 
-import argparse
 import logging
 from collections.abc import Callable
 
@@ -115,7 +114,7 @@ def add_length(table: Table, s: int, measured: dict, tokens: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = measure.make_parser(__doc__)
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: both, if there is a GPU")
     parser.add_argument("--lengths", type=int, nargs="+", help="tokens per text, ascending")
     parser.add_argument("--layers", type=int, default=12)
@@ -123,7 +122,6 @@ def main() -> None:
         "--runs", type=int, default=2, help="runs at the longest length; others get up to five times as many"
     )
     parser.add_argument("--quick", action="store_true", help="two layers, up to 512 tokens")
-    measure.add_output(parser)
     chosen = parser.parse_args()
     if chosen.quick:
         chosen.layers, chosen.lengths = 2, chosen.lengths or [128, 512]

@@ -11,7 +11,6 @@ adapts to every text, with factor 1. "× 8" is one factor for all lengths. Stand
 words of one document are not independent. It takes about five minutes on two idle cores.
 """
 
-import argparse
 import statistics
 import tempfile
 from pathlib import Path
@@ -137,7 +136,7 @@ def show(figures: measure.Figures, results: dict[tuple, list[float]], lengths: l
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = measure.make_parser(__doc__)
     parser.add_argument(
         "--corpus", type=Path, nargs="+", required=True, help="text (one document per line), JSON Lines, .gz"
     )
@@ -147,7 +146,6 @@ def main() -> None:
     parser.add_argument("--factors", type=float, nargs="*", default=[8.0], help="factors for texts of all lengths")
     parser.add_argument("--documents", type=int, default=12)
     parser.add_argument("--seed", type=int, default=0)
-    measure.add_output(parser)
     chosen = parser.parse_args()
     for factor in chosen.factors:
         KINDS.update({f"{rope_type} × {factor:g}": (rope_type, factor) for rope_type in ("linear", "dynamic", "yarn")})

@@ -184,24 +184,16 @@ def long_table(models: dict, tokenizer: PreTrainedTokenizerBase, chosen: argpars
     return table
 
 
-def read_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", nargs="+", default=[], help="folders of models with the same vocabulary")
+def main() -> None:
+    parser = measure.make_parser(__doc__)
+    parser.add_argument("--models", nargs="+", required=True, help="folders of models with the same vocabulary")
     parser.add_argument("--held-out", type=Path, nargs="+", required=True, help="one file per source")
     parser.add_argument("--train", nargs="+", help="training text of the baselines")
     parser.add_argument("--long", type=Path, help="a source of long documents")
     parser.add_argument("--masks", type=int, default=20_000, help="most masks per source")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cpu")
-    measure.add_output(parser)
     chosen = parser.parse_args()
-    if not chosen.models:
-        parser.error("give a model with --models")
-    return chosen
-
-
-def main() -> None:
-    chosen = read_arguments()
     figures = measure.Figures(chosen.output)
     tokenizer = load_tokenizer(chosen.models[0])
     unknown = tokenizer.unk_token_id

@@ -85,10 +85,13 @@ def ratio(theirs: Measurement, ours: Measurement, template: str = "{:.2f} ×") -
     return Cell(template, [a / b for a, b in zip(theirs.times, ours.times, strict=True)])
 
 
-def add_output(parser: argparse.ArgumentParser) -> None:
+def make_parser(doc: str) -> argparse.ArgumentParser:
+    """Return a parser with a script's docstring as its help, and the option --output."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--output", type=Path, metavar="FOLDER/NAME", help="also write the tables to NAME.md and NAME.json"
     )
+    return parser
 
 
 class Figures:
@@ -123,11 +126,8 @@ class Figures:
 
     def __exit__(self, kind, *exception) -> None:
         if kind is None and self.output:
-            found = {
-                "name": self.output.name,
-                **self.circumstances,
-                "tables": {name: to_json(table) for name, table in self.tables.items()},
-            }
+            tables = {name: to_json(table) for name, table in self.tables.items()}
+            found = {"name": self.output.name, **self.circumstances, "tables": tables}
             self.output.parent.mkdir(parents=True, exist_ok=True)
             written = {
                 ".json": one_row_a_line(json.dumps(found, indent=1, ensure_ascii=False)) + "\n",
@@ -188,13 +188,11 @@ def origin(found: dict) -> str:
     machine."""
     machine, versions = found["machine"], found["versions"]
     if machine is None:
-        said = (
-            f"Printed from kept results at commit {found['commit']}, {found['date']}, with torch {versions['torch']}."
-        )
-        return escaped(said)
-    processor = (
-        machine.get("gpu") or f"{machine['cpu']}, {machine['cores']} cores, {', '.join(machine['instructions'][-3:])}"
-    )
+        when = f"commit {found['commit']}, {found['date']}, with torch {versions['torch']}"
+        return escaped(f"Printed from kept results at {when}.")
+    processor = machine.get("gpu")
+    if not processor:
+        processor = f"{machine['cpu']}, {machine['cores']} cores, {', '.join(machine['instructions'][-3:])}"
     return escaped(f"{processor}; torch {versions['torch']}; commit {found['commit']}, {found['date']}.")
 
 
@@ -331,6 +329,16 @@ def alternate(
     functions = {name: partial(worker.run, *arguments) for name, (worker, *arguments) in calls.items()}
     results = in_rounds(functions, runs, lambda name, run: progress(name), warm_up)
     return {name: Measurement([seconds for seconds, *_ in found], found[-1][1]) for name, found in results.items()}
+
+
+def compare(
+    make: Callable, names: Iterable[str], arguments: tuple, runs: int, progress: Callable[[str], None]
+) -> dict[str, Measurement]:
+    """Measure subjects `make(name, *arguments)`, each in a process of its own, which they run without arguments."""
+    workers = {name: Worker(make, name, *arguments) for name in names}
+    measured = alternate({name: (worker,) for name, worker in workers.items()}, runs, progress)
+    close(workers.values())
+    return measured
 
 
 def in_turn(functions: dict[str, Callable[[], float]], runs: int) -> dict[str, Measurement]:

@@ -7,8 +7,6 @@ Their ratio would be 1 without noise. The programs are a forward pass of 12 laye
 step of 2 such layers on 4 texts of 128 tokens.
 """
 
-import argparse
-
 import inference
 import measure
 from rich.table import Table
@@ -17,11 +15,10 @@ import training
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = measure.make_parser(__doc__)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--runs", type=int, default=5, help="runs of each process, after one warm-up")
     parser.add_argument("--quick", action="store_true", help="a layer, two runs, two repeats")
-    measure.add_output(parser)
     chosen = parser.parse_args()
     layers, small = 12, 2
     if chosen.quick:

@@ -111,7 +111,7 @@ def cosine(ours: np.ndarray, theirs: np.ndarray) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = measure.make_parser(__doc__)
     parser.add_argument("--model", required=True, help="a saved masked language model")
     parser.add_argument("--texts", type=Path, nargs="+", required=True, help="one file per source")
     parser.add_argument("--settings", nargs="+", choices=SETTINGS, default=list(SETTINGS))
@@ -119,7 +119,6 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=128, help="most tokens per piece")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0)
-    measure.add_output(parser)
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     figures = measure.Figures(chosen.output, "onnx", "onnxruntime")
@@ -129,9 +128,8 @@ def main() -> None:
     answers = [in_pytorch(model, inputs)[asked].argmax(-1) for inputs, asked in track(pieces, "PyTorch")]
     vectors = [in_pytorch(model.base_model, inputs) for inputs, _ in track(pieces, "PyTorch")]
 
-    table = Table(f"{sum(map(len, answers)):,} masks in {len(pieces):,} pieces")
-    for name in ("same words", "minimum cosine", "mean cosine", "MB", "time"):
-        table.add_column(name, justify="right")
+    masks = f"{sum(map(len, answers)):,} masks in {len(pieces):,} pieces"
+    table = Table(masks, "same words", "minimum cosine", "mean cosine", "MB", "time")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_graph(model, tokenizer, folder / "masked")
@@ -158,14 +156,9 @@ def main() -> None:
                 cosine(bare.run(["last_hidden_state"], inputs)[0][0], right)
                 for (inputs, _), right in zip(pieces, vectors, strict=True)
             ]
-            table.add_row(
-                setting,
-                f"{same / sum(map(len, answers)):.2%}",
-                f"{min(cosines):.5f}",
-                f"{statistics.mean(cosines):.5f}",
-                f"{paths['masked'].stat().st_size / 1e6:.1f}",
-                measure.ratio(measure.Measurement(seconds[masked]), measure.Measurement(seconds[plain]), "{:.2f}"),
-            )
+            shares = f"{same / sum(map(len, answers)):.2%}", f"{min(cosines):.5f}", f"{statistics.mean(cosines):.5f}"
+            time_ratio = measure.ratio(*(measure.Measurement(seconds[of]) for of in (masked, plain)), "{:.2f}")
+            table.add_row(setting, *shares, f"{paths['masked'].stat().st_size / 1e6:.1f}", time_ratio)
     with figures:
         figures.add("graphs", table)
 

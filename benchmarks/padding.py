@@ -9,7 +9,6 @@ process per size and number of threads. The table shows from which share on leav
 of modeling_roformer/unpadding.py is that share.
 """
 
-import argparse
 from collections.abc import Callable
 from itertools import product
 
@@ -50,7 +49,7 @@ def mask_of(b: int, s: int, share: float) -> torch.Tensor:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = measure.make_parser(__doc__)
     parser.add_argument(
         "--sizes",
         nargs="+",
@@ -63,7 +62,6 @@ def main() -> None:
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--runs", type=int, default=5, help="runs, after one warm-up")
     parser.add_argument("--quick", action="store_true", help="one small setting, two runs")
-    measure.add_output(parser)
     chosen = parser.parse_args()
     if chosen.quick:
         chosen.sizes, chosen.lengths, chosen.batches, chosen.threads, chosen.runs = ["2x256"], [32], [4], [1], 2

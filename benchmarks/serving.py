@@ -258,7 +258,7 @@ def table(task: str, rows: list[dict]) -> Table:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = measure.make_parser(__doc__)
     parser.add_argument("texts", type=Path)
     parser.add_argument("model")
     parser.add_argument("--classifier", metavar="DIR")
@@ -268,7 +268,6 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--only", nargs="+", metavar="NAME", help="rows to measure besides ours in float32")
-    measure.add_output(parser)
     chosen = parser.parse_args()
     quiet()
     texts = [text for chunk in read_chunks(chosen.texts) for text in chunk.documents(chosen.field)]

@@ -1,16 +1,12 @@
 """Speed of tokenization: this package, BertTokenizerFast, transformers' RoFormerTokenizer, jieba and rjieba.
 
-usage: python benchmarks/tokenization.py [CORPUS] --vocabulary FILE [--cores]
+usage: python benchmarks/tokenization.py [CORPUS] --vocabulary FILE
 
 CORPUS is a text file, JSON Lines with fields "text", or a folder of these, also as .gz. The default is
 ../shared/data/zh_corpus if it exists, otherwise examples/long_document.txt. All tokenizers process the same texts in
-alternating rounds; the table has medians. --cores measures with one core per tokenizer, and with all: BertTokenizerFast
-uses all of them in one call, ours in several processes.
+alternating rounds; the table has medians.
 """
 
-import argparse
-import importlib.util
-import multiprocessing
 import os
 import random
 import shutil
@@ -72,109 +68,6 @@ def load(folder):
     return {"ours": RoFormerTokenizer.from_pretrained(folder), "bert": BertTokenizerFast.from_pretrained(folder)}
 
 
-def mapped(data, tokenizer, processes=None):
-    """Tokenize the texts of a `datasets.Dataset` with `map`, in batches of 1,000."""
-    data.map(lambda batch: tokenizer(batch["text"]), batched=True, remove_columns="text", num_proc=processes)
-
-
-def on_one_core(connection, folder, texts, data_folder):
-    """Run in a process bound to one core: run each function that is named, and report when it is done."""
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    tokenizers = load(folder)
-    data = open_data(data_folder)
-    while (request := connection.recv()) is not None:
-        how, name = request
-        if how == "call":
-            tokenizers[name](texts)
-        else:
-            mapped(data, tokenizers[name])
-        connection.send(None)
-
-
-def open_data(folder):
-    import datasets
-
-    datasets.disable_caching()
-    datasets.disable_progress_bars()
-    return datasets.load_from_disk(folder)
-
-
-def start_pool_process(folder):
-    global pool_tokenizer
-    pool_tokenizer = RoFormerTokenizer.from_pretrained(folder)
-    pool_tokenizer("今天天气")  # reads the dictionary
-
-
-def encode_in_pool(texts):
-    return pool_tokenizer(texts).data
-
-
-def compare_cores(figures, folder, texts, rounds):
-    """Add the table for one core and for all."""
-    import datasets
-
-    cores = len(os.sched_getaffinity(0))
-    size = sum(map(len, texts))
-    data_folder = os.path.join(folder, "data")
-    datasets.disable_progress_bars()
-    datasets.Dataset.from_dict({"text": texts}).save_to_disk(data_folder)
-    data = open_data(data_folder)
-    tokenizers = load(folder)
-    spawn = multiprocessing.get_context("spawn")
-    connection, other_end = spawn.Pipe()
-    os.environ["RAYON_NUM_THREADS"] = "1"
-    alone = spawn.Process(target=on_one_core, args=(other_end, folder, texts, data_folder), daemon=True)
-    alone.start()
-    other_end.close()
-    del os.environ["RAYON_NUM_THREADS"]
-
-    def ask(*request):
-        def run():
-            connection.send(request)
-            connection.recv()
-
-        return run
-
-    def in_processes(name):
-        def run():
-            os.environ["TOKENIZERS_PARALLELISM"] = "false"
-            mapped(data, tokenizers[name], cores)
-            del os.environ["TOKENIZERS_PARALLELISM"]
-
-        return run
-
-    chunks = [texts[start : start + 100] for start in range(0, len(texts), 100)]
-    with spawn.Pool(cores, start_pool_process, (folder,)) as pool:
-        runs = {
-            ("call", "ours", 1): ask("call", "ours"),
-            ("call", "bert", 1): ask("call", "bert"),
-            ("map", "ours", 1): ask("map", "ours"),
-            ("map", "bert", 1): ask("map", "bert"),
-            ("pool", "ours", cores): lambda: pool.map(encode_in_pool, chunks),
-            ("call", "bert", cores): lambda: tokenizers["bert"](texts),
-            ("map in processes", "ours", cores): in_processes("ours"),
-            ("map in processes", "bert", cores): in_processes("bert"),
-            ("map", "bert", cores): lambda: mapped(data, tokenizers["bert"]),
-        }
-        seconds = timed(runs, rounds)
-    connection.send(None)
-    alone.join()
-
-    title = f"million characters/s, {len(texts):,} texts of 700 characters, median of {rounds} alternating runs"
-    speed = "million characters/s"
-    table = Table("ours in", speed, "BertTokenizerFast in", speed, "speed-up", title=title)
-    one_call, one_map = ("one call, 1 core", "call", 1), ("datasets.map, 1 core", "map", 1)
-    all_cores, all_map = (f"one call, {cores} cores", "call", cores), (f"datasets.map, {cores} cores", "map", cores)
-    in_map = (f"datasets.map(num_proc={cores})", "map in processes", cores)
-    in_pool = (f"a pool of {cores} processes", "pool", cores)
-    pairs = (one_call, one_call), (one_map, one_map), (in_pool, all_cores), (in_map, in_map), (in_map, all_map)
-    for ours, bert in pairs:
-        mine, theirs = seconds[ours[1], "ours", ours[2]], seconds[bert[1], "bert", bert[2]]
-        speeds = [measure.rate(size / 1e6, found, "{:.2f}") for found in (mine, theirs)]
-        table.add_row(ours[0], speeds[0], bert[0], speeds[1], measure.ratio(theirs, mine))
-    figures.add("cores", table)
-
-
 def first_call(folder):
     """Measure in fresh processes: seconds of from_pretrained, and of the first call after it."""
     code = (
@@ -195,29 +88,19 @@ def first_call(folder):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = measure.make_parser(__doc__)
     parser.add_argument("corpus", nargs="?", help="texts to tokenize")
     parser.add_argument("--vocabulary", required=True, help="vocab.txt with words")
-    parser.add_argument("--cores", action="store_true", help="measure only with one core and with all")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--characters", type=int, default=3_500_000, help="of all texts together, with --cores")
     parser.add_argument("--longest", type=int, default=256_000, help="characters of the longest text")
-    measure.add_output(parser)
     options = parser.parse_args()
-    if options.cores and not (hasattr(os, "sched_setaffinity") and importlib.util.find_spec("datasets")):
-        parser.error(
-            "--cores needs Linux, where a process can be bound to a core, and datasets: pip install '.[train]'"
-        )
     logging.set_verbosity_error()
     jieba.setLogLevel(60)
 
     with tempfile.TemporaryDirectory() as folder, measure.Figures(options.output, "rjieba", "jieba") as figures:
         shutil.copy(options.vocabulary, Path(folder) / "vocab.txt")
         texts = texts_to_measure(options.corpus)
-        if options.cores:
-            compare_cores(figures, folder, cut_to(texts, 700, options.characters), options.rounds)
-        else:
-            compare_tools(figures, folder, texts, options)
+        compare_tools(figures, folder, texts, options)
 
 
 def texts_to_measure(corpus):

@@ -10,7 +10,6 @@ make one table: each has rows, or seeds, of its own. Run "laboratory" on the mac
 with its speed.
 """
 
-import argparse
 import json
 import os
 import statistics
@@ -270,10 +269,9 @@ SEVERAL = ("classification", "retrieval", "triplets", "positions")  # kinds of w
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = measure.make_parser(__doc__)
     parser.add_argument("kind", choices=KINDS)
     parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER")
-    measure.add_output(parser)
     chosen = parser.parse_args()
     if len(chosen.folders) > 1 and chosen.kind not in SEVERAL:
         parser.error(f"{chosen.kind} takes one folder; several are for {', '.join(SEVERAL)}")

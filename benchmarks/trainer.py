@@ -65,20 +65,10 @@ def make_run(name: str, size: str, dropout: float, bf16: bool, chosen: argparse.
     texts = make_texts(chosen.batch * chosen.steps, chosen.length, model.config.vocab_size)
 
     arguments = transformers.TrainingArguments(
-        tempfile.gettempdir(),  # nothing is saved
-        max_steps=chosen.steps,
-        per_device_train_batch_size=chosen.batch,
-        train_sampling_strategy="sequential",
-        learning_rate=1e-5,
-        bf16=bf16,
-        use_cpu=True,
-        remove_unused_columns=False,
-        dataloader_pin_memory=False,
-        save_strategy="no",
-        logging_strategy="no",
-        report_to=[],
-        disable_tqdm=True,
-    )
+        tempfile.gettempdir(), max_steps=chosen.steps, per_device_train_batch_size=chosen.batch,
+        train_sampling_strategy="sequential", learning_rate=1e-5, bf16=bf16, use_cpu=True, remove_unused_columns=False,
+        dataloader_pin_memory=False, save_strategy="no", logging_strategy="no", report_to=[], disable_tqdm=True,
+    )  # fmt: skip
     trainer = transformers.Trainer(model, arguments, train_dataset=texts, data_collator=collate)
     trainer.remove_callback(transformers.PrinterCallback)
 
@@ -89,7 +79,7 @@ def make_run(name: str, size: str, dropout: float, bf16: bool, chosen: argparse.
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = measure.make_parser(__doc__)
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
     parser.add_argument("--dropout", type=float, nargs="+", default=[0.0, 0.1], help="of attention")
     parser.add_argument("--precisions", nargs="+", choices=("float32", "bfloat16"), default=("float32", "bfloat16"))
@@ -101,38 +91,23 @@ def main() -> None:
     parser.add_argument(
         "--quick", action="store_true", help="the small model, two steps with four short texts, one run"
     )
-    measure.add_output(parser)
     chosen = parser.parse_args()
     if chosen.quick:
         chosen.sizes, chosen.batch, chosen.length, chosen.steps, chosen.runs = ["mini"], 4, 64, 2, 1
     texts = make_texts(chosen.batch * chosen.steps, chosen.length, SIZES["mini"]["vocab_size"])
     tokens = sum(len(text["input_ids"]) for text in texts)  # the same number for every vocabulary
 
-    table = Table(title=f"Training with Trainer, {chosen.steps} × {chosen.batch} texts, {tokens:,} tokens a run")
-    for column in ("model", "attention dropout", "precision", ""):
-        table.add_column(column)
-    for column in ("seconds", "tokens/s", "speed-up"):
-        table.add_column(column, justify="right")
+    columns = ("model", "attention dropout", "precision", "", "seconds", "tokens/s", "speed-up")
+    table = Table(
+        *columns, title=f"Training with Trainer, {chosen.steps} × {chosen.batch} texts, {tokens:,} tokens a run"
+    )
     with measure.Figures(chosen.output, "accelerate") as figures, figures.console.status("models are made") as status:
         for size, dropout, precision in product(chosen.sizes, chosen.dropout, chosen.precisions):
-            names = (THEIRS, PLAIN, OURS)
-            workers = {
-                name: measure.Worker(make_run, name, size, dropout, precision == "bfloat16", chosen) for name in names
-            }
-            measured = measure.alternate(
-                {name: (worker,) for name, worker in workers.items()}, chosen.runs, status.update
-            )
-            measure.close(workers.values())
+            arguments = (size, dropout, precision == "bfloat16", chosen)
+            measured = measure.compare(make_run, (THEIRS, PLAIN, OURS), arguments, chosen.runs, status.update)
             for name, m in measured.items():
-                table.add_row(
-                    size,
-                    f"{dropout:g}",
-                    precision,
-                    name,
-                    measure.duration(m),
-                    measure.rate(tokens, m),
-                    measure.ratio(measured[THEIRS], m),
-                )
+                row = measure.duration(m), measure.rate(tokens, m), measure.ratio(measured[THEIRS], m)
+                table.add_row(size, f"{dropout:g}", precision, name, *row)
             table.add_section()
         figures.add("trainer", table)
 

@@ -8,7 +8,6 @@ random weights and 12 layers of 768; each runs in its own process, in turns. Our
 CPU has no fused kernel. On a GPU, autocast computes in bfloat16, and ModernBERT is measured as well.
 """
 
-import argparse
 import logging
 from collections.abc import Callable
 
@@ -66,9 +65,8 @@ def make_step(name: str, device: str, layers: int, dropout: float) -> Callable:
 
 def show(figures: measure.Figures, chosen, device: str) -> None:
     names = (THEIRS, MODERN, OURS) if device == "cuda" else (THEIRS, OURS)
-    table = Table(title=f"A training step, {device}; speed-up and share are relative to {THEIRS}")
-    for column in ("texts", "attention dropout", "", "seconds", "speed-up", "peak, MB", "share"):
-        table.add_column(column, justify="left" if column == "" else "right")
+    columns = ("texts", "attention dropout", "", "seconds", "speed-up", "peak, MB", "share")
+    table = Table(*columns, title=f"A training step, {device}; speed-up and share are relative to {THEIRS}")
     with figures.console.status("models are made") as status:
         for dropout in chosen.dropout:
             workers = {name: measure.Worker(make_step, name, device, chosen.layers, dropout) for name in names}
@@ -78,22 +76,16 @@ def show(figures: measure.Figures, chosen, device: str) -> None:
                     {name: (worker, b, s) for name, worker in workers.items()}, chosen.runs, status.update
                 )
                 for name, m in measured.items():
-                    table.add_row(
-                        f"{b} × {s:,}",
-                        f"{dropout:g}",
-                        name,
-                        measure.duration(m),
-                        measure.ratio(measured[THEIRS], m),
-                        f"{m.peak / measure.MB:,.0f}",
-                        f"{m.peak / measured[THEIRS].peak:.2f}",
-                    )
+                    row = measure.duration(m), measure.ratio(measured[THEIRS], m)
+                    memory = f"{m.peak / measure.MB:,.0f}", f"{m.peak / measured[THEIRS].peak:.2f}"
+                    table.add_row(f"{b} × {s:,}", f"{dropout:g}", name, *row, *memory)
                 table.add_section()
             measure.close(workers.values())
     figures.add(device, table)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = measure.make_parser(__doc__)
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: both, if there is a GPU")
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--batch", type=int, default=8, help="texts of 512 tokens, or as many tokens on a GPU")
@@ -101,7 +93,6 @@ def main() -> None:
     parser.add_argument("--dropout", type=float, nargs="+", default=[0.0, 0.1], help="of attention")
     parser.add_argument("--runs", type=int, default=2, help="runs, after one warm-up")
     parser.add_argument("--quick", action="store_true", help="two layers, two texts")
-    measure.add_output(parser)
     chosen = parser.parse_args()
     if chosen.quick:
         chosen.layers, chosen.batch = 2, 2

@@ -72,7 +72,7 @@ def test_the_scripts_and_the_code_of_each_part_exist():
 def test_the_options_of_each_part_exist():
     for name, part in figures.PARTS.items():
         source = (BENCHMARKS / part.command.split()[0]).read_text(encoding="utf-8")
-        assert "measure.add_output(parser)" in source, name
+        assert "measure.make_parser(__doc__)" in source, name
         for option in re.findall(r"--[\w-]+", part.command):
             assert f'"{option}"' in source, f"{name}: {option}"
 
