@@ -4,31 +4,26 @@ import json
 import os
 import shutil
 import sys
-import tracemalloc
 import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-import transformers
 from helpers.messages import assert_states, refused
-from helpers.paths import REPOSITORY, SHARED, needs_shared
-from safetensors import safe_open
+from helpers.paths import REPOSITORY
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
 import modeling_roformer
 from modeling_roformer.conversion.converter import convert
 from modeling_roformer.conversion.errors import CheckpointError
-from modeling_roformer.conversion.families import roformer_v1
 from modeling_roformer.conversion.families.family import extra
 from modeling_roformer.conversion.formats.dtypes import cast
 from modeling_roformer.conversion.formats.tensor_bundle import TensorBundle
 from modeling_roformer.conversion.formats.tensor_bundle_writer import write_bundle
 
 LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
-CONVERTED = ["word", "character", "factorized", "float16", "bfloat16", "float64", "shards"]
 
 
 @pytest.fixture
@@ -40,31 +35,6 @@ def output(tmp_path) -> Path:
 def source(tmp_path) -> Path:
     """A copy of the word-level checkpoint, to change."""
     return shutil.copytree(LEGACY / "word", tmp_path / "legacy")
-
-
-def logits(model, token_ids, segment_ids) -> np.ndarray:
-    """Logits (batch, length, vocab_size); id 0 is padding, as bert4keras has it."""
-    tokens = torch.from_numpy(token_ids).long()
-    with torch.inference_mode():
-        return (
-            model.eval()(
-                input_ids=tokens,
-                token_type_ids=torch.from_numpy(segment_ids).long(),
-                attention_mask=(tokens != 0).long(),
-            )
-            .logits.float()
-            .numpy()
-        )
-
-
-def assert_parity(folder: Path, reference: Path, tolerance: float = 2e-5, key: str = "logits") -> None:
-    """bert4keras' logits, at every position that is not padding."""
-    expected = np.load(reference)
-    model = AutoModelForMaskedLM.from_pretrained(folder, dtype=torch.float32)
-    found = logits(model, expected["token_ids"], expected["segment_ids"])
-    real = expected["token_ids"] != 0
-    assert np.abs(expected[key][real]).max() > 0.5
-    np.testing.assert_allclose(found[real], expected[key][real], rtol=0, atol=tolerance)
 
 
 def rewrite(folder: Path, change) -> None:
@@ -84,26 +54,6 @@ def edit_config(folder: Path, **changes) -> None:
 
 
 # Numbers.
-
-
-@pytest.mark.parametrize("name", CONVERTED)
-def test_logits_are_bert4keras(name, output):
-    report = convert(LEGACY / name, output, verify=True)
-    assert report.verified
-    assert_parity(output, LEGACY / name / "reference.npz")
-
-
-def test_logits_without_the_pooler(output):
-    report = convert(LEGACY / "pooler", output, family="roformer", verify=True)
-    assert report.extras["pooler"] == ["bert/pooler/dense/bias", "bert/pooler/dense/kernel"]
-    assert_parity(output, LEGACY / "pooler" / "reference.npz")
-
-
-@needs_shared
-@pytest.mark.parametrize("name", ["roformer", "roformer_factorized"])
-def test_logits_of_the_shared_checkpoints(name, output):
-    convert(SHARED / "legacy_tf" / name, output, verify=True)
-    assert_parity(output, SHARED / "legacy_tf" / name / "reference.npz", key="output_0")
 
 
 TRAINED = REPOSITORY / "examples" / "roformer-mini-zh"
@@ -129,30 +79,6 @@ def test_the_trained_checkpoint_answers_as_before(output):
 
 
 # The folder.
-
-
-def test_plain_transformers_loads_the_folder(output):
-    convert(LEGACY / "factorized", output)
-    theirs, info = transformers.RoFormerForMaskedLM.from_pretrained(output, output_loading_info=True)
-    assert not info["unexpected_keys"] and not info["mismatched_keys"]
-    assert {key.split(".", 1)[1] for key in info["missing_keys"]} <= {"encoder.embed_positions.weight"}
-    expected = np.load(LEGACY / "factorized" / "reference.npz")
-    found = logits(theirs, expected["token_ids"], expected["segment_ids"])
-    real = expected["token_ids"] != 0
-    np.testing.assert_allclose(found[real], expected["logits"][real], rtol=0, atol=5e-5)
-
-
-def test_the_file_is_what_save_pretrained_would_write(output, tmp_path):
-    convert(LEGACY / "word", output)
-    AutoModelForMaskedLM.from_pretrained(output).save_pretrained(tmp_path / "saved")
-    ours, saved = load_file(output / "model.safetensors"), load_file(tmp_path / "saved" / "model.safetensors")
-    assert ours.keys() == saved.keys()
-    assert all(torch.equal(ours[key], saved[key]) for key in ours)
-    with safe_open(output / "model.safetensors", "pt") as file:
-        assert file.metadata() == {"format": "pt"}
-    assert int.from_bytes((output / "model.safetensors").read_bytes()[:8], "little") % 8 == 0  # so numbers are aligned
-    ours, saved = (json.loads((folder / "config.json").read_text()) for folder in (output, tmp_path / "saved"))
-    assert ours == saved and ours["architectures"] == ["RoFormerForMaskedLM"] and ours["dtype"] == "float32"
 
 
 def test_the_configuration(output, source):
@@ -262,31 +188,6 @@ def test_a_diverged_checkpoint_is_refused(name, value, dtype, output, source):
     with refused(CheckpointError, source / "bert_model.ckpt.index", name, "finite"):
         convert(source, output)
     assert not output.exists()
-
-
-def test_memory_is_that_of_a_tensor_and_not_of_the_checkpoint(output, source):
-    hidden, layers = 256, 24
-    edit_config(
-        source, hidden_size=hidden, num_hidden_layers=layers, intermediate_size=4 * hidden, num_attention_heads=4
-    )
-    config = modeling_roformer.RoFormerConfig(
-        vocab_size=json.loads((source / "bert_config.json").read_text())["vocab_size"],
-        hidden_size=hidden, num_hidden_layers=layers, intermediate_size=4 * hidden, num_attention_heads=4,
-    )  # fmt: skip
-    weights = roformer_v1.weights(config)
-    for file in source.glob("bert_model*"):
-        file.unlink()
-    write_bundle(source / "bert_model.ckpt", ((w.variable, np.ones(w.shape, "float32")) for w in weights))
-    size = (source / "bert_model.ckpt.data-00000-of-00001").stat().st_size
-    assert size > 75e6
-    convert(LEGACY / "word", output)  # what is imported and cached once is not counted
-    shutil.rmtree(output)
-    tracemalloc.start()
-    try:
-        convert(source, output)
-        assert tracemalloc.get_traced_memory()[1] < 16e6
-    finally:
-        tracemalloc.stop()
 
 
 # What was found.

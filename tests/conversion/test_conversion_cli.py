@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,6 @@ from helpers import command_line
 from helpers.messages import assert_states
 from helpers.paths import REPOSITORY
 
-from modeling_roformer.conversion import convert
 from modeling_roformer.conversion.formats.tensor_bundle import TensorBundle
 from modeling_roformer.conversion.formats.tensor_bundle_writer import write_bundle
 
@@ -80,11 +78,6 @@ def test_a_good_checkpoint(run, source, tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["legacy", "output"]
     code, out, _ = run("convert", LEGACY / "character", tmp_path / "other", "--dtype", "bfloat16")
     assert code == 0 and "character-level" in out and "bfloat16" in out and "--verify" in out
-
-
-def test_without_a_pooler(run, tmp_path):
-    code, out, _ = run("convert", LEGACY / "pooler", tmp_path / "output", "--family", "roformer")
-    assert code == 0 and "left out: pooler" in out
 
 
 # A checkpoint of every family, and what is asked for where its variables do not show the family.
@@ -197,8 +190,13 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("name", BAD)
-@pytest.mark.parametrize("family", FAMILIES)
+# Damage of a file is found before the family is; the variables and sizes of each family are its own.
+ONCE = [name for name in BAD if name.startswith(("data", "index", "footer", "config"))]
+
+
+@pytest.mark.parametrize(
+    ("family", "name"), [(family, name) for name in BAD for family in (["word"] if name in ONCE else FAMILIES)]
+)
 def test_bad_input(family, name, run, tmp_path):
     source = shutil.copytree(LEGACY / family, tmp_path / "legacy")
     rows = json.loads((source / "bert_config.json").read_text())["vocab_size"]
@@ -232,12 +230,6 @@ def test_a_part_is_missing(family, part, run, tmp_path):
     rewrite(source, lambda v: [v.pop(name) for name in list(v) if name.startswith(start)])
     result = run("convert", source, tmp_path / "output", *FAMILIES[family])
     assert_refused(result, tmp_path, INDEX, start, key)
-
-
-def test_a_table_of_positions_of_another_length(run, tmp_path):
-    source = shutil.copytree(LEGACY / "wobert", tmp_path / "legacy")
-    edit_config(source, max_position_embeddings=17)
-    assert_refused(run("convert", source, tmp_path / "output"), tmp_path, INDEX, "position_embeddings", "(17, 24)")
 
 
 def test_a_distance_that_is_none(run, tmp_path):
@@ -329,28 +321,6 @@ def test_the_choices_of_dtype_and_family(run, source, tmp_path):
     assert_refused(run("convert", source, tmp_path / "o", "--family", "t5"), tmp_path, "t5", "auto, roformer")
 
 
-def test_a_broken_archive(run, tmp_path):
-    path = tmp_path / "legacy"
-    with zipfile.ZipFile(path, "w") as archive:
-        for file in (LEGACY / "word").iterdir():
-            archive.write(file, file.name)
-    edit_file(path, lambda b: b[: len(b) // 2])
-    assert_refused(run("convert", path, tmp_path / "output"), tmp_path, str(path))
-
-
-def test_interrupted_half_way(source, tmp_path, monkeypatch):
-    """Ctrl-C after the weights were written."""
-
-    def interrupt(*_args, **_kwargs):
-        assert any(path.name.endswith(".unfinished") for path in tmp_path.iterdir())
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(sys.modules[convert.__module__], "card_for", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        convert(source, tmp_path / "output")
-    assert os.listdir(tmp_path) == ["legacy"]
-
-
 # In processes of their own.
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -371,10 +341,3 @@ def test_a_disk_that_is_full_half_way(source, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=900, env=ENVIRONMENT)
     result = done.returncode, done.stdout, done.stderr
     assert_refused(result, tmp_path, str(tmp_path / "output" / "model.safetensors"), "too large")
-
-
-def test_the_installed_command(source, tmp_path):
-    (source / DATA).unlink()
-    command = [command_line.ROFORMER, "convert", str(source), str(tmp_path / "output")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900, env=ENVIRONMENT)
-    assert_refused((done.returncode, done.stdout, done.stderr), tmp_path, DATA, "missing")

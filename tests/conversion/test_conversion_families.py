@@ -11,8 +11,9 @@ import pytest
 import torch
 import transformers
 from helpers.paths import REPOSITORY, SHARED, needs_shared
+from safetensors import safe_open
 from safetensors.torch import load_file
-from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer, pipeline
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer, pipeline
 
 from modeling_roformer import NezhaForMaskedLM, RoFormerForCausalLM, RoFormerForMaskedLM
 from modeling_roformer.conversion.converter import convert
@@ -52,23 +53,31 @@ def assert_parity(model, reference: dict[str, np.ndarray], tolerance: float = 2e
         np.testing.assert_allclose(outputs.pooler_output.numpy(), reference["pooled"], rtol=0, atol=tolerance)
 
 
-@pytest.fixture(params=ARCHITECTURES)
-def family(request):
-    return request.param
+FORMS = ["word", "character", "factorized", "float16", "bfloat16", "float64", "shards"]  # of RoFormer
+EVERY = ARCHITECTURES | dict.fromkeys(FORMS, (MASKED, RoFormerForMaskedLM))
 
 
-@pytest.fixture
-def folder(family, tmp_path):
-    report = convert(LEGACY / family, tmp_path / family, verify=True)
-    assert report.verified
-    return tmp_path / family
-
-
-def test_numbers_are_bert4keras(family, folder):
-    auto_class, architecture = ARCHITECTURES[family]
-    model = auto_class.from_pretrained(folder).eval()
+@pytest.mark.parametrize("name", EVERY)
+def test_numbers_are_bert4keras(name, tmp_path):
+    assert convert(LEGACY / name, tmp_path / name, verify=True).verified
+    auto_class, architecture = EVERY[name]
+    model = auto_class.from_pretrained(tmp_path / name, dtype=torch.float32).eval()
     assert type(model) is architecture
-    assert_parity(model, np.load(LEGACY / family / "reference.npz"))
+    assert_parity(model, np.load(LEGACY / name / "reference.npz"))
+
+
+def test_numbers_without_the_pooler(tmp_path):
+    report = convert(LEGACY / "pooler", tmp_path / "output", family="roformer", verify=True)
+    assert report.extras["pooler"] == ["bert/pooler/dense/bias", "bert/pooler/dense/kernel"]
+    assert_parity(MASKED.from_pretrained(tmp_path / "output").eval(), np.load(LEGACY / "pooler" / "reference.npz"))
+
+
+def test_plain_transformers_loads_the_folder(tmp_path):
+    convert(LEGACY / "factorized", tmp_path)
+    theirs, info = transformers.RoFormerForMaskedLM.from_pretrained(tmp_path, output_loading_info=True)
+    assert not info["unexpected_keys"] and not info["mismatched_keys"]
+    assert {key.split(".", 1)[1] for key in info["missing_keys"]} <= {"encoder.embed_positions.weight"}
+    assert_parity(theirs.eval(), np.load(LEGACY / "factorized" / "reference.npz"), 5e-5)
 
 
 @pytest.mark.parametrize("use_cache", [True, False])
@@ -91,47 +100,24 @@ def test_greedy_decoding_gives_bert4keras_tokens(family, use_cache, tmp_path):
     assert found[:, prompt.shape[1] :].tolist() == reference["greedy"].tolist()
 
 
-def test_configurations_say_what_they_are(family, folder):
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+@pytest.mark.parametrize("family", ARCHITECTURES)
+def test_configurations_say_what_they_are(family, tmp_path):
+    convert(LEGACY / family, tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
     vocabulary = (LEGACY / family / "vocab.txt").read_text(encoding="utf-8").split("\n")
     start, separator = vocabulary.index("[CLS]"), vocabulary.index("[SEP]")
-    padding = {"pad_token_id": 0}
-    expected = (
-        padding
-        | {
-            "v2": {"model_type": "roformer_v2", "norm_type": "rms_norm", "use_bias": False, "hidden_act": "relu"},
-            "gpt": {
-                "model_type": "roformer",
-                "is_decoder": True,
-                "prefix_lm": False,
-                "bos_token_id": start,
-                "eos_token_id": separator,
-            },
-            "sim": {
-                "model_type": "roformer_x",
-                "is_decoder": True,
-                "prefix_lm": True,
-                "add_pooling_layer": True,
-                "pooler_activation": "linear",
-                "eos_token_id": separator,
-            },
-            "wobert": {
-                "model_type": "bert",
-                "max_position_embeddings": 16,
-                "layer_norm_eps": 1e-12,
-                "hidden_act": "gelu",
-            },
-            "wobert_bert_order": {"model_type": "bert", "max_position_embeddings": 32},
-            "wonezha": {
-                "model_type": "nezha",
-                "max_relative_position": 64,
-                "layer_norm_eps": 1e-12,
-                "hidden_act": "gelu",
-            },
-        }[family]
-    )
+    decoder = {"is_decoder": True, "eos_token_id": separator}
+    layers = {"layer_norm_eps": 1e-12, "hidden_act": "gelu"}
+    expected = {
+        "v2": {"model_type": "roformer_v2", "norm_type": "rms_norm", "use_bias": False, "hidden_act": "relu"},
+        "gpt": decoder | {"model_type": "roformer", "prefix_lm": False, "bos_token_id": start},
+        "sim": decoder
+        | {"model_type": "roformer_x", "prefix_lm": True, "add_pooling_layer": True, "pooler_activation": "linear"},
+        "wobert": layers | {"model_type": "bert", "max_position_embeddings": 16},
+        "wobert_bert_order": {"model_type": "bert", "max_position_embeddings": 32},
+        "wonezha": layers | {"model_type": "nezha", "max_relative_position": 64},
+    }[family] | {"pad_token_id": 0, "architectures": [ARCHITECTURES[family][1].__name__]}
     assert {name: config[name] for name in expected} == expected
-    assert config["architectures"] == [ARCHITECTURES[family][1].__name__]
 
 
 def test_a_gpt_and_its_tokenizer_name_the_same_first_and_last_token(tmp_path):
@@ -146,18 +132,6 @@ def test_a_gpt_and_its_tokenizer_name_the_same_first_and_last_token(tmp_path):
         *tokenizer("天气").input_ids[1:],
         config.eos_token_id,
     ]
-
-
-def test_the_pooler_of_sim_comes_from_automodel_too(tmp_path):
-    convert(LEGACY / "sim", tmp_path / "sim")
-    model = AutoModel.from_pretrained(tmp_path / "sim").eval()
-    reference = np.load(LEGACY / "sim" / "reference.npz")
-    tokens = torch.from_numpy(reference["token_ids"]).long()
-    with torch.inference_mode():
-        pooled = model(
-            tokens, (tokens != 0).long(), torch.from_numpy(reference["segment_ids"]).long()
-        ).pooler_output.numpy()
-    np.testing.assert_allclose(pooled, reference["pooled"], rtol=0, atol=2e-5)
 
 
 SHARED_CHECKPOINTS = {
@@ -188,19 +162,15 @@ def test_numbers_of_the_shared_checkpoints(name, tmp_path):
     assert_parity(auto_class.from_pretrained(tmp_path / name).eval(), reference)
 
 
-LIVE = [*ARCHITECTURES, "word", "character", "factorized", "float16", "bfloat16", "float64", "shards"]
-
-
 @pytest.mark.live
 @pytest.mark.skipif(not BERT4KERAS, reason="name a Python that has bert4keras in ROFORMER_BERT4KERAS_PYTHON")
 def test_bert4keras_live(tmp_path):
     """Other weights than the recorded ones, written and run by TensorFlow and bert4keras now, of every family."""
     script = REPOSITORY / "tests" / "fixtures" / "make_legacy_fixtures.py"
     command = [BERT4KERAS, str(script), "--seed", str(int.from_bytes(os.urandom(3), "big")), str(tmp_path / "made")]
-    subprocess.run([*command, *LIVE], check=True, capture_output=True, timeout=600)
-    for name in LIVE:
+    subprocess.run([*command, *EVERY], check=True, capture_output=True, timeout=600)
+    for name, (auto_class, architecture) in EVERY.items():
         convert(tmp_path / "made" / name, tmp_path / name, verify=True)
-        auto_class, architecture = ARCHITECTURES.get(name, (MASKED, RoFormerForMaskedLM))
         model = auto_class.from_pretrained(tmp_path / name, dtype=torch.float32).eval()
         assert type(model) is architecture
         assert_parity(model, np.load(tmp_path / "made" / name / "reference.npz"))
@@ -260,15 +230,18 @@ def test_berts_fill_masks_with_words(family, tmp_path):
     assert fill.tokenizer.model_max_length == (limit or 1000000000000000019884624838656)
 
 
-@pytest.mark.parametrize("family", BERTS)
-def test_the_file_of_a_bert_is_what_save_pretrained_would_write(family, tmp_path):
+@pytest.mark.parametrize("family", ["word", *BERTS])
+def test_the_file_is_what_save_pretrained_would_write(family, tmp_path):
     convert(LEGACY / family, tmp_path / "ours")
-    AutoModelForMaskedLM.from_pretrained(tmp_path / "ours").save_pretrained(tmp_path / "saved")
+    MASKED.from_pretrained(tmp_path / "ours").save_pretrained(tmp_path / "saved")
     ours, saved = (load_file(tmp_path / name / "model.safetensors") for name in ("ours", "saved"))
-    assert ours.keys() == saved.keys()
-    assert all(torch.equal(ours[key], saved[key]) for key in ours)
+    assert ours.keys() == saved.keys() and all(torch.equal(ours[key], saved[key]) for key in ours)
+    with safe_open(tmp_path / "ours" / "model.safetensors", "pt") as file:
+        assert file.metadata() == {"format": "pt"}
+    start = (tmp_path / "ours" / "model.safetensors").read_bytes()[:8]
+    assert int.from_bytes(start, "little") % 8 == 0  # so numbers are aligned
     ours, saved = (json.loads((tmp_path / name / "config.json").read_text()) for name in ("ours", "saved"))
-    assert ours == saved
+    assert ours == saved and ours["dtype"] == "float32"
 
 
 PLAIN = """

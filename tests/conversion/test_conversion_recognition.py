@@ -127,16 +127,6 @@ def test_what_variables_do_not_tell(changes, name, title, facts, tmp_path):
         assert config["max_relative_position"] == changes["max_relative_position"]
 
 
-def test_an_archive_that_was_renamed(tmp_path):
-    """The folder in it still has the name."""
-    with zipfile.ZipFile(tmp_path / "download.zip", "w") as archive:
-        for file in (LEGACY / "wonezha").iterdir():
-            archive.write(file, f"chinese_wonezha_L-12_H-768_A-12/{file.name}")
-    report = convert(tmp_path / "download.zip", tmp_path / "output")
-    assert report.family == "WoNEZHA"
-    assert_states(report.sign, "download.zip/chinese_wonezha_L-12_H-768_A-12")
-
-
 @pytest.mark.parametrize("fixture", ["v2", "sim", "wobert"])
 def test_variables_speak_louder_than_names(fixture, tmp_path):
     source = shutil.copytree(LEGACY / fixture, tmp_path / "roformer-gpt")
@@ -148,19 +138,6 @@ def test_the_pooler_of_a_nezha_is_left_out(tmp_path):
     source = shutil.copytree(LEGACY / "pooler", tmp_path / "nezha")
     report = convert(source, tmp_path / "output", verify=True)
     assert report.family == "WoNEZHA" and "pooler" in report.extras
-
-
-def test_bert_as_it_was_published(tmp_path):
-    """With its pooler and its head for pairs of sentences, neither of which is part of BertForMaskedLM."""
-    source = shutil.copytree(LEGACY / "wobert", tmp_path / "bert")
-    bundle = TensorBundle(source / "bert_model.ckpt")
-    variables = {name: bundle.read(name) for name in bundle.entries}
-    variables |= {"bert/pooler/dense/kernel": np.ones((24, 24), "f4"), "bert/pooler/dense/bias": np.ones(24, "f4")}
-    write_bundle(source / "bert_model.ckpt", variables.items())
-    report = convert(source, tmp_path / "output", verify=True)
-    assert report.extras["pooler"] == ["bert/pooler/dense/bias", "bert/pooler/dense/kernel"]
-    assert report.extras["next-sentence head"]
-    assert not [key for key in load_file(tmp_path / "output" / "model.safetensors") if "pooler" in key]
 
 
 # Fixture, family that does not fit it, and those that do.
@@ -180,11 +157,6 @@ def test_a_family_that_does_not_fit(fixture, family, facts, tmp_path):
     with refused(CheckpointError, LEGACY / fixture / "bert_model.ckpt.index", f"--family {family}", *facts):
         convert(LEGACY / fixture, tmp_path / "output", family=family)
     assert not (tmp_path / "output").exists()
-
-
-def test_a_family_that_nobody_knows(tmp_path):
-    with refused(CheckpointError, "'bert'", "auto", "roformer", "gpt", "sim", "v2", "wobert", "wonezha"):
-        convert(LEGACY / "word", tmp_path / "output", family="bert")
 
 
 # A BERT as a start.

@@ -4,9 +4,7 @@ import json
 import os
 import resource
 import shutil
-import signal
 import subprocess
-import sys
 import tracemalloc
 
 import numpy as np
@@ -218,15 +216,6 @@ def test_a_folder_of_transformers_and_one_of_shards(tmp_path):
     assert len(again) > 30 and all(torch.equal(again[key], original[key]) for key in again)
 
 
-def test_it_keeps_the_case_where_the_tokenizer_does(tmp_path):
-    saved(tmp_path / "model", "RoFormerForMaskedLM")
-    RoFormerTokenizer(LEGACY / "word" / "vocab.txt", do_lower_case=False).save_pretrained(tmp_path / "model")
-    report = export_tf(tmp_path / "model", tmp_path / "legacy")
-    assert "do_lower_case=False" in report.tokenizer and "jieba.cut" in report.tokenizer
-    convert(tmp_path / "legacy", tmp_path / "again")
-    assert AutoTokenizer.from_pretrained(tmp_path / "again").tokenize("THE the") == ["[UNK]", "the"]
-
-
 FIELDS = {
     "RoFormerForMaskedLM": {
         "use_cache": False, "task_specific_params": {"a": 1}, "a_field_of_mine": [3, None], "hidden_act": "swish",
@@ -266,6 +255,7 @@ def test_no_setting_of_the_tokenizer_is_lost(family, add_sep_token, tmp_path):
     tokenizer.save_pretrained(tmp_path / "model")
     report = export_tf(tmp_path / "model", tmp_path / "legacy")
     assert_states(report.notes[0], "added tokens", "海, [新词], [甲]")
+    assert "do_lower_case=False" in report.tokenizer and "jieba.cut" in report.tokenizer
     assert entries_of(tmp_path / "legacy" / "vocab.txt") == [*entries, "[新词]", "[甲]", "[unused0]"]
     convert(tmp_path / "legacy", tmp_path / "again", verify=True)
     again, text = AutoTokenizer.from_pretrained(tmp_path / "again"), "明月[新词]照着THE[甲]海[MASK]"
@@ -486,20 +476,6 @@ def test_it_never_writes_over_its_source(tmp_path):
     saved(tmp_path / "model", "RoFormerForMaskedLM")
     with refused(FileExistsError, tmp_path / "model", "folder"):
         export_tf(tmp_path / "model", tmp_path / "model", force=True)
-
-
-def test_interrupted_it_leaves_nothing(tmp_path, monkeypatch, default_signals):
-    saved(tmp_path / "model", "RoFormerForMaskedLM")
-    write = sys.modules[export_tf.__module__].write_bundle
-
-    def interrupted(*arguments, **options):
-        write(*arguments, **options)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    monkeypatch.setattr(sys.modules[export_tf.__module__], "write_bundle", interrupted)
-    with pytest.raises(SystemExit):
-        export_tf(tmp_path / "model", tmp_path / "legacy")
-    assert os.listdir(tmp_path) == ["model"]
 
 
 @pytest.mark.skipif(not hasattr(resource, "RLIMIT_FSIZE"), reason="this system has no limit on the size of files")

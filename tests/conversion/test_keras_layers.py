@@ -17,7 +17,6 @@ from helpers.properties import max_examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from modeling_roformer.cli import main
 from modeling_roformer.conversion.checkpoints.task_layers import HEADS
 from modeling_roformer.conversion.converter import convert
 from modeling_roformer.conversion.errors import CheckpointError
@@ -239,17 +238,12 @@ def test_head_is_for_keras_only(tmp_path):
         convert(LEGACY / "word", tmp_path / "output", head="triplet")
 
 
-def test_the_command_asks_for_the_head_and_takes_it(tmp_path, monkeypatch, capsys):
+def test_the_command_asks_for_the_head_and_takes_it(run, tmp_path):
     folder = folder_with(tmp_path, "triplet", "best_model.weights")
-    monkeypatch.setattr(sys, "argv", ["roformer", "convert", str(folder), str(tmp_path / "output")])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 1 and "--head classification" in capsys.readouterr().err
-    assert not (tmp_path / "output").exists()
-    monkeypatch.setattr(sys, "argv", [*sys.argv, "--head", "triplet"])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 0 and "RoFormerForTripletMatching" in capsys.readouterr().out
+    code, _, err = run("convert", folder, tmp_path / "output")
+    assert code == 1 and "--head classification" in err and not (tmp_path / "output").exists()
+    code, out, _ = run("convert", folder, tmp_path / "output", "--head", "triplet")
+    assert code == 0 and "RoFormerForTripletMatching" in out
 
 
 # Names that other versions of Keras give.

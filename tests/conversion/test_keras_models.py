@@ -177,13 +177,6 @@ def test_the_bare_model_is_written_as_save_pretrained_writes_it(output, tmp_path
     assert ours.keys() == saved.keys() and all(torch.equal(ours[key], saved[key]) for key in ours)
 
 
-def test_uni_lm_is_a_prefix_language_model(output, tmp_path):
-    report = convert(legacy_folder(tmp_path, "unilm", HDF5), output)
-    config = AutoConfig.from_pretrained(output)
-    assert config.is_decoder and config.prefix_lm and config.model_type == "roformer"
-    assert "application='unilm'" in report.rows["task layer"]
-
-
 def test_computed_positions_are_dropped_and_reported(output, tmp_path):
     report = convert(legacy_folder(tmp_path, "wonezha", HDF5), output)
     assert report.family == "WoNEZHA" and "relative positions" in report.sign

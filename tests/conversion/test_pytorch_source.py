@@ -571,12 +571,6 @@ def test_a_bert_that_may_be_a_simbert_says_so(tmp_path):
         convert(plain, tmp_path / "sim", family="simbert")
 
 
-def test_a_roformer_is_no_start(tmp_path):
-    folder = save(made(THEIRS.RoFormerForMaskedLM, transformers.RoFormerConfig(**SIZES)), tmp_path / "old")
-    with refused(CheckpointError, folder / "pytorch_model.bin", "--as roformer"):
-        convert(folder, tmp_path / "new", as_family="roformer")
-
-
 # Tokenizers.
 
 
@@ -671,12 +665,6 @@ def test_our_own_tokenizer_keeps_what_it_was_given(tmp_path):
     convert(folder, tmp_path / "new", verify=True)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "new")
     assert (tokenizer.user_dict, tokenizer.model_max_length) == (["海上升"], 48)
-
-
-def test_more_rows_than_entries(tmp_path):
-    model = made(BertForMaskedLM, BertConfig(**{**SIZES, "vocab_size": len(ENTRIES) + 6}))
-    convert(save(model, tmp_path / "old"), tmp_path / "new", verify=True)
-    assert_same(tmp_path / "new", model.state_dict())
 
 
 # Families.

@@ -2,13 +2,12 @@
 before."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
 from helpers import hub_server
+from helpers.absent_package import run_without_package
 from helpers.messages import assert_states, refused
 from helpers.paths import REPOSITORY, SHARED, needs_shared
 from helpers.properties import max_examples
@@ -196,27 +195,14 @@ def test_a_published_folder_needs_only_its_code(hub, folder, tmp_path):
     """A machine that has sentence-transformers and not this package."""
     push(folder, "somebody/sim", with_code=True)
     script = """
-import sys
-
-class Absent:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] == "modeling_roformer":
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-sys.meta_path.insert(0, Absent())
 import json
 import numpy
 from sentence_transformers import SentenceTransformer
 encoder = SentenceTransformer("somebody/sim", device="cpu", trust_remote_code=True)
 numpy.save(sys.argv[1], encoder.encode(json.loads(sys.argv[2])))
-assert "modeling_roformer" not in sys.modules
 """
-    command = [sys.executable, "-c", script, str(tmp_path / "vectors.npy"), json.dumps(SENTENCES)]
-    environment = hub.environment | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=900, stdin=subprocess.DEVNULL
-    )
-    assert done.returncode == 0, done.stderr
+    arguments = tmp_path / "vectors.npy", json.dumps(SENTENCES)
+    run_without_package(script, tmp_path, *arguments, environment=hub.environment)
     np.testing.assert_allclose(np.load(tmp_path / "vectors.npy"), REFERENCE["vectors"], rtol=0, atol=2e-5)
 
 

@@ -4,8 +4,6 @@ import io
 import json
 import os
 import shutil
-import signal
-import subprocess
 
 import pytest
 import torch
@@ -467,32 +465,3 @@ def test_the_checkpoint_is_not_replaced(run, checkpoint, new_vocab, tmp_path):
         code, _, err = run("vocab-init", folder, new_vocab, output, "--force")
         assert code == 1 and err.count("\n") == 1 and str(folder) in err
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
-
-
-def test_interrupted_it_leaves_nothing(checkpoint, tmp_path, default_signals):
-    folder, _ = checkpoint()
-    fifo = tmp_path / "words.txt"
-    os.mkfifo(fifo)
-    command = [command_line.ROFORMER, "vocab-init", folder, fifo, tmp_path / "out"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE)
-    with open(fifo, "wb") as file:  # waits until the command reads
-        file.write(b"[PAD]\n")
-        file.flush()
-        assert list(tmp_path.glob(".out*"))
-        process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=900)
-    assert process.returncode != 0 and b"Traceback" not in err
-    assert sorted(os.listdir(tmp_path)) == ["characters", "words.txt"]
-
-
-def test_a_full_disk_leaves_nothing(checkpoint, new_vocab, tmp_path, monkeypatch):
-    folder, _ = checkpoint()
-
-    def full(tensor, rows):
-        yield from list(mean_rows(tensor, rows))[:0]
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(word_embeddings, "mean_rows", full)
-    with pytest.raises(OSError, match="No space"):
-        initialise_words(folder, new_vocab, tmp_path / "out")
-    assert sorted(os.listdir(tmp_path)) == ["characters", "words.txt"]

@@ -159,6 +159,21 @@ def test_generation(fields, options, device):
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("fields", [{}, {"attn_implementation": "eager"}, {"output_hidden_states": True}])
+def test_several_texts_in_a_row(fields, device):
+    """A mask of four dimensions separates them, and positions begin again."""
+    model, text = small_model("RoFormerForMaskedLM", **fields), torch.tensor([0, 0, 0, 1, 1, 1])
+    mask = (text[:, None] == text)[None, None]
+    inputs = {"input_ids": torch.arange(5, 11)[None], "position_ids": torch.tensor([[0, 1, 2, 0, 1, 2]])}
+    expected = model(**inputs, attention_mask=mask)
+    model = model.to(NAME)
+    model.tie_weights()
+    assert_same(
+        {"logits": model(**to_device(inputs), attention_mask=mask.to(NAME)).logits}, {"logits": expected.logits}
+    )
+
+
+@torch.no_grad()
 def test_generation_of_a_translation(device):
     model = make_seq2seq()
     inputs = padded([make_ids(5), make_ids(3)])

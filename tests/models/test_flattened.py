@@ -10,9 +10,9 @@ from helpers.messages import refused
 from helpers.properties import max_examples
 from helpers.seq2seq_models import SIZES
 from helpers.small_models import small_model
+from helpers.waits import host_reads
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.overrides import TorchFunctionMode
 from transformers import (
     DataCollatorWithFlattening,
     DynamicCache,
@@ -325,37 +325,32 @@ def test_compiled_models_generate(fields):
 # What is refused.
 
 
-@pytest.mark.parametrize(
-    ("ends", "others"),
-    [
-        ([1, 3, 22], {}),
-        ([0, 3, 21], {}),
-        ([0, 3, 23], {}),
-        ([0, 9, 5, 22], {}),
-        ([0, 9, 9, 22], {}),
-        ([0, -3, 22], {}),
-        ([0, 3, 22], {"cu_seq_lens_k": torch.tensor([0, 4, 22])}),
-        ([0, 3, 22], {"max_length_q": 18}),
-    ],
-)
-def test_ends_that_do_not_fit_are_refused(ends, others):
-    batch = flatten(names=())
-    with refused(ValueError, "cu_seq_lens_q", 22):
-        small_model()(**batch, cu_seq_lens_q=torch.tensor(ends, dtype=torch.int32), **others)
+def ends(*numbers):
+    return torch.tensor(numbers, dtype=torch.int32)
+
+
+ROW = flatten(names=())["input_ids"]  # of 22 tokens
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
+    ("marks", "facts"),
     [
-        ("cu_seq_lens_q", torch.tensor([[0, 3, 22]])),
-        ("cu_seq_lens_q", torch.tensor([0])),
-        ("cu_seq_lens_q", [0, 3, 22]),
-        ("seq_idx", torch.zeros(1, 21, dtype=torch.int32)),
+        *(({"cu_seq_lens_q": ends(*x)}, [22]) for x in ([1, 3, 22], [0, 3, 21], [0, 3, 23], [0, 9, 5, 22])),
+        *(({"cu_seq_lens_q": ends(*x)}, [22]) for x in ([0, 9, 9, 22], [0, -3, 22])),
+        ({"cu_seq_lens_q": ends(0, 3, 22), "cu_seq_lens_k": ends(0, 4, 22)}, [22]),
+        ({"cu_seq_lens_q": ends(0, 3, 22), "max_length_q": 18}, [22]),
+        ({"cu_seq_lens_q": ends(0, 3, 22)[None]}, []),
+        ({"cu_seq_lens_q": ends(0)}, []),
+        ({"cu_seq_lens_q": [0, 3, 22]}, []),
+        ({"cu_seq_lens_q": ends(0, 22, 44), "input_ids": ROW.repeat(2, 1)}, [2]),  # for one row only
+        ({"seq_idx": torch.zeros(1, 21, dtype=torch.int32)}, []),
+        ({"cu_seq_lens_q": ends(0, 3, 22), "attention_mask": torch.ones_like(ROW)}, ["attention_mask"]),
+        ({"seq_idx": torch.zeros_like(ROW), "attention_mask": torch.ones_like(ROW)}, ["attention_mask"]),
     ],
 )
-def test_marks_of_another_shape_are_refused(name, value):
-    with refused(ValueError, name):
-        small_model()(**flatten(names=()), **{name: value})
+def test_marks_that_do_not_fit_are_refused(marks, facts):
+    with refused(ValueError, next(iter(marks)), *facts):
+        small_model()(**{"input_ids": ROW, **marks})
 
 
 @pytest.mark.parametrize("way", ["ends", "seq_idx"])
@@ -363,18 +358,6 @@ def test_texts_longer_than_a_table_of_positions_are_refused(way):
     model = small_model(position_encoding="learned", max_position_embeddings=6)  # one text has 7
     with refused(ValueError, "position_ids", "6", "from 0 to 5"):
         model(**flatten(names=WAYS[way]))
-
-
-def test_ends_are_for_one_row():
-    with refused(ValueError, "cu_seq_lens_q", 2):
-        small_model()(torch.ones(2, 4, dtype=torch.long), cu_seq_lens_q=torch.tensor([0, 4, 8]))
-
-
-@pytest.mark.parametrize("names", [ENDS, ("seq_idx",)])
-def test_marks_beside_a_mask_are_refused(names):
-    batch = flatten(names=names)
-    with refused(ValueError, names[0], "attention_mask"):
-        small_model()(**batch, attention_mask=torch.ones_like(batch["input_ids"]))
 
 
 POOLING = [
@@ -426,20 +409,9 @@ def test_linear_attention_has_no_mask_of_pairs():
 # Compilers and transforms, where values cannot be read.
 
 
-class Reads(TorchFunctionMode):
-    """Counts the calls for which a host waits for its GPU."""
-
-    count = 0
-
-    def __torch_function__(self, function, types, args=(), kwargs=None):
-        self.count += function.__name__ in ("item", "tolist", "nonzero", "__bool__", "__int__")
-        return function(*args, **(kwargs or {}))
-
-
+@torch.no_grad()
 def reads(model, **inputs):
-    with Reads() as counted, torch.no_grad():
-        model(**inputs)
-    return counted.count
+    return host_reads(lambda: model(**inputs)).total()
 
 
 @pytest.mark.parametrize("fields", [{}, DECODER, {**LINEAR, **DECODER}], ids=["encoder", "decoder", "linear"])
@@ -614,19 +586,9 @@ def test_trainer_learns_what_it_learns_from_padded_batches(head, options, tmp_pa
     collators = [pad, trl if options is None else DataCollatorWithFlattening(**options)]
     found = []
     for i, collator in enumerate(collators):
-        arguments = TrainingArguments(
-            str(tmp_path / str(i)),
-            per_device_train_batch_size=3,
-            per_device_eval_batch_size=12,
-            gradient_accumulation_steps=2,
-            num_train_epochs=2,
-            learning_rate=1e-2,
-            logging_steps=1,
-            seed=1,
-            report_to=[],
-            use_cpu=True,
-            prediction_loss_only=True,
-        )
+        steps = {"gradient_accumulation_steps": 2, "num_train_epochs": 2, "learning_rate": 1e-2, "logging_steps": 1}
+        batches = {"per_device_train_batch_size": 3, "per_device_eval_batch_size": 12, "prediction_loss_only": True}
+        arguments = TrainingArguments(tmp_path / str(i), seed=1, report_to=[], use_cpu=True, **steps, **batches)
         model = make(head).double()
         trainer = Trainer(model, arguments, train_dataset=examples, eval_dataset=examples, data_collator=collator)
         trainer.train()

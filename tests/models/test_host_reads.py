@@ -7,44 +7,9 @@ import pytest
 import torch
 from helpers.small_models import small_config
 from helpers.training_steps import CASES, CLASSES, IDS, MASKS, make_step, number_of_reads
-from helpers.waits import READS, is_index_by_mask
-from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
+from helpers.waits import host_reads
 
 import modeling_roformer as ours
-
-
-class Operations(TorchDispatchMode):
-    """Counts the operations whose result, or its shape, the host waits for."""
-
-    def __init__(self, reads: Counter):
-        super().__init__()
-        self.reads = reads
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        name = func.overloadpacket.__name__
-        self.reads[name] += name in READS or is_index_by_mask(name, args)
-        return func(*args, **(kwargs or {}))
-
-
-class Copies(TorchFunctionMode):
-    """Counts what copies a whole tensor to the host, which on a CPU is no operation."""
-
-    def __init__(self, reads: Counter):
-        super().__init__()
-        self.reads = reads
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        name = getattr(func, "__name__", "")
-        self.reads[name] += name in ("tolist", "cpu", "numpy")
-        return func(*args, **(kwargs or {}))
-
-
-def host_reads(function) -> Counter:
-    reads = Counter()
-    with Copies(reads), Operations(reads):
-        function()
-    return +reads
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from itertools import product
 import onnxruntime
 import pytest
 import torch
+from helpers.absent_package import run_without_package
 from helpers.messages import assert_states, refused
 from helpers.properties import max_examples
 from helpers.small_models import small_config, small_model
@@ -452,14 +453,6 @@ def test_plain_transformers_refuses_it(tmp_path):
 
 
 ALONE = """
-import sys
-
-class Absent:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] == "modeling_roformer":
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-sys.meta_path.insert(0, Absent())
 import torch
 from transformers import AutoModelForCausalLM
 
@@ -477,10 +470,7 @@ def test_with_code_it_generates_without_this_package(tmp_path):
     for name, content in files_with_code(tmp_path / "model").items():
         (tmp_path / "model" / name).write_bytes(content)
     torch.save(make_ids(2, 20), tmp_path / "ids.pt")
-    command = [sys.executable, "-c", ALONE, *(str(tmp_path / name) for name in ("model", "ids.pt", "generated.pt"))]
-    environment = {"HF_HOME": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PATH": ""}
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=900)
-    assert done.returncode == 0, done.stderr
+    run_without_package(ALONE, tmp_path, *(tmp_path / name for name in ("model", "ids.pt", "generated.pt")))
     expected = model.generate(make_ids(2, 20), max_new_tokens=8, do_sample=False)
     assert torch.equal(torch.load(tmp_path / "generated.pt", weights_only=True), expected)
 

@@ -11,7 +11,6 @@ from helpers.properties import max_examples
 from helpers.small_models import SMALL, small_config, small_model
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.overrides import TorchFunctionMode
 from transformers.models.roformer.modeling_roformer import RoFormerConfig as TheirConfig
 from transformers.models.roformer.modeling_roformer import RoFormerForMaskedLM as TheirMaskedLM
 
@@ -289,32 +288,6 @@ def test_padding_is_left_out_where_no_label_lies_on_it(head, fields):
         assert tokens_computed(model, **batch, **already_shifted) == RIGHT.numel()
 
 
-class HostReads(TorchFunctionMode):
-    """Counts the calls for which a host waits for its GPU."""
-
-    count = 0
-
-    def __torch_function__(self, function, types, args=(), kwargs=None):
-        by_values = function.__name__ == "__getitem__" and getattr(args[1], "dtype", None) == torch.bool
-        self.count += by_values or function.__name__ in ("item", "tolist", "nonzero", "__bool__", "__int__")
-        return function(*args, **(kwargs or {}))
-
-
-def host_reads(model, **inputs):
-    with HostReads() as reads:
-        model(**inputs)
-    return reads.count
-
-
-def test_leaving_out_padding_costs_one_read():
-    """The lengths are read. The number of tokens of padding, and of their labels, comes with what every call reads."""
-    model, batch = small_model("RoFormerForMaskedLM"), make_batch(RIGHT)
-    labels = batch["input_ids"].masked_fill(RIGHT == 0, -100)
-    for more in ({}, {"labels": labels}):
-        computed, left_out = (host_reads(model, **batch, **more, unpad_inputs=unpad) for unpad in (False, True))
-        assert left_out == computed + 1
-
-
 @pytest.mark.parametrize("mask", [RIGHT, LEFT, HOLES], ids=["right", "left", "holes"])
 @pytest.mark.parametrize(
     ("head", "fields"),
@@ -336,15 +309,6 @@ def test_what_is_read_of_a_whole_text_is_the_same(head, fields, mask):
             model = small_model(head, **fields, unpad_inputs=unpad)
             outputs.append(model(**batch)["pooler_output" if head == "RoFormerModel" else "logits"])
     torch.testing.assert_close(*outputs, atol=2e-5, rtol=0)
-
-
-def test_a_text_does_not_change_its_neighbour():
-    model, batch = small_model(unpad_inputs=True), make_batch(RIGHT)
-    with torch.no_grad():
-        together = model(**batch).last_hidden_state
-        for row, length in enumerate(RIGHT.sum(dim=1).tolist()):
-            alone = model(**{name: x[row : row + 1, :length] for name, x in batch.items()}).last_hidden_state[0]
-            torch.testing.assert_close(together[row, :length], alone, atol=1e-5, rtol=0)
 
 
 def test_generation_is_not_changed():

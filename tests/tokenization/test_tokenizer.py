@@ -15,7 +15,6 @@ import jieba
 import pytest
 from helpers.messages import assert_states, refused
 from helpers.paths import REPOSITORY, SHARED, needs_shared
-from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 from transformers.models.roformer.tokenization_roformer import RoFormerTokenizer as TheirTokenizer
 from transformers.utils.logging import warning_once
@@ -154,41 +153,23 @@ def test_reference_pairs_and_chinese_bert():
 
 def transformers_4_tokenizer_json(vocabulary, lowercase, added):
     """tokenizer.json as transformers 4 saves RoFormerTokenizerFast."""
-    special = [
-        {"id": vocabulary[token], "content": token, "special": True, "normalized": False}
-        for token in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-    ]
-    extra = [
-        {"id": len(vocabulary) + i, "content": t, "special": False, "normalized": True} for i, t in enumerate(added)
-    ]
+    special = [(vocabulary[token], token, True) for token in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")]
+    extra = [(len(vocabulary) + i, token, False) for i, token in enumerate(added)]
+    flags = {"single_word": False, "lstrip": False, "rstrip": False}
+    tokens = [{"id": i, "content": t, "special": s, "normalized": not s, **flags} for i, t, s in special + extra]
+    normalizer = {"clean_text": True, "handle_chinese_chars": False, "strip_accents": None, "lowercase": lowercase}
+    ends = {name: [f"[{name.upper()}]", vocabulary[f"[{name.upper()}]"]] for name in ("sep", "cls")}
+    model = {"unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100}
     return {
         "version": "1.0",
         "truncation": {"max_length": 4, "strategy": "LongestFirst", "stride": 0, "direction": "Right"},
         "padding": None,
-        "added_tokens": [
-            {**token, "single_word": False, "lstrip": False, "rstrip": False} for token in special + extra
-        ],
-        "normalizer": {
-            "type": "BertNormalizer",
-            "clean_text": True,
-            "handle_chinese_chars": False,
-            "strip_accents": None,
-            "lowercase": lowercase,
-        },
+        "added_tokens": tokens,
+        "normalizer": {"type": "BertNormalizer", **normalizer},
         "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "post_processor": {
-            "type": "BertProcessing",
-            "sep": ["[SEP]", vocabulary["[SEP]"]],
-            "cls": ["[CLS]", vocabulary["[CLS]"]],
-        },
+        "post_processor": {"type": "BertProcessing", **ends},
         "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
-        "model": {
-            "type": "WordPiece",
-            "unk_token": "[UNK]",
-            "continuing_subword_prefix": "##",
-            "max_input_chars_per_word": 100,
-            "vocab": vocabulary,
-        },
+        "model": {"type": "WordPiece", **model, "vocab": vocabulary},
     }
 
 
@@ -451,28 +432,19 @@ def test_bert4keras_live(words):
     assert words(ALL_TEXTS).input_ids == [original.encode(text)[0] for text in ALL_TEXTS]
 
 
-def test_backend_reads_what_we_save(tmp_path, words):
-    words.save_pretrained(tmp_path)
-    backend = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-    assert backend.get_vocab() == words.get_vocab()
+NAMES = ["RoFormerTokenizer", "RoFormerTokenizerFast", "RoFormerWordTokenizer"]
 
 
-@pytest.mark.parametrize("name", ["RoFormerTokenizer", "RoFormerTokenizerFast", "RoFormerWordTokenizer"])
-@pytest.mark.parametrize("with_config", [True, False])
+@pytest.mark.parametrize(("name", "with_config"), [*itertools.product(NAMES, [True, False]), (None, True)])
 def test_auto_tokenizer_finds_ours(tmp_path, name, with_config):
     shutil.copy(FIXTURES / "vocab.txt", tmp_path)
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": name, "do_lower_case": True}))
+    if name:
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": name, "do_lower_case": True}))
     if with_config:
         (tmp_path / "config.json").write_text(json.dumps({"model_type": "roformer"}))
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
     assert type(tokenizer) is RoFormerTokenizer
     assert tokenizer(ALL_TEXTS).input_ids == column("word_ids")
-
-
-def test_auto_tokenizer_reads_a_bare_vocabulary(tmp_path):
-    shutil.copy(FIXTURES / "vocab.txt", tmp_path)
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "roformer"}))
-    assert AutoTokenizer.from_pretrained(tmp_path)(ALL_TEXTS).input_ids == column("word_ids")
 
 
 def test_what_plain_transformers_refuses_is_found(tmp_path):

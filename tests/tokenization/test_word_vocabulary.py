@@ -14,7 +14,6 @@ import jieba
 import pytest
 from helpers import command_line
 from helpers.messages import assert_states, refused
-from helpers.paths import SHARED, needs_shared
 from helpers.properties import max_examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -403,29 +402,3 @@ def test_memory_does_not_grow_with_the_corpus(base, tmp_path):
     total, kilobytes = map(int, result.stdout.split())
     assert total == (24 << 20) // len(line) * len(line)
     assert kilobytes < 8 << 10
-
-
-@needs_shared
-def test_real_text(make, tmp_path):
-    """Chinese BERT's own vocabulary and Wikipedia's text: the words that jieba gives, in their order."""
-    source = SHARED / "zh_corpus" / "cmrc2018.jsonl.gz"
-    with gzip.open(source) as file:
-        lines = [next(file) for _ in range(300)]
-    documents = [json.loads(line)["text"] for line in lines]
-    (tmp_path / "corpus.jsonl").write_bytes(b"".join(lines))
-    report = make_word_vocabulary(
-        [tmp_path / "corpus.jsonl"],
-        SHARED / "bert_chinese" / "vocab.txt",
-        tmp_path / "out.txt",
-        min_count=3,
-        num_proc=2,
-    )
-    with open(tmp_path / "out.txt", encoding="utf-8", newline="\n") as file:
-        entries = file.read().split("\n")[:-1]
-    counts = naive_words(documents)
-    frequent = sorted((w for w in counts if counts[w] >= 3), key=lambda w: (-counts[w], w))
-    assert entries[report.kept :] == frequent
-    # [PAD], 99 reserved entries and the other four special tokens have the ids that they had.
-    assert entries[:1] + entries[100:104] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    tokenizer = RoFormerTokenizer(str(tmp_path / "out.txt"))
-    assert report.tokens_after == sum(len(tokenizer.tokenize(text)) for text in documents)
