@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import zipfile
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -310,11 +311,13 @@ def test_what_is_no_folder_is_one_sentence(name, content, error, facts, tmp_path
         info(name)
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00"])
+LEGACY_FILES = ("vocab.txt", "bert_config.json", "bert_model.ckpt.index")
+SAVED_FILES = ("vocab.txt", "tokenizer_config.json", "model.safetensors")
+
+
 @pytest.mark.parametrize(
-    ("name", "is_saved"),
-    [(name, False) for name in ("vocab.txt", "bert_config.json", "bert_model.ckpt.index")]
-    + [(name, True) for name in ("vocab.txt", "tokenizer_config.json", "model.safetensors")],
+    ("name", "is_saved", "content"),
+    [*product(LEGACY_FILES, [False], [b"", b"\xff\xfe\x00"]), *product(SAVED_FILES, [True], [b"\xff\xfe\x00"])],
 )
 def test_a_damaged_file_is_told_or_noted(name, is_saved, content, tmp_path, converted):
     folder = shutil.copytree(converted("word") if is_saved else LEGACY / "word", tmp_path / "word")
