@@ -24,24 +24,12 @@ if TYPE_CHECKING:
     from .word_embeddings import initialise_words
 
 __all__ = [
-    "CheckpointError",
-    "CheckpointInfo",
-    "ConversionReport",
-    "convert",
-    "convert_all",
-    "export_tf",
-    "info",
+    "CheckpointError", "CheckpointInfo", "ConversionReport", "convert", "convert_all", "export_tf", "info",
     "initialise_words",
-]
-
+]  # fmt: skip
 _MODULES = {
-    "CheckpointError": "errors",
-    "CheckpointInfo": "inspection.checkpoint_info",
-    "ConversionReport": "report",
-    "convert": "converter",
-    "convert_all": "folder_converter",
-    "export_tf": "tf_exporter",
-    "info": "inspection.info",
+    "CheckpointError": "errors", "CheckpointInfo": "inspection.checkpoint_info", "ConversionReport": "report",
+    "convert": "converter", "convert_all": "folder_converter", "export_tf": "tf_exporter", "info": "inspection.info",
     "initialise_words": "word_embeddings",
-}
+}  # fmt: skip
 __getattr__, __dir__ = lazy_names(__name__, _MODULES)

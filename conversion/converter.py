@@ -3,14 +3,14 @@
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from math import prod
 from pathlib import Path
 
 import numpy as np
 
 from ..files.atomic_folder import output_folder
-from ..model_cards import card_for, conversion_facts, data_files, file_facts, measure
+from ..model_cards import card_for, conversion_facts, data_files, measure
 from ..output.console import byte_progress, sentence_of
 from ..tokenization.wordpiece import is_cjk
 from .checkpoints.checkpoint import Checkpoint, Plan
@@ -28,7 +28,6 @@ from .formats.safetensors_file import (
     INDEX,
     MAX_SHARD_SIZE,
     TensorSpec,
-    parse_size,
     split_into_shards,
     write_safetensors,
     write_shard_index,
@@ -65,7 +64,7 @@ def convert(
         head: the input of a Keras model's task layer, if it is not in the file ("classification", "pooler",
             "linear-pooler", "triplet", "tokens"), or "none" to leave the layer out.
         dtype: dtype of the written weights: float32, float16, bfloat16 or float64.
-        max_shard_size: maximum bytes of tensors per file ("5GB", "500MB" or a number); larger models get several files
+        max_shard_size: maximum bytes of tensors per file ("5GB", "500MB", or a number); larger models get several files
             and an index.
         force: replace the saved model at `output_dir`, in one step.
         verify: load the result with transformers and compare every tensor with the source.
@@ -84,22 +83,19 @@ def convert(
         >>> AutoModelForMaskedLM.from_pretrained("roformer-base-zh")
     """
     started = time.perf_counter()
-    shard_size = _check_options(family, as_family, head, dtype, max_shard_size)
+    _check_options(family, as_family, head, dtype, max_shard_size)
     origin = Path(legacy_dir)
     output = checked_output(origin, output_dir)
     with (
         output_folder(output, force) as folder,
         legacy_files(origin, checkpoint, unpack_beside=output) as files,
-        file_facts() as fact,
     ):
         if is_pytorch(files.weights):
             check_no_choice(head, files.weights)
             from .checkpoints.pytorch_checkpoint import read_pytorch  # torch and transformers, which take seconds
 
             found = read_pytorch(files, family, as_family)
-            fact.start(*data_files(files.weights))
         else:
-            fact.start(*data_files(files.weights))
             found = read_legacy(files, family, as_family, head, name_of(origin))
         found.config.dtype = dtype
         entries, rows = len(found.vocabulary.ids), dict(found.rows)
@@ -108,10 +104,9 @@ def convert(
                 f"{found.config.vocab_size:,} rows for {entries:,} entries: {unused:,} rows without a token are kept, "
                 "with their logits"
             )
-        _write_weights(folder, found.source, found.plan, dtype, shard_size, progress)
-        fact.start(*folder.glob("*.safetensors"))
+        _write_weights(folder, found.source, found.plan, dtype, max_shard_size, progress)
         _write_model_files(folder, found, files)
-        _write_card(folder, origin.resolve().name, found, files, fact)
+        _write_card(folder, origin.resolve().name, found, files)
         if verify:
             from .verify import verify_weights
 
@@ -138,8 +133,8 @@ def convert(
         )
 
 
-def _check_options(family: str, as_family: str | None, head: str, dtype: str, max_shard_size: int | str) -> int:
-    """Return the shard size in bytes; raise ValueError if an option is not one of its choices."""
+def _check_options(family: str, as_family: str | None, head: str, dtype: str, max_shard_size: int | str) -> None:
+    """Raise ValueError if an option is not one of its choices."""
     if dtype not in FLOATS:
         raise ValueError(f"weights cannot be written as {dtype!r}: choose one of {', '.join(FLOATS)}")
     for name, value, choices in (("family", family, (AUTO, *FAMILIES)), ("head", head, HEADS)):
@@ -147,7 +142,7 @@ def _check_options(family: str, as_family: str | None, head: str, dtype: str, ma
             raise CheckpointError(f"there is no {name} {value!r}: choose one of {', '.join(choices)}")
     if as_family not in (None, *TARGETS):
         raise CheckpointError(f"a checkpoint cannot be written as {as_family!r}: choose {' or '.join(TARGETS)}")
-    return parse_size(max_shard_size)
+    split_into_shards([], max_shard_size)  # refuses another size
 
 
 def _write_model_files(folder: Path, found: Checkpoint, files: LegacyFiles) -> None:
@@ -160,39 +155,35 @@ def _write_model_files(folder: Path, found: Checkpoint, files: LegacyFiles) -> N
 
         write_sentence_transformers_files(folder)
     found.tokenizer.save_pretrained(folder)
-    if found.note is None:
-        _copy_generation_config(files.config.with_name(GENERATION_CONFIG), folder / GENERATION_CONFIG)
+    generation = files.config.with_name(GENERATION_CONFIG)
+    if found.note is None and generation.is_file():
+        from transformers import GenerationConfig
+
+        fields = read_fields(generation, encoding="utf-8")
+        try:
+            GenerationConfig(**fields)
+        except Exception as error:  # any error that a field of the wrong type causes
+            raise CheckpointError(f"{generation} cannot be read: {sentence_of(error)}") from None
+        shutil.copyfile(generation, folder / GENERATION_CONFIG)
 
 
-def _write_card(folder: Path, name: str, found: Checkpoint, files: LegacyFiles, fact: Callable[[Path], str]) -> None:
+def _write_card(folder: Path, name: str, found: Checkpoint, files: LegacyFiles) -> None:
     word_level = found.vocabulary.word_level
     card = card_for(
         name,
         json.loads((folder / "config.json").read_text(encoding="utf-8")),
         word_level,
-        **measure(folder, word_level, fact),
-        **conversion_facts(data_files(files.weights), fact),
+        **measure(folder, word_level),
+        **conversion_facts(data_files(files.weights)),
         note=found.note,
         language="zh" if any(is_cjk(entry) for entry in found.vocabulary.ids if len(entry) == 1) else None,
     )
     (folder / "README.md").write_text(card, encoding="utf-8")
 
 
-def _copy_generation_config(old: Path, new: Path) -> None:
-    """Copy the file if it exists; raise CheckpointError if it is invalid."""
-    if not old.is_file():
-        return
-    fields = read_fields(old, encoding="utf-8")
-    from transformers import GenerationConfig
-
-    try:
-        GenerationConfig(**fields)
-    except Exception as error:  # any error that a field of the wrong type causes
-        raise CheckpointError(f"{old} cannot be read: {sentence_of(error)}") from None
-    shutil.copyfile(old, new)
-
-
-def _write_weights(folder: Path, source: Source, plan: Plan, dtype: str, max_shard_size: int, progress: bool) -> None:
+def _write_weights(
+    folder: Path, source: Source, plan: Plan, dtype: str, max_shard_size: int | str, progress: bool
+) -> None:
     """Stream every weight into its file, and check the checksums of the variables that are left out."""
     weights = {weight.key: weight for weight in plan.weights}
     specs = [

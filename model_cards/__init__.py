@@ -1,7 +1,7 @@
 """Model cards: a folder for each released checkpoint, and a template for all others."""
 
 from .cards import card_for, published_checkpoints
-from .facts import conversion_facts, data_files, file_fact, file_facts, measure, sha256_of
+from .facts import conversion_facts, data_files, file_fact, measure, sha256_of
 from .folder_card import CardReport, card_of_folder, write_card
 
 __all__ = [
@@ -11,7 +11,6 @@ __all__ = [
     "conversion_facts",
     "data_files",
     "file_fact",
-    "file_facts",
     "measure",
     "published_checkpoints",
     "sha256_of",

@@ -6,13 +6,10 @@ The table is between two comments, so that it can be updated without a change to
 import datetime
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from importlib.metadata import version
 from math import prod
 from pathlib import Path
-from threading import Event
 
 from safetensors import safe_open
 
@@ -27,12 +24,11 @@ FILE = "file "  # prefix of the rows for weights
 DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 
-def measure(directory: str | Path, word_level: bool, fact: Callable[[Path], str] | None = None) -> dict[str, object]:
+def measure(directory: str | Path, word_level: bool) -> dict[str, object]:
     """Return the facts of a saved model: kind, parameters, dtype, how it loads, and size and SHA-256 of each weights
     file.
 
-    Weights files are read once, in pieces, for their checksums; `fact` replaces `file_fact` if these are known. Raises
-    SafetensorError or OSError if a file cannot be read.
+    Raises SafetensorError or OSError if a file cannot be read.
 
     >>> measure("roformer-mini-zh", word_level=True)["parameters"]
     7889888
@@ -48,19 +44,17 @@ def measure(directory: str | Path, word_level: bool, fact: Callable[[Path], str]
         "parameters": sum(prod(shape) for _, shape in tensors) or None,
         "dtype": ", ".join(sorted({DTYPES.get(dtype, dtype) for dtype, _ in tensors})) or None,
         "loads with": loads_with(config, reason),
-    } | {f"{FILE}{path.name}": (fact or file_fact)(path) for path in files}
+    } | {f"{FILE}{path.name}": file_fact(path) for path in files}
 
 
-def conversion_facts(source_files: Iterable[str | Path], fact: Callable[[Path], str] | None = None) -> dict[str, str]:
+def conversion_facts(source_files: Iterable[str | Path]) -> dict[str, str]:
     """Return the facts of a conversion: date (today), versions, and size and SHA-256 of each source file.
-
-    `fact` is that of `measure`.
 
     >>> conversion_facts(["bert_model.ckpt.data-00000-of-00001"])["converted on"]
     '2026-11-21'
     """
     made_with = ", ".join(f"{name} {version(name)}" for name in ("modeling-roformer", "transformers", "torch"))
-    sources = {f"source file {Path(path).name}": (fact or file_fact)(path) for path in source_files}
+    sources = {f"source file {Path(path).name}": file_fact(path) for path in source_files}
     return sources | {
         "converted on": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}",
         "converted with": made_with,
@@ -82,69 +76,25 @@ def data_files(weights: str | Path) -> list[Path]:
     return sorted(path for path in weights.parent.iterdir() if shard.fullmatch(path.name))
 
 
-def file_fact(path: str | Path, stop: Event | None = None) -> str:
-    """Return the size and SHA-256 of a file as text; reading ends if `stop` is set."""
-    return f"{Path(path).stat().st_size:,} bytes, SHA-256 {sha256_of(path, stop=stop)}"
+def file_fact(path: str | Path) -> str:
+    """Return the size and SHA-256 of a file as text."""
+    return f"{Path(path).stat().st_size:,} bytes, SHA-256 {sha256_of(path)}"
 
 
-def sha256_of(path: str | Path, advance: Callable[[int], None] = lambda size: None, stop: Event | None = None) -> str:
+def sha256_of(path: str | Path, advance: Callable[[int], None] = lambda size: None) -> str:
     """Return the SHA-256 of a file in hexadecimal; the arguments are those of `hash_file`."""
     digest = hashlib.sha256()
-    hash_file(digest, path, advance, stop)
+    hash_file(digest, path, advance)
     return digest.hexdigest()
 
 
-def hash_file(
-    digest: "hashlib._Hash",
-    path: str | Path,
-    advance: Callable[[int], None] = lambda size: None,
-    stop: Event | None = None,
-) -> None:
-    """Update a hash of hashlib with the content of a file.
-
-    Args:
-        path: read in pieces, until `stop` is set.
-        advance: called with the number of bytes of each piece.
-    """
+def hash_file(digest: "hashlib._Hash", path: str | Path, advance: Callable[[int], None] = lambda size: None) -> None:
+    """Update a hash of hashlib with the content of a file; `advance` is called with the bytes of each piece."""
     buffer = memoryview(bytearray(1 << 20))
     with open(path, "rb", buffering=0) as file:
-        while (stop is None or not stop.is_set()) and (size := file.readinto(buffer)):
+        while size := file.readinto(buffer):
             digest.update(buffer[:size])
             advance(size)
-
-
-class FileFacts:
-    """Results of `file_fact`, computed by threads in the background."""
-
-    def __init__(self, pool: ThreadPoolExecutor, stop: Event):
-        self._pool, self._stop = pool, stop
-        self._found: dict[Path, Future[str]] = {}
-
-    def start(self, *paths: Path) -> None:
-        """Start to read files, which must not change any more."""
-        for path in paths:
-            self._found[path] = self._pool.submit(file_fact, path, self._stop)
-
-    def __call__(self, path: Path) -> str:
-        """Return the fact of a started file when it is ready; raise OSError if the file could not be read."""
-        return self._found[path].result()
-
-
-@contextmanager
-def file_facts() -> Iterator[FileFacts]:
-    """Yield a `FileFacts`, whose unfinished work is abandoned at the end of the block.
-
-    >>> with file_facts() as fact:
-    ...     fact.start(Path("model.safetensors"))
-    ...     fact(Path("model.safetensors"))
-    '31,594,576 bytes, SHA-256 …'
-    """
-    stop = Event()
-    with ThreadPoolExecutor(2) as pool:
-        try:
-            yield FileFacts(pool, stop)
-        finally:
-            stop.set()
 
 
 def safetensors_header(path: str | Path) -> dict[str, tuple[str, list[int]]]:

@@ -35,14 +35,11 @@ def write_trained_card(
     Args:
         folder: folder of the saved model.
         name: name of the model, for the title and the `model-index`.
-        training: Markdown for the section on training: what the model was trained to do, on how many texts of which
-            data.
-        base: model from which training started, as given on the command line: a folder, or a name on the Hub. None for
-            random weights.
-        data: sources of the training data, as given on the command line. Those on the Hub become the field `datasets`.
+        training: Markdown for the section on training.
+        base: model from which training started, a folder or a name on the Hub; None for random weights.
+        data: sources of the training data. Those on the Hub become the field `datasets`.
         hyperparameters: settings of the training by name, listed after `training`; None leaves one out.
-        scores: scores for the `model-index` and the section on results. Their `dataset_name` is a `published_name`, and
-            `dataset_split` says which split they were measured on.
+        scores: scores for the `model-index` and the section on results. Their `dataset_name` is a `published_name`.
         results: Markdown for the section on results, in place of a line per score.
         **facts: further facts for `card_of_folder`, such as `language` and `license`.
 
@@ -50,15 +47,7 @@ def write_trained_card(
 
     >>> source = published_name("data/reviews.csv")
     >>> score = EvalResult("text-classification", source, source, "accuracy", 0.925, dataset_split="test")
-    >>> write_trained_card(
-    ...     "classifier/model",
-    ...     "reviews",
-    ...     f"Fine-tuned to classify texts, on 24 texts of {source}.",
-    ...     base="roformer-mini-zh",
-    ...     data=["data/reviews.csv"],
-    ...     hyperparameters={"learning rate": 1e-3, "epochs": 4, "seed": 0},
-    ...     scores=[score],
-    ... )
+    >>> write_trained_card("classifier/model", "reviews", f"Fine-tuned on 24 texts of {source}.", scores=[score])
     """
     for score in scores:
         if not math.isfinite(score.metric_value):

@@ -10,6 +10,7 @@ The format has no checksums: only the structure, and finite values, can show tha
 
 import json
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +18,8 @@ import numpy as np
 from ...output.console import sentence_of
 from ..errors import CheckpointError, not_finite
 from .dtypes import FLOATS, STORAGE
-from .hdf5_heaps import check_heaps, check_references
 from .keras_layers import KerasLayer, read_model
 from .source import Piece, Source, read_pieces
-
-ATTRIBUTE_LIMIT = 1 << 24  # bytes; HDF5 itself keeps attributes below 64 KB, and longer strings outside them
 
 
 class KerasHDF5(Source):
@@ -38,13 +36,10 @@ class KerasHDF5(Source):
         except ImportError:
             raise ImportError(f"{self.path} is a Keras HDF5 file, which needs h5py: pip install h5py") from None
         try:
-            heaps = check_heaps(self.path)
             # The file is not locked: shared disks often cannot do it, and nothing is written.
             with h5py.File(self.path, "r", locking=False) as file:
-                regions = _regions(file)
-                check_references(self.path, heaps, regions)
                 layers, stored = _read(file, self.path.stat().st_size)
-                _check_overlaps(regions)
+            _check_overlaps(stored)
             self.model = read_model(layers)
         except CheckpointError as error:
             raise CheckpointError(f"{self.path} {error}") from None
@@ -69,22 +64,6 @@ class KerasHDF5(Source):
             if entry.dtype in FLOATS and not np.isfinite(chunk.view(STORAGE[entry.dtype])).all():
                 raise not_finite(self.path, entry.name)
             yield chunk
-
-
-def _regions(file) -> list[tuple[int, int, str]]:
-    """Return start, end and title of the data of each dataset and of the header of each object."""
-    import h5py
-
-    found = []
-
-    def add(name: str, at) -> None:
-        header = h5py.h5o.get_info(at.id).addr
-        found.append((header, header + 1, f"the header of {name}"))
-        if isinstance(at, h5py.Dataset) and at.chunks is None and (offset := at.id.get_offset()) is not None:
-            found.append((offset, offset + at.id.get_storage_size(), name))
-
-    file.visititems(add)
-    return sorted(found)
 
 
 def _read(file, file_size: int) -> tuple[list[KerasLayer], dict[str, tuple]]:
@@ -136,17 +115,8 @@ def _names(group, attribute: str) -> list[str] | None:
 
 
 def _attribute(group, name: str):
-    """Return the value of an attribute, or None. Its size is checked, because h5py would allocate any."""
-    import h5py
-
-    if name not in group.attrs:
-        return None
-    attribute = h5py.h5a.open(group.id, name.encode())
-    count, kind = attribute.get_space().get_simple_extent_npoints(), attribute.get_type()
-    # An empty list does not have the type of a string.
-    if count * kind.get_size() > ATTRIBUTE_LIMIT or (count and not isinstance(kind, h5py.h5t.TypeStringID)):
-        raise CheckpointError(f"is damaged: its {name} is not a string")
-    return group.attrs[name]
+    """Return the value of an attribute, or None."""
+    return group.attrs.get(name)
 
 
 def _place(group, weight: str, place: str, file_size: int) -> tuple[str, tuple[int, ...], int, int]:
@@ -177,24 +147,21 @@ def _place(group, weight: str, place: str, file_size: int) -> tuple[str, tuple[i
 
 def _check_listed(group, names: list[str], stored: dict[str, tuple]) -> None:
     """Raise CheckpointError if a dataset is in no list: a damaged list may still be a list."""
-    import h5py
-
     places = {"/".join(part for part in place.split("/") if part) for place in stored}
 
     def check(name: str, at) -> None:
-        if isinstance(at, h5py.Dataset) and name not in places:
+        if hasattr(at, "nbytes") and name not in places:
             what = "weight_names" if name.split("/")[0] in names else "layer_names"
             raise CheckpointError(f"is damaged, or not a bert4keras model: its {what} lacks {name}")
 
     group.visititems(check)
 
 
-def _check_overlaps(regions: list[tuple[int, int, str]]) -> None:
-    end, before = 0, ""
-    for start, stop, what in regions:
+def _check_overlaps(stored: dict[str, tuple]) -> None:
+    pieces = sorted((offset, offset + size, place) for place, (_, _, size, offset) in stored.items() if size)
+    for (_, end, before), (start, _, place) in pairwise(pieces):
         if start < end:
-            raise CheckpointError(f"is damaged: {before} and {what} overlap")
-        end, before = stop, what
+            raise CheckpointError(f"is damaged: {before} and {place} overlap")
 
 
 def _split(name: str, weights: dict[str, str], described: dict[str, KerasLayer]) -> list[KerasLayer]:

@@ -16,10 +16,10 @@ class DamagedMessage(ValueError):
     """A message that is truncated, or is not a message."""
 
 
-def read_varint(data: bytes, at: int, end: int, shortest: bool = False) -> tuple[int, int]:
+def read_varint(data: bytes, at: int, end: int) -> tuple[int, int]:
     """Return the unsigned integer at a position, 7 bits a byte from the lowest, and the position after it.
 
-    With `shortest`, only the shortest form is accepted, which is what every encoder writes.
+    Only the shortest form is accepted, which is what every encoder writes.
 
     >>> read_varint(b"\\xac\\x02", 0, 2)
     (300, 2)
@@ -28,7 +28,7 @@ def read_varint(data: bytes, at: int, end: int, shortest: bool = False) -> tuple
     for place in range(at, min(at + LONGEST_VARINT, end)):
         value |= (data[place] & 0x7F) << 7 * (place - at)
         if data[place] < 0x80:
-            if value >> 64 or (shortest and place > at and data[place] == 0):
+            if value >> 64 or (place > at and data[place] == 0):
                 break
             return value, place + 1
     raise DamagedMessage(f"there is no integer at byte {at:,}")
@@ -45,7 +45,7 @@ def read_fields(message: bytes, kinds: Mapping[int, int] | None, where: str) -> 
     at, end = 0, len(message)
     while at < end:
         begin = at
-        tag, at = read_varint(message, at, end, shortest=True)
+        tag, at = read_varint(message, at, end)
         number, wire_type = tag >> 3, tag & 7
         if not number or wire_type not in (VARINT, FIXED64, BYTES, FIXED32):
             raise DamagedMessage(f"there is no record of {where} at byte {begin:,}")
@@ -53,7 +53,7 @@ def read_fields(message: bytes, kinds: Mapping[int, int] | None, where: str) -> 
             raise DamagedMessage(f"{where} has the unknown field {number}")
         value = SIZES.get(wire_type)
         if value is None:
-            value, at = read_varint(message, at, end, shortest=True)
+            value, at = read_varint(message, at, end)
         if wire_type != VARINT:
             if value > end - at:
                 raise DamagedMessage(f"a record of {where} at byte {begin:,} is truncated")

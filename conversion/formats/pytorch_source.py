@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import errno
 import warnings
-import zipfile
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -82,7 +81,7 @@ class PyTorchSource(Source):
     def _open_pickle(self, path: Path) -> None:
         import torch
 
-        archive = _is_archive(path)
+        archive = is_zip(path)
         try:
             with warnings.catch_warnings():  # about pickle protocols
                 warnings.simplefilter("ignore")
@@ -139,18 +138,6 @@ class PyTorchSource(Source):
     def check(self, name: str) -> None:
         """Read one tensor only to check its checksum."""
         self.tensor(name)
-
-
-def _is_archive(path: Path) -> bool:
-    """Return whether a file is torch.save's archive; refuse records that are compressed, or larger than the file."""
-    if not is_zip(path):
-        return False
-    with open_zip(path) as archive:
-        records = archive.infolist()
-    stored = all(record.compress_type == zipfile.ZIP_STORED for record in records)
-    if not stored or sum(record.file_size for record in records) > path.stat().st_size:
-        raise CheckpointError(f"{path} is a .zip, but not one that torch.save wrote")
-    return True
 
 
 def _check_sums(path: Path) -> None:

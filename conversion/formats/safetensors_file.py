@@ -6,22 +6,19 @@ the tensors' bytes, one after the other: https://github.com/huggingface/safetens
 
 import io
 import json
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
 import numpy as np
+from huggingface_hub import split_state_dict_into_shards_factory
 
 from .dtypes import STORAGE
 
-WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 MAX_SHARD_SIZE = "5GB"
-SHARD = "model-{:05d}-of-{:05d}.safetensors"
 
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _NAMES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "float64": "F64"}
 
 
@@ -39,34 +36,21 @@ class TensorSpec:
         return prod(self.shape) * STORAGE[self.dtype].itemsize
 
 
-def parse_size(size: int | str) -> int:
-    """Return the bytes of a size in transformers' notation; raise ValueError for other text.
-
-    >>> parse_size("500MB")
-    500000000
-    """
-    match = re.fullmatch(r"(\d+)\s*([KMGT]?)B?", str(size).strip().upper())
-    number = int(match[1]) * _UNITS[match[2]] if match else 0
-    if not number:
-        raise ValueError(f"{size!r} is not a file size: use, for example, 500MB or 5GB")
-    return number
-
-
-def split_into_shards(specs: Iterable[TensorSpec], limit: int) -> dict[str, list[TensorSpec]]:
-    """Return file name -> its tensors, in order, each file with at most `limit` bytes unless one tensor is larger.
+def split_into_shards(specs: Iterable[TensorSpec], limit: int | str) -> dict[str, list[TensorSpec]]:
+    """Return file name -> its tensors, each file with at most `limit` bytes (or "5GB") unless one tensor is larger.
 
     >>> list(split_into_shards([TensorSpec("a", "float32", (8,)), TensorSpec("b", "float32", (8,))], 40))
     ['model-00001-of-00002.safetensors', 'model-00002-of-00002.safetensors']
     """
-    shards, size = [[]], 0
-    for spec in specs:
-        if shards[-1] and size + spec.size > limit:
-            shards.append([])
-            size = 0
-        shards[-1].append(spec)
-        size += spec.size
-    names = [WEIGHTS] if len(shards) == 1 else [SHARD.format(i, len(shards)) for i in range(1, len(shards) + 1)]
-    return dict(zip(names, shards, strict=True))
+    by_key = {spec.key: spec for spec in specs}
+    found = split_state_dict_into_shards_factory(
+        by_key,
+        get_storage_size=lambda spec: spec.size,
+        get_storage_id=lambda spec: None,
+        filename_pattern="model{suffix}.safetensors",
+        max_shard_size=limit,
+    )
+    return {name: [by_key[key] for key in keys] for name, keys in found.filename_to_tensors.items()}
 
 
 def write_shard_index(path: str | Path, shards: dict[str, list[TensorSpec]]) -> None:

@@ -25,10 +25,6 @@ MAGIC = 0xDB4775248B80FB57
 FOOTER_SIZE = 48
 TRAILER_SIZE = 5
 
-# Keys share prefixes, so a small file could expand into huge keys; those of a real checkpoint take kilobytes.
-KEY_BYTES_LIMIT = 1 << 26
-TOO_LONG = "is damaged: its names are longer than those of any checkpoint"
-
 BLOCK_SIZE = 1 << 18  # of a data block, as in TensorFlow
 RESTART_INTERVAL = 16
 
@@ -56,14 +52,11 @@ def read_table(path: Path) -> list[tuple[bytes, bytes]]:
         if any(_read_block(file, metaindex)):
             raise CheckpointError("has a metaindex that is not empty, which TensorFlow never writes")
 
-        table, key_bytes, floor = [], 0, None
+        table, floor = [], None
         for last, handle in blocks:
             for key, value in _read_block(file, handle):
                 if floor is not None and key <= floor:
                     raise CheckpointError("is damaged: its names are out of order")
-                key_bytes += len(key)
-                if key_bytes > KEY_BYTES_LIMIT:
-                    raise CheckpointError(TOO_LONG)
                 table.append((key, value))
                 floor = key
             if floor is None or last < floor:
@@ -77,7 +70,7 @@ def _read_footer(footer: bytes) -> tuple[tuple[int, int], tuple[int, int]]:
         raise CheckpointError("is not a TensorFlow index: it does not end with the magic number")
     numbers, at = [], 0
     for _ in range(4):
-        number, at = read_varint(footer, at, len(footer) - 8, shortest=True)
+        number, at = read_varint(footer, at, len(footer) - 8)
         numbers.append(number)
     if any(footer[at:-8]):
         raise CheckpointError("is damaged: the padding of its footer is not zero")
@@ -85,8 +78,8 @@ def _read_footer(footer: bytes) -> tuple[tuple[int, int], tuple[int, int]]:
 
 
 def _read_handle(value: bytes) -> tuple[int, int]:
-    offset, at = read_varint(value, 0, len(value), shortest=True)
-    length, at = read_varint(value, at, len(value), shortest=True)
+    offset, at = read_varint(value, 0, len(value))
+    length, at = read_varint(value, at, len(value))
     if at != len(value):
         raise CheckpointError("is damaged: its index block holds an entry that is not a block handle")
     return offset, length
@@ -112,20 +105,17 @@ def _read_entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
     if count < 1 or end < 0:
         raise CheckpointError("is damaged: the restart points of a block do not fit into it")
     restarts = struct.unpack(f"<{count}I", block[end:-4])
-    starts, at, key, key_bytes = {0}, 0, b"", 0
+    starts, at, key = {0}, 0, b""
     while at < end:
         start = at
-        shared, at = read_varint(block, at, end, True)
-        added, at = read_varint(block, at, end, True)
-        length, at = read_varint(block, at, end, True)
+        shared, at = read_varint(block, at, end)
+        added, at = read_varint(block, at, end)
+        length, at = read_varint(block, at, end)
         if shared > len(key) or added + length > end - at:
             raise CheckpointError("is damaged: an entry does not fit into its block")
         if shared == 0:
             starts.add(start)
         key = key[:shared] + block[at : at + added]
-        key_bytes += len(key)
-        if key_bytes > KEY_BYTES_LIMIT:
-            raise CheckpointError(TOO_LONG)
         yield key, block[at + added : at + added + length]
         at += added + length
     if restarts[0] != 0 or list(restarts) != sorted(set(restarts)) or not starts.issuperset(restarts):

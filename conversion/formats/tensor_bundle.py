@@ -26,7 +26,6 @@ from .source import Piece, Source, read_pieces
 from .sstable import read_table
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"  # the only string that is read; see object_graph.py
-OBJECT_GRAPH_LIMIT = 1 << 26  # bytes; a real one has kilobytes
 MAX_RANK = 254  # TensorFlow's own limit
 
 
@@ -110,12 +109,10 @@ class TensorBundle(Source):
         Raises CheckpointError, without the file's name, if a checksum is wrong.
         """
         entry = self.object_graph
-        if entry.size > OBJECT_GRAPH_LIMIT:
-            raise CheckpointError(f"is damaged: its object graph has {entry.size:,} bytes; a model's has fewer")
         with open(self.shard(entry.shard), "rb") as file:
             file.seek(entry.offset)
             data = file.read(entry.size)
-        length, at = read_varint(data, 0, len(data), shortest=True)
+        length, at = read_varint(data, 0, len(data))
         message = data[at + 4 :]
         # One checksum covers the length as 4 bytes; the other covers these, their checksum and the string itself.
         covered = (length & 0xFFFFFFFF).to_bytes(4, "little")

@@ -49,7 +49,7 @@ def info(where: str | Path, *, revision: str | None = None, token: str | None = 
                 raise CheckpointError(str(error).replace(folder, str(where))) from None
             found.notes = [note.replace(folder, str(where)) for note in found.notes]
             return found
-    if not _is_repository(str(where)):
+    if str(where).count("/") != 1:  # a name without owner is more likely a mistyped folder
         raise ValueError(f"{where} does not exist: name a folder, a .zip, or a repository on the Hub (OWNER/NAME)")
     from .hub_info import repository_info
 
@@ -64,17 +64,3 @@ def _files(folder: Path) -> list[Path]:
         for file in sorted(below)
         if file.is_file() and not any(part.startswith(".") for part in file.relative_to(folder).parts)
     ]
-
-
-def _is_repository(name: str) -> bool:
-    """Return whether a name can be OWNER/NAME; a name without owner is more likely a mistyped folder."""
-    if "/" not in name:
-        return False
-    from huggingface_hub.errors import HFValidationError
-    from huggingface_hub.utils import validate_repo_id
-
-    try:
-        validate_repo_id(name)
-    except HFValidationError:
-        return False
-    return True

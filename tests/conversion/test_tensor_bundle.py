@@ -1,7 +1,6 @@
 """TensorFlow's checkpoint format: what is written is read, what TensorFlow wrote is read, and damage is noticed."""
 
 import struct
-import tracemalloc
 import zlib
 from pathlib import Path
 
@@ -77,7 +76,7 @@ def test_crc32c_of_the_standards_examples():
 @given(st.integers(0, 2**64 - 1))
 def test_varints_are_read_back(value):
     data = write_varint(value) + b"\xff"
-    assert read_varint(data, 0, len(data), shortest=True) == (value, len(data) - 1)
+    assert read_varint(data, 0, len(data)) == (value, len(data) - 1)
 
 
 @st.composite
@@ -333,42 +332,6 @@ def test_a_table_made_by_hand_is_read(tmp_path):
     """The one that the tables above are spoilt versions of; only its second record is no entry of a checkpoint."""
     (tmp_path / "m.index").write_bytes(table_of_blocks(BLOCK + RESTART))
     assert sstable.read_table(tmp_path / "m.index") == [(b"", HEADER), (b"n", b"")]
-
-
-def test_names_that_unfold_to_gigabytes_cost_nothing(tmp_path):
-    """Each name shares all but a byte with the one before it: 400 KB of file for 30 GB of names."""
-    block = bytearray(write_varint(0) + write_varint(300_000) + write_varint(0) + b"\1" * 300_000)
-    shared = 300_000
-    for _ in range(20_000):
-        block += write_varint(shared) + b"\1\0\1"
-        shared += 1
-    (tmp_path / "m.index").write_bytes(table_of_blocks(bytes(block) + struct.pack("<II", 0, 1)))
-    tracemalloc.start()
-    try:
-        with refused(CheckpointError, tmp_path / "m.index", "names", "longer"):
-            TensorBundle(tmp_path / "m")
-        assert tracemalloc.get_traced_memory()[1] < 1 << 28
-    finally:
-        tracemalloc.stop()
-
-
-def test_names_of_the_index_that_unfold_to_gigabytes_cost_nothing(tmp_path):
-    """The index block: 160 KB of file for 800 MB of names."""
-    handle, restarts = write_varint(0) + write_varint(1), struct.pack("<II", 0, 1)
-    index = bytearray(write_varint(0) + write_varint(80_000) + write_varint(len(handle)) + b"\1" * 80_000 + handle)
-    for _ in range(10_000):
-        index += write_varint(80_000) + write_varint(1) + write_varint(len(handle)) + b"\1" + handle
-    content = block_with_trailer(restarts)
-    footer = write_varint(0) + write_varint(8) + write_varint(len(content)) + write_varint(len(index) + 8)
-    content += block_with_trailer(bytes(index) + restarts) + footer.ljust(40, b"\0") + struct.pack("<Q", sstable.MAGIC)
-    (tmp_path / "m.index").write_bytes(content)
-    tracemalloc.start()
-    try:
-        with refused(CheckpointError, tmp_path / "m.index", "names", "longer"):
-            TensorBundle(tmp_path / "m")
-        assert tracemalloc.get_traced_memory()[1] < 1 << 28
-    finally:
-        tracemalloc.stop()
 
 
 # Fuzz: it reads or raises our error.
