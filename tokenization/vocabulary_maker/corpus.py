@@ -27,17 +27,13 @@ class CorpusError(ValueError):
 
 @dataclass(frozen=True)
 class Chunk:
-    """Whole lines of one file.
-
-    path: the file; first_line: number of the first line, from 1; data: the lines' bytes; consumed: bytes read from the
-        stored, perhaps compressed file; is_json: whether the file is JSON Lines.
-    """
+    """Whole lines of one file."""
 
     path: Path
-    first_line: int
+    first_line: int  # its number, from 1
     data: bytes
-    consumed: int
-    is_json: bool
+    consumed: int  # bytes read from the stored, perhaps compressed file
+    is_json: bool  # JSON Lines
 
     def lines(self) -> Iterator[tuple[int, str]]:
         """Yield the number, from 1, and the text of each line."""
@@ -53,15 +49,11 @@ class Chunk:
 
     def documents(self, field: str) -> Iterator[str]:
         """Yield the texts that are not blank; `field` is the field of JSON Lines with the text."""
-        return (text for _, text, _ in self.texts(field))
-
-    def texts(self, field: str) -> Iterator[tuple[int, str, dict]]:
-        """Yield the line number, text and fields of each of `documents`; a line of a text file has no fields."""
         if self.is_json:
-            rows = ((number, self._text(record, number, field), record) for number, record in self.records())
+            texts = (self._text(record, number, field) for number, record in self.records())
         else:
-            rows = ((number, line, {}) for number, line in self.lines())
-        yield from (row for row in rows if row[1] and not row[1].isspace())
+            texts = (line for _, line in self.lines())
+        return (text for text in texts if text and not text.isspace())
 
     def records(self) -> Iterator[tuple[int, dict]]:
         """Yield the number and the object of each line of JSON Lines that is not blank."""
@@ -131,7 +123,8 @@ def read_chunks(path: Path, size: int | None = None) -> Iterator[Chunk]:
             position = stored.tell() if stored.seekable() else 0  # a pipe has no known length
             data = data.removeprefix(b"\xef\xbb\xbf") if line == 1 else data
             if is_json is None and not data.isspace():
-                is_json = _begins_json(data)
+                # A damaged object, and a list, which is not JSON Lines, are refused by `Chunk.records`.
+                is_json = _JSON.match(data.lstrip().partition(b"\n")[0].rstrip()) is not None
             yield Chunk(path, line, data, position - consumed, bool(is_json))
             line, consumed = line + data.count(b"\n"), position
 
@@ -159,15 +152,6 @@ def is_json_lines(path: Path) -> bool:
         return next((chunk.is_json for chunk in read_chunks(path, 1) if not chunk.data.isspace()), False)
     except CorpusError:  # no line, or not gzip: who reads all of it says so
         return False
-
-
-def _begins_json(data: bytes) -> bool:
-    """Return whether the first line that is not blank begins an object, or a list of objects.
-
-    The object may be damaged or end in a later line, and a list is not JSON Lines, so `Chunk.records` refuses them.
-    """
-    first = data.lstrip().partition(b"\n")[0].rstrip()
-    return _JSON.match(first) is not None
 
 
 def kind_of(path: Path) -> str:

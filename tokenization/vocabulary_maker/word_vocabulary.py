@@ -12,17 +12,15 @@ import re
 import signal
 import threading
 import time
-from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from rich.table import Table
 
-from ...files.atomic_folder import temporary_sibling
 from ...output.console import byte_progress, summary_table
 from ..segmentation import JiebaSegmenter, cut_characters
 from ..vocabulary import VocabularyError, check_vocabulary, has_words, read_vocabulary, write_vocabulary
@@ -32,6 +30,7 @@ from .new_vocabulary import first_entries, word_pieces
 
 UNKNOWN = "[UNK]"
 _RESERVED = re.compile(r"\[[^\[\]]+\]")  # special tokens, and [unused1] ... for users' own tokens
+Base = dict[str, int] | None  # the base vocabulary, if there is one
 
 
 @dataclass
@@ -62,15 +61,8 @@ class Counts:
         self.other_tokens += other.other_tokens
 
 
-Base = dict[str, int] | None  # the base vocabulary, if there is one
-Results = Generator[tuple[int, Counts], None, None]  # bytes of the corpus, and their counts
-
-
 class WordCounter:
-    """Counter of the words of a chunk, segmented as by RoFormerTokenizer.
-
-    base: dict of entry -> id, or None; text_field: the field of JSON Lines with the text.
-    """
+    """Counter of the words of a chunk, segmented as by RoFormerTokenizer, for a base and the text's field."""
 
     def __init__(self, base: Base, text_field: str):
         self.base, self.text_field = base, text_field
@@ -120,110 +112,42 @@ def kept_entries(base: Iterable[str]) -> list[str]:
     character or a punctuation mark among them, such as '##中', since that is a token of its own. Entries in square
     brackets are kept, as in WoBERT's vocabulary, and so are words of Han characters.
     """
-    return [entry for entry in base if is_word(entry) or _RESERVED.fullmatch(entry) or not _is_redundant(entry)]
+
+    def is_redundant(entry: str) -> bool:
+        return len(entry) > 1 and any(is_cjk(c) or is_punctuation(c) for c in entry.removeprefix(PREFIX))
+
+    return [entry for entry in base if is_word(entry) or _RESERVED.fullmatch(entry) or not is_redundant(entry)]
 
 
-def _is_redundant(entry: str) -> bool:
-    return len(entry) > 1 and any(is_cjk(c) or is_punctuation(c) for c in entry.removeprefix(PREFIX))
+def count_words(paths: Iterable[str | Path], base: Base, field: str, num_proc: int | None, progress: bool) -> Counts:
+    """Count the words of a corpus in `num_proc` processes; None for one per core. The counts do not depend on it.
 
-
-def make_entries(kept: list[str], words: Mapping[str, int], size: int, min_count: int, max_length: int) -> list[str]:
-    """Return the new vocabulary: the entries that are kept, then words, the most frequent first.
-
-    `words` has the occurrences of each word; equally frequent words are in the order of their code points. The other
-    arguments are those of `make_word_vocabulary`.
+    Only a few chunks are in memory. Raises CorpusError for the first file or line that cannot be read.
     """
-    known = set(kept)
-    new = [
-        w for w, n in words.items() if n >= min_count and len(w.removeprefix(PREFIX)) <= max_length and w not in known
-    ]
-    new.sort(key=lambda word: (-words[word], word))
-    return kept + new[: size - len(kept)]
-
-
-def _check_output(output: Path, force: bool) -> None:
-    if output.is_dir() or (output.exists() and not force):
-        trouble = "is a folder: name a file" if output.is_dir() else "already exists: --force replaces it"
-        raise FileExistsError(f"{output} {trouble}")
-
-
-def _check_size(size: int, kept: list[str], called: str) -> None:
-    if size < len(kept):
-        raise VocabularyError(f"size is {size:,}; expected at least {len(kept):,}, {called} (--size)")
-
-
-def count_words(
-    paths: Iterable[str | Path],
-    base: Base,
-    *,
-    field: str = "text",
-    num_proc: int | None = None,
-    ray: str | None = None,
-    progress: bool = False,
-) -> Counts:
-    """Count the words of a corpus.
-
-    Args:
-        paths: files and folders (see `corpus_files`), read in chunks, so that memory does not depend on their size.
-        base: dict of entry -> id, or None to make a vocabulary without one.
-        field: the field of JSON Lines with the text.
-        num_proc: processes; None for one per core. The counts do not depend on it.
-        ray: address of a Ray to count on (see `ray_session`), with a process for each of its cores.
-        progress: show a progress bar on stderr.
-
-    Raises:
-        CorpusError: names the first file or line that cannot be read.
-    """
-    files = corpus_files(paths)
-    total = Counts()
+    files, total, waiting = corpus_files(paths), Counts(), deque()
+    num_proc = num_proc or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     bar = byte_progress(progress)
     task = bar.add_task("counting words", total=sum(file.stat().st_size for file in files))
-    if ray is not None:
-        results = _on_ray(base, field, files, ray, num_proc)
-    elif (num_proc := num_proc or _cores()) > 1:
-        results = _in_parallel(base, field, _chunks(files), num_proc)
-    else:
-        results = _in_turn(base, field, _chunks(files))
-    try:
-        for consumed, counts in results:
-            bar.start()  # starts a thread, so the processes must be forked before
-            total.add(counts)
-            bar.advance(task, consumed)
-    finally:
-        results.close()
-        bar.stop()
-    return total
 
+    def add_first() -> None:
+        consumed, counts = waiting.popleft()
+        total.add(counts.result())
+        bar.advance(task, consumed)
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _chunks(files: Iterable[Path]) -> Iterator[Chunk]:
-    return (chunk for file in files for chunk in read_chunks(file))
-
-
-def _in_turn(base: Base, field: str, chunks: Iterator[Chunk]) -> Results:
-    counter = WordCounter(base, field)
-    for chunk in chunks:
-        yield chunk.consumed, counter(chunk)
-
-
-def _in_parallel(base: Base, field: str, chunks: Iterator[Chunk], num_proc: int) -> Results:
-    """Yield the results in the order of the chunks, with only a few chunks in memory."""
     JiebaSegmenter()("")  # forked processes share the dictionary that this reads
     pool = ProcessPoolExecutor(num_proc, initializer=_begin_process, initargs=(base, field))
-    waiting = []
     try:
-        for chunk in chunks:
-            waiting.append((chunk.consumed, pool.submit(_count_here, chunk)))
+        for chunk in (chunk for file in files for chunk in read_chunks(file)):
+            waiting.append((chunk.consumed, pool.submit(_count, chunk)))
+            bar.start()  # starts a thread, so the processes must be forked before
             if len(waiting) > 2 * num_proc:
-                consumed, result = waiting.pop(0)
-                yield consumed, result.result()
-        for consumed, result in waiting:
-            yield consumed, result.result()
+                add_first()
+        while waiting:
+            add_first()
     finally:
         pool.shutdown(cancel_futures=True)
+        bar.stop()
+    return total
 
 
 def _begin_process(base: Base, field: str) -> None:
@@ -235,37 +159,13 @@ def _begin_process(base: Base, field: str) -> None:
 
 
 def _end_with(parent: BaseProcess) -> None:
-    """End this process when its parent is killed: it shares the lock of the temporary folder."""
+    """End this process when its parent is killed."""
     parent.join()
     os._exit(1)
 
 
-def _count_here(chunk: Chunk) -> Counts:
+def _count(chunk: Chunk) -> Counts:
     return _counter(chunk)
-
-
-def _on_ray(base: Base, field: str, files: list[Path], address: str, workers: int | None) -> Results:
-    """Yield the results in any order."""
-    from ...cluster.stream import map_on_ray
-
-    return map_on_ray(
-        partial(_chunks, files), partial(_CountOnRay, base, field), _place, address=address, workers=workers,
-        on_gpus=False, cores=1,
-    )  # fmt: skip
-
-
-class _CountOnRay:
-    """Work of one worker of Ray."""
-
-    def __init__(self, base: Base, field: str):
-        self.counter = WordCounter(base, field)
-
-    def __call__(self, chunk: Chunk, watch: object) -> tuple[int, Counts]:
-        return chunk.consumed, self.counter(chunk)
-
-
-def _place(chunk: Chunk, parts: object) -> str:
-    return f"{chunk.path}, line {chunk.first_line} and those after it"
 
 
 @dataclass(frozen=True)
@@ -292,10 +192,10 @@ class WordVocabularyReport:
     def table(self) -> Table:
         """Return the summary as a rich table."""
         tokens, per_token = f"{self.tokens_after:,}", f"{self.characters / self.tokens_after:.3f}"
-        if self.tokens_before is not None:
+        has_base = self.tokens_before is not None
+        if has_base:
             tokens += f" (base: {self.tokens_before:,})"
             per_token += f" (base: {self.characters / self.tokens_before:.3f})"
-        has_base = self.tokens_before is not None
         rows = {
             "output": str(self.output),
             "entries": f"{self.kept + self.added:,}",
@@ -322,7 +222,6 @@ def make_word_vocabulary(
     max_length: int = 16,
     field: str = "text",
     num_proc: int | None = None,
-    ray: str | None = None,
     force: bool = False,
     progress: bool = False,
 ) -> WordVocabularyReport:
@@ -335,7 +234,8 @@ def make_word_vocabulary(
         output: vocab.txt to write, atomically.
         size: maximum number of entries.
         min_count, max_length: minimum occurrences and maximum characters of a word.
-        field, num_proc, ray: see `count_words`.
+        field: the field of JSON Lines with the text.
+        num_proc: processes; by default one per core. The vocabulary does not depend on it.
         force: replace `output` if it exists.
         progress: show a progress bar on stderr.
 
@@ -365,27 +265,25 @@ def make_word_vocabulary(
         kept = kept_entries(entries)
         _check_size(size, kept, "the entries that are kept from the base")
 
-    with temporary_sibling(output) as folder:
-        counts = count_words(corpus, entries, field=field, num_proc=num_proc, ray=ray, progress=progress)
-        if not counts.documents:
-            raise CorpusError("the corpus has no text")
-        words = counts.words
-        if base is None:
-            kept = first_entries(words, counts.others)
-            _check_size(size, kept, "the special tokens and the characters of the corpus")
-            words = words | word_pieces(counts.others, kept, size, min_count, max_length)
-        vocabulary = make_entries(kept, words, size, min_count, max_length)
-        added = vocabulary[len(kept) :]
-        if not added and base is not None:
-            raise CorpusError(
-                f"no word to add: no new word of at most {max_length} characters (--max-length) occurs at least "
-                f"{min_count} times (--min-count) in the corpus, or {size:,} entries (--size) leave no room"
-            )
-        write_vocabulary({entry: number for number, entry in enumerate(vocabulary)}, folder / output.name)
-        _check_output(output, force)  # another process may have written it in the meantime
-        os.replace(folder / output.name, output)
+    counts = count_words(corpus, entries, field, num_proc, progress)
+    if not counts.documents:
+        raise CorpusError("the corpus has no text")
+    words = counts.words
+    if base is None:
+        kept = first_entries(words, counts.others)
+        _check_size(size, kept, "the special tokens and the characters of the corpus")
+        words = words | word_pieces(counts.others, kept, size, min_count, max_length)
+    added = _new_words(kept, words, min_count, max_length)[: size - len(kept)]
+    if not added and base is not None:
+        raise CorpusError(
+            f"no word to add: no new word of at most {max_length} characters (--max-length) occurs at least "
+            f"{min_count} times (--min-count) in the corpus, or {size:,} entries (--size) leave no room"
+        )
+    ids = {entry: number for number, entry in enumerate([*kept, *added])}
+    _check_output(output, force)  # another process may have written it in the meantime
+    output.parent.mkdir(parents=True, exist_ok=True)
+    write_vocabulary(ids, output)
 
-    ids = {entry: number for number, entry in enumerate(vocabulary)}
     split = WordPiece(ids, ids[UNKNOWN], None, whole_words=False).split
     tokens, in_words = counts.other_tokens, 0
     for word, n in counts.words.items():
@@ -408,3 +306,23 @@ def make_word_vocabulary(
         tokens_after=tokens,
         seconds=time.perf_counter() - started,
     )
+
+
+def _check_output(output: Path, force: bool) -> None:
+    if output.is_dir() or (output.exists() and not force):
+        trouble = "is a folder: name a file" if output.is_dir() else "already exists: --force replaces it"
+        raise FileExistsError(f"{output} {trouble}")
+
+
+def _check_size(size: int, kept: list[str], called: str) -> None:
+    if size < len(kept):
+        raise VocabularyError(f"size is {size:,}; expected at least {len(kept):,}, {called} (--size)")
+
+
+def _new_words(kept: list[str], words: Mapping[str, int], min_count: int, max_length: int) -> list[str]:
+    """Return the words to add, the most frequent first, and equally frequent ones in the order of their code points."""
+    known = set(kept)
+    found = [
+        w for w, n in words.items() if n >= min_count and len(w.removeprefix(PREFIX)) <= max_length and w not in known
+    ]
+    return sorted(found, key=lambda word: (-words[word], word))
