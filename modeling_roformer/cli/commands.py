@@ -24,15 +24,6 @@ def show_version(wanted: bool) -> None:
         raise Exit
 
 
-def check_address(address: str | None) -> str | None:
-    """Check `--ray` before other arguments: without its address, it takes one of them."""
-    if address is not None:
-        from ..cluster.address import host_and_port
-
-        host_and_port(address)
-    return address
-
-
 def show_note(sentence: str) -> None:
     stderr.print(f"note: {sentence}", highlight=False, markup=False, soft_wrap=True)
 
@@ -40,11 +31,6 @@ def show_note(sentence: str) -> None:
 SavedModel = Annotated[Path, Argument(metavar="DIR", help="A saved model with its tokenizer.")]
 Force = Annotated[bool, Option("--force", help="Replace an existing model, in one step.")]
 TextField = Annotated[str, Option("--field", "--text", help="Field or column with the text.")]
-RAY_HELP = (
-    "Run on Ray: a cluster's HOST:PORT, auto for this machine's cluster, or local to start Ray on this machine. "
-    "Extra: ray."
-)
-RayAddress = Annotated[str | None, Option(metavar="ADDRESS", callback=check_address, help=RAY_HELP)]
 
 
 @app.callback()
@@ -153,7 +139,6 @@ def vocab(
     max_length: Annotated[int, Option(help="Maximum characters of a word.")] = 16,
     field: TextField = "text",
     num_proc: Annotated[int | None, Option(help="Processes, by default one per core; the result is the same.")] = None,
-    ray: RayAddress = None,
     force: Annotated[bool, Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
     """Make a vocabulary of the most frequent words of a corpus, from nothing or from a character vocabulary."""
@@ -161,7 +146,7 @@ def vocab(
 
     report = make_word_vocabulary(
         corpus, base, output, size=size, min_count=min_count, max_length=max_length, field=field, num_proc=num_proc,
-        ray=ray, force=force, progress=True,
+        force=force, progress=True,
     )  # fmt: skip
     stdout.print(report.table())
 
@@ -201,7 +186,12 @@ def embed(
     shard_size: Annotated[int, Option(help="Texts per file, and in memory.")] = 4096,
     batch_tokens: Annotated[int, Option(help="Tokens per batch.")] = 16_384,
     device: Annotated[str | None, Option(help="cpu, cuda, cuda:1 …; by default an accelerator, if any.")] = None,
-    ray: RayAddress = None,
+    ray: Annotated[
+        str | None,
+        Option(
+            metavar="ADDRESS", help="Run on Ray: HOST:PORT of a cluster, auto for this machine's, or local. Extra: ray."
+        ),
+    ] = None,
     workers: Annotated[int | None, Option(help="Number of Ray workers; by default one per GPU or machine.")] = None,
 ) -> None:
     """Write vectors of texts into Parquet files; the same command resumes where it was stopped. Extra: embed."""

@@ -1,9 +1,7 @@
 """Vectors of texts from the hidden states of a saved model."""
 
 import hashlib
-import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...model_cards.facts import hash_file
-from ...output.console import no_transformers_bar, no_transformers_report
+from ...output.console import no_transformers_bar, no_transformers_report, sentence_of
 from ..errors import ServingError
 from ..model_folder import TOKENIZER_FILES, named_when_unreadable, read_model_folder
 from ..pooling import check_model, pool, pooling_of, stated_length
@@ -25,8 +23,6 @@ BATCH_TOKENS = 16_384
 # Default for the most tokens of a text, so that a very long text does not exhaust memory. It is a constant, because
 # vectors must not depend on the machine.
 LONGEST = 8192
-# torch's messages when the CPU runs out of memory, for which it has no exception class.
-_ALLOCATION = re.compile(r"alloc_cpu\.cpp|DefaultCPUAllocator")
 _TOKENIZED = 256  # texts tokenized at once: their ids are Python lists for a moment
 # Files of a saved model that its vectors depend on.
 _IDENTITY = ("config.json", *TOKENIZER_FILES, "tokenizer_config.json", "*.safetensors", "*.bin")
@@ -45,13 +41,12 @@ def model_identity(folder: Path) -> str:
 
 @dataclass(frozen=True)
 class Rows:
-    """Tokenized texts: a row for each text, or for each chunk of a text."""
+    """Tokenized texts: a row for each text, or for each chunk of a text. `cut` texts were truncated."""
 
     ids: list[str]
     texts: list[str]
     tokens: list[np.ndarray]
-    of: Sequence[int]  # the number of each row's text
-    cut: int  # truncated texts
+    cut: int
 
 
 class TextEncoder:
@@ -104,7 +99,13 @@ class TextEncoder:
 
         from ...registration import transformers
 
-        self.device = _device(device)
+        try:
+            self.device = torch.device(device or torch.accelerator.current_accelerator() or "cpu")
+            torch.empty(1, device=self.device)
+        except Exception as error:  # of any type
+            raise ServingError(
+                f"the device {device!r} cannot be used: {sentence_of(error).partition('. ')[0]}"
+            ) from None
         # The weights of heads are unused.
         with named_when_unreadable(folder), no_transformers_bar(), no_transformers_report():
             model = transformers.AutoModel.from_pretrained(folder, dtype=getattr(torch, dtype))
@@ -123,16 +124,18 @@ class TextEncoder:
             )
         self.pooling = pooling_of(folder, config.to_dict())
         self.width = config.hidden_size
-        self.overlap, self._limit = overlap, "max_length" if overlap is None else "chunk"
+        self.overlap, self._option = overlap, "max_length" if overlap is None else "chunk"
         self.max_length = self._max_length(folder, max_length, longest)
         self.batch_tokens = batch_tokens
-        if overlap is not None:
-            self._check_chunks(folder)
+        room = self.max_length - self.tokenizer.num_special_tokens_to_add()
+        if overlap is not None and not 0 <= overlap < room:
+            raise ServingError(
+                f"overlap is {overlap}; expected 0 to {room - 1}, less than a chunk of {self.max_length} tokens "
+                "without its special tokens"
+            )
+        if overlap is not None and not self.tokenizer.is_fast:
+            raise ServingError(f"{folder} has no fast tokenizer, which chunks need: embed its texts without --chunk")
         config.unpad_inputs, config.use_cache = True, False
-
-    @property
-    def _option(self) -> str:
-        return "--" + self._limit.replace("_", "-")
 
     def _max_length(self, folder: Path, wanted: int | None, longest: int | None) -> int:
         from ...configuration import RoFormerConfig
@@ -142,30 +145,18 @@ class TextEncoder:
         config = self.model.config
         stated = getattr(config, "max_position_embeddings", None) or self.tokenizer.model_max_length
         ends = longest_text(config) if isinstance(config, RoFormerConfig) else stated
-        least = self.tokenizer.num_special_tokens_to_add() + 1
         if wanted is not None:
+            least = self.tokenizer.num_special_tokens_to_add() + 1
             if wanted < least:
-                raise ServingError(f"{self._limit} is {wanted}; expected at least {least}")
+                raise ServingError(f"{self._option} is {wanted}; expected at least {least}")
             if ends is not None and wanted > ends:
-                raise ServingError(
-                    f"{folder} has positions for {ends:,} tokens, fewer than {self._limit}, {wanted} ({self._option})"
-                )
+                raise ServingError(f"{folder} has positions for {ends:,} tokens, fewer than {self._option}, {wanted}")
             return wanted
         longest = 10**9 if longest is None else longest
         if self.pooling == "bi":
             return min(longest_input(self.tokenizer, None), ends or longest, longest)
         stated = ends or longest if self.pooling == "pooler" else stated
         return min(self.tokenizer.model_max_length, longest, stated, stated_length(folder) or longest)
-
-    def _check_chunks(self, folder: Path) -> None:
-        room = self.max_length - self.tokenizer.num_special_tokens_to_add()
-        if not 0 <= self.overlap < room:
-            raise ServingError(
-                f"overlap is {self.overlap}; expected 0 to {room - 1}, less than a chunk of {self.max_length} tokens "
-                "without its special tokens"
-            )
-        if not self.tokenizer.is_fast:
-            raise ServingError(f"{folder} has no fast tokenizer, which chunks need: embed its texts without --chunk")
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         """Return the vectors in float32, of shape (len(texts), width)."""
@@ -194,22 +185,20 @@ class TextEncoder:
         texts."""
         if self.overlap is None:
             tokens, cut = self.tokenize_and_count(texts)
-            return Rows(list(ids), list(texts), tokens, range(len(texts)), cut)
-        found = Rows([], [], [], [], 0)
-        for number, (id_, text) in enumerate(zip(ids, texts, strict=True)):
+            return Rows(list(ids), list(texts), tokens, cut)
+        found = Rows([], [], [], 0)
+        for id_, text in zip(ids, texts, strict=True):
             # One text at a time: the offsets of its tokens are Python objects.
             encoding = self._encode(
                 [text], truncation=True, max_length=self.max_length, stride=self.overlap,
                 return_overflowing_tokens=True, return_offsets_mapping=True,
             )  # fmt: skip
-            for chunk, (row, offsets) in enumerate(
-                zip(encoding["input_ids"], encoding["offset_mapping"], strict=True), 1
-            ):
+            chunks = zip(encoding["input_ids"], encoding["offset_mapping"], strict=True)
+            for number, (row, offsets) in enumerate(chunks, 1):
                 places = [(first, last) for first, last in offsets if first < last]  # without special tokens
-                found.ids.append(f"{id_}#{chunk}")
+                found.ids.append(f"{id_}#{number}")
                 found.texts.append(text[places[0][0] : places[-1][1]] if places else text)
                 found.tokens.append(np.array(row, dtype=np.int32))
-                found.of.append(number)
         return found
 
     def _encode(self, texts: list[str], **options):
@@ -224,37 +213,24 @@ class TextEncoder:
             yield order[start:stop]
             start = stop
 
-    def vectors(self, ids: Sequence[np.ndarray], names: Sequence[str] | None = None) -> np.ndarray:
-        """Return the vectors of tokenized texts in float32, of shape (len(ids), width). Errors name texts by
-        `names`."""
+    def vectors(self, ids: Sequence[np.ndarray]) -> np.ndarray:
+        """Return the vectors of tokenized texts in float32, of shape (len(ids), width)."""
         import torch
 
         found = torch.empty(len(ids), self.width, device=self.device)
-        for batch in self.batches(ids):
-            found[torch.tensor(batch, device=self.device)] = self.pooled(
-                [ids[i] for i in batch], None if names is None else [names[i] for i in batch]
-            )
+        # In float32 only gelu would use oneDNN, without a gain, and its cache of 1,024 shapes takes 100 MB.
+        before = torch.backends.mkldnn.enabled
+        torch.backends.mkldnn.enabled = before and self.model.dtype != torch.float32
+        try:
+            with torch.inference_mode():
+                for batch in self.batches(ids):
+                    found[torch.tensor(batch, device=self.device)] = self._pooled([ids[i] for i in batch])
+        finally:
+            torch.backends.mkldnn.enabled = before
         return found.cpu().numpy()
 
-    def pooled(self, batch: Sequence[np.ndarray], names: Sequence[str] | None = None) -> "torch.Tensor":
-        """Return the vectors of one batch on the device, in float32, of shape (len(batch), width)."""
-        import torch
-
-        try:
-            return self._pooled(batch)
-        except (RuntimeError, MemoryError) as error:
-            if not isinstance(error, (torch.OutOfMemoryError, MemoryError)) and not _ALLOCATION.search(str(error)):
-                raise
-        longest = max(range(len(batch)), key=lambda i: len(batch[i]))
-        name = "a text" if names is None else names[longest]
-        texts = name if len(batch) == 1 else f"{len(batch):,} texts at once, the longest {name}"
-        smaller = self._option if len(batch) == 1 else f"--batch-tokens, or a smaller {self._option}"
-        raise ServingError(
-            f"{self.device} has too little memory for {texts} with {len(batch[longest]):,} tokens: give a smaller "
-            f"{smaller}"
-        )
-
     def _pooled(self, batch: Sequence[np.ndarray]) -> "torch.Tensor":
+        """Return the vectors of one batch on the device, in float32, of shape (len(batch), width)."""
         import torch
         from torch.nn import functional as F
 
@@ -264,9 +240,8 @@ class TextEncoder:
         for i, row in enumerate(batch):
             ids[i, : len(row)], mask[i, : len(row)] = row, 1
         ids, mask = (torch.from_numpy(array).to(self.device) for array in (ids, mask))
-        with torch.inference_mode(), _onednn(self.model.dtype != torch.float32):
-            vectors = pool(self.model(ids, attention_mask=mask), mask, self.pooling).float()
-            return F.normalize(vectors, dim=-1) if self.pooling == "bi" else vectors
+        vectors = pool(self.model(ids, attention_mask=mask), mask, self.pooling).float()
+        return F.normalize(vectors, dim=-1) if self.pooling == "bi" else vectors
 
 
 def check_finite(vectors: np.ndarray, names: Sequence[str], remedy: str) -> None:
@@ -274,34 +249,3 @@ def check_finite(vectors: np.ndarray, names: Sequence[str], remedy: str) -> None
     finite = np.isfinite(vectors).all(axis=1)
     if not finite.all():
         raise ServingError(f"the vector of {names[int(np.argmin(finite))]} is not finite: {remedy}")
-
-
-@contextmanager
-def _onednn(enabled: bool) -> Iterator[None]:
-    """Allow or forbid oneDNN in torch while the block runs.
-
-    In float32 only gelu would use it, without a gain, and its cache of 1,024 shapes takes 100 MB, because every batch
-    has another number of tokens.
-    """
-    import torch
-
-    before = torch.backends.mkldnn.enabled
-    torch.backends.mkldnn.enabled = enabled and before
-    try:
-        yield
-    finally:
-        torch.backends.mkldnn.enabled = before
-
-
-def _device(name: str | None) -> "torch.device":
-    import torch
-
-    if name is None:
-        return torch.accelerator.current_accelerator() if torch.accelerator.is_available() else torch.device("cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(1, device=device)
-    except Exception as error:
-        reason = str(error).strip().split("\n")[0].rstrip(".")
-        raise ServingError(f"the device {name!r} cannot be used: {reason}") from None
-    return device

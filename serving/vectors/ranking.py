@@ -14,7 +14,7 @@ from ..errors import ServingError
 from ..pooling import check_model
 from .encoder import FIRST_CHUNK, TextEncoder, check_finite, model_identity
 from .texts import Texts
-from .vector_folder import VectorFolder, damaged, open_shard, read_shard
+from .vector_folder import VectorFolder
 
 _QUERIES = 256  # compared with a file at once
 
@@ -75,8 +75,8 @@ def rank(
         progress: show a progress bar on stderr.
 
     Raises:
-        ServingError: there are no vectors, a file of them is missing, damaged or foreign, the model differs, or a query
-            has no vector.
+        ServingError: there are no vectors, a file of them is missing or damaged, the model differs, or a query has no
+            vector.
 
     >>> rank("租客要求退还押金", "vectors", top_k=1).matches[0][0].id
     'cases.txt:3'
@@ -86,120 +86,56 @@ def rank(
     folder = VectorFolder(vectors)
     if not folder.path.exists():
         raise ServingError(f"{folder.path} does not exist: make a folder of vectors with `roformer embed`")
-    run = folder.run()
-    if not run or not (files := folder.check_files(run)):
+    run = folder.run() or {}
+    if not (shards := run.get("shards")):
         raise ServingError(f"{folder.path} holds no vectors: make them with `roformer embed`")
     queries = _queries(query, field)
-    place = _model_of(run, folder) if model is None else check_model(model)
-    if model is not None and model_identity(place) != run["model"]:
-        raise ServingError(
-            f"{place} is not the model that made the vectors in {folder.path}: give its folder with --model"
-        )
+    place = _model_of(run, folder, model)
     encoder = TextEncoder(
         place, max_length=run["max_length"], longest=run.get("longest"), dtype=run["dtype"], device=device
     )
     found = encoder(queries)
-    check_finite(
-        found,
-        [f"the query {_short(text)!r}" for text in queries],
-        f"embed the corpus with --dtype float32 instead of {run['dtype']}, or check the model's weights",
-    )
+    remedy = f"embed the corpus with --dtype float32 instead of {run['dtype']}, or check the model's weights"
+    check_finite(found, [f"the query {_short(text)!r}" for text in queries], remedy)
     found = _normalised(found)
-    records, order = run.get("shards") or {}, _Order()
-    # Chunks and whole files are later than the versions that only their order protects.
-    are_numbered = all(run.get(name) is None for name in ("id_field", "chunk", "sample_by"))
     best = [_Best(top_k) for _ in queries]
-    rows = 0
     with byte_progress(progress) as bar:
-        task = bar.add_task("ranking", total=sum(path.stat().st_size for path in files))
-        for number, path in enumerate(files):
-            with read_shard(path, records.get(path.name)) as file:
-                some = _normalised(_vectors(path, file, encoder.width))
-                if path.name not in records and are_numbered:
-                    order.check(path, file)
-                starts = _first_chunks(file) if run.get("chunk") else None
-            rows += len(some)
+        task = bar.add_task("ranking", total=sum(path.stat().st_size for path in folder.files()))
+        for name, record in shards.items():
+            table = folder.read(name, record)
+            column = table["vector"].combine_chunks()
+            some = _normalised(column.flatten().to_numpy().reshape(-1, encoder.width))
+            ids, texts = table["id"].to_pylist(), table["text"] if "text" in table.column_names else None
+            starts = np.flatnonzero([id_.endswith(FIRST_CHUNK) for id_ in ids]) if run.get("chunk") else None
             for start in range(0, len(found), _QUERIES):
                 cosines = (found[start : start + _QUERIES] @ some.T).astype(np.float32)
                 for one, row in zip(best[start : start + _QUERIES], cosines, strict=True):
-                    one.add(number, row, starts)
-            bar.advance(task, path.stat().st_size)
-    done = run.get("done")
-    if done and rows != (made := done.get("chunks", done["texts"])):
-        raise ServingError(
-            f"{folder.path} holds {rows:,} vectors, but {made:,} were made: run the same `roformer embed` again, which "
-            "computes the missing ones"
-        )
-    return Ranking(queries, _matches(best, files), bool(done))
-
-
-class _Order:
-    """Check of shards that the settings do not list: their ids must be lines or rows of the sources, in order."""
-
-    def __init__(self):
-        self.source, self.row, self.seen = "", 0, set()
-
-    def check(self, path: Path, file) -> None:
-        """Raise ServingError if a file has texts from before the end of the previous file."""
-        ids = file.read(["id"])["id"]
-        for id_ in dict.fromkeys((ids[0].as_py(), ids[-1].as_py())) if len(ids) else ():
-            source, _, row = id_.rpartition(":")
-            if not row.isdecimal():
-                raise damaged(path, f"the id {id_!r} is not that of a line or row")
-            if source in self.seen or (source == self.source and int(row) <= self.row):
-                raise damaged(path, f"{id_} comes after later texts")
-            if source != self.source:
-                self.seen.add(self.source)
-            self.source, self.row = source, int(row)
+                    one.add(row, ids, texts, starts)
+            bar.advance(task, (folder.path / name).stat().st_size)
+    return Ranking(queries, [one.matches for one in best], "done" in run)
 
 
 class _Best:
-    """Largest cosines so far, in order: `cosines`, and `places`, each a file's number and a row."""
+    """Matches with the largest cosines so far, in order."""
 
     def __init__(self, top_k: int):
-        self.top_k = top_k
-        self.cosines = np.empty(0, dtype=np.float32)
-        self.places = np.empty((0, 2), dtype=np.int64)
+        self.top_k, self.matches = top_k, []
 
-    def add(self, file: int, cosines: np.ndarray, starts: np.ndarray | None = None) -> None:
-        """Add a file. From one of `starts` to the next, the rows are chunks of one text, of which the best counts."""
+    def add(self, cosines: np.ndarray, ids: Sequence[str], texts=None, starts: np.ndarray | None = None) -> None:
+        """Add the cosines, ids and texts of a file; `texts` is a column of Arrow or None.
+
+        From one of `starts` to the next, the rows are chunks of one text, of which the best counts.
+        """
         rows = np.arange(len(cosines))
         if starts is not None:
             best = np.repeat(np.maximum.reduceat(cosines, starts), np.diff([*starts, len(cosines)]))
             rows = np.minimum.reduceat(np.where(cosines == best, rows, len(cosines)), starts)
-            cosines = cosines[rows]
-        if len(cosines) > self.top_k:  # candidates, with all that equal the last of them
-            among = cosines >= np.partition(cosines, -self.top_k)[-self.top_k]
-            rows, cosines = rows[among], cosines[among]
-        cosines = np.concatenate([self.cosines, cosines])
-        places = np.concatenate([self.places, np.stack([np.full_like(rows, file), rows], axis=1)])
-        order = np.argsort(-cosines, kind="stable")[: self.top_k]
-        self.cosines, self.places = cosines[order], places[order]
-
-
-def _first_chunks(file) -> np.ndarray:
-    """Return the rows with the first chunk of a text."""
-    return np.flatnonzero([id_.endswith(FIRST_CHUNK) for id_ in file.read(["id"])["id"].to_pylist()])
-
-
-def _matches(best: Sequence[_Best], files: Sequence[Path]) -> list[list[Match]]:
-    """Read the ids and texts of the matches."""
-    found: dict[tuple[int, int], tuple[str, str | None]] = {}
-    for file in sorted({int(file) for some in best for file, _ in some.places}):
-        rows = sorted({int(row) for some in best for number, row in some.places if number == file})
-        with open_shard(files[file]) as shard:
-            columns = [name for name in ("id", "text") if name in shard.schema_arrow.names]
-            table = shard.read(columns).take(rows)
-        texts = table["text"].to_pylist() if "text" in columns else [None] * len(rows)
-        for row, id_, text in zip(rows, table["id"].to_pylist(), texts, strict=True):
-            found[file, row] = id_, text
-    return [
-        [
-            Match(float(cosine), *found[int(file), int(row)])
-            for cosine, (file, row) in zip(some.cosines, some.places, strict=True)
-        ]
-        for some in best
-    ]
+        rows = rows[np.argsort(-cosines[rows], kind="stable")[: self.top_k]]
+        if len(self.matches) == self.top_k:
+            rows = rows[cosines[rows] > self.matches[-1].cosine]
+        for row in map(int, rows):
+            self.matches.append(Match(float(cosines[row]), ids[row], None if texts is None else texts[row].as_py()))
+        self.matches = sorted(self.matches, key=lambda match: -match.cosine)[: self.top_k]  # stable
 
 
 def _queries(query: str | Path | Sequence[str], field: str) -> list[str]:
@@ -224,46 +160,23 @@ def _is_file(query: str | Path) -> bool:
         return False
 
 
-def _model_of(run: dict, folder: VectorFolder) -> Path:
-    """Find the folder of the model that made the vectors."""
-    if "model_path" in run:  # written by an older version
-        names = [Path(run["model_path"])]
-    else:
-        name = Path(run.get("model_name") or "")
-        names = [place / end for place in (Path(), folder.path.resolve().parent) for end in (name, name.name)]
-    models = [place for place in names if (place / "config.json").is_file()]
-    for place in models:
+def _model_of(run: dict, folder: VectorFolder, model: str | Path | None) -> Path:
+    """Return the folder of the model that made the vectors; find it by its name if `model` is None."""
+    name = Path(run.get("model_name") or "")
+    places = [place / end for place in (Path(), folder.path.resolve().parent) for end in (name, name.name)]
+    places = [place for place in places if (place / "config.json").is_file()] if model is None else [check_model(model)]
+    for place in places:
         if model_identity(place) == run["model"]:
             return check_model(place)
-    if models:
+    if places:
         raise ServingError(
-            f"{models[0]} is not the model that made the vectors in {folder.path}, or has changed since: give the "
+            f"{places[0]} is not the model that made the vectors in {folder.path}, or has changed since: give the "
             "folder of that model with --model"
         )
-    if "model_path" in run:
-        raise ServingError(f"the model of {folder.path} is no longer at {names[0]}: give its folder with --model")
     raise ServingError(
         f"the model of {folder.path}, {str(name)!r}, is neither in the current folder nor beside the vectors: give its "
         "folder with --model"
     )
-
-
-def _vectors(path: Path, file, width: int) -> np.ndarray:
-    """Read the vectors of a file, of shape (n, width)."""
-    columns = {field.name: field.type for field in file.schema_arrow}
-    if "vector" not in columns or str(columns.get("id")) != "string":
-        name = "id" if "vector" in columns else "vector"
-        raise ServingError(f"{path} has no column {name!r} of `roformer embed`: take the file out of the folder")
-    table = file.read(["vector", "id"])
-    column = table["vector"].combine_chunks()
-    if getattr(column.type, "list_size", None) != width:
-        raise ServingError(f"{path} has vectors of {column.type}; expected {width} numbers")
-    found = column.flatten().to_numpy().reshape(-1, width)
-    if not np.isfinite(found).all():
-        check_finite(
-            found, table["id"].to_pylist(), f"{path} is damaged, or of an older version: embed the texts again"
-        )
-    return found
 
 
 def _normalised(vectors: np.ndarray) -> np.ndarray:

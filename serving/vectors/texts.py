@@ -12,7 +12,6 @@ from ...output.extras import needs_extra
 from ...tokenization.vocabulary_maker.corpus import CorpusError, corpus_files, read_chunks
 from ...tokenization.vocabulary_maker.csv_table import CSV, TSV, csv_columns, csv_rows, is_csv
 from ..errors import ServingError
-from .source_names import file_names
 
 with needs_extra("embed", ServingError):
     import pyarrow
@@ -29,6 +28,7 @@ _CHARACTERS = 1 << 24  # most characters of a shard
 
 Row = tuple[str, str] | None  # id and text; None for a row without a text
 Pieces = Iterator[tuple[Iterable[Row], float]]  # some rows, and the bytes of the input that they took
+Source = tuple[float, Callable[[], Pieces]]  # size in bytes, and a function that reads the rows
 
 
 @dataclass(frozen=True)
@@ -47,35 +47,17 @@ class Shard:
     @property
     def name(self) -> str:
         """Name of the file; names sort in the order of the input."""
-        return shard_name(self.number)
+        return f"{self.number:06d}{PARQUET}"
 
     @cached_property
     def digest(self) -> str:
         """Hash of the ids and texts."""
-        return digest_of(self.ids, self.texts)
-
-
-def shard_name(number: int) -> str:
-    """Return the name of a shard's file."""
-    return f"{number:06d}{PARQUET}"
-
-
-def digest_of(ids: Sequence[str], texts: Sequence[str]) -> str:
-    """Return a hash of ids and texts."""
-    found = hashlib.blake2b(digest_size=16)
-    for row in zip(ids, texts, strict=True):
-        for part in row:
-            data = part.encode()
-            found.update(len(data).to_bytes(8, "little") + data)
-    return found.hexdigest()
-
-
-@dataclass(frozen=True)
-class _Source:
-    """A file or a data set: its size in bytes, and a function that reads it."""
-
-    size: float
-    pieces: Callable[[], Pieces]
+        found = hashlib.blake2b(digest_size=16)
+        for row in zip(self.ids, self.texts, strict=True):
+            for part in row:
+                data = part.encode()
+                found.update(len(data).to_bytes(8, "little") + data)
+        return found.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -90,7 +72,6 @@ class Texts:
         id_field: of the text's id, a string or an integer. Without it, and in text files, an id is the name of the file
             or data set and the number of the line or row, as in `laws.txt:12`; see `source_names`.
         sample_by: what is a text in a text file: "line", or "document" for the whole file, whose id is its name alone.
-        whole_paths: use the sources' paths as given in ids, for folders begun by older versions.
 
     Raises:
         ServingError, TrainingError, CorpusError: a source cannot be read. `check` raises those that show without
@@ -101,17 +82,16 @@ class Texts:
     field: str = "text"
     id_field: str | None = None
     sample_by: str = "line"
-    whole_paths: bool = False
 
     def check(self) -> float:
         """Check that each source exists and has the fields; return the size of the input in bytes."""
-        return sum(source.size for source in self._open())
+        return sum(size for size, _ in self._open())
 
     def shards(self, most: int) -> Iterator[Shard]:
         """Yield all non-blank texts in order, at most `most` per shard; fewer if they are very long."""
         number, ids, texts, characters, read, left_out = 0, [], [], 0, 0.0, 0
-        for source in self._open():
-            for rows, consumed in source.pieces():
+        for _, pieces in self._open():
+            for rows, consumed in pieces():
                 read += consumed
                 for row in rows:
                     if row is None:
@@ -126,51 +106,36 @@ class Texts:
         if ids:
             yield Shard(number, ids, texts, read, left_out)
 
-    def _open(self) -> list[_Source]:
-        found: list[_Source] = []
+    def _open(self) -> list[Source]:
+        found: list[Source] = []
         for are_data_sets, group in groupby(self.sources, _is_data_set):
             sources = list(group)
-            if are_data_sets:
-                found += [self._data_set(name, self._names([Path(name)])[0]) for name in sources]
-            else:
-                files = corpus_files(sources, TABLES)
-                found += map(self._file, files, self._names(files))
+            paths = list(map(Path, sources)) if are_data_sets else corpus_files(sources, TABLES)
+            open_one = self._data_set if are_data_sets else self._file
+            found += map(open_one, paths, file_names(paths, self.sources))
         return found
 
-    def _names(self, paths: Sequence[Path]) -> list[str]:
-        return list(map(str, paths)) if self.whole_paths else file_names(paths, self.sources)
-
-    def _file(self, path: Path, name: str) -> _Source:
+    def _file(self, path: Path, name: str) -> Source:
         size = path.stat().st_size
         if path.suffix.lower() == PARQUET:
-            return self._parquet(path, name, size)
+            try:
+                # With a buffer, columns are not read whole.
+                file = pyarrow.parquet.ParquetFile(path, buffer_size=_BUFFER)
+            except (pyarrow.ArrowException, OSError) as error:
+                raise ServingError(f"{path} cannot be read as Parquet: {sentence_of(error).rstrip('.')}") from None
+            batches = lambda columns: file.iter_batches(_ROWS, columns=columns)  # noqa: E731
+            return self._table(str(path), name, file.schema_arrow, size, file.metadata.num_rows, batches)
         if is_csv(path):
-            return _Source(size, partial(self._csv_pieces, path, name, self._columns(str(path), csv_columns(path))))
-        return _Source(size, partial(self._line_pieces, path, name))
+            return size, partial(self._csv_pieces, path, name, self._columns(str(path), csv_columns(path)))
+        return size, partial(self._line_pieces, path, name)
 
-    def _parquet(self, path: Path, name: str, size: int) -> _Source:
-        try:
-            # With a buffer, columns are not read whole.
-            file = pyarrow.parquet.ParquetFile(path, buffer_size=_BUFFER)
-        except (pyarrow.ArrowException, OSError) as error:
-            if isinstance(error, OSError) and error.errno is not None:
-                raise
-            raise ServingError(f"{path} is not a Parquet file, or damaged: {sentence_of(error).rstrip('.')}") from None
-        columns = self._text_columns(str(path), file.schema_arrow)
-        batches = partial(file.iter_batches, _ROWS, columns=list(dict.fromkeys(columns)))
-        return _Source(
-            size, partial(self._table_pieces, str(path), name, columns, size, file.metadata.num_rows, batches)
-        )
-
-    def _data_set(self, source: str, name: str) -> _Source:
+    def _data_set(self, source: Path, name: str) -> Source:
         from ...training.runs.data_sets import load_data_set
 
-        found = load_data_set(source)
-        where, size = f"the data set {source}", found.data.nbytes
-        columns = self._text_columns(where, found.features.arrow_schema)
-        rows = found.select_columns(list(dict.fromkeys(columns))).with_format("arrow")
-        batches = partial(rows.iter, _ROWS)
-        return _Source(size, partial(self._table_pieces, where, name, columns, size, len(found), batches))
+        found = load_data_set(str(source))
+        batches = lambda columns: found.select_columns(columns).with_format("arrow").iter(_ROWS)  # noqa: E731
+        where, schema = f"the data set {source}", found.features.arrow_schema
+        return self._table(where, name, schema, found.data.nbytes, len(found), batches)
 
     def _columns(self, where: str, there: Sequence[str]) -> list[str]:
         """Return the column of the text and, if there is one, of the id."""
@@ -181,15 +146,6 @@ class Texts:
                 names += f" and {len(there) - _NAMED:,} more" if len(there) > _NAMED else ""
                 found = f"no column {column!r}, but {names}" if column not in there else f"several columns {column!r}"
                 raise ServingError(f"{where} has {found}: name the column with {option}")
-        return columns
-
-    def _text_columns(self, where: str, schema: pyarrow.Schema) -> list[str]:
-        columns = self._columns(where, schema.names)
-        kind = schema.field(self.field).type
-        if pyarrow.types.is_dictionary(kind):
-            kind = kind.value_type
-        if kind not in (pyarrow.string(), pyarrow.large_string(), pyarrow.string_view()):
-            raise ServingError(f"{where}: the column {self.field!r} is of type {kind}; expected text")
         return columns
 
     def _row(self, name: str, where: str, number: int, text: str | None, id_: object = None) -> Row:
@@ -230,52 +186,63 @@ class Texts:
             raise CorpusError(f"{where} {number}: the field {self.field!r} is not a string")
         if self.id_field is not None and self.id_field not in record and _has_text(text):
             raise ServingError(
-                f"{where} {number}: no field {self.id_field!r}: name the field of the id with --id-field, or leave it "
-                "out to use file and line as id"
+                f"{where} {number}: no field {self.id_field!r}: name the field of the id with --id-field"
             )
         return self._row(name, where, number, text, record.get(self.id_field))
 
     def _csv_pieces(self, path: Path, name: str, columns: list[str]) -> Pieces:
         before, where = 0, f"{path}, row"
         for number, (fields, position) in enumerate(csv_rows(path, columns), 1):
-            text, id_ = fields[0], fields[-1] or None
-            yield [self._row(name, where, number, text, id_)], position - before
+            yield [self._row(name, where, number, fields[0], fields[-1] or None)], position - before
             before = position
 
-    def _table_pieces(
-        self, where: str, name: str, columns: list[str], size: int, rows: int, batches: Callable[[], Iterator]
-    ) -> Pieces:
-        """Read a Parquet file or a data set."""
-        at = 0
-        try:
-            for batch in batches():
-                yield self._table_rows(where, name, columns, batch, at), size * len(batch) / rows
-                at += len(batch)
-        except (pyarrow.ArrowException, OSError) as error:
-            if isinstance(error, OSError) and error.errno is not None:
-                raise
-            raise ServingError(f"{where} is damaged after row {at:,}: {sentence_of(error).rstrip('.')}") from None
+    def _table(self, where: str, name: str, schema: pyarrow.Schema, size: float, rows: int, batches) -> Source:
+        """Open a Parquet file or a data set; `batches` reads some columns."""
+        columns = self._columns(where, schema.names)
+        kind = schema.field(self.field).type
+        kind = kind.value_type if pyarrow.types.is_dictionary(kind) else kind
+        if kind not in (pyarrow.string(), pyarrow.large_string(), pyarrow.string_view()):
+            raise ServingError(f"{where}: the column {self.field!r} is of type {kind}; expected text")
 
-    def _table_rows(
-        self, where: str, name: str, columns: list[str], batch: pyarrow.RecordBatch | pyarrow.Table, at: int
-    ) -> Iterator[Row]:
-        values, where_row = [_values(batch[column], column, where, at) for column in columns], f"{where}, row"
-        for number, row in enumerate(zip(*values, strict=True), at + 1):
-            yield self._row(name, where_row, number, *row)
-
-
-def _values(values: pyarrow.Array | pyarrow.ChunkedArray, column: str, where: str, at: int) -> list:
-    """Convert values to Python objects. It fails for a text that is not UTF-8, for example."""
-    try:
-        return values.to_pylist()
-    except (ValueError, OverflowError):
-        for number, value in enumerate(values, at + 1):
+        def pieces() -> Pieces:
+            at, row_of = 0, partial(self._row, name, f"{where}, row")
             try:
-                value.as_py()
-            except (ValueError, OverflowError) as error:
-                reason = "is not UTF-8" if isinstance(error, UnicodeDecodeError) else sentence_of(error).rstrip(".")
-                raise ServingError(f"{where}, row {number}: the column {column!r}: {reason}") from None
-        raise
+                for batch in batches(list(dict.fromkeys(columns))):
+                    values = zip(*(batch[column].to_pylist() for column in columns), strict=True)
+                    yield [row_of(number, *row) for number, row in enumerate(values, at + 1)], size * len(batch) / rows
+                    at += len(batch)
+            except ServingError:
+                raise
+            except (pyarrow.ArrowException, OSError, ValueError) as error:  # ValueError: not UTF-8
+                raise ServingError(f"{where} is damaged after row {at:,}: {sentence_of(error).rstrip('.')}") from None
+
+        return size, pieces
+
+
+def source_names(sources: Sequence[str]) -> list[str]:
+    """Return a name for each source, a file, a folder or a data set, without the folders of the user's machine.
+
+    A relative path is its own name, and an absolute one its last part. That of the current folder is empty.
+
+    >>> source_names(["laws/new.txt", "/home/me/texts/a.txt"])
+    ['laws/new.txt', 'a.txt']
+    """
+    paths = map(Path, sources)
+    return [path.name if path.is_absolute() or ".." in path.parts else "/".join(path.parts) for path in paths]
+
+
+def file_names(files: Sequence[Path], sources: Sequence[str]) -> list[str]:
+    """Return a name for each file found in the sources: the name of its source, and its path in it."""
+    names, found = dict(zip(map(Path, sources), source_names(sources), strict=True)), {}
+    for file in files:
+        source = next(place for place in (file, *file.parents) if place in names)
+        name = (Path(names[source]) / file.relative_to(source)).as_posix()
+        if name in found:
+            raise ServingError(
+                f"{found[name]} and {file} would both be called {name} in ids: name a folder that has both"
+            )
+        found[name] = file
+    return list(found)
 
 
 def _is_data_set(source: str) -> bool:

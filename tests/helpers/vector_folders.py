@@ -10,8 +10,6 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from modeling_roformer.serving.vectors.texts import digest_of
-
 SETTINGS = b"modeling_roformer.run"
 
 
@@ -38,27 +36,6 @@ def with_run_json(folder: Path) -> Path:
     path.write_text(json.dumps(read_settings(folder), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     (folder / "_run.parquet").unlink()
     return path
-
-
-def as_older_versions_wrote(folder: Path, model: Path, texts: Path) -> None:
-    """Convert a folder of vectors with texts to an older format.
-
-    There, `run.json` has the whole paths of model and texts and no list of shards, ids have whole paths, and shards
-    lack their names.
-    """
-    path = with_run_json(folder)
-    run = json.loads(path.read_text(encoding="utf-8"))
-    for name in ("shards", "paths", "longest", "model_name", "cut_at"):
-        del run[name]
-    run |= {"texts": [str(texts)], "model_path": str(model)}
-    path.write_text(json.dumps(run, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    for path in folder.glob("*.parquet"):
-        table = pyarrow.parquet.read_table(path)
-        ids = [f"{texts}:{id_.rpartition(':')[2]}" for id_ in table["id"].to_pylist()]
-        table = table.set_column(0, "id", pyarrow.array(ids, pyarrow.string()))
-        digest = digest_of(ids, table["text"].to_pylist())
-        table = table.replace_schema_metadata({b"modeling_roformer.texts": digest})
-        pyarrow.parquet.write_table(table, path, use_dictionary=False, write_page_checksum=True)
 
 
 class Killed(BaseException):

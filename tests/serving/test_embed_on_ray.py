@@ -1,161 +1,199 @@
-"""`roformer embed --ray` and `roformer vocab --ray`: results as without Ray, also if workers are killed."""
+"""`roformer embed --ray`: vectors as without Ray, also if a worker is killed, on a Ray that other users cannot use."""
 
 import os
+import secrets
+import shutil
 import signal
+import socket
+import subprocess
 import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet
 import pytest
-from helpers.small_texts import LEGACY, TEXTS
+from helpers.command_line import ROFORMER
+from helpers.messages import assert_states, refused
+from helpers.small_texts import TEXTS
+from helpers.vector_folders import shards_of
 
-from modeling_roformer.cluster.address import ClusterError
-from modeling_roformer.cluster.session import ray_session
-from modeling_roformer.serving.vectors import TextEncoder, embed
-from modeling_roformer.serving.vectors import vector_folder as vector_folder_module
-from modeling_roformer.tokenization.vocabulary_maker.word_vocabulary import make_word_vocabulary
+from modeling_roformer.serving.errors import ServingError
+from modeling_roformer.serving.vectors.on_ray import _check_token, check_address
 
-pytestmark = pytest.mark.ray
 MANY = [f"{text}{'明月' * (i % 7)}" for i in range(12) for text in TEXTS]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def ray_here():
-    """Start one Ray for all tests, with one thread per worker."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("OMP_NUM_THREADS", "1")
-        patch.setenv("RAY_OVERRIDE_RESOURCES", '{"CPU": 2}')
-        patch.setenv("RAY_worker_niceness", "0")
-        with ray_session():
-            yield
+@pytest.mark.parametrize("address", ["local", "auto", "head:6379", "10.0.0.1:65535", "[::1]:6379"])
+def test_addresses(address):
+    check_address(address)
+
+
+@pytest.mark.parametrize("address", ["head-node", "data:zh", "head:", "--workers", "a b:1", "ray://head:1"])
+def test_what_is_no_address_is_named(address):
+    with refused(ServingError, repr(address), "HOST:PORT", "local"):
+        check_address(address)
+
+
+def test_the_token_is_readable_by_its_owner_alone(tmp_path, monkeypatch):
+    """A token that others can read is refused; one from elsewhere is not checked."""
+    for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    token = tmp_path / ".ray" / "auth_token"
+    _check_token(create=False)
+    assert not token.exists()
+    _check_token(create=True)
+    made = token.read_text()
+    assert len(made) == 64 and token.stat().st_mode & 0o777 == 0o600
+    _check_token(create=True)
+    assert token.read_text() == made
+    for mode in (0o644, 0o604, 0o640):
+        token.chmod(mode)
+        for create in (False, True):
+            with refused(ServingError, f"chmod 600 {token}"):
+                _check_token(create)
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(token))  # mounted there by whoever runs the cluster
+    _check_token(create=True)
+
+
+def test_without_the_extra_one_sentence_says_what_to_install(saved, tmp_path, monkeypatch):
+    from modeling_roformer.serving.vectors import embed
+
+    (tmp_path / "texts.txt").write_text("今天\n", encoding="utf-8")
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with refused(ServingError, "ray", "pip install '.[ray]'"):
+        embed(saved("word"), tmp_path / "texts.txt", tmp_path / "out", ray="local")
 
 
 @pytest.fixture
-def texts(tmp_path):
-    path = tmp_path / "texts.txt"
-    path.write_text("".join(text + "\n" for text in MANY), encoding="utf-8")
-    return path
+def place(saved, tmp_path):
+    """Return a folder with texts, with their vectors computed without Ray in `here`, and with a home."""
+    (tmp_path / "texts.txt").write_text("".join(text + "\n" for text in MANY), encoding="utf-8")
+    (tmp_path / "home").mkdir()
+    done = subprocess.run([ROFORMER, *arguments(saved, "here")], cwd=tmp_path, env=environment(tmp_path))
+    assert done.returncode == 0
+    return tmp_path
 
 
-def read(folder):
-    """Return the ids and vectors of all shards."""
-    table = pyarrow.parquet.read_table(folder)
-    return table["id"].to_pylist(), np.array(table["vector"].to_pylist(), dtype=np.float32)
+def arguments(saved, out, *more):
+    return [
+        "embed",
+        str(saved("word")),
+        "texts.txt",
+        out,
+        "--shard-size",
+        "5",
+        "--keep-text",
+        *map(str, more),
+    ]
 
 
-def workers() -> list[int]:
-    """Return the process ids of Ray's workers."""
-    found = []
-    for name in filter(str.isdecimal, os.listdir("/proc")):
+def environment(place, **more):
+    """Return an environment with another home, and with two CPU cores for Ray, whatever this machine has."""
+    found = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    limits = {"OMP_NUM_THREADS": "1", "RAY_OVERRIDE_RESOURCES": '{"CPU": 2}', "RAY_worker_niceness": "0"}
+    return found | limits | {"HOME": str(place / "home")} | more
+
+
+def assert_same(one, other):
+    """Assert that two folders have the same ids and texts, and nearly the same vectors."""
+    one, other = map(pyarrow.parquet.read_table, (one, other))
+    assert one.column_names == other.column_names and len(one) == len(MANY)
+    assert one["id"] == other["id"] and one["text"] == other["text"]
+    np.testing.assert_allclose(*(np.stack(table["vector"].to_numpy()) for table in (one, other)), atol=1e-6)
+
+
+def processes_of(group: int) -> dict[int, str]:
+    """Return the processes of a process group or session, and their command lines."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*"):
         try:
-            with open(f"/proc/{name}/cmdline", "rb") as line:
-                if line.read().startswith(b"ray::MapWorker"):
-                    found.append(int(name))
+            fields = (path / "stat").read_text().rpartition(")")[2].split()
+            if group in (int(fields[2]), int(fields[3])):
+                found[int(path.name)] = (path / "cmdline").read_text().replace("\0", " ")
         except OSError:
             continue
     return found
 
 
-def test_a_worker_that_is_killed_in_the_middle_is_replaced_and_the_vectors_are_the_same(
-    saved, texts, tmp_path, monkeypatch
-):
-    embed(saved("word"), texts, tmp_path / "here", shard_size=5, keep_text=True)
-    write, killed = vector_folder_module.VectorFolder.write, []
-
-    def kill_when_three_are_done(self, name, data):
-        write(self, name, data)
-        if len(self.files()) == 3:
-            killed.append(workers()[0])
-            os.kill(killed[0], signal.SIGKILL)
-
-    monkeypatch.setattr(vector_folder_module.VectorFolder, "write", kill_when_three_are_done)
-    report = embed(saved("word"), texts, tmp_path / "ray", shard_size=5, keep_text=True, ray="local", workers=2)
-    assert killed and not os.path.exists(f"/proc/{killed[0]}")
-    assert (report.texts, report.shards) == (120, 24)
-    here, there = read(tmp_path / "here"), read(tmp_path / "ray")
-    assert there[0] == here[0] == [f"texts.txt:{i + 1}" for i in range(120)]
-    np.testing.assert_allclose(there[1], here[1], atol=1e-6)
-
-
-def test_chunks_of_documents_survive_a_killed_worker(saved, tmp_path, monkeypatch):
-    """A worker is killed in the middle of its documents, which other workers compute one at a time."""
-    (tmp_path / "documents").mkdir()
-    for i in range(24):
-        (tmp_path / "documents" / f"{i:02d}.txt").write_text("\n".join(MANY[5 * i : 5 * i + 5]), encoding="utf-8")
-    options = {"sample_by": "document", "chunk": 12, "overlap": 3, "shard_size": 4, "keep_text": True}
-    embed(saved("word"), tmp_path / "documents", tmp_path / "here", **options)
-    from ray import cloudpickle
-
-    module = sys.modules[__name__]
-    cloudpickle.register_pickle_by_value(module)
-    monkeypatch.setattr(sys.modules[embed.__module__], "TextEncoder", OnceDeadly)
-    monkeypatch.setattr(OnceDeadly, "mark", str(tmp_path / "killed"), raising=False)
-    report = embed(saved("word"), tmp_path / "documents", tmp_path / "ray", ray="local", workers=1, **options)
-    cloudpickle.unregister_pickle_by_value(module)
-    assert (tmp_path / "killed").exists()
-    here, there = read(tmp_path / "here"), read(tmp_path / "ray")
-    assert there[0] == here[0] and (report.texts, report.chunks) == (24, len(here[0])) and report.chunks > 48
-    np.testing.assert_allclose(there[1], here[1], atol=1e-6)
+@pytest.mark.ray
+def test_a_worker_that_is_killed_is_replaced_and_no_port_is_open_to_others(saved, place):
+    """The token is in a file of the user alone, and Ray listens on 127.0.0.1 alone; nothing is left behind."""
+    command = [ROFORMER, *arguments(saved, "ray", "--ray", "local", "--workers", 2, "--batch-tokens", 1)]
+    process = subprocess.Popen(
+        command, cwd=place, env=environment(place), stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    deadline = time.monotonic() + 500
+    while len(shards_of(place / "ray")) < 2:
+        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+        time.sleep(0.01)
+    found = processes_of(process.pid)
+    listening = addresses(found)
+    (worker, *_) = (number for number, line in found.items() if line.startswith("ray::MapWorker"))
+    os.kill(worker, signal.SIGKILL)
+    _, err = process.communicate(timeout=500)
+    assert process.returncode == 0 and "Traceback" not in err, err
+    assert_same(place / "here", place / "ray")
+    # 127.0.0.1, as the kernel writes it, and the same as an IPv6 address.
+    assert listening <= {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
+    assert listening
+    (token,) = (path for path in (place / "home").rglob("*") if path.is_file())
+    assert token == place / "home" / ".ray" / "auth_token" and token.stat().st_mode & 0o777 == 0o600
+    assert not any(token.read_text() in line for line in found.values())
 
 
-class OnceDeadly(TextEncoder):
-    """Encoder that kills its process at its second batch, in the first process alone."""
-
-    def __init__(self, *args, **options):
-        super().__init__(*args, **{**options, "batch_tokens": 24})
-        self.batches_done = 0
-
-    def pooled(self, batch, names=None):
-        self.batches_done += 1
-        if self.batches_done == 2 and not os.path.exists(self.mark):
-            open(self.mark, "w").close()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().pooled(batch, names)
-
-
-class Deadly(TextEncoder):
-    """Encoder whose process one text kills."""
-
-    def pooled(self, batch, names=None):
-        if any(len(ids) == len(self.tokenize([TEXTS[3]])[0]) for ids in batch):
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().pooled(batch, names)
+def addresses(processes) -> set[str]:
+    """Return the addresses on which processes listen."""
+    inodes = {}
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A":  # it listens
+                inodes[f"socket:[{fields[9]}]"] = fields[1].partition(":")[0]
+    found = set()
+    for number in processes:
+        for link in Path(f"/proc/{number}/fd").glob("*"):
+            try:
+                found.add(inodes.get(os.readlink(link)))
+            except OSError:
+                continue
+    return found - {None}
 
 
-def test_a_text_that_kills_its_worker_every_time_is_named_and_what_is_done_is_kept(saved, tmp_path, monkeypatch):
-    from ray import cloudpickle
-
-    module = sys.modules[__name__]
-    cloudpickle.register_pickle_by_value(module)  # workers cannot import it
-    path = tmp_path / "texts.txt"
-    path.write_text("".join(text + "\n" for text in ["今天", "明月", *TEXTS]), encoding="utf-8")
-    monkeypatch.setattr(sys.modules[embed.__module__], "TextEncoder", Deadly)
-    with pytest.raises(ClusterError, match=r"texts\.txt:6.* 3 times"):
-        embed(saved("word"), path, tmp_path / "out", shard_size=4, ray="local", workers=1)
-    monkeypatch.undo()
-    cloudpickle.unregister_pickle_by_value(module)
-    kept = embed(saved("word"), path, tmp_path / "out", shard_size=4).kept
-    assert kept <= 2 and len(read(tmp_path / "out")[0]) == 12
-
-
-def test_a_stopped_run_resumes_on_ray_with_relative_paths(saved, texts, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    embed(saved("word"), "texts.txt", "out", shard_size=30)
-    here = read(tmp_path / "out")
-    (tmp_path / "out" / "000002.parquet").unlink()
-    report = embed(saved("word"), "texts.txt", "out", shard_size=30, ray="local", workers=1)
-    assert (report.kept, report.shards) == (3, 4)
-    np.testing.assert_allclose(read(tmp_path / "out")[1], here[1], atol=1e-6)
-
-
-@pytest.mark.parametrize("base", [LEGACY / "character" / "vocab.txt", None])
-def test_words_are_the_same(tmp_path, base):
-    for part in range(6):  # one task each
-        lines = "".join(text + "\n" for text in MANY[part::6])
-        (tmp_path / f"{part}.txt").write_text(lines, encoding="utf-8")
-    made = {}
-    for name, options in {"here": {"num_proc": 1}, "ray": {"ray": "local"}}.items():
-        files = [tmp_path / f"{part}.txt" for part in range(6)]
-        report = make_word_vocabulary(files, base, tmp_path / name, min_count=1, **options)
-        made[name] = (tmp_path / name).read_text(encoding="utf-8"), report.tokens_after, report.documents
-    assert made["here"] == made["ray"]
+@pytest.mark.ray
+def test_on_a_cluster_of_this_machine_with_its_token(saved, place):
+    """A run that was stopped resumes there; another token, and an address without Ray, are refused."""
+    ray, token = Path(sys.executable).with_name("ray"), secrets.token_hex(32)
+    inside = environment(place, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=token, PYTHONUNBUFFERED="1")
+    folder = f"/tmp/r{secrets.token_hex(4)}"  # short, since a socket's path has at most 107 bytes
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    head = ["start", "--head", "--port", port, "--num-cpus", 2, "--include-dashboard", "false", "--block"]
+    head += ["--node-ip-address", "127.0.0.1", "--temp-dir", folder]
+    cluster = subprocess.Popen(
+        [ray, *map(str, head)], env=inside, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+    )
+    try:
+        next(line for line in cluster.stdout if b"--block" in line)  # it has started
+        (place / "there").symlink_to("here")
+        (place / "here" / "000002.parquet").rename(place / "before.parquet")
+        command = [ROFORMER, *arguments(saved, "there", "--ray", f"127.0.0.1:{port}", "--workers", 1)]
+        refused = subprocess.run(
+            command, cwd=place, env=inside | {"RAY_AUTH_TOKEN": "0" * 64}, capture_output=True, text=True
+        )
+        assert refused.returncode == 1 and len(shards_of(place / "here")) == 23, refused.stderr
+        done = subprocess.run(command, cwd=place, env=inside, capture_output=True, text=True)
+        assert done.returncode == 0 and "24, 23 of them kept" in done.stdout, done.stderr
+        one, other = (pyarrow.parquet.read_table(place / name) for name in ("before.parquet", "here/000002.parquet"))
+        assert one["id"] == other["id"]
+        np.testing.assert_allclose(*(np.stack(table["vector"].to_numpy()) for table in (one, other)), atol=1e-6)
+        too_many = [ROFORMER, *arguments(saved, "more", "--ray", f"127.0.0.1:{port}", "--workers", 3)]
+        done = subprocess.run(too_many, cwd=place, env=inside, capture_output=True, text=True)
+        assert done.returncode == 1
+        assert_states(done.stderr.splitlines()[-1], "--workers", 3, "1 to 2", "CPU cores")
+    finally:
+        os.killpg(cluster.pid, signal.SIGTERM)
+        cluster.communicate(timeout=100)
+        shutil.rmtree(folder, ignore_errors=True)
