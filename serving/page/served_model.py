@@ -5,7 +5,6 @@ from functools import cached_property
 from pathlib import Path
 
 import torch
-from transformers import PreTrainedTokenizerBase
 
 from ...registration import transformers
 from ...triplet_matching import AutoModelForTripletMatching
@@ -109,44 +108,38 @@ class ServedModel:
         return lines
 
     def read(self, text: object, *, around: int | None = None, name: str = "the text") -> Reading:
-        """Check a text and truncate it to what the model reads."""
-        return read(self.checked(text, name), self.tokenizer, self.longest, around=around, name=name)
+        """Check a text and read at most `longest` tokens, special tokens included.
+
+        They are the first tokens or, given `around`, a window that holds every token with that id.
+
+        Raises:
+            ServingError: the text is refused or has no token, or the tokens `around` are too far apart.
+        """
+        text = self.checked(text, name)
+        encoded = self.tokenizer(text, return_offsets_mapping=True, verbose=False)
+        ids, offsets = encoded["input_ids"], encoded["offset_mapping"]
+        inside = [i for i, sequence in enumerate(encoded.sequence_ids(0)) if sequence is not None]
+        if not inside:
+            raise ServingError(f"{name} has no token")
+        first, last = inside[0], inside[-1] + 1  # special tokens are at the ends
+        tokens = last - first
+        room = self.longest - (len(ids) - tokens)
+        start = _start([i - first for i in inside if ids[i] == around], tokens, room)
+        stop = min(start + room, tokens)
+        chosen = range(first + start, first + stop)
+        return Reading(
+            name=name,
+            ids=[*ids[:first], *(ids[i] for i in chosen), *ids[last:]],
+            offsets=[*[None] * first, *(tuple(offsets[i]) for i in chosen), *[None] * (len(ids) - last)],
+            tokens=tokens,
+            before=start,
+            after=tokens - stop,
+            part=text[offsets[chosen[0]][0] if start else 0 : offsets[chosen[-1]][1] if stop < tokens else len(text)],
+        )
 
     def ids(self, reading: Reading) -> torch.Tensor:
         """Return the ids on the model's device, of shape (1, length)."""
         return torch.tensor([reading.ids], device=self.model.device)
-
-
-def read(
-    text: str, tokenizer: PreTrainedTokenizerBase, longest: int, *, around: int | None = None, name: str = "the text"
-) -> Reading:
-    """Read at most `longest` tokens of a text, special tokens included.
-
-    They are the first tokens or, given `around`, a window that holds every token with that id.
-
-    Raises:
-        ServingError: the text has no token, or the tokens `around` are too far apart.
-    """
-    encoded = tokenizer(text, return_offsets_mapping=True, verbose=False)
-    ids, offsets = encoded["input_ids"], encoded["offset_mapping"]
-    inside = [i for i, sequence in enumerate(encoded.sequence_ids(0)) if sequence is not None]
-    if not inside:
-        raise ServingError(f"{name} has no token")
-    first, last = inside[0], inside[-1] + 1  # special tokens are at the ends
-    tokens = last - first
-    room = longest - (len(ids) - tokens)
-    start = _start([i - first for i in inside if ids[i] == around], tokens, room)
-    stop = min(start + room, tokens)
-    chosen = range(first + start, first + stop)
-    return Reading(
-        name=name,
-        ids=[*ids[:first], *(ids[i] for i in chosen), *ids[last:]],
-        offsets=[*[None] * first, *(tuple(offsets[i]) for i in chosen), *[None] * (len(ids) - last)],
-        tokens=tokens,
-        before=start,
-        after=tokens - stop,
-        part=text[offsets[chosen[0]][0] if start else 0 : offsets[chosen[-1]][1] if stop < tokens else len(text)],
-    )
 
 
 def _start(wanted: list[int], tokens: int, room: int) -> int:

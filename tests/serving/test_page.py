@@ -21,7 +21,7 @@ from modeling_roformer.serving.page.abilities import TABS, abilities_of
 from modeling_roformer.serving.page.examples import CHINESE, ENGLISH
 from modeling_roformer.serving.page.fill_mask import MASKS, fill, fill_document
 from modeling_roformer.serving.page.question_answering import answer_question
-from modeling_roformer.serving.page.served_model import LINES, Reading, ServedModel, read
+from modeling_roformer.serving.page.served_model import LINES, Reading, ServedModel
 from modeling_roformer.serving.page.similarity import compare, rank, triplet, vectors
 from modeling_roformer.serving.page.tasks import classify, entities, segments, write
 
@@ -135,29 +135,25 @@ def test_a_document_in_english_has_sentences_too(masked):
     assert alone == fill(masked, "It cost 3.5 [MASK] in all.").words
 
 
-@pytest.fixture(scope="module")
-def tokenizer():
-    return package.RoFormerTokenizer(str(page_models.VOCABULARY))
-
-
-def test_a_text_that_fits_is_read_as_the_tokenizer_does(tokenizer):
-    reading = read(TEXT, tokenizer, 512)
-    assert reading.ids == tokenizer(TEXT)["input_ids"] and reading.part == TEXT
+def test_a_text_that_fits_is_read_as_the_tokenizer_does(masked):
+    reading = masked.read(TEXT)
+    assert reading.ids == masked.tokenizer(TEXT)["input_ids"] and reading.part == TEXT
     assert (reading.tokens, reading.before, reading.after) == (len(reading.ids) - 2, 0, 0)
 
 
 @pytest.mark.parametrize("place", [0, 3, 40, 77, 99])
-def test_a_long_text_is_truncated_around_its_mask(tokenizer, place):
+def test_a_long_text_is_truncated_around_its_mask(masked, monkeypatch, place):
+    monkeypatch.setattr(masked, "longest", 22)
     parts = ["租金"] * 100
     parts[place] = "[MASK]"
-    text, mask = "，".join(parts), tokenizer.mask_token_id
-    ids = tokenizer(text)["input_ids"][1:-1]
-    reading = read(text, tokenizer, 22, around=mask)
+    text, mask = "，".join(parts), masked.tokenizer.mask_token_id
+    ids = masked.tokenizer(text)["input_ids"][1:-1]
+    reading = masked.read(text, around=mask)
     assert len(reading.ids) == 22 and mask in reading.ids
     assert reading.ids[1:-1] == ids[reading.before : len(ids) - reading.after]
     assert reading.part in text and reading.part.count("[MASK]") == 1
     assert reading.before == 0 or abs(reading.before + 10 - ids.index(mask)) <= 10
-    first = read(text, tokenizer, 22)
+    first = masked.read(text)
     assert (first.before, first.ids[1:-1]) == (0, ids[:20])
 
 
@@ -253,8 +249,8 @@ def test_what_visitors_write_is_no_html(masked):
         drawing.ranked(*rank(masked, text, case)),
         drawing.matrix(*compare(masked, case)),
         drawing.answered([{"answer": "<i>", "score": 1.0, "start": 0, "end": 3}], "<i> <b>"),
-        drawing.written(["<script>"], read(text, masked.tokenizer, 99)),
-        drawing.classified([("<b>", 1.0)], [read(text, masked.tokenizer, 99)]),
+        drawing.written(["<script>"], masked.read(text)),
+        drawing.classified([("<b>", 1.0)], [masked.read(text)]),
     ]
     for html in drawn:
         assert not re.search(r"<(?!/?(div|span|i|p|mark|h4|b|small|table|tr|th|td)\b)", html)
