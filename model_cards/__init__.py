@@ -3,6 +3,7 @@
 from .cards import card_for, published_checkpoints
 from .facts import conversion_facts, data_files, file_fact, measure, sha256_of
 from .folder_card import CardReport, card_of_folder, write_card
+from .trained_card import published_name, write_trained_card
 
 __all__ = [
     "CardReport",
@@ -13,6 +14,8 @@ __all__ = [
     "file_fact",
     "measure",
     "published_checkpoints",
+    "published_name",
     "sha256_of",
     "write_card",
+    "write_trained_card",
 ]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ..output.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from .comparing.curves import draw_learning_curves
     from .errors import TrainingError, exit_on_error
     from .metrics import metric
     from .pretraining.documents import Corpus, DocumentTokenizer
@@ -24,17 +25,18 @@ if TYPE_CHECKING:
     from .runs.finite_callback import FiniteCallback, NotFinite
     from .runs.learning_rate import fine_tuning_rate
     from .runs.run_folder import Run, last_checkpoint, start_run
-    from .runs.spread import spread
+    from .runs.spread import print_scores, spread
     from .runs.starting_models import fresh_model, load_tokenizer, trained_model
 
 __all__ = [
     "Corpus", "DocumentTokenizer", "FiniteCallback", "MaskingCollator", "MuonAndAdamW", "NotFinite", "Run", "Stage",
-    "TrainingError", "exit_on_error", "fine_tuning_rate", "fresh_model", "held_out_scores", "last_checkpoint",
-    "load_data", "load_texts", "load_tokenizer", "metric", "near_duplicates", "pretrain", "read_stages", "spread",
-    "start_run", "trained_model", "usual_stage",
+    "TrainingError", "draw_learning_curves", "exit_on_error", "fine_tuning_rate", "fresh_model", "held_out_scores",
+    "last_checkpoint", "load_data", "load_texts", "load_tokenizer", "metric", "near_duplicates", "pretrain",
+    "print_scores", "read_stages", "spread", "start_run", "trained_model", "usual_stage",
 ]  # fmt: skip
 
 _MODULES = {
+    "comparing.curves": ("draw_learning_curves",),
     "errors": ("TrainingError", "exit_on_error"),
     "metrics": ("metric",),
     "pretraining.documents": ("Corpus", "DocumentTokenizer"),
@@ -48,6 +50,6 @@ _MODULES = {
     "runs.learning_rate": ("fine_tuning_rate",),
     "runs.starting_models": ("fresh_model", "load_tokenizer", "trained_model"),
     "runs.run_folder": ("Run", "last_checkpoint", "start_run"),
-    "runs.spread": ("spread",),
+    "runs.spread": ("print_scores", "spread"),
 }
 __getattr__, __dir__ = lazy_names(__name__, {name: module for module, names in _MODULES.items() for name in names})

@@ -20,11 +20,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from accelerate.utils import set_seed
-from huggingface_hub import EvalResult
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
 
 from ...configuration import RoFormerConfig
-from ...model_cards.trained_card import published_name, write_trained_card
+from ...model_cards import published_name
 from ...output.console import no_transformers_bar
 from ..comparing.curves import draw_curves, read_logs
 from ..errors import TrainingError
@@ -79,8 +78,9 @@ def pretrain(
         )
     for stage in stages:  # before the first begins
         _device_batch(stage, device_tokens)
-    for part in filter(None, (corpus, held_out)):
-        part.documents()
+    documents = len(corpus.documents())
+    if held_out:
+        held_out.documents()
     settings = {
         "stages": [vars(stage) for stage in stages],
         "seed": seed,
@@ -99,10 +99,7 @@ def pretrain(
             # A stage always begins with the saved weights, so that a resumed run does the same as another one.
             model = type(model).from_pretrained(run.folder / f"stage-{number}" / "model")
         if processes().is_main_process:
-            with run.saving() as folder:
-                model.save_pretrained(folder)
-                tokenizer.save_pretrained(folder)
-                _write_card(folder, run, base, stages, corpus, held_out, seed)
+            _save(run, model, tokenizer, base, stages, corpus, documents, held_out, seed)
             draw_curves(run.folder)
         processes().wait_for_everyone()
     return model
@@ -195,21 +192,24 @@ def held_out_scores(output: str | Path) -> dict[str, float]:
     return {name: last[name] for name in ("eval_loss", "eval_accuracy") if name in last}
 
 
-def _write_card(folder: Path, run: Run, base, stages, corpus: Corpus, held_out: Corpus | None, seed: int) -> None:
-    """Write the card of the trained model. It has names of the data, without their folders."""
-    sources = [str(source) for source in corpus.sources]
-    data = ", ".join(map(published_name, held_out.sources)) if held_out else ""
-    write_trained_card(
-        folder,
-        run.folder.resolve().name,
-        f"Pre-trained to predict masked words, on {len(corpus.documents()):,} documents of "
-        f"{', '.join(map(published_name, sources))}.",
+def _save(
+    run: Run, model, tokenizer, base, stages, corpus: Corpus, documents: int, held_out: Corpus | None, seed: int
+) -> None:
+    """Save the trained model. Its card has names of the data, without their folders."""
+    sources, tested = ([str(source) for source in part.sources] if part else [] for part in (corpus, held_out))
+    run.save(
+        model,
+        tokenizer,
+        f"Pre-trained to predict masked words, on {documents:,} documents of {_names(sources)}.",
+        task="fill-mask",
+        scores={name.removeprefix("eval_"): value for name, value in held_out_scores(run.folder).items()},
+        tested_on=(_names(tested), "held out"),
         base=base,
         data=sources,
         hyperparameters={**{f"stage {number}": stage for number, stage in enumerate(stages, 1)}, "seed": seed},
-        scores=[
-            EvalResult("fill-mask", data, data, name.removeprefix("eval_"), value, dataset_split="held out")
-            for name, value in held_out_scores(run.folder).items()
-        ],
         trained_at=f"up to {max(stage.length for stage in stages):,} tokens",
     )
+
+
+def _names(sources: list[str]) -> str:
+    return ", ".join(map(published_name, sources))

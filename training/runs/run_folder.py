@@ -7,11 +7,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import datasets
+from huggingface_hub import EvalResult
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ...files.atomic_file import write_whole
 from ...files.atomic_folder import output_folder
 from ...files.lock import only_writer
-from ...model_cards import sha256_of
+from ...model_cards import published_name, sha256_of, write_trained_card
 from ..errors import TrainingError
 from .device import processes
 
@@ -40,6 +42,35 @@ class Run:
         """Write `results` into results.json, atomically. Raises a ValueError if a number is not finite."""
         write_json(self.folder / RESULTS, self.results)
 
+    def save(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        training: str,
+        task: str = "",
+        scores: Mapping[str, float] | None = None,
+        tested_on: tuple[str | Path, str] = ("", ""),
+        **card,
+    ) -> None:
+        """Save a trained model with its tokenizer and its card in `folder/model`, complete or not at all.
+
+        Args:
+            training: what the model was trained to do, on how many texts, for the card.
+            task: name of the task on the Hub, such as "text-classification".
+            scores: scores by name; NaN is refused with a ValueError.
+            tested_on: the data on which they were measured, and its split.
+            card: further arguments of `write_trained_card`. The name in the card is that of the folder.
+        """
+        data = published_name(tested_on[0])
+        results = [
+            EvalResult(task, data, data, name, value, dataset_split=tested_on[1])
+            for name, value in (scores or {}).items()
+        ]
+        with self.saving() as folder:
+            model.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
+            write_trained_card(folder, self.folder.resolve().name, training, scores=results, **card)
+
     @contextmanager
     def saving(self, name: str = "model") -> Iterator[Path]:
         """Yield a folder to save a model into. At the end of the block it becomes `folder/name`, in one step, in place
@@ -64,7 +95,7 @@ def start_run(
     Args:
         output: folder of the run.
         settings: what the results depend on, as JSON values or paths, such as `vars` of the script's arguments.
-            `output` and `resume` are left out.
+            `output`, `resume` and names in `data` are left out.
         data: what is read, by name. Files and folders are compared by the SHA-256 of their files, data sets of
             `datasets` by their fingerprint, and names on the Hub as they are. None stands for nothing.
         resume: whether to go on with a run, if there is one.
@@ -94,7 +125,7 @@ def _record_or_compare(folder: Path, settings: Mapping, data: Mapping, resume: b
     if is_used and not path.exists():
         raise TrainingError(f"{folder} is not empty and has no {SETTINGS}, so it cannot be resumed: name a new folder")
     now = {
-        "settings": {name: value for name, value in settings.items() if name not in _NOT_COMPARED},
+        "settings": {name: value for name, value in settings.items() if name not in {*_NOT_COMPARED, *data}},
         "data": {name: _identity(source) for name, source in data.items() if source is not None},
     }
     now = json.loads(json.dumps(now, default=str))
