@@ -25,28 +25,9 @@ if TYPE_CHECKING:
 MOST = 5e-5
 VECTORS = ("last_hidden_state", "pooler_output", "sentence_embedding", "token_embeddings")
 EVERY = 7  # mask every seventh token, as in training
-LONG = (
-    "唐朝是中国历史上一个繁荣的时代，首都长安有一百多万人口，是当时世界上最大的城市之一。来自各国的商人、学生和僧人住在"
-    "这里，带来了香料、音乐和新的宗教，也把丝绸、瓷器和造纸的方法带回自己的家乡。诗歌在这个时期达到了顶峰，人们在酒楼、"
-    "驿站和寺庙的墙上写诗，皇帝也用诗来选拔官员。"
-)
 # From two characters to six hundred: a question, news, law, a review, an encyclopedia, and some Latin letters and
 # digits.
-SENTENCES = (
-    "你好。",
-    "明天北京会下雨吗？",
-    "这家店的服务很好，菜也很好吃，下次还会再来。",
-    "手机的电池只用了三个月就坏了，客服一直不回消息，非常失望。",
-    "原告请求判令被告归还借款五万元及利息，并承担本案的全部诉讼费用。",
-    "机动车驾驶人应当遵守道路交通安全法律、法规的规定，按照操作规范安全驾驶、文明驾驶。",
-    "中国科学家在《自然》杂志上发表论文，介绍了他们在量子通信方面取得的新进展。",
-    "长江是亚洲最长的河流，全长6300多公里，发源于青藏高原，在上海注入东海。",
-    "The Great Wall，也就是长城，在1987年被列为世界文化遗产，每年有超过1000万人前来参观。",
-    "昨天下午，市政府召开会议，研究如何改善城市的公共交通。会议决定，今年将新增二十条公交线路，并在主要道路上"
-    "设置自行车道。",
-    LONG,
-    LONG * 4,
-)
+SENTENCES = (Path(__file__).parent / "sentences.txt").read_text(encoding="utf-8").splitlines()
 
 
 @dataclass
@@ -90,7 +71,7 @@ def read_texts(path: str | Path | None) -> list[str]:
         CorpusError: it cannot be read.
     """
     if path is None:
-        return list(SENTENCES)
+        return SENTENCES
     texts = [text for chunk in read_chunks(Path(path)) for text in chunk.documents("text")]
     if not texts:
         raise ServingError(f"{path} has no text; expected one text per line")

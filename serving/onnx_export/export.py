@@ -16,8 +16,9 @@ from ...files.atomic_folder import output_folder
 from ...output.console import bar_on_stderr
 from ...output.extras import not_installed
 from ..errors import ServingError
-from .agreement import read_texts
+from .agreement import MOST, compare, open_session, read_texts
 from .graph import LONGEST
+from .quantization import halve, quantize
 from .report import CARD, FLOAT16, FLOAT32, INT8, OnnxReport, card_of
 from .saved_model import load_model, load_tokenizer, saved_model
 
@@ -77,9 +78,7 @@ def export_onnx(
         _steps(progress, 4 + int8 + fp16, len(sentences) + 1) as (begin, advance),
     ):
         begin("loading")
-        from .agreement import MOST, compare, open_session
         from .graph import check_graph, write_graph
-        from .quantization import halve, quantize
         from .sentence_vectors import SentenceVectors
 
         tokenizer, model = load_tokenizer(saved), load_model(saved)
