@@ -6,10 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow.parquet
 import pytest
+from helpers.command_line import ROFORMER
 from helpers.messages import refused
 from helpers.paths import REPOSITORY
 
+from modeling_roformer.conversion import convert
 from modeling_roformer.serving.onnx_export.agreement import read_texts
 from modeling_roformer.serving.vectors import texts as texts_module
 from modeling_roformer.serving.vectors.texts import Texts
@@ -23,7 +26,6 @@ from modeling_roformer.training.translation.pairs import read_pairs
 
 TEXTS = ["今天天气很好。", "明月几时有", "租客要求退还押金"]
 NAMES = ["a.jsonl", "a.json", "a.ndjson", "a.NDJSON.gz", "wiki_00", "wiki_00.gz", "a.txt", "a.txt.gz", "a.data"]
-COMMAND = Path(sys.executable).with_name("roformer")
 
 
 def write(path: Path, text: str) -> Path:
@@ -69,15 +71,6 @@ def test_a_file_that_is_one_text_is_the_same_in_any_number_of_chunks(read, tmp_p
 def test_the_field_is_read_under_every_name(read, name, tmp_path):
     for before in ("", "\ufeff", "\n \r\n"):
         assert read(json_lines(tmp_path / name, before)) == TEXTS
-
-
-def test_a_pipe_is_read_once(tmp_path):
-    """Its content cannot be looked at before it is read."""
-    source = json_lines(tmp_path / "wiki_00")
-    code = "import sys; from pathlib import Path; from modeling_roformer.tokenization.vocabulary_maker import corpus\n"
-    code += "print([text for c in corpus.read_chunks(Path('/dev/stdin')) for text in c.documents('text')])"
-    done = subprocess.run([sys.executable, "-c", code], input=source.read_bytes(), capture_output=True, check=True)
-    assert done.stdout.decode().strip() == str(TEXTS)
 
 
 @pytest.mark.parametrize(
@@ -151,52 +144,31 @@ def test_a_folder_of_ndjson_is_a_corpus(tmp_path):
     assert not is_data_set(tmp_path / "folder") and not is_data_set("missing.ndjson")
 
 
-@pytest.fixture
-def roformer(tmp_path):
-    """Return a function that runs the installed command in a process of its own, outside the clone."""
-
-    def roformer(*arguments) -> str:
-        done = subprocess.run([COMMAND, *map(str, arguments)], cwd=tmp_path, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    return roformer
+def roformer(folder, *arguments, **options) -> str:
+    """Run the installed command in a process of its own, outside the clone."""
+    command = [ROFORMER, *map(str, arguments)]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, **options)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
-def test_the_installed_command_reads_the_field(roformer, tmp_path):
-    roformer("convert", REPOSITORY / "examples" / "roformer-mini-zh", "mini")
+def test_the_installed_command_reads_the_field(tmp_path):
+    convert(REPOSITORY / "tests" / "fixtures" / "legacy" / "word", tmp_path / "model")
     json_lines(tmp_path / "wiki_00", field="body")
-    write(tmp_path / "plain.txt", "\n".join(TEXTS))
-    shown = roformer("embed", "mini", "wiki_00", "vectors", "--field", "body", "--keep-text")
-    assert "3" in shown
-    import pyarrow.parquet
-
+    roformer(tmp_path, "embed", "model", "wiki_00", "vectors", "--field", "body", "--keep-text")
     found = pyarrow.parquet.read_table(tmp_path / "vectors" / "000000.parquet")
     assert found["text"].to_pylist() == TEXTS
-    roformer("embed", "mini", "plain.txt", "expected")
-    expected = pyarrow.parquet.read_table(tmp_path / "expected" / "000000.parquet")
-    assert found["vector"].to_pylist() == expected["vector"].to_pylist()
-    ranked = roformer("rank", "wiki_00", "vectors", "--field", "body", "--top-k", "1")
+    ranked = roformer(tmp_path, "rank", "wiki_00", "vectors", "--field", "body", "--top-k", "1")
     assert ranked.count("1.000") == 3 and "curid" not in ranked  # each query is a text of the corpus
 
 
-def test_a_vocabulary_has_no_names_of_fields(roformer, tmp_path):
-    json_lines(tmp_path / "a.txt", field="body")
-    roformer("vocab", "a.txt", "--output", "vocab.txt", "--field", "body", "--min-count", "1")
+def test_a_vocabulary_of_a_pipe_has_no_names_of_fields(tmp_path):
+    """A pipe is read once, so its content cannot be looked at before."""
+    rows = json_lines(tmp_path / "a.txt", field="body").read_text(encoding="utf-8")
+    options = ("--output", "vocab.txt", "--field", "body", "--min-count", "1")
+    roformer(tmp_path, "vocab", "/dev/stdin", *options, input=rows)
     entries = (tmp_path / "vocab.txt").read_text(encoding="utf-8").split("\n")
     assert "押金" in entries and not {"cur", "curid", "url", "id", "https"} & {e.removeprefix("##") for e in entries}
-
-
-def test_the_tokenization_benchmark_reads_the_field(tmp_path, monkeypatch):
-    pytest.importorskip("rjieba")
-    monkeypatch.syspath_prepend(str(REPOSITORY / "benchmarks"))
-    import tokenization
-
-    folder = tmp_path / "corpus"
-    folder.mkdir()
-    for path in (json_lines(folder / "a.ndjson"), json_lines(tmp_path / "wiki_00")):
-        assert tokenization.read_texts(path) == TEXTS
-    assert tokenization.read_texts(folder) == TEXTS
 
 
 def run_example(script, *arguments, folder):
