@@ -196,6 +196,7 @@ def initialise_words(
         )
 
         old = read_tokenizer(source)
+        before = old.get_vocab()  # a copy, which takes milliseconds
         tokenizer = _with_vocabulary(old, entries, new_vocab)
         names = [name for name in ("config.json", GENERATION) if name != GENERATION or (source / name).exists()]
         configs = {name: read_fields(source / name, encoding="utf-8") for name in names}
@@ -211,7 +212,7 @@ def initialise_words(
 
         _write_weights(folder / "model.safetensors", weights, specs, resized, composition.rows, progress)
         for name, values in configs.items():
-            values = _translated(source / name, values, old.get_vocab(), entries)
+            values = _translated(source / name, values, before, entries)
             values.pop("_name_or_path", None)  # a path on another machine
             if name == "config.json":
                 values |= {"vocab_size": len(entries), "pad_token_id": tokenizer.pad_token_id}
@@ -232,8 +233,8 @@ def initialise_words(
             model=", ".join(config.get("architectures") or [config["model_type"]]),
             entries_before=len(old),
             entries=len(entries),
-            dropped=len(old.get_vocab().keys() - entries.keys()),
-            never_found=never_found((entry for entry in entries if entry not in old.get_vocab()), tokenizer),
+            dropped=len(before.keys() - entries.keys()),
+            never_found=never_found((entry for entry in entries if entry not in before), tokenizer),
             composition=composition,
             resized=resized,
             unchanged=len(specs) - len(resized),
