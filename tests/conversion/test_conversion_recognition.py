@@ -115,7 +115,7 @@ SIGNS = [
 
 
 @pytest.mark.parametrize(("changes", "name", "title", "facts"), SIGNS)
-def test_what_variables_do_not_tell(changes, name, title, facts, tmp_path):
+def test_configuration_and_name_tell_families_with_the_same_variables(changes, name, title, facts, tmp_path):
     source = shutil.copytree(LEGACY / "word", tmp_path / name)
     edit_config(source, **changes)
     report = convert(source, tmp_path / "output")

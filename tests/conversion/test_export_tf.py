@@ -345,7 +345,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_bert4keras_cannot_compute(what, tmp_path):
+def test_settings_that_bert4keras_does_not_compute_are_refused(what, tmp_path):
     fields, facts = REFUSED[what]
     saved(tmp_path / "model", "RoFormerForMaskedLM", **fields)
     with refused(CheckpointError, tmp_path / "model" / "config.json", "bert4keras", *facts):
@@ -394,7 +394,7 @@ def test_a_tokenizer_that_a_vocabulary_does_not_tell(arguments, facts, tmp_path)
         export_tf(tmp_path / "model", tmp_path / "legacy")
 
 
-def test_what_is_in_the_original_form_already(tmp_path):
+def test_a_checkpoint_in_the_original_form_is_refused(tmp_path):
     with refused(CheckpointError, LEGACY / "word" / "bert_model.ckpt", "already"):
         export_tf(LEGACY / "word", tmp_path / "legacy")
 

@@ -303,7 +303,7 @@ def test_an_unknown_folder_is_one_sentence(case, tmp_path):
         ("x.zip", b"no zip", CheckpointError, ["readable .zip"]),
     ],
 )
-def test_what_is_no_folder_is_one_sentence(name, content, error, facts, tmp_path, monkeypatch):
+def test_a_path_that_is_no_folder_is_one_sentence(name, content, error, facts, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     if content is not None:
         Path(name).write_bytes(content)
@@ -449,7 +449,7 @@ def test_weights_of_an_earlier_download_are_not_asked(hub, converted):
         (Fault("GET /api/models", status=418, times=99), [418]),
     ],
 )
-def test_what_the_hub_does_not_tell_is_one_sentence(fault, facts, hub, converted):
+def test_a_refusal_of_the_hub_is_one_sentence(fault, facts, hub, converted):
     name = REPO
     if fault is None:
         name = "nobody/nothing"

@@ -96,7 +96,7 @@ CHOICES = ["--head classification", "--head triplet", "--head tokens", "--head n
         ("mlm", "best_model.h5", "classification", ["no Keras task layer", "--head classification"]),
     ],
 )  # fmt: skip
-def test_what_cannot_be_told_is_asked_for(name, file, head, facts, tmp_path):
+def test_an_ambiguous_task_layer_is_refused(name, file, head, facts, tmp_path):
     folder_with(tmp_path, name, file)
     said = not_converted(tmp_path, *facts, head=head)
     assert head == "auto" or not all(choice in said for choice in CHOICES)
@@ -175,7 +175,7 @@ def applied_to(layer: str):
         ("pooler", lambda layers: layers["Pooler-Dense"].pop("config"), ["model_config"]),
     ],
 )  # fmt: skip
-def test_what_the_configuration_of_a_whole_model_says(name, change, facts, tmp_path):
+def test_the_configuration_of_a_whole_model_is_checked(name, change, facts, tmp_path):
     path = folder_with(tmp_path, name, "whole_model.h5") / "whole_model.h5"
     edit_model_config(path, change)
     not_converted(tmp_path, "whole_model.h5", *facts)

@@ -65,7 +65,7 @@ def test_functions_are_functions_in_any_order_of_imports(tmp_path):
 
 
 @pytest.mark.parametrize("package", [conversion, hub])
-def test_what_a_package_says_that_it_has(package):
+def test_every_exported_name_is_there(package):
     assert set(package.__all__) <= set(dir(package))
     for name in package.__all__:
         assert getattr(package, name).__name__ == name and getattr(package, name).__doc__

@@ -318,7 +318,7 @@ def test_old_names_buffers_and_heads_that_nobody_uses(tmp_path):
 
 
 @pytest.mark.parametrize("how", ["added", "missing"])
-def test_what_the_body_is_called(how, tmp_path):
+def test_the_body_is_found_under_either_name(how, tmp_path):
     """A body saved under the head's names, and the other way round, as transformers reads them too."""
     config = transformers.RoFormerConfig(**SIZES)
     model = made(THEIRS.RoFormerModel if how == "added" else THEIRS.RoFormerForMaskedLM, config)

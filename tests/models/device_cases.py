@@ -76,7 +76,7 @@ def test_a_tensor_on_the_cpu_is_refused(mistake, device):
         (lambda x: torch.zeros(3, device=x.device), 0),
     ],
 )
-def test_what_waits_is_counted(reading, waits, device):
+def test_waits_are_counted(reading, waits, device):
     x = torch.ones(3, device=NAME)
     device.waits.clear()
     reading(x)

@@ -24,7 +24,7 @@ import modeling_roformer as ours
         (lambda x: x.cpu(), "cpu"),
     ],
 )
-def test_what_reads_is_counted(function, name):
+def test_reads_are_counted(function, name):
     assert host_reads(lambda: function(torch.arange(3))) == {name: 1}
 
 

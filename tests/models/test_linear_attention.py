@@ -724,7 +724,7 @@ def test_cross_attention_stays_softmax():
     torch.testing.assert_close(torch.cat(logits, 1), expected, atol=1e-9, rtol=0)
 
 
-def test_what_cannot_be_taken_back_is_said():
+def test_operations_that_need_a_cropped_cache_are_refused():
     model, ids = make_decoder("elu"), make_ids(1, 6)
     cache = model(ids, use_cache=True).past_key_values
     with refused(ValueError, "cache", "prompt_lookup_num_tokens"):

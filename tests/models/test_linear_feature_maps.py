@@ -178,7 +178,7 @@ WAYS = ["none", *(f"{what}{how}" for what in ("layers", "model's own", "whole") 
 @pytest.mark.filterwarnings("ignore:.*gradient_checkpointing_enable:FutureWarning")
 @pytest.mark.parametrize("interval", [1, 3])
 @pytest.mark.parametrize("way", WAYS)
-def test_what_is_computed_again_has_the_features_that_it_had(way, interval):
+def test_a_recomputed_layer_has_the_features_that_it_had(way, interval):
     """Two calls wait for one backward pass, as in contrastive learning: beside one that keeps everything, once the
     features have been drawn. They are drawn anew between steps, not within one."""
     model = make_model("favor", num_hidden_layers=2, linear_redraw_interval=interval, hidden_dropout_prob=0.0).train()

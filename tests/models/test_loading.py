@@ -277,7 +277,7 @@ def test_a_head_that_is_left_out_on_purpose_is_not_reported(model, tmp_path):
     assert "cls." not in done.stderr and "REPORT" not in done.stderr and "\x1b" not in done.stderr + done.stdout
 
 
-def test_what_is_unknown_in_a_head_that_is_used_is_reported(folder):
+def test_an_unknown_weight_of_a_used_head_is_reported(folder):
     change(folder, lambda weights: weights.update({"cls.predictions.other": torch.ones(2)}))
     _, report = RoFormerForMaskedLM.from_pretrained(folder, output_loading_info=True)
     assert list(report["unexpected_keys"]) == ["cls.predictions.other"]
@@ -301,7 +301,7 @@ def assert_same(model, loaded):
 
 @pytest.mark.parametrize("kind", [RoFormerModel, NezhaModel, RoFormerSeq2SeqModel])
 @pytest.mark.parametrize("sizes", [("50GB", "5KB"), ("5KB", "50GB"), ("4KB", "8KB"), ("8KB", "4KB"), ("50GB", "50GB")])
-def test_what_was_saved_last_is_loaded(tmp_path, kind, sizes):
+def test_the_weights_saved_last_are_loaded(tmp_path, kind, sizes):
     """transformers 5.24 loads a BERT's single file in place of the shards that were saved over it."""
     for seed, size in enumerate(sizes):
         model = tiny(seed, kind)

@@ -174,7 +174,7 @@ def test_a_label_on_a_hidden_target_token_counts(unpad):
 @pytest.mark.parametrize("fields", [{}, {"sparse_prediction": True}])  # fmt: skip
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("parts", [1, 3])
-def test_what_is_not_computed_is_not_missed(fields, encoding, parts, monkeypatch):
+def test_weights_of_parts_that_are_not_computed_are_not_missed(fields, encoding, parts, monkeypatch):
     """Loss and gradients without padding, of source and target, and with logits where there are labels alone."""
     monkeypatch.setattr("modeling_roformer.unpadding.LEAST_SAVED", 1)  # small models gain nothing, and would not pack
     labels = TARGET.clone()

@@ -128,7 +128,7 @@ def test_pairs_are_cut_longest_first(tokenizer, lengths, max_length):
         ("借款", ["dict", '"A"', '"B"', '"C"']),
     ],
 )
-def test_what_is_no_triplet_is_refused(folder, triplet, facts):
+def test_a_bad_triplet_is_refused(folder, triplet, facts):
     match = pipeline("triplet-matching", model=str(folder))
     for inputs in (triplet, [TRIPLET, triplet]):
         with refused(ValueError, *facts):

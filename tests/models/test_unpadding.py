@@ -299,7 +299,7 @@ def test_padding_is_left_out_where_no_label_lies_on_it(head, fields):
         ("RoFormerModel", {"add_pooling_layer": True, "pooler_activation": "tanh"}),
     ],
 )
-def test_what_is_read_of_a_whole_text_is_the_same(head, fields, mask):
+def test_outputs_of_a_whole_text_are_the_same(head, fields, mask):
     batch = make_batch(mask)
     if head == "RoFormerForMultipleChoice":
         batch = {name: x[:, None] for name, x in batch.items()}

@@ -58,7 +58,7 @@ def test_an_argument_that_nothing_reads_is_named_once(name, warnings):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_what_is_passed_to_every_model_is_not_warned_of(name, warnings):
+def test_arguments_that_every_model_gets_are_not_warned_of(name, warnings):
     known = dict.fromkeys([*TransformersKwargs.__annotations__, *FlashAttentionKwargs.__annotations__], 1)
     for taken in ("position_ids", "is_causal", "output_attentions", "cu_seq_lens_q", "seq_idx"):  # which are read
         del known[taken]
@@ -67,7 +67,7 @@ def test_what_is_passed_to_every_model_is_not_warned_of(name, warnings):
     assert not warnings
 
 
-def test_what_attention_functions_read_is_known(warnings):
+def test_arguments_of_attention_functions_are_not_warned_of(warnings):
     ours_already = {"module", "query", "key", "value", "attention_mask", "dropout", "scaling", "kwargs", "is_causal"}
     model = make_model("NezhaModel")  # whose attention reads none of it
     for name in ("sdpa", "flex_attention", "flash_attention_2"):

@@ -267,7 +267,7 @@ def test_encodings_are_made_when_asked_for(words):
         (float("nan"), ["text", "float", "str"]),
     ],
 )
-def test_what_is_not_text(words, text, facts):
+def test_an_input_that_is_no_text_is_refused(words, text, facts):
     with refused(ValueError, *facts):
         words(text)
 

@@ -124,7 +124,7 @@ def test_the_command(run, tmp_path):
         ("\n \n", [], ["corpus", "no text"]),
     ],
 )
-def test_what_cannot_be_is_refused(run, tmp_path, text, options, facts):
+def test_impossible_sizes_are_refused(run, tmp_path, text, options, facts):
     (tmp_path / "corpus.txt").write_text(text, encoding="utf-8")
     code, out, err = run("vocab", tmp_path / "corpus.txt", "--output", tmp_path / "new.txt", *options)
     assert code == 1 and out == "" and err.count("\n") == 1

@@ -447,7 +447,7 @@ def test_auto_tokenizer_finds_ours(tmp_path, name, with_config):
     assert tokenizer(ALL_TEXTS).input_ids == column("word_ids")
 
 
-def test_what_plain_transformers_refuses_is_found(tmp_path):
+def test_a_folder_that_plain_transformers_refuses_is_found(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "roformer"}))
     RoFormerTokenizer(str(FIXTURES / "vocab.txt"), user_dict=str(FIXTURES / "user_dict.txt")).save_pretrained(tmp_path)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)

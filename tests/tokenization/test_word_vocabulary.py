@@ -194,7 +194,7 @@ def test_the_command(run, base, tmp_path):
     assert again[0] == 0 and (tmp_path / "new" / "vocab.txt").read_text(encoding="utf-8") == made
 
 
-def test_what_is_read_is_not_replaced(run, base, tmp_path):
+def test_a_source_is_not_replaced(run, base, tmp_path):
     """Not even with --force, which is given by habit."""
     (tmp_path / "folder").mkdir()
     corpus = written(tmp_path / "folder" / "corpus.txt", DOCUMENTS)
