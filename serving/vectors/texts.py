@@ -4,13 +4,13 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 
 from ...output.console import sentence_of
 from ...output.extras import needs_extra
 from ...tokenization.vocabulary_maker.corpus import CorpusError, corpus_files, read_chunks
-from ...tokenization.vocabulary_maker.csv_table import CSV, TSV, csv_columns, csv_rows, is_csv
+from ...tokenization.vocabulary_maker.csv_table import CSV, TSV, csv_rows, is_csv
 from ..errors import ServingError
 
 with needs_extra("embed", ServingError):
@@ -126,7 +126,9 @@ class Texts:
             batches = lambda columns: file.iter_batches(_ROWS, columns=columns)  # noqa: E731
             return self._table(str(path), name, file.schema_arrow, size, file.metadata.num_rows, batches)
         if is_csv(path):
-            return size, partial(self._csv_pieces, path, name, self._columns(str(path), csv_columns(path)))
+            header = next(csv_rows(path), ([], 0))[0]
+            places = [header.index(column) for column in self._columns(str(path), header)]
+            return size, partial(self._csv_pieces, path, name, places)
         return size, partial(self._line_pieces, path, name)
 
     def _data_set(self, source: Path, name: str) -> Source:
@@ -184,16 +186,13 @@ class Texts:
             raise CorpusError(f"{where} {number}: no field {self.field!r}: name the field of the text with --field")
         if text is not None and not isinstance(text, str):
             raise CorpusError(f"{where} {number}: the field {self.field!r} is not a string")
-        if self.id_field is not None and self.id_field not in record and _has_text(text):
-            raise ServingError(
-                f"{where} {number}: no field {self.id_field!r}: name the field of the id with --id-field"
-            )
         return self._row(name, where, number, text, record.get(self.id_field))
 
-    def _csv_pieces(self, path: Path, name: str, columns: list[str]) -> Pieces:
+    def _csv_pieces(self, path: Path, name: str, places: list[int]) -> Pieces:
         before, where = 0, f"{path}, row"
-        for number, (fields, position) in enumerate(csv_rows(path, columns), 1):
-            yield [self._row(name, where, number, fields[0], fields[-1] or None)], position - before
+        for number, (fields, position) in enumerate(islice(csv_rows(path), 1, None), 1):
+            text, id_ = fields[places[0]], fields[places[-1]] or None
+            yield [self._row(name, where, number, text, id_)], position - before
             before = position
 
     def _table(self, where: str, name: str, schema: pyarrow.Schema, size: float, rows: int, batches) -> Source:

@@ -17,7 +17,7 @@ import pytest
 import torch
 from helpers.messages import assert_states, refused
 from helpers.small_texts import TEXTS
-from helpers.vector_folders import killed_after, read_settings, shards_of
+from helpers.vector_folders import shards_of
 from transformers import AutoModel, AutoTokenizer
 
 from modeling_roformer.serving.errors import ServingError
@@ -148,22 +148,6 @@ def test_chunks_of_every_kind_of_source(saved, tmp_path, suffix):
             np.testing.assert_allclose(vectors, expected[1], atol=2e-6)
 
 
-@pytest.mark.parametrize("keep_text", [False, True])
-@pytest.mark.parametrize("renamed", range(6))
-def test_a_run_with_chunks_that_is_killed_at_any_file_ends_as_one_that_was_not(
-    saved, articles, tmp_path, monkeypatch, renamed, keep_text
-):
-    options = {"sample_by": "document", "chunk": 16, "overlap": 4, "shard_size": 1, "keep_text": keep_text}
-    embed(saved("word"), articles, tmp_path / "whole", **options)
-    with killed_after(renamed, monkeypatch):
-        embed(saved("word"), articles, tmp_path / "out", **options)
-    done = len(shards_of(tmp_path / "out"))
-    if done and read_settings(tmp_path / "out")["shards"]:
-        assert rank(TEXTS[0], tmp_path / "out", model=saved("word")).finished is False
-    assert embed(saved("word"), articles, tmp_path / "out", **options).kept <= done
-    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
-
-
 def test_the_command_that_is_killed_resumes(saved, articles, tmp_path):
     for i in range(200):
         (articles / f"n{i:03d}.txt").write_text(LONG[i % 4] + str(i), encoding="utf-8")
@@ -217,11 +201,6 @@ def test_options_that_do_not_fit(saved, articles, tmp_path, options, facts):
     with refused(ServingError, *facts):
         embed(saved("word"), articles, tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
-
-
-def test_chunks_that_a_model_cannot_read_are_refused(saved, articles, tmp_path):
-    with refused(ServingError, saved("wobert"), 16, "chunk", 17):
-        embed(saved("wobert"), articles, tmp_path / "out", chunk=17)
 
 
 @pytest.mark.parametrize("shard_size", [1, 3, 100])
