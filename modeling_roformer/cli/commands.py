@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Annotated
 
 from rich.console import Console
-from typer import Argument, Exit, Option
+from typer import Argument, Exit, Option, Typer
 
 from .. import __version__
-from .plain_flags import App, Group
 
-app = App(name="roformer", cls=Group, no_args_is_help=True, pretty_exceptions_enable=False)
+app = Typer(name="roformer", no_args_is_help=True, pretty_exceptions_enable=False)
 stdout = Console()
 stderr = Console(stderr=True)
 
@@ -28,29 +27,36 @@ def show_note(sentence: str) -> None:
     stderr.print(f"note: {sentence}", highlight=False, markup=False, soft_wrap=True)
 
 
+Version = Annotated[bool, Option("--version", help="Show the version.", callback=show_version, is_eager=True)]
 SavedModel = Annotated[Path, Argument(metavar="DIR", help="A saved model with its tokenizer.")]
+NewFolder = Annotated[Path, Argument(metavar="OUT", help="Folder to create.")]
+RepoId = Annotated[str, Argument(metavar="REPO_ID", help="OWNER/NAME on the Hub.")]
+Revision = Annotated[str | None, Option(metavar="REV", help="A branch, tag or commit.")]
 Force = Annotated[bool, Option("--force", help="Replace an existing model, in one step.")]
 TextField = Annotated[str, Option("--field", "--text", help="Field or column with the text.")]
+Device = Annotated[str | None, Option(help="cpu, cuda, cuda:1 …; by default an accelerator, if any.")]
+RAY_HELP = "Run on Ray: HOST:PORT of a cluster, auto for this machine's, or local. Extra: ray."
+HEAD_HELP = (
+    "Input of a fine-tuned Keras model's task layer, if its file does not say: classification ([CLS]), pooler "
+    "(with_pool=True), linear-pooler (with_pool='linear'), triplet (mean of the tokens), tokens (each), or none."
+)
+RayAddress = Annotated[str | None, Option(metavar="ADDRESS", help=RAY_HELP)]
 
 
 @app.callback()
 def commands(
-    version: Annotated[
-        bool, Option("--version", help="Show the version.", callback=show_version, is_eager=True)
-    ] = False,
+    version: Version = False,
 ) -> None:
     """Convert, inspect, publish, export and serve RoFormer models, make vocabularies, and search with vectors."""
 
 
 @app.command()
 def pull(
-    repo_id: Annotated[str, Argument(metavar="REPO_ID", help="OWNER/NAME on the Hub.")],
-    directory: Annotated[Path, Argument(metavar="DIR", help="Folder to create.")],
-    revision: Annotated[str | None, Option(metavar="REV", help="A branch, tag or commit.")] = None,
+    repo_id: RepoId,
+    directory: NewFolder,
+    revision: Revision = None,
     force: Force = False,
-    local_files_only: Annotated[
-        bool, Option("--local-files-only", help="Use the cache, without a connection.")
-    ] = False,
+    local_files_only: Annotated[bool, Option("--local-files-only", help="Use the cache alone.")] = False,
 ) -> None:
     """Download a repository from the Hugging Face Hub, and verify the checksum of every file."""
     from ..hub import pull as pull_repository
@@ -64,7 +70,7 @@ def pull(
 @app.command()
 def info(
     where: Annotated[str, Argument(metavar="DIR_OR_REPO", help="Folder or .zip of a checkpoint, or name on the Hub.")],
-    revision: Annotated[str | None, Option(help="Branch, tag or commit on the Hub.")] = None,
+    revision: Revision = None,
     as_json: Annotated[bool, Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Describe a checkpoint without loading it: family, size, vocabulary, positions, source."""
@@ -80,26 +86,12 @@ def info(
 
 @app.command()
 def convert(
-    legacy_dir: Annotated[
-        Path,
-        Argument(
-            metavar="LEGACY_DIR", help="Folder or .zip; with --all, a folder of them. HDF5 needs the extra keras."
-        ),
-    ],
-    output_dir: Annotated[Path, Argument(metavar="OUTPUT_DIR", help="Folder to create; with --all, one of folders.")],
+    legacy_dir: Annotated[Path, Argument(help="Folder or .zip. HDF5 needs the extra keras.")],
+    output_dir: Annotated[Path, Argument(help="Folder to create.")],
     family: Annotated[str, Option(help="auto (detect), roformer, gpt, sim, v2, wobert, simbert or wonezha.")] = "auto",
-    as_family: Annotated[
-        str | None, Option("--as", metavar="FAMILY", help="roformer: turn a BERT into a RoFormer to train further.")
-    ] = None,
+    as_family: Annotated[str | None, Option("--as", help="roformer: turn a BERT into a RoFormer to train.")] = None,
     checkpoint: Annotated[str | None, Option(metavar="PREFIX", help="Checkpoint to convert, of several.")] = None,
-    head: Annotated[
-        str,
-        Option(
-            help="Input of a fine-tuned Keras model's task layer, if its file does not say: classification ([CLS]), "
-            "pooler (with_pool=True), linear-pooler (with_pool='linear'), triplet (mean of the tokens), tokens (each "
-            "token), or none to leave the layer out."
-        ),
-    ] = "auto",
+    head: Annotated[str, Option(help=HEAD_HELP)] = "auto",
     dtype: Annotated[str, Option(help="dtype of the result: float32, float16, bfloat16 or float64.")] = "float32",
     max_shard_size: Annotated[str, Option(metavar="SIZE", help="Most bytes per weights file: 500MB, 5GB ...")] = "5GB",
     all_: Annotated[bool, Option("--all", help="Convert every checkpoint in LEGACY_DIR into OUTPUT_DIR.")] = False,
@@ -125,15 +117,9 @@ def convert(
 
 @app.command()
 def vocab(
-    corpus: Annotated[
-        list[Path],
-        Argument(metavar="CORPUS...", help="Text (a document per line), JSON Lines, .gz of them, or folders."),
-    ],
+    corpus: Annotated[list[Path], Argument(help="Text (a document per line), JSON Lines, .gz of them, or folders.")],
     output: Annotated[Path, Option(metavar="VOCAB_TXT", help="File to write.")],
-    base: Annotated[
-        Path | None,
-        Option(metavar="VOCAB_TXT", help="Start from this vocabulary; by default from the corpus' characters."),
-    ] = None,
+    base: Annotated[Path | None, Option(metavar="VOCAB_TXT", help="Vocabulary to start from.")] = None,
     size: Annotated[int, Option(help="Maximum number of entries.")] = 50_000,
     min_count: Annotated[int, Option(help="Minimum occurrences of a word.")] = 5,
     max_length: Annotated[int, Option(help="Maximum characters of a word.")] = 16,
@@ -153,9 +139,9 @@ def vocab(
 
 @app.command()
 def vocab_init(
-    checkpoint_dir: Annotated[Path, Argument(metavar="CHECKPOINT_DIR", help="A saved BERT or RoFormer.")],
+    checkpoint_dir: SavedModel,
     new_vocab: Annotated[Path, Argument(metavar="VOCAB_TXT", help="A vocabulary that `roformer vocab` made.")],
-    output_dir: Annotated[Path, Argument(metavar="OUTPUT_DIR", help="Folder to create.")],
+    output_dir: NewFolder,
     force: Force = False,
 ) -> None:
     """Give a checkpoint a new vocabulary; a new word's embedding is the mean of its characters'."""
@@ -167,31 +153,21 @@ def vocab_init(
 @app.command()
 def embed(
     directory: SavedModel,
-    texts: Annotated[
-        list[str],
-        Argument(metavar="TEXTS...", help="Text, JSON Lines, CSV, TSV, .gz, Parquet, folders, data sets."),
-    ],
+    texts: Annotated[list[str], Argument(help="Text, JSON Lines, CSV, TSV, .gz, Parquet, folders, data sets.")],
     output: Annotated[Path, Argument(metavar="OUT", help="Folder of vectors to create, or to resume.")],
     field: TextField = "text",
     id_field: Annotated[str | None, Option(help="Field or column with the id; by default file and line.")] = None,
     sample_by: Annotated[str, Option(help="What is a text in a text file: line or document, the whole file.")] = "line",
     max_length: Annotated[int | None, Option(help="Maximum tokens; by default the model's, at most 8192.")] = None,
-    chunk: Annotated[
-        int | None, Option(metavar="TOKENS", help="Split texts into chunks of this length, each with a vector.")
-    ] = None,
-    overlap: Annotated[int | None, Option(metavar="TOKENS", help="Tokens that two neighbouring chunks share.")] = None,
+    chunk: Annotated[int | None, Option(help="Split texts into chunks of so many tokens.")] = None,
+    overlap: Annotated[int | None, Option(help="Tokens that two neighbouring chunks share.")] = None,
     dtype: Annotated[str, Option(help="dtype of the model: float32, bfloat16 or float16.")] = "float32",
     vector_dtype: Annotated[str, Option(help="dtype of the stored vectors: float32 or float16.")] = "float32",
     keep_text: Annotated[bool, Option("--keep-text", help="Store the texts beside their vectors.")] = False,
     shard_size: Annotated[int, Option(help="Texts per file, and in memory.")] = 4096,
     batch_tokens: Annotated[int, Option(help="Tokens per batch.")] = 16_384,
-    device: Annotated[str | None, Option(help="cpu, cuda, cuda:1 …; by default an accelerator, if any.")] = None,
-    ray: Annotated[
-        str | None,
-        Option(
-            metavar="ADDRESS", help="Run on Ray: HOST:PORT of a cluster, auto for this machine's, or local. Extra: ray."
-        ),
-    ] = None,
+    device: Device = None,
+    ray: RayAddress = None,
     workers: Annotated[int | None, Option(help="Number of Ray workers; by default one per GPU or machine.")] = None,
 ) -> None:
     """Write vectors of texts into Parquet files; the same command resumes where it was stopped. Extra: embed."""
@@ -212,7 +188,7 @@ def rank(
     top_k: Annotated[int, Option(help="Number of texts to show for each query.")] = 10,
     field: TextField = "text",
     model: Annotated[Path | None, Option(metavar="DIR", help="Model of the vectors, if it has been moved.")] = None,
-    device: Annotated[str | None, Option(help="Device for the vectors of the queries.")] = None,
+    device: Device = None,
 ) -> None:
     """Show the texts of a corpus that are closest to a query, by the cosines of all vectors. Extra: embed."""
     from ..serving.vectors import rank as rank_texts
@@ -243,12 +219,10 @@ def page(
 @app.command()
 def export_onnx(
     directory: SavedModel,
-    output: Annotated[Path, Argument(metavar="OUT", help="Folder to create.")],
+    output: NewFolder,
     int8: Annotated[bool, Option("--int8", help="Also write a graph with int8 weights.")] = False,
     fp16: Annotated[bool, Option("--fp16", help="Also write a graph in float16.")] = False,
-    vectors: Annotated[
-        bool, Option("--vectors", help="Write the encoder alone, with the vector of a text as output.")
-    ] = False,
+    vectors: Annotated[bool, Option("--vectors", help="Write the encoder alone, for vectors of texts.")] = False,
     texts: Annotated[Path | None, Option(metavar="FILE", help="Texts to compare outputs on, one per line.")] = None,
     force: Force = False,
 ) -> None:
@@ -263,7 +237,7 @@ def export_onnx(
 @app.command()
 def export_tf(
     directory: SavedModel,
-    legacy_dir: Annotated[Path, Argument(metavar="LEGACY_DIR", help="Folder to create.")],
+    legacy_dir: NewFolder,
     prefix: Annotated[str, Option(help="Prefix of the checkpoint's file names.")] = "bert_model.ckpt",
     force: Force = False,
 ) -> None:
@@ -274,7 +248,7 @@ def export_tf(
 
 
 @app.command()
-def card(directory: Annotated[Path, Argument(metavar="DIR", help="A saved model.")]) -> None:
+def card(directory: SavedModel) -> None:
     """Write the model card of a folder, or update its table of facts and add missing metadata."""
     from ..model_cards import write_card
 
@@ -284,7 +258,7 @@ def card(directory: Annotated[Path, Argument(metavar="DIR", help="A saved model.
 @app.command()
 def bundle(
     directory: SavedModel,
-    output: Annotated[Path, Argument(metavar="OUT", help="Folder to create.")],
+    output: NewFolder,
     force: Force = False,
 ) -> None:
     """Copy a saved model with its code, for programs that load it with trust_remote_code, without this package."""
@@ -297,10 +271,8 @@ def bundle(
 @app.command()
 def push(
     directory: SavedModel,
-    repo_id: Annotated[str, Argument(metavar="REPO_ID", help="OWNER/NAME on the Hub; created if it does not exist.")],
-    with_code: Annotated[
-        bool, Option("--with-code", help="Also upload the code, for use without this package.")
-    ] = False,
+    repo_id: RepoId,
+    with_code: Annotated[bool, Option("--with-code", help="Also upload the code.")] = False,
     private: Annotated[bool, Option("--private", help="Create a private repository.")] = False,
     revision: Annotated[str | None, Option(metavar="BRANCH", help="Branch; created if it does not exist.")] = None,
     create_pr: Annotated[bool, Option("--create-pr", help="Open a pull request, and print its address.")] = False,
