@@ -35,12 +35,16 @@ Revision = Annotated[str | None, Option(metavar="REV", help="A branch, tag or co
 Force = Annotated[bool, Option("--force", help="Replace an existing model, in one step.")]
 TextField = Annotated[str, Option("--field", "--text", help="Field or column with the text.")]
 Device = Annotated[str | None, Option(help="cpu, cuda, cuda:1 …; by default an accelerator, if any.")]
-RAY_HELP = "Run on Ray: HOST:PORT of a cluster, auto for this machine's, or local. Extra: ray."
 HEAD_HELP = (
     "Input of a fine-tuned Keras model's task layer, if its file does not say: classification ([CLS]), pooler "
     "(with_pool=True), linear-pooler (with_pool='linear'), triplet (mean of the tokens), tokens (each), or none."
 )
-RayAddress = Annotated[str | None, Option(metavar="ADDRESS", help=RAY_HELP)]
+RayAddress = Annotated[
+    str | None,
+    Option(
+        metavar="ADDRESS", help="Run on Ray: HOST:PORT of a cluster, auto for this machine's, or local. Extra: ray."
+    ),
+]
 
 
 @app.callback()
