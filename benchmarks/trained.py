@@ -127,17 +127,16 @@ def characters(folder: Path) -> dict[str, Table]:
 
 def classification(*folders: Path) -> dict[str, Table]:
     """Return the accuracies of each run, in the order of the numbers of training texts."""
-    from modeling_roformer.training.finetuning.results import read_seeds
-
     table = Table("run", "seeds", "texts: training, validation, test", "validation accuracy", "test accuracy")
     saved = {name: saved_in(folder) for name, folder in by_name(folders).items()}
-    for of in saved.values():
-        read_seeds(of)
-    for name, run in sorted(saved.items(), key=lambda item: item[1]["settings"]["texts"]["train"]):
+    # Earlier versions kept the numbers of texts among the settings.
+    texts_of = {name: run.get("texts") or run["settings"]["texts"] for name, run in saved.items()}
+    for name, run in sorted(saved.items(), key=lambda item: texts_of[item[0]]["train"]):
         if not run["seeds"]:
             continue
         scores = [seed["scores"] for seed in run["seeds"].values() if not seed.get("failed")]
-        texts = ", ".join(f"{number:,}" for number in run["settings"]["texts"].values())
+        sizes = texts_of[name]
+        texts = ", ".join(f"{sizes[part]:,}" for part in ("train", "validation", "test") if part in sizes)
         seeds = number_of_seeds(len(scores), len(run["seeds"]) - len(scores))
         cells = ["failed", "failed"]
         if scores:

@@ -23,8 +23,7 @@ from transformers import (
     set_seed,
 )
 
-import modeling_roformer  # noqa: F401, registers RoFormer with the Auto classes
-from modeling_roformer import training
+from modeling_roformer import training  # registers RoFormer with the Auto classes too
 
 PARTS = ("train", "validation", "test")
 

@@ -13,8 +13,6 @@ from modeling_roformer.tokenization import RoFormerTokenizer
 from modeling_roformer.tokenization.segmentation import read_user_dict
 from modeling_roformer.tokenization.vocabulary import read_vocabulary
 from modeling_roformer.tokenization.vocabulary_maker.corpus import read_chunks
-from modeling_roformer.training.finetuning.glue import read_task
-from modeling_roformer.training.finetuning.labelled_text import read_labelled
 from modeling_roformer.training.pretraining.stages import read_stages
 from modeling_roformer.training.translation.pairs import read_pairs
 from modeling_roformer.training.translation.setting import read_setting
@@ -27,18 +25,6 @@ TRIPLETS = "".join(f"{json.dumps(TRIPLET | {'label': 'BC'[i % 2]}, ensure_ascii=
 
 def documents(path):
     return [text for chunk in read_chunks(path) for text in chunk.documents("text")]
-
-
-def read_classes(path):
-    return read_labelled(path).to_list()
-
-
-def glue(path):
-    folder = path.parent / "sst2"
-    folder.mkdir(exist_ok=True)
-    for part in ("train", "dev"):
-        (folder / f"{part}.tsv").write_bytes(path.read_bytes())
-    return {part: rows.to_list() for part, rows in read_task("sst2", path.parent).items()}
 
 
 def translations(path):
@@ -59,9 +45,7 @@ def laboratory(path):
         (read_user_dict, "user.txt", "今天 3\n天气\n"),
         (documents, "corpus.txt", "今天\n天气\n"),
         (documents, "corpus.jsonl", '{"text": "今天"}\n'),
-        (read_classes, "labelled.txt", "很好\t1\n很差\t0\n"),
         (read_triplets, "triplets.jsonl", TRIPLETS),
-        (glue, "task.tsv", "sentence\tlabel\ngood\t1\nbad\t0\n"),
         (translations, "pairs.txt", "one\ntwo\n"),
         (read_texts, "texts.txt", "今天\n天气\n"),
         (laboratory, "text.txt", "明月几时有\n"),

@@ -14,6 +14,7 @@ from ..output.lazy_names import lazy_names
 if TYPE_CHECKING:
     from .comparing.curves import draw_learning_curves
     from .errors import TrainingError, exit_on_error
+    from .finetuning.glue import GLUE_TASKS, read_glue
     from .metrics import metric
     from .pretraining.documents import Corpus, DocumentTokenizer
     from .pretraining.masking import MaskingCollator
@@ -29,15 +30,16 @@ if TYPE_CHECKING:
     from .runs.starting_models import fresh_model, load_tokenizer, trained_model
 
 __all__ = [
-    "Corpus", "DocumentTokenizer", "FiniteCallback", "MaskingCollator", "MuonAndAdamW", "NotFinite", "Run", "Stage",
-    "TrainingError", "draw_learning_curves", "exit_on_error", "fine_tuning_rate", "fresh_model", "held_out_scores",
-    "last_checkpoint", "load_data", "load_texts", "load_tokenizer", "metric", "near_duplicates", "pretrain",
-    "print_scores", "read_stages", "spread", "start_run", "trained_model", "usual_stage",
+    "GLUE_TASKS", "Corpus", "DocumentTokenizer", "FiniteCallback", "MaskingCollator", "MuonAndAdamW", "NotFinite",
+    "Run", "Stage", "TrainingError", "draw_learning_curves", "exit_on_error", "fine_tuning_rate", "fresh_model",
+    "held_out_scores", "last_checkpoint", "load_data", "load_texts", "load_tokenizer", "metric", "near_duplicates",
+    "pretrain", "print_scores", "read_glue", "read_stages", "spread", "start_run", "trained_model", "usual_stage",
 ]  # fmt: skip
 
 _MODULES = {
     "comparing.curves": ("draw_learning_curves",),
     "errors": ("TrainingError", "exit_on_error"),
+    "finetuning.glue": ("GLUE_TASKS", "read_glue"),
     "metrics": ("metric",),
     "pretraining.documents": ("Corpus", "DocumentTokenizer"),
     "pretraining.masking": ("MaskingCollator",),

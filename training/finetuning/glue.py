@@ -1,19 +1,16 @@
 """GLUE tasks of Table 2 of the RoFormer paper (arXiv:2104.09864), read from files or data sets."""
 
-import csv
-import io
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import datasets
 
 from ..errors import TrainingError
-from ..runs.data_sets import load_data_set
+from ..runs.data import load_data, load_texts
 
 
 @dataclass(frozen=True)
-class Task:
+class GlueTask:
     """GLUE task: the columns of its files, its classes and its score.
 
     title: GLUE's name of the task and of its folder.
@@ -35,125 +32,57 @@ class Task:
 
 
 _PAIR = ("sentence1", "sentence2")
-_MNLI = ("entailment", "neutral", "contradiction")
-TASKS = {
-    "mrpc": Task("MRPC", ("#1 String", "#2 String"), "Quality", ("0", "1"), "f1", columns=_PAIR),
-    "sst2": Task("SST-2", ("sentence",), "label", ("0", "1"), "accuracy"),
-    "qnli": Task("QNLI", ("question", "sentence"), "label", ("entailment", "not_entailment"), "accuracy"),
-    "stsb": Task("STS-B", _PAIR, "score", (), "spearman"),
-    "qqp": Task("QQP", ("question1", "question2"), "is_duplicate", ("0", "1"), "f1"),
-    "mnli": Task(
-        "MNLI", _PAIR, "gold_label", _MNLI, "accuracy", ("premise", "hypothesis"), ("_matched", "_mismatched")
-    ),
+_NLI = ("entailment", "neutral", "contradiction")
+_OF_NLI = (("premise", "hypothesis"), ("_matched", "_mismatched"))  # columns and splits
+GLUE_TASKS = {
+    "mrpc": GlueTask("MRPC", ("#1 String", "#2 String"), "Quality", ("0", "1"), "f1", _PAIR),
+    "sst2": GlueTask("SST-2", ("sentence",), "label", ("0", "1"), "accuracy"),
+    "qnli": GlueTask("QNLI", ("question", "sentence"), "label", ("entailment", "not_entailment"), "accuracy"),
+    "stsb": GlueTask("STS-B", _PAIR, "score", (), "spearman"),
+    "qqp": GlueTask("QQP", ("question1", "question2"), "is_duplicate", ("0", "1"), "f1"),
+    "mnli": GlueTask("MNLI", _PAIR, "gold_label", _NLI, "accuracy", *_OF_NLI),
 }
-HIGHEST = 5.0  # similarity in STS-B
-Row = tuple[tuple[str, ...], str, str]  # texts, label, file and line
 
 
-def read_task(name: str, source: str | Path) -> datasets.DatasetDict:
+def read_glue(name: str, source: str | Path) -> datasets.DatasetDict:
     """Read the splits `train` and `validation` of a task (of MNLI `validation_matched` and `validation_mismatched`).
 
     Their columns are `text`, `pair` for the second of two texts, and `label`: a class id, or a number from 0 to 5.
 
     Args:
-        name: one of `TASKS`.
-        source: a folder with a subfolder per task, named as in `TASKS` or as in GLUE, that has train.tsv and dev.tsv
-            (or .csv). A labelled test file replaces a missing dev file. Or a data set with the tasks as configurations,
-            such as `nyu-mll/glue`.
+        name: one of `GLUE_TASKS`.
+        source: GLUE's own files: a folder with a subfolder per task, named as in `GLUE_TASKS` or as in GLUE, that has
+            train.tsv and dev.tsv (or .csv), perhaps without the names of the columns, texts first. A labelled test.tsv
+            replaces a missing dev.tsv. Or a data set with the tasks as
+            configurations, such as `nyu-mll/glue`.
 
-    Raises a TrainingError that names file and line: a file or columns are missing, or a label is invalid.
+    Raises a TrainingError that names the source: a file, a column or a text is missing, or a label is no class.
     """
-    task, folder = TASKS[name], Path(source)
-    if not folder.exists() and (folder.is_absolute() or str(source).count("/") != 1):
-        raise TrainingError(f"{source} does not exist")
+    task, folder = GLUE_TASKS[name], Path(source)
     parts = {}
-    if folder.exists():
-        of_task = next((folder / called for called in (name, task.title) if (folder / called).is_dir()), None)
-        if of_task is None:
-            raise TrainingError(f"{folder} has no folder {name} or {task.title}")
-        files = {"train": _file(of_task, "train")}
-        files |= {f"validation{part}": _file(of_task, f"dev{part}", "test") for part in task.validation}
-        parts = {part: _dataset(task, list(_file_rows(task, path)), path) for part, path in files.items()}
-    else:
-        for part in ("train", *(f"validation{part}" for part in task.validation)):
+    for part in ("train", *(f"validation{suffix}" for suffix in task.validation)):
+        if folder.exists():
+            place = _file(task, name, folder, part)
+            columns = dict(zip(("text", "pair"), task.texts, strict=False)) | {"label": task.label}
+            with open(place, encoding="utf-8-sig") as file:
+                options = {} if task.label in file.readline() else {"column_names": list(columns.values())}
+            rows = load_texts(place, columns, **options)
+        else:
             place = f"{source}:{name}"
-            parts[part] = _dataset(task, list(_data_set_rows(task, place, part)), place)
+            columns = dict(zip(task.columns or task.texts, ("text", "pair"), strict=False)) | {"label": "label"}
+            rows = load_data(place, part).select_columns(list(columns)).rename_columns(columns)
+        kind = datasets.ClassLabel(names=list(task.classes)) if task.classes else datasets.Value("float32")
+        try:
+            parts[part] = rows.cast_column("label", kind)
+        except (ValueError, TypeError) as error:
+            raise TrainingError(f"{place}: a label is wrong: {error}") from None
     return datasets.DatasetDict(parts)
 
 
-def _file(folder: Path, *names: str) -> Path:
-    candidates = [folder / f"{name}.{suffix}" for name in names for suffix in ("tsv", "csv")]
-    if found := next(filter(Path.is_file, candidates), None):
+def _file(task: GlueTask, name: str, folder: Path, part: str) -> Path:
+    """Return the file of a split."""
+    stems = ["train"] if part == "train" else [part.replace("validation", "dev"), "test"]
+    places = [folder / of / f"{stem}.{end}" for of in (name, task.title) for stem in stems for end in ("tsv", "csv")]
+    if found := next(filter(Path.is_file, places), None):
         return found
-    raise TrainingError(f"{folder} has no file {' or '.join(path.name for path in candidates)}")
-
-
-def _file_rows(task: Task, path: Path) -> Iterator[Row]:
-    """Yield the rows of a file with a header line, or with the texts and then the label in each line."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        raise TrainingError(f"{path} is not UTF-8") from None
-    wanted, places = (*task.texts, task.label), None
-    # Quotes are part of the text in GLUE's .tsv files.
-    reader = csv.reader(text.split("\n"), delimiter="\t", quoting=csv.QUOTE_NONE)
-    if path.suffix == ".csv":
-        reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    try:
-        for fields in reader:
-            place = f"{path}, line {reader.line_num}"
-            if not any(field.strip() for field in fields):
-                continue
-            fields = [field.strip("\r") for field in fields]
-            if places is None:
-                if set(wanted) <= set(fields):
-                    places = [fields.index(column) for column in wanted]
-                    continue
-                if set(wanted) & set(fields) or len(fields) != len(wanted):
-                    missing = ", ".join(column for column in wanted if column not in fields)
-                    raise TrainingError(f"{place}: column {missing} is missing, found {', '.join(fields)[:200]}")
-                places = list(range(len(wanted)))
-            if len(fields) <= max(places):
-                raise TrainingError(f"{place}: {len(fields)} columns; expected {max(places) + 1}")
-            *texts, label = (fields[column] for column in places)
-            yield tuple(texts), label, place
-    except csv.Error as error:
-        raise TrainingError(f"{path}, line {reader.line_num}: {error}") from None
-
-
-def _data_set_rows(task: Task, name: str, part: str) -> Iterator[Row]:
-    found, columns = load_data_set(name, part), task.columns or task.texts
-    if missing := {*columns, "label"} - set(found.column_names):
-        raise TrainingError(f"the data set {name} has no column {', '.join(sorted(missing))}")
-    for number, record in enumerate(found, 1):
-        label = record["label"]
-        if task.classes and label in range(len(task.classes)):
-            label = task.classes[label]
-        yield tuple(record[column] for column in columns), str(label), f"{name}, row {number} of {part}"
-
-
-def _dataset(task: Task, rows: list[Row], source: str | Path) -> datasets.Dataset:
-    if not rows:
-        raise TrainingError(f"{source} has no text")
-    labels = [_label(task, label, place) for _, label, place in rows]
-    for texts, _, place in rows:
-        if not all(text.strip() for text in texts):
-            raise TrainingError(f"{place}: a text is empty")
-    columns = dict(zip(("text", "pair"), zip(*(texts for texts, *_ in rows), strict=True), strict=False))
-    features = {name: datasets.Value("string") for name in columns}
-    features["label"] = datasets.ClassLabel(names=list(task.classes)) if task.classes else datasets.Value("float32")
-    return datasets.Dataset.from_dict(columns | {"label": labels}, features=datasets.Features(features))
-
-
-def _label(task: Task, label: str, place: str) -> int | float:
-    if task.classes:
-        if label not in task.classes:
-            raise TrainingError(f"{place}: the label is {label!r}; expected one of {', '.join(task.classes)}")
-        return task.classes.index(label)
-    try:
-        number = float(label)
-    except ValueError:
-        number = -1.0
-    if not 0 <= number <= HIGHEST:
-        raise TrainingError(f"{place}: the label is {label!r}; expected a number from 0 to {HIGHEST:g}")
-    return number
+    raise TrainingError(f"{folder} has no file {name}/{stems[0]}.tsv or {task.title}/{stems[0]}.tsv")

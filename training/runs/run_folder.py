@@ -50,26 +50,29 @@ class Run:
         task: str = "",
         scores: Mapping[str, float] | None = None,
         tested_on: tuple[str | Path, str] = ("", ""),
+        name: str = "model",
         **card,
     ) -> None:
-        """Save a trained model with its tokenizer and its card in `folder/model`, complete or not at all.
+        """Save a trained model with its tokenizer and its card in `folder/name`, complete or not at all.
 
         Args:
             training: what the model was trained to do, on how many texts, for the card.
             task: name of the task on the Hub, such as "text-classification".
             scores: scores by name; NaN is refused with a ValueError.
             tested_on: the data on which they were measured, and its split.
-            card: further arguments of `write_trained_card`. The name in the card is that of the folder.
+            name: name of the folder, and of the model in its card; `model` is called like the run there.
+            card: further arguments of `write_trained_card`.
         """
         data = published_name(tested_on[0])
         results = [
-            EvalResult(task, data, data, name, value, dataset_split=tested_on[1])
-            for name, value in (scores or {}).items()
+            EvalResult(task, data, data, metric, value, dataset_split=tested_on[1])
+            for metric, value in (scores or {}).items()
         ]
-        with self.saving() as folder:
+        title = self.folder.resolve().name if name == "model" else name
+        with self.saving(name) as folder:
             model.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
-            write_trained_card(folder, self.folder.resolve().name, training, scores=results, **card)
+            write_trained_card(folder, title, training, scores=results, **card)
 
     @contextmanager
     def saving(self, name: str = "model") -> Iterator[Path]:
