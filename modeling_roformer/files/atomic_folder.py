@@ -10,20 +10,16 @@ import errno
 import json
 import os
 import shutil
-import signal
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from stat import S_IMODE
 
 from .atomic_file import leftovers, sync, temporary_name
-from .lock import lock_folder, remove_folder
+from .lock import lock_folder
 
-# Of Linux's renameat2.
-_AT_FDCWD = -100  # paths are relative to the current folder
-_RENAME_EXCHANGE = 2
-_UNSUPPORTED = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP}
+# Of Linux's renameat2: paths are relative to the current folder.
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
 @contextmanager
@@ -130,66 +126,31 @@ def _exchange_in_one_step(new: Path, old: Path) -> bool:
     if renameat2(_AT_FDCWD, os.fsencode(new), _AT_FDCWD, os.fsencode(old), _RENAME_EXCHANGE) == 0:
         return True
     number = ctypes.get_errno()
-    if number in _UNSUPPORTED:
+    if number in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
         return False
     raise OSError(number, os.strerror(number), str(old))
 
 
 @contextmanager
-def temporary_sibling(path: Path, mode: int = 0o777, remove: Callable[[Path], None] = remove_folder) -> Iterator[Path]:
-    """Yield an empty folder next to `path`, with the permissions `mode`, and remove it at the end, after SIGTERM too.
+def temporary_sibling(path: Path) -> Iterator[Path]:
+    """Yield an empty folder next to `path`, and remove it at the end.
 
-    Only a killed process leaves it behind, as `.<name>.<number>.unfinished`. The next process that writes to `path`
-    removes it, if the file system has locks. Both call `remove`.
+    A killed process leaves it behind, as `.<name>.<number>.unfinished`. The next process that writes to `path` removes
+    it, if the file system has locks.
     """
-    made = [folder for folder in path.parents if not folder.exists()]
-    _make(path.parent, path, parents=True, exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     for folder in leftovers(path):
         with suppress(OSError):  # it is locked, so in use, or no folder
             lock = lock_folder(folder)
-            remove(folder)
+            shutil.rmtree(folder, ignore_errors=True)
             os.close(lock)
     folder, lock = temporary_name(path), None
-    _make(folder, path, mode=mode)
-    with _terminable():
-        try:
-            with suppress(OSError):  # a file system without locks, where leftovers stay
-                lock = lock_folder(folder)
-            yield folder
-        finally:
-            remove(folder)
-            if lock is not None:
-                os.close(lock)
-            for parent in made:
-                with suppress(OSError):  # it is not empty
-                    parent.rmdir()
-
-
-def _make(folder: Path, path: Path, **options) -> None:
+    folder.mkdir()
     try:
-        folder.mkdir(**options)
-    except OSError as error:
-        there = next(parent for parent in path.parents if parent.exists())
-        reason = error.strerror if there.is_dir() else f"{there} is not a folder"
-        raise type(error)(f"{path} cannot be created: {reason}") from error
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """Make SIGTERM and SIGHUP raise SystemExit, so that `finally` blocks run."""
-
-    def stop(number, _frame):
-        raise SystemExit(128 + number)
-
-    # Only the main thread may set handlers, and those of the program are kept.
-    handled = []
-    if threading.current_thread() is threading.main_thread():
-        numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-        handled = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
-    for number in handled:
-        signal.signal(number, stop)
-    try:
-        yield
+        with suppress(OSError):  # a file system without locks, where leftovers stay
+            lock = lock_folder(folder)
+        yield folder
     finally:
-        for number in handled:
-            signal.signal(number, signal.SIG_DFL)
+        shutil.rmtree(folder, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)

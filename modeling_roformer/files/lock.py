@@ -2,7 +2,6 @@
 
 import errno
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -34,20 +33,15 @@ def lock_folder(folder: Path) -> int:
     return descriptor
 
 
-def remove_folder(folder: Path) -> None:
-    """Remove a folder as far as possible."""
-    shutil.rmtree(folder, ignore_errors=True)
-
-
 @contextmanager
 def only_writer(path: str | Path, error: type[Exception]) -> Iterator[None]:
     """Hold the lock of a folder while the block runs. The folder is made if needed, and removed if it stays empty.
 
-    If several processes make the folder at the same moment, it may stay, empty. On a file system without locks, nothing
-    is locked. Raises `error` if another process of this machine holds the lock, or if `path` is a file.
+    On a file system without locks, nothing is locked. Raises `error` if another process of this machine holds the lock,
+    or if `path` is a file.
     """
     path = Path(path)
-    made = [folder for folder in (path.absolute(), *path.absolute().parents) if not folder.exists()]
+    is_new = not path.exists()
     try:
         path.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
@@ -65,6 +59,6 @@ def only_writer(path: str | Path, error: type[Exception]) -> Iterator[None]:
     finally:
         if lock is not None:
             os.close(lock)
-        with suppress(OSError):  # the folder is not empty
-            for folder in made:
-                folder.rmdir()
+        if is_new:
+            with suppress(OSError):  # the folder is not empty
+                path.rmdir()

@@ -1,11 +1,9 @@
 """Console output of commands: progress bars, summaries, and errors as one line."""
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from logging import ERROR, WARNING, getLogger
-from threading import Lock
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
@@ -13,8 +11,6 @@ from rich.text import Text
 
 if TYPE_CHECKING:
     from rich.progress import Progress
-
-T = TypeVar("T")
 
 
 def sentence_of(error: BaseException) -> str:
@@ -59,64 +55,42 @@ def byte_progress(shown: bool) -> "Progress":
     return Progress(*columns, **bar_on_stderr(shown))
 
 
-class _Hidden:
-    """State of a library that is changed while any thread needs it so, and restored after the last one."""
-
-    def __init__(self):
-        self.lock, self.callers = Lock(), 0
-
-    @contextmanager
-    def __call__(self, hide: Callable[[], T], restore: Callable[[T], object]) -> Iterator[None]:
-        """Hide something while the block runs. `hide` returns what `restore` gets."""
-        with self.lock:
-            if not self.callers:
-                self.before = hide()
-            self.callers += 1
-        try:
-            yield
-        finally:
-            with self.lock:
-                self.callers -= 1
-                if not self.callers:
-                    restore(self.before)
-
-
-_HIDDEN: dict[str, _Hidden] = defaultdict(_Hidden)
-
-
-def no_warnings(library: str) -> AbstractContextManager[None]:
+@contextmanager
+def no_warnings(library: str) -> Iterator[None]:
     """Hide the warnings of a library's logger while a block runs, unless the user chose another level than the
     default."""
     logger = getLogger(library)
+    level = logger.level
+    if logger.getEffectiveLevel() == WARNING:
+        logger.setLevel(ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
-    def hide() -> int:
-        level = logger.level
-        if logger.getEffectiveLevel() == WARNING:
-            logger.setLevel(ERROR)
-        return level
 
-    return _HIDDEN[library](hide, logger.setLevel)
-
-
-def no_transformers_bar() -> AbstractContextManager[None]:
+@contextmanager
+def no_transformers_bar() -> Iterator[None]:
     """Hide transformers' own progress bar, which would mix with the caller's."""
     from transformers.utils import logging
 
-    def hide() -> bool:
-        shown = logging.is_progress_bar_enabled()
-        logging.disable_progress_bar()
-        return shown
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
-    return _HIDDEN["bar"](hide, lambda shown: logging.enable_progress_bar() if shown else None)
 
-
-def no_transformers_report() -> AbstractContextManager[None]:
+@contextmanager
+def no_transformers_report() -> Iterator[None]:
     """Hide transformers' report of unused weights, for callers that check the weights or drop some on purpose."""
     from transformers.utils import logging
 
-    def hide() -> int:
-        shown = logging.get_verbosity()
-        logging.set_verbosity_error()
-        return shown
-
-    return _HIDDEN["report"](hide, logging.set_verbosity)
+    level = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
