@@ -111,20 +111,6 @@ def test_models_load_from_the_root_of_the_clone_after_an_ordinary_installation(c
     assert python(code, clone, ordinary).split() == ["modeling_roformer.model"]
 
 
-def test_an_ordinary_installation_holds_the_whole_tree(clone, ordinary):
-    """An editable one hides a folder that setup.cfg forgets."""
-    expected = {}
-    for room, folder in FOLDERS.items():
-        for file in (clone / folder).rglob("*"):
-            if file.is_file() and file.suffix != ".pyc":
-                expected[ordinary_place(room, Path()) / file.relative_to(clone / folder)] = file
-    installed = {file.relative_to(ordinary) for file in (ordinary / NAME).rglob("*") if file.suffix != ".pyc"}
-    assert {path for path in installed if (ordinary / path).is_file()} == set(expected)
-    assert Path(NAME, "py.typed") in expected and len([path for path in expected if path.suffix == ".md"]) > 15
-    for path, file in expected.items():
-        assert (ordinary / path).read_bytes() == file.read_bytes(), path
-
-
 @pytest.mark.slow
 def test_a_space_carries_the_package_and_nothing_of_this_machine(tmp_path):
     space = make_space(tmp_path)

@@ -1,6 +1,7 @@
 """Linear attention against equation 19 written out with N x N matrices in float64, and as its users call it."""
 
 import copy
+import functools
 import json
 import math
 import subprocess
@@ -69,6 +70,7 @@ def make_ids(b, s, seed=1):
 # Equation 19, written out
 
 
+@functools.cache
 def rotation(position, width, theta=10000.0):
     """R_m of equation 15, as a matrix."""
     matrix = torch.zeros(width, width, dtype=torch.float64)

@@ -137,10 +137,9 @@ def test_equals_the_formulas_in_float64(length, k):
     torch.testing.assert_close(found.pooler_output[0].double(), pooled, atol=2e-5, rtol=0)
 
 
-@pytest.mark.parametrize("length", [600, 1500])
-def test_no_length_is_too_long(length):
+def test_no_length_is_too_long():
     model = make_model(max_relative_position=64, max_position_embeddings=512, num_hidden_layers=1)
-    ids = make_ids(length)
+    ids = make_ids(600)
     with torch.no_grad():
         found = model.nezha(ids[None]).last_hidden_state[0]
         expected = formulas(model.nezha.state_dict(), model.config, ids, torch.zeros_like(ids))
