@@ -399,15 +399,6 @@ def test_a_compiled_step_with_a_static_cache():
     torch.testing.assert_close(torch.cat([first, second], 1), expected, atol=1e-4, rtol=0)
 
 
-def test_the_pooler_of_sim_comes_with_the_logits():
-    model = make_model(prefix_lm=True, add_pooling_layer=True, pooler_activation="linear")
-    with torch.no_grad():
-        outputs = model(prompt())
-        pooler = model.roformer.pooler.dense
-        expected = model.roformer(prompt()).last_hidden_state[:, 0] @ pooler.weight.T + pooler.bias
-    torch.testing.assert_close(outputs.pooler_output, expected)
-
-
 @pytest.mark.parametrize("keep", [1, 3, torch.tensor([0, 4])])
 def test_logits_of_some_positions_only(keep):
     model = make_model()

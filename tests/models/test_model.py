@@ -369,27 +369,6 @@ def test_masks_that_do_not_fit_are_named(mask, facts):
         model(make_batch()["input_ids"], mask)
 
 
-@pytest.mark.parametrize("fields", [{}, {"attention_type": "linear"}, {"attn_implementation": "eager"}])
-def test_gradients_of_each_text_by_vmap(fields):
-    """torch.func's gradients per example, with padding, against one backward pass a text."""
-    torch.manual_seed(0)
-    model = ours.RoFormerForSequenceClassification(ours.RoFormerConfig(**SIZES, initializer_range=0.1, **fields)).eval()
-    weights = {name: x.detach() for name, x in model.named_parameters()}
-    batch, labels = make_batch(s=12), torch.tensor([0, 3, 1])
-
-    def loss_of(weights, labels, inputs):
-        inputs = {name: x[None] for name, x in inputs.items()}
-        logits = torch.func.functional_call(model, weights, (), inputs).logits
-        return torch.nn.functional.cross_entropy(logits, labels[None])
-
-    found = torch.func.vmap(torch.func.grad(loss_of), in_dims=(None, 0, 0))(weights, labels, batch)
-    for i in range(3):
-        model.zero_grad()
-        model(**{name: x[i : i + 1] for name, x in batch.items()}, labels=labels[i : i + 1]).loss.backward()
-        for name, x in model.named_parameters():
-            torch.testing.assert_close(found[name][i], x.grad, atol=1e-5, rtol=1e-4)
-
-
 @pytest.mark.parametrize(
     ("name", "fields"),
     [
